@@ -1,0 +1,1 @@
+//! Small programs to copy from; see the binaries.
