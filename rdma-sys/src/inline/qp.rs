@@ -1,0 +1,98 @@
+//! Queue pairs. Posting by the extended interface is in `wr.rs`.
+
+use core::ffi::c_int;
+
+use super::{call, unsupported, verbs_get_ctx_op};
+use crate::{
+    IBV_QP_INIT_ATTR_PD, ibv_context, ibv_create_qp, ibv_qp, ibv_qp_init_attr_ex, ibv_qp_open_attr,
+    ibv_qp_rate_limit_attr, ibv_qp_type, ibv_recv_wr, ibv_send_wr,
+};
+
+/// Posts a list of send requests; 0 or an errno, and then `bad_wr` points at the first not posted.
+///
+/// # Safety
+/// `qp` must be live, the list valid, `bad_wr` writable, and the memory that the requests name valid until they have
+/// completed.
+#[inline]
+pub unsafe fn ibv_post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: libibverbs fills every entry of the classic table.
+    unsafe { call!((*(*qp).context).ops.post_send, qp, wr, bad_wr) }
+}
+
+/// Posts a list of receive requests; 0 or an errno, and then `bad_wr` points at the first not posted.
+///
+/// # Safety
+/// As for [`ibv_post_send`].
+#[inline]
+pub unsafe fn ibv_post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: libibverbs fills every entry of the classic table.
+    unsafe { call!((*(*qp).context).ops.post_recv, qp, wr, bad_wr) }
+}
+
+/// Creates a queue pair with extended attributes; NULL and errno on failure.
+///
+/// # Safety
+/// `context` must be live, and `attr` valid with every object it names live.
+#[inline]
+pub unsafe fn ibv_create_qp_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: the caller's promise; the extended attributes begin with the classic ones.
+    unsafe {
+        if (*attr).comp_mask == IBV_QP_INIT_ATTR_PD {
+            return ibv_create_qp((*attr).pd, attr.cast());
+        }
+        match verbs_get_ctx_op!(context, create_qp_ex) {
+            Some(create_qp_ex) => create_qp_ex(context, attr),
+            None => unsupported(),
+        }
+    }
+}
+
+/// Opens an XRC receive queue pair that another process shares; NULL and errno on failure.
+///
+/// # Safety
+/// `context` must be live, and `attr` valid with every object it names live.
+#[inline]
+pub unsafe fn ibv_open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match verbs_get_ctx_op!(context, open_qp) {
+            Some(open_qp) => open_qp(context, attr),
+            None => unsupported(),
+        }
+    }
+}
+
+/// Changes a queue pair's rate limit.
+///
+/// # Safety
+/// `qp` must be live and `attr` readable.
+#[inline]
+pub unsafe fn ibv_modify_qp_rate_limit(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_rate_limit_attr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match verbs_get_ctx_op!((*qp).context, modify_qp_rate_limit) {
+            Some(modify_qp_rate_limit) => modify_qp_rate_limit(qp, attr),
+            None => libc::EOPNOTSUPP,
+        }
+    }
+}
+
+/// Whether a capability word (`supported_qpts`) names a type of queue pair.
+#[inline]
+pub const fn ibv_is_qpt_supported(caps: u32, qpt: ibv_qp_type) -> c_int {
+    (caps & (1 << qpt) != 0) as c_int
+}
