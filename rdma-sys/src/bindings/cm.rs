@@ -3,7 +3,7 @@
 use super::verbs::{
     __be16, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_ece, ibv_event_type, ibv_gid,
     ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type,
-    ibv_sa_path_rec, ibv_srq,
+    ibv_sa_path_rec, ibv_srq, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
@@ -410,4 +410,14 @@ unsafe extern "C" {
     ) -> ::core::ffi::c_int;
     pub fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> ::core::ffi::c_int;
     pub fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> ::core::ffi::c_int;
+    pub fn rdma_create_srq(
+        id: *mut rdma_cm_id,
+        pd: *mut ibv_pd,
+        attr: *mut ibv_srq_init_attr,
+    ) -> ::core::ffi::c_int;
+    pub fn rdma_create_srq_ex(
+        id: *mut rdma_cm_id,
+        attr: *mut ibv_srq_init_attr_ex,
+    ) -> ::core::ffi::c_int;
+    pub fn rdma_destroy_srq(id: *mut rdma_cm_id);
 }

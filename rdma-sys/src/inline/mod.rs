@@ -1,18 +1,44 @@
 //! The headers' `static inline` functions and function-like macros, one file an object.
 
+mod ah;
+#[cfg(feature = "rdmacm")]
+mod cm;
+#[cfg(feature = "rdmacm")]
+mod cm_post;
 mod context;
 mod cq;
+mod dm;
+mod domain;
+mod flow;
 mod mr;
+mod mw;
 mod qp;
+mod srq;
 mod table;
+#[cfg(feature = "umad")]
+mod umad;
 mod wc;
+mod wq;
 mod wr;
 
+pub use ah::*;
+#[cfg(feature = "rdmacm")]
+pub use cm::*;
+#[cfg(feature = "rdmacm")]
+pub use cm_post::*;
 pub use context::*;
 pub use cq::*;
+pub use dm::*;
+pub use domain::*;
+pub use flow::*;
 pub use mr::*;
+pub use mw::*;
 pub use qp::*;
+pub use srq::*;
+#[cfg(feature = "umad")]
+pub use umad::*;
 pub use wc::*;
+pub use wq::*;
 pub use wr::*;
 
 use table::{call, unsupported, verbs_get_ctx_op};

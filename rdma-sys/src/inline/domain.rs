@@ -1,0 +1,88 @@
+//! Domains: XRC, thread, parent.
+
+use core::ffi::c_int;
+
+use super::{call, unsupported, verbs_get_ctx_op};
+use crate::{
+    ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr, ibv_xrcd,
+    ibv_xrcd_init_attr, verbs_get_ctx,
+};
+
+/// Opens an XRC domain; NULL and errno on failure.
+///
+/// # Safety
+/// `context` must be live and `attr` readable.
+#[inline]
+pub unsafe fn ibv_open_xrcd(
+    context: *mut ibv_context,
+    attr: *mut ibv_xrcd_init_attr,
+) -> *mut ibv_xrcd {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match verbs_get_ctx_op!(context, open_xrcd) {
+            Some(open_xrcd) => open_xrcd(context, attr),
+            None => unsupported(),
+        }
+    }
+}
+
+/// Closes an XRC domain.
+///
+/// # Safety
+/// `xrcd` must be live, and is not afterwards.
+#[inline]
+pub unsafe fn ibv_close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    // SAFETY: who opened the domain has an extended context and can close it.
+    unsafe {
+        let vctx = verbs_get_ctx((*xrcd).context);
+        call!((*vctx).close_xrcd, xrcd)
+    }
+}
+
+/// Allocates a thread domain; NULL and errno on failure.
+///
+/// # Safety
+/// `context` must be live and `attr` readable.
+#[inline]
+pub unsafe fn ibv_alloc_td(context: *mut ibv_context, attr: *mut ibv_td_init_attr) -> *mut ibv_td {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match verbs_get_ctx_op!(context, alloc_td) {
+            Some(alloc_td) => alloc_td(context, attr),
+            None => unsupported(),
+        }
+    }
+}
+
+/// Frees a thread domain.
+///
+/// # Safety
+/// `td` must be live, and is not afterwards.
+#[inline]
+pub unsafe fn ibv_dealloc_td(td: *mut ibv_td) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match verbs_get_ctx_op!((*td).context, dealloc_td) {
+            Some(dealloc_td) => dealloc_td(td),
+            None => libc::EOPNOTSUPP,
+        }
+    }
+}
+
+/// Allocates a parent domain; NULL and errno on failure.
+///
+/// # Safety
+/// `context` must be live, and `attr` valid with every object it names live.
+#[inline]
+pub unsafe fn ibv_alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match verbs_get_ctx_op!(context, alloc_parent_domain) {
+            Some(alloc_parent_domain) => alloc_parent_domain(context, attr),
+            None => unsupported(),
+        }
+    }
+}
