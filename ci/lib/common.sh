@@ -1,0 +1,72 @@
+# shellcheck shell=bash
+# What every part of the lab uses: progress lines, errors, places, sizes.
+
+# Exit statuses of the lab itself; any other is the command's own.
+readonly STATUS_TIMEOUT=124
+readonly STATUS_LAB_FAILED=125
+
+LAB_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/rdma-lab
+LAB_STARTED_MS=$(date +%s%3N)
+LAB_QUIET=${RDMA_LAB_QUIET:-0}
+
+elapsed() {
+    local ms=$(($(date +%s%3N) - LAB_STARTED_MS))
+    printf '%d.%d' $((ms / 1000)) $((ms % 1000 / 100))
+}
+
+# One line of progress on stderr, with the seconds since the start.
+say() {
+    [[ $LAB_QUIET == 1 ]] || printf 'lab %5ss  %s\n' "$(elapsed)" "$*" >&2
+}
+
+die() {
+    printf 'lab: %s\n' "$@" >&2
+    exit "$STATUS_LAB_FAILED"
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Runs a long command with its output in a log, and says every ten seconds
+# that it is still at work; on failure shows the log's end.
+run_logged() {
+    local what=$1 log pid ticks=0
+    shift
+    mkdir -p "$LAB_CACHE/logs"
+    log=$LAB_CACHE/logs/$(tr -cs 'a-zA-Z0-9\n' - <<<"$what").log
+    say "$what"
+    "$@" >"$log" 2>&1 &
+    pid=$!
+    while kill -0 "$pid" 2>/dev/null; do
+        sleep 0.1
+        ticks=$((ticks + 1))
+        ((ticks % 100 != 0)) || say "… still at it: $what"
+    done
+    if ! wait "$pid"; then
+        printf 'lab: failed: %s\nlab: the last lines of %s:\n' "$what" "$log" >&2
+        tail -n 20 "$log" | sed 's/^/    /' >&2
+        return 1
+    fi
+}
+
+# Holds the cache's lock while a command changes it, so that two labs started
+# at once on a fresh machine do the work once.
+with_cache_lock() {
+    mkdir -p "$LAB_CACHE"
+    exec {LAB_LOCK_FD}>"$LAB_CACHE/.lock"
+    if ! flock -n "$LAB_LOCK_FD"; then
+        say "waiting for another lab that is filling the cache"
+        flock "$LAB_LOCK_FD"
+    fi
+    "$@" {LAB_LOCK_FD}>&-
+    exec {LAB_LOCK_FD}>&-
+}
+
+sudo_if_needed() {
+    if ((EUID == 0)); then
+        "$@"
+    elif have sudo; then
+        sudo "$@"
+    else
+        die "this needs root, and there is no sudo: run as root: $*"
+    fi
+}

@@ -1,0 +1,205 @@
+# shellcheck shell=bash
+# A kernel with Soft-RoCE and Soft-iWARP in the cache: Debian's image, unpacked,
+# its modules, and siw built beside them (Debian does not build that one).
+#
+#   $LAB_CACHE/kernel/VERSION/boot/vmlinuz-VERSION, vmlinux-VERSION
+#   $LAB_CACHE/kernel/VERSION/lib/modules/VERSION/
+#   $LAB_CACHE/kernel/current → VERSION, made last: the cache is complete
+
+readonly KERNEL_SERIES=6.12
+# Parts of the module tree that a lab can need; they are kept uncompressed,
+# which under emulation is much the quicker to load.
+readonly MODULE_DIRS=(
+    drivers/infiniband/core drivers/infiniband/sw drivers/infiniband/ulp
+    drivers/net/{veth,dummy,virtio_net,net_failover,ifb}.ko.xz drivers/net/{bonding,macvlan}
+    drivers/virtio drivers/block/virtio_blk.ko.xz
+    fs/9p fs/netfs fs/configfs fs/overlayfs fs/fuse fs/nls net lib crypto arch/x86/crypto
+)
+
+cached_kernel() {
+    [[ -e $LAB_CACHE/kernel/current ]] && readlink "$LAB_CACHE/kernel/current"
+}
+
+# Sets KERNEL_IMAGE and KERNEL_VERSION, filling the cache when it is empty.
+ensure_kernel() {
+    if [[ -n ${RDMA_LAB_KERNEL:-} ]]; then
+        use_given_kernel
+        return
+    fi
+    cached_kernel >/dev/null || with_cache_lock fill_kernel_cache
+    KERNEL_VERSION=$(cached_kernel)
+    KERNEL_IMAGE=$(bootable_image "$LAB_CACHE/kernel/$KERNEL_VERSION/boot" "$KERNEL_VERSION")
+    KERNEL_MODULES=$LAB_CACHE/kernel/$KERNEL_VERSION/lib/modules/$KERNEL_VERSION
+}
+
+bootable_image() {
+    if [[ -e $1/vmlinux-$2 ]]; then echo "$1/vmlinux-$2"; else echo "$1/vmlinuz-$2"; fi
+}
+
+# RDMA_LAB_KERNEL=vmlinuz with RDMA_LAB_MODULES=…/lib/modules/VERSION.
+use_given_kernel() {
+    [[ -r $RDMA_LAB_KERNEL ]] || die "RDMA_LAB_KERNEL=$RDMA_LAB_KERNEL: no such readable file"
+    [[ -d ${RDMA_LAB_MODULES:-} ]] ||
+        die "with RDMA_LAB_KERNEL, set RDMA_LAB_MODULES to its directory …/lib/modules/VERSION"
+    KERNEL_MODULES=$(realpath "$RDMA_LAB_MODULES")
+    KERNEL_VERSION=${KERNEL_MODULES##*/}
+    [[ ${KERNEL_MODULES%/*} == */lib/modules ]] ||
+        die "RDMA_LAB_MODULES=$RDMA_LAB_MODULES must end in lib/modules/VERSION"
+    KERNEL_IMAGE=$(realpath "$RDMA_LAB_KERNEL")
+}
+
+fill_kernel_cache() {
+    cached_kernel >/dev/null && return # another lab was first
+    [[ $(uname -m) == x86_64 ]] || die "the lab's virtual machine is for x86_64 only as yet" \
+        "on $(uname -m) give this machine RDMA devices and use --host, or a kernel with rdma_rxe and be root"
+    if ! have apt-get || ! have dpkg-deb; then
+        die "there is no apt here to fetch Debian's kernel $KERNEL_SERIES with." \
+            "Set RDMA_LAB_KERNEL=/boot/vmlinuz-VERSION and RDMA_LAB_MODULES=/lib/modules/VERSION to a kernel" \
+            "that has the modules rdma_rxe, siw (if possible), virtio_net, veth, 9p and 9pnet_virtio," \
+            "and install: ${VM_TOOLS[*]}"
+    fi
+    ensure_build_tools
+    local version work
+    version=$(debian_kernel_version) || exit
+    work=$LAB_CACHE/kernel/work
+    rm -rf "$work"
+    mkdir -p "$work/debs"
+    download_kernel_packages "$version" "$work/debs"
+    unpack_image "$version" "$work"
+    build_siw "$version" "$work" ||
+        say "siw could not be built: the lab will have rxe0 only"
+    publish_kernel "$version" "$work"
+}
+
+# The version behind the metapackage, as in 6.12.117+deb12-amd64.
+debian_kernel_version() {
+    local version
+    version=$(newest_kernel_known_to_apt)
+    if [[ -z $version ]]; then
+        refresh_apt_lists >&2 || die "apt-get update failed"
+        version=$(newest_kernel_known_to_apt)
+    fi
+    [[ -n $version ]] || die "apt knows no linux-image of the series $KERNEL_SERIES here." \
+        "On Debian 12 enable bookworm-security (or bookworm-backports), or set RDMA_LAB_KERNEL and RDMA_LAB_MODULES."
+    echo "$version"
+}
+
+newest_kernel_known_to_apt() {
+    local meta
+    for meta in "linux-image-$KERNEL_SERIES-amd64" linux-image-amd64; do
+        apt-cache depends "$meta" 2>/dev/null |
+            sed -n "s/.*Depends: linux-image-\($KERNEL_SERIES[^ ]*-amd64\)$/\1/p"
+    done | head -n 1
+}
+
+download_kernel_packages() {
+    local version=$1 base=${1%-amd64}
+    local packages=("linux-image-$version" "linux-headers-$version" "linux-headers-$base-common"
+        "linux-kbuild-$base" "linux-source-$KERNEL_SERIES=$(package_version "linux-headers-$version")")
+    fetch_packages "$2" "${packages[@]}" && return
+    refresh_apt_lists
+    fetch_packages "$2" "${packages[@]}" || die "apt could not download the kernel's packages"
+}
+
+package_version() { apt-cache policy "$1" | sed -n 's/ *Candidate: //p'; }
+
+fetch_packages() {
+    local dir=$1
+    shift
+    run_logged "downloading Debian's kernel, headers and source (280 MB)" \
+        env -C "$dir" apt-get -q -o APT::Sandbox::User=root download "$@"
+}
+
+unpack_image() {
+    local version=$1 work=$2 tree dest
+    run_logged "unpacking linux-image-$version" dpkg-deb -x "$work/debs/linux-image-$version"_*.deb "$work/image"
+    tree=$(find "$work/image" -type d -path "*/lib/modules/$version" | head -n 1)
+    dest=$work/kernel/lib/modules/$version
+    mkdir -p "$work/kernel/boot" "$dest/kernel"
+    cp "$work/image/boot/vmlinuz-$version" "$work/kernel/boot/"
+    extract_vmlinux "$work/kernel/boot/vmlinuz-$version" "$work/kernel/boot/vmlinux-$version" ||
+        rm -f "$work/kernel/boot/vmlinux-$version"
+    run_logged "taking the modules a lab needs" copy_modules "$tree" "$dest"
+}
+
+# The kernel inside the compressed image starts a second sooner under
+# emulation, by its PVH entry. The image's header says where it lies; its last
+# four bytes are the unpacked length, which zstd does not want.
+extract_vmlinux() {
+    local setup offset length
+    setup=$(od -An -tu1 -j 497 -N 1 "$1")
+    read -r offset length < <(od -An -tu4 -j 584 -N 8 "$1")
+    offset=$((offset + (setup + 1) * 512))
+    dd if="$1" bs=1M iflag=skip_bytes,count_bytes skip="$offset" count=$((length - 4)) status=none |
+        zstd -q -d -f -o "$2" 2>/dev/null
+}
+
+copy_modules() {
+    local tree=$1 dest=$2 part
+    cp "$tree"/modules.builtin* "$tree"/modules.order "$dest/"
+    for part in "${MODULE_DIRS[@]}"; do
+        [[ ! -e $tree/kernel/$part ]] || (cd "$tree" && cp -a --parents "kernel/$part" "$dest/")
+    done
+    find "$dest" -name '*.ko.xz' -print0 | xargs -0 -r -P "$(nproc)" -n 32 xz -d
+}
+
+# Builds drivers/infiniband/sw/siw out of the tree, with the headers packages
+# unpacked, not installed.
+build_siw() {
+    local version=$1 work=$2 headers=$2/headers/usr/src/linux-headers-$1 compiler
+    unpack_headers "$version" "$work"
+    compiler=$(compiler_of_headers "$version" "$work")
+    have "$compiler" || install_packages "$compiler"
+    ensure_kbuild_runs "$work/headers"
+    run_logged "unpacking siw from linux-source-$KERNEL_SERIES" unpack_siw_source "$work" &&
+        run_logged "building siw.ko with $compiler" \
+            make -C "$headers" M="$work/siw" CONFIG_RDMA_SIW=m modules &&
+        install -D -m 644 "$work/siw/siw.ko" \
+            "$work/kernel/lib/modules/$version/kernel/drivers/infiniband/sw/siw/siw.ko"
+}
+
+# The headers' Makefile names its other half by an absolute path: turned to
+# where that lies now. Their vmlinux serves only to add BTF, with a tool more.
+unpack_headers() {
+    local version=$1 work=$2 package
+    for package in "linux-headers-$version" "linux-headers-${version%-amd64}-common" "linux-kbuild-${version%-amd64}"; do
+        dpkg-deb -x "$work/debs/$package"_*.deb "$work/headers"
+    done
+    sed -i "s|/usr/src/|$work/headers/usr/src/|" "$work/headers/usr/src/linux-headers-$version/Makefile"
+    rm -f "$work/headers/usr/src/linux-headers-$version/vmlinux"
+}
+
+compiler_of_headers() {
+    dpkg-deb -f "$2/debs/linux-headers-$1"_*.deb Depends | grep -oE 'gcc-[0-9]+' | head -n 1
+}
+
+# The headers' own programs (objtool) want libelf.
+ensure_kbuild_runs() {
+    local objtool
+    objtool=$(find "$1" -type f -name 'objtool*' -perm -u+x | head -n 1)
+    if [[ -n $objtool ]] && ldd "$objtool" | grep -q 'libelf.*not found'; then
+        install_packages libelf1
+    fi
+}
+
+unpack_siw_source() {
+    mkdir -p "$1/siw"
+    dpkg-deb --fsys-tarfile "$1/debs/linux-source-$KERNEL_SERIES"_*.deb |
+        tar -xO "./usr/src/linux-source-$KERNEL_SERIES.tar.xz" |
+        xz -dc -T0 |
+        tar -x -C "$1/siw" --strip-components=5 "linux-source-$KERNEL_SERIES/drivers/infiniband/sw/siw"
+    [[ -e $1/siw/siw_main.c ]]
+}
+
+# Indexes the modules and makes the kernel the current one, in that order.
+publish_kernel() {
+    local version=$1 work=$2
+    run_logged "indexing the modules" depmod_path -b "$work/kernel" "$version"
+    rm -rf "${LAB_CACHE:?}/kernel/$version"
+    mv "$work/kernel" "$LAB_CACHE/kernel/$version"
+    ln -sfn "$version" "$LAB_CACHE/kernel/current"
+    rm -rf "$work"
+    say "kernel $version is in the cache ($(du -sh "$LAB_CACHE/kernel/$version" | cut -f1))"
+}
+
+depmod_path() { PATH=$PATH:/usr/sbin:/sbin depmod "$@"; }

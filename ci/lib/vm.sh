@@ -1,0 +1,199 @@
+# shellcheck shell=bash
+# Virtual machines on this machine's own root file system, by virtme-ng.
+#
+# Each has a directory in $VM_DIR that both sides see:
+#   init, devices   the guest's programs       config, env, command   what to run
+#   out, err        pipes for its output       console, virtme        logs
+#   started, status, failure                   what the guest reports
+
+# Instead of virtme's own arguments, which end in its own init: that one waits
+# for udev and tidies the file system, and would not find our output's ports.
+readonly KERNEL_ARGUMENTS='console=ttyS0 earlyprintk=serial,ttyS0,115200 loglevel=4 panic=-1 '\
+'nokaslr mitigations=off net.ifnames=0'
+readonly BOOT_LIMIT=90 # seconds until a guest must have its devices
+TCG_CPU=${RDMA_LAB_TCG_CPU:-max,la57=off}
+VM_DIR=
+declare -a VM_PIDS=() READER_PIDS=()
+
+# Sets up the directory of host N: vm_prepare N HOSTS MODE COMMAND…
+vm_prepare() {
+    local host=$1 hosts=$2 mode=$3 dir
+    shift 3
+    [[ -n $VM_DIR ]] || VM_DIR=$(mktemp -d "${TMPDIR:-/tmp}/rdma-lab.XXXXXX")
+    dir=$VM_DIR/host$host
+    mkdir "$dir" "$VM_DIR/shared" 2>/dev/null || [[ -d $dir ]]
+    cp "$LAB_ROOM/guest/init" "$LAB_ROOM/guest/devices" "$LAB_ROOM/guest/lab-link" "$dir/"
+    write_config "$host" "$hosts" "$mode" >"$dir/config"
+    env -0 -u _ -u SHLVL -u OLDPWD -u XDG_RUNTIME_DIR -u DBUS_SESSION_BUS_ADDRESS >"$dir/env"
+    write_command "$@" >"$dir/command"
+    mkfifo "$dir/out" "$dir/err"
+}
+
+write_config() {
+    local stty=''
+    [[ $3 != shell ]] || stty=$(stty size 2>/dev/null | sed 's/\(.*\) \(.*\)/rows \1 cols \2/')
+    printf '%s=%q\n' LAB_HOST "$1" LAB_HOSTS "$2" LAB_MODE "$3" LAB_STTY "$stty" \
+        LAB_HOSTNAME "$(if (($2 == 2)); then echo "host$1"; else echo lab; fi)" \
+        LAB_CWD "$PWD" LAB_MODULES "$KERNEL_MODULES" LAB_BACKEND "$LAB_BACKEND" \
+        LAB_SHARED "$VM_DIR/shared"
+}
+
+# A word alone that is no program is a line for the shell; else the words are
+# a command and its arguments, passed on as they are.
+write_command() {
+    if (($# == 1)) && ! have "$1"; then
+        printf 'bash -c %q\n' "$1"
+    else
+        printf '%q ' "$@"
+        echo
+    fi
+}
+
+# The QEMU options that differ by how the machine is driven.
+vm_cpu_options() {
+    if [[ $LAB_BACKEND == vm-kvm ]]; then
+        echo "-machine accel=kvm"
+    else
+        echo "-accel tcg,thread=multi -cpu $TCG_CPU"
+    fi
+}
+
+# Two machines: two cables, one for rxe and one for siw, of datagrams between
+# Unix sockets (they need no order of start, and nothing else hears them).
+vm_network_options() {
+    local host=$1 hosts=$2 cable
+    ((hosts == 2)) || return 0
+    for cable in 0 1; do
+        printf '%s ' -netdev "dgram,id=lab$cable,local.type=unix,local.path=$VM_DIR/cable$cable.$host,remote.type=unix,remote.path=$VM_DIR/cable$cable.$((3 - host))" \
+            -device "virtio-net-pci,netdev=lab$cable,mac=52:54:00:1a:b$cable:0$host,host_mtu=9000"
+    done
+}
+
+# Sets VM_COMMAND to virtme's command line for host N of HOSTS in MODE.
+vm_command() {
+    local host=$1 hosts=$2 mode=$3 dir=$VM_DIR/host$1 kvm=()
+    local cpu network
+    [[ $LAB_BACKEND == vm-kvm ]] || kvm=(--disable-kvm)
+    read -ra cpu < <(vm_cpu_options)
+    read -ra network < <(vm_network_options "$host" "$hosts") || true
+    VM_COMMAND=(
+        "$(virtme_dir)/bin/virtme-run" --mods auto --kimg "$KERNEL_IMAGE" --rw --force-9p
+        --disable-monitor --disable-microvm "${kvm[@]}" --memory "${LAB_MEM}M" --cpus "$LAB_CPUS"
+        --qemu-opts -no-reboot "${cpu[@]}" "${network[@]}"
+        -append "init=$dir/init lab_dir=$dir $KERNEL_ARGUMENTS"
+    )
+    [[ $mode == shell ]] || VM_COMMAND+=(
+        -device virtio-serial-pci
+        -chardev "file,id=labout,path=$dir/out" -device virtserialport,name=lab.stdout,chardev=labout
+        -chardev "file,id=laberr,path=$dir/err" -device virtserialport,name=lab.stderr,chardev=laberr
+    )
+}
+
+# Starts host N's machine in the background, its output flowing to ours.
+vm_start() {
+    local host=$1 hosts=$2 dir=$VM_DIR/host$1
+    vm_command "$host" "$hosts" run
+    if ((hosts == 2)); then
+        sed -u "s/^/host$host| /" <"$dir/out" & READER_PIDS+=($!)
+        sed -u "s/^/host$host| /" <"$dir/err" >&2 & READER_PIDS+=($!)
+    else
+        cat <"$dir/out" & READER_PIDS+=($!)
+        cat <"$dir/err" >&2 & READER_PIDS+=($!)
+    fi
+    # the machine dies with the lab, however that ends
+    setsid setpriv --pdeathsig KILL "${VM_COMMAND[@]}" \
+        </dev/null > >(cat >"$dir/console") 2> >(cat >"$dir/virtme") &
+    VM_PIDS[host]=$!
+}
+
+vm_stop_all() {
+    local pid fifo
+    for pid in "${VM_PIDS[@]}"; do kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true; done
+    for pid in "${VM_PIDS[@]}"; do wait "$pid" 2>/dev/null || true; done
+    VM_PIDS=()
+    # readers whose machine never opened its end would wait for ever
+    for fifo in "$VM_DIR"/host*/{out,err}; do
+        [[ -p $fifo ]] && { exec {LAB_FIFO_FD}<>"$fifo"; exec {LAB_FIFO_FD}>&-; }
+    done
+    for pid in "${READER_PIDS[@]}"; do wait "$pid" 2>/dev/null || true; done
+    READER_PIDS=()
+}
+
+vm_clean_up() {
+    [[ -n $VM_DIR ]] || return 0
+    vm_stop_all
+    rm -rf "$VM_DIR"
+    VM_DIR=
+}
+
+# Waits until host N's machine reports a file, is gone, or a time (ms) is
+# over: vm_await N FILE UNTIL. Status 1: gone; 2: over.
+vm_await() {
+    local host=$1 file=$VM_DIR/host$1/$2 until=$3
+    while [[ ! -e $file ]]; do
+        kill -0 "${VM_PIDS[host]}" 2>/dev/null || { [[ -e $file ]] && return; return 1; }
+        (($(date +%s%3N) < until)) || return 2
+        sleep 0.1
+    done
+}
+
+vm_failed() {
+    local dir=$VM_DIR/host$1 what=$2
+    vm_stop_all
+    {
+        echo "lab: $what"
+        [[ ! -e $dir/failure ]] || sed 's/^/lab: the guest says: /' "$dir/failure"
+        tail -n 5 "$dir/virtme" | sed 's/^/lab: virtme: /'
+        echo "lab: the console's last lines:"
+        tail -n 15 "$dir/console" | tr -d '\r' | sed 's/^/    /'
+    } >&2
+    return "$STATUS_LAB_FAILED"
+}
+
+# Runs the prepared machines; the status is that of the last host's command.
+# vm_run HOSTS TIMEOUT (0: none).
+vm_run() {
+    local hosts=$1 timeout=$2 host why now limit boot_limit
+    now=$(date +%s%3N)
+    limit=$((timeout > 0 ? now + timeout * 1000 : now + 10 ** 12))
+    boot_limit=$((now + BOOT_LIMIT * 1000))
+    for ((host = 1; host <= hosts; host++)); do vm_start "$host" "$hosts"; done
+    for ((host = 1; host <= hosts; host++)); do
+        why=0
+        vm_await "$host" started $((limit < boot_limit ? limit : boot_limit)) || why=$?
+        case $why in
+        1) vm_failed "$host" "the virtual machine ended before its RDMA devices were up"; return ;;
+        2) vm_failed "$host" "the virtual machine did not come up in time"
+            return "$( (($(date +%s%3N) < limit)) && echo "$STATUS_LAB_FAILED" || echo "$STATUS_TIMEOUT")" ;;
+        esac
+    done
+    say "up; running the command"
+    vm_await_command "$hosts" "$limit" "$timeout"
+}
+
+vm_await_command() {
+    local hosts=$1 limit=$2 why=0 status
+    vm_await "$hosts" status "$limit" || why=$?
+    case $why in
+    1) vm_failed "$hosts" "the virtual machine ended before its command did"; return ;;
+    2) vm_stop_all; say "time limit of $3 s reached: ended"; return "$STATUS_TIMEOUT" ;;
+    esac
+    status=$(<"$VM_DIR/host$hosts/status")
+    if ((hosts == 2)) && [[ -e $VM_DIR/host1/status && $(<"$VM_DIR/host1/status") != 0 ]]; then
+        say "note: host1's command had ended with status $(<"$VM_DIR/host1/status")"
+    fi
+    vm_stop_all
+    say "the command ended with status $status"
+    return "$status"
+}
+
+# An interactive shell on the machine's console.
+vm_shell() {
+    local status=0
+    vm_command 1 1 shell
+    "${VM_COMMAND[@]}" 2> >(cat >"$VM_DIR/host1/virtme") || true
+    [[ ! -t 0 ]] || stty sane
+    [[ -e $VM_DIR/host1/status ]] || vm_failed 1 "the virtual machine ended without a word" || return
+    status=$(<"$VM_DIR/host1/status")
+    return "$status"
+}
