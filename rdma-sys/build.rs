@@ -50,10 +50,7 @@ fn main() {
         return;
     }
     for library in &LIBRARIES {
-        if library
-            .feature
-            .is_none_or(|feature| env::var_os(feature).is_some())
-        {
+        if library.feature.is_none_or(|feature| env::var_os(feature).is_some()) {
             link(library);
         }
     }
@@ -64,18 +61,9 @@ fn link(library: &Library) {
         println!("cargo:rustc-link-lib=dylib={}", library.name);
         return;
     }
-    let found = pkg_config::Config::new()
-        .atleast_version(library.minimum)
-        .statik(false)
-        .probe(library.pkg_config);
+    let found = pkg_config::Config::new().atleast_version(library.minimum).statik(false).probe(library.pkg_config);
     if let Err(error) = found {
-        let Library {
-            pkg_config,
-            minimum,
-            debian,
-            fedora,
-            ..
-        } = library;
+        let Library { pkg_config, minimum, debian, fedora, .. } = library;
         eprintln!(
             "\nrdma-sys needs {pkg_config} {minimum} or newer (part of rdma-core), and pkg-config to find it.\n\
              \n    Debian, Ubuntu:  apt install pkg-config {debian}\

@@ -115,4 +115,5 @@ def main():
     sys.stdout.write(head + "\n" + body)
 
 
-main()
+if __name__ == "__main__":
+    main()

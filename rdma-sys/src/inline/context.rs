@@ -5,9 +5,8 @@ use core::mem::offset_of;
 
 use super::verbs_get_ctx_op;
 use crate::{
-    __VERBS_ABI_IS_EXTENDED, _ibv_query_gid_ex, _ibv_query_gid_table, ibv_context,
-    ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, ibv_query_device, ibv_query_device_ex_input,
-    ibv_values_ex, verbs_context,
+    __VERBS_ABI_IS_EXTENDED, _ibv_query_gid_ex, _ibv_query_gid_table, ibv_context, ibv_device_attr_ex, ibv_gid_entry,
+    ibv_port_attr, ibv_query_device, ibv_query_device_ex_input, ibv_values_ex, verbs_context,
 };
 
 /// Functions whose names the headers' macros take over.
@@ -45,11 +44,7 @@ pub unsafe fn verbs_get_ctx(context: *mut ibv_context) -> *mut verbs_context {
 /// # Safety
 /// `context` must be live and `port_attr` writable.
 #[inline]
-pub unsafe fn ibv_query_port(
-    context: *mut ibv_context,
-    port_num: u8,
-    port_attr: *mut ibv_port_attr,
-) -> c_int {
+pub unsafe fn ibv_query_port(context: *mut ibv_context, port_num: u8, port_attr: *mut ibv_port_attr) -> c_int {
     // SAFETY: the caller's promise; the old function writes a prefix of `ibv_port_attr`.
     unsafe {
         if let Some(query_port) = verbs_get_ctx_op!(context, query_port) {
@@ -74,16 +69,7 @@ pub unsafe fn ibv_query_gid_ex(
     flags: u32,
 ) -> c_int {
     // SAFETY: the caller's promise; the size is that of what `entry` points at.
-    unsafe {
-        _ibv_query_gid_ex(
-            context,
-            port_num,
-            gid_index,
-            entry,
-            flags,
-            size_of::<ibv_gid_entry>(),
-        )
-    }
+    unsafe { _ibv_query_gid_ex(context, port_num, gid_index, entry, flags, size_of::<ibv_gid_entry>()) }
 }
 
 /// All valid GID table entries of a device; their number, or a negative errno.
@@ -98,15 +84,7 @@ pub unsafe fn ibv_query_gid_table(
     flags: u32,
 ) -> isize {
     // SAFETY: the caller's promise; the size is that of what `entries` points at.
-    unsafe {
-        _ibv_query_gid_table(
-            context,
-            entries,
-            max_entries,
-            flags,
-            size_of::<ibv_gid_entry>(),
-        )
-    }
+    unsafe { _ibv_query_gid_table(context, entries, max_entries, flags, size_of::<ibv_gid_entry>()) }
 }
 
 /// Device attributes, the extended ones zeroed where provider or kernel have only the classic ones.
@@ -140,10 +118,7 @@ pub unsafe fn ibv_query_device_ex(
 /// # Safety
 /// `context` must be live and `values` readable and writable.
 #[inline]
-pub unsafe fn ibv_query_rt_values_ex(
-    context: *mut ibv_context,
-    values: *mut ibv_values_ex,
-) -> c_int {
+pub unsafe fn ibv_query_rt_values_ex(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         match verbs_get_ctx_op!(context, query_rt_values) {

@@ -3,10 +3,7 @@
 use core::ffi::c_int;
 
 use super::{call, unsupported, verbs_get_ctx_op};
-use crate::{
-    ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_poll_cq_attr,
-    ibv_wc,
-};
+use crate::{ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_poll_cq_attr, ibv_wc};
 
 /// Polls for at most `num_entries` completions; their number, or negative on error.
 ///
@@ -33,10 +30,7 @@ pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int
 /// # Safety
 /// `context` must be live, and `cq_attr` valid with every object it names live.
 #[inline]
-pub unsafe fn ibv_create_cq_ex(
-    context: *mut ibv_context,
-    cq_attr: *mut ibv_cq_init_attr_ex,
-) -> *mut ibv_cq_ex {
+pub unsafe fn ibv_create_cq_ex(context: *mut ibv_context, cq_attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {
     // SAFETY: the caller's promise.
     unsafe {
         match verbs_get_ctx_op!(context, create_cq_ex) {

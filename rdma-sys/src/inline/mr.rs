@@ -1,16 +1,11 @@
 //! Memory regions.
 
-#![allow(
-    clippy::cast_sign_loss,
-    reason = "C's functions disagree on the sign of access flags"
-)]
+#![allow(clippy::cast_sign_loss, reason = "C's functions disagree on the sign of access flags")]
 
 use core::ffi::{c_int, c_uint, c_void};
 
 use super::{unsupported, verbs_get_ctx_op};
-use crate::{
-    IBV_ACCESS_OPTIONAL_RANGE, ibv_advise_mr_advice, ibv_mr, ibv_pd, ibv_reg_mr_iova2, ibv_sge,
-};
+use crate::{IBV_ACCESS_OPTIONAL_RANGE, ibv_advise_mr_advice, ibv_mr, ibv_pd, ibv_reg_mr_iova2, ibv_sge};
 
 /// Functions whose names the headers' macros take over.
 mod raw {
@@ -19,12 +14,7 @@ mod raw {
     use crate::{ibv_mr, ibv_pd};
 
     unsafe extern "C" {
-        pub(super) fn ibv_reg_mr(
-            pd: *mut ibv_pd,
-            addr: *mut c_void,
-            length: usize,
-            access: c_int,
-        ) -> *mut ibv_mr;
+        pub(super) fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr;
         pub(super) fn ibv_reg_mr_iova(
             pd: *mut ibv_pd,
             addr: *mut c_void,
@@ -45,12 +35,7 @@ mod raw {
 /// `pd` must be live. The memory must stay mapped while registered, and be left to the device and its peers as far as
 /// `access` lets them in.
 #[inline]
-pub unsafe fn ibv_reg_mr(
-    pd: *mut ibv_pd,
-    addr: *mut c_void,
-    length: usize,
-    access: c_int,
-) -> *mut ibv_mr {
+pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
     let flags = access as c_uint;
     // SAFETY: the caller's promise. The address is exposed: the device will use it.
     unsafe {

@@ -18,13 +18,8 @@ macro_rules! verbs_get_ctx_op {
     ($context:expr, $op:ident) => {{
         let vctx = $crate::verbs_get_ctx($context);
         // The structure grows at its front, so what an older library has is measured from the end.
-        let needed = size_of::<$crate::verbs_context>()
-            - ::core::mem::offset_of!($crate::verbs_context, $op);
-        if vctx.is_null() || (*vctx).sz < needed {
-            None
-        } else {
-            (*vctx).$op
-        }
+        let needed = size_of::<$crate::verbs_context>() - ::core::mem::offset_of!($crate::verbs_context, $op);
+        if vctx.is_null() || (*vctx).sz < needed { None } else { (*vctx).$op }
     }};
 }
 

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Writes the two sides of tests/layout.rs from the bindings, so that no structure, field or constant is left out.
+
+usage: layout.py DIRECTORY-OF-BINDINGS DIRECTORY-TO-WRITE
+       (writes table.rs, what Rust thinks, and probe.c, a program that prints what C thinks, in the same order)
+
+Left out, each for its reason:
+- opaque structures: C declares them without a body;
+- the size of an anonymous union or structure: C cannot name it (the offsets of its members and of what follows are held);
+- bit-fields: there are none, and this script stops if a header brings one.
+"""
+
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+
+HEADERS = [
+    "infiniband/verbs.h", "infiniband/tm_types.h", "infiniband/sa.h", "rdma/rdma_cma.h", "rdma/rdma_verbs.h",
+    "infiniband/umad.h", "infiniband/umad_types.h", "infiniband/umad_sm.h", "infiniband/umad_sa.h",
+    "infiniband/umad_sa_mcm.h", "infiniband/umad_cm.h",
+]
+KEYWORDS = {"type_": "type", "priv_": "priv", "match_": "match", "ref_": "ref", "in_": "in"}
+
+here = pathlib.Path(__file__).parent
+spec = importlib.util.spec_from_file_location("split", here / "split.py")
+split = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(split)
+
+preprocessed = subprocess.run(
+    ["cc", "-E", "-P", "-x", "c", "-"], input="".join(f"#include <{h}>\n" for h in HEADERS),
+    capture_output=True, text=True, check=True,
+).stdout
+
+
+def c_type(name):
+    """How C spells the type: with its tag if it has one."""
+    for tag in ("struct", "union", "enum"):
+        if re.search(rf"\b{tag}\s+{name}\b", preprocessed):
+            return f"{tag} {name}"
+    return name
+
+
+def fields(body):
+    """(name, type) of each field of a structure's body."""
+    out, depth, start = [], 0, 0
+    text = body + ","
+    for i, ch in enumerate(text):
+        if ch in "([{<":
+            depth += 1
+        elif ch in ")]}" or (ch == ">" and text[i - 1] != "-"):
+            depth -= 1
+        elif ch == "," and depth == 0:
+            field = " ".join(text[start:i].split())
+            start = i + 1
+            if field:
+                m = re.fullmatch(r"(?:pub )?(\w+): (.*)", field)
+                out.append((m[1], m[2]))
+    return out
+
+
+structs, aliases, constants, functions = {}, [], [], []
+for module in ("verbs", "cm", "umad"):
+    for item in split.items((pathlib.Path(sys.argv[1]) / f"{module}.rs").read_text()):
+        text = "\n".join(l for l in item if not l.startswith(("//", "#[")))
+        if 'extern "C" {' in text:
+            functions += [split.function_name(f) for f in split.functions(text.splitlines())]
+        elif m := re.match(r"pub (?:struct|union) (\w+) \{(.*)\}$", text, re.S):
+            structs[m[1]] = fields(m[2])
+        elif m := re.match(r"pub type (\w+) =\s*(.*);$", text, re.S):
+            aliases.append((m[1], m[2]))
+        elif m := re.match(r"pub const (\w+): ([^=]+) =", text):
+            constants.append((m[1], m[2].strip()))
+        elif not re.match(r"\s*(use |impl )", text):
+            raise SystemExit(f"not understood: {text}")
+
+rust, c = [], []
+
+
+def row(label, rust_expr, c_expr):
+    rust.append(f'("{label}", {rust_expr} as i64),')
+    c.append(f'    row("{label}", (long long)({c_expr}));')
+
+
+def members(top, c_top, name, rust_path, c_path):
+    """The rows of every member of `name`, which stands at `rust_path` inside the structure `top`."""
+    for field, kind in structs[name]:
+        if "_bitfield" in field:
+            raise SystemExit(f"{name}: a bit-field, which this table does not know")
+        anonymous = field.startswith("__bindgen_anon_")
+        r = f"{rust_path}{field}"
+        p = c_path if anonymous else f"{c_path}{KEYWORDS.get(field, field)}"
+        if not anonymous:
+            label = f"{c_top}.{p}"
+            row(f"offsetof {label}", f"offset_of!({top}, {r})", f"offsetof({c_top}, {p})")
+            # A pointer to function has one size whatever it takes.
+            size = "usize" if kind.startswith("::core::option::Option<") else kind
+            if kind != "[u8; 0]":  # a flexible array has no size in C
+                row(f"sizeof {label}", f"size_of::<{size}>()", f"sizeof((({c_top} *)0)->{p})")
+        if "__bindgen_ty_" in kind:
+            inner = re.search(r"\w+__bindgen_ty_\w+", kind)[0]
+            if kind != inner:
+                raise SystemExit(f"{name}.{field}: an array of unnamed structures, which this table does not know")
+            members(top, c_top, inner, f"{r}.", p if anonymous else f"{p}.")
+
+
+opaque = []
+for name, body in structs.items():
+    if [f for f, _ in body] in (["_unused"], ["_address"]):
+        opaque.append(name)
+    elif "__bindgen_ty_" not in name:
+        ct = c_type(name)
+        row(f"sizeof {ct}", f"size_of::<{name}>()", f"sizeof({ct})")
+        row(f"alignof {ct}", f"align_of::<{name}>()", f"_Alignof({ct})")
+        members(name, ct, name, "", "")
+
+for name, kind in aliases:
+    ct = c_type(name)
+    # Pointers to function and aliases of structures have a size only, integers a sign as well.
+    row(f"sizeof {ct}", f"size_of::<{name}>()", f"sizeof({ct})")
+    if kind.startswith("::core::ffi::c_"):
+        row(f"unsigned {ct}", f"({name}::MIN == 0)", f"({ct})-1 > ({ct})0")
+
+# Types that the headers rename by macro, made by hand in alias.rs.
+for original, name in re.findall(r"(\w+) as (\w+)", (pathlib.Path(sys.argv[1]).parent / "alias.rs").read_text()):
+    if original in opaque:
+        raise SystemExit(f"{name}: opaque")
+    tag = c_type(original).rpartition(" ")[0]
+    row(f"sizeof {tag} {name}", f"size_of::<{name}>()", f"sizeof({tag} {name})")
+# Pointers, whose address is no constant: layout.rs holds Rust's to usize::MAX.
+for name in ("IBV_ALLOCATOR_USE_DEFAULT", "__VERBS_ABI_IS_EXTENDED"):
+    row(name, "usize::MAX", name)
+
+rust_strings, c_strings = [], []
+for name, kind in constants:
+    if kind.endswith("CStr"):
+        rust_strings.append(f'("{name}", {name}),')
+        c_strings.append(f'    string("{name}", {name});')
+    else:
+        row(name, name, name)
+
+out = pathlib.Path(sys.argv[2])
+libc = ", ".join(sorted(split.LIBC - {"timespec"})) + ", timespec"
+(out / "table.rs").write_text(f"""// Generated by rdma-sys/regenerate: do not edit.
+
+use core::ffi::CStr;
+use core::mem::offset_of;
+
+use libc::{{{libc}}};
+use rdma_sys::*;
+
+/// Sizes, alignments, offsets, signs and values.
+pub(crate) const NUMBERS: &[(&str, i64)] = &[
+{chr(10).join(rust)}
+];
+
+/// Constants that are strings.
+pub(crate) const STRINGS: &[(&str, &CStr)] = &[
+{chr(10).join(rust_strings)}
+];
+
+/// Every function that the bindings declare: taking its address has the linker look for it.
+pub(crate) fn functions() -> Vec<(&'static str, *const ())> {{
+    vec![
+{chr(10).join(f'        ("{f}", {f} as *const ()),' for f in functions)}
+    ]
+}}
+""")
+(out / "probe.c").write_text(f"""/* Generated by rdma-sys/regenerate: do not edit. Prints what table.rs has Rust's side of. */
+#include <stddef.h>
+#include <stdio.h>
+{chr(10).join(f"#include <{h}>" for h in HEADERS)}
+
+static void row(const char *name, long long value) {{ printf("%s\\t%lld\\n", name, value); }}
+static void string(const char *name, const char *value) {{ printf("%s\\t%s\\n", name, value); }}
+
+int main(void)
+{{
+{chr(10).join(c)}
+{chr(10).join(c_strings)}
+    return 0;
+}}
+""")
+print(
+    f"layout: {sum(1 for n in structs if '__bindgen_ty_' not in n) - len(opaque)} structures, {len(aliases)} aliases, "
+    f"{len(constants)} constants, {len(functions)} functions, {len(rust)} numbers; opaque: {', '.join(opaque)}",
+    file=sys.stderr,
+)
