@@ -1,1 +1,65 @@
-//! Under construction.
+//! Safe RDMA verbs: RAII over libibverbs, with no `unsafe` in user code, data path included.
+//!
+//! ```text
+//! Device ── open ──▶ Context ──▶ ProtectionDomain ──▶ Pool ──▶ Buf ──▶ Frozen
+//!                      │                  │         └▶ Sink
+//!                      ├▶ CompletionChannel          │  (moves in, or is held)
+//!                      └▶ CompletionQueue ─────▶ QueuePair<Rc>
+//!                              │ poll                ▲
+//!                              └──▶ Completion ──────┘ retire ──▶ Retired ──▶ Buf
+//! ```
+//!
+//! # A request's life
+//!
+//! 1. A [`Buf`] comes from a [`Pool`], which is one registered region. It is an ordinary `&mut [u8]` while you own it.
+//! 2. [`QueuePair::post_send`] or [`post_recv`](QueuePair::post_recv) takes it: the device may now read or write it, and you cannot.
+//! 3. [`CompletionQueue::poll`] yields a [`Completion`]; [`QueuePair::retire`] consumes it and gives the buffer back, after a success and
+//!    after a failure.
+//! 4. What never completes comes back when the queue pair is [destroyed](QueuePair::destroy).
+//!
+//! Memory that many requests use at once is a [`Frozen`] (sent, read-only) or a [`Sink`] (received into, unreadable); the queue pair
+//! [holds](QueuePair::hold) it. See [`QueuePair`] for a whole program.
+//!
+//! # What is assumed
+//!
+//! RDMA memory stands outside Rust's memory model: a device is no thread, and its accesses are not described by it. This crate
+//! assumes what the verbs promise: a device touches local memory of a request from the post until its completion was polled or its
+//! queue pair destroyed, and at no other time; polling a completion makes the device's writes visible. Over such memory no Rust reference
+//! exists in that time. Everything else is ordinary ownership: forgetting any value leaks and does nothing worse.
+//!
+//! # Threads
+//!
+//! [`Device`], [`Context`], [`ProtectionDomain`], [`CompletionChannel`], [`Pool`] and memory are `Send + Sync`. A [`QueuePair`] and a
+//! [`CompletionQueue`] are used through `&mut`, by one thread at a time, and can be sent between threads. After `fork` the child must not
+//! use objects of the parent.
+
+mod context;
+mod cq;
+mod device;
+mod errno;
+mod error;
+mod gid;
+mod hint;
+mod leak;
+mod mr;
+mod newtype;
+mod pd;
+mod port;
+mod qp;
+mod raw;
+
+pub use crate::context::{Context, DeviceAttr};
+pub use crate::cq::{Completion, CompletionChannel, CompletionQueue, Completions, CqId, CqOptions, WcOpcode, WcStatus};
+pub use crate::device::{Device, Guid, NodeType, TransportType};
+pub use crate::errno::Errno;
+pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::gid::{Gid, GidEntry, GidType};
+pub use crate::leak::leaked_objects;
+pub use crate::mr::{AccessFlags, Buf, Frozen, Held, Hold, Pool, Sink};
+pub use crate::pd::ProtectionDomain;
+pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};
+pub use crate::qp::{
+    Batch, BatchError, Direction, Endpoint, NotMine, Operation, PostError, Psn, QpCaps, QpOptions, QpState, QpType,
+    Qpn, QueueId, QueuePair, Rc, RcPath, Reclaimed, RecvBatch, Rejected, Retired, Transport, wr,
+};
+pub use crate::raw::AsRaw;

@@ -1,0 +1,101 @@
+//! The extended form of a completion queue: the provider hands out fields, which are copied into plain entries.
+//!
+//! Copying under one `start_poll … end_poll` means that no lock of the provider is held while the caller looks at completions.
+
+use std::ptr::{self, NonNull};
+
+use rdma_sys::{
+    IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_IMM, IBV_WC_EX_WITH_QP_NUM, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, ibv_cq,
+    ibv_cq_ex, ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_end_poll, ibv_next_poll, ibv_poll_cq_attr, ibv_start_poll,
+    ibv_wc, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num, ibv_wc_read_vendor_err,
+    ibv_wc_read_wc_flags,
+};
+
+use super::{CqId, CqOptions};
+use crate::context::Context;
+use crate::errno::Errno;
+use crate::qp::{Direction, WrId};
+use crate::raw::AsRaw;
+
+/// Creates an extended queue; `None` when the provider refuses, and the classic verb then says why, if it refuses too.
+///
+/// The flag for use by a single thread is not asked for: a queue pair may be destroyed on another thread than the one that polls, and
+/// destroying takes the lock that the flag would remove.
+pub(super) fn create(
+    context: &Context,
+    options: CqOptions<'_>,
+    id: CqId,
+) -> Option<(NonNull<ibv_cq>, NonNull<ibv_cq_ex>)> {
+    let mut attr = ibv_cq_init_attr_ex {
+        cqe: options.depth,
+        cq_context: id.as_context(),
+        channel: options.channel.map_or(ptr::null_mut(), AsRaw::as_raw),
+        comp_vector: options.comp_vector,
+        wc_flags: u64::from(IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM),
+        ..Default::default()
+    };
+    // SAFETY: context and channel are alive, the attributes are valid during the call.
+    let extended = NonNull::new(unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) })?;
+    // An ibv_cq_ex begins with the fields of an ibv_cq (ibv_cq_ex_to_cq).
+    Some((extended.cast(), extended))
+}
+
+/// Fills `entries` from the queue; returns how many, and the error that ended it if one did.
+#[inline]
+pub(super) fn poll(cq: NonNull<ibv_cq_ex>, entries: &mut [ibv_wc]) -> (usize, Option<Errno>) {
+    let cq = cq.as_ptr();
+    let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
+    // SAFETY: the queue is alive and polled by one thread at a time; the attributes are valid during the call.
+    let mut returned = unsafe { ibv_start_poll(cq, &raw mut attr) };
+    match returned {
+        0 => {}
+        libc::ENOENT => return (0, None),
+        number => return (0, Some(Errno::from_return(number))),
+    }
+    let mut filled = 0;
+    loop {
+        // SAFETY: an entry is current, after start_poll or next_poll returned 0.
+        unsafe { read(cq, &mut entries[filled]) };
+        filled += 1;
+        if filled == entries.len() {
+            break;
+        }
+        // SAFETY: between start_poll and end_poll.
+        returned = unsafe { ibv_next_poll(cq) };
+        if returned != 0 {
+            break;
+        }
+    }
+    // SAFETY: start_poll succeeded, so exactly one end_poll is due.
+    unsafe { ibv_end_poll(cq) };
+    let error = !matches!(returned, 0 | libc::ENOENT);
+    (filled, error.then_some(Errno::from_return(returned)))
+}
+
+/// Copies the current entry, as far as its fields are valid.
+///
+/// # Safety
+/// An entry of `cq` must be current.
+#[inline]
+unsafe fn read(cq: *mut ibv_cq_ex, entry: &mut ibv_wc) {
+    // SAFETY: an entry is current; the fields read were asked for at creation, or are always there.
+    unsafe {
+        entry.wr_id = (*cq).wr_id;
+        entry.status = (*cq).status;
+        entry.qp_num = ibv_wc_read_qp_num(cq);
+        entry.wc_flags = 0;
+        entry.byte_len = 0;
+        if entry.status != IBV_WC_SUCCESS {
+            entry.vendor_err = ibv_wc_read_vendor_err(cq);
+            return;
+        }
+        entry.opcode = ibv_wc_read_opcode(cq);
+        if WrId(entry.wr_id).direction() == Direction::Recv {
+            entry.byte_len = ibv_wc_read_byte_len(cq);
+            entry.wc_flags = ibv_wc_read_wc_flags(cq);
+            if entry.wc_flags & IBV_WC_WITH_IMM != 0 {
+                entry.__bindgen_anon_1.imm_data = ibv_wc_read_imm_data(cq);
+            }
+        }
+    }
+}

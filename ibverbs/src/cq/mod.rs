@@ -1,0 +1,302 @@
+//! Completion queues: where finished work requests are reported.
+
+#![allow(unsafe_code)]
+
+mod channel;
+mod completion;
+mod extended;
+mod status;
+
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rdma_sys::{ibv_cq, ibv_cq_ex, ibv_create_cq, ibv_destroy_cq, ibv_poll_cq, ibv_req_notify_cq, ibv_wc};
+
+pub use self::channel::CompletionChannel;
+pub use self::completion::Completion;
+pub use self::status::{WcOpcode, WcStatus};
+
+use crate::context::Context;
+use crate::errno::{Errno, non_null, zero_or_errno};
+use crate::error::{Error, ErrorKind, Result};
+use crate::raw::AsRaw;
+
+/// How many entries one call of the provider returns at most.
+const BURST: u16 = 32;
+
+/// Which completion queue of this process; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CqId(usize);
+
+impl CqId {
+    fn next() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn as_context(self) -> *mut c_void {
+        ptr::without_provenance_mut(self.0)
+    }
+
+    fn from_context(context: *mut c_void) -> Self {
+        Self(context.addr())
+    }
+}
+
+/// What a completion queue is made with.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// use ibverbs::CqOptions;
+/// let channel = context.create_comp_channel()?;
+/// let cq = context.create_cq(CqOptions { depth: 512, channel: Some(&channel), ..CqOptions::default() })?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct CqOptions<'a> {
+    /// How many entries it must hold: at least as many as can be outstanding on all its queues.
+    pub depth: u32,
+    /// Where it reports when it was armed.
+    pub channel: Option<&'a CompletionChannel>,
+    /// Which completion vector (interrupt) it uses.
+    pub comp_vector: u32,
+}
+
+impl Default for CqOptions<'_> {
+    fn default() -> Self {
+        Self { depth: 256, channel: None, comp_vector: 0 }
+    }
+}
+
+/// What queue pairs share with the owner of the queue: the handle, and what it must outlive.
+pub(crate) struct Shared {
+    raw: NonNull<ibv_cq>,
+    id: CqId,
+    context: Context,
+    _channel: Option<CompletionChannel>,
+}
+
+// SAFETY: the handle is used to poll and arm through `CompletionQueue` only, which has one owner; creating and destroying queue pairs
+// on it is thread safe in libibverbs.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    pub(crate) fn as_ptr(&self) -> *mut ibv_cq {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the last owner goes; every queue pair on the queue held an Arc of this, and events are acknowledged when taken.
+        let returned = unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
+        if returned != 0 {
+            crate::leak::count();
+        }
+    }
+}
+
+/// A completion queue. One thread at a time polls it (`&mut`); it may be sent to another.
+///
+/// # References
+/// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html),
+/// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+pub struct CompletionQueue {
+    shared: Arc<Shared>,
+    extended: Option<NonNull<ibv_cq_ex>>,
+    /// Entries copied out of the provider's queue; those from `next` to `filled` were not taken yet.
+    entries: Box<[ibv_wc; BURST as usize]>,
+    next: usize,
+    filled: usize,
+    /// An error that came after entries: reported by the next poll.
+    deferred: Option<Errno>,
+}
+
+// SAFETY: polling needs `&mut self`, so one thread at a time; the provider's queue is not bound to a thread.
+unsafe impl Send for CompletionQueue {}
+
+impl CompletionQueue {
+    pub(crate) fn create(context: &Context, options: CqOptions<'_>) -> Result<Self> {
+        if let Some(channel) = options.channel {
+            if channel.context().as_raw() != context.as_raw() {
+                return Err(Error::new(
+                    ErrorKind::Mismatch,
+                    "ibv_create_cq",
+                    format!(
+                        "a queue on {} with a channel of {}",
+                        context.device_name(),
+                        channel.context().device_name()
+                    ),
+                )
+                .with_hint("make both on the same opening of the device"));
+            }
+        }
+        let id = CqId::next();
+        let (raw, extended) = match extended::create(context, options, id) {
+            Some((raw, extended)) => (raw, Some(extended)),
+            None => (Self::create_classic(context, options, id)?, None),
+        };
+        Ok(Self {
+            shared: Arc::new(Shared { raw, id, context: context.clone(), _channel: options.channel.cloned() }),
+            extended,
+            entries: Box::new([ibv_wc::default(); BURST as usize]),
+            next: 0,
+            filled: 0,
+            deferred: None,
+        })
+    }
+
+    fn create_classic(context: &Context, options: CqOptions<'_>, id: CqId) -> Result<NonNull<ibv_cq>> {
+        let channel = options.channel.map_or(ptr::null_mut(), AsRaw::as_raw);
+        let depth = i32::try_from(options.depth).unwrap_or(i32::MAX);
+        let vector = i32::try_from(options.comp_vector).unwrap_or(i32::MAX);
+        let what = || format!("{} entries on {}", options.depth, context.device_name());
+        non_null("ibv_create_cq", what, || {
+            // SAFETY: context and channel are alive; the queue's context pointer is a number that is never followed.
+            unsafe { ibv_create_cq(context.as_raw(), depth, id.as_context(), channel, vector) }
+        })
+    }
+
+    /// Which queue this is, as [`CompletionChannel::wait`] reports it.
+    pub fn id(&self) -> CqId {
+        self.shared.id
+    }
+
+    /// How many entries it holds, as the device rounded it.
+    pub fn depth(&self) -> usize {
+        // SAFETY: the queue is alive; its size is set at creation.
+        let cqe = unsafe { (*self.shared.as_ptr()).cqe };
+        usize::try_from(cqe).unwrap_or(0)
+    }
+
+    /// Whether it is polled by the extended verbs.
+    pub fn is_extended(&self) -> bool {
+        self.extended.is_some()
+    }
+
+    /// Asks for one event on the channel at the next completion, or at the next solicited (or failed) one.
+    ///
+    /// Poll once more before waiting: entries that are there already give no event.
+    ///
+    /// # Errors
+    /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`ibv_req_notify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html)
+    pub fn arm(&mut self, solicited_only: bool) -> Result<()> {
+        // SAFETY: the queue is alive.
+        let returned = unsafe { ibv_req_notify_cq(self.shared.as_ptr(), i32::from(solicited_only)) };
+        zero_or_errno("ibv_req_notify_cq", || self.shared.context.device_name().into(), returned)
+    }
+
+    /// Takes what has completed, without waiting.
+    ///
+    /// The completions live until the next poll. Those that the iterator was not asked for come first at the next poll: none is lost.
+    ///
+    /// # Errors
+    /// An error is not a completion: requests in flight stay in flight.
+    #[inline]
+    pub fn poll(&mut self) -> Result<Completions<'_>> {
+        if self.next == self.filled {
+            self.refill()?;
+        }
+        let fresh = &self.entries[self.next..self.filled];
+        Ok(Completions { entries: fresh.iter(), next: &mut self.next })
+    }
+
+    #[inline]
+    fn refill(&mut self) -> Result<()> {
+        if let Some(errno) = self.deferred.take() {
+            return Err(self.poll_error(errno));
+        }
+        self.next = 0;
+        self.filled = 0;
+        if let Some(extended) = self.extended {
+            let (filled, error) = extended::poll(extended, &mut self.entries[..]);
+            self.filled = filled;
+            return match error {
+                Some(errno) if filled == 0 => Err(self.poll_error(errno)),
+                error => {
+                    self.deferred = error;
+                    Ok(())
+                }
+            };
+        }
+        // SAFETY: the queue is alive, and the array has the number of entries that the call is told.
+        let returned = unsafe { ibv_poll_cq(self.shared.as_ptr(), BURST.into(), self.entries.as_mut_ptr()) };
+        match usize::try_from(returned) {
+            Ok(filled) => {
+                self.filled = filled.min(BURST.into());
+                Ok(())
+            }
+            Err(_) => Err(self.poll_error(Errno::from_return(returned))),
+        }
+    }
+
+    #[cold]
+    fn poll_error(&self, errno: Errno) -> Error {
+        Error::of_verb("ibv_poll_cq", errno, self.shared.context.device_name().to_owned())
+            .with_hint("the queue may have overflowed: make it as deep as all requests that can be outstanding")
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl AsRaw for CompletionQueue {
+    type Raw = ibv_cq;
+
+    fn as_raw(&self) -> *mut ibv_cq {
+        self.shared.as_ptr()
+    }
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueue")
+            .field("device", &self.shared.context.device_name())
+            .field("depth", &self.depth())
+            .field("extended", &self.is_extended())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The completions of one poll.
+pub struct Completions<'cq> {
+    entries: std::slice::Iter<'cq, ibv_wc>,
+    next: &'cq mut usize,
+}
+
+impl<'cq> Iterator for Completions<'cq> {
+    type Item = Completion<'cq>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Completion<'cq>> {
+        let wc = self.entries.next()?;
+        *self.next += 1;
+        Some(Completion::new(wc))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.entries.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Completions<'_> {}
+
+impl fmt::Debug for Completions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completions").field("left", &self.entries.len()).finish()
+    }
+}

@@ -1,0 +1,112 @@
+//! `errno` as a value, and the three ways in which the verbs return it.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::ptr::NonNull;
+
+use crate::error::{Error, Result};
+
+/// An error number of the system: an integer, so that any number is a value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// What the calling thread's last failing C call left in `errno`.
+    pub fn last() -> Self {
+        Self(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    }
+
+    /// The number that a function returned, whichever sign the provider gave it (siw returns negative ones).
+    pub(crate) const fn from_return(value: i32) -> Self {
+        Self(value.wrapping_abs())
+    }
+
+    /// The symbolic name, for the numbers that verbs return.
+    pub fn name(self) -> Option<&'static str> {
+        Some(match self.0 {
+            libc::EPERM => "EPERM",
+            libc::ENOENT => "ENOENT",
+            libc::EINTR => "EINTR",
+            libc::EIO => "EIO",
+            libc::ENXIO => "ENXIO",
+            libc::EAGAIN => "EAGAIN",
+            libc::ENOMEM => "ENOMEM",
+            libc::EACCES => "EACCES",
+            libc::EFAULT => "EFAULT",
+            libc::EBUSY => "EBUSY",
+            libc::ENODEV => "ENODEV",
+            libc::EINVAL => "EINVAL",
+            libc::EMFILE => "EMFILE",
+            libc::ENOSPC => "ENOSPC",
+            libc::ENOSYS => "ENOSYS",
+            libc::ENODATA => "ENODATA",
+            libc::EPROTO => "EPROTO",
+            libc::EOPNOTSUPP => "EOPNOTSUPP",
+            libc::EADDRINUSE => "EADDRINUSE",
+            libc::EADDRNOTAVAIL => "EADDRNOTAVAIL",
+            libc::ENETDOWN => "ENETDOWN",
+            libc::ENETUNREACH => "ENETUNREACH",
+            libc::ECONNREFUSED => "ECONNREFUSED",
+            libc::ECONNRESET => "ECONNRESET",
+            libc::ENOTCONN => "ENOTCONN",
+            libc::ETIMEDOUT => "ETIMEDOUT",
+            libc::EHOSTUNREACH => "EHOSTUNREACH",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("failed without a reason (errno 0)");
+        }
+        let text = std::io::Error::from_raw_os_error(self.0).to_string();
+        let text = text.split(" (os error").next().unwrap_or_default();
+        match self.name() {
+            Some(name) => write!(f, "{text} ({name})"),
+            None => write!(f, "{text} (errno {})", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "Errno({}: {name})", self.0),
+            None => write!(f, "Errno({})", self.0),
+        }
+    }
+}
+
+/// Sets `errno` to 0, so that a NULL with no reason can be told from one with a reason.
+fn clear() {
+    // SAFETY: the location belongs to the calling thread and is always valid.
+    unsafe {
+        *libc::__errno_location() = 0;
+    }
+}
+
+/// The convention "NULL and errno": most verbs that create something.
+pub(crate) fn non_null<T>(
+    verb: &'static str,
+    what: impl FnOnce() -> String,
+    call: impl FnOnce() -> *mut T,
+) -> Result<NonNull<T>> {
+    clear();
+    NonNull::new(call()).ok_or_else(|| Error::of_verb(verb, Errno::last(), what()))
+}
+
+/// The convention "0, or an error number": most verbs that change something. The sign is the provider's choice.
+pub(crate) fn zero_or_errno(verb: &'static str, what: impl FnOnce() -> String, returned: i32) -> Result<()> {
+    match returned {
+        0 => Ok(()),
+        number => Err(Error::of_verb(verb, Errno::from_return(number), what())),
+    }
+}
+
+/// The convention "not negative, or -1 and errno": system calls, and the verbs that come down to one.
+pub(crate) fn not_negative(verb: &'static str, what: impl FnOnce() -> String, returned: i32) -> Result<i32> {
+    if returned < 0 { Err(Error::of_verb(verb, Errno::last(), what())) } else { Ok(returned) }
+}

@@ -1,0 +1,154 @@
+//! What can go wrong, in words: what was tried, on what, why it failed, what to do.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::errno::Errno;
+
+/// The result of everything that can fail in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The broad class of an [`Error`], for a program that wants to react rather than print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A device, port, GID or address that does not exist.
+    NotFound,
+    /// The caller may not do this (device node rights, capability, protection domain).
+    PermissionDenied,
+    /// The device, its driver or the library does not have this operation.
+    Unsupported,
+    /// An argument that can never work, or not on this device.
+    InvalidInput,
+    /// Memory could not be registered, usually for the locked-memory limit.
+    LockedMemory,
+    /// The queue holds as many requests as it can.
+    QueueFull,
+    /// Objects of different devices or protection domains were put together.
+    Mismatch,
+    /// Nothing happened within the time given.
+    TimedOut,
+    /// The peer refused or went away.
+    Disconnected,
+    /// The port is not in a state in which this works.
+    PortDown,
+    /// A work request completed with an error status.
+    Completion,
+    /// Anything else that the system reported.
+    Os,
+}
+
+/// An error of a verb: one word wide, so that results stay small on the data path.
+///
+/// `Display` prints one line: the verb, what it was applied to, the system's reason, and a remedy for the usual causes.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    verb: &'static str,
+    errno: Option<Errno>,
+    what: Cow<'static, str>,
+    hint: Option<Cow<'static, str>>,
+}
+
+impl Error {
+    /// An error of a call that failed with `errno`; kind and remedy follow from both.
+    ///
+    /// For this crate and those built on it; a user reads errors rather than making them.
+    pub fn of_verb(verb: &'static str, errno: Errno, what: impl Into<Cow<'static, str>>) -> Self {
+        Self(Box::new(Inner {
+            kind: crate::hint::kind_of(verb, errno),
+            verb,
+            errno: Some(errno),
+            what: what.into(),
+            hint: crate::hint::hint_for(verb, errno),
+        }))
+    }
+
+    /// An error that no system call reported: a check of this crate, or of one built on it.
+    pub fn new(kind: ErrorKind, verb: &'static str, what: impl Into<Cow<'static, str>>) -> Self {
+        Self(Box::new(Inner { kind, verb, errno: None, what: what.into(), hint: None }))
+    }
+
+    /// The same error with this remedy.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// The broad class of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The verb (or step) that failed, as its man page is called.
+    pub fn verb(&self) -> &'static str {
+        self.0.verb
+    }
+
+    /// What the system returned, where a system call failed.
+    pub fn errno(&self) -> Option<Errno> {
+        self.0.errno
+    }
+
+    /// What the verb was applied to.
+    pub fn what(&self) -> &str {
+        &self.0.what
+    }
+
+    /// What to do about it, where the cause is a usual one.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    /// Whether the device or library simply lacks the operation.
+    pub fn is_unsupported(&self) -> bool {
+        self.0.kind == ErrorKind::Unsupported
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { verb, errno, what, hint, .. } = &*self.0;
+        write!(f, "{verb}: {what}")?;
+        if let Some(errno) = errno {
+            write!(f, ": {errno}")?;
+        }
+        if let Some(hint) = hint {
+            write!(f, " ({hint})")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, verb, errno, what, hint } = &*self.0;
+        f.debug_struct("Error")
+            .field("kind", kind)
+            .field("verb", verb)
+            .field("errno", errno)
+            .field("what", what)
+            .field("hint", hint)
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_word() {
+        assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn text_says_what_why_and_remedy() {
+        let error = Error::of_verb("ibv_modify_qp", Errno(libc::ENODEV), "rxe0").with_hint("load rdma_rxe");
+        assert_eq!(error.to_string(), "ibv_modify_qp: rxe0: No such device (ENODEV) (load rdma_rxe)");
+    }
+}

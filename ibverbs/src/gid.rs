@@ -1,0 +1,243 @@
+//! Global identifiers: the addresses of ports, and the table in which a port keeps them.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use rdma_sys::{_ibv_query_gid_table, ibv_gid, ibv_gid_entry, ibv_query_gid};
+
+use crate::context::Context;
+use crate::errno::{Errno, not_negative};
+use crate::error::{Error, Result};
+use crate::newtype::c_value;
+use crate::raw::AsRaw;
+
+/// A global identifier: 16 bytes in network order, written as an IPv6 address.
+///
+/// # Example
+/// ```
+/// use ibverbs::Gid;
+/// let gid: Gid = "::ffff:10.99.0.1".parse()?;
+/// assert_eq!(gid.to_ip(), Some("10.99.0.1".parse()?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The same 16 bytes as an IPv6 address.
+    pub const fn as_ipv6(self) -> Ipv6Addr {
+        Ipv6Addr::from_bits(u128::from_be_bytes(self.0))
+    }
+
+    /// The IP address that a RoCE v2 GID stands for: IPv4 where it is mapped, else IPv6; `None` for the zero GID.
+    pub fn to_ip(self) -> Option<IpAddr> {
+        if self.is_zero() {
+            return None;
+        }
+        let v6 = self.as_ipv6();
+        Some(v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4))
+    }
+
+    /// Whether this is the zero GID, an empty place of the table.
+    pub fn is_zero(self) -> bool {
+        self.0 == [0; 16]
+    }
+
+    /// Whether it is link-local (fe80::/10): reachable on its own link only.
+    pub fn is_link_local(self) -> bool {
+        self.as_ipv6().is_unicast_link_local()
+    }
+
+    /// The GID as the C union.
+    pub(crate) fn to_raw(self) -> ibv_gid {
+        ibv_gid { raw: self.0 }
+    }
+
+    fn from_raw(raw: &ibv_gid) -> Self {
+        // SAFETY: every field of the union covers the same 16 bytes, and any bytes are a GID.
+        Self(unsafe { raw.raw })
+    }
+}
+
+impl From<Ipv6Addr> for Gid {
+    fn from(address: Ipv6Addr) -> Self {
+        Self(address.octets())
+    }
+}
+
+impl From<Ipv4Addr> for Gid {
+    fn from(address: Ipv4Addr) -> Self {
+        address.to_ipv6_mapped().into()
+    }
+}
+
+impl From<IpAddr> for Gid {
+    fn from(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(v4) => v4.into(),
+            IpAddr::V6(v6) => v6.into(),
+        }
+    }
+}
+
+impl FromStr for Gid {
+    type Err = std::net::AddrParseError;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        text.parse::<Ipv6Addr>().map(Self::from)
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.as_ipv6(), f)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({self})")
+    }
+}
+
+c_value! {
+    /// What a GID stands for (`enum ibv_gid_type`).
+    pub struct GidType(u32) {
+        /// InfiniBand: `IBV_GID_TYPE_IB`.
+        IB = rdma_sys::IBV_GID_TYPE_IB => "IB",
+        /// RoCE version 1, within one Ethernet segment: `IBV_GID_TYPE_ROCE_V1`.
+        ROCE_V1 = rdma_sys::IBV_GID_TYPE_ROCE_V1 => "RoCE v1",
+        /// RoCE version 2, over UDP port 4791: `IBV_GID_TYPE_ROCE_V2`.
+        ROCE_V2 = rdma_sys::IBV_GID_TYPE_ROCE_V2 => "RoCE v2",
+    }
+}
+
+/// One place of a port's GID table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GidEntry {
+    /// The address.
+    pub gid: Gid,
+    /// Its index in the table, as a queue pair's path names it.
+    pub index: u32,
+    /// The port, from 1.
+    pub port_num: u8,
+    /// What it stands for.
+    pub kind: GidType,
+    /// The network interface behind it; 0 where there is none.
+    pub ifindex: u32,
+}
+
+impl Context {
+    /// The GID table of a port, empty places left out.
+    ///
+    /// # Errors
+    /// Fails for a port that the device does not have.
+    ///
+    /// # References
+    /// [`ibv_query_gid_table(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
+    pub fn gids(&self, port_num: u8) -> Result<Vec<GidEntry>> {
+        let places = self.query_port(port_num)?.gid_tbl_len;
+        match self.gid_table() {
+            Ok(entries) => Ok(entries.into_iter().filter(|entry| entry.port_num == port_num).collect()),
+            Err(error) if error.is_unsupported() => {
+                Ok((0..places).filter_map(|index| self.gid_at(port_num, index)).collect())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The whole table in one call.
+    fn gid_table(&self) -> Result<Vec<GidEntry>> {
+        let mut places = 0;
+        for port_num in 1..=self.query_device()?.phys_port_cnt {
+            places += self.query_port(port_num)?.gid_tbl_len as usize;
+        }
+        let mut entries = vec![ibv_gid_entry::default(); places];
+        // SAFETY: the array has as many entries of the given size as the call is told.
+        let count =
+            unsafe { _ibv_query_gid_table(self.as_raw(), entries.as_mut_ptr(), places, 0, size_of::<ibv_gid_entry>()) };
+        if count < 0 {
+            let errno = Errno(i32::try_from(-count).unwrap_or(libc::EIO));
+            return Err(Error::of_verb("ibv_query_gid_table", errno, self.device_name().to_owned()));
+        }
+        entries.truncate(usize::try_from(count).unwrap_or(0));
+        Ok(entries
+            .iter()
+            .map(|raw| GidEntry {
+                gid: Gid::from_raw(&raw.gid),
+                index: raw.gid_index,
+                port_num: u8::try_from(raw.port_num).unwrap_or(0),
+                kind: GidType(raw.gid_type),
+                ifindex: raw.ndev_ifindex,
+            })
+            .collect())
+    }
+
+    /// One place of the table by the classic verb, which does not say what the GID stands for.
+    fn gid_at(&self, port_num: u8, index: u32) -> Option<GidEntry> {
+        let mut raw = Gid::default().to_raw();
+        let place = i32::try_from(index).ok()?;
+        // SAFETY: the context is open and the union is valid for writing.
+        let returned = unsafe { ibv_query_gid(self.as_raw(), port_num, place, &raw mut raw) };
+        not_negative("ibv_query_gid", String::new, returned).ok()?;
+        let gid = Gid::from_raw(&raw);
+        (!gid.is_zero()).then_some(GidEntry { gid, index, port_num, kind: GidType::IB, ifindex: 0 })
+    }
+
+    /// The network interface behind a RoCE or iWARP port; `None` on InfiniBand, or where the kernel does not say.
+    pub fn netdev(&self, port_num: u8) -> Option<String> {
+        let named = self.gids(port_num).ok()?.iter().find_map(|entry| interface_name(entry.ifindex));
+        named.or_else(|| self.netdev_in_sysfs(port_num))
+    }
+
+    fn netdev_in_sysfs(&self, port_num: u8) -> Option<String> {
+        let device = format!("/sys/class/infiniband/{}", self.device_name());
+        let read = |path: String| {
+            std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+        };
+        read(format!("{device}/ports/{port_num}/gid_attrs/ndevs/0"))
+            .or_else(|| read(format!("{device}/parent")))
+            .or_else(|| first_entry(&format!("{device}/device/net")))
+    }
+}
+
+fn first_entry(directory: &str) -> Option<String> {
+    let mut names: Vec<_> = std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    names.first().map(|name| name.to_string_lossy().into_owned())
+}
+
+fn interface_name(ifindex: u32) -> Option<String> {
+    if ifindex == 0 {
+        return None;
+    }
+    let mut name = [0_u8; libc::IF_NAMESIZE];
+    // SAFETY: the array has the IF_NAMESIZE bytes that the call may write.
+    let found = unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr().cast()) };
+    if found.is_null() {
+        return None;
+    }
+    std::ffi::CStr::from_bytes_until_nul(&name).ok().map(|name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapped_gid_is_an_ipv4_address() {
+        let gid = Gid::from(Ipv4Addr::new(10, 99, 0, 1));
+        assert_eq!(gid.to_string(), "::ffff:10.99.0.1");
+        assert_eq!(gid.to_string().parse::<Gid>().expect("its own text"), gid);
+        assert_eq!(gid.to_ip(), Some(IpAddr::V4(Ipv4Addr::new(10, 99, 0, 1))));
+    }
+
+    #[test]
+    fn the_zero_gid_is_no_address() {
+        assert_eq!(Gid::default().to_ip(), None);
+    }
+}

@@ -1,0 +1,18 @@
+//! What could not be destroyed is leaked and counted, never freed under a device that may still use it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static LEAKED: AtomicU64 = AtomicU64::new(0);
+
+/// How many objects of this process could not be destroyed and were leaked, with all that they guard.
+///
+/// It stays 0 in a healthy program. A number above 0 means that a driver refused to destroy or deregister something; the memory
+/// behind it is then kept for ever, because the device may still write to it.
+pub fn leaked_objects() -> u64 {
+    LEAKED.load(Ordering::Relaxed)
+}
+
+/// Counts an object whose destruction failed. The caller forgets what the object guards.
+pub(crate) fn count() {
+    LEAKED.fetch_add(1, Ordering::Relaxed);
+}

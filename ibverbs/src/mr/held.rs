@@ -1,0 +1,135 @@
+//! What a queue pair keeps alive so that requests can name it without counting references.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use rdma_sys::ibv_sge;
+
+use super::{Frozen, Sink};
+use crate::pd::ProtectionDomain;
+use crate::qp::QueueId;
+
+/// A token for memory that a queue pair holds until it is destroyed ([`QueuePair::hold`](crate::QueuePair::hold)).
+///
+/// `Held<Frozen>` can be sent, `Held<Sink>` can be received into. The token is `Copy` and works on the queue pair that gave it.
+pub struct Held<K> {
+    sge: ibv_sge,
+    queue: QueueId,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Clone for Held<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Held<K> {}
+
+impl<K: Hold> Held<K> {
+    /// A token for memory that the queue pair `queue` has begun to hold.
+    pub(crate) fn new(memory: &K, queue: QueueId) -> Self {
+        Self { sge: memory.sge(), queue, kind: PhantomData }
+    }
+}
+
+impl<K> Held<K> {
+    /// The same memory, cut to this range of bytes; `None` when the range does not lie within.
+    pub fn slice(self, range: Range<usize>) -> Option<Self> {
+        let start = u32::try_from(range.start).ok()?;
+        let end = u32::try_from(range.end).ok()?;
+        if start > end || end > self.sge.length {
+            return None;
+        }
+        let sge = ibv_sge { addr: self.sge.addr + u64::from(start), length: end - start, lkey: self.sge.lkey };
+        Some(Self { sge, ..self })
+    }
+
+    /// How many bytes it covers.
+    pub fn len(&self) -> usize {
+        self.sge.length as usize
+    }
+
+    /// Whether it covers none.
+    pub fn is_empty(&self) -> bool {
+        self.sge.length == 0
+    }
+
+    pub(crate) fn sge(&self) -> ibv_sge {
+        self.sge
+    }
+
+    pub(crate) fn queue(&self) -> QueueId {
+        self.queue
+    }
+}
+
+impl<K> fmt::Debug for Held<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("len", &self.len()).field("queue", &self.queue).finish()
+    }
+}
+
+/// Something that a queue pair keeps alive. Public only because [`Hold`] names it; it cannot be named from outside.
+#[derive(Debug)]
+pub enum Keep {
+    /// Read by sends.
+    Frozen(Frozen),
+    /// Written by receives.
+    Sink(Sink),
+}
+
+mod private {
+    pub trait Sealed {}
+    impl Sealed for super::Frozen {}
+    impl Sealed for super::Sink {}
+}
+
+/// Memory that a queue pair can hold: [`Frozen`] and [`Sink`]. Sealed: what many requests may share is this crate's to say.
+pub trait Hold: private::Sealed + Sized {
+    #[doc(hidden)]
+    fn domain(&self) -> &ProtectionDomain;
+    #[doc(hidden)]
+    fn sge(&self) -> ibv_sge;
+    #[doc(hidden)]
+    fn is(&self, kept: &Keep) -> bool;
+    #[doc(hidden)]
+    fn keep(&self) -> Keep;
+}
+
+impl Hold for Frozen {
+    fn domain(&self) -> &ProtectionDomain {
+        self.buf().pd()
+    }
+
+    fn sge(&self) -> ibv_sge {
+        self.buf().shown()
+    }
+
+    fn is(&self, kept: &Keep) -> bool {
+        matches!(kept, Keep::Frozen(other) if self.same(other))
+    }
+
+    fn keep(&self) -> Keep {
+        Keep::Frozen(self.clone())
+    }
+}
+
+impl Hold for Sink {
+    fn domain(&self) -> &ProtectionDomain {
+        self.pd()
+    }
+
+    fn sge(&self) -> ibv_sge {
+        self.whole()
+    }
+
+    fn is(&self, kept: &Keep) -> bool {
+        matches!(kept, Keep::Sink(other) if self.same(other))
+    }
+
+    fn keep(&self) -> Keep {
+        Keep::Sink(self.clone())
+    }
+}

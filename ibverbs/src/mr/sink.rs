@@ -1,0 +1,50 @@
+//! Memory that is received into and never read.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rdma_sys::ibv_sge;
+
+use super::{AccessFlags, Region};
+use crate::error::{Error, ErrorKind, Result};
+use crate::pd::ProtectionDomain;
+
+/// Memory that any number of receives may write to at once, because nobody can read it: what a bandwidth test receives into.
+///
+/// To receive into it, let a queue pair [`hold`](crate::QueuePair::hold) it once and name the [`Held`](crate::Held) token in requests.
+#[derive(Clone)]
+pub struct Sink(Arc<Region>);
+
+impl Sink {
+    pub(crate) fn register(pd: &ProtectionDomain, size: usize) -> Result<Self> {
+        if u32::try_from(size).is_err() {
+            return Err(Error::new(ErrorKind::InvalidInput, "sink", format!("{size} bytes"))
+                .with_hint("a scatter entry has at most 2^32-1 bytes"));
+        }
+        Region::register(pd, size, AccessFlags::LOCAL_WRITE).map(|region| Self(Arc::new(region)))
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn whole(&self) -> ibv_sge {
+        let addr = self.0.start().as_ptr().expose_provenance() as u64;
+        ibv_sge { addr, length: u32::try_from(self.0.len()).unwrap_or(u32::MAX), lkey: self.0.lkey() }
+    }
+
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
+        self.0.pd()
+    }
+
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sink").field("size", &self.size()).finish()
+    }
+}

@@ -1,0 +1,225 @@
+//! Ports of a device.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+
+use rdma_sys::{ibv_port_attr, ibv_query_port};
+
+use crate::context::Context;
+use crate::errno::zero_or_errno;
+use crate::error::Result;
+use crate::newtype::c_value;
+use crate::raw::AsRaw;
+
+c_value! {
+    /// The logical state of a port (`enum ibv_port_state`).
+    pub struct PortState(u32) {
+        /// `IBV_PORT_NOP`.
+        NOP = rdma_sys::IBV_PORT_NOP => "NOP",
+        /// `IBV_PORT_DOWN`.
+        DOWN = rdma_sys::IBV_PORT_DOWN => "DOWN",
+        /// Waiting for a subnet manager: `IBV_PORT_INIT`.
+        INIT = rdma_sys::IBV_PORT_INIT => "INIT",
+        /// `IBV_PORT_ARMED`.
+        ARMED = rdma_sys::IBV_PORT_ARMED => "ARMED",
+        /// `IBV_PORT_ACTIVE`.
+        ACTIVE = rdma_sys::IBV_PORT_ACTIVE => "ACTIVE",
+        /// `IBV_PORT_ACTIVE_DEFER`.
+        ACTIVE_DEFER = rdma_sys::IBV_PORT_ACTIVE_DEFER => "ACTIVE_DEFER",
+    }
+}
+
+c_value! {
+    /// The RDMA path MTU (`enum ibv_mtu`): a code, not a number of bytes.
+    pub struct Mtu(u32) {
+        /// 256 bytes.
+        B256 = rdma_sys::IBV_MTU_256 => "256",
+        /// 512 bytes.
+        B512 = rdma_sys::IBV_MTU_512 => "512",
+        /// 1024 bytes.
+        B1024 = rdma_sys::IBV_MTU_1024 => "1024",
+        /// 2048 bytes.
+        B2048 = rdma_sys::IBV_MTU_2048 => "2048",
+        /// 4096 bytes.
+        B4096 = rdma_sys::IBV_MTU_4096 => "4096",
+    }
+}
+
+impl Mtu {
+    /// The MTU in bytes, for the codes that are defined (1 to 5).
+    pub const fn bytes(self) -> Option<u32> {
+        match self.0 {
+            code @ 1..=5 => Some(128 << code),
+            _ => None,
+        }
+    }
+
+    /// The code of exactly this many bytes.
+    pub const fn from_bytes(bytes: u32) -> Option<Self> {
+        match bytes {
+            256 => Some(Self::B256),
+            512 => Some(Self::B512),
+            1024 => Some(Self::B1024),
+            2048 => Some(Self::B2048),
+            4096 => Some(Self::B4096),
+            _ => None,
+        }
+    }
+}
+
+c_value! {
+    /// What carries a port's packets.
+    pub struct LinkLayer(u8) {
+        /// `IBV_LINK_LAYER_UNSPECIFIED`: the driver does not say; InfiniBand on old drivers.
+        UNSPECIFIED = rdma_sys::IBV_LINK_LAYER_UNSPECIFIED => "Unspecified",
+        /// `IBV_LINK_LAYER_INFINIBAND`.
+        INFINIBAND = rdma_sys::IBV_LINK_LAYER_INFINIBAND => "InfiniBand",
+        /// RoCE or iWARP: `IBV_LINK_LAYER_ETHERNET`.
+        ETHERNET = rdma_sys::IBV_LINK_LAYER_ETHERNET => "Ethernet",
+    }
+}
+
+c_value! {
+    /// The physical state of a port (IBA PortInfo:PortPhysicalState).
+    pub struct PhysState(u8) {
+        /// Asleep.
+        SLEEP = 1 => "Sleep",
+        /// Looking for a peer.
+        POLLING = 2 => "Polling",
+        /// Switched off.
+        DISABLED = 3 => "Disabled",
+        /// Training.
+        TRAINING = 4 => "PortConfigurationTraining",
+        /// The link is up.
+        LINK_UP = 5 => "LinkUp",
+        /// Recovering from an error.
+        RECOVERY = 6 => "LinkErrorRecovery",
+        /// Testing.
+        PHY_TEST = 7 => "PhyTest",
+    }
+}
+
+/// A local identifier: the address of a port within an InfiniBand subnet; 0 on RoCE and iWARP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Lid(pub u16);
+
+impl fmt::Display for Lid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// What a port is and how it stands (`struct ibv_port_attr`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PortAttr {
+    /// Logical state.
+    pub state: PortState,
+    /// Physical state.
+    pub phys_state: PhysState,
+    /// Largest MTU of the port.
+    pub max_mtu: Mtu,
+    /// MTU in force.
+    pub active_mtu: Mtu,
+    /// Length of the GID table.
+    pub gid_tbl_len: u32,
+    /// Length of the P_Key table.
+    pub pkey_tbl_len: u16,
+    /// Largest message in bytes.
+    pub max_msg_sz: u32,
+    /// Base LID.
+    pub lid: Lid,
+    /// LID of the subnet manager.
+    pub sm_lid: Lid,
+    /// LID mask control.
+    pub lmc: u8,
+    /// Service level of the subnet manager.
+    pub sm_sl: u8,
+    /// What carries the packets.
+    pub link_layer: LinkLayer,
+    /// Link width code (1, 2, 4, 8, 16 for 1x, 4x, 8x, 12x, 2x).
+    pub active_width: u8,
+    /// Link speed code of one lane.
+    pub active_speed: u8,
+}
+
+impl PortAttr {
+    fn from_raw(raw: &ibv_port_attr) -> Self {
+        Self {
+            state: PortState(raw.state),
+            phys_state: PhysState(raw.phys_state),
+            max_mtu: Mtu(raw.max_mtu),
+            active_mtu: Mtu(raw.active_mtu),
+            gid_tbl_len: u32::try_from(raw.gid_tbl_len).unwrap_or(0),
+            pkey_tbl_len: raw.pkey_tbl_len,
+            max_msg_sz: raw.max_msg_sz,
+            lid: Lid(raw.lid),
+            sm_lid: Lid(raw.sm_lid),
+            lmc: raw.lmc,
+            sm_sl: raw.sm_sl,
+            link_layer: LinkLayer(raw.link_layer),
+            active_width: raw.active_width,
+            active_speed: raw.active_speed,
+        }
+    }
+
+    /// The signalling rate of the link in Mbit/s, width times lane speed; `None` for codes that this version does not know.
+    pub fn rate_mbps(&self) -> Option<u64> {
+        let lanes = match self.active_width {
+            1 => 1,
+            2 => 4,
+            4 => 8,
+            8 => 12,
+            16 => 2,
+            _ => return None,
+        };
+        // SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR (XDR is 256 and needs the wider field of newer libraries)
+        let lane = match self.active_speed {
+            1 => 2_500,
+            2 => 5_000,
+            4 => 10_000,
+            8 => 10_312,
+            16 => 14_062,
+            32 => 25_781,
+            64 => 53_125,
+            128 => 106_250,
+            _ => return None,
+        };
+        Some(lanes * lane)
+    }
+}
+
+impl Context {
+    /// Queries a port; ports count from 1.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) for a port that the device does not have.
+    ///
+    /// # References
+    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
+    pub fn query_port(&self, port_num: u8) -> Result<PortAttr> {
+        let mut attr = ibv_port_attr::default();
+        // SAFETY: the context is open and the structure is valid for writing.
+        let returned = unsafe { ibv_query_port(self.as_raw(), port_num, &raw mut attr) };
+        zero_or_errno("ibv_query_port", || format!("port {port_num} of {}", self.device_name()), returned)?;
+        Ok(PortAttr::from_raw(&attr))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mtu_codes_and_bytes_agree() {
+        for bytes in [256, 512, 1024, 2048, 4096] {
+            let mtu = Mtu::from_bytes(bytes).expect("a defined MTU");
+            assert_eq!(mtu.bytes(), Some(bytes));
+            assert_eq!(mtu.to_string(), bytes.to_string());
+        }
+        assert_eq!(Mtu::from_bytes(1500), None);
+        assert_eq!(Mtu(9).bytes(), None);
+        assert_eq!(Mtu(9).to_string(), "unknown (9)");
+    }
+}

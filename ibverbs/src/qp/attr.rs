@@ -1,0 +1,209 @@
+//! Connecting a reliable queue pair without the connection manager: the attributes of its states.
+
+#![allow(unsafe_code)]
+
+use rdma_sys::{
+    IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
+    IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY,
+    IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, ibv_ah_attr, ibv_global_route, ibv_modify_qp,
+    ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp,
+};
+
+use super::QueuePair;
+use super::identity::{Psn, Qpn};
+use super::state::QpState;
+use super::transport::{Rc, Transport};
+use crate::errno::zero_or_errno;
+use crate::error::Result;
+use crate::gid::Gid;
+use crate::mr::AccessFlags;
+use crate::port::{Lid, Mtu};
+use crate::raw::AsRaw;
+
+/// What two peers tell each other to connect their queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Number of the queue pair.
+    pub qpn: Qpn,
+    /// First packet sequence number it sends.
+    pub psn: Psn,
+    /// LID of its port; 0 on RoCE.
+    pub lid: Lid,
+    /// GID of its port.
+    pub gid: Gid,
+}
+
+/// The path of a reliable connection, and how patient it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RcPath {
+    /// Local port, from 1.
+    pub port_num: u8,
+    /// Index of the local GID; `None` for an InfiniBand path within the subnet, addressed by LID alone.
+    pub sgid_index: Option<u8>,
+    /// Path MTU, at most what both ports have active.
+    pub mtu: Mtu,
+    /// First packet sequence number that this side sends.
+    pub psn: Psn,
+    /// Index of the partition key.
+    pub pkey_index: u16,
+    /// Service level.
+    pub sl: u8,
+    /// Hops that packets may make.
+    pub hop_limit: u8,
+    /// Traffic class (DSCP and ECN bits of RoCE v2 packets).
+    pub traffic_class: u8,
+    /// Waiting time for an acknowledgement: 4.096 µs × 2^timeout; 0 waits for ever.
+    pub timeout: u8,
+    /// Retries without an acknowledgement, 0 to 7. Soft-RoCE takes 7 for "for ever".
+    pub retry_cnt: u8,
+    /// Retries when the peer has no receive posted; 7 is for ever.
+    pub rnr_retry: u8,
+    /// Code of the time that a peer waits before such a retry (12 is 0.64 ms).
+    pub min_rnr_timer: u8,
+    /// RDMA reads and atomics of this side that can be in flight.
+    pub max_rd_atomic: u8,
+    /// RDMA reads and atomics of the peer that this side serves at once.
+    pub max_dest_rd_atomic: u8,
+    /// What the peer may do to this side's memory, where its registration allows it too.
+    pub access: AccessFlags,
+}
+
+impl RcPath {
+    /// A path from this port, GID and MTU, otherwise with usual values.
+    pub fn new(port_num: u8, sgid_index: Option<u8>, mtu: Mtu) -> Self {
+        Self {
+            port_num,
+            sgid_index,
+            mtu,
+            psn: Psn(0),
+            pkey_index: 0,
+            sl: 0,
+            hop_limit: 64,
+            traffic_class: 0,
+            timeout: 14,
+            retry_cnt: 6,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            max_rd_atomic: 1,
+            max_dest_rd_atomic: 1,
+            access: AccessFlags::empty(),
+        }
+    }
+}
+
+impl<T: Transport> QueuePair<T> {
+    /// The state that the device reports.
+    ///
+    /// # Errors
+    /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
+    pub fn state(&self) -> Result<QpState> {
+        let mut attr = ibv_qp_attr::default();
+        let mut init = ibv_qp_init_attr::default();
+        // SAFETY: the queue pair is alive and both structures are valid for writing.
+        let returned = unsafe { ibv_query_qp(self.as_raw(), &raw mut attr, IBV_QP_STATE as i32, &raw mut init) };
+        zero_or_errno("ibv_query_qp", || self.describe(), returned)?;
+        Ok(QpState(attr.qp_state))
+    }
+
+    /// Puts the queue pair into the error state: what is in flight is flushed, as far as the driver does it. What does not complete
+    /// comes back when the queue pair is destroyed.
+    ///
+    /// # Errors
+    /// Fails when the device is gone.
+    pub fn to_error(&mut self) -> Result<()> {
+        self.modify("ERR", &mut ibv_qp_attr { qp_state: QpState::ERR.0, ..Default::default() }, IBV_QP_STATE)
+    }
+
+    fn modify(&mut self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
+        // SAFETY: the queue pair is alive; the attributes are valid during the call.
+        let returned = unsafe { ibv_modify_qp(self.as_raw(), attr, mask as i32) };
+        zero_or_errno("ibv_modify_qp", || format!("{} to {state}", self.describe()), returned)
+    }
+}
+
+impl QueuePair<Rc> {
+    /// Moves the queue pair from RESET to INIT: receives may be posted from now on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when it is in another state or the port does not exist.
+    ///
+    /// # References
+    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    pub fn init(&mut self, path: &RcPath) -> Result<()> {
+        let mut attr = ibv_qp_attr {
+            qp_state: QpState::INIT.0,
+            pkey_index: path.pkey_index,
+            port_num: path.port_num,
+            qp_access_flags: path.access.bits(),
+            ..Default::default()
+        };
+        self.modify("INIT", &mut attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+    }
+
+    /// Moves the queue pair from INIT through RTR to RTS: connected to `remote`.
+    ///
+    /// Both sides must have done so before either sends. iWARP cannot connect in this way: use `rdmacm`.
+    ///
+    /// # Errors
+    /// A peer that cannot be reached, a GID index that is not there, an MTU above the port's; the text says which step failed.
+    ///
+    /// # References
+    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA 10.3.1
+    pub fn connect(&mut self, path: &RcPath, remote: &Endpoint) -> Result<()> {
+        let mut rtr = ibv_qp_attr {
+            qp_state: QpState::RTR.0,
+            path_mtu: path.mtu.0,
+            dest_qp_num: remote.qpn.0,
+            rq_psn: remote.psn.0,
+            max_dest_rd_atomic: path.max_dest_rd_atomic,
+            min_rnr_timer: path.min_rnr_timer,
+            ah_attr: address(path, remote),
+            ..Default::default()
+        };
+        let mask = IBV_QP_STATE
+            | IBV_QP_AV
+            | IBV_QP_PATH_MTU
+            | IBV_QP_DEST_QPN
+            | IBV_QP_RQ_PSN
+            | IBV_QP_MAX_DEST_RD_ATOMIC
+            | IBV_QP_MIN_RNR_TIMER;
+        self.modify("RTR", &mut rtr, mask)?;
+        let mut rts = ibv_qp_attr {
+            qp_state: QpState::RTS.0,
+            timeout: path.timeout,
+            retry_cnt: path.retry_cnt,
+            rnr_retry: path.rnr_retry,
+            sq_psn: path.psn.0,
+            max_rd_atomic: path.max_rd_atomic,
+            ..Default::default()
+        };
+        let mask = IBV_QP_STATE
+            | IBV_QP_TIMEOUT
+            | IBV_QP_RETRY_CNT
+            | IBV_QP_RNR_RETRY
+            | IBV_QP_SQ_PSN
+            | IBV_QP_MAX_QP_RD_ATOMIC;
+        self.modify("RTS", &mut rts, mask)
+    }
+}
+
+fn address(path: &RcPath, remote: &Endpoint) -> ibv_ah_attr {
+    let grh = path.sgid_index.map(|sgid_index| ibv_global_route {
+        dgid: remote.gid.to_raw(),
+        flow_label: 0,
+        sgid_index,
+        hop_limit: path.hop_limit,
+        traffic_class: path.traffic_class,
+    });
+    ibv_ah_attr {
+        is_global: u8::from(grh.is_some()),
+        grh: grh.unwrap_or_default(),
+        dlid: remote.lid.0,
+        sl: path.sl,
+        port_num: path.port_num,
+        ..Default::default()
+    }
+}

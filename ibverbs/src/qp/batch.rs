@@ -1,0 +1,394 @@
+//! Many requests, one doorbell. A batch lives inside a closure: it cannot be forgotten, and an error or a panic aborts it.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::ptr;
+
+use rdma_sys::{
+    ibv_post_recv, ibv_post_send, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_abort, ibv_wr_complete, ibv_wr_start,
+};
+
+use super::QueuePair;
+use super::identity::{Direction, WrId};
+use super::inflight::{Entry, InFlight};
+use super::operation::Operation;
+use super::post::{entry_of, inline_flag, write_extended};
+use super::rejected::{PostError, Rejected};
+use super::transport::Transport;
+use super::wr::{Gather, RecvPayload, RecvRequest, SendPayload, SendRequest};
+use crate::errno::Errno;
+use crate::error::Error;
+use crate::mr::Buf;
+use crate::raw::AsRaw;
+
+/// Room for the classic requests of a batch, allocated with the queue pair.
+pub(super) struct Scratch {
+    sends: Box<[ibv_send_wr]>,
+    recvs: Box<[ibv_recv_wr]>,
+    sges: Box<[ibv_sge]>,
+    /// Inline bytes of sends, copied when they are added: `inline_each` for each request.
+    inline: Box<[u8]>,
+    inline_each: usize,
+}
+
+// SAFETY: the pointers in the requests are set anew before each use and mean nothing in between.
+unsafe impl Send for Scratch {}
+// SAFETY: as above; nothing is reachable through a shared Scratch.
+unsafe impl Sync for Scratch {}
+
+impl Scratch {
+    pub(super) fn new(max_batch: u32, max_inline: u32, classic: bool) -> Self {
+        let size = max_batch as usize;
+        let inline_each = if classic { max_inline as usize } else { 0 };
+        Self {
+            sends: vec![ibv_send_wr::default(); if classic { size } else { 0 }].into(),
+            recvs: vec![ibv_recv_wr::default(); size].into(),
+            sges: vec![ibv_sge::default(); size].into(),
+            inline: vec![0; size * inline_each].into(),
+            inline_each,
+        }
+    }
+
+    fn max(&self) -> usize {
+        self.recvs.len()
+    }
+}
+
+/// A batch that the provider did not take, or not whole.
+#[derive(Debug)]
+pub struct BatchError {
+    error: PostError,
+    verb: &'static str,
+    rejected: Vec<Buf>,
+}
+
+impl BatchError {
+    /// Why.
+    pub fn error(&self) -> PostError {
+        self.error
+    }
+
+    /// The buffers of the requests that were not posted, in order. Those before them in the batch were posted, and complete as usual;
+    /// all stay with the queue pair when the batch is [in doubt](PostError::InDoubt).
+    pub fn into_rejected(self) -> Vec<Buf> {
+        self.rejected
+    }
+}
+
+impl fmt::Display for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.verb, self.error)
+    }
+}
+
+impl std::error::Error for BatchError {}
+
+impl From<BatchError> for Error {
+    fn from(error: BatchError) -> Self {
+        error.error.into_error(error.verb)
+    }
+}
+
+/// Sends that are posted together. See [`QueuePair::batch`].
+pub struct Batch<'qp, T: Transport> {
+    qp: &'qp mut QueuePair<T>,
+    count: usize,
+    finished: bool,
+}
+
+impl<T: Transport> QueuePair<T> {
+    /// Posts what the closure adds, with one doorbell. If the closure fails or panics, nothing is posted and the buffers go
+    /// back to their pools.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # use ibverbs::{wr, Buf, Error, QueuePair, Rc};
+    /// # fn all(qp: &mut QueuePair<Rc>, bufs: Vec<Buf>) -> Result<(), Error> {
+    /// qp.batch(|batch| -> Result<(), Error> {
+    ///     for buf in bufs {
+    ///         batch.send(wr::send(buf))?;
+    ///     }
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The closure's own, or a [`BatchError`] made into it.
+    pub fn batch<R, E: From<BatchError>>(
+        &mut self,
+        fill: impl FnOnce(&mut Batch<'_, T>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let mut batch = Batch::start(self);
+        let value = fill(&mut batch)?;
+        batch.finish()?;
+        Ok(value)
+    }
+
+    /// As [`batch`](Self::batch), for receives.
+    ///
+    /// # Errors
+    /// The closure's own, or a [`BatchError`] made into it.
+    pub fn recv_batch<R, E: From<BatchError>>(
+        &mut self,
+        fill: impl FnOnce(&mut RecvBatch<'_, T>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let mut batch = RecvBatch { qp: self, count: 0, finished: false };
+        let value = fill(&mut batch)?;
+        batch.finish()?;
+        Ok(value)
+    }
+}
+
+impl<'qp, T: Transport> Batch<'qp, T> {
+    fn start(qp: &'qp mut QueuePair<T>) -> Self {
+        if let Some(extended) = qp.extended {
+            // SAFETY: the queue pair is alive and used by one thread; `finish` or `drop` ends what begins here.
+            unsafe { ibv_wr_start(extended.as_ptr()) };
+        }
+        Self { qp, count: 0, finished: false }
+    }
+
+    /// Adds a request.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`], and [`PostError::BatchFull`]; the batch goes on without the request.
+    #[inline]
+    pub fn send<O: Operation<T>, P: SendPayload>(&mut self, request: SendRequest<O, P>) -> Result<(), Rejected<P>> {
+        const VERB: &str = "ibv_post_send";
+        if let Err(error) = self.check(&request) {
+            return Err(Rejected::new(VERB, error, Some(request.payload)));
+        }
+        let wr_id = WrId::new(self.qp.id(), Direction::Send, self.qp.tables.sends.next_number());
+        match self.qp.extended {
+            // SAFETY: between `ibv_wr_start` and its end; what the payload names stays valid (see QueuePair::post_send).
+            Some(qp) => unsafe { write_extended(qp, wr_id, &request) },
+            None => self.write_classic(wr_id, &request),
+        }
+        self.qp.tables.sends.push(Entry { payload: request.payload.into_in_flight(), tag: request.tag });
+        self.count += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn check<O, P: SendPayload>(&self, request: &SendRequest<O, P>) -> Result<(), PostError> {
+        if self.count == self.qp.scratch.max() {
+            return Err(PostError::BatchFull { max: u32::try_from(self.count).unwrap_or(u32::MAX) });
+        }
+        self.qp.check_send(request)
+    }
+
+    fn write_classic<O: Operation<T>, P: SendPayload>(&mut self, wr_id: WrId, request: &SendRequest<O, P>) {
+        let scratch = &mut self.qp.scratch;
+        let gather = request.payload.gather();
+        let (mut sge, num_sge) = entry_of(gather);
+        if let Gather::Inline(bytes) = gather {
+            // The caller's bytes need not live until the doorbell: they are copied now.
+            let start = self.count * scratch.inline_each;
+            let place = &mut scratch.inline[start..start + bytes.len()];
+            place.copy_from_slice(bytes);
+            sge.addr = 0; // told by `finish`
+        }
+        scratch.sges[self.count] = sge;
+        let wr = &mut scratch.sends[self.count];
+        *wr = ibv_send_wr {
+            wr_id: wr_id.0,
+            num_sge,
+            send_flags: request.flags | inline_flag(gather),
+            ..Default::default()
+        };
+        request.operation.classic(wr);
+    }
+
+    fn finish(mut self) -> Result<(), BatchError> {
+        const VERB: &str = "ibv_post_send";
+        self.finished = true;
+        let outcome = match self.qp.extended {
+            Some(extended) if self.count == 0 => {
+                // SAFETY: ends what `start` began.
+                unsafe { ibv_wr_abort(extended.as_ptr()) };
+                Posted::All
+            }
+            Some(extended) => {
+                // SAFETY: ends what `start` began.
+                match unsafe { ibv_wr_complete(extended.as_ptr()) } {
+                    0 => Posted::All,
+                    number => Posted::InDoubt(Errno::from_return(number)),
+                }
+            }
+            None => self.post_classic(),
+        };
+        outcome.into_result(VERB, self.count, || self.qp.tables.sends.pop())
+    }
+
+    fn post_classic(&mut self) -> Posted {
+        let scratch = &mut self.qp.scratch;
+        let (sends, sges, inline) =
+            (scratch.sends.as_mut_ptr(), scratch.sges.as_mut_ptr(), scratch.inline.as_mut_ptr());
+        for index in 0..self.count {
+            // SAFETY: index < count, which is at most the length of all three; `inline` has `inline_each` bytes for each request.
+            unsafe {
+                let (wr, sge) = (sends.add(index), sges.add(index));
+                (*wr).sg_list = sge;
+                (*wr).next = if index + 1 < self.count { sends.add(index + 1) } else { ptr::null_mut() };
+                if (*wr).send_flags & rdma_sys::IBV_SEND_INLINE != 0 {
+                    (*sge).addr = inline.add(index * scratch.inline_each).expose_provenance() as u64;
+                }
+            }
+        }
+        if self.count == 0 {
+            return Posted::All;
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair is alive and used by one thread; the requests are linked above and valid during the call.
+        let returned = unsafe { ibv_post_send(self.qp.as_raw(), sends, &raw mut bad) };
+        Posted::of(returned, sends.addr(), bad.addr(), size_of::<ibv_send_wr>())
+    }
+}
+
+impl<T: Transport> Drop for Batch<'_, T> {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        if let Some(extended) = self.qp.extended {
+            // SAFETY: ends what `start` began; nothing of it is posted.
+            unsafe { ibv_wr_abort(extended.as_ptr()) };
+        }
+        for _ in 0..self.count {
+            drop(self.qp.tables.sends.pop());
+        }
+    }
+}
+
+impl<T: Transport> fmt::Debug for Batch<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+/// Receives that are posted together. See [`QueuePair::recv_batch`].
+pub struct RecvBatch<'qp, T: Transport> {
+    qp: &'qp mut QueuePair<T>,
+    count: usize,
+    finished: bool,
+}
+
+impl<T: Transport> RecvBatch<'_, T> {
+    /// Adds a receive.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_recv`], and [`PostError::BatchFull`]; the batch goes on without the request.
+    #[inline]
+    pub fn recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
+        const VERB: &str = "ibv_post_recv";
+        let checked = if self.count == self.qp.scratch.max() {
+            Err(PostError::BatchFull { max: u32::try_from(self.count).unwrap_or(u32::MAX) })
+        } else {
+            self.qp.check_recv(&request)
+        };
+        let number = match checked {
+            Ok(number) => number,
+            Err(error) => return Err(Rejected::new(VERB, error, Some(request.payload))),
+        };
+        let wr_id = WrId::new(self.qp.id(), Direction::Recv, number);
+        let (sge, num_sge) = entry_of(request.payload.scatter());
+        let scratch = &mut self.qp.scratch;
+        scratch.sges[self.count] = sge;
+        scratch.recvs[self.count] = ibv_recv_wr { wr_id: wr_id.0, num_sge, ..Default::default() };
+        self.qp.tables.recvs.insert(Entry { payload: request.payload.into_in_flight(), tag: request.tag });
+        self.count += 1;
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(), BatchError> {
+        const VERB: &str = "ibv_post_recv";
+        self.finished = true;
+        if self.count == 0 {
+            return Ok(());
+        }
+        let scratch = &mut self.qp.scratch;
+        let (recvs, sges) = (scratch.recvs.as_mut_ptr(), scratch.sges.as_mut_ptr());
+        for index in 0..self.count {
+            // SAFETY: index < count, which is at most the length of both.
+            unsafe {
+                (*recvs.add(index)).sg_list = sges.add(index);
+                (*recvs.add(index)).next = if index + 1 < self.count { recvs.add(index + 1) } else { ptr::null_mut() };
+            }
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair is alive and used by one thread; the requests are linked above and valid during the call.
+        let returned = unsafe { ibv_post_recv(self.qp.as_raw(), recvs, &raw mut bad) };
+        let outcome = Posted::of(returned, recvs.addr(), bad.addr(), size_of::<ibv_recv_wr>());
+        let mut index = self.count;
+        outcome.into_result(VERB, self.count, || {
+            index -= 1;
+            self.take_back(index)
+        })
+    }
+
+    /// Takes the receive at `index` of the batch out of the table again.
+    fn take_back(&mut self, index: usize) -> Option<Entry> {
+        let number = WrId(self.qp.scratch.recvs.get(index)?.wr_id).table();
+        self.qp.tables.recvs.retire(number)
+    }
+}
+
+impl<T: Transport> Drop for RecvBatch<'_, T> {
+    fn drop(&mut self) {
+        if !self.finished {
+            for index in (0..self.count).rev() {
+                drop(self.take_back(index));
+            }
+        }
+    }
+}
+
+impl<T: Transport> fmt::Debug for RecvBatch<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvBatch").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+/// How much of a batch the provider took.
+enum Posted {
+    All,
+    /// The first so many.
+    Only(usize, Errno),
+    /// It does not say.
+    InDoubt(Errno),
+}
+
+impl Posted {
+    /// From the return value and the address of the first request that was not posted.
+    fn of(returned: i32, first: usize, bad: usize, size: usize) -> Self {
+        let errno = Errno::from_return(returned);
+        match bad.checked_sub(first) {
+            _ if returned == 0 => Self::All,
+            Some(offset) if bad != 0 && offset % size == 0 => Self::Only(offset / size, errno),
+            _ => Self::InDoubt(errno),
+        }
+    }
+
+    /// Takes back what was not posted, newest first, and says so.
+    fn into_result(
+        self,
+        verb: &'static str,
+        count: usize,
+        mut take_newest: impl FnMut() -> Option<Entry>,
+    ) -> Result<(), BatchError> {
+        match self {
+            Self::All => Ok(()),
+            Self::InDoubt(errno) => Err(BatchError { error: PostError::InDoubt(errno), verb, rejected: Vec::new() }),
+            Self::Only(posted, _) if posted >= count => Ok(()),
+            Self::Only(posted, errno) => {
+                let mut rejected: Vec<Buf> = (posted..count)
+                    .filter_map(|_| take_newest().map(|entry| entry.payload).and_then(InFlight::into_buf))
+                    .collect();
+                rejected.reverse();
+                Err(BatchError { error: PostError::Refused(errno), verb, rejected })
+            }
+        }
+    }
+}

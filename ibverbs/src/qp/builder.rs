@@ -1,0 +1,190 @@
+//! Making a queue pair: what is asked for, and what the device gives.
+
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use rdma_sys::{
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_create_qp, ibv_create_qp_ex, ibv_qp, ibv_qp_cap,
+    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex,
+};
+
+use super::inflight::{RecvSlab, SendRing};
+use super::transport::Transport;
+use crate::cq::CompletionQueue;
+use crate::errno::non_null;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pd::ProtectionDomain;
+use crate::raw::AsRaw;
+
+/// What a queue pair is made with; the device may give more ([`QpCaps`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpOptions {
+    /// Requests of the send queue that can be in flight.
+    pub max_send_wr: u32,
+    /// Receives that can be in flight.
+    pub max_recv_wr: u32,
+    /// Gather entries of a send.
+    pub max_send_sge: u32,
+    /// Scatter entries of a receive.
+    pub max_recv_sge: u32,
+    /// Bytes that a request can carry inline.
+    pub max_inline_data: u32,
+    /// Requests that one batch can hold.
+    pub max_batch: u32,
+    /// Leaves the extended verbs (`ibv_wr_*`) alone even where the provider has them.
+    pub classic_only: bool,
+}
+
+impl Default for QpOptions {
+    fn default() -> Self {
+        Self {
+            max_send_wr: 64,
+            max_recv_wr: 64,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+            max_batch: 32,
+            classic_only: false,
+        }
+    }
+}
+
+/// What the device gave: at least what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QpCaps {
+    /// Requests of the send queue that can be in flight.
+    pub max_send_wr: u32,
+    /// Receives that can be in flight.
+    pub max_recv_wr: u32,
+    /// Gather entries of a send.
+    pub max_send_sge: u32,
+    /// Scatter entries of a receive.
+    pub max_recv_sge: u32,
+    /// Bytes that a request can carry inline.
+    pub max_inline_data: u32,
+}
+
+/// A queue pair as the library made it.
+pub(super) struct Made {
+    pub(super) raw: NonNull<ibv_qp>,
+    pub(super) extended: Option<NonNull<ibv_qp_ex>>,
+    pub(super) caps: QpCaps,
+}
+
+/// Makes a queue pair: extended where the provider can, else classic.
+pub(super) fn make<T: Transport>(
+    pd: &ProtectionDomain,
+    send_cq: &CompletionQueue,
+    recv_cq: &CompletionQueue,
+    options: QpOptions,
+) -> Result<Made> {
+    for cq in [send_cq, recv_cq] {
+        let of_queue = cq.shared().context();
+        if of_queue.as_raw() != pd.context().as_raw() {
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                "ibv_create_qp",
+                format!(
+                    "a domain of {} with a completion queue of {}",
+                    pd.context().device_name(),
+                    of_queue.device_name()
+                ),
+            )
+            .with_hint("make both on the same opening of the device"));
+        }
+    }
+    if options.max_send_wr > SendRing::MAX || options.max_recv_wr > RecvSlab::MAX {
+        return Err(Error::new(ErrorKind::InvalidInput, "ibv_create_qp", describe(pd, options)).with_hint(format!(
+            "this library tells at most {} sends and {} receives in flight apart",
+            SendRing::MAX,
+            RecvSlab::MAX
+        )));
+    }
+    match (!options.classic_only).then(|| make_extended::<T>(pd, send_cq, recv_cq, options)).flatten() {
+        Some(made) => Ok(made),
+        None => make_classic::<T>(pd, send_cq, recv_cq, options),
+    }
+}
+
+/// `None` when the provider refuses: the classic verb then says why, if it refuses too.
+fn make_extended<T: Transport>(
+    pd: &ProtectionDomain,
+    send_cq: &CompletionQueue,
+    recv_cq: &CompletionQueue,
+    options: QpOptions,
+) -> Option<Made> {
+    let mut attr = ibv_qp_init_attr_ex {
+        send_cq: send_cq.as_raw(),
+        recv_cq: recv_cq.as_raw(),
+        cap: requested(options),
+        qp_type: T::QP_TYPE.0,
+        comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        pd: pd.as_raw(),
+        send_ops_flags: T::SEND_OPS,
+        ..Default::default()
+    };
+    // SAFETY: domain and queues are alive and of this context; the attributes are valid during the call.
+    let raw = NonNull::new(unsafe { ibv_create_qp_ex(pd.context().as_raw(), &raw mut attr) })?;
+    // SAFETY: the queue pair was just made with send operations.
+    let extended = NonNull::new(unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) });
+    Some(Made { raw, extended, caps: returned(&attr.cap) })
+}
+
+fn make_classic<T: Transport>(
+    pd: &ProtectionDomain,
+    send_cq: &CompletionQueue,
+    recv_cq: &CompletionQueue,
+    options: QpOptions,
+) -> Result<Made> {
+    let mut attr = ibv_qp_init_attr {
+        send_cq: send_cq.as_raw(),
+        recv_cq: recv_cq.as_raw(),
+        cap: requested(options),
+        qp_type: T::QP_TYPE.0,
+        ..Default::default()
+    };
+    let raw = non_null(
+        "ibv_create_qp",
+        || describe(pd, options),
+        || {
+            // SAFETY: domain and queues are alive and of one context; the attributes are valid during the call.
+            unsafe { ibv_create_qp(pd.as_raw(), &raw mut attr) }
+        },
+    )?;
+    Ok(Made { raw, extended: None, caps: returned(&attr.cap) })
+}
+
+fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {
+    format!(
+        "{} sends, {} receives, {} and {} scatter entries, {} bytes inline on {}",
+        options.max_send_wr,
+        options.max_recv_wr,
+        options.max_send_sge,
+        options.max_recv_sge,
+        options.max_inline_data,
+        pd.context().device_name()
+    )
+}
+
+/// A fresh structure each time: providers overwrite it with what they give.
+fn requested(options: QpOptions) -> ibv_qp_cap {
+    ibv_qp_cap {
+        max_send_wr: options.max_send_wr,
+        max_recv_wr: options.max_recv_wr,
+        max_send_sge: options.max_send_sge,
+        max_recv_sge: options.max_recv_sge,
+        max_inline_data: options.max_inline_data,
+    }
+}
+
+fn returned(cap: &ibv_qp_cap) -> QpCaps {
+    QpCaps {
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
+    }
+}

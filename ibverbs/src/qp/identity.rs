@@ -1,0 +1,99 @@
+//! Who a work request belongs to, packed into the 64 bits that the device carries for it.
+
+#![allow(clippy::cast_possible_truncation, reason = "the fields are cut out of 64 bits on purpose")]
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The number of a queue pair on its device (24 bits). Numbers are reused after a queue pair is destroyed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Qpn(pub u32);
+
+impl fmt::Display for Qpn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:06x}", self.0)
+    }
+}
+
+/// A packet sequence number (24 bits).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Psn(pub u32);
+
+/// Which queue pair of this process; never reused, so that a completion of a destroyed one matches nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueId(u32);
+
+impl QueueId {
+    /// A new identity.
+    pub(super) fn next() -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1))
+            .map(Self)
+            .map_err(|_| Error::new(ErrorKind::QueueFull, "ibv_create_qp", "this process has made 2^32 queue pairs"))
+    }
+
+    /// A small number of its own, for a table of the caller's.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// Which of its two queues a work request was posted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// The send queue: sends, writes, reads, atomics.
+    Send,
+    /// The receive queue.
+    Recv,
+}
+
+const RECV_BIT: u32 = 1 << 31;
+
+/// What goes into `wr_id`: the queue's identity, one bit of direction, and 31 bits that the table of that queue makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WrId(pub(crate) u64);
+
+impl WrId {
+    /// The bits that a table may use.
+    pub(super) const TABLE_MASK: u32 = RECV_BIT - 1;
+
+    pub(super) fn new(queue: QueueId, direction: Direction, table: u32) -> Self {
+        let bit = if direction == Direction::Recv { RECV_BIT } else { 0 };
+        Self(u64::from(queue.0) << 32 | u64::from(bit | (table & Self::TABLE_MASK)))
+    }
+
+    pub(crate) fn queue(self) -> QueueId {
+        QueueId((self.0 >> 32) as u32)
+    }
+
+    pub(crate) fn direction(self) -> Direction {
+        if self.0 as u32 & RECV_BIT == 0 { Direction::Send } else { Direction::Recv }
+    }
+
+    pub(super) fn table(self) -> u32 {
+        self.0 as u32 & Self::TABLE_MASK
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wr_id_gives_back_what_it_was_made_of() {
+        for direction in [Direction::Send, Direction::Recv] {
+            for table in [0, 1, WrId::TABLE_MASK] {
+                let id = WrId::new(QueueId(u32::MAX), direction, table);
+                assert_eq!((id.queue(), id.direction(), id.table()), (QueueId(u32::MAX), direction, table));
+            }
+        }
+    }
+
+    #[test]
+    fn identities_are_never_equal() {
+        let (a, b) = (QueueId::next().expect("a"), QueueId::next().expect("b"));
+        assert_ne!(a, b);
+    }
+}

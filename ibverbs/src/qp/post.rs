@@ -1,0 +1,223 @@
+//! Posting one request.
+
+#![allow(unsafe_code)]
+
+use std::ptr::{self, NonNull};
+
+use rdma_sys::{
+    IBV_SEND_INLINE, ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_ex, ibv_recv_wr, ibv_send_wr, ibv_sge,
+    ibv_wr_complete, ibv_wr_set_inline_data, ibv_wr_set_sge, ibv_wr_set_sge_list, ibv_wr_start,
+};
+
+use super::QueuePair;
+use super::identity::{Direction, WrId};
+use super::inflight::Entry;
+use super::operation::Operation;
+use super::rejected::{PostError, Rejected};
+use super::transport::Transport;
+use super::wr::{Belongs, Gather, RecvPayload, RecvRequest, SendPayload, SendRequest};
+use crate::errno::Errno;
+use crate::raw::AsRaw;
+
+impl<T: Transport> QueuePair<T> {
+    /// Posts one request to the send queue. A [`Buf`](crate::Buf) moves in, and comes back with the completion.
+    ///
+    /// # Errors
+    /// A full queue, inline data that is too long, or memory of another domain or queue pair give the payload back before the device
+    /// hears of it; see [`PostError`] for what the provider can refuse.
+    ///
+    /// # References
+    /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html),
+    /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
+    #[inline]
+    pub fn post_send<O: Operation<T>, P: SendPayload>(
+        &mut self,
+        request: SendRequest<O, P>,
+    ) -> Result<(), Rejected<P>> {
+        const VERB: &str = "ibv_post_send";
+        if let Err(error) = self.check_send(&request) {
+            return Err(Rejected::new(VERB, error, Some(request.payload)));
+        }
+        let wr_id = WrId::new(self.id(), Direction::Send, self.tables.sends.next_number());
+        let outcome = match self.extended {
+            // SAFETY: the queue pair is alive and used by one thread; what the payload names is checked above, and stays valid: a Buf moves
+            // into the table below, held memory is kept, inline bytes are copied by the call.
+            Some(qp) => unsafe { extended(qp, wr_id, &request) },
+            // SAFETY: as above.
+            None => unsafe { classic(self.raw, wr_id, &request) },
+        };
+        match outcome {
+            Err(error @ PostError::Refused(_)) => Err(Rejected::new(VERB, error, Some(request.payload))),
+            outcome => {
+                self.tables.sends.push(Entry { payload: request.payload.into_in_flight(), tag: request.tag });
+                outcome.map_err(|error| Rejected::new(VERB, error, None))
+            }
+        }
+    }
+
+    /// Posts one receive. A [`Buf`](crate::Buf) moves in whole, and comes back with the completion, showing what was received.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send).
+    ///
+    /// # References
+    /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
+    #[inline]
+    pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
+        const VERB: &str = "ibv_post_recv";
+        let number = match self.check_recv(&request) {
+            Ok(number) => number,
+            Err(error) => return Err(Rejected::new(VERB, error, Some(request.payload))),
+        };
+        let wr_id = WrId::new(self.id(), Direction::Recv, number);
+        let (mut sge, num_sge) = entry_of(request.payload.scatter());
+        let mut wr = ibv_recv_wr { wr_id: wr_id.0, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair is alive and used by one thread; request and entry are valid during the call, and the memory they name stays
+        // valid: a Buf moves into the table below, held memory is kept.
+        let returned = unsafe { ibv_post_recv(self.as_raw(), &raw mut wr, &raw mut bad) };
+        match outcome(returned, bad.is_null()) {
+            Err(error @ PostError::Refused(_)) => Err(Rejected::new(VERB, error, Some(request.payload))),
+            outcome => {
+                self.tables.recvs.insert(Entry { payload: request.payload.into_in_flight(), tag: request.tag });
+                outcome.map_err(|error| Rejected::new(VERB, error, None))
+            }
+        }
+    }
+
+    /// What can be said before the provider hears of a send.
+    #[inline]
+    pub(super) fn check_send<O, P: SendPayload>(&self, request: &SendRequest<O, P>) -> Result<(), PostError> {
+        self.check_owner(request.payload.belongs())?;
+        if let Gather::Inline(bytes) = request.payload.gather() {
+            let max = self.caps.max_inline_data;
+            if bytes.len() > max as usize {
+                return Err(PostError::InlineTooLong { len: bytes.len(), max });
+            }
+        }
+        match self.tables.sends.room() {
+            0 => Err(PostError::QueueFull { capacity: self.tables.sends.capacity() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// What can be said before the provider hears of a receive; the number that it will carry.
+    #[inline]
+    pub(super) fn check_recv<P: RecvPayload>(&self, request: &RecvRequest<P>) -> Result<u32, PostError> {
+        self.check_owner(request.payload.belongs())?;
+        self.tables.recvs.next_number().ok_or(PostError::QueueFull { capacity: self.tables.recvs.capacity() })
+    }
+
+    #[inline]
+    fn check_owner(&self, belongs: Belongs<'_>) -> Result<(), PostError> {
+        match belongs {
+            Belongs::To(pd) if !pd.is(&self.tables.pd) => Err(PostError::WrongDomain),
+            Belongs::HeldBy(queue) if queue != self.id() => Err(PostError::WrongQueue),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The scatter entry of a payload and how many there are.
+#[inline]
+pub(super) fn entry_of(gather: Gather<'_>) -> (ibv_sge, i32) {
+    match gather {
+        Gather::Empty => (ibv_sge::default(), 0),
+        Gather::One(sge) => (sge, 1),
+        // The address is read during the call only; `check_send` bounded the length.
+        Gather::Inline(bytes) => {
+            let length = u32::try_from(bytes.len()).unwrap_or(0);
+            (ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length, lkey: 0 }, 1)
+        }
+    }
+}
+
+/// The flag that goes with a payload whose bytes are copied.
+#[inline]
+pub(super) fn inline_flag(gather: Gather<'_>) -> u32 {
+    if matches!(gather, Gather::Inline(_)) { IBV_SEND_INLINE } else { 0 }
+}
+
+/// What the return value of a classic post says of a single request. Only a `bad_wr` that was set says that it was not posted.
+#[inline]
+fn outcome(returned: i32, bad_is_null: bool) -> Result<(), PostError> {
+    match (returned, bad_is_null) {
+        (0, _) => Ok(()),
+        (number, false) => Err(PostError::Refused(Errno::from_return(number))),
+        (number, true) => Err(PostError::InDoubt(Errno::from_return(number))),
+    }
+}
+
+/// Posts by `ibv_post_send`.
+///
+/// # Safety
+/// `qp` is alive and not used by another thread; the memory that the request names stays valid until its completion.
+#[inline]
+unsafe fn classic<T: Transport, O: Operation<T>, P: SendPayload>(
+    qp: NonNull<ibv_qp>,
+    wr_id: WrId,
+    request: &SendRequest<O, P>,
+) -> Result<(), PostError> {
+    let gather = request.payload.gather();
+    let (mut sge, num_sge) = entry_of(gather);
+    let mut wr = ibv_send_wr {
+        wr_id: wr_id.0,
+        sg_list: &raw mut sge,
+        num_sge,
+        send_flags: request.flags | inline_flag(gather),
+        ..Default::default()
+    };
+    request.operation.classic(&mut wr);
+    let mut bad = ptr::null_mut();
+    // SAFETY: the caller's promise; request and entry are valid during the call.
+    let returned = unsafe { ibv_post_send(qp.as_ptr(), &raw mut wr, &raw mut bad) };
+    outcome(returned, bad.is_null())
+}
+
+/// Posts by `ibv_wr_start` … `ibv_wr_complete`. An error of the latter leaves it open whether the device sees the request: Soft-RoCE, for one,
+/// queues it and then reports that the queue pair is in the wrong state.
+///
+/// # Safety
+/// As [`classic`]; `qp` was made with the operation.
+#[inline]
+unsafe fn extended<T: Transport, O: Operation<T>, P: SendPayload>(
+    qp: NonNull<ibv_qp_ex>,
+    wr_id: WrId,
+    request: &SendRequest<O, P>,
+) -> Result<(), PostError> {
+    // SAFETY: the caller's promise; nothing between start and complete can panic or return.
+    let returned = unsafe {
+        ibv_wr_start(qp.as_ptr());
+        write_extended(qp, wr_id, request);
+        ibv_wr_complete(qp.as_ptr())
+    };
+    match returned {
+        0 => Ok(()),
+        number => Err(PostError::InDoubt(Errno::from_return(number))),
+    }
+}
+
+/// Writes one request between `ibv_wr_start` and `ibv_wr_complete`.
+///
+/// # Safety
+/// As [`extended`], and between the two calls.
+#[inline]
+pub(super) unsafe fn write_extended<T: Transport, O: Operation<T>, P: SendPayload>(
+    qp: NonNull<ibv_qp_ex>,
+    wr_id: WrId,
+    request: &SendRequest<O, P>,
+) {
+    let qp = qp.as_ptr();
+    let gather = request.payload.gather();
+    // SAFETY: the caller's promise; inline bytes are valid during the call that copies them.
+    unsafe {
+        (*qp).wr_id = wr_id.0;
+        (*qp).wr_flags = request.flags;
+        request.operation.extended(qp);
+        match gather {
+            Gather::Empty => ibv_wr_set_sge_list(qp, 0, ptr::null()),
+            Gather::One(sge) => ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length),
+            Gather::Inline(bytes) => ibv_wr_set_inline_data(qp, bytes.as_ptr().cast_mut().cast(), bytes.len()),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A post that did not happen, and the payload it gives back.
+
+use std::fmt;
+
+use crate::errno::Errno;
+use crate::error::{Error, ErrorKind};
+
+/// Why a request was not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// As many requests are in flight as the queue holds: poll the completion queue and retire some.
+    #[error(
+        "the queue is full: {capacity} requests are in flight; retire completions first, and signal at least one send in each queue's length"
+    )]
+    QueueFull {
+        /// How many requests the queue holds.
+        capacity: u32,
+    },
+    /// The batch holds as many requests as it can.
+    #[error("the batch is full: it holds {max} requests (QpOptions::max_batch)")]
+    BatchFull {
+        /// How many requests a batch holds.
+        max: u32,
+    },
+    /// More bytes than a request can carry inline.
+    #[error("{len} bytes do not fit inline: the queue pair takes {max} (QpOptions::max_inline_data)")]
+    InlineTooLong {
+        /// The bytes given.
+        len: usize,
+        /// The bytes that fit.
+        max: u32,
+    },
+    /// The buffer is of another protection domain than the queue pair.
+    #[error("the buffer is of another protection domain than the queue pair")]
+    WrongDomain,
+    /// The memory is held by another queue pair.
+    #[error("the memory is held by another queue pair: call `hold` on this one")]
+    WrongQueue,
+    /// The provider refused the request; the device will not execute it.
+    #[error("{0}")]
+    Refused(Errno),
+    /// The provider reported an error without saying that the request was not posted. The device may yet execute it, so its
+    /// buffer stays with the queue pair until a completion, or until the queue pair is destroyed.
+    #[error("{0}; the request may have been posted, so its buffer stays with the queue pair")]
+    InDoubt(Errno),
+}
+
+impl PostError {
+    pub(super) fn into_error(self, verb: &'static str) -> Error {
+        match self {
+            Self::Refused(errno) | Self::InDoubt(errno) => Error::of_verb(verb, errno, self.to_string())
+                .with_hint("is the queue pair connected, and does the device have the operation?"),
+            Self::QueueFull { .. } | Self::BatchFull { .. } => Error::new(ErrorKind::QueueFull, verb, self.to_string()),
+            Self::WrongDomain | Self::WrongQueue => Error::new(ErrorKind::Mismatch, verb, self.to_string()),
+            Self::InlineTooLong { .. } => Error::new(ErrorKind::InvalidInput, verb, self.to_string()),
+        }
+    }
+}
+
+/// A request that was not posted, with its payload.
+///
+/// `?` turns it into an [`Error`]; the buffer then goes back to its pool.
+pub struct Rejected<P> {
+    error: PostError,
+    payload: Option<P>,
+    verb: &'static str,
+}
+
+impl<P> Rejected<P> {
+    pub(super) fn new(verb: &'static str, error: PostError, payload: Option<P>) -> Self {
+        Self { error, payload, verb }
+    }
+
+    /// Why.
+    pub fn error(&self) -> PostError {
+        self.error
+    }
+
+    /// The payload; `None` when the request is [in doubt](PostError::InDoubt).
+    pub fn into_payload(self) -> Option<P> {
+        self.payload
+    }
+}
+
+impl<P> fmt::Display for Rejected<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.verb, self.error)
+    }
+}
+
+impl<P> fmt::Debug for Rejected<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rejected").field("verb", &self.verb).field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<P> std::error::Error for Rejected<P> {}
+
+impl<P> From<Rejected<P>> for Error {
+    fn from(rejected: Rejected<P>) -> Self {
+        rejected.error.into_error(rejected.verb)
+    }
+}

@@ -1,0 +1,167 @@
+//! What comes back when a completion is retired.
+
+use std::fmt;
+
+use super::identity::Direction;
+use super::inflight::InFlight;
+use crate::cq::{Completion, WcOpcode, WcStatus};
+use crate::error::{Error, ErrorKind, Result};
+use crate::mr::Buf;
+
+/// A finished request: how it ended, and the buffer it was posted with.
+///
+/// A failed request gives its buffer back too.
+pub struct Retired {
+    payload: InFlight,
+    tag: u64,
+    status: WcStatus,
+    opcode: WcOpcode,
+    direction: Direction,
+    byte_len: u32,
+    imm_data: Option<u32>,
+    vendor_err: u32,
+}
+
+impl Retired {
+    #[inline]
+    pub(super) fn new(completion: &Completion<'_>, payload: InFlight, tag: u64) -> Self {
+        Self {
+            payload,
+            tag,
+            status: completion.status(),
+            opcode: completion.opcode(),
+            direction: completion.direction(),
+            byte_len: u32::try_from(completion.byte_len()).unwrap_or(u32::MAX),
+            imm_data: completion.imm_data(),
+            vendor_err: completion.vendor_err(),
+        }
+    }
+
+    /// The number that the request was posted with.
+    pub fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// How it ended.
+    pub fn status(&self) -> WcStatus {
+        self.status
+    }
+
+    /// Whether it did what was asked.
+    pub fn is_success(&self) -> bool {
+        self.status.is_success()
+    }
+
+    /// What kind of request it was; valid for a success only.
+    pub fn opcode(&self) -> WcOpcode {
+        self.opcode
+    }
+
+    /// Whether it was posted to the send or to the receive queue.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// How many bytes were received; 0 for sends and failures.
+    pub fn byte_len(&self) -> usize {
+        if self.received() { self.byte_len as usize } else { 0 }
+    }
+
+    /// The immediate data that came with the message.
+    pub fn imm_data(&self) -> Option<u32> {
+        self.imm_data.filter(|_| self.received())
+    }
+
+    /// The vendor's error code, for a failure.
+    pub fn vendor_err(&self) -> u32 {
+        self.vendor_err
+    }
+
+    /// `Ok` for a success.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Completion`] with the status in words and its usual cause.
+    #[inline]
+    pub fn ok(&self) -> Result<()> {
+        if self.is_success() { Ok(()) } else { Err(self.error()) }
+    }
+
+    #[cold]
+    fn error(&self) -> Error {
+        let what = match self.direction {
+            Direction::Send => "send",
+            Direction::Recv => "receive",
+        };
+        let text = format!("{what} failed: {} (status {}, vendor {:#x})", self.status, self.status.0, self.vendor_err);
+        let error = Error::new(ErrorKind::Completion, "completion", text);
+        match self.status.hint() {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        }
+    }
+
+    /// The buffer; after a receive it shows what was received. `None` if the request was posted without one.
+    #[inline]
+    pub fn into_buf(self) -> Option<Buf> {
+        let len = self.received().then_some(self.byte_len as usize);
+        let mut buf = self.payload.into_buf()?;
+        if let Some(len) = len {
+            buf.set_len(len);
+        }
+        Some(buf)
+    }
+
+    fn received(&self) -> bool {
+        self.direction == Direction::Recv && self.is_success()
+    }
+}
+
+impl fmt::Debug for Retired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retired")
+            .field("direction", &self.direction)
+            .field("status", &self.status)
+            .field("tag", &self.tag)
+            .field("byte_len", &self.byte_len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A completion that is none of this queue pair's: of another one, of one that was destroyed, or retired before.
+pub struct NotMine<'cq>(pub(super) Completion<'cq>);
+
+impl<'cq> NotMine<'cq> {
+    /// The completion, to try elsewhere. One of a destroyed queue pair matches nowhere: drop it.
+    pub fn into_completion(self) -> Completion<'cq> {
+        self.0
+    }
+}
+
+impl fmt::Display for NotMine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the completion is not of a request in flight on this queue pair")
+    }
+}
+
+impl fmt::Debug for NotMine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NotMine").field(&self.0).finish()
+    }
+}
+
+impl std::error::Error for NotMine<'_> {}
+
+impl From<NotMine<'_>> for Error {
+    fn from(not_mine: NotMine<'_>) -> Self {
+        Error::new(ErrorKind::Mismatch, "retire", not_mine.to_string())
+    }
+}
+
+/// What a destroyed queue pair gives back: the buffers of requests that never completed, with their tags.
+#[derive(Debug, Default)]
+pub struct Reclaimed {
+    /// Of the send queue, oldest first.
+    pub sends: Vec<(u64, Buf)>,
+    /// Of the receive queue.
+    pub recvs: Vec<(u64, Buf)>,
+}

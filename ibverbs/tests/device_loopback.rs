@@ -1,0 +1,375 @@
+//! One process, two queue pairs, one device: the whole life of requests on a device that can connect without rdma_cm.
+
+use std::time::{Duration, Instant};
+
+use ibverbs::{
+    CompletionQueue, Context, CqOptions, Device, Endpoint, ErrorKind, Gid, PostError, ProtectionDomain, Psn, QpOptions,
+    QpState, QueuePair, Rc, RcPath, Retired, TransportType, WcStatus, wr,
+};
+
+/// The devices to test on; a run without one is a failed run.
+fn devices() -> Vec<Context> {
+    let names =
+        std::env::var("RDMA_LAB_DEVICES").expect("RDMA_LAB_DEVICES names the devices to test on: run by ci/lab");
+    let all: Vec<Context> =
+        names.split_whitespace().map(|name| Device::by_name(name).expect(name).open().expect(name)).collect();
+    assert!(!all.is_empty(), "RDMA_LAB_DEVICES names no device");
+    all
+}
+
+/// Those that can connect queue pairs without rdma_cm.
+fn roce() -> Vec<Context> {
+    let all: Vec<Context> =
+        devices().into_iter().filter(|context| context.device().transport() == TransportType::IB).collect();
+    assert!(!all.is_empty(), "no device here connects without rdma_cm");
+    for context in &all {
+        println!("device: {}", context.device_name());
+    }
+    all
+}
+
+struct Pair {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    a: QueuePair<Rc>,
+    b: QueuePair<Rc>,
+}
+
+fn pair(context: &Context, options: QpOptions) -> Pair {
+    let port = context.query_port(1).expect("port 1");
+    let gid = context
+        .gids(1)
+        .expect("GID table")
+        .into_iter()
+        .find(|entry| !entry.gid.is_link_local())
+        .expect("an address on the netdev");
+    let pd = context.alloc_pd().expect("domain");
+    let cq = context.create_cq(CqOptions { depth: 1024, ..CqOptions::default() }).expect("queue");
+    let mut a = pd.create_qp::<Rc>(&cq, &cq, options).expect("a");
+    let mut b = pd.create_qp::<Rc>(&cq, &cq, options).expect("b");
+    let path = RcPath {
+        timeout: 8,
+        retry_cnt: 3,
+        ..RcPath::new(1, Some(u8::try_from(gid.index).expect("small")), port.active_mtu)
+    };
+    let end = |qp: &QueuePair<Rc>, gid: Gid| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid: port.lid, gid };
+    let (end_a, end_b) = (end(&a, gid.gid), end(&b, gid.gid));
+    for qp in [&mut a, &mut b] {
+        qp.init(&path).expect("INIT");
+    }
+    a.connect(&path, &end_b).expect("a connects");
+    b.connect(&path, &end_a).expect("b connects");
+    Pair { pd, cq, a, b }
+}
+
+impl Pair {
+    /// Polls until `count` requests have retired.
+    fn retire(&mut self, count: usize) -> Vec<Retired> {
+        let mut all = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while all.len() < count {
+            assert!(Instant::now() < deadline, "{} of {count} completions came", all.len());
+            for completion in self.cq.poll().expect("poll") {
+                let qp = if completion.queue() == self.a.id() { &mut self.a } else { &mut self.b };
+                all.push(qp.retire(completion).expect("in flight"));
+            }
+        }
+        all
+    }
+}
+
+fn both_forms() -> [QpOptions; 2] {
+    let options = QpOptions { max_inline_data: 64, ..QpOptions::default() };
+    [options, QpOptions { classic_only: true, ..options }]
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_message_arrives_and_both_buffers_come_back() {
+    for context in roce() {
+        for options in both_forms() {
+            let mut pair = pair(&context, options);
+            let mut message = pair.pd.buf(5).expect("buf");
+            message.copy_from_slice(b"hello");
+            pair.b.post_recv(wr::recv(pair.pd.buf(64).expect("buf")).tag(1)).expect("receive");
+            pair.a.post_send(wr::send(message).tag(2)).expect("send");
+            for retired in pair.retire(2) {
+                retired.ok().expect("success");
+                let (tag, buf) = (retired.tag(), retired.into_buf().expect("posted with one"));
+                assert_eq!(&buf[..], b"hello", "tag {tag}");
+            }
+            assert_eq!(pair.a.send_room(), pair.a.caps().max_send_wr as usize);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn every_payload_is_sent_and_received() {
+    for context in roce() {
+        for options in both_forms() {
+            let mut pair = pair(&context, options);
+            let frozen = {
+                let mut buf = pair.pd.buf(1000).expect("buf");
+                buf.fill(7);
+                buf.freeze()
+            };
+            let source = pair.a.hold(&frozen).expect("hold");
+            let sink = pair.pd.sink(4096).expect("sink");
+            let target = pair.b.hold(&sink).expect("hold");
+            for _ in 0..3 {
+                pair.b.post_recv(wr::recv(target)).expect("receive into the sink");
+            }
+            pair.b.post_recv(wr::recv(wr::Empty)).expect("receive of nothing");
+            pair.a.post_send(wr::send(source).unsignaled()).expect("held");
+            pair.a.post_send(wr::send(source.slice(10..20).expect("within")).unsignaled()).expect("slice");
+            pair.a.post_send(wr::send_with_imm(wr::Inline(b"inline"), 0xdead_beef).unsignaled()).expect("inline");
+            pair.a.post_send(wr::send(wr::Empty)).expect("nothing");
+            let retired = pair.retire(5);
+            let lengths: Vec<(usize, Option<u32>)> = retired
+                .iter()
+                .filter(|one| one.direction() == ibverbs::Direction::Recv)
+                .map(|one| (one.byte_len(), one.imm_data()))
+                .collect();
+            assert_eq!(lengths, [(1000, None), (10, None), (6, Some(0xdead_beef)), (0, None)]);
+            assert_eq!(pair.a.send_room(), pair.a.caps().max_send_wr as usize, "the signalled one retired the others");
+            assert!(frozen.clone().try_thaw().is_err(), "the queue pair holds it");
+            drop(pair);
+            frozen.try_thaw().expect("the queue pair is gone");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn batches_post_with_one_doorbell_and_abort_whole() {
+    for context in roce() {
+        for options in both_forms() {
+            let mut pair = pair(&context, options);
+            let pool = pair.pd.pool(16, 128).expect("pool");
+            pair.b
+                .recv_batch(|batch| -> ibverbs::Result<()> {
+                    for tag in 0..8 {
+                        batch.recv(wr::recv(pool.take().expect("free")).tag(tag))?;
+                    }
+                    Ok(())
+                })
+                .expect("receives");
+            let refused: Result<(), ibverbs::Error> = pair.a.batch(|batch| {
+                batch.send(wr::send(pool.take().expect("free")))?;
+                Err(ibverbs::Error::new(ErrorKind::Os, "test", "changed my mind"))
+            });
+            refused.expect_err("the closure's error");
+            assert_eq!(pool.available(), 8, "the aborted buffer is back");
+            assert_eq!(pair.a.send_room(), pair.a.caps().max_send_wr as usize);
+            pair.a
+                .batch(|batch| -> ibverbs::Result<()> {
+                    for index in 0..4_u8 {
+                        let mut buf = pool.take().expect("free");
+                        buf.fill(index);
+                        buf.set_len(100);
+                        batch.send(wr::send(buf).unsignaled())?;
+                        batch.send(wr::send(wr::Inline(&[index; 10])))?;
+                    }
+                    Ok(())
+                })
+                .expect("sends");
+            for retired in pair.retire(12) {
+                retired.ok().expect("success");
+                if retired.direction() == ibverbs::Direction::Recv {
+                    let index = u8::try_from(retired.tag() / 2).expect("small");
+                    let length = if retired.tag() % 2 == 0 { 100 } else { 10 };
+                    let buf = retired.into_buf().expect("posted with one");
+                    assert_eq!(&buf[..], &vec![index; length][..]);
+                }
+            }
+            assert_eq!(pool.available(), 16);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_full_queue_gives_the_buffer_back() {
+    for context in roce() {
+        for options in both_forms() {
+            let mut pair = pair(&context, QpOptions { max_send_wr: 4, max_recv_wr: 4, ..options });
+            let room = pair.b.recv_room();
+            let pool = pair.pd.pool(room + 1, 64).expect("pool");
+            for _ in 0..room {
+                pair.b.post_recv(wr::recv(pool.take().expect("free"))).expect("room");
+            }
+            let rejected = pair.b.post_recv(wr::recv(pool.take().expect("free"))).expect_err("full");
+            assert_eq!(rejected.error(), PostError::QueueFull { capacity: u32::try_from(room).expect("small") });
+            assert_eq!(rejected.into_payload().expect("given back").capacity(), 64);
+            let reclaimed = pair.b.destroy().expect("destroy");
+            assert_eq!(reclaimed.recvs.len(), room);
+            drop(reclaimed);
+            assert_eq!(pool.available(), room + 1);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_message_too_long_for_the_receive_fails_at_both_ends_and_returns_the_buffers() {
+    for context in roce() {
+        for options in both_forms() {
+            let mut pair = pair(&context, options);
+            pair.b.post_recv(wr::recv(pair.pd.buf(16).expect("buf"))).expect("receive");
+            pair.a.post_send(wr::send(pair.pd.buf(64).expect("buf"))).expect("send");
+            for retired in pair.retire(2) {
+                assert!(!retired.is_success(), "{retired:?}");
+                assert_eq!(retired.ok().expect_err("failed").kind(), ErrorKind::Completion);
+                assert!(retired.into_buf().is_some(), "a failed request gives its buffer back");
+            }
+            assert_eq!(pair.a.state().expect("query"), QpState::ERR);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_post_in_the_wrong_state_keeps_or_returns_the_buffer_but_never_both() {
+    for context in roce() {
+        for options in both_forms() {
+            let pd = context.alloc_pd().expect("domain");
+            let cq = context.create_cq(CqOptions::default()).expect("queue");
+            let mut qp = pd.create_qp::<Rc>(&cq, &cq, options).expect("queue pair");
+            let pool = pd.pool(1, 64).expect("pool");
+            let room = qp.send_room();
+            match qp.post_send(wr::send(pool.take().expect("free"))) {
+                Ok(()) => assert_eq!(qp.send_room(), room - 1),
+                Err(rejected) if matches!(rejected.error(), PostError::InDoubt(_)) => {
+                    assert!(rejected.into_payload().is_none());
+                    assert_eq!(qp.send_room(), room - 1, "it stays with the queue pair");
+                }
+                Err(rejected) => {
+                    assert!(rejected.into_payload().is_some());
+                    assert_eq!(qp.send_room(), room);
+                }
+            }
+            drop(qp);
+            assert_eq!(pool.available(), 1);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn flushed_requests_come_back_by_completion_or_by_destroy() {
+    for context in roce() {
+        for options in both_forms() {
+            let mut pair = pair(&context, options);
+            let pool = pair.pd.pool(4, 64).expect("pool");
+            for _ in 0..4 {
+                pair.b.post_recv(wr::recv(pool.take().expect("free"))).expect("receive");
+            }
+            pair.b.to_error().expect("ERR");
+            let flushed = pair.retire(4);
+            assert!(flushed.iter().all(|one| one.status() == WcStatus::WR_FLUSH_ERR));
+            drop(flushed);
+            assert_eq!(pool.available(), 4);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_completion_of_a_destroyed_queue_pair_matches_nothing() {
+    for context in roce() {
+        for options in both_forms() {
+            let mut pair = pair(&context, options);
+            pair.b.post_recv(wr::recv(pair.pd.buf(64).expect("buf"))).expect("receive");
+            pair.b.to_error().expect("ERR");
+            std::thread::sleep(Duration::from_millis(50));
+            let Pair { pd, mut cq, a, b } = pair;
+            drop((a, b));
+            let mut fresh = pd.create_qp::<Rc>(&cq, &cq, options).expect("queue pair");
+            for completion in cq.poll().expect("poll") {
+                fresh.retire(completion).expect_err("stale");
+            }
+            assert_eq!(fresh.recv_room(), fresh.caps().max_recv_wr as usize);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn memory_of_another_domain_is_refused_before_the_device_hears_of_it() {
+    for context in roce() {
+        for options in both_forms() {
+            let mut pair = pair(&context, options);
+            let other = context.alloc_pd().expect("domain");
+            let rejected = pair.a.post_send(wr::send(other.buf(8).expect("buf"))).expect_err("other domain");
+            assert_eq!(rejected.error(), PostError::WrongDomain);
+            assert!(rejected.into_payload().is_some());
+            let error = pair.a.hold(&other.sink(8).expect("sink")).expect_err("other domain");
+            assert_eq!(error.kind(), ErrorKind::Mismatch);
+            let sink = pair.pd.sink(8).expect("sink");
+            let token = pair.a.hold(&sink).expect("hold");
+            let rejected = pair.b.post_recv(wr::recv(token)).expect_err("held by another");
+            assert_eq!(rejected.error(), PostError::WrongQueue);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_channel_wakes_for_an_armed_queue_only() {
+    for context in roce() {
+        let channel = context.create_comp_channel().expect("channel");
+        let mut pair = pair(&context, QpOptions::default());
+        let mut cq = context
+            .create_cq(CqOptions { channel: Some(&channel), ..CqOptions::default() })
+            .expect("queue with a channel");
+        assert_eq!(channel.wait(Some(Duration::from_millis(20))).expect("wait"), None);
+        cq.arm(false).expect("arm");
+        let mut qp = pair.pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
+        let port = context.query_port(1).expect("port");
+        qp.init(&RcPath::new(1, Some(0), port.active_mtu)).expect("INIT");
+        qp.post_recv(wr::recv(wr::Empty)).expect("receive");
+        qp.to_error().expect("ERR");
+        assert_eq!(channel.wait(Some(Duration::from_secs(10))).expect("wait"), Some(cq.id()));
+        let completion = cq.poll().expect("poll").next().expect("flushed");
+        assert_eq!(qp.retire(completion).expect("mine").status(), WcStatus::WR_FLUSH_ERR);
+        drop(pair.retire(0));
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn what_a_device_lacks_or_refuses_is_said_in_words() {
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let error = Device::by_name("no_such_device").expect_err("unknown");
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains(context.device_name()), "names the devices there are: {error}");
+        let error = context.query_port(9).expect_err("no port 9");
+        assert!(error.to_string().contains("port 9"), "{error}");
+        let pd = context.alloc_pd().expect("domain");
+        let cq = context.create_cq(CqOptions::default()).expect("queue");
+        let error = pd
+            .create_qp::<Rc>(&cq, &cq, QpOptions { max_send_sge: 10_000, ..QpOptions::default() })
+            .expect_err("too many scatter entries");
+        assert!(error.hint().is_some(), "{error}");
+        assert!(context.netdev(1).is_some(), "a software device has a netdev");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn objects_of_different_devices_are_refused_by_name() {
+    let all = devices();
+    let [first, second, ..] = all.as_slice() else { panic!("two devices are needed") };
+    println!("device: {}\ndevice: {}", first.device_name(), second.device_name());
+    let cq = second.create_cq(CqOptions::default()).expect("queue");
+    let error = first
+        .alloc_pd()
+        .expect("domain")
+        .create_qp::<Rc>(&cq, &cq, QpOptions::default())
+        .expect_err("another device's queue");
+    assert_eq!(error.kind(), ErrorKind::Mismatch);
+    let text = error.to_string();
+    assert!(text.contains(first.device_name()) && text.contains(second.device_name()), "{text}");
+}
