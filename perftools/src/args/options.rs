@@ -1,0 +1,262 @@
+//! The long options: what clap reads, and their help.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::units::{Size, parse_time};
+
+/// The port that servers listen on, as qperf's.
+pub const PORT: u16 = 19765;
+
+// Headings of the help text, with qperf's short spellings.
+const DEVICE: &str = "Device and connection (-i, -li, -ri, -cm1, -mt)";
+const TEST: &str = "Test (-m, -n, -t)";
+const WAITING: &str = "Waiting (-cp, -to, -ws)";
+const OUTPUT: &str = "Output, for the whole run (-e, -ub, -uu, -un, -v, -vc, -vvs …)";
+const SERVER: &str = "Server (-lp)";
+
+/// A device, with or without a port: `rxe0`, `mlx5_0:1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceId {
+    /// The device's name.
+    pub name: String,
+    /// The port; none: the first active one.
+    pub port: Option<u8>,
+}
+
+impl FromStr for DeviceId {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (name, port) = text.split_once(':').map_or((text, None), |(n, p)| (n, Some(p)));
+        if name.is_empty() || name.len() > 63 || name.contains(|c: char| c.is_control() || c == '/') {
+            return Err(format!("`{text}` is not a device; write NAME or NAME:PORT, such as mlx5_0:1"));
+        }
+        let port = port.map(|p| p.parse().ok().filter(|p| *p > 0).ok_or_else(|| format!("`{p}` is not a port; ports are numbered from 1")));
+        Ok(Self { name: name.to_owned(), port: port.transpose()? })
+    }
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}:{port}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// Whether rdma_cm sets the connection up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cm {
+    /// Where the device can connect no other way (iWARP).
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+impl FromStr for Cm {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" | "no" | "0" => Ok(Self::Off),
+            "on" | "yes" => Ok(Self::On),
+            n if n.parse::<u32>().is_ok() => Ok(Self::On),
+            _ => Err(format!("`{text}`: say on, off or auto")),
+        }
+    }
+}
+
+/// How an end waits for completions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
+    /// Poll briefly, then sleep.
+    #[default]
+    Adaptive,
+    /// Poll only.
+    Poll,
+    /// Sleep at once.
+    Events,
+}
+
+impl FromStr for Wait {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "adaptive" | "auto" => Ok(Self::Adaptive),
+            "events" | "0" => Ok(Self::Events),
+            "poll" => Ok(Self::Poll),
+            n if n.parse::<u32>().is_ok() => Ok(Self::Poll),
+            _ => Err(format!("`{text}`: say adaptive, poll or events")),
+        }
+    }
+}
+
+/// Measures RDMA bandwidth and latency between two hosts, or within one.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "rperf",
+    version,
+    disable_help_flag = true,
+    disable_version_flag = true,
+    args_override_self = true,
+    override_usage = "rperf                              be the server\n       rperf [OPTIONS] HOST TEST…         run tests against the server on HOST\n       rperf [OPTIONS] TEST…              run tests with both ends on this machine"
+)]
+#[allow(clippy::struct_excessive_bools)] // Flags of a command line.
+pub struct Options {
+    /// RDMA device and port on both ends [default: the one that owns the address of the control connection, else the first active]
+    #[arg(long, value_name = "DEV[:PORT]", help_heading = DEVICE)]
+    pub id: Option<DeviceId>,
+    /// RDMA device and port on this end
+    #[arg(long, value_name = "DEV[:PORT]", help_heading = DEVICE)]
+    pub local_id: Option<DeviceId>,
+    /// RDMA device and port on the server
+    #[arg(long, value_name = "DEV[:PORT]", help_heading = DEVICE)]
+    pub remote_id: Option<DeviceId>,
+    /// Connect by rdma_cm: on, off, or auto (where the device can connect no other way)
+    #[arg(long, value_name = "on|off|auto", help_heading = DEVICE)]
+    pub use_cm: Option<Cm>,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the smaller of the two ports' active MTUs]
+    #[arg(long, value_name = "SIZE", help_heading = DEVICE)]
+    pub mtu: Option<Size>,
+
+    /// Bytes a message, such as 64K or 1M [default: 64K for bandwidth, 1 for latency]
+    #[arg(long, value_name = "SIZE", help_heading = TEST)]
+    pub msg_size: Option<Size>,
+    /// End after N messages in each direction instead of after a time (--time is ignored then)
+    #[arg(long, value_name = "N", help_heading = TEST)]
+    pub messages: Option<u64>,
+    /// End after this time; seconds unless ms, s, m, h or d follows [default: 2]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = TEST)]
+    pub time: Option<Duration>,
+    /// Messages in flight at most [default: 128]
+    #[arg(long, value_name = "N", help_heading = TEST)]
+    pub depth: Option<u32>,
+    /// Send a different payload in every message and check each byte on arrival
+    #[arg(long, help_heading = TEST)]
+    pub verify: bool,
+
+    /// How to wait for completions: adaptive (poll briefly, then sleep), poll (-cp1), events (-cp0, --events)
+    #[arg(long, value_name = "HOW", help_heading = WAITING)]
+    pub wait: Option<Wait>,
+    /// The same for this end only
+    #[arg(long, value_name = "HOW", help_heading = WAITING)]
+    pub local_wait: Option<Wait>,
+    /// The same for the server only
+    #[arg(long, value_name = "HOW", help_heading = WAITING)]
+    pub remote_wait: Option<Wait>,
+    /// Give a silent peer up after this time [default: 5]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
+    pub timeout: Option<Duration>,
+    /// The same for this end only
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
+    pub local_timeout: Option<Duration>,
+    /// The same for the server only
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
+    pub remote_timeout: Option<Duration>,
+    /// Keep trying to reach the server for this time [default: 5]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
+    pub wait_server: Option<Duration>,
+
+    /// Print one JSON document instead of text
+    #[arg(long, help_heading = OUTPUT)]
+    pub json: bool,
+    /// Significant digits [default: 3]
+    #[arg(long, value_name = "DIGITS", value_parser = clap::value_parser!(u8).range(1..=15), help_heading = OUTPUT)]
+    pub precision: Option<u8>,
+    /// Bits instead of bytes per second
+    #[arg(long, help_heading = OUTPUT)]
+    pub bits: bool,
+    /// Base units and no commas, for scripts
+    #[arg(long, help_heading = OUTPUT)]
+    pub unify_units: bool,
+    /// Say local and remote instead of send and receive
+    #[arg(long, help_heading = OUTPUT)]
+    pub unify_nodes: bool,
+    /// More: configuration, statistics, times and parameters
+    #[arg(long, help_heading = OUTPUT)]
+    pub verbose: bool,
+    /// More of the configuration: which devices, ports and addresses were used
+    #[arg(long, help_heading = OUTPUT)]
+    pub verbose_conf: bool,
+    /// More statistics
+    #[arg(long, help_heading = OUTPUT)]
+    pub verbose_stat: bool,
+    /// More about times and CPU use
+    #[arg(long, help_heading = OUTPUT)]
+    pub verbose_time: bool,
+    /// The parameters that were set
+    #[arg(long, help_heading = OUTPUT)]
+    pub verbose_used: bool,
+    /// Still more of everything
+    #[arg(long, help_heading = OUTPUT)]
+    pub verbose_more: bool,
+    /// Still more of the configuration
+    #[arg(long, help_heading = OUTPUT)]
+    pub verbose_more_conf: bool,
+    /// Still more statistics
+    #[arg(long, help_heading = OUTPUT)]
+    pub verbose_more_stat: bool,
+    /// Still more about times
+    #[arg(long, help_heading = OUTPUT)]
+    pub verbose_more_time: bool,
+    /// All parameters, set or not
+    #[arg(long, help_heading = OUTPUT)]
+    pub verbose_more_used: bool,
+
+    /// TCP port of the server, for both ends
+    #[arg(long, value_name = "PORT", default_value_t = PORT, help_heading = SERVER)]
+    pub listen_port: u16,
+    /// Listen on this address only
+    #[arg(long, value_name = "ADDRESS", help_heading = SERVER)]
+    pub bind: Option<IpAddr>,
+    /// Serve at most N clients at once [default: 64]
+    #[arg(long, value_name = "N", help_heading = SERVER)]
+    pub max_clients: Option<u32>,
+}
+
+impl Options {
+    /// The first option in use that only a client has.
+    pub fn client_only(&self) -> Option<&'static str> {
+        let uses = [
+            (self.id.is_some() || self.local_id.is_some() || self.remote_id.is_some(), "--id (-i)"),
+            (self.use_cm.is_some(), "--use-cm (-cm)"),
+            (self.mtu.is_some(), "--mtu (-mt)"),
+            (self.msg_size.is_some(), "--msg-size (-m)"),
+            (self.messages.is_some(), "--messages (-n)"),
+            (self.time.is_some(), "--time (-t)"),
+            (self.depth.is_some(), "--depth"),
+            (self.verify, "--verify"),
+            (self.wait.is_some() || self.local_wait.is_some() || self.remote_wait.is_some(), "--wait (-cp)"),
+            (self.wait_server.is_some(), "--wait-server (-ws)"),
+            (self.json, "--json"),
+        ];
+        uses.into_iter().find(|u| u.0).map(|u| u.1)
+    }
+
+    /// Refuses options that only a server has.
+    ///
+    /// # Errors
+    /// Names the option.
+    pub fn refuse_server_only(&self) -> Result<()> {
+        let option = if self.bind.is_some() { "--bind" } else { "--max-clients" };
+        if self.bind.is_none() && self.max_clients.is_none() {
+            return Ok(());
+        }
+        Err(Error::usage(format!("{option} is for the server (`rperf` alone, without tests)")))
+    }
+}

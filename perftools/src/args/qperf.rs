@@ -1,0 +1,122 @@
+//! qperf's spellings, and which long option each stands for.
+
+use std::borrow::Cow;
+
+use clap::CommandFactory;
+
+use super::options::Options;
+
+/// What an option's spelling stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spelling {
+    /// A long option (no dashes) that takes the next word.
+    Value(Cow<'static, str>),
+    /// A long option, with its value if it has one, that stands alone.
+    Flag(Cow<'static, str>),
+    /// An option of qperf that is still to come.
+    Missing,
+    /// Neither ours nor qperf's.
+    Unknown,
+}
+
+/// Spellings that take a value: qperf's, its old ones, and where its long names differ from ours.
+const VALUES: &[(&str, &str)] = &[
+    ("-i", "id"), ("-li", "local-id"), ("-ri", "remote-id"), ("--loc-id", "local-id"), ("--rem-id", "remote-id"),
+    ("-m", "msg-size"), ("-n", "messages"), ("--no-msgs", "messages"), ("-t", "time"),
+    ("-mt", "mtu"), ("-M", "mtu"), ("--mtu-size", "mtu"),
+    ("-to", "timeout"), ("-T", "timeout"),
+    ("-lto", "local-timeout"), ("-lT", "local-timeout"), ("--loc-timeout", "local-timeout"),
+    ("-rto", "remote-timeout"), ("-rT", "remote-timeout"), ("--rem-timeout", "remote-timeout"),
+    ("-cm", "use-cm"), ("-cp", "wait"), ("-P", "wait"), ("--cq-poll", "wait"), ("--poll", "wait"),
+    ("-lcp", "local-wait"), ("-lP", "local-wait"), ("--loc-cq-poll", "local-wait"), ("--loc-poll", "local-wait"),
+    ("-rcp", "remote-wait"), ("-rP", "remote-wait"), ("--rem-cq-poll", "remote-wait"), ("--rem-poll", "remote-wait"),
+    ("-e", "precision"), ("-lp", "listen-port"), ("-ws", "wait-server"), ("-W", "wait-server"), ("--wait", "wait"),
+    ("-H", "host"), ("--host", "host"),
+];
+
+/// Spellings that stand alone.
+const FLAGS: &[(&str, &str)] = &[
+    ("-cm0", "use-cm=off"), ("-cm1", "use-cm=on"), ("-cmo", "use-cm=on"),
+    ("-cp0", "wait=events"), ("-cp1", "wait=poll"), ("-cpo", "wait=poll"), ("--events", "wait=events"),
+    ("-lcp0", "local-wait=events"), ("-lcp1", "local-wait=poll"), ("-lcpo", "local-wait=poll"),
+    ("-rcp0", "remote-wait=events"), ("-rcp1", "remote-wait=poll"), ("-rcpo", "remote-wait=poll"),
+    ("-ub", "bits"), ("--use-bits-per-sec", "bits"), ("-uu", "unify-units"), ("-u", "unify-units"), ("-un", "unify-nodes"),
+    ("-v", "verbose"), ("-vc", "verbose-conf"), ("-vs", "verbose-stat"), ("-vt", "verbose-time"), ("-vu", "verbose-used"),
+    ("-vv", "verbose-more"), ("-vvc", "verbose-more-conf"), ("-vvs", "verbose-more-stat"),
+    ("-vvt", "verbose-more-time"), ("-vvu", "verbose-more-used"),
+    ("-vC", "verbose-more-conf"), ("-vS", "verbose-more-stat"), ("-vT", "verbose-more-time"), ("-vU", "verbose-more-used"),
+];
+
+/// qperf's options that this version has not.
+const MISSING: &[&str] = &[
+    "-ar", "-ar1", "-aro", "-Ar", "--access-recv", "-ap", "-lap", "-rap", "--alt-port", "--loc-alt-port", "--rem-alt-port",
+    "-ca", "-lca", "-rca", "-a", "-la", "-ra", "--cpu-affinity", "--loc-cpu-affinity", "--rem-cpu-affinity", "--affinity",
+    "-f", "-f1", "-fo", "--flip", "-oo", "--loop", "-ip", "-p", "--ip-port", "--port",
+    "-nr", "-lnr", "-rnr", "-R", "-lR", "-rR", "--rd-atomic", "--loc-rd-atomic", "--rem-rd-atomic",
+    "-sl", "-lsl", "-rsl", "--service-level", "--loc-service-level", "--rem-service-level",
+    "-sb", "-lsb", "-rsb", "-S", "-lS", "-rS", "--sock-buf-size", "--loc-sock-buf-size", "--rem-sock-buf-size",
+    "-sp", "-lsp", "-rsp", "--src-path-bits", "--loc-src-path-bits", "--rem-src-path-bits",
+    "-sr", "-lsr", "-rsr", "-r", "-lr", "-rr", "--static-rate", "--loc-static-rate", "--rem-static-rate", "--rate",
+    "-D", "--debug",
+];
+
+/// Looks a spelling up: qperf's tables first, then the long options themselves. Underscores in long names are dashes.
+pub fn spelling(name: &str) -> Spelling {
+    let long = name.strip_prefix("--").map(|n| format!("--{}", n.replace('_', "-")));
+    let name = long.as_deref().unwrap_or(name);
+    let find = |table: &'static [(&str, &'static str)]| table.iter().find(|(n, _)| *n == name).map(|(_, to)| *to);
+    if let Some(to) = find(VALUES) {
+        return Spelling::Value(to.into());
+    }
+    if let Some(to) = find(FLAGS) {
+        return Spelling::Flag(to.into());
+    }
+    if MISSING.contains(&name) {
+        return Spelling::Missing;
+    }
+    let command = Options::command();
+    let arg = name.strip_prefix("--").and_then(|n| command.get_arguments().find(|a| a.get_long() == Some(n)));
+    match arg {
+        Some(arg) => {
+            let id = Cow::Owned(arg.get_long().unwrap_or_default().to_owned());
+            if arg.get_action().takes_values() { Spelling::Value(id) } else { Spelling::Flag(id) }
+        }
+        None => Spelling::Unknown,
+    }
+}
+
+/// The long option nearest to a misspelt one, if it is near.
+pub fn suggest(name: &str) -> Option<String> {
+    let name = name.strip_prefix("--")?.replace('_', "-");
+    Options::command()
+        .get_arguments()
+        .filter_map(clap::Arg::get_long)
+        .map(|long| (strsim::damerau_levenshtein(long, &name), long))
+        .filter(|(distance, long)| *distance <= long.len() / 3)
+        .min()
+        .map(|near| format!("--{}", near.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_leads_to_an_option_that_exists() {
+        let command = Options::command();
+        let known: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        for (spelling, to) in VALUES.iter().chain(FLAGS) {
+            let to = to.split('=').next().unwrap();
+            assert!(known.contains(&to) || to == "host", "{spelling} → {to}");
+        }
+    }
+
+    #[test]
+    fn no_spelling_stands_twice() {
+        let mut all: Vec<_> = VALUES.iter().chain(FLAGS).map(|s| s.0).chain(MISSING.iter().copied()).collect();
+        all.sort_unstable();
+        let count = all.len();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+}

@@ -1,0 +1,324 @@
+//! The checked configuration: the one thing that control, transport and engines see of what was asked for.
+//!
+//! [`Spec`] is a whole test as it crosses the wire. Both ends check it with the same code: [`Spec::check`] against what
+//! this program can do, [`Spec::fit`] against a device. What comes out of `fit` is a [`Shape`]: the numbers an engine runs by.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::args::options::{Cm, DeviceId, Options, Wait};
+use crate::error::{Error, Result};
+use crate::test::Test;
+use crate::units::{Size, show_time};
+
+/// The largest message, whatever the device could: RDMA itself ends at 2 GiB.
+pub const MAX_MESSAGE: u64 = 1 << 30;
+/// The most messages in flight.
+pub const MAX_DEPTH: u32 = 16_384;
+/// The memory that one end of a test may register.
+pub const MAX_MEMORY: u64 = 1 << 30;
+/// The memory that distinct buffers of `--verify` fill before the depth is lowered for them.
+const VERIFY_MEMORY: u64 = 64 << 20;
+/// Messages in flight where nothing is asked for.
+const DEFAULT_DEPTH: u32 = 128;
+/// The longest test.
+const MAX_TIME: Duration = Duration::from_secs(7 * 86_400);
+
+/// When a test ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// After this time.
+    Time(Duration),
+    /// After this many messages in each direction.
+    Messages(u64),
+}
+
+/// What holds for one end only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Side {
+    /// The device asked for.
+    pub id: Option<DeviceId>,
+    /// How to wait for completions.
+    pub wait: Wait,
+    /// When to give a silent peer up.
+    pub timeout: Duration,
+}
+
+/// A whole test, as the client sends it to the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// The test.
+    pub test: Test,
+    /// Bytes a message.
+    pub msg_size: u64,
+    /// When it ends.
+    pub limit: Limit,
+    /// Messages in flight at most.
+    pub depth: u32,
+    /// How to connect.
+    pub use_cm: Cm,
+    /// The path MTU, if not the port's.
+    pub mtu: Option<u32>,
+    /// Check every byte.
+    pub verify: bool,
+    /// The client's end.
+    pub client: Side,
+    /// The server's end.
+    pub server: Side,
+}
+
+/// What a device allows, as far as it bounds a test.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// The device's name, for errors.
+    pub device: String,
+    /// The largest message of its port.
+    pub max_msg: u64,
+    /// The deepest queue.
+    pub max_qp_wr: u32,
+    /// The longest completion queue.
+    pub max_cqe: u32,
+}
+
+/// The numbers an engine runs by; both ends compute the same from the same [`Spec`] and depth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes a message.
+    pub msg_size: u32,
+    /// Data messages that may be under way in one direction.
+    pub depth: u32,
+    /// Messages after whose arrival the receiver returns a credit message.
+    pub batch: u32,
+    /// Every so many sends ask for a completion.
+    pub signal_every: u32,
+    /// When the test ends.
+    pub limit: Limit,
+    /// Payload is checked.
+    pub verify: bool,
+}
+
+impl Shape {
+    /// Credit messages that may be under way in one direction.
+    pub fn credits(&self) -> u32 {
+        self.depth / self.batch + 1
+    }
+
+    /// Receives that have to be posted before the peer may start, and again whenever one was used.
+    pub fn receives(&self) -> u32 {
+        self.depth + self.credits()
+    }
+
+    /// Room that the send queue needs.
+    pub fn sends(&self) -> u32 {
+        self.depth + self.credits() + 1
+    }
+}
+
+impl Spec {
+    /// The specification that these options make for `test`.
+    ///
+    /// # Errors
+    /// A number outside what this program does; see [`Spec::check`].
+    pub fn new(test: Test, o: &Options) -> Result<Self> {
+        let timeout = o.timeout.unwrap_or(Duration::from_secs(5));
+        let side = |id: &Option<DeviceId>, wait: Option<Wait>, own: Option<Duration>| Side {
+            id: id.clone().or_else(|| o.id.clone()),
+            wait: wait.or(o.wait).unwrap_or_default(),
+            timeout: own.unwrap_or(timeout),
+        };
+        let mtu = o.mtu.map(|m| u32::try_from(m.0).unwrap_or(u32::MAX));
+        let limit = match o.messages {
+            Some(n) => Limit::Messages(n),
+            None => Limit::Time(o.time.unwrap_or(Duration::from_secs(2))),
+        };
+        let spec = Self {
+            test,
+            msg_size: o.msg_size.map_or(test.default_size(), |s| s.0),
+            limit,
+            depth: o.depth.unwrap_or(DEFAULT_DEPTH),
+            use_cm: o.use_cm.unwrap_or_default(),
+            mtu,
+            verify: o.verify,
+            client: side(&o.local_id, o.local_wait, o.local_timeout),
+            server: side(&o.remote_id, o.remote_wait, o.remote_timeout),
+        };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Checks every number against what this program does. The server calls it on what it was sent.
+    ///
+    /// # Errors
+    /// Says which number, what the limit is, and what to do.
+    pub fn check(&self) -> Result<()> {
+        if !self.test.moves_data() {
+            return Ok(());
+        }
+        if self.msg_size == 0 {
+            return Err(Error::limit("message size 0: a message has at least 1 byte; give --msg-size (-m) a size such as 64K"));
+        }
+        if self.msg_size > MAX_MESSAGE {
+            return Err(Error::limit(format!(
+                "message of {}: the limit is {}; give --msg-size (-m) a smaller size",
+                Size(self.msg_size),
+                Size(MAX_MESSAGE)
+            )));
+        }
+        if self.depth == 0 || self.depth > MAX_DEPTH {
+            return Err(Error::limit(format!("depth of {}: give --depth a number from 1 to {MAX_DEPTH}", self.depth)));
+        }
+        if let Some(mtu) = self.mtu.filter(|m| ![256, 512, 1024, 2048, 4096].contains(m)) {
+            return Err(Error::limit(format!("MTU of {mtu}: give --mtu (-mt) one of 256, 512, 1024, 2048 and 4096")));
+        }
+        match self.limit {
+            Limit::Messages(0) => return Err(Error::limit("0 messages: give --messages (-n) at least 1")),
+            Limit::Time(t) if t.is_zero() => return Err(Error::limit("a test of 0 s measures nothing: give --time (-t) a time such as 2")),
+            Limit::Time(t) if t > MAX_TIME => {
+                return Err(Error::limit(format!("a test of {}: the limit is 7 d; give --time (-t) less", show_time(t))));
+            }
+            _ => {}
+        }
+        for (side, who) in [(&self.client, "this end"), (&self.server, "the server")] {
+            let t = side.timeout;
+            if t < Duration::from_millis(10) || t > Duration::from_secs(86_400) {
+                return Err(Error::limit(format!("timeout of {} for {who}: give --timeout (-to) a time from 10ms to 1d", show_time(t))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fits the test to a device: lowers the depth where the device or memory needs it.
+    ///
+    /// # Errors
+    /// The message is too large for the device, or for the memory a test may use.
+    pub fn fit(&self, bounds: &Bounds) -> Result<Shape> {
+        self.check()?;
+        if self.msg_size > bounds.max_msg {
+            return Err(Error::limit(format!(
+                "message of {}: {} carries at most {} in one message; give --msg-size (-m) a smaller size",
+                Size(self.msg_size),
+                bounds.device,
+                Size(bounds.max_msg)
+            )));
+        }
+        let mut depth = if self.test.is_latency() { self.depth.min(4) } else { self.depth };
+        if let Limit::Messages(n) = self.limit {
+            depth = depth.min(u32::try_from(n).unwrap_or(u32::MAX).max(4));
+        }
+        // A queue holds depth, depth / batch + 1 credits (at most 5 where depth ≥ 4, depth + 1 below) and one.
+        let room = bounds.max_qp_wr.min(bounds.max_cqe / 2);
+        depth = depth.min(room.saturating_sub(7)).max(1);
+        if self.verify {
+            // Both directions have their own buffers: depth to send, depth and the credits to receive.
+            let buffers = u32::try_from(VERIFY_MEMORY / self.msg_size / 2).unwrap_or(u32::MAX);
+            depth = depth.min(buffers.saturating_sub(6)).max(1);
+        }
+        Ok(self.shape(depth))
+    }
+
+    /// The shape with a depth that both ends have agreed on.
+    ///
+    /// # Errors
+    /// The buffers of that depth would take more memory than a test may use.
+    pub fn agreed(&self, depth: u32) -> Result<Shape> {
+        if depth == 0 || depth > MAX_DEPTH {
+            return Err(Error::protocol(format!("the peer wants a depth of {depth}")));
+        }
+        let shape = self.shape(depth);
+        let buffers = if self.verify { u64::from(shape.sends() + shape.receives()) } else { 2 };
+        let memory = buffers * self.msg_size;
+        if memory > MAX_MEMORY * 2 {
+            return Err(Error::limit(format!(
+                "{} of buffers for --verify: the limit is {}; give --msg-size (-m) a smaller size",
+                Size(memory),
+                Size(MAX_MEMORY * 2)
+            )));
+        }
+        Ok(shape)
+    }
+
+    fn shape(&self, depth: u32) -> Shape {
+        let batch = (depth / 4).max(1);
+        Shape {
+            msg_size: u32::try_from(self.msg_size).unwrap_or(u32::MAX),
+            depth,
+            batch,
+            signal_every: if self.verify { 1 } else { batch },
+            limit: self.limit,
+            verify: self.verify,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn spec(line: &str) -> Result<Spec> {
+        let args = std::iter::once("rperf").chain(line.split_whitespace());
+        Spec::new(Test::RcBw, &Options::try_parse_from(args).unwrap())
+    }
+
+    fn bounds() -> Bounds {
+        Bounds { device: "dev0".into(), max_msg: 8 << 20, max_qp_wr: 1024, max_cqe: 2048 }
+    }
+
+    #[test]
+    fn defaults_are_qperfs() {
+        let s = spec("").unwrap();
+        assert_eq!((s.msg_size, s.limit), (65536, Limit::Time(Duration::from_secs(2))));
+        assert_eq!(s.client.timeout, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn absurd_numbers_are_refused_with_the_limit_and_the_option() {
+        for (line, says) in [
+            ("--msg-size 8G", &["8 GiB", "1 GiB", "-m"][..]),
+            ("--msg-size 0", &["at least 1 byte", "-m"]),
+            ("--messages 0", &["-n"]),
+            ("--time 0", &["-t"]),
+            ("--time 10000h", &["-t", "7 d"]),
+            ("--depth 0", &["--depth", "16384"]),
+            ("--depth 1000000", &["--depth", "16384"]),
+            ("--mtu 1000", &["-mt", "4096"]),
+            ("--timeout 0", &["-to"]),
+        ] {
+            let text = spec(line).unwrap_err().to_string();
+            assert!(says.iter().all(|s| text.contains(s)), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_message_larger_than_the_device_carries_is_refused_by_the_devices_name() {
+        let text = spec("--msg-size 9M").unwrap().fit(&bounds()).unwrap_err().to_string();
+        assert!(text.contains("dev0") && text.contains("8 MiB"), "{text}");
+    }
+
+    #[test]
+    fn remote_options_win_for_the_server() {
+        let s = spec("--id a --remote-id b --wait poll --local-wait events --timeout 3 --remote-timeout 9").unwrap();
+        assert_eq!(s.client.id.unwrap().name, "a");
+        assert_eq!(s.server.id.unwrap().name, "b");
+        assert_eq!((s.client.wait, s.server.wait), (Wait::Events, Wait::Poll));
+        assert_eq!((s.client.timeout.as_secs(), s.server.timeout.as_secs()), (3, 9));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_shape_fits_its_device(depth in 1..=MAX_DEPTH, size in 1_u64..8 << 20, verify: bool, room in 16_u32..100_000, n in 1_u64..1000) {
+            let mut s = spec("").unwrap();
+            (s.depth, s.msg_size, s.verify) = (depth, size, verify);
+            for limit in [s.limit, Limit::Messages(n)] {
+                s.limit = limit;
+                let shape = s.fit(&Bounds { max_qp_wr: room, max_cqe: room * 2, ..bounds() }).unwrap();
+                proptest::prop_assert!(shape.depth >= 1 && shape.depth <= depth);
+                proptest::prop_assert!(shape.sends() <= room && shape.receives() <= room, "{shape:?}");
+                proptest::prop_assert!(shape.batch >= 1 && shape.batch <= shape.depth);
+                proptest::prop_assert_eq!(s.agreed(shape.depth).unwrap(), shape);
+            }
+        }
+    }
+}

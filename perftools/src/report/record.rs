@@ -1,0 +1,113 @@
+//! The record of a test: everything a format may print. Its fields are the schema of `--json`.
+//!
+//! Times are in nanoseconds (`nanos`, latencies) or seconds (processor time), sizes in bytes, rates per second.
+
+use serde::{Deserialize, Serialize};
+
+use crate::args::options::Wait;
+use crate::config::Spec;
+use crate::stats::SideStats;
+use crate::stats::histogram::Percentiles;
+use crate::stats::summary::Summary;
+use crate::test::Test;
+
+/// Version of the schema. A field more does not change it; one less or another meaning does.
+pub const SCHEMA: u32 = 1;
+
+/// How one end is connected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Via {
+    /// The device.
+    pub device: String,
+    /// Its port.
+    pub port: u8,
+    /// `RoCE v2`, `InfiniBand` or `iWARP`.
+    pub link: String,
+    /// The index of the GID in use, where there is one.
+    pub gid_index: Option<u32>,
+    /// The address in use: an IP address, or a LID.
+    pub address: String,
+    /// True where rdma_cm set the connection up.
+    pub cm: bool,
+    /// The path MTU, where this end set it.
+    pub mtu: Option<u32>,
+    /// How it waited for completions.
+    pub wait: Wait,
+}
+
+impl std::fmt::Display for Via {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{} {}", self.device, self.port, self.link)?;
+        if let Some(index) = self.gid_index {
+            write!(f, " gid[{index}]")?;
+        }
+        write!(f, " {}{}", self.address, if self.cm { " (rdma_cm)" } else { "" })
+    }
+}
+
+/// What a host is, as the test `conf` shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostConf {
+    /// Its name.
+    pub node: String,
+    /// Its processors.
+    pub cpu: String,
+    /// Its operating system.
+    pub os: String,
+    /// The version of rperf that runs there.
+    pub rperf: String,
+}
+
+/// The result of a test that moved data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What was asked for.
+    pub spec: Spec,
+    /// Messages in flight that both ends agreed on.
+    pub depth: u32,
+    /// This end's path.
+    pub local: Via,
+    /// The server's path.
+    pub remote: Via,
+    /// The figures.
+    pub summary: Summary,
+    /// One-way latencies (half of each round trip), where the test measures them.
+    pub latency: Option<Percentiles>,
+    /// What this end counted.
+    pub local_stats: SideStats,
+    /// What the server counted.
+    pub remote_stats: SideStats,
+}
+
+/// What a test came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Data moved.
+    Measured(Box<Measured>),
+    /// Both hosts' configuration.
+    Conf {
+        /// This host.
+        local: HostConf,
+        /// The server's host.
+        remote: HostConf,
+    },
+    /// The server has ended.
+    Quit,
+    /// The test failed.
+    Failed {
+        /// Why, in a sentence.
+        error: String,
+    },
+}
+
+/// The record of one test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The test.
+    pub test: Test,
+    /// The host as it was named; none: both ends on this machine.
+    pub host: Option<String>,
+    /// What came of it.
+    pub outcome: Outcome,
+}

@@ -1,0 +1,35 @@
+//! What is measured: latencies ([`histogram`]), processor time ([`cpu`]), and the figures made of them ([`summary`]).
+
+pub mod cpu;
+pub mod histogram;
+pub mod summary;
+
+use serde::{Deserialize, Serialize};
+
+use cpu::CpuUse;
+
+/// Messages and bytes of one direction, counted by completions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// Messages.
+    pub msgs: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// What one end counted while its clock ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SideStats {
+    /// What its sends' completions say.
+    pub sent: Count,
+    /// What its receives' completions say.
+    pub received: Count,
+    /// Nanoseconds that its clock ran.
+    pub nanos: u64,
+    /// Most completions that one poll returned.
+    pub max_cqe: u32,
+    /// Processor time used meanwhile.
+    pub cpu: CpuUse,
+    /// Bytes that were checked by `--verify`, all of them right.
+    pub verified: u64,
+}

@@ -1,0 +1,106 @@
+//! The figures that are printed, from what both ends counted. Their meaning is qperf's.
+
+use serde::{Deserialize, Serialize};
+
+use super::SideStats;
+use crate::test::Test;
+
+/// The figures of one test. Rates are per second, times in nanoseconds, costs in processor seconds a gigabyte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Bytes that arrived, over the receiver's time; both ways: the sum over the mean time.
+    pub bandwidth: Option<f64>,
+    /// One way: half a round trip, the mean.
+    pub latency: Option<f64>,
+    /// Messages that arrived.
+    pub msg_rate: f64,
+    /// The sender's host, one-way tests only.
+    pub send_cost: Option<f64>,
+    /// The receiver's host, one-way tests only.
+    pub recv_cost: Option<f64>,
+}
+
+#[allow(clippy::cast_precision_loss)] // Counts below 2^53.
+impl Summary {
+    /// Makes the figures of `test` from both ends' counts.
+    pub fn new(test: Test, local: &SideStats, remote: &SideStats) -> Self {
+        let (lt, rt) = (seconds(local), seconds(remote));
+        let over = |l: u64, r: u64| match (l, r) {
+            (0, r) => ratio(r as f64, rt),
+            (l, 0) => ratio(l as f64, lt),
+            (l, r) => ratio((l + r) as f64, f64::midpoint(lt, rt)),
+        };
+        let msg_rate = over(local.received.msgs, remote.received.msgs);
+        if test.is_latency() {
+            let arrived = local.received.msgs + remote.received.msgs;
+            let latency = (arrived > 0).then(|| local.nanos as f64 / arrived as f64);
+            return Self { latency, msg_rate, ..Self::default() };
+        }
+        let one_way = local.received.bytes == 0 || remote.received.bytes == 0;
+        let cost = |side: &SideStats, bytes: u64| (one_way && bytes > 0).then(|| side.cpu.host.busy() * 1e9 / bytes as f64);
+        let (sender, receiver) = if local.sent.bytes > 0 { (local, remote) } else { (remote, local) };
+        Self {
+            bandwidth: Some(over(local.received.bytes, remote.received.bytes)),
+            latency: None,
+            msg_rate,
+            send_cost: cost(sender, sender.sent.bytes),
+            recv_cost: cost(receiver, receiver.received.bytes),
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // Counts below 2^53.
+fn seconds(side: &SideStats) -> f64 {
+    side.nanos as f64 / 1e9
+}
+
+fn ratio(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Count;
+    use crate::stats::cpu::{CpuUse, Host};
+
+    fn side(sent: u64, received: u64, secs: u64, busy: f64) -> SideStats {
+        SideStats {
+            sent: Count { msgs: sent, bytes: sent * 1000 },
+            received: Count { msgs: received, bytes: received * 1000 },
+            nanos: secs * 1_000_000_000,
+            cpu: CpuUse { host: Host { kernel: busy, ..Host::default() }, ..CpuUse::default() },
+            ..SideStats::default()
+        }
+    }
+
+    #[test]
+    fn bandwidth_is_the_receivers_bytes_over_the_receivers_time() {
+        let s = Summary::new(Test::RcBw, &side(5000, 0, 1, 1.0), &side(0, 4000, 2, 3.0));
+        assert_eq!(s.bandwidth, Some(2_000_000.0));
+        assert!((s.msg_rate - 2000.0).abs() < 1e-9);
+        assert_eq!(s.send_cost, Some(1e9 / 5_000_000.0));
+        assert_eq!(s.recv_cost, Some(3e9 / 4_000_000.0));
+    }
+
+    #[test]
+    fn both_ways_is_the_sum_over_the_mean_time_and_has_no_cost() {
+        let s = Summary::new(Test::RcBiBw, &side(9, 3000, 1, 1.0), &side(9, 6000, 2, 1.0));
+        assert_eq!(s.bandwidth, Some(6_000_000.0));
+        assert_eq!((s.send_cost, s.recv_cost), (None, None));
+    }
+
+    #[test]
+    fn latency_is_half_a_round_trip() {
+        let s = Summary::new(Test::RcLat, &side(500, 500, 1, 1.0), &side(500, 500, 1, 1.0));
+        assert_eq!(s.latency, Some(1_000_000.0));
+        assert_eq!(s.bandwidth, None);
+    }
+
+    #[test]
+    fn nothing_arrived_is_zero_not_nan() {
+        let s = Summary::new(Test::RcBw, &side(0, 0, 0, 0.0), &side(0, 0, 0, 0.0));
+        assert_eq!((s.bandwidth, s.send_cost), (Some(0.0), None));
+        assert_eq!(Summary::new(Test::RcLat, &side(0, 0, 0, 0.0), &side(0, 0, 0, 0.0)).latency, None);
+    }
+}
