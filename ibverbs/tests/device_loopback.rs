@@ -44,7 +44,9 @@ fn pair(context: &Context, options: QpOptions) -> Pair {
         .find(|entry| !entry.gid.is_link_local())
         .expect("an address on the netdev");
     let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions { depth: 1024, ..CqOptions::default() }).expect("queue");
+    let cq = context
+        .create_cq(CqOptions { depth: 1024, extended: !options.classic_only, ..CqOptions::default() })
+        .expect("queue");
     let mut a = pd.create_qp::<Rc>(&cq, &cq, options).expect("a");
     let mut b = pd.create_qp::<Rc>(&cq, &cq, options).expect("b");
     let path = RcPath {
@@ -81,6 +83,38 @@ impl Pair {
 fn both_forms() -> [QpOptions; 2] {
     let options = QpOptions { max_inline_data: 64, ..QpOptions::default() };
     [options, QpOptions { classic_only: true, ..options }]
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn no_completion_is_lost_between_polls() {
+    for context in roce() {
+        for options in both_forms() {
+            let mut pair = pair(&context, options);
+            for _ in 0..200 {
+                pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
+                pair.a.post_send(wr::send(wr::Empty)).expect("send");
+                drop(pair.retire(2));
+            }
+            for _ in 0..50 {
+                pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
+            }
+            for _ in 0..50 {
+                pair.a.post_send(wr::send(wr::Empty)).expect("send");
+            }
+            let mut seen = 0;
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while seen < 100 {
+                assert!(Instant::now() < deadline, "{seen} of 100 came");
+                // One at a time: what the iterator was not asked for must come at the next poll.
+                if let Some(completion) = pair.cq.poll().expect("poll").next() {
+                    let qp = if completion.queue() == pair.a.id() { &mut pair.a } else { &mut pair.b };
+                    qp.retire(completion).expect("in flight").ok().expect("success");
+                    seen += 1;
+                }
+            }
+        }
+    }
 }
 
 #[test]

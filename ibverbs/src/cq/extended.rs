@@ -6,8 +6,8 @@ use std::ptr::{self, NonNull};
 
 use rdma_sys::{
     IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_IMM, IBV_WC_EX_WITH_QP_NUM, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, ibv_cq,
-    ibv_cq_ex, ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_end_poll, ibv_next_poll, ibv_poll_cq_attr, ibv_start_poll,
-    ibv_wc, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num, ibv_wc_read_vendor_err,
+    ibv_cq_ex, ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_end_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc,
+    ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num, ibv_wc_read_vendor_err,
     ibv_wc_read_wc_flags,
 };
 
@@ -41,35 +41,27 @@ pub(super) fn create(
 }
 
 /// Fills `entries` from the queue; returns how many, and the error that ended it if one did.
+///
+/// Each entry has a `start_poll` and an `end_poll` of its own: the Soft-RoCE provider of rdma-core 44 loses an entry when `next_poll` finds the
+/// queue empty, because `end_poll` then steps past the end.
 #[inline]
 pub(super) fn poll(cq: NonNull<ibv_cq_ex>, entries: &mut [ibv_wc]) -> (usize, Option<Errno>) {
     let cq = cq.as_ptr();
     let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
-    // SAFETY: the queue is alive and polled by one thread at a time; the attributes are valid during the call.
-    let mut returned = unsafe { ibv_start_poll(cq, &raw mut attr) };
-    match returned {
-        0 => {}
-        libc::ENOENT => return (0, None),
-        number => return (0, Some(Errno::from_return(number))),
-    }
-    let mut filled = 0;
-    loop {
-        // SAFETY: an entry is current, after start_poll or next_poll returned 0.
-        unsafe { read(cq, &mut entries[filled]) };
-        filled += 1;
-        if filled == entries.len() {
-            break;
+    for (filled, entry) in entries.iter_mut().enumerate() {
+        // SAFETY: the queue is alive and polled by one thread at a time; the attributes are valid during the call.
+        match unsafe { ibv_start_poll(cq, &raw mut attr) } {
+            0 => {}
+            libc::ENOENT => return (filled, None),
+            number => return (filled, Some(Errno::from_return(number))),
         }
-        // SAFETY: between start_poll and end_poll.
-        returned = unsafe { ibv_next_poll(cq) };
-        if returned != 0 {
-            break;
+        // SAFETY: start_poll returned 0, so an entry is current, and exactly one end_poll is due.
+        unsafe {
+            read(cq, entry);
+            ibv_end_poll(cq);
         }
     }
-    // SAFETY: start_poll succeeded, so exactly one end_poll is due.
-    unsafe { ibv_end_poll(cq) };
-    let error = !matches!(returned, 0 | libc::ENOENT);
-    (filled, error.then_some(Errno::from_return(returned)))
+    (entries.len(), None)
 }
 
 /// Copies the current entry, as far as its fields are valid.

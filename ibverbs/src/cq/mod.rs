@@ -64,11 +64,14 @@ pub struct CqOptions<'a> {
     pub channel: Option<&'a CompletionChannel>,
     /// Which completion vector (interrupt) it uses.
     pub comp_vector: u32,
+    /// Polls by the extended verbs (`ibv_start_poll` …) if the provider has them. The fields of a [`Completion`] need only the
+    /// classic verb, which copies many entries by one call: it is the default.
+    pub extended: bool,
 }
 
 impl Default for CqOptions<'_> {
     fn default() -> Self {
-        Self { depth: 256, channel: None, comp_vector: 0 }
+        Self { depth: 256, channel: None, comp_vector: 0, extended: false }
     }
 }
 
@@ -142,7 +145,8 @@ impl CompletionQueue {
             }
         }
         let id = CqId::next();
-        let (raw, extended) = match extended::create(context, options, id) {
+        let made = options.extended.then(|| extended::create(context, options, id)).flatten();
+        let (raw, extended) = match made {
             Some((raw, extended)) => (raw, Some(extended)),
             None => (Self::create_classic(context, options, id)?, None),
         };

@@ -212,7 +212,8 @@ pub(super) unsafe fn write_extended<T: Transport, O: Operation<T>, P: SendPayloa
     // SAFETY: the caller's promise; inline bytes are valid during the call that copies them.
     unsafe {
         (*qp).wr_id = wr_id.0;
-        (*qp).wr_flags = request.flags;
+        // Soft-RoCE's provider needs the flag of the classic verbs beside the inline setter; others ignore it here.
+        (*qp).wr_flags = request.flags | inline_flag(gather);
         request.operation.extended(qp);
         match gather {
             Gather::Empty => ibv_wr_set_sge_list(qp, 0, ptr::null()),
