@@ -8,6 +8,7 @@
 
 pub mod args;
 pub mod config;
+pub mod engine;
 pub mod error;
 pub mod report;
 pub mod stats;

@@ -1,0 +1,262 @@
+//! A wire within the process, for tests: it breaks when a message meets no posted receive, as iWARP does.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use super::{Peer, Progress, Wire};
+use crate::config::Shape;
+use crate::error::{Error, Result};
+
+#[derive(Debug, Default)]
+struct Inbox {
+    receives: u32,
+    /// Sizes of messages that have arrived; `None` is a credit.
+    messages: VecDeque<Option<u64>>,
+    broken: bool,
+    finished: Option<u64>,
+    failure: Option<Error>,
+}
+
+type Shared = Arc<(Mutex<Inbox>, Condvar)>;
+
+/// One end of a fake connection; its own [`Peer`] as well.
+#[derive(Debug)]
+pub(crate) struct FakeWire {
+    mine: Shared,
+    theirs: Shared,
+    msg_size: u64,
+    signalled: u64,
+    /// Drops every message from this one on.
+    pub(crate) mute_after: u64,
+}
+
+/// The control connection of a fake end.
+#[derive(Debug, Clone)]
+pub(crate) struct FakePeer {
+    mine: Shared,
+    theirs: Shared,
+}
+
+/// Two connected ends.
+pub(crate) fn pair(shape: &Shape) -> [(FakeWire, FakePeer); 2] {
+    let (a, b) = (Shared::default(), Shared::default());
+    [(a.clone(), b.clone()), (b, a)].map(|(mine, theirs)| {
+        let wire = FakeWire { mine: mine.clone(), theirs: theirs.clone(), msg_size: u64::from(shape.msg_size), signalled: 0, mute_after: u64::MAX };
+        (wire, FakePeer { mine, theirs })
+    })
+}
+
+impl FakeWire {
+    fn deliver(&self, message: Option<u64>) -> Result<()> {
+        let mut inbox = self.theirs.0.lock().unwrap();
+        if inbox.receives == 0 {
+            inbox.broken = true;
+            return Err(Error::device("a message met no receive"));
+        }
+        inbox.receives -= 1;
+        inbox.messages.push_back(message);
+        self.theirs.1.notify_all();
+        Ok(())
+    }
+}
+
+impl Wire for FakeWire {
+    fn send(&mut self, first: u64, count: u32, signal_every: u32, last: u64) -> Result<()> {
+        for n in first..first + u64::from(count) {
+            if n < self.mute_after {
+                self.deliver(Some(self.msg_size))?;
+            }
+            if (n + 1) % u64::from(signal_every) == 0 || n + 1 == last {
+                self.signalled = n + 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn send_credit(&mut self, sent: u64) -> Result<()> {
+        self.signalled = self.signalled.max(sent);
+        self.deliver(None)
+    }
+
+    fn post_receives(&mut self, count: u32) -> Result<()> {
+        self.mine.0.lock().unwrap().receives += count;
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Progress> {
+        let mut inbox = self.mine.0.lock().unwrap();
+        if inbox.broken {
+            return Err(Error::device("the connection broke"));
+        }
+        let mut progress = Progress { sent: self.signalled, completions: u32::from(self.signalled > 0), ..Progress::default() };
+        self.signalled = 0;
+        for message in inbox.messages.drain(..) {
+            progress.completions += 1;
+            match message {
+                Some(bytes) => {
+                    progress.data += 1;
+                    progress.bytes += bytes;
+                }
+                None => progress.credits += 1,
+            }
+        }
+        Ok(progress)
+    }
+
+    fn arm(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn sleep(&mut self, limit: Duration) -> Result<()> {
+        let inbox = self.mine.0.lock().unwrap();
+        if inbox.messages.is_empty() {
+            drop(self.mine.1.wait_timeout(inbox, limit.min(Duration::from_millis(2))).unwrap());
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn verified(&self) -> u64 {
+        0
+    }
+}
+
+impl FakePeer {
+    pub(crate) fn fail_other(&self, error: Error) {
+        self.theirs.0.lock().unwrap().failure = Some(error);
+    }
+}
+
+impl Peer for FakePeer {
+    fn finish(&self, sent: u64) -> Result<()> {
+        self.theirs.0.lock().unwrap().finished = Some(sent);
+        self.theirs.1.notify_all();
+        Ok(())
+    }
+
+    fn finished(&self) -> Option<u64> {
+        self.mine.0.lock().unwrap().finished
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.mine.0.lock().unwrap().failure.clone()
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        error
+    }
+}
+
+mod tests {
+    use super::*;
+    use crate::args::options::Wait;
+    use crate::config::{Limit, Side};
+    use crate::engine::{Outcome, Role, run};
+    use crate::test::Test;
+    use std::thread;
+
+    fn shape(depth: u32, limit: Limit) -> Shape {
+        let batch = (depth / 4).max(1);
+        Shape { msg_size: 100, depth, batch, signal_every: batch, limit, verify: false }
+    }
+
+    fn side(wait: Wait, timeout_ms: u64) -> Side {
+        Side { id: None, wait, timeout: Duration::from_millis(timeout_ms) }
+    }
+
+    fn both(test: Test, shape: Shape, wait: Wait) -> (Result<Outcome>, Result<Outcome>) {
+        let ends = pair(&shape).map(|mut end| {
+            end.0.post_receives(shape.receives()).unwrap();
+            end
+        });
+        run_ends(test, shape, wait, 5000, ends)
+    }
+
+    fn run_ends(test: Test, shape: Shape, wait: Wait, timeout_ms: u64, ends: [(FakeWire, FakePeer); 2]) -> (Result<Outcome>, Result<Outcome>) {
+        let [mut client, mut server] = ends;
+        thread::scope(|scope| {
+            let s = scope.spawn(move || run(test, Role::Server, &shape, &side(wait, timeout_ms), &mut server.0, &server.1));
+            let c = run(test, Role::Client, &shape, &side(wait, timeout_ms), &mut client.0, &client.1);
+            if let Err(error) = &c {
+                client.1.fail_other(error.clone());
+            }
+            (c, s.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn every_message_of_a_counted_test_arrives_and_no_receiver_is_bare() {
+        for depth in [1, 2, 3, 5, 64] {
+            for n in [1, 7, 64, 1000] {
+                for wait in [Wait::Adaptive, Wait::Poll, Wait::Events] {
+                    let (c, s) = both(Test::RcBw, shape(depth, Limit::Messages(n)), wait);
+                    let (c, s) = (c.unwrap().stats, s.unwrap().stats);
+                    assert_eq!((c.sent.msgs, s.received.msgs, s.received.bytes), (n, n, n * 100));
+                    assert_eq!((c.received.msgs, s.sent.msgs), (0, 0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn both_ways_at_once_each_end_gets_all() {
+        for depth in [1, 3, 16] {
+            let (c, s) = both(Test::RcBiBw, shape(depth, Limit::Messages(500)), Wait::Adaptive);
+            for end in [c.unwrap().stats, s.unwrap().stats] {
+                assert_eq!((end.sent.msgs, end.received.msgs), (500, 500));
+            }
+        }
+    }
+
+    #[test]
+    fn a_timed_test_ends_in_time_and_counts_within_it() {
+        for test in [Test::RcBw, Test::RcBiBw, Test::RcLat] {
+            let time = Duration::from_millis(100);
+            let (c, s) = both(test, shape(16, Limit::Time(time)), Wait::Adaptive);
+            let (c, s) = (c.unwrap().stats, s.unwrap().stats);
+            assert!(s.received.msgs > 0, "{test:?}");
+            let nanos = Duration::from_nanos(c.nanos);
+            assert!(nanos >= time && nanos < time * 4, "{test:?} {nanos:?}");
+        }
+    }
+
+    #[test]
+    fn ping_pong_records_each_round_trip() {
+        let (c, s) = both(Test::RcLat, shape(4, Limit::Messages(300)), Wait::Events);
+        let (c, s) = (c.unwrap(), s.unwrap());
+        let p = c.latency.unwrap().percentiles().unwrap();
+        assert_eq!((p.samples, s.stats.received.msgs, c.stats.received.msgs), (300, 300, 300));
+        assert!(p.p50 > 0 && p.max >= p.p50);
+        assert!(s.latency.is_none());
+    }
+
+    #[test]
+    fn a_silent_peer_ends_the_test_within_the_timeout() {
+        let shape = shape(8, Limit::Messages(100));
+        let ends = pair(&shape).map(|mut end| {
+            end.0.post_receives(shape.receives()).unwrap();
+            end.0.mute_after = 20;
+            end
+        });
+        let begin = std::time::Instant::now();
+        let (c, s) = run_ends(Test::RcBw, shape, Wait::Adaptive, 200, ends);
+        assert!(begin.elapsed() < Duration::from_secs(2));
+        for error in [c.unwrap_err(), s.unwrap_err()] {
+            assert!(error.to_string().contains("nothing arrived from the peer for 200 ms"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_fails_ends_the_test_with_its_words() {
+        let shape = shape(8, Limit::Time(Duration::from_secs(60)));
+        let [(mut wire, peer), (_, other)] = pair(&shape);
+        wire.post_receives(shape.receives()).unwrap();
+        other.fail_other(Error::new(crate::error::Kind::Peer, "the server says: out of beans"));
+        let error = run(Test::RcBw, Role::Server, &shape, &side(Wait::Adaptive, 5000), &mut wire, &peer).unwrap_err();
+        assert!(error.to_string().contains("out of beans"));
+    }
+}
