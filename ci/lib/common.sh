@@ -24,7 +24,10 @@ die() {
     exit "$STATUS_LAB_FAILED"
 }
 
-have() { command -v "$1" >/dev/null 2>&1; }
+# The administrator's programs too, which are not on every user's path.
+program_path() { PATH=$PATH:/usr/sbin:/sbin command -v "$1"; }
+
+have() { program_path "$1" >/dev/null 2>&1; }
 
 # Runs a long command with its output in a log, and says every ten seconds
 # that it is still at work; on failure shows the log's end.

@@ -28,12 +28,20 @@ run_on_host_kernel() {
     LAB_HOST=1 LAB_HOSTS=1
     say "adding rxe0 and siw0 to this machine's kernel for the time of the command"
     trap remove_lab_devices EXIT
+    modprobe -a crc32_generic ib_uverbs rdma_ucm ib_umad 2>/dev/null || true
+    modprobe -q siw || say "this kernel has no siw: rxe0 only"
     make_lab_devices || die "the RDMA devices could not be made on this machine's kernel; RDMA_LAB=vm uses a virtual machine"
-    describe_devices
+    export_lines < <(describe_devices "$(lab_drivers)")
+    export RDMA_LAB_BACKEND=host-kernel
     run_limited "$timeout" "$@" || status=$?
     remove_lab_devices
     trap - EXIT
     return "$status"
+}
+
+export_lines() {
+    local line
+    while IFS= read -r line; do export "${line?}"; done
 }
 
 run_on_host_devices() {
@@ -51,7 +59,7 @@ run_limited() {
     shift
     ulimit -l unlimited 2>/dev/null || say "note: locked memory is limited to $(ulimit -l) KiB"
     ulimit -n 65536 2>/dev/null || true
-    line=$(write_command "$@")
+    line=$(shell_line "$@")
     if ((timeout > 0)); then
         timeout --kill-after=5 "$timeout" bash -c "$line"
     else

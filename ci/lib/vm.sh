@@ -2,7 +2,7 @@
 # Virtual machines on this machine's own root file system, by virtme-ng.
 #
 # Each has a directory in $VM_DIR that both sides see:
-#   init, devices   the guest's programs       config, env, command   what to run
+#   init, devices   the guest's programs       config, modules, command   what to run
 #   out, err        pipes for its output       console, virtme        logs
 #   started, status, failure                   what the guest reports
 
@@ -20,32 +20,69 @@ vm_prepare() {
     local host=$1 hosts=$2 mode=$3 dir
     shift 3
     [[ -n $VM_DIR ]] || VM_DIR=$(mktemp -d "${TMPDIR:-/tmp}/rdma-lab.XXXXXX")
+    [[ $VM_DIR != *[[:space:]]* ]] || die "TMPDIR=$TMPDIR: the lab needs one without spaces"
     dir=$VM_DIR/host$host
-    mkdir "$dir" "$VM_DIR/shared" 2>/dev/null || [[ -d $dir ]]
-    cp "$LAB_ROOM/guest/init" "$LAB_ROOM/guest/devices" "$LAB_ROOM/guest/lab-link" "$dir/"
+    mkdir -p "$dir" "$VM_DIR/shared"
+    cp "$LAB_ROOM/guest/devices" "$LAB_ROOM/guest/lab-link" "$dir/"
+    sed "1s|/bin/busybox|$(command -v busybox)|" "$LAB_ROOM/guest/init" >"$dir/init"
+    list_modules >"$dir/modules"
     write_config "$host" "$hosts" "$mode" >"$dir/config"
-    env -0 -u _ -u SHLVL -u OLDPWD -u XDG_RUNTIME_DIR -u DBUS_SESSION_BUS_ADDRESS >"$dir/env"
-    write_command "$@" >"$dir/command"
+    write_command "$host" "$hosts" "$@" >"$dir/command"
+    chmod +x "$dir/init" "$dir/command"
     mkfifo "$dir/out" "$dir/err"
 }
 
+# The module files to insert, dependencies first.
+list_modules() {
+    local -a names
+    read -ra names <<<"$LAB_MODULE_NAMES virtio_net"
+    PATH=$PATH:/usr/sbin:/sbin modprobe -d "${KERNEL_MODULES%/lib/modules/*}/" -S "$KERNEL_VERSION" \
+        -a --show-depends "${names[@]}" 2>/dev/null | awk '/^insmod/ && !seen[$2]++ { print $2 }' || true
+}
+
+has_module() { [[ -n $(find "$KERNEL_MODULES/" -name "$1.ko*" -print -quit) ]]; }
+
 write_config() {
-    local stty=''
+    local stty='' name=lab
     [[ $3 != shell ]] || stty=$(stty size 2>/dev/null | sed 's/\(.*\) \(.*\)/rows \1 cols \2/')
-    printf '%s=%q\n' LAB_HOST "$1" LAB_HOSTS "$2" LAB_MODE "$3" LAB_STTY "$stty" \
-        LAB_HOSTNAME "$(if (($2 == 2)); then echo "host$1"; else echo lab; fi)" \
-        LAB_CWD "$PWD" LAB_MODULES "$KERNEL_MODULES" LAB_BACKEND "$LAB_BACKEND" \
-        LAB_SHARED "$VM_DIR/shared"
+    (($2 == 1)) || name=host$1
+    printf "%s='%s'\n" LAB_HOST "$1" LAB_HOSTS "$2" LAB_MODE "$3" LAB_STTY "$stty" \
+        LAB_IP "$(program_path ip)" LAB_HOSTNAME "$name" LAB_MODULES "$KERNEL_MODULES" LAB_CACHED_USR "$(usr_can_be_cached)"
+}
+
+# Not when the caller works there, for the cached one is read-only.
+usr_can_be_cached() { if [[ $PWD/ == /usr/* ]]; then echo 0; else echo 1; fi; }
+
+# A script that runs the command as it would run here: same environment,
+# directory and arguments; and knowing that it is in the lab.
+write_command() {
+    local host=$1 hosts=$2 line drivers=rxe
+    shift 2
+    ! has_module siw || drivers+=' siw'
+    echo '#!/bin/bash'
+    env -0 | while IFS= read -r -d '' line; do
+        case $line in
+        _=* | SHLVL=* | PWD=* | OLDPWD=* | XDG_RUNTIME_DIR=* | BASH_FUNC_* | RDMA_LAB_*) ;;
+        *) printf 'export %q=%q\n' "${line%%=*}" "${line#*=}" ;;
+        esac
+    done
+    LAB_HOST=$host LAB_HOSTS=$hosts describe_devices "$drivers" | while IFS= read -r line; do
+        printf 'export %q\n' "$line"
+    done
+    printf 'export RDMA_LAB_BACKEND=%q RDMA_LAB_SHARED=%q\n' "$LAB_BACKEND" "$VM_DIR/shared"
+    # shellcheck disable=SC2016
+    echo 'PATH=$PATH:/usr/sbin:/sbin:/run/lab/bin'
+    printf 'cd %q || exit 125\n' "$PWD"
+    printf 'exec %s\n' "$(shell_line "$@")"
 }
 
 # A word alone that is no program is a line for the shell; else the words are
 # a command and its arguments, passed on as they are.
-write_command() {
+shell_line() {
     if (($# == 1)) && ! have "$1"; then
-        printf 'bash -c %q\n' "$1"
+        printf 'bash -c %q' "$1"
     else
         printf '%q ' "$@"
-        echo
     fi
 }
 
@@ -80,6 +117,8 @@ vm_command() {
         "$(virtme_dir)/bin/virtme-run" --mods auto --kimg "$KERNEL_IMAGE" --rw --force-9p
         --disable-monitor --disable-microvm "${kvm[@]}" --memory "${LAB_MEM}M" --cpus "$LAB_CPUS"
         --qemu-opts -no-reboot "${cpu[@]}" "${network[@]}"
+        -fsdev local,id=usr,path=/usr,security_model=none,multidevs=remap,readonly=on
+        -device virtio-9p-pci,fsdev=usr,mount_tag=labusr
         -append "init=$dir/init lab_dir=$dir $KERNEL_ARGUMENTS"
     )
     [[ $mode == shell ]] || VM_COMMAND+=(
