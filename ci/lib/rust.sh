@@ -1,0 +1,46 @@
+# shellcheck shell=bash
+# What building the workspace needs: a C linker, the RDMA libraries, and Rust.
+
+readonly BUILD_PACKAGES=(gcc libc6-dev pkg-config libibverbs-dev librdmacm-dev libibumad-dev ibverbs-providers)
+
+# The oldest Rust that builds the workspace, from Cargo.toml.
+msrv() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
+
+version_at_least() { [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }
+
+ensure_build_packages() {
+    have apt-get || { say "no apt here: libibverbs, librdmacm and libibumad with headers must be installed"; return; }
+    local missing
+    mapfile -t missing < <(not_installed "${BUILD_PACKAGES[@]}")
+    install_packages "${missing[@]}"
+}
+
+# A Rust that is new enough: the one there is, else rustup's from the distribution, else rustup's own installer.
+ensure_rust() {
+    local found
+    [[ -f $HOME/.cargo/env ]] && . "$HOME/.cargo/env"
+    if have cargo; then
+        found=$(cargo --version | cut -d ' ' -f 2)
+        version_at_least "$found" "$(msrv)" && return
+        say "cargo $found is older than $(msrv): installing a newer one by rustup"
+    fi
+    if ! have rustup; then
+        if have apt-get && apt-cache show rustup >/dev/null 2>&1; then
+            install_packages rustup
+        else
+            have curl || install_packages curl ca-certificates
+            run_logged "installing rustup" sh -c "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal" ||
+                die "Rust could not be installed: install Rust $(msrv) or newer (https://rustup.rs) and run this again"
+            . "$HOME/.cargo/env"
+        fi
+    fi
+    run_logged "installing stable Rust" rustup toolchain install stable --profile minimal -c rustfmt -c clippy
+    rustup default stable >/dev/null 2>&1
+}
+
+# Runs a command whose own output is the progress.
+shown() {
+    say "$1"
+    shift
+    "$@"
+}
