@@ -123,7 +123,11 @@ impl fmt::Display for Error {
 }
 
 impl fmt::Debug for Error {
+    /// The line for people, as a `main` that returns the error prints it; the fields with `{:#?}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
         let Inner { kind, verb, errno, what, hint } = &*self.0;
         f.debug_struct("Error")
             .field("kind", kind)

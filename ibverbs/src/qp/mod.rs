@@ -210,12 +210,13 @@ impl<T: Transport> QueuePair<T> {
     /// The completion of a send also retires the unsignalled ones before it; their buffers go back to their pools.
     ///
     /// # Errors
-    /// [`NotMine`] gives the completion back if it belongs to another queue pair, or to one that was destroyed.
+    /// [`NotMine`] if it belongs to another queue pair, or to one that was destroyed; nothing changes then.
     #[inline]
-    pub fn retire<'cq>(&mut self, completion: Completion<'cq>) -> std::result::Result<Retired, NotMine<'cq>> {
+    #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
+    pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
         let wr_id = completion.wr_id();
         if wr_id.queue() != self.id {
-            return Err(NotMine(completion));
+            return Err(NotMine { queue: wr_id.queue() });
         }
         let entry = match wr_id.direction() {
             Direction::Send => self.tables.sends.retire(wr_id.table()),
@@ -223,7 +224,7 @@ impl<T: Transport> QueuePair<T> {
         };
         match entry {
             Some(Entry { payload, tag }) => Ok(Retired::new(&completion, payload, tag)),
-            None => Err(NotMine(completion)),
+            None => Err(NotMine { queue: wr_id.queue() }),
         }
     }
 

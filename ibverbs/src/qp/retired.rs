@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::identity::Direction;
+use super::identity::{Direction, QueueId};
 use super::inflight::InFlight;
 use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::error::{Error, ErrorKind, Result};
@@ -127,32 +127,18 @@ impl fmt::Debug for Retired {
     }
 }
 
-/// A completion that is none of this queue pair's: of another one, of one that was destroyed, or retired before.
-pub struct NotMine<'cq>(pub(super) Completion<'cq>);
-
-impl<'cq> NotMine<'cq> {
-    /// The completion, to try elsewhere. One of a destroyed queue pair matches nowhere: drop it.
-    pub fn into_completion(self) -> Completion<'cq> {
-        self.0
-    }
+/// A completion that is none of this queue pair's: of another one, of one that was destroyed, or retired before. It changed nothing.
+///
+/// Where queue pairs share a completion queue, [`Completion::queue`] says beforehand whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the completion is not of a request in flight on this queue pair")]
+pub struct NotMine {
+    /// Whose it is.
+    pub queue: QueueId,
 }
 
-impl fmt::Display for NotMine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the completion is not of a request in flight on this queue pair")
-    }
-}
-
-impl fmt::Debug for NotMine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NotMine").field(&self.0).finish()
-    }
-}
-
-impl std::error::Error for NotMine<'_> {}
-
-impl From<NotMine<'_>> for Error {
-    fn from(not_mine: NotMine<'_>) -> Self {
+impl From<NotMine> for Error {
+    fn from(not_mine: NotMine) -> Self {
         Error::new(ErrorKind::Mismatch, "retire", not_mine.to_string())
     }
 }

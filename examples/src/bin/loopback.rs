@@ -1,0 +1,45 @@
+//! The shortest whole program: two queue pairs of one process, one message. Needs a RoCE or InfiniBand device.
+//!
+//! `loopback rxe0`
+
+use ibverbs::{CqOptions, Device, Endpoint, Psn, QpOptions, QueuePair, Rc, RcPath, wr};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let name = std::env::args().nth(1).ok_or("usage: loopback DEVICE")?;
+    let context = Device::by_name(&name)?.open()?;
+    let port = context.query_port(1)?;
+    let gid = context.gids(1)?.into_iter().find(|entry| !entry.gid.is_link_local()).ok_or("the port has no address")?;
+
+    let pd = context.alloc_pd()?;
+    let mut cq = context.create_cq(CqOptions::default())?;
+    let mut a = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
+    let mut b = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
+
+    let path = RcPath::new(1, Some(u8::try_from(gid.index)?), port.active_mtu);
+    let end = |qp: &QueuePair<Rc>| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid: port.lid, gid: gid.gid };
+    let (end_a, end_b) = (end(&a), end(&b));
+    a.init(&path)?;
+    b.init(&path)?;
+    a.connect(&path, &end_b)?;
+    b.connect(&path, &end_a)?;
+
+    let mut message = pd.buf(5)?;
+    message.copy_from_slice(b"hello");
+    b.post_recv(wr::recv(pd.buf(64)?))?;
+    a.post_send(wr::send(message))?;
+
+    let mut received = None;
+    while received.is_none() {
+        for completion in cq.poll()? {
+            if completion.queue() == a.id() {
+                a.retire(completion)?.ok()?;
+            } else {
+                let retired = b.retire(completion)?;
+                retired.ok()?;
+                received = retired.into_buf();
+            }
+        }
+    }
+    println!("received {:?}", String::from_utf8_lossy(&received.ok_or("no buffer")?));
+    Ok(())
+}
