@@ -9,11 +9,9 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_close_device, ibv_context, ibv_device_attr, ibv_open_device, ibv_query_device};
 
-use crate::cq::{CompletionChannel, CompletionQueue, CqOptions};
 use crate::device::{Device, Guid};
 use crate::errno::{non_null, zero_or_errno};
 use crate::error::Result;
-use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 
 /// An open device: what domains, queues and channels are made on. Cloning it is cheap and refers to the same opening.
@@ -47,8 +45,22 @@ impl Drop for Inner {
     }
 }
 
+impl Device {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PermissionDenied`] without rights to `/dev/infiniband/uverbs*`, [`ErrorKind::NotFound`] when the device
+    /// went away or its node is missing.
+    ///
+    /// # References
+    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
+    pub fn open(&self) -> Result<Context> {
+        Context::open(self.clone())
+    }
+}
+
 impl Context {
-    pub(crate) fn open(device: Device) -> Result<Self> {
+    fn open(device: Device) -> Result<Self> {
         let raw = non_null(
             "ibv_open_device",
             || device.name().into(),
@@ -83,40 +95,6 @@ impl Context {
         let returned = unsafe { ibv_query_device(self.as_raw(), &raw mut attr) };
         zero_or_errno("ibv_query_device", || self.device_name().into(), returned)?;
         Ok(DeviceAttr::from_raw(&attr))
-    }
-
-    /// Allocates a protection domain.
-    ///
-    /// # Errors
-    /// Fails when the device has no more of them (`max_pd`).
-    ///
-    /// # References
-    /// [`ibv_alloc_pd(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_pd.3.html)
-    pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
-        ProtectionDomain::alloc(self.clone())
-    }
-
-    /// Creates a completion queue.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when it is deeper than the device's `max_cqe`.
-    ///
-    /// # References
-    /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html),
-    /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
-    pub fn create_cq(&self, options: CqOptions<'_>) -> Result<CompletionQueue> {
-        CompletionQueue::create(self, options)
-    }
-
-    /// Creates a completion channel, on which completion queues report that they have entries.
-    ///
-    /// # Errors
-    /// Fails when the process has no file descriptor left.
-    ///
-    /// # References
-    /// [`ibv_create_comp_channel(3)`](https://man7.org/linux/man-pages/man3/ibv_create_comp_channel.3.html)
-    pub fn create_comp_channel(&self) -> Result<CompletionChannel> {
-        CompletionChannel::create(self.clone())
     }
 }
 

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_list};
 
-use crate::context::Context;
 use crate::errno::non_null;
 use crate::error::{Error, ErrorKind, Result};
 use crate::newtype::c_value;
@@ -178,18 +177,6 @@ impl Device {
         // SAFETY: the device is alive while self is.
         let raw = unsafe { (*self.raw.as_ptr()).node_type };
         NodeType(raw)
-    }
-
-    /// Opens the device.
-    ///
-    /// # Errors
-    /// [`ErrorKind::PermissionDenied`] without rights to `/dev/infiniband/uverbs*`, [`ErrorKind::NotFound`] when the device
-    /// went away or its node is missing.
-    ///
-    /// # References
-    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
-    pub fn open(&self) -> Result<Context> {
-        Context::open(self.clone())
     }
 }
 

@@ -40,6 +40,7 @@ mod errno;
 mod error;
 mod gid;
 mod hint;
+mod identity;
 mod leak;
 mod mr;
 mod newtype;
@@ -54,12 +55,13 @@ pub use crate::device::{Device, Guid, NodeType, TransportType};
 pub use crate::errno::Errno;
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::gid::{Gid, GidEntry, GidType};
+pub use crate::identity::{Direction, Psn, Qpn, QueueId};
 pub use crate::leak::leaked_objects;
 pub use crate::mr::{AccessFlags, Buf, Frozen, Held, Hold, Pool, Sink};
 pub use crate::pd::ProtectionDomain;
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};
 pub use crate::qp::{
-    Batch, BatchError, Direction, Endpoint, NotMine, Operation, PostError, Psn, QpCaps, QpOptions, QpState, QpType,
-    Qpn, QueueId, QueuePair, Rc, RcPath, Reclaimed, RecvBatch, Rejected, Retired, Transport, wr,
+    Batch, BatchError, Endpoint, NotMine, Operation, PostError, QpCaps, QpOptions, QpState, QpType, QueuePair, Rc,
+    RcPath, Reclaimed, RecvBatch, Rejected, Retired, Transport, wr,
 };
 pub use crate::raw::AsRaw;

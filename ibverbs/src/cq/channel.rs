@@ -12,7 +12,7 @@ use rdma_sys::{
     ibv_ack_cq_events, ibv_comp_channel, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
 };
 
-use super::CqId;
+use super::id::CqId;
 use crate::context::Context;
 use crate::errno::{Errno, non_null, not_negative};
 use crate::error::{Error, Result};
@@ -47,8 +47,21 @@ impl Drop for Inner {
     }
 }
 
+impl Context {
+    /// Creates a completion channel, on which completion queues report that they have entries.
+    ///
+    /// # Errors
+    /// Fails when the process has no file descriptor left.
+    ///
+    /// # References
+    /// [`ibv_create_comp_channel(3)`](https://man7.org/linux/man-pages/man3/ibv_create_comp_channel.3.html)
+    pub fn create_comp_channel(&self) -> Result<CompletionChannel> {
+        CompletionChannel::create(self.clone())
+    }
+}
+
 impl CompletionChannel {
-    pub(crate) fn create(context: Context) -> Result<Self> {
+    fn create(context: Context) -> Result<Self> {
         let raw = non_null(
             "ibv_create_comp_channel",
             || context.device_name().into(),

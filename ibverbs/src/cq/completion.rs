@@ -5,7 +5,7 @@ use std::fmt;
 use rdma_sys::{IBV_WC_WITH_IMM, ibv_wc};
 
 use super::status::{WcOpcode, WcStatus};
-use crate::qp::{Direction, Qpn, QueueId, WrId};
+use crate::identity::{Direction, Qpn, QueueId, WrId};
 
 /// A completion: how one work request ended. Give it to [`QueuePair::retire`](crate::QueuePair::retire), which returns the buffer.
 ///

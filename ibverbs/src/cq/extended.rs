@@ -11,10 +11,11 @@ use rdma_sys::{
     ibv_wc_read_wc_flags,
 };
 
-use super::{CqId, CqOptions};
+use super::id::CqId;
+use super::options::CqOptions;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::qp::{Direction, WrId};
+use crate::identity::{Direction, WrId};
 use crate::raw::AsRaw;
 
 /// Creates an extended queue; `None` when the provider refuses, and the classic verb then says why, if it refuses too.

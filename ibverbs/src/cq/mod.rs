@@ -5,18 +5,20 @@
 mod channel;
 mod completion;
 mod extended;
+mod id;
+mod options;
 mod status;
 
-use std::ffi::c_void;
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rdma_sys::{ibv_cq, ibv_cq_ex, ibv_create_cq, ibv_destroy_cq, ibv_poll_cq, ibv_req_notify_cq, ibv_wc};
 
 pub use self::channel::CompletionChannel;
 pub use self::completion::Completion;
+pub use self::id::CqId;
+pub use self::options::CqOptions;
 pub use self::status::{WcOpcode, WcStatus};
 
 use crate::context::Context;
@@ -26,54 +28,6 @@ use crate::raw::AsRaw;
 
 /// How many entries one call of the provider returns at most.
 const BURST: u16 = 32;
-
-/// Which completion queue of this process; never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CqId(usize);
-
-impl CqId {
-    fn next() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(1);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-
-    fn as_context(self) -> *mut c_void {
-        ptr::without_provenance_mut(self.0)
-    }
-
-    fn from_context(context: *mut c_void) -> Self {
-        Self(context.addr())
-    }
-}
-
-/// What a completion queue is made with.
-///
-/// # Example
-/// ```no_run
-/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
-/// use ibverbs::CqOptions;
-/// let channel = context.create_comp_channel()?;
-/// let cq = context.create_cq(CqOptions { depth: 512, channel: Some(&channel), ..CqOptions::default() })?;
-/// # Ok::<(), ibverbs::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct CqOptions<'a> {
-    /// How many entries it must hold: at least as many as can be outstanding on all its queues.
-    pub depth: u32,
-    /// Where it reports when it was armed.
-    pub channel: Option<&'a CompletionChannel>,
-    /// Which completion vector (interrupt) it uses.
-    pub comp_vector: u32,
-    /// Polls by the extended verbs (`ibv_start_poll` …) if the provider has them. The fields of a [`Completion`] need only the
-    /// classic verb, which copies many entries by one call: it is the default.
-    pub extended: bool,
-}
-
-impl Default for CqOptions<'_> {
-    fn default() -> Self {
-        Self { depth: 256, channel: None, comp_vector: 0, extended: false }
-    }
-}
 
 /// What queue pairs share with the owner of the queue: the handle, and what it must outlive.
 pub(crate) struct Shared {
@@ -128,8 +82,22 @@ pub struct CompletionQueue {
 // SAFETY: polling needs `&mut self`, so one thread at a time; the provider's queue is not bound to a thread.
 unsafe impl Send for CompletionQueue {}
 
+impl Context {
+    /// Creates a completion queue.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] when it is deeper than the device's `max_cqe`.
+    ///
+    /// # References
+    /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html),
+    /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    pub fn create_cq(&self, options: CqOptions<'_>) -> Result<CompletionQueue> {
+        CompletionQueue::create(self, options)
+    }
+}
+
 impl CompletionQueue {
-    pub(crate) fn create(context: &Context, options: CqOptions<'_>) -> Result<Self> {
+    fn create(context: &Context, options: CqOptions<'_>) -> Result<Self> {
         if let Some(channel) = options.channel {
             if channel.context().as_raw() != context.as_raw() {
                 return Err(Error::new(

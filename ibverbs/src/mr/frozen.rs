@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::Buf;
+use super::pool::Buf;
 
 /// A buffer that is read-only from now on. Clones share it.
 ///
@@ -13,8 +13,15 @@ use super::Buf;
 #[derive(Clone)]
 pub struct Frozen(Arc<Buf>);
 
+impl Buf {
+    /// Makes the buffer read-only and shareable: it can then be sent by any number of requests at once.
+    pub fn freeze(self) -> Frozen {
+        Frozen::new(self)
+    }
+}
+
 impl Frozen {
-    pub(super) fn new(buf: Buf) -> Self {
+    fn new(buf: Buf) -> Self {
         Self(Arc::new(buf))
     }
 

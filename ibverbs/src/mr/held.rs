@@ -6,9 +6,10 @@ use std::ops::Range;
 
 use rdma_sys::ibv_sge;
 
-use super::{Frozen, Sink};
+use super::frozen::Frozen;
+use super::sink::Sink;
+use crate::identity::QueueId;
 use crate::pd::ProtectionDomain;
-use crate::qp::QueueId;
 
 /// A token for memory that a queue pair holds until it is destroyed ([`QueuePair::hold`](crate::QueuePair::hold)).
 ///

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rdma_sys::ibv_sge;
 
-use super::{AccessFlags, Frozen, Region};
+use super::access::AccessFlags;
+use super::region::Region;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pd::ProtectionDomain;
 
@@ -45,8 +46,26 @@ impl Home {
     }
 }
 
+impl ProtectionDomain {
+    /// Registers `count` buffers of `size` bytes each, zeroed, as one memory region.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LockedMemory`](crate::ErrorKind::LockedMemory) says what the limit is and how to raise it.
+    pub fn pool(&self, count: usize, size: usize) -> Result<Pool> {
+        Pool::register(self, count, size)
+    }
+
+    /// Registers a single buffer of `size` bytes, zeroed.
+    ///
+    /// # Errors
+    /// As [`pool`](Self::pool).
+    pub fn buf(&self, size: usize) -> Result<Buf> {
+        self.pool(1, size)?.take().ok_or_else(Pool::no_piece)
+    }
+}
+
 impl Pool {
-    pub(crate) fn register(pd: &ProtectionDomain, count: usize, size: usize) -> Result<Self> {
+    fn register(pd: &ProtectionDomain, count: usize, size: usize) -> Result<Self> {
         let refused = || {
             Error::new(ErrorKind::InvalidInput, "pool", format!("{count} buffers of {size} bytes"))
                 .with_hint("a pool has 1 to 2^32-1 buffers of 1 to 2^32-1 bytes")
@@ -86,7 +105,7 @@ impl Pool {
         self.0.size as usize
     }
 
-    pub(crate) fn no_piece() -> Error {
+    fn no_piece() -> Error {
         Error::new(ErrorKind::QueueFull, "pool", "no buffer is free")
     }
 }
@@ -126,11 +145,6 @@ impl Buf {
     /// Shows the first `len` bytes from now on, at most [`capacity`](Self::capacity). The bytes keep their values.
     pub fn set_len(&mut self, len: usize) {
         self.len = u32::try_from(len).unwrap_or(u32::MAX).min(self.capacity);
-    }
-
-    /// Makes the buffer read-only and shareable: it can then be sent by any number of requests at once.
-    pub fn freeze(self) -> Frozen {
-        Frozen::new(self)
     }
 
     /// What a send posts: the bytes shown.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use rdma_sys::ibv_sge;
 
-use super::{AccessFlags, Region};
+use super::access::AccessFlags;
+use super::region::Region;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pd::ProtectionDomain;
 
@@ -15,8 +16,18 @@ use crate::pd::ProtectionDomain;
 #[derive(Clone)]
 pub struct Sink(Arc<Region>);
 
+impl ProtectionDomain {
+    /// Registers `size` bytes that can be received into by any number of requests at once, and that nobody can read.
+    ///
+    /// # Errors
+    /// As [`pool`](Self::pool).
+    pub fn sink(&self, size: usize) -> Result<Sink> {
+        Sink::register(self, size)
+    }
+}
+
 impl Sink {
-    pub(crate) fn register(pd: &ProtectionDomain, size: usize) -> Result<Self> {
+    fn register(pd: &ProtectionDomain, size: usize) -> Result<Self> {
         if u32::try_from(size).is_err() {
             return Err(Error::new(ErrorKind::InvalidInput, "sink", format!("{size} bytes"))
                 .with_hint("a scatter entry has at most 2^32-1 bytes"));

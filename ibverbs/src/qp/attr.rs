@@ -10,12 +10,12 @@ use rdma_sys::{
 };
 
 use super::QueuePair;
-use super::identity::{Psn, Qpn};
 use super::state::QpState;
 use super::transport::{Rc, Transport};
 use crate::errno::zero_or_errno;
 use crate::error::Result;
 use crate::gid::Gid;
+use crate::identity::{Psn, Qpn};
 use crate::mr::AccessFlags;
 use crate::port::{Lid, Mtu};
 use crate::raw::AsRaw;

@@ -10,7 +10,6 @@ use rdma_sys::{
 };
 
 use super::QueuePair;
-use super::identity::{Direction, WrId};
 use super::inflight::{Entry, InFlight};
 use super::operation::Operation;
 use super::post::{entry_of, inline_flag, write_extended};
@@ -19,6 +18,7 @@ use super::transport::Transport;
 use super::wr::{Gather, RecvPayload, RecvRequest, SendPayload, SendRequest};
 use crate::errno::Errno;
 use crate::error::Error;
+use crate::identity::{Direction, WrId};
 use crate::mr::Buf;
 use crate::raw::AsRaw;
 

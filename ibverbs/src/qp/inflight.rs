@@ -3,7 +3,7 @@
 //! Plain data structures without a line of `unsafe`: they own the buffers that the device may touch, and decide by number alone
 //! whether a completion is one of theirs.
 
-use super::identity::WrId;
+use crate::identity::WrId;
 use crate::mr::Buf;
 
 /// What a posted request keeps from being freed.

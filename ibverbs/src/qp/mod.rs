@@ -5,7 +5,6 @@
 mod attr;
 mod batch;
 mod builder;
-mod identity;
 mod inflight;
 mod operation;
 mod post;
@@ -26,8 +25,6 @@ use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
 pub use self::attr::{Endpoint, RcPath};
 pub use self::batch::{Batch, BatchError, RecvBatch};
 pub use self::builder::{QpCaps, QpOptions};
-pub(crate) use self::identity::WrId;
-pub use self::identity::{Direction, Psn, Qpn, QueueId};
 pub use self::operation::Operation;
 pub use self::rejected::{PostError, Rejected};
 pub use self::retired::{NotMine, Reclaimed, Retired};
@@ -39,6 +36,7 @@ use self::inflight::{Entry, RecvSlab, SendRing};
 use crate::cq::{Completion, CompletionQueue, Shared};
 use crate::errno::zero_or_errno;
 use crate::error::{Error, ErrorKind, Result};
+use crate::identity::{Direction, Qpn, QueueId};
 use crate::mr::{Held, Hold, Keep};
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
@@ -113,8 +111,28 @@ unsafe impl<T: Transport> Send for QueuePair<T> {}
 // SAFETY: through `&self` only numbers are read and the library's thread-safe ibv_query_qp is called.
 unsafe impl<T: Transport> Sync for QueuePair<T> {}
 
+impl ProtectionDomain {
+    /// Creates a queue pair of transport `T`, in state RESET.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] when a size is above what the device has,
+    /// [`ErrorKind::Mismatch`] when a completion queue is of another device.
+    ///
+    /// # References
+    /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html),
+    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
+    pub fn create_qp<T: Transport>(
+        &self,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        options: QpOptions,
+    ) -> Result<QueuePair<T>> {
+        QueuePair::create(self, send_cq, recv_cq, options)
+    }
+}
+
 impl<T: Transport> QueuePair<T> {
-    pub(crate) fn create(
+    fn create(
         pd: &ProtectionDomain,
         send_cq: &CompletionQueue,
         recv_cq: &CompletionQueue,

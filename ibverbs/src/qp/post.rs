@@ -10,13 +10,13 @@ use rdma_sys::{
 };
 
 use super::QueuePair;
-use super::identity::{Direction, WrId};
 use super::inflight::Entry;
 use super::operation::Operation;
 use super::rejected::{PostError, Rejected};
 use super::transport::Transport;
 use super::wr::{Belongs, Gather, RecvPayload, RecvRequest, SendPayload, SendRequest};
 use crate::errno::Errno;
+use crate::identity::{Direction, WrId};
 use crate::raw::AsRaw;
 
 impl<T: Transport> QueuePair<T> {

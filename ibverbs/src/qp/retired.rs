@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::identity::{Direction, QueueId};
 use super::inflight::InFlight;
 use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::error::{Error, ErrorKind, Result};
+use crate::identity::{Direction, QueueId};
 use crate::mr::Buf;
 
 /// A finished request: how it ended, and the buffer it was posted with.

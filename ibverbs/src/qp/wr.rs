@@ -12,9 +12,9 @@
 
 use rdma_sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_sge};
 
-use super::identity::QueueId;
 use super::inflight::InFlight;
 use super::operation::{Send, SendWithImm};
+use crate::identity::QueueId;
 use crate::mr::{Buf, Frozen, Held, Sink};
 use crate::pd::ProtectionDomain;
 

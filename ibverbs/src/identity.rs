@@ -27,7 +27,7 @@ pub struct QueueId(u32);
 
 impl QueueId {
     /// A new identity.
-    pub(super) fn next() -> Result<Self> {
+    pub(crate) fn next() -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1))
             .map(Self)
@@ -57,9 +57,9 @@ pub(crate) struct WrId(pub(crate) u64);
 
 impl WrId {
     /// The bits that a table may use.
-    pub(super) const TABLE_MASK: u32 = RECV_BIT - 1;
+    pub(crate) const TABLE_MASK: u32 = RECV_BIT - 1;
 
-    pub(super) fn new(queue: QueueId, direction: Direction, table: u32) -> Self {
+    pub(crate) fn new(queue: QueueId, direction: Direction, table: u32) -> Self {
         let bit = if direction == Direction::Recv { RECV_BIT } else { 0 };
         Self(u64::from(queue.0) << 32 | u64::from(bit | (table & Self::TABLE_MASK)))
     }
@@ -72,7 +72,7 @@ impl WrId {
         if self.0 as u32 & RECV_BIT == 0 { Direction::Send } else { Direction::Recv }
     }
 
-    pub(super) fn table(self) -> u32 {
+    pub(crate) fn table(self) -> u32 {
         self.0 as u32 & Self::TABLE_MASK
     }
 }
