@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_close_device, ibv_context, ibv_device_attr, ibv_open_device, ibv_query_device};
 
+use crate::convert::{non_null, zero_or_errno};
 use crate::device::{Device, Guid};
-use crate::errno::{non_null, zero_or_errno};
 use crate::error::Result;
 use crate::raw::AsRaw;
 

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_list};
 
-use crate::errno::non_null;
-use crate::error::{Error, ErrorKind, Result};
+use crate::convert::non_null;
+use crate::error::{Error, Result};
+use crate::kind::ErrorKind;
 use crate::newtype::c_value;
 use crate::raw::AsRaw;
 

@@ -1,11 +1,6 @@
-//! `errno` as a value, and the three ways in which the verbs return it.
-
-#![allow(unsafe_code)]
+//! `errno` as a value.
 
 use std::fmt;
-use std::ptr::NonNull;
-
-use crate::error::{Error, Result};
 
 /// An error number of the system: an integer, so that any number is a value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,35 +73,4 @@ impl fmt::Debug for Errno {
             None => write!(f, "Errno({})", self.0),
         }
     }
-}
-
-/// Sets `errno` to 0, so that a NULL with no reason can be told from one with a reason.
-fn clear() {
-    // SAFETY: the location belongs to the calling thread and is always valid.
-    unsafe {
-        *libc::__errno_location() = 0;
-    }
-}
-
-/// The convention "NULL and errno": most verbs that create something.
-pub(crate) fn non_null<T>(
-    verb: &'static str,
-    what: impl FnOnce() -> String,
-    call: impl FnOnce() -> *mut T,
-) -> Result<NonNull<T>> {
-    clear();
-    NonNull::new(call()).ok_or_else(|| Error::of_verb(verb, Errno::last(), what()))
-}
-
-/// The convention "0, or an error number": most verbs that change something. The sign is the provider's choice.
-pub(crate) fn zero_or_errno(verb: &'static str, what: impl FnOnce() -> String, returned: i32) -> Result<()> {
-    match returned {
-        0 => Ok(()),
-        number => Err(Error::of_verb(verb, Errno::from_return(number), what())),
-    }
-}
-
-/// The convention "not negative, or -1 and errno": system calls, and the verbs that come down to one.
-pub(crate) fn not_negative(verb: &'static str, what: impl FnOnce() -> String, returned: i32) -> Result<i32> {
-    if returned < 0 { Err(Error::of_verb(verb, Errno::last(), what())) } else { Ok(returned) }
 }

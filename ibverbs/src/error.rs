@@ -4,39 +4,10 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::errno::Errno;
+use crate::kind::ErrorKind;
 
 /// The result of everything that can fail in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
-
-/// The broad class of an [`Error`], for a program that wants to react rather than print.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// A device, port, GID or address that does not exist.
-    NotFound,
-    /// The caller may not do this (device node rights, capability, protection domain).
-    PermissionDenied,
-    /// The device, its driver or the library does not have this operation.
-    Unsupported,
-    /// An argument that can never work, or not on this device.
-    InvalidInput,
-    /// Memory could not be registered, usually for the locked-memory limit.
-    LockedMemory,
-    /// The queue holds as many requests as it can.
-    QueueFull,
-    /// Objects of different devices or protection domains were put together.
-    Mismatch,
-    /// Nothing happened within the time given.
-    TimedOut,
-    /// The peer refused or went away.
-    Disconnected,
-    /// The port is not in a state in which this works.
-    PortDown,
-    /// A work request completed with an error status.
-    Completion,
-    /// Anything else that the system reported.
-    Os,
-}
 
 /// An error of a verb: one word wide, so that results stay small on the data path.
 ///
@@ -57,7 +28,7 @@ impl Error {
     /// For this crate and those built on it; a user reads errors rather than making them.
     pub fn of_verb(verb: &'static str, errno: Errno, what: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(Inner {
-            kind: crate::hint::kind_of(verb, errno),
+            kind: ErrorKind::of(verb, errno),
             verb,
             errno: Some(errno),
             what: what.into(),

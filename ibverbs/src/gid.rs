@@ -9,7 +9,8 @@ use std::str::FromStr;
 use rdma_sys::{_ibv_query_gid_table, ibv_gid, ibv_gid_entry, ibv_query_gid};
 
 use crate::context::Context;
-use crate::errno::{Errno, not_negative};
+use crate::convert::not_negative;
+use crate::errno::Errno;
 use crate::error::{Error, Result};
 use crate::newtype::c_value;
 use crate::raw::AsRaw;

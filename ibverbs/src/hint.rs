@@ -1,26 +1,10 @@
-//! The usual causes: from a verb and its errno to a kind and a remedy.
+//! The usual causes: from a verb and its errno to a remedy.
 
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
 
 use crate::errno::Errno;
-use crate::error::ErrorKind;
-
-/// The class of error that `verb` reports by `errno`.
-pub(crate) fn kind_of(verb: &str, errno: Errno) -> ErrorKind {
-    match (verb, errno.0) {
-        ("ibv_reg_mr", libc::ENOMEM | libc::EAGAIN) => ErrorKind::LockedMemory,
-        (_, libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT) => ErrorKind::Unsupported,
-        (_, libc::EPERM | libc::EACCES) => ErrorKind::PermissionDenied,
-        (_, libc::ENODEV | libc::ENOENT | libc::ENODATA | libc::ENXIO | libc::EADDRNOTAVAIL) => ErrorKind::NotFound,
-        (_, libc::EINVAL | libc::EFAULT) => ErrorKind::InvalidInput,
-        (_, libc::ETIMEDOUT) => ErrorKind::TimedOut,
-        (_, libc::ENETDOWN) => ErrorKind::PortDown,
-        (_, libc::ECONNREFUSED | libc::ECONNRESET | libc::ENOTCONN) => ErrorKind::Disconnected,
-        _ => ErrorKind::Os,
-    }
-}
 
 /// What to do, for the causes that people meet.
 pub(crate) fn hint_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {

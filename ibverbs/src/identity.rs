@@ -5,7 +5,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::kind::ErrorKind;
 
 /// The number of a queue pair on its device (24 bits). Numbers are reused after a queue pair is destroyed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -34,6 +34,7 @@
 //! use objects of the parent.
 
 mod context;
+mod convert;
 mod cq;
 mod device;
 mod errno;
@@ -41,6 +42,7 @@ mod error;
 mod gid;
 mod hint;
 mod identity;
+mod kind;
 mod leak;
 mod mr;
 mod newtype;
@@ -53,9 +55,10 @@ pub use crate::context::{Context, DeviceAttr};
 pub use crate::cq::{Completion, CompletionChannel, CompletionQueue, Completions, CqId, CqOptions, WcOpcode, WcStatus};
 pub use crate::device::{Device, Guid, NodeType, TransportType};
 pub use crate::errno::Errno;
-pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::error::{Error, Result};
 pub use crate::gid::{Gid, GidEntry, GidType};
 pub use crate::identity::{Direction, Psn, Qpn, QueueId};
+pub use crate::kind::ErrorKind;
 pub use crate::leak::leaked_objects;
 pub use crate::mr::{AccessFlags, Buf, Frozen, Held, Hold, Pool, Sink};
 pub use crate::pd::ProtectionDomain;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rdma_sys::{ibv_alloc_pd, ibv_dealloc_pd, ibv_pd};
 
 use crate::context::Context;
-use crate::errno::non_null;
+use crate::convert::non_null;
 use crate::error::Result;
 use crate::raw::AsRaw;
 

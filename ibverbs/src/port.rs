@@ -7,7 +7,7 @@ use std::fmt;
 use rdma_sys::{ibv_port_attr, ibv_query_port};
 
 use crate::context::Context;
-use crate::errno::zero_or_errno;
+use crate::convert::zero_or_errno;
 use crate::error::Result;
 use crate::newtype::c_value;
 use crate::raw::AsRaw;

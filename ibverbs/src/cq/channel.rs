@@ -14,7 +14,8 @@ use rdma_sys::{
 
 use super::id::CqId;
 use crate::context::Context;
-use crate::errno::{Errno, non_null, not_negative};
+use crate::convert::{non_null, not_negative};
+use crate::errno::Errno;
 use crate::error::{Error, Result};
 use crate::raw::AsRaw;
 

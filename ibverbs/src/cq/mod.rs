@@ -22,8 +22,10 @@ pub use self::options::CqOptions;
 pub use self::status::{WcOpcode, WcStatus};
 
 use crate::context::Context;
-use crate::errno::{Errno, non_null, zero_or_errno};
-use crate::error::{Error, ErrorKind, Result};
+use crate::convert::{non_null, zero_or_errno};
+use crate::errno::Errno;
+use crate::error::{Error, Result};
+use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
 
 /// How many entries one call of the provider returns at most.

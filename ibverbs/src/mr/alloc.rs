@@ -5,7 +5,8 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::kind::ErrorKind;
 
 const PAGE: usize = 4096;
 

@@ -11,7 +11,8 @@ use rdma_sys::ibv_sge;
 
 use super::access::AccessFlags;
 use super::region::Region;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 
 /// Pieces start at multiples of this, so that two of them never share a cache line.

@@ -9,7 +9,7 @@ use rdma_sys::{ibv_dereg_mr, ibv_mr, ibv_reg_mr};
 
 use super::access::AccessFlags;
 use super::alloc::Allocation;
-use crate::errno::non_null;
+use crate::convert::non_null;
 use crate::error::Result;
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;

@@ -7,7 +7,8 @@ use rdma_sys::ibv_sge;
 
 use super::access::AccessFlags;
 use super::region::Region;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 
 /// Memory that any number of receives may write to at once, because nobody can read it: what a bandwidth test receives into.

@@ -9,10 +9,10 @@ use rdma_sys::{
     ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp,
 };
 
-use super::QueuePair;
+use super::pair::QueuePair;
 use super::state::QpState;
 use super::transport::{Rc, Transport};
-use crate::errno::zero_or_errno;
+use crate::convert::zero_or_errno;
 use crate::error::Result;
 use crate::gid::Gid;
 use crate::identity::{Psn, Qpn};

@@ -11,9 +11,10 @@ use rdma_sys::{
 
 use super::inflight::{RecvSlab, SendRing};
 use super::transport::Transport;
+use crate::convert::non_null;
 use crate::cq::CompletionQueue;
-use crate::errno::non_null;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 

@@ -9,9 +9,9 @@ use rdma_sys::{
     ibv_wr_complete, ibv_wr_set_inline_data, ibv_wr_set_sge, ibv_wr_set_sge_list, ibv_wr_start,
 };
 
-use super::QueuePair;
 use super::inflight::Entry;
 use super::operation::Operation;
+use super::pair::QueuePair;
 use super::rejected::{PostError, Rejected};
 use super::transport::Transport;
 use super::wr::{Belongs, Gather, RecvPayload, RecvRequest, SendPayload, SendRequest};
@@ -90,7 +90,7 @@ impl<T: Transport> QueuePair<T> {
     pub(super) fn check_send<O, P: SendPayload>(&self, request: &SendRequest<O, P>) -> Result<(), PostError> {
         self.check_owner(request.payload.belongs())?;
         if let Gather::Inline(bytes) = request.payload.gather() {
-            let max = self.caps.max_inline_data;
+            let max = self.caps().max_inline_data;
             if bytes.len() > max as usize {
                 return Err(PostError::InlineTooLong { len: bytes.len(), max });
             }

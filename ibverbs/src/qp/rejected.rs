@@ -3,7 +3,8 @@
 use std::fmt;
 
 use crate::errno::Errno;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
+use crate::kind::ErrorKind;
 
 /// Why a request was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,8 +4,9 @@ use std::fmt;
 
 use super::inflight::InFlight;
 use crate::cq::{Completion, WcOpcode, WcStatus};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::identity::{Direction, QueueId};
+use crate::kind::ErrorKind;
 use crate::mr::Buf;
 
 /// A finished request: how it ended, and the buffer it was posted with.

@@ -1,0 +1,50 @@
+//! The broad classes of errors.
+
+use crate::errno::Errno;
+
+/// The broad class of an [`Error`](crate::Error), for a program that wants to react rather than print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A device, port, GID or address that does not exist.
+    NotFound,
+    /// The caller may not do this (device node rights, capability, protection domain).
+    PermissionDenied,
+    /// The device, its driver or the library does not have this operation.
+    Unsupported,
+    /// An argument that can never work, or not on this device.
+    InvalidInput,
+    /// Memory could not be registered, usually for the locked-memory limit.
+    LockedMemory,
+    /// The queue holds as many requests as it can.
+    QueueFull,
+    /// Objects of different devices or protection domains were put together.
+    Mismatch,
+    /// Nothing happened within the time given.
+    TimedOut,
+    /// The peer refused or went away.
+    Disconnected,
+    /// The port is not in a state in which this works.
+    PortDown,
+    /// A work request completed with an error status.
+    Completion,
+    /// Anything else that the system reported.
+    Os,
+}
+
+impl ErrorKind {
+    /// The class of error that `verb` reports by `errno`.
+    pub(crate) fn of(verb: &str, errno: Errno) -> Self {
+        match (verb, errno.0) {
+            ("ibv_reg_mr", libc::ENOMEM | libc::EAGAIN) => ErrorKind::LockedMemory,
+            (_, libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT) => ErrorKind::Unsupported,
+            (_, libc::EPERM | libc::EACCES) => ErrorKind::PermissionDenied,
+            (_, libc::ENODEV | libc::ENOENT | libc::ENODATA | libc::ENXIO | libc::EADDRNOTAVAIL) => ErrorKind::NotFound,
+            (_, libc::EINVAL | libc::EFAULT) => ErrorKind::InvalidInput,
+            (_, libc::ETIMEDOUT) => ErrorKind::TimedOut,
+            (_, libc::ENETDOWN) => ErrorKind::PortDown,
+            (_, libc::ECONNREFUSED | libc::ECONNRESET | libc::ENOTCONN) => ErrorKind::Disconnected,
+            _ => ErrorKind::Os,
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! A queue pair: what it owns, what it holds, how it retires and ends.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
+
+use super::builder::{self, QpCaps, QpOptions};
+use super::inflight::{Entry, RecvSlab, SendRing};
+use super::retired::{NotMine, Reclaimed, Retired};
+use super::scratch::Scratch;
+use super::transport::Transport;
+use crate::convert::zero_or_errno;
+use crate::cq::{Completion, CompletionQueue, Shared};
+use crate::error::{Error, Result};
+use crate::identity::{Direction, Qpn, QueueId};
+use crate::kind::ErrorKind;
+use crate::mr::{Held, Hold, Keep};
+use crate::pd::ProtectionDomain;
+use crate::raw::AsRaw;
+
+/// A queue pair of transport `T`. It owns the buffers of its requests in flight.
+///
+/// One thread at a time uses it (`&mut`); it may be sent to another. Dropping it destroys it first and gives back what it owned after.
+///
+/// # Example
+/// Two queue pairs of one process, connected to each other:
+/// ```no_run
+/// use ibverbs::{CqOptions, Device, Endpoint, Psn, QpOptions, Rc, RcPath, wr};
+///
+/// let context = Device::by_name("rxe0")?.open()?;
+/// let port = context.query_port(1)?;
+/// let gid = context.gids(1)?[1];
+/// let pd = context.alloc_pd()?;
+/// let mut cq = context.create_cq(CqOptions::default())?;
+/// let mut a = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
+/// let mut b = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
+/// let path = RcPath::new(1, Some(gid.index as u8), port.active_mtu);
+/// for qp in [&mut a, &mut b] {
+///     qp.init(&path)?;
+/// }
+/// let end = |qp: &ibverbs::QueuePair<Rc>| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid: port.lid, gid: gid.gid };
+/// let (end_a, end_b) = (end(&a), end(&b));
+/// a.connect(&path, &end_b)?;
+/// b.connect(&path, &end_a)?;
+///
+/// let mut message = pd.buf(5)?;
+/// message.copy_from_slice(b"hello");
+/// b.post_recv(wr::recv(pd.buf(64)?))?;
+/// a.post_send(wr::send(message))?;
+/// loop {
+///     for completion in cq.poll()? {
+///         if completion.queue() == a.id() {
+///             a.retire(completion)?.ok()?;
+///         } else {
+///             let received = b.retire(completion)?;
+///             received.ok()?;
+///             assert_eq!(&received.into_buf().expect("posted with one")[..], b"hello");
+///             return Ok(());
+///         }
+///     }
+/// }
+/// # #[allow(unreachable_code)]
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+pub struct QueuePair<T: Transport> {
+    pub(super) raw: NonNull<ibv_qp>,
+    pub(super) extended: Option<NonNull<ibv_qp_ex>>,
+    caps: QpCaps,
+    id: QueueId,
+    /// What the device may touch, and what must outlive the queue pair: leaked whole if it cannot be destroyed.
+    pub(super) tables: ManuallyDrop<Tables>,
+    pub(super) scratch: Scratch,
+    transport: PhantomData<T>,
+}
+
+/// What a queue pair owns while it exists, in the order in which it is dropped.
+pub(super) struct Tables {
+    pub(super) sends: SendRing,
+    pub(super) recvs: RecvSlab,
+    held: Vec<Keep>,
+    _send_cq: Arc<Shared>,
+    _recv_cq: Arc<Shared>,
+    pub(super) pd: ProtectionDomain,
+}
+
+// SAFETY: using a queue pair needs `&mut self`, so one thread at a time; the provider's queue is not bound to a thread.
+unsafe impl<T: Transport> Send for QueuePair<T> {}
+// SAFETY: through `&self` only numbers are read and the library's thread-safe ibv_query_qp is called.
+unsafe impl<T: Transport> Sync for QueuePair<T> {}
+
+impl ProtectionDomain {
+    /// Creates a queue pair of transport `T`, in state RESET.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] when a size is above what the device has,
+    /// [`ErrorKind::Mismatch`] when a completion queue is of another device.
+    ///
+    /// # References
+    /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html),
+    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
+    pub fn create_qp<T: Transport>(
+        &self,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        options: QpOptions,
+    ) -> Result<QueuePair<T>> {
+        QueuePair::create(self, send_cq, recv_cq, options)
+    }
+}
+
+impl<T: Transport> QueuePair<T> {
+    fn create(
+        pd: &ProtectionDomain,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        options: QpOptions,
+    ) -> Result<Self> {
+        let id = QueueId::next()?;
+        let made = builder::make::<T>(pd, send_cq, recv_cq, options)?;
+        let max_batch = options.max_batch.max(1).min(made.caps.max_send_wr.max(made.caps.max_recv_wr).max(1));
+        Ok(Self {
+            raw: made.raw,
+            extended: made.extended,
+            caps: made.caps,
+            id,
+            tables: ManuallyDrop::new(Tables {
+                sends: SendRing::new(made.caps.max_send_wr),
+                recvs: RecvSlab::new(made.caps.max_recv_wr),
+                held: Vec::new(),
+                _send_cq: Arc::clone(send_cq.shared()),
+                _recv_cq: Arc::clone(recv_cq.shared()),
+                pd: pd.clone(),
+            }),
+            scratch: Scratch::new(max_batch, made.caps.max_inline_data, made.extended.is_none()),
+            transport: PhantomData,
+        })
+    }
+
+    /// Which queue pair of this process this is, as its completions say.
+    #[inline]
+    pub fn id(&self) -> QueueId {
+        self.id
+    }
+
+    /// Its number on the device, for the peer.
+    pub fn qp_num(&self) -> Qpn {
+        // SAFETY: the queue pair is alive; its number never changes.
+        Qpn(unsafe { (*self.raw.as_ptr()).qp_num })
+    }
+
+    /// What the device gave.
+    #[inline]
+    pub fn caps(&self) -> QpCaps {
+        self.caps
+    }
+
+    /// The domain it belongs to.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.tables.pd
+    }
+
+    /// Whether it posts by the extended verbs.
+    pub fn is_extended(&self) -> bool {
+        self.extended.is_some()
+    }
+
+    /// How many more sends it takes now.
+    #[inline]
+    pub fn send_room(&self) -> usize {
+        self.tables.sends.room() as usize
+    }
+
+    /// How many more receives it takes now.
+    #[inline]
+    pub fn recv_room(&self) -> usize {
+        self.tables.recvs.room() as usize
+    }
+
+    /// Keeps memory alive until the queue pair is destroyed, so that any number of requests can name it by the returned token at no cost.
+    ///
+    /// Holding the same memory again returns an equal token.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`] when the memory is of another protection domain; the text names both devices.
+    pub fn hold<K: Hold>(&mut self, memory: &K) -> Result<Held<K>> {
+        let (mine, its) = (&self.tables.pd, memory.domain());
+        if !its.is(mine) {
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                "hold",
+                format!(
+                    "memory of a domain on {} for a queue pair of another domain on {}",
+                    its.context().device_name(),
+                    mine.context().device_name()
+                ),
+            ));
+        }
+        if !self.tables.held.iter().any(|kept| memory.is(kept)) {
+            self.tables.held.push(memory.keep());
+        }
+        Ok(Held::new(memory, self.id))
+    }
+
+    /// Retires a completion: takes the request out of the table and gives its buffer back.
+    ///
+    /// The completion of a send also retires the unsignalled ones before it; their buffers go back to their pools.
+    ///
+    /// # Errors
+    /// [`NotMine`] if it belongs to another queue pair, or to one that was destroyed; nothing changes then.
+    #[inline]
+    #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
+    pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
+        let wr_id = completion.wr_id();
+        if wr_id.queue() != self.id {
+            return Err(NotMine { queue: wr_id.queue() });
+        }
+        let entry = match wr_id.direction() {
+            Direction::Send => self.tables.sends.retire(wr_id.table()),
+            Direction::Recv => self.tables.recvs.retire(wr_id.table()),
+        };
+        match entry {
+            Some(Entry { payload, tag }) => Ok(Retired::new(&completion, payload, tag)),
+            None => Err(NotMine { queue: wr_id.queue() }),
+        }
+    }
+
+    /// Destroys the queue pair and gives back the buffers of requests that never completed.
+    ///
+    /// Destroying is the barrier: after it the device touches none of them.
+    ///
+    /// # Errors
+    /// If the driver refuses, what the queue pair owned is leaked and counted ([`leaked_objects`](crate::leaked_objects)).
+    ///
+    /// # References
+    /// [`ibv_destroy_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)
+    pub fn destroy(self) -> Result<Reclaimed> {
+        let mut this = ManuallyDrop::new(self);
+        this.destroy_raw()?;
+        let with_buf = |entry: Entry| entry.payload.into_buf().map(|buf| (entry.tag, buf));
+        let reclaimed = Reclaimed {
+            sends: this.tables.sends.drain().into_iter().filter_map(with_buf).collect(),
+            recvs: this.tables.recvs.drain().into_iter().filter_map(with_buf).collect(),
+        };
+        // SAFETY: the queue pair is destroyed, and `this` is not used or dropped after.
+        unsafe {
+            ManuallyDrop::drop(&mut this.tables);
+            std::ptr::drop_in_place(&raw mut this.scratch);
+        }
+        Ok(reclaimed)
+    }
+
+    /// Destroys the queue pair. On failure everything that it guards must be leaked.
+    fn destroy_raw(&mut self) -> Result<()> {
+        // SAFETY: made in `create`, destroyed once: both callers are the last to use it.
+        let returned = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
+        if returned != 0 {
+            crate::leak::count();
+        }
+        zero_or_errno("ibv_destroy_qp", || self.describe(), returned)
+    }
+
+    pub(super) fn describe(&self) -> String {
+        format!("{} queue pair of {}", T::QP_TYPE, self.tables.pd.context().device_name())
+    }
+}
+
+impl<T: Transport> Drop for QueuePair<T> {
+    fn drop(&mut self) {
+        if self.destroy_raw().is_ok() {
+            // SAFETY: not used after; the device touches nothing of it any more.
+            unsafe { ManuallyDrop::drop(&mut self.tables) }
+        }
+    }
+}
+
+impl<T: Transport> AsRaw for QueuePair<T> {
+    type Raw = ibv_qp;
+
+    fn as_raw(&self) -> *mut ibv_qp {
+        self.raw.as_ptr()
+    }
+}
+
+impl<T: Transport> fmt::Debug for QueuePair<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("type", &T::QP_TYPE)
+            .field("qp_num", &self.qp_num())
+            .field("device", &self.tables.pd.context().device_name())
+            .field("caps", &self.caps)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,123 @@
+//! What a batch needs beside the queue: room for classic requests, and what became of them.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+
+use rdma_sys::{ibv_recv_wr, ibv_send_wr, ibv_sge};
+
+use super::inflight::{Entry, InFlight};
+use super::rejected::PostError;
+use crate::errno::Errno;
+use crate::error::Error;
+use crate::mr::Buf;
+
+/// Room for the classic requests of a batch, allocated with the queue pair.
+pub(super) struct Scratch {
+    pub(super) sends: Box<[ibv_send_wr]>,
+    pub(super) recvs: Box<[ibv_recv_wr]>,
+    pub(super) sges: Box<[ibv_sge]>,
+    /// Inline bytes of sends, copied when they are added: `inline_each` for each request.
+    pub(super) inline: Box<[u8]>,
+    pub(super) inline_each: usize,
+}
+
+// SAFETY: the pointers in the requests are set anew before each use and mean nothing in between.
+unsafe impl Send for Scratch {}
+// SAFETY: as above; nothing is reachable through a shared Scratch.
+unsafe impl Sync for Scratch {}
+
+impl Scratch {
+    pub(super) fn new(max_batch: u32, max_inline: u32, classic: bool) -> Self {
+        let size = max_batch as usize;
+        let inline_each = if classic { max_inline as usize } else { 0 };
+        Self {
+            sends: vec![ibv_send_wr::default(); if classic { size } else { 0 }].into(),
+            recvs: vec![ibv_recv_wr::default(); size].into(),
+            sges: vec![ibv_sge::default(); size].into(),
+            inline: vec![0; size * inline_each].into(),
+            inline_each,
+        }
+    }
+
+    pub(super) fn max(&self) -> usize {
+        self.recvs.len()
+    }
+}
+
+/// How much of a batch the provider took.
+pub(super) enum Posted {
+    All,
+    /// The first so many.
+    Only(usize, Errno),
+    /// It does not say.
+    InDoubt(Errno),
+}
+
+impl Posted {
+    /// From the return value and the address of the first request that was not posted.
+    pub(super) fn of(returned: i32, first: usize, bad: usize, size: usize) -> Self {
+        let errno = Errno::from_return(returned);
+        match bad.checked_sub(first) {
+            _ if returned == 0 => Self::All,
+            Some(offset) if bad != 0 && offset % size == 0 => Self::Only(offset / size, errno),
+            _ => Self::InDoubt(errno),
+        }
+    }
+
+    /// Takes back what was not posted, newest first, and says so.
+    pub(super) fn into_result(
+        self,
+        verb: &'static str,
+        count: usize,
+        mut take_newest: impl FnMut() -> Option<Entry>,
+    ) -> Result<(), BatchError> {
+        match self {
+            Self::All => Ok(()),
+            Self::InDoubt(errno) => Err(BatchError { error: PostError::InDoubt(errno), verb, rejected: Vec::new() }),
+            Self::Only(posted, _) if posted >= count => Ok(()),
+            Self::Only(posted, errno) => {
+                let mut rejected: Vec<Buf> = (posted..count)
+                    .filter_map(|_| take_newest().map(|entry| entry.payload).and_then(InFlight::into_buf))
+                    .collect();
+                rejected.reverse();
+                Err(BatchError { error: PostError::Refused(errno), verb, rejected })
+            }
+        }
+    }
+}
+
+/// A batch that the provider did not take, or not whole.
+#[derive(Debug)]
+pub struct BatchError {
+    error: PostError,
+    verb: &'static str,
+    rejected: Vec<Buf>,
+}
+
+impl BatchError {
+    /// Why.
+    pub fn error(&self) -> PostError {
+        self.error
+    }
+
+    /// The buffers of the requests that were not posted, in order. Those before them in the batch were posted, and complete as usual;
+    /// all stay with the queue pair when the batch is [in doubt](PostError::InDoubt).
+    pub fn into_rejected(self) -> Vec<Buf> {
+        self.rejected
+    }
+}
+
+impl fmt::Display for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.verb, self.error)
+    }
+}
+
+impl std::error::Error for BatchError {}
+
+impl From<BatchError> for Error {
+    fn from(error: BatchError) -> Self {
+        error.error.into_error(error.verb)
+    }
+}
