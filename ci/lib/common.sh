@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034 # some of this is for the other parts
 # What every part of the lab uses: progress lines, errors, places, sizes.
 
 # Exit statuses of the lab itself; any other is the command's own.

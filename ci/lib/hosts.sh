@@ -4,8 +4,10 @@
 
 HOST_KERNEL_WHY_NOT=
 
-# shellcheck source=ci/guest/devices
-LAB_HOST=1 LAB_HOSTS=1 . "$LAB_ROOM/guest/devices"
+# shellcheck disable=SC2034 # read by guest/devices
+LAB_HOST=1 LAB_HOSTS=1
+# shellcheck source-path=SCRIPTDIR source=../guest/devices
+. "$LAB_ROOM/guest/devices"
 
 # Whether the running kernel can add the lab's links, leaving it as it was.
 host_kernel_can() {
@@ -25,7 +27,6 @@ host_kernel_can() {
 run_on_host_kernel() {
     local timeout=$1 status=0
     shift
-    LAB_HOST=1 LAB_HOSTS=1
     say "adding rxe0 and siw0 to this machine's kernel for the time of the command"
     trap remove_lab_devices EXIT
     modprobe -a crc32_generic ib_uverbs rdma_ucm ib_umad 2>/dev/null || true
@@ -44,12 +45,20 @@ export_lines() {
     while IFS= read -r line; do export "${line?}"; done
 }
 
+host_device_names() {
+    local device names=()
+    for device in /sys/class/infiniband/*; do
+        [[ ! -e $device ]] || names+=("${device##*/}")
+    done
+    echo "${names[*]}"
+}
+
 run_on_host_devices() {
     local timeout=$1 names
     shift
-    names=$(ls /sys/class/infiniband 2>/dev/null | tr '\n' ' ')
+    names=$(host_device_names)
     [[ -n $names ]] || die "--host: this machine has no RDMA device (/sys/class/infiniband is empty)"
-    export RDMA_LAB_DEVICES=${names% } RDMA_LAB_BACKEND=host-devices RDMA_LAB_HOST=1 RDMA_LAB_HOSTS=1
+    export RDMA_LAB_DEVICES=$names RDMA_LAB_BACKEND=host-devices RDMA_LAB_HOST=1 RDMA_LAB_HOSTS=1
     say "on this machine's own devices: $RDMA_LAB_DEVICES"
     run_limited "$timeout" "$@"
 }

@@ -20,13 +20,13 @@ cached_kernel() {
     [[ -e $LAB_CACHE/kernel/current ]] && readlink "$LAB_CACHE/kernel/current"
 }
 
-# Sets KERNEL_IMAGE and KERNEL_VERSION, filling the cache when it is empty.
-ensure_kernel() {
+# shellcheck disable=SC2034 # for the other parts
+# Sets KERNEL_IMAGE, KERNEL_VERSION and KERNEL_MODULES.
+find_kernel() {
     if [[ -n ${RDMA_LAB_KERNEL:-} ]]; then
         use_given_kernel
         return
     fi
-    cached_kernel >/dev/null || with_cache_lock fill_kernel_cache
     KERNEL_VERSION=$(cached_kernel)
     KERNEL_IMAGE=$(bootable_image "$LAB_CACHE/kernel/$KERNEL_VERSION/boot" "$KERNEL_VERSION")
     KERNEL_MODULES=$LAB_CACHE/kernel/$KERNEL_VERSION/lib/modules/$KERNEL_VERSION
@@ -36,6 +36,7 @@ bootable_image() {
     if [[ -e $1/vmlinux-$2 ]]; then echo "$1/vmlinux-$2"; else echo "$1/vmlinuz-$2"; fi
 }
 
+# shellcheck disable=SC2034 # for the other parts
 # RDMA_LAB_KERNEL=vmlinuz with RDMA_LAB_MODULES=…/lib/modules/VERSION.
 use_given_kernel() {
     [[ -r $RDMA_LAB_KERNEL ]] || die "RDMA_LAB_KERNEL=$RDMA_LAB_KERNEL: no such readable file"
@@ -45,22 +46,57 @@ use_given_kernel() {
     KERNEL_VERSION=${KERNEL_MODULES##*/}
     [[ ${KERNEL_MODULES%/*} == */lib/modules ]] ||
         die "RDMA_LAB_MODULES=$RDMA_LAB_MODULES must end in lib/modules/VERSION"
-    KERNEL_IMAGE=$(realpath "$RDMA_LAB_KERNEL")
+    VM_DIR=${VM_DIR:-$(make_vm_dir)}
+    KERNEL_IMAGE=$(link_kernel "$RDMA_LAB_KERNEL" "$KERNEL_MODULES" "$VM_DIR/kernel")
+}
+
+# Lays out a kernel that lies elsewhere as virtme looks for it; says its image.
+link_kernel() {
+    local image=$1 modules=$2 dir=$3 version=${2##*/}
+    mkdir -p "$dir/boot" "$dir/lib/modules"
+    ln -sfn "$(realpath "$image")" "$dir/boot/vmlinuz-$version"
+    ln -sfn "$modules" "$dir/lib/modules/$version"
+    echo "$dir/boot/vmlinuz-$version"
+}
+
+# A kernel installed on this machine that has rdma_rxe, where Debian's cannot be had.
+installed_kernel_with_rxe() {
+    local image version
+    for image in /boot/vmlinuz-*; do
+        version=${image#/boot/vmlinuz-}
+        [[ -r $image && -n $(find "/lib/modules/$version/" -name 'rdma_rxe.ko*' 2>/dev/null) ]] && echo "$version"
+    done | sort -V | tail -n 1
+}
+
+use_installed_kernel() {
+    local version
+    version=$(installed_kernel_with_rxe)
+    [[ -n $version ]] || return
+    say "using this machine's installed kernel $version"
+    link_kernel "/boot/vmlinuz-$version" "/lib/modules/$version" "$LAB_CACHE/kernel/$version" >/dev/null
+    ln -sfn "$version" "$LAB_CACHE/kernel/current"
 }
 
 fill_kernel_cache() {
-    cached_kernel >/dev/null && return # another lab was first
     [[ $(uname -m) == x86_64 ]] || die "the lab's virtual machine is for x86_64 only as yet" \
         "on $(uname -m) give this machine RDMA devices and use --host, or a kernel with rdma_rxe and be root"
     if ! have apt-get || ! have dpkg-deb; then
-        die "there is no apt here to fetch Debian's kernel $KERNEL_SERIES with." \
+        use_installed_kernel && return
+        die "there is no apt here to fetch Debian's kernel $KERNEL_SERIES with," \
+            "and no kernel in /boot whose /lib/modules/VERSION has rdma_rxe." \
             "Set RDMA_LAB_KERNEL=/boot/vmlinuz-VERSION and RDMA_LAB_MODULES=/lib/modules/VERSION to a kernel" \
             "that has the modules rdma_rxe, siw (if possible), virtio_net, veth, 9p and 9pnet_virtio," \
             "and install: ${VM_TOOLS[*]}"
     fi
     ensure_build_tools
     local version work
-    version=$(debian_kernel_version) || exit
+    version=$(debian_kernel_version)
+    if [[ -z $version ]]; then
+        use_installed_kernel && return
+        die "apt knows no linux-image of the series $KERNEL_SERIES, and no kernel in /boot has rdma_rxe." \
+            "On Debian 12 enable bookworm-security; elsewhere install a kernel that has it," \
+            "or set RDMA_LAB_KERNEL=/boot/vmlinuz-VERSION and RDMA_LAB_MODULES=/lib/modules/VERSION."
+    fi
     work=$LAB_CACHE/kernel/work
     rm -rf "$work"
     mkdir -p "$work/debs"
@@ -76,11 +112,9 @@ debian_kernel_version() {
     local version
     version=$(newest_kernel_known_to_apt)
     if [[ -z $version ]]; then
-        refresh_apt_lists >&2 || die "apt-get update failed"
+        refresh_apt_lists >&2 || true
         version=$(newest_kernel_known_to_apt)
     fi
-    [[ -n $version ]] || die "apt knows no linux-image of the series $KERNEL_SERIES here." \
-        "On Debian 12 enable bookworm-security (or bookworm-backports), or set RDMA_LAB_KERNEL and RDMA_LAB_MODULES."
     echo "$version"
 }
 
@@ -88,7 +122,7 @@ newest_kernel_known_to_apt() {
     local meta
     for meta in "linux-image-$KERNEL_SERIES-amd64" linux-image-amd64; do
         apt-cache depends "$meta" 2>/dev/null |
-            sed -n "s/.*Depends: linux-image-\($KERNEL_SERIES[^ ]*-amd64\)$/\1/p"
+            sed -n "s/.*Depends: linux-image-\(${KERNEL_SERIES}[^ ]*-amd64\)$/\1/p"
     done | head -n 1
 }
 

@@ -41,7 +41,7 @@ kvm_works() {
     fi
     vm_tools_ready
     say "trying whether /dev/kvm can boot a kernel (once; at most $KVM_PROBE_SECONDS s)"
-    kvm_probe >/dev/null 2>&1 || status=$?
+    kvm_probe >"$LAB_CACHE/kvm.log" 2>&1 || status=$?
     ((status != 0)) || answer=yes
     printf '%s\n%s\n' "$key" "$answer" >"$LAB_CACHE/kvm"
     say "KVM: $answer"
@@ -54,16 +54,21 @@ kvm_key() {
     { uname -r; sed -n '/^model name/{p;q}' /proc/cpuinfo; qemu-system-x86_64 --version 2>&1 | head -n 1; } | tr '\n' '|'
 }
 
-# In a subshell, which has its own directory and cleans it up.
-kvm_probe() (
-    trap vm_clean_up EXIT
-    VM_DIR='' LAB_BACKEND=vm-kvm LAB_MEM=512 LAB_CPUS=1
-    vm_prepare 1 1 run true
-    vm_run 1 "$KVM_PROBE_SECONDS"
-)
+kvm_probe() {
+    RDMA_LAB=kvm "$LAB_ROOM/lab" run --timeout "$KVM_PROBE_SECONDS" --mem 512 --cpus 1 -- true
+}
 
 vm_tools_ready() {
     ensure_vm_tools
-    ensure_virtme
-    ensure_kernel
+    cache_complete || with_cache_lock fill_cache
+    find_kernel
+}
+
+cache_complete() {
+    virtme_installed && { [[ -n ${RDMA_LAB_KERNEL:-} ]] || cached_kernel >/dev/null; }
+}
+
+fill_cache() {
+    virtme_installed || install_virtme # another lab may have been first
+    [[ -n ${RDMA_LAB_KERNEL:-} ]] || cached_kernel >/dev/null || fill_kernel_cache
 }

@@ -3,6 +3,7 @@
 
 readonly VIRTME_VERSION=1.42
 
+# shellcheck disable=SC2034 # used by name, in missing_packages
 # program → Debian package, for running a virtual machine from a full cache
 readonly -A VM_TOOLS=(
     [qemu-system-x86_64]=qemu-system-x86
@@ -11,6 +12,7 @@ readonly -A VM_TOOLS=(
     [ip]=iproute2
     [file]=file
 )
+# shellcheck disable=SC2034
 # … and, besides, for filling the cache
 readonly -A BUILD_TOOLS=(
     [gcc]=gcc
@@ -88,10 +90,11 @@ ensure_peers() {
 
 virtme_dir() { echo "$LAB_CACHE/virtme-ng-$VIRTME_VERSION"; }
 
-ensure_virtme() {
+virtme_installed() { [[ -e $(virtme_dir)/ready ]]; }
+
+install_virtme() {
     local dir
     dir=$(virtme_dir)
-    [[ -e $dir/ready ]] && return
     ensure_build_tools
     rm -rf "$dir"
     install_virtme_into "$dir" || die "virtme-ng $VIRTME_VERSION could not be installed from PyPI"

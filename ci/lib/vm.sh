@@ -10,17 +10,27 @@
 # for udev and tidies the file system, and would not find our output's ports.
 readonly KERNEL_ARGUMENTS='console=ttyS0 earlyprintk=serial,ttyS0,115200 loglevel=4 panic=-1 '\
 'nokaslr mitigations=off net.ifnames=0'
+readonly DEFAULT_CPUS=2
 readonly BOOT_LIMIT=90 # seconds until a guest must have its devices
 TCG_CPU=${RDMA_LAB_TCG_CPU:-max,la57=off}
 VM_DIR=
 declare -a VM_PIDS=() READER_PIDS=()
 
+make_vm_dir() {
+    local place=${TMPDIR:-/tmp} dir
+    # the guest has a /run and a /dev of its own, and the kernel's arguments no quotes
+    [[ $place != *[[:space:]]* && $place != /run/* && $place != /dev/* ]] || place=/tmp
+    dir=$(mktemp -d "$place/rdma-lab.XXXXXX") || die "no directory could be made in $place"
+    printf '#!/bin/sh\nexec setpriv --pdeathsig KILL qemu-system-x86_64 "$@"\n' >"$dir/qemu"
+    chmod +x "$dir/qemu"
+    echo "$dir"
+}
+
 # Sets up the directory of host N: vm_prepare N HOSTS MODE COMMAND…
 vm_prepare() {
     local host=$1 hosts=$2 mode=$3 dir
     shift 3
-    [[ -n $VM_DIR ]] || VM_DIR=$(mktemp -d "${TMPDIR:-/tmp}/rdma-lab.XXXXXX")
-    [[ $VM_DIR != *[[:space:]]* ]] || die "TMPDIR=$TMPDIR: the lab needs one without spaces"
+    VM_DIR=${VM_DIR:-$(make_vm_dir)}
     dir=$VM_DIR/host$host
     mkdir -p "$dir" "$VM_DIR/shared"
     cp "$LAB_ROOM/guest/devices" "$LAB_ROOM/guest/lab-link" "$dir/"
@@ -50,7 +60,7 @@ write_config() {
         LAB_IP "$(program_path ip)" LAB_HOSTNAME "$name" LAB_MODULES "$KERNEL_MODULES" LAB_CACHED_USR "$(usr_can_be_cached)"
 }
 
-# Not when the caller works there, for the cached one is read-only.
+# Not when the caller works there, for what the host changes there goes unseen.
 usr_can_be_cached() { if [[ $PWD/ == /usr/* ]]; then echo 0; else echo 1; fi; }
 
 # A script that runs the command as it would run here: same environment,
@@ -113,14 +123,16 @@ vm_command() {
     [[ $LAB_BACKEND == vm-kvm ]] || kvm=(--disable-kvm)
     read -ra cpu < <(vm_cpu_options)
     read -ra network < <(vm_network_options "$host" "$hosts") || true
+    # shellcheck disable=SC2054 # QEMU wants the commas
     VM_COMMAND=(
         "$(virtme_dir)/bin/virtme-run" --mods auto --kimg "$KERNEL_IMAGE" --rw --force-9p
-        --disable-monitor --disable-microvm "${kvm[@]}" --memory "${LAB_MEM}M" --cpus "$LAB_CPUS"
+        --qemu-bin "$VM_DIR/qemu" --disable-monitor --disable-microvm "${kvm[@]}" --memory "${LAB_MEM}M" --cpus "${LAB_CPUS:-$DEFAULT_CPUS}"
         --qemu-opts -no-reboot "${cpu[@]}" "${network[@]}"
-        -fsdev local,id=usr,path=/usr,security_model=none,multidevs=remap,readonly=on
+        -fsdev local,id=usr,path=/usr,security_model=none,multidevs=remap
         -device virtio-9p-pci,fsdev=usr,mount_tag=labusr
         -append "init=$dir/init lab_dir=$dir $KERNEL_ARGUMENTS"
     )
+    # shellcheck disable=SC2054
     [[ $mode == shell ]] || VM_COMMAND+=(
         -device virtio-serial-pci
         -chardev "file,id=labout,path=$dir/out" -device virtserialport,name=lab.stdout,chardev=labout
@@ -165,12 +177,17 @@ vm_clean_up() {
     VM_DIR=
 }
 
-# Waits until host N's machine reports a file, is gone, or a time (ms) is
-# over: vm_await N FILE UNTIL. Status 1: gone; 2: over.
+all_vms_alive() {
+    local pid
+    for pid in "${VM_PIDS[@]}"; do kill -0 "$pid" 2>/dev/null || return 1; done
+}
+
+# Waits until host N's machine reports a file, a machine is gone, or a time
+# (ms) is over: vm_await N FILE UNTIL. Status 1: gone; 2: over.
 vm_await() {
     local host=$1 file=$VM_DIR/host$1/$2 until=$3
     while [[ ! -e $file ]]; do
-        kill -0 "${VM_PIDS[host]}" 2>/dev/null || { [[ -e $file ]] && return; return 1; }
+        if ! all_vms_alive; then [[ -e $file ]] && return; return 1; fi
         (($(date +%s%3N) < until)) || return 2
         sleep 0.1
     done
@@ -200,11 +217,14 @@ vm_run() {
     for ((host = 1; host <= hosts; host++)); do
         why=0
         vm_await "$host" started $((limit < boot_limit ? limit : boot_limit)) || why=$?
-        case $why in
-        1) vm_failed "$host" "the virtual machine ended before its RDMA devices were up"; return ;;
-        2) vm_failed "$host" "the virtual machine did not come up in time"
-            return "$( (($(date +%s%3N) < limit)) && echo "$STATUS_LAB_FAILED" || echo "$STATUS_TIMEOUT")" ;;
-        esac
+        if ((why == 1)); then
+            vm_failed "$host" "the virtual machine ended before its RDMA devices were up"
+            return
+        elif ((why == 2)); then
+            vm_failed "$host" "the virtual machine did not come up in time" || why=$?
+            if (($(date +%s%3N) >= limit)); then why=$STATUS_TIMEOUT; fi
+            return "$why"
+        fi
     done
     say "up; running the command"
     vm_await_command "$hosts" "$limit" "$timeout"

@@ -1,0 +1,133 @@
+#!/bin/bash
+# shellcheck disable=SC2016 # for the shell inside, not this one
+# Tests of the lab itself. Most facts are asked in one start of a machine, for
+# a start takes seconds; run it as it is: ci/tests/lab.sh
+set -euo pipefail
+cd "$(dirname "$(realpath "$0")")/.."
+work=$(mktemp -d "${TMPDIR:-/tmp}/lab-test.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+expect() { # NAME, then a test that must succeed
+    local name=$1
+    shift
+    if "$@"; then
+        echo "ok    $name"
+    else
+        echo "FAIL  $name"
+        failures=$((failures + 1))
+    fi
+}
+
+says() { grep -qE -- "$2" "$1"; }
+fails_with() { # STATUS COMMAND…
+    local wanted=$1 status=0
+    shift
+    "$@" >"$work/fails" 2>&1 || status=$?
+    [[ $status == "$wanted" ]] || { echo "      status $status, not $wanted:"; sed 's/^/      /' "$work/fails"; return 1; }
+}
+
+test_usage() {
+    expect "--help explains" says <(./lab --help) '^usage:'
+    expect "no command is an error" fails_with 125 ./lab run --
+    expect "an unknown option is an error" fails_with 125 ./lab run --no-such
+    expect "two hosts want two commands" fails_with 125 ./lab run --hosts 2 -- true
+}
+
+# One start: status, streams, arguments, directory, environment, files, devices.
+test_one_host() {
+    local status=0
+    cat >"$work/inside" <<'EOF'
+printf '<%s>' "$@"; echo
+pwd; echo "variable: $LAB_TEST_VARIABLE"; echo "to stderr" >&2; echo "written inside" >"$LAB_TEST_FILE"
+echo "devices: $RDMA_LAB_DEVICES at $RDMA_LAB_RXE_ADDR $RDMA_LAB_RXE_ADDR6"
+echo "memlock: $(ulimit -l) nofile: $(ulimit -n)"
+rdma link; ip -brief address
+ls -d /sys/kernel/config/rdma_cm
+for device in $RDMA_LAB_DEVICES; do ibv_devinfo -d "$device" | grep -E 'hca_id|state|active_mtu' | tr -s ' \t\n' ' '; echo; done
+lab-link rxe netem delay 1ms; lab-link show; lab-link mend
+lab-link rxe down; rdma link | sed 's/^/after down: /'; lab-link rxe up; ip -brief address | sed 's/^/after up: /'
+for device in $RDMA_LAB_DEVICES; do
+    name=RDMA_LAB_${device%0}_ADDR; name=${name^^}
+    rping -s -a "${!name}" -C 3 & sleep 1
+    rping -c -a "${!name}" -C 3 && echo "rping over $device"; wait
+done
+ib_send_bw -d rxe0 -n 100 >/dev/null & sleep 1.5; ib_send_bw -d rxe0 -n 100 "$RDMA_LAB_RXE_ADDR" >/dev/null && echo "ib_send_bw over rxe0"
+qperf & sleep 1; qperf "$RDMA_LAB_RXE_ADDR" -cm1 -t 1 rc_lat && echo "qperf over rxe0"
+exit 42
+EOF
+    LAB_TEST_VARIABLE=$'two\nlines and "$quotes"' LAB_TEST_FILE=$work/from-inside \
+        ./lab run --timeout 120 -- bash "$work/inside" 'a b' "it's" '"$HOME"' '' $'tab\there' '*' \
+        2>"$work/err" >"$work/out" || status=$?
+    expect "the command's status" test "$status" = 42
+    expect "arguments survive" says "$work/out" "^<a b><it's><\"\\\$HOME\"><><tab	here><\*>\$"
+    expect "environment survives" says "$work/out" '^lines and "\$quotes"$'
+    expect "same directory" says "$work/out" "^$PWD\$"
+    expect "stderr is apart" says "$work/err" '^to stderr$'
+    expect "stderr is not in stdout" test "$(grep -c 'to stderr' "$work/out")" = 0
+    expect "files written inside are here" says "$work/from-inside" '^written inside$'
+    expect "devices are named" says "$work/out" '^devices: rxe0 siw0 at 10.99.0.1 fd99::1$'
+    expect "limits" says "$work/out" '^memlock: unlimited nofile: 65536$'
+    expect "rxe0 is ACTIVE" says "$work/out" '^link rxe0/1 state ACTIVE'
+    expect "siw0 is ACTIVE" says "$work/out" '^link siw0/1 state ACTIVE'
+    expect "ibv_devinfo sees rxe0, MTU 4096" says "$work/out" 'hca_id: rxe0 .*ACTIVE.*active_mtu: 4096'
+    expect "ibv_devinfo sees siw0" says "$work/out" 'hca_id: siw0 .*ACTIVE'
+    expect "rdma_cm's configfs" says "$work/out" '^/sys/kernel/config/rdma_cm$'
+    expect "netem" says "$work/out" 'qdisc netem .* delay 1ms'
+    expect "a link can be cut" says "$work/out" '^after down: link rxe0/1 state DOWN'
+    expect "and keeps its IPv6 address" says "$work/out" '^after up: rxenet.*fd99::1'
+    expect "rping over rxe0" says "$work/out" '^rping over rxe0$'
+    expect "rping over siw0" says "$work/out" '^rping over siw0$'
+    expect "ib_send_bw over rxe0" says "$work/out" '^ib_send_bw over rxe0$'
+    expect "qperf over rxe0" says "$work/out" '^qperf over rxe0$'
+    ((failures == 0)) || { sed 's/^/    /' "$work/out" "$work/err"; }
+}
+
+test_two_hosts() {
+    local status=0
+    ./lab run --hosts 2 --timeout 120 -- \
+        'echo "I am $(hostname)"; rping -s -a "$RDMA_LAB_RXE_ADDR" -C 3; rping -s -a "$RDMA_LAB_SIW_ADDR" -C 3; sleep 1000' -- \
+        'sleep 1; rping -c -a "$RDMA_LAB_RXE_PEER" -C 3 && echo over rxe; sleep 1
+         rping -c -a "$RDMA_LAB_SIW_PEER" -C 3 && echo over siw; exit 9' 2>"$work/err2" >"$work/out2" || status=$?
+    expect "two hosts: the client's status" test "$status" = 9
+    expect "two hosts: the server's output" says "$work/out2" '^host1\| I am host1$'
+    expect "two hosts: rping over rxe" says "$work/out2" '^host2\| over rxe$'
+    expect "two hosts: rping over siw" says "$work/out2" '^host2\| over siw$'
+}
+
+test_endings() {
+    local start=$SECONDS pid status=0
+    expect "a time limit gives 124" fails_with 124 ./lab run --timeout 9 -- sleep 1000
+    expect "and ends it in time" test $((SECONDS - start)) -le 11
+    expect "also while it starts" fails_with 124 ./lab run --timeout 1 -- sleep 1000
+    TMPDIR=$work ./lab run -q -- sleep 1000 2>/dev/null &
+    pid=$!
+    sleep 3
+    expect "a machine is there" machine_is_there
+    kill -TERM "$pid"
+    wait "$pid" || status=$?
+    expect "a signal ends it with 143" test "$status" = 143
+    expect "and leaves no machine behind" fails_with 1 machine_is_there
+    echo 'no kernel' >"$work/vmlinuz"
+    mkdir -p "$work/lib/modules/1.2.3"
+    export RDMA_LAB=tcg RDMA_LAB_KERNEL=$work/vmlinuz RDMA_LAB_MODULES=$work/lib/modules/1.2.3
+    expect "a bad kernel gives 125" fails_with 125 ./lab run --timeout 20 -- true
+    expect "and says why" says "$work/fails" 'virtme: .*kernel'
+    RDMA_LAB_KERNEL=$work/none
+    expect "no kernel gives 125" fails_with 125 ./lab run -- true
+    expect "and says which" says "$work/fails" "RDMA_LAB_KERNEL=$work/none"
+}
+
+machine_is_there() { pgrep -f "qemu-system.*$work/rdma-lab" >/dev/null; }
+
+test_usage
+case ${1:-} in
+usage) ;;
+*)
+    test_one_host
+    test_two_hosts
+    test_endings
+    ;;
+esac
+((failures == 0)) || { echo "$failures failed"; exit 1; }
+echo "all passed"
