@@ -157,7 +157,9 @@ impl Spec {
             return Ok(());
         }
         if self.msg_size == 0 {
-            return Err(Error::limit("message size 0: a message has at least 1 byte; give --msg-size (-m) a size such as 64K"));
+            return Err(Error::limit(
+                "message size 0: a message has at least 1 byte; give --msg-size (-m) a size such as 64K",
+            ));
         }
         if self.msg_size > MAX_MESSAGE {
             return Err(Error::limit(format!(
@@ -174,16 +176,24 @@ impl Spec {
         }
         match self.limit {
             Limit::Messages(0) => return Err(Error::limit("0 messages: give --messages (-n) at least 1")),
-            Limit::Time(t) if t.is_zero() => return Err(Error::limit("a test of 0 s measures nothing: give --time (-t) a time such as 2")),
+            Limit::Time(t) if t.is_zero() => {
+                return Err(Error::limit("a test of 0 s measures nothing: give --time (-t) a time such as 2"));
+            }
             Limit::Time(t) if t > MAX_TIME => {
-                return Err(Error::limit(format!("a test of {}: the limit is 7 d; give --time (-t) less", show_time(t))));
+                return Err(Error::limit(format!(
+                    "a test of {}: the limit is 7 d; give --time (-t) less",
+                    show_time(t)
+                )));
             }
             _ => {}
         }
         for (side, who) in [(&self.client, "this end"), (&self.server, "the server")] {
             let t = side.timeout;
             if t < Duration::from_millis(10) || t > Duration::from_secs(86_400) {
-                return Err(Error::limit(format!("timeout of {} for {who}: give --timeout (-to) a time from 10ms to 1d", show_time(t))));
+                return Err(Error::limit(format!(
+                    "timeout of {} for {who}: give --timeout (-to) a time from 10ms to 1d",
+                    show_time(t)
+                )));
             }
         }
         Ok(())

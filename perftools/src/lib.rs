@@ -2,15 +2,20 @@
 //!
 //! Data flows one way: [`args`] → [`config`] (checked) → [`control`] (the conversation with the peer) → [`transport`]
 //! (a connected queue pair) → [`engine`] (the loop that is timed) → [`stats`] → [`report`] (a record, then a format).
-//! [`run`] puts them together; the binary calls nothing else.
+//! [`run`] puts them together; the binary calls nothing else. [`units`], [`error`], [`test`](mod@test) and [`host`] are
+//! used by all.
 
 #![forbid(unsafe_code)]
 
 pub mod args;
 pub mod config;
+pub mod control;
 pub mod engine;
 pub mod error;
+pub mod host;
 pub mod report;
+pub mod run;
 pub mod stats;
 pub mod test;
+pub mod transport;
 pub mod units;

@@ -31,11 +31,37 @@ const TESTS: &[(Test, &str, &str)] = &[
 
 /// Tests that qperf has and this version has not.
 const NOT_YET: &[&str] = &[
-    "rds_bw", "rds_lat", "sctp_bw", "sctp_lat", "sdp_bw", "sdp_lat", "tcp_bw", "tcp_lat", "udp_bw", "udp_lat",
-    "rc_compare_swap_mr", "rc_fetch_add_mr", "rc_rdma_read_bw", "rc_rdma_read_lat", "rc_rdma_write_bw",
-    "rc_rdma_write_lat", "rc_rdma_write_poll_lat", "uc_bi_bw", "uc_bw", "uc_lat", "uc_rdma_write_bw",
-    "uc_rdma_write_lat", "uc_rdma_write_poll_lat", "ud_bi_bw", "ud_bw", "ud_lat", "ver_rc_compare_swap",
-    "ver_rc_fetch_add", "xrc_bi_bw", "xrc_bw", "xrc_lat",
+    "rds_bw",
+    "rds_lat",
+    "sctp_bw",
+    "sctp_lat",
+    "sdp_bw",
+    "sdp_lat",
+    "tcp_bw",
+    "tcp_lat",
+    "udp_bw",
+    "udp_lat",
+    "rc_compare_swap_mr",
+    "rc_fetch_add_mr",
+    "rc_rdma_read_bw",
+    "rc_rdma_read_lat",
+    "rc_rdma_write_bw",
+    "rc_rdma_write_lat",
+    "rc_rdma_write_poll_lat",
+    "uc_bi_bw",
+    "uc_bw",
+    "uc_lat",
+    "uc_rdma_write_bw",
+    "uc_rdma_write_lat",
+    "uc_rdma_write_poll_lat",
+    "ud_bi_bw",
+    "ud_bw",
+    "ud_lat",
+    "ver_rc_compare_swap",
+    "ver_rc_fetch_add",
+    "xrc_bi_bw",
+    "xrc_bw",
+    "xrc_lat",
 ];
 
 impl Test {
@@ -53,7 +79,9 @@ impl Test {
             return Ok(test.0);
         }
         if NOT_YET.contains(&name) {
-            return Err(Error::usage(format!("{name}: this version of rperf does not have this test yet; `rperf --help tests` lists those it has")));
+            return Err(Error::usage(format!(
+                "{name}: this version of rperf does not have this test yet; `rperf --help tests` lists those it has"
+            )));
         }
         let hint = Self::suggest(name).map_or_else(String::new, |near| format!("did you mean {near}? "));
         Err(Error::usage(format!("{name}: no such test; {hint}`rperf --help tests` lists them")))

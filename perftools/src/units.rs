@@ -205,7 +205,8 @@ impl Style {
 
     /// A plain number; words from a million on.
     pub fn count(&self, value: u64) -> Figure {
-        let units: &[&str] = if value < 1_000_000 { &[""] } else { &["", "thousand", "million", "billion", "trillion"] };
+        let units: &[&str] =
+            if value < 1_000_000 { &[""] } else { &["", "thousand", "million", "billion", "trillion"] };
         self.scaled(value as f64, units)
     }
 
@@ -266,9 +267,15 @@ mod tests {
 
     #[test]
     fn reads_sizes_as_qperf_does() {
-        for (text, bytes) in
-            [("1", 1), ("64K", 65536), ("64k", 64000), ("1.5M", 1_572_864), ("2gib", 2 << 30), ("8G", 8 << 30), ("1kb", 1000)]
-        {
+        for (text, bytes) in [
+            ("1", 1),
+            ("64K", 65536),
+            ("64k", 64000),
+            ("1.5M", 1_572_864),
+            ("2gib", 2 << 30),
+            ("8G", 8 << 30),
+            ("1kb", 1000),
+        ] {
             assert_eq!(text.parse::<Size>(), Ok(Size(bytes)), "{text}");
         }
         for text in ["", "K", "1x", "-1", "1..2", ".", "1 2", "99999999999999999999", "20000000T"] {
@@ -278,7 +285,9 @@ mod tests {
 
     #[test]
     fn reads_times_as_qperf_does() {
-        for (text, ms) in [("2", 2000), ("1.5", 1500), ("2m", 120_000), ("1h", 3_600_000), ("500ms", 500), ("1d", 86_400_000)] {
+        for (text, ms) in
+            [("2", 2000), ("1.5", 1500), ("2m", 120_000), ("1h", 3_600_000), ("500ms", 500), ("1d", 86_400_000)]
+        {
             assert_eq!(parse_time(text), Ok(Duration::from_millis(ms)), "{text}");
         }
         assert!(parse_time("soon").is_err());

@@ -135,18 +135,25 @@ mod tests {
 
     #[test]
     fn qperfs_spellings_mean_the_same() {
-        let (_, tests, global) = client("-cm1 -cp1 -i rxe0:1 -ri siw0 -to 9 -e 5 -ub -uu -vvs -lp 4000 -ws 1 node rc_bw");
+        let (_, tests, global) =
+            client("-cm1 -cp1 -i rxe0:1 -ri siw0 -to 9 -e 5 -ub -uu -vvs -lp 4000 -ws 1 node rc_bw");
         let o = &tests[0].1;
         assert_eq!(o.use_cm, Some(options::Cm::On));
         assert_eq!(o.wait, Some(options::Wait::Poll));
         assert_eq!(o.id.as_ref().unwrap().to_string(), "rxe0:1");
         assert_eq!(o.remote_id.as_ref().unwrap().to_string(), "siw0");
         assert_eq!(o.timeout, Some(Duration::from_secs(9)));
-        assert_eq!((global.precision, global.bits, global.unify_units, global.verbose_more_stat), (Some(5), true, true, true));
+        assert_eq!(
+            (global.precision, global.bits, global.unify_units, global.verbose_more_stat),
+            (Some(5), true, true, true)
+        );
         assert_eq!((global.listen_port, global.wait_server), (4000, Some(Duration::from_secs(1))));
         let (_, tests, _) = client("--use_cm 0 --cq_poll 0 -m=1K --msg_size 2K -vC node rc_lat");
         let o = &tests[0].1;
-        assert_eq!((o.use_cm, o.wait, o.msg_size), (Some(options::Cm::Off), Some(options::Wait::Events), Some(Size(2048))));
+        assert_eq!(
+            (o.use_cm, o.wait, o.msg_size),
+            (Some(options::Cm::Off), Some(options::Wait::Events), Some(Size(2048)))
+        );
         assert!(o.verbose_more_conf);
     }
 

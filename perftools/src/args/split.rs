@@ -52,7 +52,10 @@ fn option<'a>(arg: &'a str, rest: &mut impl Iterator<Item = &'a str>, words: &mu
         Spelling::Value(long) if long == "host" => {
             let host = value()?.to_owned();
             if words.host.as_ref().is_some_and(|h| *h != host) {
-                return Err(Error::usage(format!("two hosts: {} and {host}; one run has one server", words.host.take().unwrap_or_default())));
+                return Err(Error::usage(format!(
+                    "two hosts: {} and {host}; one run has one server",
+                    words.host.take().unwrap_or_default()
+                )));
             }
             words.host = Some(host);
             return Ok(());
@@ -63,7 +66,9 @@ fn option<'a>(arg: &'a str, rest: &mut impl Iterator<Item = &'a str>, words: &mu
             Some(_) => return Err(Error::usage(format!("{name} takes no value"))),
         },
         Spelling::Missing => {
-            return Err(Error::usage(format!("{name}: this version of rperf does not have this option of qperf yet; `rperf --help` lists those it has")));
+            return Err(Error::usage(format!(
+                "{name}: this version of rperf does not have this option of qperf yet; `rperf --help` lists those it has"
+            )));
         }
         Spelling::Unknown => {
             let hint = qperf::suggest(name).map_or_else(String::new, |near| format!("did you mean {near}? "));

@@ -62,7 +62,11 @@ pub(crate) fn run<W: Wire, P: Peer>(
     let mut counted = None;
     loop {
         let moved = s.send(wire)?;
-        let progress = if moved || s.can_send() { waiter.poll(wire)? } else { waiter.wait(wire, peer, deadline.filter(|_| counted.is_none()))? };
+        let progress = if moved || s.can_send() {
+            waiter.poll(wire)?
+        } else {
+            waiter.wait(wire, peer, deadline.filter(|_| counted.is_none()))?
+        };
         s.take(progress, wire)?;
         if counted.is_none() && s.clock_stops(deadline) {
             counted = Some(Counted { sent: s.completed, received: s.arrived, end: Reading::now() });
@@ -150,7 +154,9 @@ impl State<'_> {
     fn clock_stops(&self, deadline: Option<Instant>) -> bool {
         match (deadline, self.shape.limit) {
             (Some(deadline), _) => Instant::now() >= deadline,
-            (None, Limit::Messages(n)) => (!self.flow.sends || self.completed >= n) && (!self.flow.receives || self.arrived.msgs >= n),
+            (None, Limit::Messages(n)) => {
+                (!self.flow.sends || self.completed >= n) && (!self.flow.receives || self.arrived.msgs >= n)
+            }
             (None, Limit::Time(_)) => false,
         }
     }

@@ -42,7 +42,13 @@ pub(crate) struct FakePeer {
 pub(crate) fn pair(shape: &Shape) -> [(FakeWire, FakePeer); 2] {
     let (a, b) = (Shared::default(), Shared::default());
     [(a.clone(), b.clone()), (b, a)].map(|(mine, theirs)| {
-        let wire = FakeWire { mine: mine.clone(), theirs: theirs.clone(), msg_size: u64::from(shape.msg_size), signalled: 0, mute_after: u64::MAX };
+        let wire = FakeWire {
+            mine: mine.clone(),
+            theirs: theirs.clone(),
+            msg_size: u64::from(shape.msg_size),
+            signalled: 0,
+            mute_after: u64::MAX,
+        };
         (wire, FakePeer { mine, theirs })
     })
 }
@@ -89,7 +95,8 @@ impl Wire for FakeWire {
         if inbox.broken {
             return Err(Error::device("the connection broke"));
         }
-        let mut progress = Progress { sent: self.signalled, completions: u32::from(self.signalled > 0), ..Progress::default() };
+        let mut progress =
+            Progress { sent: self.signalled, completions: u32::from(self.signalled > 0), ..Progress::default() };
         self.signalled = 0;
         for message in inbox.messages.drain(..) {
             progress.completions += 1;
@@ -176,10 +183,17 @@ mod tests {
         run_ends(test, shape, wait, 5000, ends)
     }
 
-    fn run_ends(test: Test, shape: Shape, wait: Wait, timeout_ms: u64, ends: [(FakeWire, FakePeer); 2]) -> (Result<Outcome>, Result<Outcome>) {
+    fn run_ends(
+        test: Test,
+        shape: Shape,
+        wait: Wait,
+        timeout_ms: u64,
+        ends: [(FakeWire, FakePeer); 2],
+    ) -> (Result<Outcome>, Result<Outcome>) {
         let [mut client, mut server] = ends;
         thread::scope(|scope| {
-            let s = scope.spawn(move || run(test, Role::Server, &shape, &side(wait, timeout_ms), &mut server.0, &server.1));
+            let s =
+                scope.spawn(move || run(test, Role::Server, &shape, &side(wait, timeout_ms), &mut server.0, &server.1));
             let c = run(test, Role::Client, &shape, &side(wait, timeout_ms), &mut client.0, &client.1);
             if let Err(error) = &c {
                 client.1.fail_other(error.clone());

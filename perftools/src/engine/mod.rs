@@ -110,7 +110,14 @@ pub(crate) struct Counted {
 ///
 /// # Errors
 /// The connection broke, the peer went away or reported an error, nothing moved for the timeout, or payload was wrong.
-pub fn run<W: Wire, P: Peer>(test: Test, role: Role, shape: &Shape, side: &Side, wire: &mut W, peer: &P) -> Result<Outcome> {
+pub fn run<W: Wire, P: Peer>(
+    test: Test,
+    role: Role,
+    shape: &Shape,
+    side: &Side,
+    wire: &mut W,
+    peer: &P,
+) -> Result<Outcome> {
     let mut waiter = Waiter::new(side);
     let mut latency = (test.is_latency() && role == Role::Client).then(Latencies::new);
     let start = Reading::now();

@@ -77,7 +77,13 @@ pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, wait
 }
 
 /// Waits until as many answers have arrived as were asked for, and posts their receives again.
-fn await_one<W: Wire, P: Peer>(wire: &mut W, peer: &P, waiter: &mut Waiter, received: &mut Count, sent: u64) -> Result<()> {
+fn await_one<W: Wire, P: Peer>(
+    wire: &mut W,
+    peer: &P,
+    waiter: &mut Waiter,
+    received: &mut Count,
+    sent: u64,
+) -> Result<()> {
     while received.msgs < sent {
         let progress = waiter.wait(wire, peer, None)?;
         if progress.data + progress.credits > 0 {

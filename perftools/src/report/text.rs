@@ -87,7 +87,9 @@ impl Format {
             }
         }
         let (l, r) = (&m.local_stats, &m.remote_stats);
-        let one_way = |a: &SideStats, b: &SideStats| a.sent.bytes > 0 && a.received.bytes == 0 && b.sent.bytes == 0 && b.received.bytes > 0;
+        let one_way = |a: &SideStats, b: &SideStats| {
+            a.sent.bytes > 0 && a.received.bytes == 0 && b.sent.bytes == 0 && b.received.bytes > 0
+        };
         let (first, second) = if self.unify_nodes || !(one_way(l, r) || one_way(r, l)) {
             (("loc", l), ("rem", r))
         } else if one_way(l, r) {
@@ -140,7 +142,12 @@ impl Format {
         #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
         let nanos = side.nanos as f64;
         let host = &side.cpu.host;
-        let shares = [("cpus_user", host.user), ("cpus_intr", host.intr), ("cpus_kernel", host.kernel), ("cpus_iowait", host.iowait)];
+        let shares = [
+            ("cpus_user", host.user),
+            ("cpus_intr", host.intr),
+            ("cpus_kernel", host.kernel),
+            ("cpus_iowait", host.iowait),
+        ];
         let share = |secs: f64| secs * 1e9 / nanos;
         if v.time >= 1 && host.busy() > 0.0 {
             b.figure(format!("{who}_cpus_used"), s.cpus(share(host.busy())));
@@ -205,7 +212,10 @@ impl Format {
             b.figure("depth", s.count(u64::from(m.depth)));
         }
         b.text("via", m.local.to_string());
-        if v.conf >= 1 || (m.local.device.as_str(), m.local.address.as_str()) != (m.remote.device.as_str(), m.remote.address.as_str()) {
+        if v.conf >= 1
+            || (m.local.device.as_str(), m.local.address.as_str())
+                != (m.remote.device.as_str(), m.remote.address.as_str())
+        {
             b.text("peer", m.remote.to_string());
         }
         b
@@ -252,7 +262,9 @@ impl Block {
         for (name, value) in &self.lines {
             let done = match value {
                 Value::Text(text) => writeln!(out, "    {name:<names$}  =  {text}"),
-                Value::Figure(Figure { digits, unit, bytes: None }) => writeln!(out, "    {name:<names$}  =  {digits:>width$} {unit}"),
+                Value::Figure(Figure { digits, unit, bytes: None }) => {
+                    writeln!(out, "    {name:<names$}  =  {digits:>width$} {unit}")
+                }
                 Value::Figure(Figure { digits, unit, bytes: Some(bytes) }) => {
                     writeln!(out, "    {name:<names$}  =  {digits:>width$} {unit} ({bytes})")
                 }
@@ -357,8 +369,10 @@ pub(crate) mod tests {
 
     #[test]
     fn configuration() {
-        let host = HostConf { node: "a".into(), cpu: "2 × CPU".into(), os: "Linux 6.12".into(), rperf: "0.1.0".into() };
-        let record = Record { test: Test::Conf, host: None, outcome: Outcome::Conf { local: host.clone(), remote: host } };
+        let host =
+            HostConf { node: "a".into(), cpu: "2 × CPU".into(), os: "Linux 6.12".into(), rperf: "0.1.0".into() };
+        let record =
+            Record { test: Test::Conf, host: None, outcome: Outcome::Conf { local: host.clone(), remote: host } };
         insta::assert_snapshot!(text(&record, &[]));
     }
 }

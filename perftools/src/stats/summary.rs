@@ -37,7 +37,8 @@ impl Summary {
             return Self { latency, msg_rate, ..Self::default() };
         }
         let one_way = local.received.bytes == 0 || remote.received.bytes == 0;
-        let cost = |side: &SideStats, bytes: u64| (one_way && bytes > 0).then(|| side.cpu.host.busy() * 1e9 / bytes as f64);
+        let cost =
+            |side: &SideStats, bytes: u64| (one_way && bytes > 0).then(|| side.cpu.host.busy() * 1e9 / bytes as f64);
         let (sender, receiver) = if local.sent.bytes > 0 { (local, remote) } else { (remote, local) };
         Self {
             bandwidth: Some(over(local.received.bytes, remote.received.bytes)),

@@ -1,0 +1,139 @@
+//! The client's side: one connection for each test.
+
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use super::hello::{self, Caller};
+use super::link::ControlLink;
+use super::message::Message;
+use super::{frame, session};
+use crate::config::Spec;
+use crate::engine::{self, Role};
+use crate::error::{Error, Kind, Result};
+use crate::host;
+use crate::report::record::{Measured, Outcome};
+use crate::stats::summary::Summary;
+use crate::test::Test;
+use crate::transport::{Backend, ClientSetup, Hosts};
+use crate::units::show_time;
+
+/// Where the server is, and how long to try.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Its name or address.
+    pub host: String,
+    /// Its TCP port.
+    pub port: u16,
+    /// How long to keep trying.
+    pub wait: Duration,
+}
+
+/// Runs one test against a server.
+///
+/// # Errors
+/// The server cannot be reached, refuses, or the test failed.
+pub fn run<B: Backend>(target: &Target, spec: &Spec, backend: &B) -> Result<Outcome> {
+    let mut stream = connect(target)?;
+    let system = |e| Error::system("cannot set the control connection up", &e);
+    let timeout = spec.client.timeout;
+    stream.set_nodelay(true).map_err(system)?;
+    stream.set_read_timeout(Some(timeout)).map_err(system)?;
+    stream.set_write_timeout(Some(timeout)).map_err(system)?;
+    greet(&mut stream, target)?;
+    match spec.test {
+        Test::Conf => match ask(&mut stream, spec)? {
+            Message::Conf(remote) => Ok(Outcome::Conf { local: host::conf(), remote }),
+            other => Err(other.unexpected("the server")),
+        },
+        Test::Quit => match ask(&mut stream, spec)? {
+            Message::Quitting => Ok(Outcome::Quit),
+            other => Err(other.unexpected("the server")),
+        },
+        _ => measured(stream, spec, backend),
+    }
+}
+
+fn ask(stream: &mut TcpStream, spec: &Spec) -> Result<Message> {
+    frame::write(stream, &Message::Request { spec: Box::new(spec.clone()), ask: None })?;
+    frame::read::<Message>(stream)?.or_error("the server")
+}
+
+fn greet(stream: &mut TcpStream, target: &Target) -> Result<()> {
+    hello::write(stream)?;
+    let not_rperf = || {
+        Error::protocol(format!(
+            "what listens on port {} of {} is no rperf server (perhaps qperf, or another service): start `rperf` there, or give --listen-port (-lp) its port",
+            target.port, target.host
+        ))
+    };
+    match hello::read(stream) {
+        Ok(Caller::Rperf(server)) => hello::check(&server, "the server"),
+        Ok(_) => Err(not_rperf()),
+        Err(error) if error.kind() == Kind::Gone => Err(not_rperf()),
+        Err(error) => Err(error),
+    }
+}
+
+fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B) -> Result<Outcome> {
+    let address = |a: std::io::Result<SocketAddr>| {
+        a.map(|a| a.ip().to_canonical()).map_err(|e| Error::system("the control connection has no address", &e))
+    };
+    let hosts = Hosts { local: address(stream.local_addr())?, peer: address(stream.peer_addr())? };
+    let link = ControlLink::new(stream, "the server", spec.client.timeout)?;
+    let run = || {
+        let (mut setup, ask) = backend.client(spec, hosts)?;
+        link.send(&Message::Request { spec: Box::new(spec.clone()), ask: Some(ask) })?;
+        let offer = match link.receive()? {
+            Message::Offer(offer) => offer,
+            other => return Err(other.unexpected("the server")),
+        };
+        let answer = setup.answer(&offer)?;
+        link.send(&Message::Answer(answer))?;
+        let connected = setup.connect(&offer, spec.client.timeout).map_err(|e| engine::Peer::explain(&link, e))?;
+        session::exchange(&link, spec, Role::Client, connected)
+    };
+    let done = run().inspect_err(|error| link.report(error))?;
+    Ok(Outcome::Measured(Box::new(Measured {
+        spec: spec.clone(),
+        depth: done.depth,
+        local: done.via,
+        remote: done.peer_via,
+        summary: Summary::new(spec.test, &done.outcome.stats, &done.peer_stats),
+        latency: done.outcome.latency.and_then(|l| l.percentiles()),
+        local_stats: done.outcome.stats,
+        remote_stats: done.peer_stats,
+    })))
+}
+
+/// Connects, and keeps trying while nobody listens.
+fn connect(target: &Target) -> Result<TcpStream> {
+    let Target { host, port, wait } = target;
+    let deadline = Instant::now() + *wait;
+    // `[::1]` is how an IPv6 address is written before a port.
+    let name = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    let addresses: Vec<SocketAddr> = (name, *port)
+        .to_socket_addrs()
+        .map_err(|e| Error::system(format!("cannot find the host {host}"), &e))?
+        .collect();
+    loop {
+        let mut last = None;
+        for address in &addresses {
+            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
+            match TcpStream::connect_timeout(address, left) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Some(error),
+            }
+        }
+        if Instant::now() + Duration::from_millis(100) >= deadline {
+            let why = last.map_or_else(|| "it has no address".to_owned(), |e| e.to_string());
+            return Err(Error::new(
+                Kind::System,
+                format!(
+                    "cannot reach the server at {host} port {port} for {}: {why}; start `rperf` there, and see that no firewall closes the port (--wait-server (-ws) sets how long to try)",
+                    show_time(*wait)
+                ),
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

@@ -1,0 +1,159 @@
+//! The control connection while a test runs: one thread reads it, so that the engine need not.
+
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::frame;
+use super::message::Message;
+use crate::engine::Peer;
+use crate::error::{Error, Kind, Result};
+
+/// How long a broken data connection waits for the peer's words.
+const EXPLANATION: Duration = Duration::from_millis(1000);
+/// No `Finished` yet.
+const NOT_YET: u64 = u64::MAX;
+
+#[derive(Debug)]
+struct Heard {
+    finished: AtomicU64,
+    failed: AtomicBool,
+    failure: Mutex<Option<Error>>,
+}
+
+/// The control connection, with a reader.
+#[derive(Debug)]
+pub struct ControlLink {
+    stream: TcpStream,
+    heard: Arc<Heard>,
+    messages: Receiver<Message>,
+    who: &'static str,
+    timeout: Duration,
+}
+
+impl ControlLink {
+    /// Starts a reader on a connection whose greetings are over. `who` is the peer, in errors.
+    ///
+    /// # Errors
+    /// The operating system refuses a thread or a descriptor.
+    pub fn new(stream: TcpStream, who: &'static str, timeout: Duration) -> Result<Self> {
+        let heard = Arc::new(Heard {
+            finished: AtomicU64::new(NOT_YET),
+            failed: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        });
+        let system = |e| Error::system("cannot set the control connection up", &e);
+        let mut reading = stream.try_clone().map_err(system)?;
+        // The reader waits as long as the connection lives: timeouts are the waiting thread's.
+        reading.set_read_timeout(None).map_err(system)?;
+        stream.set_write_timeout(Some(timeout.max(Duration::from_secs(1)))).map_err(system)?;
+        let (sender, messages) = channel();
+        let inner = Arc::clone(&heard);
+        let read = move || loop {
+            let failure = match frame::read::<Message>(&mut reading).and_then(|m| m.or_error(who)) {
+                Ok(Message::Finished { sent }) if sent != NOT_YET => {
+                    inner.finished.store(sent, Ordering::Release);
+                    continue;
+                }
+                Ok(message) => match sender.send(message) {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+                Err(error) if error.kind() == Kind::Gone => Error::new(
+                    Kind::Gone,
+                    format!("{who} closed the connection: it ended, or was ended, in the middle of the test"),
+                ),
+                Err(error) => error,
+            };
+            *inner.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+            inner.failed.store(true, Ordering::Release);
+            return;
+        };
+        std::thread::Builder::new().name("control".into()).stack_size(256 << 10).spawn(read).map_err(system)?;
+        Ok(Self { stream, heard, messages, who, timeout })
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The connection broke; if the peer said why, that.
+    pub fn send(&self, message: &Message) -> Result<()> {
+        frame::write(&mut &self.stream, message).map_err(|error| self.explain(error))
+    }
+
+    /// The next message, or why none came.
+    ///
+    /// # Errors
+    /// The peer's error, its end, or silence for the timeout.
+    pub fn receive(&self) -> Result<Message> {
+        match self.messages.recv_timeout(self.timeout) {
+            Ok(message) => Ok(message),
+            Err(RecvTimeoutError::Timeout) => Err(Error::new(
+                Kind::Gone,
+                format!(
+                    "{} said nothing for {}; --timeout (-to) sets how long to wait",
+                    self.who,
+                    crate::units::show_time(self.timeout)
+                ),
+            )),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(self.failure().unwrap_or_else(|| Error::protocol("the control connection ended")))
+            }
+        }
+    }
+
+    /// Whether the peer is known to be gone.
+    pub fn is_gone(&self) -> bool {
+        self.heard.failed.load(Ordering::Acquire)
+    }
+
+    /// Tells the peer why this end gives up, unless the peer is what failed.
+    pub fn report(&self, error: &Error) {
+        if !matches!(error.kind(), Kind::Peer | Kind::Gone) {
+            let _ = frame::write(&mut &self.stream, &Message::Error { text: error.to_string() });
+        }
+    }
+}
+
+impl Drop for ControlLink {
+    fn drop(&mut self) {
+        // Ends the reader too.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl Peer for ControlLink {
+    fn finish(&self, sent: u64) -> Result<()> {
+        self.send(&Message::Finished { sent })
+    }
+
+    #[inline]
+    fn finished(&self) -> Option<u64> {
+        match self.heard.finished.load(Ordering::Acquire) {
+            NOT_YET => None,
+            sent => Some(sent),
+        }
+    }
+
+    #[inline]
+    fn failure(&self) -> Option<Error> {
+        if !self.is_gone() {
+            return None;
+        }
+        // What was heard before the end still counts: a peer that has finished may close.
+        self.heard.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        let end = std::time::Instant::now() + EXPLANATION;
+        while std::time::Instant::now() < end {
+            if let Some(failure) = self.failure() {
+                return failure;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        error
+    }
+}

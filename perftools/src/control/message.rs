@@ -1,0 +1,75 @@
+//! What the two ends say to each other.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Spec;
+use crate::error::{Error, Kind, Result};
+use crate::report::record::{HostConf, Via};
+use crate::stats::SideStats;
+use crate::transport::{Answer, Ask, Offer};
+
+/// A message, from either end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    /// Client: run this.
+    Request {
+        /// The whole specification.
+        spec: Box<Spec>,
+        /// The client's end, for tests that move data.
+        ask: Option<Ask>,
+    },
+    /// Server: this is how.
+    Offer(Offer),
+    /// Client: this is my end.
+    Answer(Answer),
+    /// Connected, receives posted.
+    Ready {
+        /// The path of the end that speaks.
+        via: Via,
+    },
+    /// No more than `sent` data messages will come.
+    Finished {
+        /// How many were sent in all.
+        sent: u64,
+    },
+    /// What this end counted.
+    Stats(Box<SideStats>),
+    /// Server: what this host is.
+    Conf(HostConf),
+    /// Server: it ends.
+    Quitting,
+    /// It failed; the conversation ends.
+    Error {
+        /// Why, in a sentence.
+        text: String,
+    },
+}
+
+impl Message {
+    /// The message as it is, or the peer's error.
+    ///
+    /// # Errors
+    /// The peer's text, with `who` in front.
+    pub fn or_error(self, who: &str) -> Result<Self> {
+        match self {
+            Message::Error { text } => Err(Error::new(Kind::Peer, format!("{who}: {}", printable(&text)))),
+            other => Ok(other),
+        }
+    }
+
+    /// The error of a message that does not belong here.
+    pub fn unexpected(&self, who: &str) -> Error {
+        let name = serde_json::to_value(self).ok().and_then(|v| match v {
+            serde_json::Value::Object(map) => map.keys().next().cloned(),
+            serde_json::Value::String(name) => Some(name),
+            _ => None,
+        });
+        Error::protocol(format!("{who} sent a message out of turn: {}", name.unwrap_or_default()))
+    }
+}
+
+/// A peer's text, as it may be shown on a terminal.
+fn printable(text: &str) -> String {
+    text.chars().take(2000).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

@@ -1,0 +1,23 @@
+//! The conversation with the peer, over TCP: rperf's own protocol.
+//!
+//! ```text
+//! client                                    server
+//!   hello: magic, protocol, version ──────▶
+//!          ◀────────────────────────────── hello
+//!   Request (the whole specification) ────▶           checked again, against the server's device
+//!          ◀────────────────────────────── Offer
+//!   Answer ───────────────────────────────▶
+//!                 both connect, and post their receives
+//!   Ready ◀───────────────────────────────▶ Ready
+//!                 the test runs; Finished (sent n) each way
+//!   Stats ◀───────────────────────────────▶ Stats
+//! ```
+//! Instead of any message an `Error` with a text may come, which ends the conversation. One connection is one test.
+
+pub mod client;
+pub mod frame;
+pub mod hello;
+pub mod link;
+pub mod message;
+pub mod server;
+pub mod session;

@@ -1,0 +1,215 @@
+//! The server: accepts connections and serves each in a thread of its own.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::session::{self, Served};
+use crate::error::{Error, Kind, Result};
+use crate::transport::Backend;
+
+/// How long running tests may take to end when the server stops.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// A listening server.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    wake: UnixStream,
+    stopper: Stopper,
+    max_clients: u32,
+    quiet: bool,
+}
+
+/// Stops a server, from any thread or signal.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    stop: Arc<AtomicBool>,
+    wake: Arc<UnixStream>,
+}
+
+impl Stopper {
+    /// Stops the server: it takes no more clients, and tests that run are ended.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = (&*self.wake).write(b"q");
+    }
+
+    /// Stops the server at SIGTERM and SIGINT.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub fn at_signals(&self) -> Result<()> {
+        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+            let system = |e| Error::system("cannot catch signals", &e);
+            // The flag first: whoever the pipe wakes finds it set.
+            signal_hook::flag::register(signal, Arc::clone(&self.stop)).map_err(system)?;
+            let wake = self.wake.try_clone().map_err(system)?;
+            signal_hook::low_level::pipe::register(signal, wake).map_err(system)?;
+        }
+        Ok(())
+    }
+}
+
+impl Server {
+    /// Listens on a port of this address, or of all (IPv6 and IPv4) where none is given.
+    ///
+    /// # Errors
+    /// The port is taken or not allowed.
+    pub fn bind(address: Option<IpAddr>, port: u16, max_clients: u32) -> Result<Self> {
+        let listener = match address {
+            Some(ip) => listen(SocketAddr::new(ip, port), false),
+            None => listen((Ipv6Addr::UNSPECIFIED, port).into(), true).or_else(|e| match e.kind() {
+                ErrorKind::AddrInUse | ErrorKind::PermissionDenied => Err(e),
+                // A host without IPv6.
+                _ => listen((Ipv4Addr::UNSPECIFIED, port).into(), false),
+            }),
+        }
+        .map_err(|e| {
+            let hint = match e.kind() {
+                ErrorKind::AddrInUse => "; another server runs there: end it with `rperf localhost quit`, or give --listen-port (-lp) another port",
+                ErrorKind::PermissionDenied => "; ports below 1024 need privileges: give --listen-port (-lp) another port",
+                ErrorKind::AddrNotAvailable => "; --bind wants an address of this host",
+                _ => "",
+            };
+            Error::new(Kind::System, format!("cannot listen on port {port}: {e}{hint}"))
+        })?;
+        let system = |e| Error::system("cannot make a pipe", &e);
+        let (wake, waker) = UnixStream::pair().map_err(system)?;
+        waker.set_nonblocking(true).map_err(system)?;
+        let stopper = Stopper { stop: Arc::new(AtomicBool::new(false)), wake: Arc::new(waker) };
+        Ok(Self { listener, wake, stopper, max_clients, quiet: false })
+    }
+
+    /// Logs nothing.
+    #[must_use]
+    pub fn quiet(mut self) -> Self {
+        self.quiet = true;
+        self
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The operating system does not say.
+    pub fn local_addr(&self) -> Result<SocketAddr> {
+        self.listener.local_addr().map_err(|e| Error::system("the server has no address", &e))
+    }
+
+    /// What stops it.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Serves until it is stopped.
+    ///
+    /// # Errors
+    /// The listening socket broke.
+    pub fn run<B: Backend>(&mut self, backend: &B) -> Result<()> {
+        let clients = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            loop {
+                let stream = match self.accept() {
+                    Ok(Some(accepted)) => accepted,
+                    Ok(None) => return Ok(self.farewell(&clients)),
+                    Err(error) => {
+                        self.stopper.stop();
+                        return Err(error);
+                    }
+                };
+                let (stream, peer) = stream;
+                if clients.fetch_add(1, Ordering::Relaxed) >= self.max_clients {
+                    clients.fetch_sub(1, Ordering::Relaxed);
+                    self.log(
+                        peer,
+                        &format!("turned away: {} clients are served already (--max-clients)", self.max_clients),
+                    );
+                    continue;
+                }
+                let (this, clients) = (&*self, &clients);
+                let serve = move || {
+                    this.serve(stream, peer, backend);
+                    clients.fetch_sub(1, Ordering::Relaxed);
+                };
+                if let Err(error) = std::thread::Builder::new().name("client".into()).spawn_scoped(scope, serve) {
+                    clients.fetch_sub(1, Ordering::Relaxed);
+                    self.log(peer, &format!("turned away: no thread: {error}"));
+                }
+            }
+        })
+    }
+
+    fn serve<B: Backend>(&self, stream: TcpStream, peer: SocketAddr, backend: &B) {
+        // What ends a test when the server stops: the connection that both ends watch.
+        let _ = stream.set_nonblocking(false);
+        match session::serve(stream, backend, &self.stopper.stop) {
+            Ok(Served::Quit) => self.stopper.stop(),
+            Ok(Served::Test(_) | Served::Nothing) => {}
+            Err(error) => self.log(peer, &error.to_string()),
+        }
+    }
+
+    /// The next connection; none when the server shall stop.
+    fn accept(&self) -> Result<Option<(TcpStream, SocketAddr)>> {
+        loop {
+            let mut fds = [
+                PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
+            ];
+            match poll(&mut fds, PollTimeout::NONE) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => return Err(Error::system("cannot wait for clients", &errno.into())),
+            }
+            if self.stopper.stop.load(Ordering::Relaxed) {
+                let _ = (&self.wake).read(&mut [0; 16]);
+                return Ok(None);
+            }
+            match self.listener.accept() {
+                Ok((stream, peer)) => return Ok(Some((stream, peer))),
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                    ) => {}
+                // Out of descriptors or memory: those that are served will give some back.
+                Err(e) => {
+                    eprintln!("rperf: cannot accept a client: {e}");
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+    }
+
+    /// Gives running tests a moment; the threads end with their connections.
+    fn farewell(&self, clients: &AtomicU32) {
+        let end = Instant::now() + FAREWELL;
+        while clients.load(Ordering::Relaxed) > 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn log(&self, peer: SocketAddr, text: &str) {
+        if !self.quiet {
+            eprintln!("rperf: {}: {text}", peer.ip().to_canonical());
+        }
+    }
+}
+
+fn listen(address: SocketAddr, dual: bool) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!dual)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(128)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}

@@ -1,0 +1,168 @@
+//! The server's side of one connection.
+
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::link::ControlLink;
+use super::message::Message;
+use super::{frame, hello};
+use crate::config::Spec;
+use crate::engine::{self, Role};
+use crate::error::{Error, Kind, Result};
+use crate::host;
+use crate::test::Test;
+use crate::transport::{Ask, Backend, Connected, Hosts, ServerSetup};
+
+/// How long a caller may take for each of its first messages.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// What a connection came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// This test ran.
+    Test(Test),
+    /// The server shall end.
+    Quit,
+    /// Somebody looked whether the port is open.
+    Nothing,
+}
+
+/// Serves one connection to its end.
+///
+/// # Errors
+/// What went wrong, for the log; the peer has been told, as far as it listens.
+pub fn serve<B: Backend>(mut stream: TcpStream, backend: &B, stop: &AtomicBool) -> Result<Served> {
+    let system = |e| Error::system("cannot set the control connection up", &e);
+    let hosts = hosts(&stream)?;
+    stream.set_nodelay(true).map_err(system)?;
+    stream.set_read_timeout(Some(GREETING)).map_err(system)?;
+    stream.set_write_timeout(Some(GREETING)).map_err(system)?;
+    match hello::read(&mut stream)? {
+        hello::Caller::Rperf(caller) => {
+            hello::write(&mut stream)?;
+            // Told in words too: the other end compares as well, but may be a later program that does not.
+            if let Err(error) = hello::check(&caller, "the client") {
+                return Err(refuse(&mut stream, error));
+            }
+        }
+        hello::Caller::Qperf(major, minor, inc) => {
+            hello::refuse_qperf(&mut stream);
+            return Err(Error::protocol(format!(
+                "a qperf {major}.{minor}.{inc} client, which this version does not serve"
+            )));
+        }
+        hello::Caller::Stranger => return Err(Error::protocol("neither rperf nor qperf: not answered")),
+    }
+    let (spec, ask) = match frame::read::<Message>(&mut stream) {
+        Ok(Message::Request { spec, ask }) => (*spec, ask),
+        Ok(other) => return Err(refuse(&mut stream, other.unexpected("the client"))),
+        // A client of another version leaves after the greeting; so does one that only looked.
+        Err(error) if error.kind() == Kind::Gone => return Ok(Served::Nothing),
+        Err(error) => return Err(refuse(&mut stream, error)),
+    };
+    let outcome = match spec.test {
+        Test::Conf => frame::write(&mut stream, &Message::Conf(host::conf())).map(|()| Served::Test(Test::Conf)),
+        Test::Quit => quit(&mut stream, hosts),
+        test => measured(&stream, backend, &spec, ask, hosts, stop).map(|()| Served::Test(test)),
+    };
+    outcome.map_err(|error| if spec.test.moves_data() { error } else { refuse(&mut stream, error) })
+}
+
+/// Tells the peer, as far as it listens.
+fn refuse(stream: &mut TcpStream, error: Error) -> Error {
+    if error.kind() != Kind::Gone {
+        let _ = frame::write(stream, &Message::Error { text: error.to_string() });
+    }
+    error
+}
+
+fn hosts(stream: &TcpStream) -> Result<Hosts> {
+    let address = |a: std::io::Result<std::net::SocketAddr>| {
+        a.map(|a| a.ip().to_canonical()).map_err(|e| Error::system("the control connection has no address", &e))
+    };
+    Ok(Hosts { local: address(stream.local_addr())?, peer: address(stream.peer_addr())? })
+}
+
+fn quit(stream: &mut TcpStream, hosts: Hosts) -> Result<Served> {
+    // A host's connection to one of its own addresses has that address at both ends.
+    if !hosts.peer.is_loopback() && hosts.peer != hosts.local {
+        return Err(Error::new(
+            Kind::Limit,
+            format!(
+                "quit is for the server's own host only, and you are {}: run `rperf localhost quit` there",
+                hosts.peer
+            ),
+        ));
+    }
+    frame::write(stream, &Message::Quitting)?;
+    Ok(Served::Quit)
+}
+
+fn measured<B: Backend>(
+    stream: &TcpStream,
+    backend: &B,
+    spec: &Spec,
+    ask: Option<Ask>,
+    hosts: Hosts,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let system = |e| Error::system("cannot set the control connection up", &e);
+    // From the specification on the client's word on timeouts holds, once it is checked.
+    let timeout = spec.check().map_or(GREETING, |()| spec.server.timeout);
+    let link = ControlLink::new(stream.try_clone().map_err(system)?, "the client", timeout)?;
+    let run = || {
+        spec.check()?;
+        let ask = ask.ok_or_else(|| Error::protocol("the client did not say how it can be reached"))?;
+        if ask.addresses.len() > 256 {
+            return Err(Error::protocol(format!("{} addresses: the limit is 256", ask.addresses.len())));
+        }
+        let (setup, offer) = backend.server(spec, &ask, hosts)?;
+        link.send(&Message::Offer(offer))?;
+        let answer = match link.receive()? {
+            Message::Answer(answer) => answer,
+            other => return Err(other.unexpected("the client")),
+        };
+        let gone = || link.is_gone() || stop.load(Ordering::Relaxed);
+        let connected = setup.accept(&answer, timeout, &gone).map_err(|e| engine::Peer::explain(&link, e))?;
+        exchange(&link, spec, Role::Server, connected).map(drop)
+    };
+    run().inspect_err(|error| link.report(error))
+}
+
+/// What both ends do once connected: receives, `Ready`, the test, `Stats`.
+pub(super) fn exchange<W: engine::Wire>(
+    link: &ControlLink,
+    spec: &Spec,
+    role: Role,
+    connected: Connected<W>,
+) -> Result<Exchanged> {
+    let Connected { mut wire, via, shape } = connected;
+    let (side, who) = match role {
+        Role::Client => (&spec.client, "the server"),
+        Role::Server => (&spec.server, "the client"),
+    };
+    wire.post_receives(shape.receives())?;
+    link.send(&Message::Ready { via: via.clone() })?;
+    let peer_via = match link.receive()? {
+        Message::Ready { via } => via,
+        other => return Err(other.unexpected(who)),
+    };
+    let outcome = engine::run(spec.test, role, &shape, side, &mut wire, link)?;
+    link.send(&Message::Stats(Box::new(outcome.stats)))?;
+    let peer_stats = match link.receive()? {
+        Message::Stats(stats) => *stats,
+        other => return Err(other.unexpected(who)),
+    };
+    Ok(Exchanged { outcome, via, peer_via, peer_stats, depth: shape.depth })
+}
+
+/// What an end knows after a test.
+#[derive(Debug)]
+pub(super) struct Exchanged {
+    pub(super) outcome: engine::Outcome,
+    pub(super) via: crate::report::record::Via,
+    pub(super) peer_via: crate::report::record::Via,
+    pub(super) peer_stats: crate::stats::SideStats,
+    pub(super) depth: u32,
+}

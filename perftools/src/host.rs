@@ -1,0 +1,49 @@
+//! What this host is, for the test `conf`.
+
+use std::fs;
+
+use crate::report::record::HostConf;
+
+/// This host's name, processors, operating system, and the version of this program.
+pub fn conf() -> HostConf {
+    let node = nix::unistd::gethostname().map_or_else(|_| "?".to_owned(), |n| n.to_string_lossy().into_owned());
+    let os =
+        ["/proc/sys/kernel/ostype", "/proc/sys/kernel/osrelease"].map(|p| fs::read_to_string(p).unwrap_or_default());
+    HostConf {
+        node,
+        cpu: cpu(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
+        os: os.map(|s| s.trim().to_owned()).join(" "),
+        rperf: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// How many processors of which model, from the text of `/proc/cpuinfo`.
+fn cpu(info: &str) -> String {
+    let values = |key: &'static str| {
+        info.lines().filter_map(move |l| l.split_once(':').filter(|(k, _)| k.trim() == key).map(|(_, v)| v.trim()))
+    };
+    let model = values("model name").next().unwrap_or(std::env::consts::ARCH);
+    match values("processor").count() {
+        0 | 1 => model.to_owned(),
+        n => format!("{n} Cores: {model}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_counted_and_named() {
+        let one = "processor\t: 0\nmodel name\t: CPU 9000\n";
+        assert_eq!(cpu(one), "CPU 9000");
+        assert_eq!(cpu(&one.repeat(2)), "2 Cores: CPU 9000");
+        assert_eq!(cpu(""), std::env::consts::ARCH);
+    }
+
+    #[test]
+    fn this_host_has_a_name_and_a_system() {
+        let conf = conf();
+        assert!(!conf.node.is_empty() && conf.os.starts_with("Linux"), "{conf:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Puts the parts together: from the command line to the exit status.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::args::options::Options;
+use crate::args::{self, Invocation};
+use crate::config::Spec;
+use crate::control::client::{self, Target};
+use crate::control::server::Server;
+use crate::error::{Error, Result};
+use crate::report::json::Document;
+use crate::report::record::{Outcome, Record};
+use crate::report::text::Format;
+use crate::test::Test;
+use crate::transport::verbs::Verbs;
+
+/// Clients that a server serves at once where nothing is asked for.
+const MAX_CLIENTS: u32 = 64;
+
+/// `rperf` with these arguments.
+pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
+    let outcome = match args::parse(args) {
+        Ok(Invocation::Print(text)) => print(&text),
+        Ok(Invocation::Server(options)) => serve(&options),
+        Ok(Invocation::Client { host, tests, global }) => run(host.as_deref(), &tests, &global),
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rperf: {error}");
+            ExitCode::from(error.exit_status())
+        }
+    }
+}
+
+fn serve(options: &Options) -> Result<()> {
+    let mut server = Server::bind(options.bind, options.listen_port, options.max_clients.unwrap_or(MAX_CLIENTS))?;
+    server.stopper().at_signals()?;
+    eprintln!("rperf: serving on {}", server.local_addr()?);
+    server.run(&Verbs)
+}
+
+fn run(host: Option<&str>, tests: &[(Test, Options)], global: &Options) -> Result<()> {
+    // All specifications are checked before the first test runs.
+    let mut specs = tests.iter().map(|(test, o)| Spec::new(*test, o)).collect::<Result<Vec<_>>>()?;
+    let wait = global.wait_server.unwrap_or(Duration::from_secs(5));
+    if let Some(host) = host {
+        let target = Target { host: host.to_owned(), port: global.listen_port, wait };
+        return run_tests(Some(host), &target, &specs, global);
+    }
+    // Both ends here: the other one is a thread, on a port that nobody else knows.
+    for spec in &mut specs {
+        spec.server.id = spec.server.id.take().or_else(|| spec.client.id.clone());
+    }
+    let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, MAX_CLIENTS)?.quiet();
+    let address = server.local_addr()?;
+    let stopper = server.stopper();
+    std::thread::scope(|scope| {
+        scope.spawn(move || server.run(&Verbs));
+        let target = Target { host: address.ip().to_string(), port: address.port(), wait };
+        let outcome = run_tests(None, &target, &specs, global);
+        stopper.stop();
+        outcome
+    })
+}
+
+fn run_tests(host: Option<&str>, target: &Target, specs: &[Spec], global: &Options) -> Result<()> {
+    let format = Format::new(global);
+    let mut records = Vec::new();
+    let mut failed = None;
+    for spec in specs {
+        let (outcome, error) = match client::run(target, spec, &Verbs) {
+            Ok(outcome) => (outcome, None),
+            Err(error) => (Outcome::Failed { error: error.to_string() }, Some(error)),
+        };
+        let record = Record { test: spec.test, host: host.map(str::to_owned), outcome };
+        if !global.json {
+            print(&format.render(&record))?;
+        }
+        records.push(record);
+        // A server that cannot do one test may do the next; what is wrong with all shows at once.
+        if let Some(error) = error {
+            failed = Some(error.context(spec.test.name()));
+            break;
+        }
+    }
+    if global.json {
+        print(&Document::new(records).render())?;
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| Error::system("cannot write the output", &e))
+}

@@ -1,0 +1,162 @@
+//! Finds the device and the port for a test, and what they can do.
+
+use std::net::IpAddr;
+
+use ibverbs::{Context, Device, GidType, LinkLayer, PortAttr, PortState, TransportType};
+use nix::ifaddrs::getifaddrs;
+
+use super::address::Candidate;
+use super::{Hosts, Link};
+use crate::args::options::DeviceId;
+use crate::config::Bounds;
+use crate::error::{Error, Result};
+
+/// An opened device with an active port.
+#[derive(Debug)]
+pub struct Opened {
+    /// The device.
+    pub context: Context,
+    /// The port's number.
+    pub port_num: u8,
+    /// How the port stands.
+    pub port: PortAttr,
+    /// What carries its packets.
+    pub link: Link,
+    /// Its addresses.
+    pub addresses: Vec<Candidate>,
+    /// What it allows.
+    pub bounds: Bounds,
+}
+
+/// Opens the device of this name, or without one the device that owns the control connection's address, or else the
+/// first one with an active port.
+///
+/// # Errors
+/// No device, none of this name (those there are, are listed), or no active port.
+pub fn open(id: Option<&DeviceId>, hosts: Hosts) -> Result<Opened> {
+    let devices = Device::list().map_err(device_error)?;
+    if devices.is_empty() {
+        return Err(Error::device(
+            "no RDMA device on this machine: is its driver loaded? `rdma link add rxe0 type rxe netdev NETDEV` makes a software one of a network interface",
+        ));
+    }
+    if let Some(id) = id {
+        let Some(device) = devices.iter().find(|d| d.name() == id.name) else {
+            let names: Vec<&str> = devices.iter().map(Device::name).collect();
+            return Err(Error::device(format!("no RDMA device {}: there is {}", id.name, names.join(", "))));
+        };
+        return open_port(device, id.port);
+    }
+    let mut opened = Vec::new();
+    let mut first_error = None;
+    for device in &devices {
+        match open_port(device, None) {
+            Ok(device) => opened.push(device),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    let owner = opened.iter().position(|d| d.addresses.iter().any(|a| a.ip == Some(hosts.local)));
+    if opened.is_empty() {
+        return Err(first_error.unwrap_or_else(|| Error::device("no RDMA device with an active port")));
+    }
+    Ok(opened.swap_remove(owner.unwrap_or(0)))
+}
+
+/// Opens a device on its port `wanted`, or on its first active one.
+fn open_port(device: &Device, wanted: Option<u8>) -> Result<Opened> {
+    let context = device.open().map_err(device_error)?;
+    let attr = context.query_device().map_err(device_error)?;
+    let name = context.device_name().to_owned();
+    let ports = match wanted {
+        Some(port) if port > attr.phys_port_cnt => {
+            return Err(Error::device(format!("{name} has no port {port}: its ports are 1 to {}", attr.phys_port_cnt)));
+        }
+        Some(port) => port..=port,
+        None => 1..=attr.phys_port_cnt,
+    };
+    let mut down = None;
+    for port_num in ports {
+        let port = context.query_port(port_num).map_err(device_error)?;
+        if port.state != PortState::ACTIVE {
+            down = down.or(Some(port_down(&context, port_num, &port)));
+            continue;
+        }
+        let link = link_of(device, &port);
+        let addresses = addresses(&context, port_num, link)?;
+        let bounds = Bounds {
+            device: name,
+            max_msg: u64::from(port.max_msg_sz),
+            max_qp_wr: attr.max_qp_wr,
+            max_cqe: attr.max_cqe,
+        };
+        return Ok(Opened { context, port_num, port, link, addresses, bounds });
+    }
+    Err(down.unwrap_or_else(|| Error::device(format!("{name} has no port"))))
+}
+
+fn port_down(context: &Context, port_num: u8, port: &PortAttr) -> Error {
+    let name = context.device_name();
+    let remedy = match context.netdev(port_num) {
+        Some(netdev) => format!("bring its interface up (`ip link set {netdev} up`) and look at the cable"),
+        None => "look at the cable and whether a subnet manager runs".to_owned(),
+    };
+    Error::device(format!("port {port_num} of {name} is not active, it is {}: {remedy}", port.state))
+}
+
+fn link_of(device: &Device, port: &PortAttr) -> Link {
+    match (device.transport(), port.link_layer) {
+        (TransportType::IWARP, _) => Link::Iwarp,
+        (_, LinkLayer::ETHERNET) => Link::Roce,
+        _ => Link::InfiniBand,
+    }
+}
+
+/// The addresses that a port is reached by: GIDs on RoCE (v2 where there is v2), its interface's on iWARP.
+fn addresses(context: &Context, port_num: u8, link: Link) -> Result<Vec<Candidate>> {
+    let netdev = context.netdev(port_num);
+    match link {
+        Link::InfiniBand => Ok(vec![Candidate { ip: None, prefix: 0, gid_index: None }]),
+        Link::Iwarp => Ok(interface_addresses(netdev.as_deref())),
+        Link::Roce => {
+            let gids = context.gids(port_num).map_err(device_error)?;
+            let has_v2 = gids.iter().any(|g| g.kind == GidType::ROCE_V2);
+            let prefixes = interface_addresses(None);
+            Ok(gids
+                .iter()
+                .filter(|g| !has_v2 || g.kind == GidType::ROCE_V2)
+                .map(|g| {
+                    let ip = g.gid.to_ip().unwrap_or(IpAddr::V6(g.gid.as_ipv6()));
+                    let prefix = prefixes.iter().find(|c| c.ip == Some(ip)).map_or(0, |c| c.prefix);
+                    Candidate { ip: Some(ip), prefix, gid_index: Some(g.index) }
+                })
+                .collect())
+        }
+    }
+}
+
+/// The IP addresses of an interface, or of all.
+fn interface_addresses(name: Option<&str>) -> Vec<Candidate> {
+    let Ok(all) = getifaddrs() else { return Vec::new() };
+    all.filter(|a| name.is_none_or(|n| a.interface_name == n))
+        .filter_map(|a| {
+            let (address, mask) = (a.address?, a.netmask);
+            if let Some(v4) = address.as_sockaddr_in() {
+                let mask = mask.and_then(|m| m.as_sockaddr_in().map(|m| m.ip().to_bits().leading_ones()));
+                return Some((IpAddr::V4(v4.ip()), mask));
+            }
+            let mask = mask.and_then(|m| m.as_sockaddr_in6().map(|m| m.ip().to_bits().leading_ones()));
+            address.as_sockaddr_in6().map(|v6| (IpAddr::V6(v6.ip()), mask))
+        })
+        .map(|(ip, mask)| Candidate {
+            ip: Some(ip),
+            prefix: mask.and_then(|m| u8::try_from(m).ok()).unwrap_or(0),
+            gid_index: None,
+        })
+        .collect()
+}
+
+/// An error of the library, in our terms: its text says verb, cause and remedy.
+#[allow(clippy::needless_pass_by_value)] // For map_err.
+pub(crate) fn device_error(error: ibverbs::Error) -> Error {
+    Error::device(error.to_string())
+}

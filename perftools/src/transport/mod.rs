@@ -1,0 +1,182 @@
+//! From a checked specification to a connected end: which device, which addresses, which way to connect.
+//!
+//! Setting up takes four steps, in step with the conversation that [`control`](crate::control) holds:
+//! the client [asks](Ask) with its addresses, the server [offers](Offer) an end, the client [answers](Answer) with its
+//! own, and both connect. [`Backend`] is that as a trait; [`verbs`] does it with RDMA, the tests of `control` with a fake.
+
+pub mod address;
+pub mod cm;
+pub mod device;
+pub mod payload;
+pub mod verbs;
+pub mod wire;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Shape, Spec};
+use crate::engine::Wire;
+use crate::error::Result;
+use crate::report::record::Via;
+use address::Candidate;
+
+/// What carries the packets of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Link {
+    /// InfiniBand.
+    InfiniBand,
+    /// RDMA over Converged Ethernet.
+    Roce,
+    /// iWARP.
+    Iwarp,
+}
+
+impl std::fmt::Display for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Link::InfiniBand => "InfiniBand",
+            Link::Roce => "RoCE",
+            Link::Iwarp => "iWARP",
+        })
+    }
+}
+
+/// The addresses of the control connection, as an end sees them.
+#[derive(Clone, Copy, Debug)]
+pub struct Hosts {
+    /// This end's.
+    pub local: IpAddr,
+    /// The peer's.
+    pub peer: IpAddr,
+}
+
+/// What the client has to offer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    /// Its port's link.
+    pub link: Link,
+    /// Its port's addresses.
+    pub addresses: Vec<Candidate>,
+    /// Its port's active MTU.
+    pub mtu: u32,
+    /// The depth that fits its device.
+    pub depth: u32,
+}
+
+/// A queue pair's end, in the form that crosses the control connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlainEnd {
+    /// Queue pair number.
+    pub qpn: u32,
+    /// First packet sequence number.
+    pub psn: u32,
+    /// LID of the port.
+    pub lid: u16,
+    /// GID of the port, as an IPv6 address.
+    pub gid: String,
+}
+
+/// How the server wants to be reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// By modifying the queue pair, with what the control connection carries.
+    Direct(PlainEnd),
+    /// By rdma_cm.
+    Cm {
+        /// Where the server listens.
+        address: IpAddr,
+        /// The port there.
+        port: u16,
+        /// What the connect request has to carry.
+        token: u64,
+    },
+}
+
+/// What the server makes of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// The depth for both ends.
+    pub depth: u32,
+    /// The path MTU for both ends.
+    pub mtu: u32,
+    /// Which of the client's addresses reaches the server's.
+    pub client_address: usize,
+    /// How to connect.
+    pub method: Method,
+    /// The server's path, for the report.
+    pub via: Via,
+}
+
+/// The client's end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The client's queue pair, unless rdma_cm carries that.
+    pub end: Option<PlainEnd>,
+}
+
+/// A connected end.
+#[derive(Debug)]
+pub struct Connected<W> {
+    /// Its wire; no receives are posted yet.
+    pub wire: W,
+    /// Its path.
+    pub via: Via,
+    /// What both ends agreed on.
+    pub shape: Shape,
+}
+
+/// A way to move data between two ends.
+pub trait Backend: Sync {
+    /// A connected end.
+    type Wire: Wire;
+    /// A client that is setting up.
+    type Client: ClientSetup<Wire = Self::Wire>;
+    /// A server that has offered.
+    type Server: ServerSetup<Wire = Self::Wire>;
+
+    /// Prepares the client's end.
+    ///
+    /// # Errors
+    /// No such device, its port is down, the test does not fit it.
+    fn client(&self, spec: &Spec, hosts: Hosts) -> Result<(Self::Client, Ask)>;
+
+    /// Prepares the server's end for what a client asks.
+    ///
+    /// # Errors
+    /// As for the client; or the two ends cannot reach each other.
+    fn server(&self, spec: &Spec, ask: &Ask, hosts: Hosts) -> Result<(Self::Server, Offer)>;
+}
+
+/// A client that is setting up.
+pub trait ClientSetup {
+    /// What comes out.
+    type Wire: Wire;
+
+    /// Takes the offer up.
+    ///
+    /// # Errors
+    /// The offer does not fit, or the device refuses.
+    fn answer(&mut self, offer: &Offer) -> Result<Answer>;
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    fn connect(self, offer: &Offer, timeout: Duration) -> Result<Connected<Self::Wire>>;
+}
+
+/// A server that has offered.
+pub trait ServerSetup {
+    /// What comes out.
+    type Wire: Wire;
+
+    /// Connects to the client that answered; gives up after `timeout`, or when `gone` says that the client is.
+    ///
+    /// # Errors
+    /// The client does not come.
+    fn accept(self, answer: &Answer, timeout: Duration, gone: &dyn Fn() -> bool) -> Result<Connected<Self::Wire>>;
+}
