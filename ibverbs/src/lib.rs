@@ -60,11 +60,11 @@ pub use crate::gid::{Gid, GidEntry, GidType};
 pub use crate::identity::{Direction, Psn, Qpn, QueueId};
 pub use crate::kind::ErrorKind;
 pub use crate::leak::leaked_objects;
-pub use crate::mr::{AccessFlags, Buf, Frozen, Held, Hold, Pool, Sink};
+pub use crate::mr::{AccessFlags, Buf, Frozen, Held, Hold, Pool, RemoteMemory, SharedRegion, Sink};
 pub use crate::pd::ProtectionDomain;
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};
 pub use crate::qp::{
-    Batch, BatchError, Endpoint, NotMine, Operation, PostError, QpCaps, QpOptions, QpState, QpType, QueuePair, Rc,
-    RcPath, Reclaimed, RecvBatch, Rejected, Retired, Transport, wr,
+    Batch, BatchError, Connected, Endpoint, NotMine, Operation, PostError, QpCaps, QpOptions, QpState, QpType,
+    QueuePair, Rc, RcPath, Reclaimed, RecvBatch, Rejected, Retired, Transport, Uc, wr,
 };
 pub use crate::raw::AsRaw;

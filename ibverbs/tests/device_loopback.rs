@@ -1,89 +1,11 @@
 //! One process, two queue pairs, one device: the whole life of requests on a device that can connect without rdma_cm.
 
+mod lab;
+
 use std::time::{Duration, Instant};
 
-use ibverbs::{
-    CompletionQueue, Context, CqOptions, Device, Endpoint, ErrorKind, Gid, PostError, ProtectionDomain, Psn, QpOptions,
-    QpState, QueuePair, Rc, RcPath, Retired, TransportType, WcStatus, wr,
-};
-
-/// The devices to test on; a run without one is a failed run.
-fn devices() -> Vec<Context> {
-    let names =
-        std::env::var("RDMA_LAB_DEVICES").expect("RDMA_LAB_DEVICES names the devices to test on: run by ci/lab");
-    let all: Vec<Context> =
-        names.split_whitespace().map(|name| Device::by_name(name).expect(name).open().expect(name)).collect();
-    assert!(!all.is_empty(), "RDMA_LAB_DEVICES names no device");
-    all
-}
-
-/// Those that can connect queue pairs without rdma_cm.
-fn roce() -> Vec<Context> {
-    let all: Vec<Context> =
-        devices().into_iter().filter(|context| context.device().transport() == TransportType::IB).collect();
-    assert!(!all.is_empty(), "no device here connects without rdma_cm");
-    for context in &all {
-        println!("device: {}", context.device_name());
-    }
-    all
-}
-
-struct Pair {
-    pd: ProtectionDomain,
-    cq: CompletionQueue,
-    a: QueuePair<Rc>,
-    b: QueuePair<Rc>,
-}
-
-fn pair(context: &Context, options: QpOptions) -> Pair {
-    let port = context.query_port(1).expect("port 1");
-    let gid = context
-        .gids(1)
-        .expect("GID table")
-        .into_iter()
-        .find(|entry| !entry.gid.is_link_local())
-        .expect("an address on the netdev");
-    let pd = context.alloc_pd().expect("domain");
-    let cq = context
-        .create_cq(CqOptions { depth: 1024, extended: !options.classic_only, ..CqOptions::default() })
-        .expect("queue");
-    let mut a = pd.create_qp::<Rc>(&cq, &cq, options).expect("a");
-    let mut b = pd.create_qp::<Rc>(&cq, &cq, options).expect("b");
-    let path = RcPath {
-        timeout: 8,
-        retry_cnt: 3,
-        ..RcPath::new(1, Some(u8::try_from(gid.index).expect("small")), port.active_mtu)
-    };
-    let end = |qp: &QueuePair<Rc>, gid: Gid| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid: port.lid, gid };
-    let (end_a, end_b) = (end(&a, gid.gid), end(&b, gid.gid));
-    for qp in [&mut a, &mut b] {
-        qp.init(&path).expect("INIT");
-    }
-    a.connect(&path, &end_b).expect("a connects");
-    b.connect(&path, &end_a).expect("b connects");
-    Pair { pd, cq, a, b }
-}
-
-impl Pair {
-    /// Polls until `count` requests have retired.
-    fn retire(&mut self, count: usize) -> Vec<Retired> {
-        let mut all = Vec::new();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while all.len() < count {
-            assert!(Instant::now() < deadline, "{} of {count} completions came", all.len());
-            for completion in self.cq.poll().expect("poll") {
-                let qp = if completion.queue() == self.a.id() { &mut self.a } else { &mut self.b };
-                all.push(qp.retire(completion).expect("in flight"));
-            }
-        }
-        all
-    }
-}
-
-fn both_forms() -> [QpOptions; 2] {
-    let options = QpOptions { max_inline_data: 64, ..QpOptions::default() };
-    [options, QpOptions { classic_only: true, ..options }]
-}
+use ibverbs::{CqOptions, Device, ErrorKind, PostError, QpOptions, QpState, Rc, RcPath, WcStatus, wr};
+use lab::{Pair, both_forms, devices, pair, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]

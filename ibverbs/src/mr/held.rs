@@ -7,13 +7,14 @@ use std::ops::Range;
 use rdma_sys::ibv_sge;
 
 use super::frozen::Frozen;
+use super::shared::SharedRegion;
 use super::sink::Sink;
 use crate::identity::QueueId;
 use crate::pd::ProtectionDomain;
 
 /// A token for memory that a queue pair holds until it is destroyed ([`QueuePair::hold`](crate::QueuePair::hold)).
 ///
-/// `Held<Frozen>` can be sent, `Held<Sink>` can be received into. The token is `Copy` and works on the queue pair that gave it.
+/// `Held<Frozen>` can be sent, `Held<Sink>` can be received into, `Held<SharedRegion>` both. The token is `Copy` and works on the queue pair that gave it.
 pub struct Held<K> {
     sge: ibv_sge,
     queue: QueueId,
@@ -79,16 +80,22 @@ pub enum Keep {
     Frozen(Frozen),
     /// Written by receives.
     Sink(Sink),
+    /// Open to peers.
+    Shared(SharedRegion),
 }
 
 mod private {
     pub trait Sealed {}
     impl Sealed for super::Frozen {}
     impl Sealed for super::Sink {}
+    impl Sealed for super::SharedRegion {}
 }
 
-/// Memory that a queue pair can hold: [`Frozen`] and [`Sink`]. Sealed: what many requests may share is this crate's to say.
+/// Memory that a queue pair can hold: [`Frozen`], [`Sink`], [`SharedRegion`]. Sealed: what many requests may share is this crate's to say.
 pub trait Hold: private::Sealed + Sized {
+    /// Whether peers may write to it.
+    #[doc(hidden)]
+    const OPEN_TO_PEER: bool = false;
     #[doc(hidden)]
     fn domain(&self) -> &ProtectionDomain;
     #[doc(hidden)]
@@ -132,5 +139,25 @@ impl Hold for Sink {
 
     fn keep(&self) -> Keep {
         Keep::Sink(self.clone())
+    }
+}
+
+impl Hold for SharedRegion {
+    const OPEN_TO_PEER: bool = true;
+
+    fn domain(&self) -> &ProtectionDomain {
+        self.pd()
+    }
+
+    fn sge(&self) -> ibv_sge {
+        self.whole()
+    }
+
+    fn is(&self, kept: &Keep) -> bool {
+        matches!(kept, Keep::Shared(other) if self.same(other))
+    }
+
+    fn keep(&self) -> Keep {
+        Keep::Shared(self.clone())
     }
 }

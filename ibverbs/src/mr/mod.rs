@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | [`Buf`], a piece of a [`Pool`] | read and write while it is posted | `&[u8]`, `&mut [u8]` while owned | moves in; the completion gives it back |
 //! | [`Frozen`] | read | `&[u8]` | any number of sends at once, through [`Held`] |
+//! | [`SharedRegion`], open to peers | read and write at any time, and its peers too | copies in and out, atomics; no references | as local memory, through [`Held`] |
 //! | [`Sink`] | write | nothing | any number of receives at once, through [`Held`] |
 
 mod access;
@@ -12,6 +13,8 @@ mod frozen;
 mod held;
 mod pool;
 mod region;
+mod remote;
+mod shared;
 mod sink;
 
 pub use self::access::AccessFlags;
@@ -19,4 +22,6 @@ pub use self::frozen::Frozen;
 pub(crate) use self::held::Keep;
 pub use self::held::{Held, Hold};
 pub use self::pool::{Buf, Pool};
+pub use self::remote::RemoteMemory;
+pub use self::shared::SharedRegion;
 pub use self::sink::Sink;

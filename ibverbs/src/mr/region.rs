@@ -18,6 +18,7 @@ use crate::raw::AsRaw;
 pub(crate) struct Region {
     mr: NonNull<ibv_mr>,
     lkey: u32,
+    rkey: u32,
     memory: ManuallyDrop<Allocation>,
     pd: ManuallyDrop<ProtectionDomain>,
 }
@@ -40,8 +41,8 @@ impl Region {
             },
         )?;
         // SAFETY: the region was just returned by the library.
-        let lkey = unsafe { mr.as_ref().lkey };
-        Ok(Self { mr, lkey, memory: ManuallyDrop::new(memory), pd: ManuallyDrop::new(pd.clone()) })
+        let (lkey, rkey) = unsafe { (mr.as_ref().lkey, mr.as_ref().rkey) };
+        Ok(Self { mr, lkey, rkey, memory: ManuallyDrop::new(memory), pd: ManuallyDrop::new(pd.clone()) })
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -54,6 +55,10 @@ impl Region {
 
     pub(crate) fn lkey(&self) -> u32 {
         self.lkey
+    }
+
+    pub(crate) fn rkey(&self) -> u32 {
+        self.rkey
     }
 
     pub(crate) fn pd(&self) -> &ProtectionDomain {

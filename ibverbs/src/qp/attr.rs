@@ -1,17 +1,15 @@
-//! Connecting a reliable queue pair without the connection manager: the attributes of its states.
+//! Connecting a queue pair without the connection manager: the attributes of its states.
 
 #![allow(unsafe_code)]
 
 use rdma_sys::{
-    IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
-    IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY,
-    IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, ibv_ah_attr, ibv_global_route, ibv_modify_qp,
+    IBV_QP_ACCESS_FLAGS, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_STATE, ibv_ah_attr, ibv_global_route, ibv_modify_qp,
     ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp,
 };
 
 use super::pair::QueuePair;
 use super::state::QpState;
-use super::transport::{Rc, Transport};
+use super::transport::{Connected, Transport};
 use crate::convert::zero_or_errno;
 use crate::error::Result;
 use crate::gid::Gid;
@@ -33,7 +31,7 @@ pub struct Endpoint {
     pub gid: Gid,
 }
 
-/// The path of a reliable connection, and how patient it is.
+/// The path of a connection, and how patient it is. An unreliable connection has no use for timeout, retries and reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RcPath {
     /// Local port, from 1.
@@ -124,7 +122,7 @@ impl<T: Transport> QueuePair<T> {
     }
 }
 
-impl QueuePair<Rc> {
+impl<T: Connected> QueuePair<T> {
     /// Moves the queue pair from RESET to INIT: receives may be posted from now on.
     ///
     /// # Errors
@@ -163,14 +161,7 @@ impl QueuePair<Rc> {
             ah_attr: address(path, remote),
             ..Default::default()
         };
-        let mask = IBV_QP_STATE
-            | IBV_QP_AV
-            | IBV_QP_PATH_MTU
-            | IBV_QP_DEST_QPN
-            | IBV_QP_RQ_PSN
-            | IBV_QP_MAX_DEST_RD_ATOMIC
-            | IBV_QP_MIN_RNR_TIMER;
-        self.modify("RTR", &mut rtr, mask)?;
+        self.modify("RTR", &mut rtr, T::RTR_MASK)?;
         let mut rts = ibv_qp_attr {
             qp_state: QpState::RTS.0,
             timeout: path.timeout,
@@ -180,13 +171,7 @@ impl QueuePair<Rc> {
             max_rd_atomic: path.max_rd_atomic,
             ..Default::default()
         };
-        let mask = IBV_QP_STATE
-            | IBV_QP_TIMEOUT
-            | IBV_QP_RETRY_CNT
-            | IBV_QP_RNR_RETRY
-            | IBV_QP_SQ_PSN
-            | IBV_QP_MAX_QP_RD_ATOMIC;
-        self.modify("RTS", &mut rts, mask)
+        self.modify("RTS", &mut rts, T::RTS_MASK)
     }
 }
 

@@ -10,11 +10,13 @@ use rdma_sys::{ibv_post_recv, ibv_post_send, ibv_recv_wr, ibv_send_wr, ibv_wr_ab
 use super::inflight::Entry;
 use super::operation::Operation;
 use super::pair::QueuePair;
+use super::payload::private::Payload;
+use super::payload::{Gather, RecvPayload};
 use super::post::{entry_of, inline_flag, write_extended};
 use super::rejected::{PostError, Rejected};
 use super::scratch::{BatchError, Posted};
 use super::transport::Transport;
-use super::wr::{Gather, RecvPayload, RecvRequest, SendPayload, SendRequest};
+use super::wr::{RecvRequest, SendRequest};
 use crate::errno::Errno;
 use crate::identity::{Direction, WrId};
 use crate::raw::AsRaw;
@@ -84,7 +86,7 @@ impl<'qp, T: Transport> Batch<'qp, T> {
     /// # Errors
     /// As [`QueuePair::post_send`], and [`PostError::BatchFull`]; the batch goes on without the request.
     #[inline]
-    pub fn send<O: Operation<T>, P: SendPayload>(&mut self, request: SendRequest<O, P>) -> Result<(), Rejected<P>> {
+    pub fn send<O: Operation<T, P>, P: Payload>(&mut self, request: SendRequest<O, P>) -> Result<(), Rejected<P>> {
         const VERB: &str = "ibv_post_send";
         if let Err(error) = self.check(&request) {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
@@ -95,22 +97,23 @@ impl<'qp, T: Transport> Batch<'qp, T> {
             Some(qp) => unsafe { write_extended(qp, wr_id, &request) },
             None => self.write_classic(wr_id, &request),
         }
-        self.qp.tables.sends.push(Entry { payload: request.payload.into_in_flight(), tag: request.tag });
+        let payload = request.operation.into_in_flight(request.payload);
+        self.qp.tables.sends.push(Entry { payload, tag: request.tag });
         self.count += 1;
         Ok(())
     }
 
     #[inline]
-    fn check<O, P: SendPayload>(&self, request: &SendRequest<O, P>) -> Result<(), PostError> {
+    fn check<O: Operation<T, P>, P: Payload>(&self, request: &SendRequest<O, P>) -> Result<(), PostError> {
         if self.count == self.qp.scratch.max() {
             return Err(PostError::BatchFull { max: u32::try_from(self.count).unwrap_or(u32::MAX) });
         }
         self.qp.check_send(request)
     }
 
-    fn write_classic<O: Operation<T>, P: SendPayload>(&mut self, wr_id: WrId, request: &SendRequest<O, P>) {
+    fn write_classic<O: Operation<T, P>, P: Payload>(&mut self, wr_id: WrId, request: &SendRequest<O, P>) {
         let scratch = &mut self.qp.scratch;
-        let gather = request.payload.gather();
+        let gather = request.operation.local(&request.payload);
         let (mut sge, num_sge) = entry_of(gather);
         if let Gather::Inline(bytes) = gather {
             // The caller's bytes need not live until the doorbell: they are copied now.

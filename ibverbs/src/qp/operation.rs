@@ -1,10 +1,20 @@
-//! Operations of the send queue: how each is written in the classic and in the extended verbs, and which transport has it.
+//! Operations of the send queue: how each is written in the classic and in the extended verbs, what it may be given, and which
+//! transport has it.
 
 #![allow(unsafe_code)]
 
-use rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_qp_ex, ibv_send_wr, ibv_wr_send, ibv_wr_send_imm};
+use rdma_sys::{
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_qp_ex, ibv_send_wr, ibv_wr_atomic_cmp_swp,
+    ibv_wr_atomic_fetch_add, ibv_wr_rdma_read, ibv_wr_rdma_write, ibv_wr_rdma_write_imm, ibv_wr_send, ibv_wr_send_imm,
+};
 
-use super::transport::{Rc, Transport};
+use super::inflight::InFlight;
+use super::payload::private::{Payload, Source, Target};
+use super::payload::{Gather, ReadPayload, SendPayload};
+use super::rejected::PostError;
+use super::transport::{Rc, Transport, Uc};
+use crate::mr::RemoteMemory;
 
 /// The operation [`wr::send`](crate::wr::send).
 #[derive(Clone, Copy, Debug)]
@@ -14,11 +24,41 @@ pub struct Send;
 #[derive(Clone, Copy, Debug)]
 pub struct SendWithImm(pub(super) u32);
 
+/// The operation [`wr::write`](crate::wr::write).
+#[derive(Clone, Copy, Debug)]
+pub struct RdmaWrite(pub(super) RemoteMemory);
+
+/// The operation [`wr::write_with_imm`](crate::wr::write_with_imm).
+#[derive(Clone, Copy, Debug)]
+pub struct RdmaWriteWithImm(pub(super) RemoteMemory, pub(super) u32);
+
+/// The operation [`wr::read`](crate::wr::read).
+#[derive(Clone, Copy, Debug)]
+pub struct RdmaRead(pub(super) RemoteMemory);
+
+/// The operation [`wr::compare_swap`](crate::wr::compare_swap).
+#[derive(Clone, Copy, Debug)]
+pub struct CompareSwap {
+    pub(super) remote: RemoteMemory,
+    pub(super) compare: u64,
+    pub(super) swap: u64,
+}
+
+/// The operation [`wr::fetch_add`](crate::wr::fetch_add).
+#[derive(Clone, Copy, Debug)]
+pub struct FetchAdd {
+    pub(super) remote: RemoteMemory,
+    pub(super) add: u64,
+}
+
 pub(super) mod private {
-    use super::{ibv_qp_ex, ibv_send_wr};
+    use super::{Gather, InFlight, Payload, PostError, ibv_qp_ex, ibv_send_wr};
 
     /// How an operation is written.
     pub trait Write: Copy {
+        /// Whether it reads the peer's memory into this side's, as the device then writes to the payload.
+        const FETCHES: bool = false;
+
         /// Into a classic request: opcode, immediate data, remote address.
         fn classic(self, wr: &mut ibv_send_wr);
 
@@ -28,12 +68,27 @@ pub(super) mod private {
         /// Between `ibv_wr_start` and `ibv_wr_complete` of a live queue pair made with this operation; `wr_id` and `wr_flags` are set.
         unsafe fn extended(self, qp: *mut ibv_qp_ex);
     }
+
+    /// What an operation does with a payload.
+    pub trait Moves<P: Payload>: Write {
+        /// Whether payload and remote memory fit each other.
+        fn check(self, payload: &P) -> Result<(), PostError>;
+
+        /// The local memory.
+        fn local(self, payload: &P) -> Gather<'_>;
+
+        /// What stays in the table while it is in flight.
+        #[inline]
+        fn into_in_flight(self, payload: P) -> InFlight {
+            payload.into_in_flight()
+        }
+    }
 }
 
-use private::Write;
+use private::{Moves, Write};
 
-/// An operation of the send queue that transport `T` has. Sealed: operations are this crate's to say.
-pub trait Operation<T: Transport>: Write {}
+/// An operation on a payload `P` that transport `T` has. Sealed: operations are this crate's to say.
+pub trait Operation<T: Transport, P: Payload>: Moves<P> {}
 
 impl Write for Send {
     #[inline]
@@ -62,5 +117,217 @@ impl Write for SendWithImm {
     }
 }
 
-impl Operation<Rc> for Send {}
-impl Operation<Rc> for SendWithImm {}
+/// The remote half of a classic write or read.
+#[inline]
+fn rdma(wr: &mut ibv_send_wr, opcode: u32, remote: RemoteMemory) {
+    wr.opcode = opcode;
+    wr.wr.rdma.remote_addr = remote.addr;
+    wr.wr.rdma.rkey = remote.rkey;
+}
+
+impl Write for RdmaWrite {
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        rdma(wr, IBV_WR_RDMA_WRITE, self.0);
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { ibv_wr_rdma_write(qp, self.0.rkey, self.0.addr) }
+    }
+}
+
+impl Write for RdmaWriteWithImm {
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        rdma(wr, IBV_WR_RDMA_WRITE_WITH_IMM, self.0);
+        wr.__bindgen_anon_1.imm_data = self.1.to_be();
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { ibv_wr_rdma_write_imm(qp, self.0.rkey, self.0.addr, self.1.to_be()) }
+    }
+}
+
+impl Write for RdmaRead {
+    const FETCHES: bool = true;
+
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        rdma(wr, IBV_WR_RDMA_READ, self.0);
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { ibv_wr_rdma_read(qp, self.0.rkey, self.0.addr) }
+    }
+}
+
+impl Write for CompareSwap {
+    const FETCHES: bool = true;
+
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+        wr.wr.atomic.remote_addr = self.remote.addr;
+        wr.wr.atomic.rkey = self.remote.rkey;
+        wr.wr.atomic.compare_add = self.compare;
+        wr.wr.atomic.swap = self.swap;
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { ibv_wr_atomic_cmp_swp(qp, self.remote.rkey, self.remote.addr, self.compare, self.swap) }
+    }
+}
+
+impl Write for FetchAdd {
+    const FETCHES: bool = true;
+
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+        wr.wr.atomic.remote_addr = self.remote.addr;
+        wr.wr.atomic.rkey = self.remote.rkey;
+        wr.wr.atomic.compare_add = self.add;
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { ibv_wr_atomic_fetch_add(qp, self.remote.rkey, self.remote.addr, self.add) }
+    }
+}
+
+/// A message needs no remote memory.
+macro_rules! messages {
+    ($($operation:ty),*) => {$(
+        impl<P: SendPayload> Moves<P> for $operation {
+            #[inline]
+            fn check(self, _: &P) -> Result<(), PostError> {
+                Ok(())
+            }
+
+            #[inline]
+            fn local(self, payload: &P) -> Gather<'_> {
+                Source::gather(payload)
+            }
+        }
+    )*};
+}
+
+messages!(Send, SendWithImm);
+
+/// A write stays within the remote memory.
+macro_rules! writes {
+    ($($operation:ty),*) => {$(
+        impl<P: SendPayload> Moves<P> for $operation {
+            #[inline]
+            fn check(self, payload: &P) -> Result<(), PostError> {
+                self.0.check(payload.gather().len())
+            }
+
+            #[inline]
+            fn local(self, payload: &P) -> Gather<'_> {
+                Source::gather(payload)
+            }
+        }
+    )*};
+}
+
+writes!(RdmaWrite, RdmaWriteWithImm);
+
+impl RemoteMemory {
+    /// Whether `len` bytes fit into it.
+    #[inline]
+    fn check(self, len: usize) -> Result<(), PostError> {
+        if len as u64 > self.len { Err(PostError::BeyondRemote { len: len as u64, remote: self.len }) } else { Ok(()) }
+    }
+}
+
+/// Checks that `len` bytes fit into the local memory of a fetch.
+#[inline]
+fn check_local(len: u64, payload: &impl Target) -> Result<u32, PostError> {
+    let capacity = payload.scatter().len() as u64;
+    match u32::try_from(len) {
+        Ok(short) if len <= capacity => Ok(short),
+        _ => Err(PostError::BeyondLocal { len, local: capacity }),
+    }
+}
+
+/// The buffer of a fetch shows what was fetched.
+#[inline]
+fn showing(payload: impl Payload, len: usize) -> InFlight {
+    match payload.into_in_flight() {
+        InFlight::Buf(mut buf) => {
+            buf.set_len(len);
+            InFlight::Buf(buf)
+        }
+        InFlight::Nothing => InFlight::Nothing,
+    }
+}
+
+impl<P: ReadPayload> Moves<P> for RdmaRead {
+    #[inline]
+    fn check(self, payload: &P) -> Result<(), PostError> {
+        check_local(self.0.len, payload).map(|_| ())
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "checked to fit before")]
+    fn local(self, payload: &P) -> Gather<'_> {
+        payload.scatter().first(self.0.len as u32)
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "checked to fit before")]
+    fn into_in_flight(self, payload: P) -> InFlight {
+        showing(payload, self.0.len as usize)
+    }
+}
+
+/// An atomic works on 8 aligned bytes of the peer and returns 8.
+macro_rules! atomics {
+    ($($operation:ty),*) => {$(
+        impl<P: ReadPayload> Moves<P> for $operation {
+            #[inline]
+            fn check(self, payload: &P) -> Result<(), PostError> {
+                self.remote.check(8)?;
+                if self.remote.addr % 8 != 0 {
+                    return Err(PostError::Misaligned { addr: self.remote.addr });
+                }
+                check_local(8, payload).map(|_| ())
+            }
+
+            #[inline]
+            fn local(self, payload: &P) -> Gather<'_> {
+                payload.scatter().first(8)
+            }
+
+            #[inline]
+            fn into_in_flight(self, payload: P) -> InFlight {
+                showing(payload, 8)
+            }
+        }
+    )*};
+}
+
+atomics!(CompareSwap, FetchAdd);
+
+/// Which transport has which operation (IBA table 38).
+macro_rules! transports {
+    ($($transport:ty: $($operation:ty),* => $payload:ident;)*) => {$($(
+        impl<P: $payload> Operation<$transport, P> for $operation {}
+    )*)*};
+}
+
+transports! {
+    Rc: Send, SendWithImm, RdmaWrite, RdmaWriteWithImm => SendPayload;
+    Rc: RdmaRead, CompareSwap, FetchAdd => ReadPayload;
+    Uc: Send, SendWithImm, RdmaWrite, RdmaWriteWithImm => SendPayload;
+}

@@ -17,6 +17,7 @@ use super::scratch::Scratch;
 use super::transport::Transport;
 use crate::convert::zero_or_errno;
 use crate::cq::{Completion, CompletionQueue, Shared};
+use crate::device::TransportType;
 use crate::error::{Error, Result};
 use crate::identity::{Direction, Qpn, QueueId};
 use crate::kind::ErrorKind;
@@ -73,6 +74,8 @@ pub struct QueuePair<T: Transport> {
     pub(super) extended: Option<NonNull<ibv_qp_ex>>,
     caps: QpCaps,
     id: QueueId,
+    /// On iWARP the peer answers a read by writing.
+    pub(super) fetches_as_writes: bool,
     /// What the device may touch, and what must outlive the queue pair: leaked whole if it cannot be destroyed.
     pub(super) tables: ManuallyDrop<Tables>,
     pub(super) scratch: Scratch,
@@ -129,6 +132,7 @@ impl<T: Transport> QueuePair<T> {
             extended: made.extended,
             caps: made.caps,
             id,
+            fetches_as_writes: pd.context().device().transport() == TransportType::IWARP,
             tables: ManuallyDrop::new(Tables {
                 sends: SendRing::new(made.caps.max_send_wr),
                 recvs: RecvSlab::new(made.caps.max_recv_wr),

@@ -12,9 +12,11 @@ use rdma_sys::{
 use super::inflight::Entry;
 use super::operation::Operation;
 use super::pair::QueuePair;
+use super::payload::private::Payload;
+use super::payload::{Belongs, Gather, RecvPayload};
 use super::rejected::{PostError, Rejected};
 use super::transport::Transport;
-use super::wr::{Belongs, Gather, RecvPayload, RecvRequest, SendPayload, SendRequest};
+use super::wr::{RecvRequest, SendRequest};
 use crate::errno::Errno;
 use crate::identity::{Direction, WrId};
 use crate::raw::AsRaw;
@@ -30,10 +32,7 @@ impl<T: Transport> QueuePair<T> {
     /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html),
     /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
     #[inline]
-    pub fn post_send<O: Operation<T>, P: SendPayload>(
-        &mut self,
-        request: SendRequest<O, P>,
-    ) -> Result<(), Rejected<P>> {
+    pub fn post_send<O: Operation<T, P>, P: Payload>(&mut self, request: SendRequest<O, P>) -> Result<(), Rejected<P>> {
         const VERB: &str = "ibv_post_send";
         if let Err(error) = self.check_send(&request) {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
@@ -49,7 +48,9 @@ impl<T: Transport> QueuePair<T> {
         match outcome {
             Err(error @ PostError::Refused(_)) => Err(Rejected::new(VERB, error, Some(request.payload))),
             outcome => {
-                self.tables.sends.push(Entry { payload: request.payload.into_in_flight(), tag: request.tag });
+                self.tables
+                    .sends
+                    .push(Entry { payload: request.operation.into_in_flight(request.payload), tag: request.tag });
                 outcome.map_err(|error| Rejected::new(VERB, error, None))
             }
         }
@@ -87,9 +88,16 @@ impl<T: Transport> QueuePair<T> {
 
     /// What can be said before the provider hears of a send.
     #[inline]
-    pub(super) fn check_send<O, P: SendPayload>(&self, request: &SendRequest<O, P>) -> Result<(), PostError> {
+    pub(super) fn check_send<O: Operation<T, P>, P: Payload>(
+        &self,
+        request: &SendRequest<O, P>,
+    ) -> Result<(), PostError> {
         self.check_owner(request.payload.belongs())?;
-        if let Gather::Inline(bytes) = request.payload.gather() {
+        request.operation.check(&request.payload)?;
+        if O::FETCHES && !P::OPEN_TO_PEER && self.fetches_as_writes {
+            return Err(PostError::NeedsShared);
+        }
+        if let Gather::Inline(bytes) = request.operation.local(&request.payload) {
             let max = self.caps().max_inline_data;
             if bytes.len() > max as usize {
                 return Err(PostError::InlineTooLong { len: bytes.len(), max });
@@ -153,12 +161,12 @@ fn outcome(returned: i32, bad_is_null: bool) -> Result<(), PostError> {
 /// # Safety
 /// `qp` is alive and not used by another thread; the memory that the request names stays valid until its completion.
 #[inline]
-unsafe fn classic<T: Transport, O: Operation<T>, P: SendPayload>(
+unsafe fn classic<T: Transport, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp>,
     wr_id: WrId,
     request: &SendRequest<O, P>,
 ) -> Result<(), PostError> {
-    let gather = request.payload.gather();
+    let gather = request.operation.local(&request.payload);
     let (mut sge, num_sge) = entry_of(gather);
     let mut wr = ibv_send_wr {
         wr_id: wr_id.0,
@@ -180,7 +188,7 @@ unsafe fn classic<T: Transport, O: Operation<T>, P: SendPayload>(
 /// # Safety
 /// As [`classic`]; `qp` was made with the operation.
 #[inline]
-unsafe fn extended<T: Transport, O: Operation<T>, P: SendPayload>(
+unsafe fn extended<T: Transport, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
     wr_id: WrId,
     request: &SendRequest<O, P>,
@@ -202,13 +210,13 @@ unsafe fn extended<T: Transport, O: Operation<T>, P: SendPayload>(
 /// # Safety
 /// As [`extended`], and between the two calls.
 #[inline]
-pub(super) unsafe fn write_extended<T: Transport, O: Operation<T>, P: SendPayload>(
+pub(super) unsafe fn write_extended<T: Transport, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
     wr_id: WrId,
     request: &SendRequest<O, P>,
 ) {
     let qp = qp.as_ptr();
-    let gather = request.payload.gather();
+    let gather = request.operation.local(&request.payload);
     // SAFETY: the caller's promise; inline bytes are valid during the call that copies them.
     unsafe {
         (*qp).wr_id = wr_id.0;

@@ -32,6 +32,31 @@ pub enum PostError {
         /// The bytes that fit.
         max: u32,
     },
+    /// More bytes than the remote memory has.
+    #[error("{len} bytes do not fit into the {remote} bytes of remote memory")]
+    BeyondRemote {
+        /// The bytes of the request.
+        len: u64,
+        /// The bytes of the remote memory.
+        remote: u64,
+    },
+    /// More bytes to fetch than the local memory holds.
+    #[error("{len} bytes to fetch do not fit into {local} bytes of local memory")]
+    BeyondLocal {
+        /// The bytes of the request.
+        len: u64,
+        /// The bytes of the local memory.
+        local: u64,
+    },
+    /// An atomic at an address that is no multiple of 8.
+    #[error("an atomic works on 8 aligned bytes: {addr:#x} is no multiple of 8")]
+    Misaligned {
+        /// The remote address.
+        addr: u64,
+    },
+    /// A read into a [`Buf`](crate::Buf) on iWARP, where the peer must be given write access to the memory.
+    #[error("on iWARP a read needs memory that is open to the peer: use a SharedRegion with REMOTE_WRITE")]
+    NeedsShared,
     /// The buffer is of another protection domain than the queue pair.
     #[error("the buffer is of another protection domain than the queue pair")]
     WrongDomain,
@@ -54,7 +79,11 @@ impl PostError {
                 .with_hint("is the queue pair connected, and does the device have the operation?"),
             Self::QueueFull { .. } | Self::BatchFull { .. } => Error::new(ErrorKind::QueueFull, verb, self.to_string()),
             Self::WrongDomain | Self::WrongQueue => Error::new(ErrorKind::Mismatch, verb, self.to_string()),
-            Self::InlineTooLong { .. } => Error::new(ErrorKind::InvalidInput, verb, self.to_string()),
+            Self::InlineTooLong { .. }
+            | Self::BeyondRemote { .. }
+            | Self::BeyondLocal { .. }
+            | Self::Misaligned { .. } => Error::new(ErrorKind::InvalidInput, verb, self.to_string()),
+            Self::NeedsShared => Error::new(ErrorKind::Unsupported, verb, self.to_string()),
         }
     }
 }

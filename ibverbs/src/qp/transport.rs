@@ -1,5 +1,10 @@
 //! Transports as types: an operation that a transport lacks does not compile.
 
+use rdma_sys::{
+    IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
+    IBV_QP_PATH_MTU, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
+};
+
 use crate::newtype::c_value;
 
 c_value! {
@@ -23,6 +28,7 @@ c_value! {
 mod private {
     pub trait Sealed {}
     impl Sealed for super::Rc {}
+    impl Sealed for super::Uc {}
 }
 
 /// A transport: what a [`QueuePair`](crate::QueuePair) speaks.
@@ -34,11 +40,49 @@ pub trait Transport: private::Sealed + 'static {
     const SEND_OPS: u64;
 }
 
+const MESSAGES: u64 = rdma_sys::IBV_QP_EX_WITH_SEND as u64 | rdma_sys::IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
+const WRITES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_WRITE as u64 | rdma_sys::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM as u64;
+const FETCHES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_READ as u64
+    | rdma_sys::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP as u64
+    | rdma_sys::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD as u64;
+
+/// A transport with one peer, connected through RTR to RTS.
+pub trait Connected: Transport {
+    /// What the step to RTR needs (`enum ibv_qp_attr_mask`; IBA table 91).
+    #[doc(hidden)]
+    const RTR_MASK: u32;
+    /// What the step to RTS needs.
+    #[doc(hidden)]
+    const RTS_MASK: u32;
+}
+
+const TO_RTR: u32 = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+const TO_RTS: u32 = IBV_QP_STATE | IBV_QP_SQ_PSN;
+
 /// Reliable connection: ordered, acknowledged, one peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Rc;
 
 impl Transport for Rc {
     const QP_TYPE: QpType = QpType::RC;
-    const SEND_OPS: u64 = rdma_sys::IBV_QP_EX_WITH_SEND as u64 | rdma_sys::IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
+    const SEND_OPS: u64 = MESSAGES | WRITES | FETCHES;
+}
+
+impl Connected for Rc {
+    const RTR_MASK: u32 = TO_RTR | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    const RTS_MASK: u32 = TO_RTS | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+}
+
+/// Unreliable connection: ordered, not acknowledged, one peer. What is lost is lost whole messages.
+#[derive(Clone, Copy, Debug)]
+pub struct Uc;
+
+impl Transport for Uc {
+    const QP_TYPE: QpType = QpType::UC;
+    const SEND_OPS: u64 = MESSAGES | WRITES;
+}
+
+impl Connected for Uc {
+    const RTR_MASK: u32 = TO_RTR;
+    const RTS_MASK: u32 = TO_RTS;
 }

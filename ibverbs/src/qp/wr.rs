@@ -10,13 +10,12 @@
 //! # Ok(()) }
 //! ```
 
-use rdma_sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_sge};
+use rdma_sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED};
 
-use super::inflight::InFlight;
-use super::operation::{Send, SendWithImm};
-use crate::identity::QueueId;
-use crate::mr::{Buf, Frozen, Held, Sink};
-use crate::pd::ProtectionDomain;
+use super::operation::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendWithImm};
+pub use super::payload::{Empty, Inline};
+use super::payload::{ReadPayload, RecvPayload, SendPayload};
+use crate::mr::RemoteMemory;
 
 /// A request for the send queue: an operation `O` on a payload `P`.
 #[derive(Clone, Copy, Debug)]
@@ -91,172 +90,43 @@ pub fn send_with_imm<P: SendPayload>(payload: P, imm_data: u32) -> SendRequest<S
     SendRequest::new(SendWithImm(imm_data), payload)
 }
 
+/// Writes the payload to the start of `remote`, memory of the peer that is open to writes. The peer's processor takes no part.
+pub fn write<P: SendPayload>(payload: P, remote: RemoteMemory) -> SendRequest<RdmaWrite, P> {
+    SendRequest::new(RdmaWrite(remote), payload)
+}
+
+/// As [`write`], and takes one receive of the peer, whose completion carries 32 bits of immediate data.
+pub fn write_with_imm<P: SendPayload>(
+    payload: P,
+    remote: RemoteMemory,
+    imm_data: u32,
+) -> SendRequest<RdmaWriteWithImm, P> {
+    SendRequest::new(RdmaWriteWithImm(remote, imm_data), payload)
+}
+
+/// Reads all of `remote` into the payload, which must be at least as large. A buffer then shows what was read.
+pub fn read<P: ReadPayload>(payload: P, remote: RemoteMemory) -> SendRequest<RdmaRead, P> {
+    SendRequest::new(RdmaRead(remote), payload)
+}
+
+/// Replaces the 8 bytes at `remote` by `swap` if they equal `compare`; what was there before arrives in the payload's first 8 bytes.
+///
+/// Both sides' bytes are a number in their host's order.
+pub fn compare_swap<P: ReadPayload>(
+    payload: P,
+    remote: RemoteMemory,
+    compare: u64,
+    swap: u64,
+) -> SendRequest<CompareSwap, P> {
+    SendRequest::new(CompareSwap { remote, compare, swap }, payload)
+}
+
+/// Adds `add` to the 8 bytes at `remote`; what was there before arrives in the payload's first 8 bytes.
+pub fn fetch_add<P: ReadPayload>(payload: P, remote: RemoteMemory, add: u64) -> SendRequest<FetchAdd, P> {
+    SendRequest::new(FetchAdd { remote, add }, payload)
+}
+
 /// Receives one message.
 pub fn recv<P: RecvPayload>(payload: P) -> RecvRequest<P> {
     RecvRequest { payload, tag: 0 }
 }
-
-/// Bytes that are copied when the request is posted: no registered memory is needed, and they are free again at once.
-///
-/// At most [`QpCaps::max_inline_data`](crate::QpCaps) bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Inline<'a>(pub &'a [u8]);
-
-/// No data: a message of zero bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Empty;
-
-/// What a payload tells the queue about its memory.
-#[derive(Clone, Copy, Debug)]
-pub enum Gather<'a> {
-    /// No memory.
-    Empty,
-    /// One registered piece.
-    One(ibv_sge),
-    /// Bytes to copy.
-    Inline(&'a [u8]),
-}
-
-/// Whom the memory of a payload belongs to, for the queue to check.
-#[derive(Clone, Copy, Debug)]
-pub enum Belongs<'a> {
-    /// It fits any queue.
-    Anywhere,
-    /// It fits the queues of this domain.
-    To(&'a ProtectionDomain),
-    /// It is held by this queue.
-    HeldBy(QueueId),
-}
-
-pub(super) mod private {
-    use super::{Belongs, Gather, InFlight};
-
-    /// What every payload says of itself; only this crate's types do.
-    pub trait Payload {
-        fn belongs(&self) -> Belongs<'_>;
-        fn into_in_flight(self) -> InFlight;
-    }
-
-    /// The memory that a send reads.
-    pub trait Source: Payload {
-        fn gather(&self) -> Gather<'_>;
-    }
-
-    /// The memory that a receive writes.
-    pub trait Target: Payload {
-        fn scatter(&self) -> Gather<'_>;
-    }
-}
-
-use private::{Payload, Source, Target};
-
-/// What can be sent: [`Buf`], [`Held<Frozen>`](Held), [`Inline`], [`Empty`]. Sealed.
-pub trait SendPayload: Source {}
-
-/// What can be received into: [`Buf`], [`Held<Sink>`](Held), [`Empty`]. Sealed.
-pub trait RecvPayload: Target {}
-
-impl Payload for Buf {
-    #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::To(self.pd())
-    }
-    #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::Buf(self)
-    }
-}
-
-impl Source for Buf {
-    #[inline]
-    fn gather(&self) -> Gather<'_> {
-        Gather::One(self.shown())
-    }
-}
-
-impl Target for Buf {
-    #[inline]
-    fn scatter(&self) -> Gather<'_> {
-        Gather::One(self.whole())
-    }
-}
-
-impl SendPayload for Buf {}
-impl RecvPayload for Buf {}
-
-impl<K> Payload for Held<K> {
-    #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::HeldBy(self.queue())
-    }
-    #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::Nothing
-    }
-}
-
-impl Source for Held<Frozen> {
-    #[inline]
-    fn gather(&self) -> Gather<'_> {
-        Gather::One(self.sge())
-    }
-}
-
-impl SendPayload for Held<Frozen> {}
-
-impl Target for Held<Sink> {
-    #[inline]
-    fn scatter(&self) -> Gather<'_> {
-        Gather::One(self.sge())
-    }
-}
-
-impl RecvPayload for Held<Sink> {}
-
-impl Payload for Inline<'_> {
-    #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::Anywhere
-    }
-    #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::Nothing
-    }
-}
-
-impl Source for Inline<'_> {
-    #[inline]
-    fn gather(&self) -> Gather<'_> {
-        Gather::Inline(self.0)
-    }
-}
-
-impl SendPayload for Inline<'_> {}
-
-impl Payload for Empty {
-    #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::Anywhere
-    }
-    #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::Nothing
-    }
-}
-
-impl Source for Empty {
-    #[inline]
-    fn gather(&self) -> Gather<'_> {
-        Gather::Empty
-    }
-}
-
-impl Target for Empty {
-    #[inline]
-    fn scatter(&self) -> Gather<'_> {
-        Gather::Empty
-    }
-}
-
-impl SendPayload for Empty {}
-impl RecvPayload for Empty {}

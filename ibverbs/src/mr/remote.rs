@@ -1,0 +1,33 @@
+//! Memory of a peer, as it is told to this side.
+
+/// A piece of a peer's memory and the key that opens it: plain values, to be sent to the other side in any form.
+///
+/// Knowing one does not make access safe or possible: the owner's registration decides, and the owner sees the memory as a
+/// [`SharedRegion`](crate::SharedRegion).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RemoteMemory {
+    /// Address in the peer's terms.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Remote key.
+    pub rkey: u32,
+}
+
+impl RemoteMemory {
+    /// The `len` bytes from `offset` on; `None` when they do not lie within.
+    ///
+    /// # Example
+    /// ```
+    /// use ibverbs::RemoteMemory;
+    /// let all = RemoteMemory { addr: 0x1000, len: 64, rkey: 7 };
+    /// assert_eq!(all.slice(8, 8), Some(RemoteMemory { addr: 0x1008, len: 8, rkey: 7 }));
+    /// assert_eq!(all.slice(60, 8), None);
+    /// ```
+    pub fn slice(self, offset: u64, len: u64) -> Option<Self> {
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        Some(Self { addr: self.addr.checked_add(offset)?, len, rkey: self.rkey })
+    }
+}
