@@ -8,8 +8,9 @@
 
 # Instead of virtme's own arguments, which end in its own init: that one waits
 # for udev and tidies the file system, and would not find our output's ports.
-readonly KERNEL_ARGUMENTS='console=ttyS0 earlyprintk=serial,ttyS0,115200 loglevel=4 panic=-1 '\
-'nokaslr mitigations=off net.ifnames=0'
+readonly KERNEL_ARGUMENTS='console=ttyS0 panic=-1 nokaslr mitigations=off net.ifnames=0'
+# … and, where the console goes to a log, what to say in it
+readonly KERNEL_LOGGING='earlyprintk=serial,ttyS0,115200 loglevel=4'
 readonly DEFAULT_CPUS=2
 readonly BOOT_LIMIT=90 # seconds until a guest must have its devices
 TCG_CPU=${RDMA_LAB_TCG_CPU:-max,la57=off}
@@ -119,7 +120,8 @@ vm_network_options() {
 # Sets VM_COMMAND to virtme's command line for host N of HOSTS in MODE.
 vm_command() {
     local host=$1 hosts=$2 mode=$3 dir=$VM_DIR/host$1 kvm=()
-    local cpu network
+    local cpu network logging=$KERNEL_LOGGING
+    [[ $mode != shell ]] || logging='quiet loglevel=1'
     [[ $LAB_BACKEND == vm-kvm ]] || kvm=(--disable-kvm)
     read -ra cpu < <(vm_cpu_options)
     read -ra network < <(vm_network_options "$host" "$hosts") || true
@@ -130,7 +132,7 @@ vm_command() {
         --qemu-opts -no-reboot "${cpu[@]}" "${network[@]}"
         -fsdev local,id=usr,path=/usr,security_model=none,multidevs=remap
         -device virtio-9p-pci,fsdev=usr,mount_tag=labusr
-        -append "init=$dir/init lab_dir=$dir $KERNEL_ARGUMENTS"
+        -append "init=$dir/init lab_dir=$dir $KERNEL_ARGUMENTS $logging"
     )
     # shellcheck disable=SC2054
     [[ $mode == shell ]] || VM_COMMAND+=(
