@@ -21,6 +21,7 @@ pick_backend() {
     esac
 }
 
+# shellcheck disable=SC2034 # for the other parts
 pick_accelerator() {
     LAB_BACKEND=vm-tcg
     if [[ -r /dev/kvm && -w /dev/kvm ]]; then
