@@ -18,6 +18,15 @@ impl fmt::Display for Qpn {
     }
 }
 
+impl Qpn {
+    /// Stands for all queue pairs that listen to a multicast group.
+    pub const MULTICAST: Self = Self(0x00ff_ffff);
+}
+
+/// A queue key: datagrams are taken only from senders that know the receiver's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Qkey(pub u32);
+
 /// A packet sequence number (24 bits).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Psn(pub u32);

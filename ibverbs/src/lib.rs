@@ -33,6 +33,7 @@
 //! [`CompletionQueue`] are used through `&mut`, by one thread at a time, and can be sent between threads. After `fork` the child must not
 //! use objects of the parent.
 
+mod ah;
 mod context;
 mod convert;
 mod cq;
@@ -51,20 +52,23 @@ mod port;
 mod qp;
 mod raw;
 
+pub use crate::ah::{AddressHandle, AhAttr, GRH_LEN, GlobalRoute};
 pub use crate::context::{Context, DeviceAttr};
-pub use crate::cq::{Completion, CompletionChannel, CompletionQueue, Completions, CqId, CqOptions, WcOpcode, WcStatus};
+pub use crate::cq::{
+    Completion, CompletionChannel, CompletionQueue, Completions, CqId, CqOptions, UdSource, WcOpcode, WcStatus,
+};
 pub use crate::device::{Device, Guid, NodeType, TransportType};
 pub use crate::errno::Errno;
 pub use crate::error::{Error, Result};
 pub use crate::gid::{Gid, GidEntry, GidType};
-pub use crate::identity::{Direction, Psn, Qpn, QueueId};
+pub use crate::identity::{Direction, Psn, Qkey, Qpn, QueueId};
 pub use crate::kind::ErrorKind;
 pub use crate::leak::leaked_objects;
 pub use crate::mr::{AccessFlags, Buf, Frozen, Held, Hold, Pool, RemoteMemory, SharedRegion, Sink};
 pub use crate::pd::ProtectionDomain;
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};
 pub use crate::qp::{
-    Batch, BatchError, Connected, Endpoint, NotMine, Operation, PostError, QpCaps, QpOptions, QpState, QpType,
-    QueuePair, Rc, RcPath, Reclaimed, RecvBatch, Rejected, Retired, Transport, Uc, wr,
+    Batch, BatchError, Connected, Destination, Endpoint, HeldAddress, NotMine, Operation, PostError, QpCaps, QpOptions,
+    QpState, QpType, QueuePair, Rc, RcPath, Reclaimed, RecvBatch, Rejected, Retired, Transport, Uc, Ud, wr,
 };
 pub use crate::raw::AsRaw;

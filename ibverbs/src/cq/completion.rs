@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use rdma_sys::{IBV_WC_WITH_IMM, ibv_wc};
+use rdma_sys::{IBV_WC_GRH, IBV_WC_WITH_IMM, ibv_wc};
 
 use super::status::{WcOpcode, WcStatus};
 use crate::identity::{Direction, Qpn, QueueId, WrId};
+use crate::port::Lid;
 
 /// A completion: how one work request ended. Give it to [`QueuePair::retire`](crate::QueuePair::retire), which returns the buffer.
 ///
@@ -71,6 +72,17 @@ impl<'cq> Completion<'cq> {
         self.wr_id().queue()
     }
 
+    /// Where a received datagram came from; valid for a successful receive of a datagram queue pair only.
+    pub fn source(&self) -> UdSource {
+        UdSource {
+            qpn: Qpn(self.wc.src_qp),
+            slid: Lid(self.wc.slid),
+            sl: self.wc.sl,
+            dlid_path_bits: self.wc.dlid_path_bits,
+            has_grh: self.wc.wc_flags & IBV_WC_GRH != 0,
+        }
+    }
+
     /// The vendor's error code, for a failure.
     pub fn vendor_err(&self) -> u32 {
         self.wc.vendor_err
@@ -88,5 +100,35 @@ impl fmt::Debug for Completion<'_> {
             .field("direction", &self.direction())
             .field("queue", &self.queue())
             .finish_non_exhaustive()
+    }
+}
+
+/// Where a datagram came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UdSource {
+    /// The sending queue pair.
+    pub qpn: Qpn,
+    /// LID of the sending port; 0 on RoCE.
+    pub slid: Lid,
+    /// Service level.
+    pub sl: u8,
+    /// Low bits of the LID that it was sent to.
+    pub dlid_path_bits: u8,
+    /// Whether the first 40 bytes of the buffer hold a global route header.
+    pub has_grh: bool,
+}
+
+impl UdSource {
+    /// The fields of a completion that an address handle is made from.
+    pub(crate) fn to_raw(self) -> ibv_wc {
+        ibv_wc {
+            src_qp: self.qpn.0,
+            slid: self.slid.0,
+            sl: self.sl,
+            dlid_path_bits: self.dlid_path_bits,
+            wc_flags: if self.has_grh { IBV_WC_GRH } else { 0 },
+            ..Default::default()
+        }
     }
 }

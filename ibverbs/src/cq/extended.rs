@@ -5,10 +5,11 @@
 use std::ptr::{self, NonNull};
 
 use rdma_sys::{
-    IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_IMM, IBV_WC_EX_WITH_QP_NUM, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, ibv_cq,
-    ibv_cq_ex, ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_end_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc,
-    ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num, ibv_wc_read_vendor_err,
-    ibv_wc_read_wc_flags,
+    IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_IMM, IBV_WC_EX_WITH_QP_NUM,
+    IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, ibv_cq, ibv_cq_ex,
+    ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_end_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc,
+    ibv_wc_read_byte_len, ibv_wc_read_dlid_path_bits, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num,
+    ibv_wc_read_sl, ibv_wc_read_slid, ibv_wc_read_src_qp, ibv_wc_read_vendor_err, ibv_wc_read_wc_flags,
 };
 
 use super::id::CqId;
@@ -17,6 +18,15 @@ use crate::context::Context;
 use crate::errno::Errno;
 use crate::identity::{Direction, WrId};
 use crate::raw::AsRaw;
+
+/// The fields of a classic entry.
+const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
+    | IBV_WC_EX_WITH_IMM
+    | IBV_WC_EX_WITH_QP_NUM
+    | IBV_WC_EX_WITH_SRC_QP
+    | IBV_WC_EX_WITH_SLID
+    | IBV_WC_EX_WITH_SL
+    | IBV_WC_EX_WITH_DLID_PATH_BITS;
 
 /// Creates an extended queue; `None` when the provider refuses, and the classic verb then says why, if it refuses too.
 ///
@@ -32,7 +42,7 @@ pub(super) fn create(
         cq_context: id.as_context(),
         channel: options.channel.map_or(ptr::null_mut(), AsRaw::as_raw),
         comp_vector: options.comp_vector,
-        wc_flags: u64::from(IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM),
+        wc_flags: u64::from(FIELDS),
         ..Default::default()
     };
     // SAFETY: context and channel are alive, the attributes are valid during the call.
@@ -86,6 +96,10 @@ unsafe fn read(cq: *mut ibv_cq_ex, entry: &mut ibv_wc) {
         if WrId(entry.wr_id).direction() == Direction::Recv {
             entry.byte_len = ibv_wc_read_byte_len(cq);
             entry.wc_flags = ibv_wc_read_wc_flags(cq);
+            entry.src_qp = ibv_wc_read_src_qp(cq);
+            entry.slid = u16::try_from(ibv_wc_read_slid(cq)).unwrap_or(u16::MAX);
+            entry.sl = ibv_wc_read_sl(cq);
+            entry.dlid_path_bits = ibv_wc_read_dlid_path_bits(cq);
             if entry.wc_flags & IBV_WC_WITH_IMM != 0 {
                 entry.__bindgen_anon_1.imm_data = ibv_wc_read_imm_data(cq);
             }

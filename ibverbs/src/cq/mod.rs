@@ -16,7 +16,7 @@ use std::sync::Arc;
 use rdma_sys::{ibv_cq, ibv_cq_ex, ibv_create_cq, ibv_destroy_cq, ibv_poll_cq, ibv_req_notify_cq, ibv_wc};
 
 pub use self::channel::CompletionChannel;
-pub use self::completion::Completion;
+pub use self::completion::{Completion, UdSource};
 pub use self::id::CqId;
 pub use self::options::CqOptions;
 pub use self::status::{WcOpcode, WcStatus};

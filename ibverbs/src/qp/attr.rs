@@ -3,13 +3,14 @@
 #![allow(unsafe_code)]
 
 use rdma_sys::{
-    IBV_QP_ACCESS_FLAGS, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_STATE, ibv_ah_attr, ibv_global_route, ibv_modify_qp,
-    ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp,
+    IBV_QP_ACCESS_FLAGS, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_STATE, ibv_modify_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_query_qp,
 };
 
 use super::pair::QueuePair;
 use super::state::QpState;
 use super::transport::{Connected, Transport};
+use crate::ah::{AhAttr, GlobalRoute};
 use crate::convert::zero_or_errno;
 use crate::error::Result;
 use crate::gid::Gid;
@@ -115,7 +116,7 @@ impl<T: Transport> QueuePair<T> {
         self.modify("ERR", &mut ibv_qp_attr { qp_state: QpState::ERR.0, ..Default::default() }, IBV_QP_STATE)
     }
 
-    fn modify(&mut self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
+    pub(super) fn modify(&mut self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
         // SAFETY: the queue pair is alive; the attributes are valid during the call.
         let returned = unsafe { ibv_modify_qp(self.as_raw(), attr, mask as i32) };
         zero_or_errno("ibv_modify_qp", || format!("{} to {state}", self.describe()), returned)
@@ -158,7 +159,7 @@ impl<T: Connected> QueuePair<T> {
             rq_psn: remote.psn.0,
             max_dest_rd_atomic: path.max_dest_rd_atomic,
             min_rnr_timer: path.min_rnr_timer,
-            ah_attr: address(path, remote),
+            ah_attr: address(path, remote).to_raw(),
             ..Default::default()
         };
         self.modify("RTR", &mut rtr, T::RTR_MASK)?;
@@ -175,20 +176,13 @@ impl<T: Connected> QueuePair<T> {
     }
 }
 
-fn address(path: &RcPath, remote: &Endpoint) -> ibv_ah_attr {
-    let grh = path.sgid_index.map(|sgid_index| ibv_global_route {
-        dgid: remote.gid.to_raw(),
-        flow_label: 0,
+fn address(path: &RcPath, remote: &Endpoint) -> AhAttr {
+    let grh = path.sgid_index.map(|sgid_index| GlobalRoute {
+        dgid: remote.gid,
         sgid_index,
         hop_limit: path.hop_limit,
         traffic_class: path.traffic_class,
+        flow_label: 0,
     });
-    ibv_ah_attr {
-        is_global: u8::from(grh.is_some()),
-        grh: grh.unwrap_or_default(),
-        dlid: remote.lid.0,
-        sl: path.sl,
-        port_num: path.port_num,
-        ..Default::default()
-    }
+    AhAttr { sl: path.sl, grh, ..AhAttr::to_lid(path.port_num, remote.lid) }
 }

@@ -7,13 +7,15 @@ use rdma_sys::{
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
     IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_qp_ex, ibv_send_wr, ibv_wr_atomic_cmp_swp,
     ibv_wr_atomic_fetch_add, ibv_wr_rdma_read, ibv_wr_rdma_write, ibv_wr_rdma_write_imm, ibv_wr_send, ibv_wr_send_imm,
+    ibv_wr_set_ud_addr,
 };
 
+use super::datagram::{Destination, HeldAddress};
 use super::inflight::InFlight;
 use super::payload::private::{Payload, Source, Target};
 use super::payload::{Gather, ReadPayload, SendPayload};
 use super::rejected::PostError;
-use super::transport::{Rc, Transport, Uc};
+use super::transport::{Rc, Transport, Uc, Ud};
 use crate::mr::RemoteMemory;
 
 /// The operation [`wr::send`](crate::wr::send).
@@ -23,6 +25,14 @@ pub struct Send;
 /// The operation [`wr::send_with_imm`](crate::wr::send_with_imm): the immediate data in host order.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWithImm(pub(super) u32);
+
+/// The operation [`wr::send_to`](crate::wr::send_to).
+#[derive(Clone, Copy, Debug)]
+pub struct SendTo(pub(super) Destination);
+
+/// The operation [`wr::send_to_with_imm`](crate::wr::send_to_with_imm).
+#[derive(Clone, Copy, Debug)]
+pub struct SendToWithImm(pub(super) Destination, pub(super) u32);
 
 /// The operation [`wr::write`](crate::wr::write).
 #[derive(Clone, Copy, Debug)]
@@ -52,12 +62,18 @@ pub struct FetchAdd {
 }
 
 pub(super) mod private {
-    use super::{Gather, InFlight, Payload, PostError, ibv_qp_ex, ibv_send_wr};
+    use super::{Gather, HeldAddress, InFlight, Payload, PostError, ibv_qp_ex, ibv_send_wr};
 
     /// How an operation is written.
     pub trait Write: Copy {
         /// Whether it reads the peer's memory into this side's, as the device then writes to the payload.
         const FETCHES: bool = false;
+
+        /// The held address that it goes to, for a datagram.
+        #[inline]
+        fn address(self) -> Option<HeldAddress> {
+            None
+        }
 
         /// Into a classic request: opcode, immediate data, remote address.
         fn classic(self, wr: &mut ibv_send_wr);
@@ -114,6 +130,58 @@ impl Write for SendWithImm {
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
         // SAFETY: the caller's promise.
         unsafe { ibv_wr_send_imm(qp, self.0.to_be()) }
+    }
+}
+
+/// The address of a classic datagram.
+#[inline]
+fn ud(wr: &mut ibv_send_wr, destination: Destination) {
+    wr.wr.ud.ah = destination.address.as_ptr();
+    wr.wr.ud.remote_qpn = destination.qpn.0;
+    wr.wr.ud.remote_qkey = destination.qkey.0;
+}
+
+impl Write for SendTo {
+    #[inline]
+    fn address(self) -> Option<HeldAddress> {
+        Some(self.0.address)
+    }
+
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        Send.classic(wr);
+        ud(wr, self.0);
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise; the queue pair keeps the address handle alive (see `address`).
+        unsafe {
+            Send.extended(qp);
+            ibv_wr_set_ud_addr(qp, self.0.address.as_ptr(), self.0.qpn.0, self.0.qkey.0);
+        }
+    }
+}
+
+impl Write for SendToWithImm {
+    #[inline]
+    fn address(self) -> Option<HeldAddress> {
+        Some(self.0.address)
+    }
+
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        SendWithImm(self.1).classic(wr);
+        ud(wr, self.0);
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: as for SendTo.
+        unsafe {
+            SendWithImm(self.1).extended(qp);
+            ibv_wr_set_ud_addr(qp, self.0.address.as_ptr(), self.0.qpn.0, self.0.qkey.0);
+        }
     }
 }
 
@@ -221,7 +289,7 @@ macro_rules! messages {
     )*};
 }
 
-messages!(Send, SendWithImm);
+messages!(Send, SendWithImm, SendTo, SendToWithImm);
 
 /// A write stays within the remote memory.
 macro_rules! writes {
@@ -329,5 +397,6 @@ macro_rules! transports {
 transports! {
     Rc: Send, SendWithImm, RdmaWrite, RdmaWriteWithImm => SendPayload;
     Rc: RdmaRead, CompareSwap, FetchAdd => ReadPayload;
+    Ud: SendTo, SendToWithImm => SendPayload;
     Uc: Send, SendWithImm, RdmaWrite, RdmaWriteWithImm => SendPayload;
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
 
 use super::builder::{self, QpCaps, QpOptions};
+use super::datagram::Addresses;
 use super::inflight::{Entry, RecvSlab, SendRing};
 use super::retired::{NotMine, Reclaimed, Retired};
 use super::scratch::Scratch;
@@ -87,6 +88,7 @@ pub(super) struct Tables {
     pub(super) sends: SendRing,
     pub(super) recvs: RecvSlab,
     held: Vec<Keep>,
+    pub(super) addresses: Addresses,
     _send_cq: Arc<Shared>,
     _recv_cq: Arc<Shared>,
     pub(super) pd: ProtectionDomain,
@@ -137,6 +139,7 @@ impl<T: Transport> QueuePair<T> {
                 sends: SendRing::new(made.caps.max_send_wr),
                 recvs: RecvSlab::new(made.caps.max_recv_wr),
                 held: Vec::new(),
+                addresses: Addresses::default(),
                 _send_cq: Arc::clone(send_cq.shared()),
                 _recv_cq: Arc::clone(recv_cq.shared()),
                 pd: pd.clone(),
@@ -261,6 +264,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Destroys the queue pair. On failure everything that it guards must be leaked.
     fn destroy_raw(&mut self) -> Result<()> {
+        self.detach_all();
         // SAFETY: made in `create`, destroyed once: both callers are the last to use it.
         let returned = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
         if returned != 0 {

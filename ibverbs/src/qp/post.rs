@@ -94,6 +94,11 @@ impl<T: Transport> QueuePair<T> {
     ) -> Result<(), PostError> {
         self.check_owner(request.payload.belongs())?;
         request.operation.check(&request.payload)?;
+        if let Some(address) = request.operation.address() {
+            if !address.is_valid(self.id(), self.tables.addresses.epoch) {
+                return Err(PostError::WrongQueue);
+            }
+        }
         if O::FETCHES && !P::OPEN_TO_PEER && self.fetches_as_writes {
             return Err(PostError::NeedsShared);
         }

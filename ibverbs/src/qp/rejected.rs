@@ -60,8 +60,8 @@ pub enum PostError {
     /// The buffer is of another protection domain than the queue pair.
     #[error("the buffer is of another protection domain than the queue pair")]
     WrongDomain,
-    /// The memory is held by another queue pair.
-    #[error("the memory is held by another queue pair: call `hold` on this one")]
+    /// The memory or address is held by another queue pair, or was released.
+    #[error("the memory or address is held by another queue pair, or was released: hold it on this one")]
     WrongQueue,
     /// The provider refused the request; the device will not execute it.
     #[error("{0}")]

@@ -29,6 +29,7 @@ mod private {
     pub trait Sealed {}
     impl Sealed for super::Rc {}
     impl Sealed for super::Uc {}
+    impl Sealed for super::Ud {}
 }
 
 /// A transport: what a [`QueuePair`](crate::QueuePair) speaks.
@@ -85,4 +86,13 @@ impl Transport for Uc {
 impl Connected for Uc {
     const RTR_MASK: u32 = TO_RTR;
     const RTS_MASK: u32 = TO_RTS;
+}
+
+/// Unreliable datagram: messages of one packet, to and from anyone.
+#[derive(Clone, Copy, Debug)]
+pub struct Ud;
+
+impl Transport for Ud {
+    const QP_TYPE: QpType = QpType::UD;
+    const SEND_OPS: u64 = MESSAGES;
 }

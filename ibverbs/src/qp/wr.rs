@@ -12,7 +12,10 @@
 
 use rdma_sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED};
 
-use super::operation::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendWithImm};
+use super::datagram::Destination;
+use super::operation::{
+    CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendTo, SendToWithImm, SendWithImm,
+};
 pub use super::payload::{Empty, Inline};
 use super::payload::{ReadPayload, RecvPayload, SendPayload};
 use crate::mr::RemoteMemory;
@@ -88,6 +91,20 @@ pub fn send<P: SendPayload>(payload: P) -> SendRequest<Send, P> {
 /// As [`send`], with 32 bits of immediate data that arrive in the completion.
 pub fn send_with_imm<P: SendPayload>(payload: P, imm_data: u32) -> SendRequest<SendWithImm, P> {
     SendRequest::new(SendWithImm(imm_data), payload)
+}
+
+/// Sends the payload as one datagram. It must fit into one packet: at most the port's MTU.
+pub fn send_to<P: SendPayload>(payload: P, destination: Destination) -> SendRequest<SendTo, P> {
+    SendRequest::new(SendTo(destination), payload)
+}
+
+/// As [`send_to`], with 32 bits of immediate data that arrive in the completion.
+pub fn send_to_with_imm<P: SendPayload>(
+    payload: P,
+    destination: Destination,
+    imm_data: u32,
+) -> SendRequest<SendToWithImm, P> {
+    SendRequest::new(SendToWithImm(destination, imm_data), payload)
 }
 
 /// Writes the payload to the start of `remote`, memory of the peer that is open to writes. The peer's processor takes no part.

@@ -1,0 +1,200 @@
+//! Address handles: where a datagram goes.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{
+    ibv_ah, ibv_ah_attr, ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_global_route, ibv_grh, ibv_wc,
+};
+
+use crate::convert::non_null;
+use crate::cq::UdSource;
+use crate::error::{Error, Result};
+use crate::gid::Gid;
+use crate::kind::ErrorKind;
+use crate::pd::ProtectionDomain;
+use crate::port::Lid;
+use crate::raw::AsRaw;
+
+/// The way to a port: what an address handle, or the path of a connection, is made of (`struct ibv_ah_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AhAttr {
+    /// Local port, from 1.
+    pub port_num: u8,
+    /// LID of the destination; 0 on RoCE.
+    pub dlid: Lid,
+    /// Service level.
+    pub sl: u8,
+    /// Low bits of this port's LID, where it has several.
+    pub src_path_bits: u8,
+    /// Rate limit code (`enum ibv_rate`); 0 for the port's own.
+    pub static_rate: u8,
+    /// The global route; always there on RoCE.
+    pub grh: Option<GlobalRoute>,
+}
+
+/// The global part of a route (`struct ibv_global_route`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GlobalRoute {
+    /// GID of the destination.
+    pub dgid: Gid,
+    /// Index of this port's GID.
+    pub sgid_index: u8,
+    /// Hops that packets may make.
+    pub hop_limit: u8,
+    /// Traffic class (DSCP and ECN bits of RoCE v2 packets).
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+}
+
+impl AhAttr {
+    /// The way to a GID, from the local GID at `sgid_index`: what RoCE needs.
+    pub fn to_gid(port_num: u8, sgid_index: u8, dgid: Gid) -> Self {
+        let grh = GlobalRoute { dgid, sgid_index, hop_limit: 64, traffic_class: 0, flow_label: 0 };
+        Self { grh: Some(grh), ..Self::to_lid(port_num, Lid(0)) }
+    }
+
+    /// The way to a LID of the same InfiniBand subnet.
+    pub fn to_lid(port_num: u8, dlid: Lid) -> Self {
+        Self { port_num, dlid, sl: 0, src_path_bits: 0, static_rate: 0, grh: None }
+    }
+
+    pub(crate) fn to_raw(self) -> ibv_ah_attr {
+        ibv_ah_attr {
+            grh: self.grh.map(GlobalRoute::to_raw).unwrap_or_default(),
+            is_global: u8::from(self.grh.is_some()),
+            dlid: self.dlid.0,
+            sl: self.sl,
+            src_path_bits: self.src_path_bits,
+            static_rate: self.static_rate,
+            port_num: self.port_num,
+        }
+    }
+}
+
+impl GlobalRoute {
+    fn to_raw(self) -> ibv_global_route {
+        ibv_global_route {
+            dgid: self.dgid.to_raw(),
+            flow_label: self.flow_label,
+            sgid_index: self.sgid_index,
+            hop_limit: self.hop_limit,
+            traffic_class: self.traffic_class,
+        }
+    }
+}
+
+/// An address handle: where datagrams of a protection domain's queue pairs can go. Clones share it.
+///
+/// To send to it, let a datagram queue pair [hold](crate::QueuePair::hold_address) it.
+///
+/// # References
+/// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
+#[derive(Clone)]
+pub struct AddressHandle(Arc<Inner>);
+
+struct Inner {
+    raw: NonNull<ibv_ah>,
+    pd: ProtectionDomain,
+}
+
+// SAFETY: an address handle is a number to the device; libibverbs' functions on it are thread safe.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: the last owner goes; queue pairs that send to it held an Arc of this.
+        let returned = unsafe { ibv_destroy_ah(self.raw.as_ptr()) };
+        if returned != 0 {
+            crate::leak::count();
+        }
+    }
+}
+
+/// The bytes at the start of a received datagram's buffer that the device fills with the global route header, or leaves alone.
+pub const GRH_LEN: usize = size_of::<ibv_grh>();
+
+impl ProtectionDomain {
+    /// Makes an address handle.
+    ///
+    /// # Errors
+    /// A GID index that is not there or a peer that cannot be resolved; [`ErrorKind::Unsupported`] on iWARP, which has no datagrams.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+    /// use ibverbs::AhAttr;
+    /// let peer = pd.create_ah(&AhAttr::to_gid(1, 1, "::ffff:10.99.0.1".parse().expect("a GID")))?;
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
+    pub fn create_ah(&self, attr: &AhAttr) -> Result<AddressHandle> {
+        let mut raw = attr.to_raw();
+        let what = || format!("port {} of {}", attr.port_num, self.context().device_name());
+        let raw = non_null("ibv_create_ah", what, || {
+            // SAFETY: the domain is alive and the attributes are valid during the call.
+            unsafe { ibv_create_ah(self.as_raw(), &raw mut raw) }
+        })?;
+        Ok(AddressHandle(Arc::new(Inner { raw, pd: self.clone() })))
+    }
+
+    /// Makes an address handle back to where a datagram came from: `source` as its completion said, and the received buffer, whose
+    /// first [`GRH_LEN`] bytes hold the route.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] when the buffer is shorter than the header that the source needs.
+    ///
+    /// # References
+    /// [`ibv_create_ah_from_wc(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah_from_wc.3.html)
+    pub fn create_ah_to_source(&self, port_num: u8, source: &UdSource, received: &[u8]) -> Result<AddressHandle> {
+        const VERB: &str = "ibv_create_ah_from_wc";
+        let what = || format!("port {port_num} of {}", self.context().device_name());
+        let mut grh = ibv_grh::default();
+        if source.has_grh {
+            let header = received.get(..GRH_LEN).ok_or_else(|| {
+                Error::new(ErrorKind::InvalidInput, VERB, what())
+                    .with_hint("the received buffer holds the route in its first 40 bytes")
+            })?;
+            // SAFETY: source and destination have GRH_LEN bytes; any bytes are a header.
+            unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), (&raw mut grh).cast(), GRH_LEN) };
+        }
+        let mut wc: ibv_wc = source.to_raw();
+        let raw = non_null(VERB, what, || {
+            // SAFETY: the domain is alive; entry and header are valid during the call.
+            unsafe { ibv_create_ah_from_wc(self.as_raw(), &raw mut wc, &raw mut grh, port_num) }
+        })?;
+        Ok(AddressHandle(Arc::new(Inner { raw, pd: self.clone() })))
+    }
+}
+
+impl AddressHandle {
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
+        &self.0.pd
+    }
+
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl AsRaw for AddressHandle {
+    type Raw = ibv_ah;
+
+    fn as_raw(&self) -> *mut ibv_ah {
+        self.0.raw.as_ptr()
+    }
+}
+
+impl fmt::Debug for AddressHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddressHandle").field("device", &self.0.pd.context().device_name()).finish()
+    }
+}

@@ -1,0 +1,171 @@
+//! Unreliable datagrams: one queue pair, many peers.
+
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use rdma_sys::{
+    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_SQ_PSN, IBV_QP_STATE, ibv_ah, ibv_attach_mcast,
+    ibv_detach_mcast, ibv_qp_attr,
+};
+
+use super::pair::QueuePair;
+use super::state::QpState;
+use super::transport::Ud;
+use crate::ah::AddressHandle;
+use crate::convert::zero_or_errno;
+use crate::error::{Error, Result};
+use crate::gid::Gid;
+use crate::identity::{Psn, Qkey, Qpn, QueueId};
+use crate::kind::ErrorKind;
+use crate::port::Lid;
+use crate::raw::AsRaw;
+
+/// A token for an address handle that a queue pair holds; `Copy`, for the queue pair that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldAddress {
+    ah: NonNull<ibv_ah>,
+    queue: QueueId,
+    epoch: u32,
+}
+
+// SAFETY: the pointer is followed only by the queue pair that keeps the handle alive, which `is_valid` checks.
+unsafe impl Send for HeldAddress {}
+// SAFETY: as above.
+unsafe impl Sync for HeldAddress {}
+
+impl HeldAddress {
+    #[inline]
+    pub(super) fn as_ptr(self) -> *mut ibv_ah {
+        self.ah.as_ptr()
+    }
+
+    #[inline]
+    pub(super) fn is_valid(self, queue: QueueId, epoch: u32) -> bool {
+        self.queue == queue && self.epoch == epoch
+    }
+}
+
+/// Where a datagram goes: the port, the queue pair there, and the key it must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The port's address, held by the sending queue pair.
+    pub address: HeldAddress,
+    /// The queue pair at the port; [`Qpn::MULTICAST`] for a group.
+    pub qpn: Qpn,
+    /// The key that the receiving queue pair was started with.
+    pub qkey: Qkey,
+}
+
+/// The address handles that a datagram queue pair keeps alive, and the groups it listens to.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    handles: Vec<AddressHandle>,
+    groups: Vec<(Gid, Lid)>,
+    /// Counts the releases, so that tokens from before one are refused.
+    pub(super) epoch: u32,
+}
+
+impl QueuePair<Ud> {
+    /// Moves the queue pair from RESET through INIT and RTR to RTS: it can receive from anyone who knows `qkey`, and send.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] when it is in another state or the port does not exist.
+    ///
+    /// # References
+    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA table 91
+    pub fn start(&mut self, port_num: u8, pkey_index: u16, qkey: Qkey, psn: Psn) -> Result<()> {
+        let mut init =
+            ibv_qp_attr { qp_state: QpState::INIT.0, pkey_index, port_num, qkey: qkey.0, ..Default::default() };
+        self.modify("INIT", &mut init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)?;
+        let mut rtr = ibv_qp_attr { qp_state: QpState::RTR.0, ..Default::default() };
+        self.modify("RTR", &mut rtr, IBV_QP_STATE)?;
+        let mut rts = ibv_qp_attr { qp_state: QpState::RTS.0, sq_psn: psn.0, ..Default::default() };
+        self.modify("RTS", &mut rts, IBV_QP_STATE | IBV_QP_SQ_PSN)
+    }
+
+    /// Keeps an address handle alive, so that any number of datagrams can name it by the returned token at no cost, until the queue pair
+    /// is destroyed or the addresses are [released](Self::release_addresses).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`] when the handle is of another protection domain.
+    pub fn hold_address(&mut self, address: &AddressHandle) -> Result<HeldAddress> {
+        let id = self.id();
+        let mine = &self.tables.pd;
+        if !address.pd().is(mine) {
+            let (its, mine) = (address.pd().context().device_name(), mine.context().device_name());
+            let what = format!("an address handle on {its} for a queue pair of another domain on {mine}");
+            return Err(Error::new(ErrorKind::Mismatch, "hold_address", what));
+        }
+        let addresses = &mut self.tables.addresses;
+        if !addresses.handles.iter().any(|held| held.same(address)) {
+            addresses.handles.push(address.clone());
+        }
+        let Some(ah) = NonNull::new(address.as_raw()) else {
+            return Err(Error::new(ErrorKind::InvalidInput, "hold_address", "a null address handle"));
+        };
+        Ok(HeldAddress { ah, queue: id, epoch: addresses.epoch })
+    }
+
+    /// Lets go of all address handles; their tokens are refused from now on. For servers that answer ever new peers.
+    ///
+    /// # Errors
+    /// [`ErrorKind::QueueFull`] while sends are in flight: retire them first.
+    pub fn release_addresses(&mut self) -> Result<()> {
+        if self.tables.sends.room() != self.tables.sends.capacity() {
+            let what = "address handles while sends are in flight";
+            return Err(Error::new(ErrorKind::QueueFull, "release_addresses", what).with_hint("retire all sends first"));
+        }
+        self.tables.addresses.handles.clear();
+        self.tables.addresses.epoch = self.tables.addresses.epoch.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Listens to a multicast group. On InfiniBand a subnet manager must know the group and this port in it: join it by `rdmacm`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] when the GID is no multicast GID.
+    ///
+    /// # References
+    /// [`ibv_attach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
+    pub fn attach_mcast(&mut self, gid: Gid, lid: Lid) -> Result<()> {
+        let raw = gid.to_raw();
+        // SAFETY: the queue pair is alive and the GID valid during the call.
+        let returned = unsafe { ibv_attach_mcast(self.as_raw(), &raw const raw, lid.0) };
+        zero_or_errno("ibv_attach_mcast", || format!("{} to {gid}", self.describe()), returned)?;
+        self.tables.addresses.groups.push((gid, lid));
+        Ok(())
+    }
+
+    /// Listens to a group no more. Destroying the queue pair does so too.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] when it does not listen to the group.
+    ///
+    /// # References
+    /// [`ibv_detach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
+    pub fn detach_mcast(&mut self, gid: Gid, lid: Lid) -> Result<()> {
+        let Some(index) = self.tables.addresses.groups.iter().position(|group| *group == (gid, lid)) else {
+            let what = format!("{} does not listen to {gid}", self.describe());
+            return Err(Error::new(ErrorKind::InvalidInput, "ibv_detach_mcast", what));
+        };
+        self.tables.addresses.groups.swap_remove(index);
+        self.detach(gid, lid)
+    }
+}
+
+impl<T: super::transport::Transport> QueuePair<T> {
+    /// Detaches from every group: a queue pair that listens cannot be destroyed.
+    pub(super) fn detach_all(&mut self) {
+        for (gid, lid) in std::mem::take(&mut self.tables.addresses.groups) {
+            let _ = self.detach(gid, lid); // what remains makes the destroy fail, which is reported
+        }
+    }
+
+    fn detach(&mut self, gid: Gid, lid: Lid) -> Result<()> {
+        let raw = gid.to_raw();
+        // SAFETY: the queue pair is alive and the GID valid during the call.
+        let returned = unsafe { ibv_detach_mcast(self.as_raw(), &raw const raw, lid.0) };
+        zero_or_errno("ibv_detach_mcast", || format!("{} from {gid}", self.describe()), returned)
+    }
+}
