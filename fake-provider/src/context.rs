@@ -1,0 +1,211 @@
+//! Openings of a device, their function tables, and queries.
+
+use std::ffi::c_int;
+use std::net::Ipv4Addr;
+
+use rdma_sys::{
+    __VERBS_ABI_IS_EXTENDED, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2, IBV_MTU_4096, IBV_PORT_ACTIVE, ibv_context,
+    ibv_context_ops, ibv_device, ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_port_attr, verbs_context,
+};
+
+use crate::device::FakeDevice;
+use crate::fault::Verb;
+use crate::world::{Context, MAX_CQE, MAX_SGE, MAX_WR};
+use crate::{cq, cq_ex, null, post, qp, set_errno};
+
+/// Entries of the port's GID table.
+const GIDS: u8 = 2;
+
+/// `ibv_open_device(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    // SAFETY: the caller gives a device of the list.
+    let fake = unsafe { FakeDevice::of(device) };
+    let mut world = fake.world();
+    if let Some(errno) = world.faults.take(Verb::OpenDevice) {
+        return null(errno);
+    }
+    let number = world.contexts.insert(Context);
+    let made = Box::into_raw(Box::new(verbs_context {
+        query_port: Some(query_port),
+        create_cq_ex: Some(cq_ex::create_cq_ex),
+        create_qp_ex: Some(qp::create_qp_ex),
+        sz: size_of::<verbs_context>(),
+        context: ibv_context {
+            device,
+            ops: ibv_context_ops {
+                poll_cq: Some(cq::poll_cq),
+                req_notify_cq: Some(cq::req_notify_cq),
+                post_send: Some(post::post_send),
+                post_recv: Some(post::post_recv),
+                ..Default::default()
+            },
+            // No descriptor of this device is ever read; the place holds the number of the opening.
+            cmd_fd: c_int::try_from(number).unwrap_or(-1),
+            async_fd: -1,
+            num_comp_vectors: 1,
+            abi_compat: __VERBS_ABI_IS_EXTENDED,
+            ..Default::default()
+        },
+        ..Default::default()
+    }));
+    // SAFETY: just made; the pointer may be followed back to the whole structure, as `verbs_get_ctx` does.
+    unsafe { &raw mut (*made).context }
+}
+
+/// The number of an opening.
+///
+/// # Safety
+/// The context is alive.
+pub(crate) unsafe fn number(context: *mut ibv_context) -> usize {
+    // SAFETY: the caller's promise.
+    usize::try_from(unsafe { (*context).cmd_fd }).unwrap_or(usize::MAX)
+}
+
+/// `ibv_close_device(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: the caller gives an open context, and gives it up.
+    unsafe {
+        let mut world = FakeDevice::of_context(context).world();
+        let number = number(context);
+        if let Some(errno) = world.faults.take(Verb::CloseDevice) {
+            return errno;
+        }
+        let children = world.pds.iter().filter(|pd| pd.context == number).count()
+            + world.cqs.iter().filter(|cq| cq.context == number).count()
+            + world.channels.iter().filter(|channel| channel.context == number).count();
+        if children > 0 {
+            world.violation(format!("a device was closed with {children} objects alive"));
+        }
+        world.contexts.remove(number);
+        drop(world);
+        drop(Box::from_raw(rdma_sys::verbs_get_ctx(context)));
+    }
+    0
+}
+
+/// `ibv_query_device(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+    // SAFETY: the caller gives an open context.
+    let fake = unsafe { FakeDevice::of_context(context) };
+    if let Some(errno) = fake.world().faults.take(Verb::QueryDevice) {
+        return errno;
+    }
+    let count = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
+    let answer = ibv_device_attr {
+        node_guid: fake.guid_be(),
+        sys_image_guid: fake.guid_be(),
+        max_mr_size: u64::MAX,
+        max_qp: 4096,
+        max_qp_wr: count(MAX_WR),
+        max_sge: c_int::try_from(MAX_SGE).unwrap_or(1),
+        max_sge_rd: 1,
+        max_cq: 4096,
+        max_cqe: count(MAX_CQE),
+        max_mr: 4096,
+        max_pd: 4096,
+        phys_port_cnt: 1,
+        ..Default::default()
+    };
+    // SAFETY: the caller gives a place for the answer.
+    unsafe { attr.write(answer) };
+    0
+}
+
+unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port_num: u8,
+    attr: *mut ibv_port_attr,
+    length: usize,
+) -> c_int {
+    // SAFETY: the caller gives an open context.
+    let fault = unsafe { FakeDevice::of_context(context) }.world().faults.take(Verb::QueryPort);
+    if port_num != 1 || length != size_of::<ibv_port_attr>() {
+        return libc::EINVAL;
+    }
+    if let Some(errno) = fault {
+        return errno;
+    }
+    let answer = ibv_port_attr {
+        state: IBV_PORT_ACTIVE,
+        phys_state: 5,
+        max_mtu: IBV_MTU_4096,
+        active_mtu: IBV_MTU_4096,
+        gid_tbl_len: GIDS.into(),
+        pkey_tbl_len: 1,
+        max_msg_sz: 1 << 30,
+        active_width: 1,
+        active_speed: 32,
+        link_layer: 2, // IBV_LINK_LAYER_ETHERNET
+        ..Default::default()
+    };
+    // SAFETY: the caller gives a place of this length for the answer.
+    unsafe { attr.write(answer) };
+    0
+}
+
+fn gid(index: u8) -> ibv_gid {
+    ibv_gid { raw: Ipv4Addr::new(10, 0, 0, 1 + index).to_ipv6_mapped().octets() }
+}
+
+/// `ibv_query_gid(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_gid(_: *mut ibv_context, port_num: u8, index: c_int, answer: *mut ibv_gid) -> c_int {
+    match u8::try_from(index) {
+        Ok(index) if index < GIDS && port_num == 1 => {
+            // SAFETY: the caller gives a place for the answer.
+            unsafe { answer.write(gid(index)) };
+            0
+        }
+        _ => {
+            set_errno(libc::ENODATA);
+            -1
+        }
+    }
+}
+
+/// What the header's `ibv_query_gid_table` calls.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _ibv_query_gid_table(
+    context: *mut ibv_context,
+    entries: *mut ibv_gid_entry,
+    max_entries: usize,
+    flags: u32,
+    entry_size: usize,
+) -> isize {
+    // SAFETY: the caller gives an open context.
+    let mut world = unsafe { FakeDevice::of_context(context) }.world();
+    if let Some(errno) = world.faults.take(Verb::QueryGidTable) {
+        return -isize::try_from(errno).unwrap_or(1);
+    }
+    if flags != 0 || entry_size != size_of::<ibv_gid_entry>() || max_entries < GIDS.into() {
+        return -isize::try_from(libc::EINVAL).unwrap_or(1);
+    }
+    let gid_type = if world.profile.iwarp { IBV_GID_TYPE_IB } else { IBV_GID_TYPE_ROCE_V2 };
+    for index in 0..GIDS {
+        let entry =
+            ibv_gid_entry { gid: gid(index), gid_index: index.into(), port_num: 1, gid_type, ..Default::default() };
+        // SAFETY: the caller gives room for `max_entries`, which is at least so many.
+        unsafe { entries.add(index.into()).write(entry) };
+    }
+    GIDS.into()
+}
+
+/// `ibv_query_port(3)` of old: what a context without the extended table is asked by. No context of this crate is.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_port(_: *mut ibv_context, _: u8, _: *mut rdma_sys::_compat_ibv_port_attr) -> c_int {
+    libc::EOPNOTSUPP
+}
+
+pub(crate) fn entry_points() -> Vec<*const ()> {
+    vec![
+        ibv_open_device as *const (),
+        ibv_close_device as *const (),
+        ibv_query_device as *const (),
+        ibv_query_gid as *const (),
+        _ibv_query_gid_table as *const (),
+        ibv_query_port as *const (),
+    ]
+}

@@ -1,0 +1,164 @@
+//! Devices: the list, and what is asked of a device without opening it.
+
+use std::ffi::{c_char, c_int};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rdma_sys::{__be64, IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_context, ibv_device};
+
+use crate::fault::Verb;
+use crate::profile::Profile;
+use crate::world::World;
+
+/// A device of the process; it stays for ever, as a handle to it may.
+#[repr(C)]
+pub(crate) struct FakeDevice {
+    raw: ibv_device,
+    name: String,
+    guid: u64,
+    listed: AtomicBool,
+    world: Mutex<World>,
+}
+
+// SAFETY: `raw` is never written after the device was made; the rest is behind a lock.
+unsafe impl Send for FakeDevice {}
+// SAFETY: as above.
+unsafe impl Sync for FakeDevice {}
+
+static DEVICES: Mutex<Vec<&'static FakeDevice>> = Mutex::new(Vec::new());
+
+fn devices() -> MutexGuard<'static, Vec<&'static FakeDevice>> {
+    DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl FakeDevice {
+    pub(crate) fn add(profile: Profile) -> &'static Self {
+        let mut all = devices();
+        let name = format!("fake{}", all.len());
+        let mut raw = ibv_device {
+            node_type: if profile.iwarp { IBV_NODE_RNIC } else { IBV_NODE_CA },
+            transport_type: if profile.iwarp { IBV_TRANSPORT_IWARP } else { IBV_TRANSPORT_IB },
+            ..Default::default()
+        };
+        for (place, byte) in raw.name.iter_mut().zip(name.bytes()) {
+            *place = byte.cast_signed_to_char();
+        }
+        let guid = 0x00fa_4e00_0000_0000 + all.len() as u64;
+        let device = Box::leak(Box::new(Self {
+            raw,
+            name,
+            guid,
+            listed: AtomicBool::new(true),
+            world: Mutex::new(World::new(profile)),
+        }));
+        all.push(device);
+        device
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn guid_be(&self) -> __be64 {
+        self.guid.to_be()
+    }
+
+    pub(crate) fn take_off_list(&self) {
+        self.listed.store(false, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn as_raw(&'static self) -> *mut ibv_device {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// The device behind a C pointer.
+    ///
+    /// # Safety
+    /// The pointer is one that the list gave.
+    #[inline]
+    pub(crate) unsafe fn of(device: *mut ibv_device) -> &'static Self {
+        // SAFETY: the list gives pointers to whole devices, which stay for ever.
+        unsafe { &*device.cast::<Self>() }
+    }
+
+    /// The device that a context is an opening of.
+    ///
+    /// # Safety
+    /// The context is alive.
+    #[inline]
+    pub(crate) unsafe fn of_context(context: *mut ibv_context) -> &'static Self {
+        // SAFETY: the caller's promise; a context names the device that it was opened on.
+        unsafe { Self::of((*context).device) }
+    }
+}
+
+/// `c_char` is signed on some machines and unsigned on others.
+trait ToChar {
+    fn cast_signed_to_char(self) -> c_char;
+}
+
+impl ToChar for u8 {
+    fn cast_signed_to_char(self) -> c_char {
+        c_char::from_ne_bytes([self])
+    }
+}
+
+/// `ibv_get_device_list(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    let listed: Vec<&'static FakeDevice> =
+        devices().iter().copied().filter(|device| device.listed.load(Ordering::Relaxed)).collect();
+    let fault = listed.iter().find_map(|device| device.world().faults.take(Verb::GetDeviceList));
+    if let Some(errno) = fault {
+        return crate::null(errno);
+    }
+    let mut list: Vec<*mut ibv_device> = listed.iter().map(|device| device.as_raw()).collect();
+    if !count.is_null() {
+        // SAFETY: the caller gives a place for the count.
+        unsafe { *count = c_int::try_from(list.len()).unwrap_or(0) };
+    }
+    list.push(ptr::null_mut());
+    Box::into_raw(list.into_boxed_slice()).cast()
+}
+
+/// `ibv_free_device_list(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    // SAFETY: the list was made above: a boxed slice that a NULL ends, freed once.
+    unsafe {
+        let mut length = 1;
+        while !(*list.add(length - 1)).is_null() {
+            length += 1;
+        }
+        drop(Box::from_raw(ptr::slice_from_raw_parts_mut(list, length)));
+    }
+}
+
+/// `ibv_get_device_guid(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> __be64 {
+    // SAFETY: the caller gives a device of the list.
+    unsafe { FakeDevice::of(device) }.guid_be()
+}
+
+/// `ibv_get_device_name(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: the caller gives a device of the list, whose name is NUL-terminated.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+pub(crate) fn entry_points() -> Vec<*const ()> {
+    vec![
+        ibv_get_device_list as *const (),
+        ibv_free_device_list as *const (),
+        ibv_get_device_guid as *const (),
+        ibv_get_device_name as *const (),
+    ]
+}

@@ -1,0 +1,85 @@
+//! Faults that a test orders.
+
+/// A verb that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the verb of that name")]
+pub enum Verb {
+    GetDeviceList,
+    OpenDevice,
+    CloseDevice,
+    QueryDevice,
+    QueryPort,
+    QueryGidTable,
+    AllocPd,
+    DeallocPd,
+    RegMr,
+    DeregMr,
+    CreateCompChannel,
+    DestroyCompChannel,
+    CreateCq,
+    CreateCqEx,
+    DestroyCq,
+    PollCq,
+    ReqNotifyCq,
+    CreateQp,
+    CreateQpEx,
+    ModifyQp,
+    QueryQp,
+    DestroyQp,
+}
+
+/// One of a queue pair's two queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// The send queue.
+    Send,
+    /// The receive queue.
+    Recv,
+}
+
+/// How the next post to a queue fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PostFault {
+    /// To which queue.
+    pub queue: Queue,
+    /// The request of the list that fails, from 0; those before it are posted. The extended verbs post all or nothing.
+    pub at: usize,
+    /// The error number, positive.
+    pub errno: i32,
+    /// Whether the provider says which request was not posted, by `bad_wr`. The extended verbs have no such thing.
+    pub says_which: bool,
+    /// Whether the failing request (for the extended verbs: all of the batch) is executed all the same.
+    pub executed: bool,
+}
+
+/// The faults that are due.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    verbs: Vec<(Verb, i32)>,
+    posts: Vec<PostFault>,
+}
+
+impl Faults {
+    pub(crate) fn add(&mut self, verb: Verb, errno: i32) {
+        self.verbs.push((verb, errno));
+    }
+
+    pub(crate) fn add_post(&mut self, fault: PostFault) {
+        self.posts.push(fault);
+    }
+
+    /// The error number that this call of `verb` fails with, if it does.
+    pub(crate) fn take(&mut self, verb: Verb) -> Option<i32> {
+        let place = self.verbs.iter().position(|(due, _)| *due == verb)?;
+        Some(self.verbs.remove(place).1)
+    }
+
+    pub(crate) fn take_post(&mut self, queue: Queue) -> Option<PostFault> {
+        let place = self.posts.iter().position(|due| due.queue == queue)?;
+        Some(self.posts.remove(place))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.verbs.is_empty() && self.posts.is_empty()
+    }
+}

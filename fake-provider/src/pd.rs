@@ -1,0 +1,58 @@
+//! Protection domains.
+
+use std::ffi::c_int;
+
+use rdma_sys::{ibv_context, ibv_pd};
+
+use crate::device::FakeDevice;
+use crate::fault::Verb;
+use crate::null;
+use crate::world::Pd;
+
+/// `ibv_alloc_pd(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    // SAFETY: the caller gives an open context.
+    let (mut world, number) = unsafe { (FakeDevice::of_context(context).world(), crate::context::number(context)) };
+    if let Some(errno) = world.faults.take(Verb::AllocPd) {
+        return null(errno);
+    }
+    let handle = u32::try_from(world.pds.insert(Pd { context: number })).unwrap_or(u32::MAX);
+    Box::into_raw(Box::new(ibv_pd { context, handle }))
+}
+
+/// The number of a domain.
+///
+/// # Safety
+/// The domain is alive.
+pub(crate) unsafe fn number(pd: *mut ibv_pd) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { (*pd).handle as usize }
+}
+
+/// `ibv_dealloc_pd(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: the caller gives a live domain, and gives it up if the answer is 0.
+    unsafe {
+        let mut world = FakeDevice::of_context((*pd).context).world();
+        let number = number(pd);
+        if let Some(errno) = world.faults.take(Verb::DeallocPd) {
+            return errno;
+        }
+        let children = world.mrs.iter().filter(|mr| mr.pd == number).count()
+            + world.qps.iter().filter(|qp| qp.pd == number).count();
+        if children > 0 {
+            world.violation(format!("a domain was deallocated with {children} objects alive"));
+            return libc::EBUSY;
+        }
+        world.pds.remove(number);
+        drop(world);
+        drop(Box::from_raw(pd));
+    }
+    0
+}
+
+pub(crate) fn entry_points() -> Vec<*const ()> {
+    vec![ibv_alloc_pd as *const (), ibv_dealloc_pd as *const ()]
+}

@@ -1,0 +1,176 @@
+//! Posting by the classic verbs.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use rdma_sys::{
+    IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTS, IBV_SEND_INLINE, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
+    IBV_WR_RDMA_READ, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
+};
+
+use crate::device::FakeDevice;
+use crate::fault::Queue;
+use crate::qp::place;
+use crate::world::{Data, RecvWr, Remote, SendWr, Sges, World};
+
+/// `ibv_post_send(3)`.
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    mut wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller gives a live queue pair.
+    let (place, mut world) = unsafe { (place(qp), FakeDevice::of_context((*qp).context).world()) };
+    let fault = world.faults.take_post(Queue::Send);
+    let mut index = 0;
+    while !wr.is_null() {
+        // SAFETY: the caller gives a list of valid requests.
+        let request = unsafe { &*wr };
+        if let Some(fault) = fault.filter(|fault| fault.at == index) {
+            if fault.executed {
+                // SAFETY: as above.
+                let _ = unsafe { post_one_send(&mut world, place, request) };
+            }
+            if fault.says_which {
+                // SAFETY: the caller gives a place for the answer.
+                unsafe { *bad_wr = wr };
+            }
+            return world.signed(fault.errno);
+        }
+        // SAFETY: as above.
+        if let Err(errno) = unsafe { post_one_send(&mut world, place, request) } {
+            // SAFETY: the caller gives a place for the answer.
+            unsafe { *bad_wr = wr };
+            return world.signed(errno);
+        }
+        index += 1;
+        wr = request.next;
+    }
+    0
+}
+
+/// Posts one request of a list.
+///
+/// # Safety
+/// The request and its list of entries are valid, and so are the bytes that it names inline.
+unsafe fn post_one_send(world: &mut World, qp: usize, request: &ibv_send_wr) -> Result<(), i32> {
+    // SAFETY: the caller's promise.
+    let list = unsafe { entries(request.sg_list, request.num_sge) };
+    let sges = Sges::of(list).ok_or(libc::EINVAL)?;
+    // SAFETY: every field of the unions is a plain number.
+    let (imm_be, rdma, atomic) = unsafe { (request.__bindgen_anon_1.imm_data, request.wr.rdma, request.wr.atomic) };
+    let remote = match request.opcode {
+        IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
+            Remote { addr: atomic.remote_addr, rkey: atomic.rkey, compare_add: atomic.compare_add, swap: atomic.swap }
+        }
+        _ => Remote { addr: rdma.remote_addr, rkey: rdma.rkey, ..Remote::default() },
+    };
+    let mut send = SendWr {
+        wr_id: request.wr_id,
+        opcode: request.opcode,
+        flags: request.send_flags,
+        imm_be,
+        data: Data::Registered(sges),
+        remote,
+    };
+    if request.send_flags & IBV_SEND_INLINE == 0 {
+        world.check_send(qp, &send)?;
+        world.take_send(qp, send, &[]);
+        return Ok(());
+    }
+    // Only one piece inline is needed so far.
+    let [piece] = sges.as_slice() else { return Err(libc::EOPNOTSUPP) };
+    let start: *const u8 = ptr::with_exposed_provenance(usize::try_from(piece.addr).unwrap_or(0));
+    let length = piece.length as usize;
+    send.data = Data::Inline { start: 0, length };
+    world.check_send(qp, &send)?;
+    // SAFETY: the caller's promise.
+    let bytes = if length == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, length) } };
+    world.take_send(qp, send, bytes);
+    Ok(())
+}
+
+/// A list of entries as a slice.
+///
+/// # Safety
+/// It is valid for so many.
+unsafe fn entries<'a>(list: *const ibv_sge, count: c_int) -> &'a [ibv_sge] {
+    match usize::try_from(count) {
+        // SAFETY: the caller's promise.
+        Ok(count @ 1..) => unsafe { std::slice::from_raw_parts(list, count) },
+        _ => &[],
+    }
+}
+
+impl World {
+    /// Whether a send can be posted: state, operation, sizes, room.
+    pub(crate) fn check_send(&self, qp: usize, send: &SendWr) -> Result<(), i32> {
+        let pair = self.qps.get(qp).ok_or(libc::EINVAL)?;
+        if !matches!(pair.state, IBV_QPS_RTS | IBV_QPS_ERR) {
+            return Err(libc::EINVAL);
+        }
+        let atomic = matches!(send.opcode, IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD);
+        let fetches = atomic || send.opcode == IBV_WR_RDMA_READ;
+        let known = fetches || crate::wire::PUSHES.contains(&send.opcode);
+        if !known || (atomic && self.profile.iwarp) {
+            return Err(libc::EOPNOTSUPP);
+        }
+        if (atomic && send.remote.addr % 8 != 0) || (fetches && matches!(send.data, Data::Inline { .. })) {
+            return Err(libc::EINVAL);
+        }
+        match &send.data {
+            Data::Inline { length, .. } if *length > pair.caps.max_inline_data as usize => return Err(libc::EINVAL),
+            Data::Registered(sges) if sges.count > pair.caps.max_send_sge as usize => return Err(libc::EINVAL),
+            _ => {}
+        }
+        if pair.sends_used >= pair.caps.max_send_wr { Err(libc::ENOMEM) } else { Ok(()) }
+    }
+
+    fn check_recv(&self, qp: usize, sges: &Sges) -> Result<(), i32> {
+        let pair = self.qps.get(qp).ok_or(libc::EINVAL)?;
+        if pair.state == IBV_QPS_RESET || sges.count > pair.caps.max_recv_sge as usize {
+            return Err(libc::EINVAL);
+        }
+        if pair.recvs.len() >= pair.caps.max_recv_wr as usize { Err(libc::ENOMEM) } else { Ok(()) }
+    }
+}
+
+/// `ibv_post_recv(3)`.
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    mut wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller gives a live queue pair.
+    let (place, mut world) = unsafe { (place(qp), FakeDevice::of_context((*qp).context).world()) };
+    let fault = world.faults.take_post(Queue::Recv);
+    let mut index = 0;
+    while !wr.is_null() {
+        // SAFETY: the caller gives a list of valid requests, each with a list of valid entries.
+        let (request, list) = unsafe { (&*wr, entries((*wr).sg_list, (*wr).num_sge)) };
+        let fault = fault.filter(|fault| fault.at == index);
+        let sges = Sges::of(list).ok_or(libc::EINVAL);
+        let checked = sges.and_then(|sges| world.check_recv(place, &sges).map(|()| sges));
+        match checked {
+            Ok(sges) if fault.is_none_or(|fault| fault.executed) => {
+                world.take_recv(place, RecvWr { wr_id: request.wr_id, sges });
+            }
+            Ok(_) => {}
+            Err(errno) => {
+                // SAFETY: the caller gives a place for the answer.
+                unsafe { *bad_wr = wr };
+                return world.signed(errno);
+            }
+        }
+        if let Some(fault) = fault {
+            if fault.says_which {
+                // SAFETY: the caller gives a place for the answer.
+                unsafe { *bad_wr = wr };
+            }
+            return world.signed(fault.errno);
+        }
+        index += 1;
+        wr = request.next;
+    }
+    0
+}

@@ -1,0 +1,243 @@
+//! Queue pairs: made, moved through their states, destroyed.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+
+use rdma_sys::{
+    IBV_QP_ACCESS_FLAGS, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_PORT,
+    IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UC,
+    ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+};
+
+use crate::cq::rounded;
+use crate::device::FakeDevice;
+use crate::fault::Verb;
+use crate::profile::AfterDestroy;
+use crate::world::{Batch, MAX_INLINE, MAX_SGE, MAX_WR, Qp, World};
+use crate::{null, wr};
+
+/// The number of the first queue pair.
+const FIRST: u32 = 0x11;
+
+/// `qp_num` of a queue pair by its place.
+pub(crate) fn number_of(place: usize) -> u32 {
+    FIRST + u32::try_from(place).unwrap_or(0)
+}
+
+/// The place of a queue pair.
+///
+/// # Safety
+/// The queue pair is alive.
+#[inline]
+pub(crate) unsafe fn place(qp: *mut ibv_qp) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { (*qp).handle as usize }
+}
+
+impl World {
+    pub(crate) fn qp_numbers(&self) -> Vec<usize> {
+        self.qps.numbers().collect()
+    }
+}
+
+/// `ibv_create_qp(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    // SAFETY: the caller gives a live domain, and attributes that can be read and written.
+    unsafe { create(pd, &mut *attr, Verb::CreateQp, &ibv_qp_ex::default()) }
+}
+
+/// `ibv_create_qp_ex(3)`.
+pub(crate) unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    // SAFETY: the caller gives an open context and valid attributes, which begin with the classic ones.
+    unsafe {
+        let extended = FakeDevice::of_context(context).world().profile.extended_qp;
+        let mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        if !extended || (*attr).comp_mask != mask || (*attr).send_ops_flags & !wr::OPERATIONS != 0 {
+            return null(libc::EOPNOTSUPP);
+        }
+        create((*attr).pd, &mut *attr.cast(), Verb::CreateQpEx, &wr::table((*attr).send_ops_flags))
+    }
+}
+
+/// Makes a queue pair with at least what is asked for, and says in `attr.cap` what it has.
+///
+/// # Safety
+/// Domain and completion queues are alive.
+unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table: &ibv_qp_ex) -> *mut ibv_qp {
+    // SAFETY: the caller's promise.
+    let (context, pd_number) = unsafe { ((*pd).context, crate::pd::number(pd)) };
+    // SAFETY: as above.
+    let mut world = unsafe { FakeDevice::of_context(context) }.world();
+    if let Some(errno) = world.faults.take(verb) {
+        return null(errno);
+    }
+    let Some(caps) = granted(&world, &attr.cap) else { return null(libc::EINVAL) };
+    if !matches!(attr.qp_type, IBV_QPT_RC | IBV_QPT_UC) || !attr.srq.is_null() {
+        return null(libc::EOPNOTSUPP);
+    }
+    attr.cap = caps;
+    let (sends, recvs) = (caps.max_send_wr as usize, caps.max_recv_wr as usize);
+    let extended = table.wr_start.is_some();
+    let batch = Batch {
+        sends: Vec::with_capacity(if extended { sends } else { 0 }),
+        inline: Vec::with_capacity(if extended { sends * caps.max_inline_data as usize } else { 0 }),
+        ..Batch::default()
+    };
+    let uid = world.next_uid;
+    world.next_uid += 1;
+    // SAFETY: the caller's promise.
+    let (send_cq, recv_cq) = unsafe { (crate::cq::number(attr.send_cq), crate::cq::number(attr.recv_cq)) };
+    let place = world.qps.insert(Qp {
+        uid,
+        pd: pd_number,
+        send_cq,
+        recv_cq,
+        state: IBV_QPS_RESET,
+        peer: None,
+        access: 0,
+        caps,
+        signal_all: attr.sq_sig_all != 0,
+        recvs: VecDeque::with_capacity(recvs),
+        waiting: VecDeque::with_capacity(sends),
+        sends_used: 0,
+        unreported: 0,
+        batch,
+    });
+    let qp_base = ibv_qp {
+        context,
+        qp_context: attr.qp_context,
+        pd,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        handle: u32::try_from(place).unwrap_or(u32::MAX),
+        qp_num: number_of(place),
+        state: IBV_QPS_RESET,
+        qp_type: attr.qp_type,
+        ..Default::default()
+    };
+    Box::into_raw(Box::new(ibv_qp_ex { qp_base, ..*table })).cast()
+}
+
+/// Sizes as a software driver rounds them up; `None` for more than the device has.
+fn granted(world: &World, asked: &ibv_qp_cap) -> Option<ibv_qp_cap> {
+    let sge = asked.max_send_sge.max(asked.max_recv_sge);
+    let wr = asked.max_send_wr.max(asked.max_recv_wr);
+    if sge as usize > MAX_SGE || wr > MAX_WR || asked.max_inline_data > MAX_INLINE {
+        return None;
+    }
+    Some(ibv_qp_cap {
+        max_send_wr: rounded(world, asked.max_send_wr),
+        max_recv_wr: rounded(world, asked.max_recv_wr),
+        max_inline_data: asked.max_inline_data.max(16 * asked.max_send_sge),
+        ..*asked
+    })
+}
+
+/// `ibv_qp_to_qp_ex(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    let extended: *mut ibv_qp_ex = qp.cast();
+    // SAFETY: the caller gives a live queue pair; each is a whole ibv_qp_ex here.
+    if unsafe { (*extended).wr_start }.is_some() { extended } else { std::ptr::null_mut() }
+}
+
+/// `ibv_modify_qp(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    // SAFETY: the caller gives a live queue pair and readable attributes.
+    let (place, attr, mut world) = unsafe { (place(qp), &*attr, FakeDevice::of_context((*qp).context).world()) };
+    if let Some(errno) = world.faults.take(Verb::ModifyQp) {
+        return errno;
+    }
+    let mask = u32::try_from(mask).unwrap_or(0);
+    let has = |flag: u32| mask & flag != 0;
+    let Some(pair) = world.qps.get_mut(place) else { return libc::EINVAL };
+    if pair.batch.open {
+        world.violation("a queue pair was modified between ibv_wr_start and its end");
+        return libc::EINVAL;
+    }
+    let allowed = match attr.qp_state {
+        _ if !has(IBV_QP_STATE) => false,
+        IBV_QPS_INIT => pair.state == IBV_QPS_RESET && has(IBV_QP_PORT) && attr.port_num == 1,
+        IBV_QPS_RTR => pair.state == IBV_QPS_INIT && has(IBV_QP_DEST_QPN),
+        IBV_QPS_RTS => pair.state == IBV_QPS_RTR,
+        state => matches!(state, IBV_QPS_RESET | IBV_QPS_ERR),
+    };
+    if !allowed {
+        return libc::EINVAL;
+    }
+    if has(IBV_QP_ACCESS_FLAGS) {
+        pair.access = attr.qp_access_flags;
+    }
+    if has(IBV_QP_DEST_QPN) {
+        pair.peer = attr.dest_qp_num.checked_sub(FIRST).map(|place| place as usize);
+    }
+    pair.state = attr.qp_state;
+    if attr.qp_state == IBV_QPS_ERR {
+        world.flush(place);
+    }
+    0
+}
+
+/// `ibv_query_qp(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: the caller gives a live queue pair.
+    let (place, mut world) = unsafe { (place(qp), FakeDevice::of_context((*qp).context).world()) };
+    if let Some(errno) = world.faults.take(Verb::QueryQp) {
+        return errno;
+    }
+    let Some(pair) = world.qps.get(place) else { return libc::EINVAL };
+    // SAFETY: the caller gives places for both answers.
+    unsafe {
+        attr.write(ibv_qp_attr { qp_state: pair.state, cap: pair.caps, ..Default::default() });
+        init.write(ibv_qp_init_attr { cap: pair.caps, ..Default::default() });
+    }
+    0
+}
+
+/// `ibv_destroy_qp(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    // SAFETY: the caller gives a live queue pair, and gives it up if the answer is 0.
+    unsafe {
+        let (place, mut world) = (place(qp), FakeDevice::of_context((*qp).context).world());
+        if let Some(errno) = world.faults.take(Verb::DestroyQp) {
+            return world.signed(errno);
+        }
+        if world.qps.get(place).is_some_and(|pair| pair.batch.open) {
+            world.violation("a queue pair was destroyed between ibv_wr_start and its end");
+        }
+        if world.profile.after_destroy == AfterDestroy::LeaveAndFlush {
+            world.flush(place);
+        }
+        if let Some(gone) = world.qps.remove(place) {
+            if world.profile.after_destroy == AfterDestroy::Drop {
+                for cq in [gone.send_cq, gone.recv_cq] {
+                    if let Some(queue) = world.cqs.get_mut(cq) {
+                        queue.entries.retain(|entry| entry.uid != gone.uid);
+                    }
+                }
+            }
+        }
+        drop(world);
+        drop(Box::from_raw(qp.cast::<ibv_qp_ex>()));
+    }
+    0
+}
+
+pub(crate) fn entry_points() -> Vec<*const ()> {
+    vec![
+        ibv_create_qp as *const (),
+        ibv_qp_to_qp_ex as *const (),
+        ibv_modify_qp as *const (),
+        ibv_query_qp as *const (),
+        ibv_destroy_qp as *const (),
+    ]
+}

@@ -1,0 +1,195 @@
+//! Execution: requests meet the peer's receives and memory, and bytes move.
+
+use rdma_sys::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QPS_RTR,
+    IBV_QPS_RTS, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR,
+    IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WR_ATOMIC_CMP_AND_SWP,
+    IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, ibv_sge, ibv_wc_status, ibv_wr_opcode,
+};
+
+use crate::copy::{fetch, gather, scatter_bytes};
+use crate::profile::NotReady;
+use crate::world::{Data, RecvWr, SendWr, Sges, World};
+
+/// Operations that move bytes to the peer.
+pub(crate) const PUSHES: [ibv_wr_opcode; 4] =
+    [IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM];
+
+/// What became of a request.
+enum Outcome {
+    Done(ibv_wc_status),
+    /// It waits for a receive of the peer.
+    Waits,
+}
+
+use Outcome::{Done, Waits};
+
+impl World {
+    /// Does one request; `false` if it has to wait.
+    pub(crate) fn execute(&mut self, qp: usize, send: &SendWr, inline: &[u8]) -> bool {
+        match self.outcome(qp, send, inline) {
+            Waits => return false,
+            Done(IBV_WC_SUCCESS) => self.complete_send(qp, send, IBV_WC_SUCCESS),
+            Done(status) => {
+                self.complete_send(qp, send, status);
+                self.enter_error(qp);
+            }
+        }
+        true
+    }
+
+    fn outcome(&mut self, qp: usize, send: &SendWr, inline: &[u8]) -> Outcome {
+        let Some((pd, peer)) = self.peer_of(qp) else { return Done(IBV_WC_RETRY_EXC_ERR) };
+        let fetches = !PUSHES.contains(&send.opcode);
+        if let Data::Registered(sges) = &send.data {
+            let needed = match fetches {
+                // The answer to an iWARP read is a write by the peer.
+                true if self.profile.iwarp => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                true => IBV_ACCESS_LOCAL_WRITE,
+                false => 0,
+            };
+            if !self.registered(pd, sges, needed) {
+                return Done(IBV_WC_LOC_PROT_ERR);
+            }
+        }
+        match send.opcode {
+            IBV_WR_SEND | IBV_WR_SEND_WITH_IMM => self.deliver(qp, peer, send, inline),
+            IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => self.write(qp, peer, send, inline),
+            _ => self.fetch(peer, send),
+        }
+    }
+
+    /// Domain and peer of a queue pair that can reach it.
+    fn peer_of(&self, qp: usize) -> Option<(usize, usize)> {
+        let pair = self.qps.get(qp)?;
+        let peer = pair.peer?;
+        let other = self.qps.get(peer)?;
+        let connected = matches!(other.state, IBV_QPS_RTR | IBV_QPS_RTS) && other.peer == Some(qp);
+        connected.then_some((pair.pd, peer))
+    }
+
+    fn deliver(&mut self, qp: usize, peer: usize, send: &SendWr, inline: &[u8]) -> Outcome {
+        let recv = match self.take_posted(qp, peer) {
+            Ok(recv) => recv,
+            Err(outcome) => return outcome,
+        };
+        let length = length_of(send);
+        let pd = self.qps.get(peer).map_or(usize::MAX, |other| other.pd);
+        let failure = if length > recv.sges.length() {
+            Some(IBV_WC_LOC_LEN_ERR)
+        } else if !self.registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE) {
+            Some(IBV_WC_LOC_PROT_ERR)
+        } else {
+            None
+        };
+        if let Some(status) = failure {
+            self.complete_recv(peer, recv.wr_id, status, 0, None);
+            self.enter_error(peer);
+            return Done(IBV_WC_REM_INV_REQ_ERR);
+        }
+        put(send, inline, recv.sges.as_slice());
+        self.complete_recv(peer, recv.wr_id, IBV_WC_SUCCESS, length, Some(send));
+        Done(IBV_WC_SUCCESS)
+    }
+
+    fn write(&mut self, qp: usize, peer: usize, send: &SendWr, inline: &[u8]) -> Outcome {
+        let length = length_of(send);
+        let Some(target) = self.remote(peer, send, length, IBV_ACCESS_REMOTE_WRITE) else {
+            self.enter_error(peer);
+            return Done(IBV_WC_REM_ACCESS_ERR);
+        };
+        if send.opcode == IBV_WR_RDMA_WRITE {
+            put(send, inline, &target);
+            return Done(IBV_WC_SUCCESS);
+        }
+        match self.take_posted(qp, peer) {
+            Ok(recv) => {
+                put(send, inline, &target);
+                self.complete_recv(peer, recv.wr_id, IBV_WC_SUCCESS, length, Some(send));
+                Done(IBV_WC_SUCCESS)
+            }
+            Err(outcome) => outcome,
+        }
+    }
+
+    fn fetch(&mut self, peer: usize, send: &SendWr) -> Outcome {
+        let Data::Registered(sges) = &send.data else { return Done(IBV_WC_LOC_PROT_ERR) };
+        let (length, access) = match send.opcode {
+            IBV_WR_RDMA_READ => (sges.length(), IBV_ACCESS_REMOTE_READ),
+            _ => (8, IBV_ACCESS_REMOTE_ATOMIC),
+        };
+        let Some(source) = self.remote(peer, send, length, access) else {
+            self.enter_error(peer);
+            return Done(IBV_WC_REM_ACCESS_ERR);
+        };
+        if send.opcode == IBV_WR_RDMA_READ {
+            gather(&source, sges.as_slice());
+            return Done(IBV_WC_SUCCESS);
+        }
+        let before = fetch(&source);
+        let after = match send.opcode {
+            IBV_WR_ATOMIC_FETCH_AND_ADD => before.wrapping_add(send.remote.compare_add),
+            IBV_WR_ATOMIC_CMP_AND_SWP if before == send.remote.compare_add => send.remote.swap,
+            _ => before,
+        };
+        scatter_bytes(&after.to_ne_bytes(), &source);
+        scatter_bytes(&before.to_ne_bytes(), sges.as_slice());
+        Done(IBV_WC_SUCCESS)
+    }
+
+    /// The peer's oldest receive, or what becomes of the sender without one.
+    fn take_posted(&mut self, qp: usize, peer: usize) -> Result<RecvWr, Outcome> {
+        if let Some(recv) = self.qps.get_mut(peer).and_then(|other| other.recvs.pop_front()) {
+            return Ok(recv);
+        }
+        Err(match self.profile.not_ready {
+            NotReady::Wait => Waits,
+            NotReady::Fail => Done(IBV_WC_RNR_RETRY_EXC_ERR),
+            NotReady::Lose => {
+                self.lost.extend([qp, peer]);
+                Done(IBV_WC_SUCCESS)
+            }
+        })
+    }
+
+    /// Whether regions of the domain cover all entries; a key that names none is a fault of the program under test.
+    fn registered(&mut self, pd: usize, sges: &Sges, access: u32) -> bool {
+        for sge in sges.as_slice() {
+            let region = self.mrs.iter().find(|region| region.key == sge.lkey && region.pd == pd);
+            if !region.is_some_and(|region| region.covers(sge) && region.access & access == access) {
+                self.violation(format!("a request names memory that is not registered for it: {sge:?}"));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The peer's memory that a request names, if it is open to it; nothing of it for a length of 0.
+    fn remote(&self, peer: usize, send: &SendWr, length: usize, access: u32) -> Option<Piece> {
+        let other = self.qps.get(peer)?;
+        let length = u32::try_from(length).ok()?;
+        let sge = ibv_sge { addr: send.remote.addr, length, lkey: send.remote.rkey };
+        let region = self.mrs.iter().find(|region| region.key == sge.lkey && region.pd == other.pd)?;
+        (region.covers(&sge) && region.access & other.access & access == access).then_some([sge])
+    }
+}
+
+/// The peer's memory of one request is one piece.
+type Piece = [ibv_sge; 1];
+
+/// How many bytes a request moves to the peer.
+fn length_of(send: &SendWr) -> usize {
+    match &send.data {
+        Data::Registered(sges) => sges.length(),
+        Data::Inline { length, .. } => *length,
+    }
+}
+
+/// Moves the bytes of a request into these entries.
+fn put(send: &SendWr, inline: &[u8], into: &[ibv_sge]) {
+    match &send.data {
+        Data::Registered(sges) => gather(sges.as_slice(), into),
+        Data::Inline { start, length } => scatter_bytes(&inline[*start..*start + *length], into),
+    }
+}

@@ -1,0 +1,213 @@
+//! The device as plain data: its objects by number, behind one lock.
+
+use std::collections::VecDeque;
+
+use rdma_sys::{ibv_comp_channel, ibv_cq, ibv_qp_cap, ibv_qp_state, ibv_sge, ibv_wc, ibv_wr_opcode};
+
+use crate::fault::Faults;
+use crate::profile::Profile;
+use crate::slab::Slab;
+
+/// Gather or scatter entries of a request at most.
+pub(crate) const MAX_SGE: usize = 4;
+/// Bytes inline at most.
+pub(crate) const MAX_INLINE: u32 = 512;
+/// Requests of a queue at most.
+pub(crate) const MAX_WR: u32 = 32_768;
+/// Entries of a completion queue at most.
+pub(crate) const MAX_CQE: u32 = 65_536;
+
+/// A C handle that the world hands out again; never followed here.
+#[derive(Clone, Copy)]
+pub(crate) struct Handle<T>(pub(crate) *mut T);
+
+// SAFETY: only the number is kept; who follows it answers for that.
+unsafe impl<T> Send for Handle<T> {}
+
+pub(crate) struct World {
+    pub(crate) profile: Profile,
+    /// Nothing that is posted is executed.
+    pub(crate) stalled: bool,
+    pub(crate) faults: Faults,
+    pub(crate) violations: Vec<String>,
+    pub(crate) contexts: Slab<Context>,
+    pub(crate) pds: Slab<Pd>,
+    pub(crate) mrs: Slab<Mr>,
+    pub(crate) channels: Slab<Channel>,
+    pub(crate) cqs: Slab<Cq>,
+    pub(crate) qps: Slab<Qp>,
+    /// Connections to be ended once the request that lost them is done.
+    pub(crate) lost: Vec<usize>,
+    pub(crate) next_uid: u64,
+    pub(crate) next_key: u32,
+}
+
+pub(crate) struct Context;
+
+pub(crate) struct Pd {
+    pub(crate) context: usize,
+}
+
+pub(crate) struct Mr {
+    pub(crate) pd: usize,
+    pub(crate) key: u32,
+    pub(crate) address: u64,
+    pub(crate) length: usize,
+    pub(crate) access: u32,
+}
+
+pub(crate) struct Channel {
+    pub(crate) context: usize,
+    /// One byte goes in for each event.
+    pub(crate) writer: i32,
+    pub(crate) events: VecDeque<usize>,
+}
+
+pub(crate) struct Cq {
+    pub(crate) context: usize,
+    pub(crate) handle: Handle<ibv_cq>,
+    pub(crate) depth: usize,
+    pub(crate) entries: VecDeque<Cqe>,
+    pub(crate) channel: Option<usize>,
+    /// Armed: for solicited events only, if true.
+    pub(crate) armed: Option<bool>,
+    pub(crate) unacknowledged: u32,
+    /// A poll of the extended verbs is begun.
+    pub(crate) polling: bool,
+}
+
+/// A completion, and how many places of the send queue are free when it is polled.
+#[derive(Clone, Copy)]
+pub(crate) struct Cqe {
+    pub(crate) wc: ibv_wc,
+    pub(crate) qp: usize,
+    pub(crate) uid: u64,
+    pub(crate) releases: u32,
+}
+
+pub(crate) struct Qp {
+    /// Never reused, unlike the number.
+    pub(crate) uid: u64,
+    pub(crate) pd: usize,
+    pub(crate) send_cq: usize,
+    pub(crate) recv_cq: usize,
+    pub(crate) state: ibv_qp_state,
+    pub(crate) peer: Option<usize>,
+    /// What the peer may do to this side's memory.
+    pub(crate) access: u32,
+    pub(crate) caps: ibv_qp_cap,
+    pub(crate) signal_all: bool,
+    pub(crate) recvs: VecDeque<RecvWr>,
+    /// Sends that wait: the device is stalled, or the receiver not ready.
+    pub(crate) waiting: VecDeque<(SendWr, Vec<u8>)>,
+    /// Places of the send queue taken.
+    pub(crate) sends_used: u32,
+    /// Places of unsignalled sends that are done, freed by the next completion.
+    pub(crate) unreported: u32,
+    pub(crate) batch: Batch,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecvWr {
+    pub(crate) wr_id: u64,
+    pub(crate) sges: Sges,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendWr {
+    pub(crate) wr_id: u64,
+    pub(crate) opcode: ibv_wr_opcode,
+    pub(crate) flags: u32,
+    pub(crate) imm_be: u32,
+    pub(crate) data: Data,
+    pub(crate) remote: Remote,
+}
+
+/// The peer's memory that a request names, and the operands of an atomic.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Remote {
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+    pub(crate) compare_add: u64,
+    pub(crate) swap: u64,
+}
+
+/// Where a send's bytes are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Data {
+    Registered(Sges),
+    /// Copied when it was posted: this many bytes at this place of the batch's, or of the send's own.
+    Inline {
+        start: usize,
+        length: usize,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sges {
+    pub(crate) all: [ibv_sge; MAX_SGE],
+    pub(crate) count: usize,
+}
+
+impl Sges {
+    pub(crate) fn of(list: &[ibv_sge]) -> Option<Self> {
+        let mut all = [ibv_sge::default(); MAX_SGE];
+        all.get_mut(..list.len())?.copy_from_slice(list);
+        Some(Self { all, count: list.len() })
+    }
+
+    pub(crate) fn as_slice(&self) -> &[ibv_sge] {
+        &self.all[..self.count]
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.as_slice().iter().map(|sge| sge.length as usize).sum()
+    }
+}
+
+/// What `ibv_wr_start` began.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) open: bool,
+    pub(crate) sends: Vec<SendWr>,
+    pub(crate) inline: Vec<u8>,
+    /// A setter was given what the queue does not take: `ibv_wr_complete` says so.
+    pub(crate) error: i32,
+}
+
+impl World {
+    pub(crate) fn new(profile: Profile) -> Self {
+        Self {
+            profile,
+            stalled: false,
+            faults: Faults::default(),
+            violations: Vec::new(),
+            contexts: Slab::default(),
+            pds: Slab::default(),
+            mrs: Slab::default(),
+            channels: Slab::default(),
+            cqs: Slab::default(),
+            qps: Slab::default(),
+            lost: Vec::new(),
+            next_uid: 0,
+            next_key: 0x100,
+        }
+    }
+
+    /// Records that the user of the library broke a rule of verbs.
+    #[cold]
+    pub(crate) fn violation(&mut self, text: impl Into<String>) {
+        self.violations.push(text.into());
+    }
+
+    /// The error number as this provider's posts return it.
+    pub(crate) fn signed(&self, errno: i32) -> i32 {
+        if self.profile.negative_errno { -errno } else { errno }
+    }
+
+    /// A C channel's number.
+    pub(crate) fn channel_number(channel: *mut ibv_comp_channel) -> Option<usize> {
+        // SAFETY: a channel that a caller names is alive, or NULL.
+        unsafe { channel.as_ref() }.and_then(|channel| usize::try_from(channel.refcnt).ok())
+    }
+}

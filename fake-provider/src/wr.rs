@@ -1,0 +1,207 @@
+//! Posting by the extended verbs: `ibv_wr_start`, requests, `ibv_wr_complete` or `ibv_wr_abort`.
+
+use std::ffi::{c_int, c_void};
+use std::sync::MutexGuard;
+
+use rdma_sys::{
+    __be32, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_RDMA_READ,
+    IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_qp_ex, ibv_sge, ibv_wr_opcode,
+};
+
+use crate::device::FakeDevice;
+use crate::fault::Queue;
+use crate::qp::place;
+use crate::world::{Batch, Data, Remote, SendWr, Sges, World};
+
+/// The operations that a queue pair can be made with.
+pub(crate) const OPERATIONS: u64 = (IBV_QP_EX_WITH_SEND
+    | IBV_QP_EX_WITH_SEND_WITH_IMM
+    | IBV_QP_EX_WITH_RDMA_WRITE
+    | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | IBV_QP_EX_WITH_RDMA_READ
+    | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) as u64;
+
+/// The functions of a queue pair made with these operations; others stay NULL, so that calling one is a crash.
+pub(crate) fn table(operations: u64) -> ibv_qp_ex {
+    let has = |flag: u32| operations & u64::from(flag) != 0;
+    ibv_qp_ex {
+        wr_start: Some(wr_start),
+        wr_complete: Some(wr_complete),
+        wr_abort: Some(wr_abort),
+        wr_send: has(IBV_QP_EX_WITH_SEND).then_some(wr_send),
+        wr_send_imm: has(IBV_QP_EX_WITH_SEND_WITH_IMM).then_some(wr_send_imm),
+        wr_rdma_write: has(IBV_QP_EX_WITH_RDMA_WRITE).then_some(wr_rdma_write),
+        wr_rdma_write_imm: has(IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM).then_some(wr_rdma_write_imm),
+        wr_rdma_read: has(IBV_QP_EX_WITH_RDMA_READ).then_some(wr_rdma_read),
+        wr_atomic_cmp_swp: has(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP).then_some(wr_atomic_cmp_swp),
+        wr_atomic_fetch_add: has(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD).then_some(wr_atomic_fetch_add),
+        wr_set_sge: Some(wr_set_sge),
+        wr_set_sge_list: Some(wr_set_sge_list),
+        wr_set_inline_data: Some(wr_set_inline_data),
+        ..Default::default()
+    }
+}
+
+/// # Safety
+/// The queue pair is alive.
+#[inline]
+unsafe fn world_and_place(qp: *mut ibv_qp_ex) -> (MutexGuard<'static, World>, usize) {
+    // SAFETY: the caller's promise; an ibv_qp_ex begins with an ibv_qp.
+    unsafe { (FakeDevice::of_context((*qp).qp_base.context).world(), place(qp.cast())) }
+}
+
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    // SAFETY: the caller gives a live queue pair.
+    let (mut world, place) = unsafe { world_and_place(qp) };
+    let Some(pair) = world.qps.get_mut(place) else { return };
+    if std::mem::replace(&mut pair.batch.open, true) {
+        // With a real provider this thread would now wait for itself.
+        world.violation("ibv_wr_start was called twice");
+    }
+}
+
+/// Ends a batch and takes it out.
+fn end(world: &mut World, place: usize) -> Batch {
+    let batch = world.qps.get_mut(place).map(|pair| std::mem::take(&mut pair.batch)).unwrap_or_default();
+    if !batch.open {
+        world.violation("ibv_wr_complete or ibv_wr_abort was called without ibv_wr_start");
+    }
+    batch
+}
+
+/// Puts the batch back, empty, so that its room is used again.
+fn put_back(world: &mut World, place: usize, mut batch: Batch) {
+    batch.sends.clear();
+    batch.inline.clear();
+    (batch.open, batch.error) = (false, 0);
+    if let Some(pair) = world.qps.get_mut(place) {
+        pair.batch = batch;
+    }
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: the caller gives a live queue pair.
+    let (mut world, place) = unsafe { world_and_place(qp) };
+    let batch = end(&mut world, place);
+    put_back(&mut world, place, batch);
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: the caller gives a live queue pair.
+    let (mut world, place) = unsafe { world_and_place(qp) };
+    let fault = world.faults.take_post(Queue::Send);
+    let batch = end(&mut world, place);
+    let mut answer = batch.error;
+    if let Some(fault) = fault {
+        answer = fault.errno;
+    }
+    if answer == 0 || fault.is_some_and(|fault| fault.executed) {
+        for send in &batch.sends {
+            match world.check_send(place, send) {
+                Ok(()) => world.take_send(place, *send, &batch.inline),
+                Err(errno) => {
+                    answer = errno;
+                    break;
+                }
+            }
+        }
+    }
+    put_back(&mut world, place, batch);
+    world.signed(answer)
+}
+
+/// Begins a request of the batch.
+///
+/// # Safety
+/// The queue pair is alive.
+unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode, imm_be: u32, remote: Remote) {
+    // SAFETY: the caller's promise.
+    let ((mut world, place), wr_id, flags) = unsafe { (world_and_place(qp), (*qp).wr_id, (*qp).wr_flags) };
+    let Some(pair) = world.qps.get_mut(place) else { return };
+    if !pair.batch.open {
+        return world.violation("a request was written without ibv_wr_start");
+    }
+    if pair.sends_used as usize + pair.batch.sends.len() >= pair.caps.max_send_wr as usize {
+        pair.batch.error = libc::ENOMEM;
+        return;
+    }
+    pair.batch.sends.push(SendWr { wr_id, opcode, flags, imm_be, data: Data::Registered(Sges::default()), remote });
+}
+
+/// Sets the data of the request begun last.
+///
+/// # Safety
+/// The queue pair is alive.
+unsafe fn set(qp: *mut ibv_qp_ex, data: impl FnOnce(&mut Batch) -> Option<Data>) {
+    // SAFETY: the caller's promise.
+    let (mut world, place) = unsafe { world_and_place(qp) };
+    let Some(pair) = world.qps.get_mut(place) else { return };
+    let data = data(&mut pair.batch);
+    match (pair.batch.sends.last_mut(), data) {
+        (Some(send), Some(data)) => send.data = data,
+        _ => pair.batch.error = libc::EINVAL,
+    }
+}
+
+unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
+    // SAFETY: the caller gives a live queue pair.
+    unsafe { begin(qp, IBV_WR_SEND, 0, Remote::default()) }
+}
+
+unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm_data: __be32) {
+    // SAFETY: the caller gives a live queue pair.
+    unsafe { begin(qp, IBV_WR_SEND_WITH_IMM, imm_data, Remote::default()) }
+}
+
+unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
+    // SAFETY: the caller gives a live queue pair.
+    unsafe { begin(qp, IBV_WR_RDMA_WRITE, 0, Remote { addr, rkey, ..Remote::default() }) }
+}
+
+unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, imm_data: __be32) {
+    // SAFETY: the caller gives a live queue pair.
+    unsafe { begin(qp, IBV_WR_RDMA_WRITE_WITH_IMM, imm_data, Remote { addr, rkey, ..Remote::default() }) }
+}
+
+unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
+    // SAFETY: the caller gives a live queue pair.
+    unsafe { begin(qp, IBV_WR_RDMA_READ, 0, Remote { addr, rkey, ..Remote::default() }) }
+}
+
+unsafe extern "C" fn wr_atomic_cmp_swp(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, compare: u64, swap: u64) {
+    // SAFETY: the caller gives a live queue pair.
+    unsafe { begin(qp, IBV_WR_ATOMIC_CMP_AND_SWP, 0, Remote { addr, rkey, compare_add: compare, swap }) }
+}
+
+unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, add: u64) {
+    // SAFETY: the caller gives a live queue pair.
+    unsafe { begin(qp, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, Remote { addr, rkey, compare_add: add, swap: 0 }) }
+}
+
+unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    // SAFETY: the caller gives a live queue pair.
+    unsafe { set(qp, |_| Sges::of(&[ibv_sge { addr, length, lkey }]).map(Data::Registered)) }
+}
+
+unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
+    // SAFETY: the caller gives a live queue pair and a list of so many entries.
+    unsafe {
+        let list = if count == 0 { &[] } else { std::slice::from_raw_parts(list, count) };
+        set(qp, |_| Sges::of(list).map(Data::Registered));
+    }
+}
+
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    // SAFETY: the caller gives a live queue pair, and so many bytes.
+    unsafe {
+        let bytes = if length == 0 { &[] } else { std::slice::from_raw_parts(addr.cast::<u8>(), length) };
+        set(qp, |batch| {
+            let start = batch.inline.len();
+            batch.inline.extend_from_slice(bytes);
+            Some(Data::Inline { start, length })
+        });
+    }
+}
