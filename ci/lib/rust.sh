@@ -18,7 +18,10 @@ ensure_build_packages() {
 # A Rust that is new enough: the one there is, else rustup's from the distribution, else rustup's own installer.
 ensure_rust() {
     local found
-    [[ -f $HOME/.cargo/env ]] && . "$HOME/.cargo/env"
+    if [[ -f $HOME/.cargo/env ]]; then
+        # shellcheck source=/dev/null # rustup's, outside the tree
+        . "$HOME/.cargo/env"
+    fi
     if have cargo; then
         found=$(cargo --version | cut -d ' ' -f 2)
         version_at_least "$found" "$(msrv)" && return
@@ -31,6 +34,7 @@ ensure_rust() {
             have curl || install_packages curl ca-certificates
             run_logged "installing rustup" sh -c "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal" ||
                 die "Rust could not be installed: install Rust $(msrv) or newer (https://rustup.rs) and run this again"
+            # shellcheck source=/dev/null
             . "$HOME/.cargo/env"
         fi
     fi
