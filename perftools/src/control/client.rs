@@ -1,8 +1,10 @@
 //! The client's side: one connection for each test.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::frame::Until;
 use super::hello::{self, Caller};
 use super::link::ControlLink;
 use super::message::Message;
@@ -37,9 +39,8 @@ pub fn run<B: Backend>(target: &Target, spec: &Spec, backend: &B) -> Result<Outc
     let system = |e| Error::system("cannot set the control connection up", &e);
     let timeout = spec.client.timeout;
     stream.set_nodelay(true).map_err(system)?;
-    stream.set_read_timeout(Some(timeout)).map_err(system)?;
     stream.set_write_timeout(Some(timeout)).map_err(system)?;
-    greet(&mut stream, target)?;
+    greet(&mut stream, target, timeout)?;
     match spec.test {
         Test::Conf => match ask(&mut stream, spec)? {
             Message::Conf(remote) => Ok(Outcome::Conf { local: host::conf(), remote }),
@@ -55,10 +56,10 @@ pub fn run<B: Backend>(target: &Target, spec: &Spec, backend: &B) -> Result<Outc
 
 fn ask(stream: &mut TcpStream, spec: &Spec) -> Result<Message> {
     frame::write(stream, &Message::Request { spec: Box::new(spec.clone()), ask: None })?;
-    frame::read::<Message>(stream)?.or_error("the server")
+    frame::read::<Message>(&mut Until::new(stream, spec.client.timeout))?.or_error("the server")
 }
 
-fn greet(stream: &mut TcpStream, target: &Target) -> Result<()> {
+fn greet(stream: &mut TcpStream, target: &Target, timeout: Duration) -> Result<()> {
     hello::write(stream)?;
     let not_rperf = || {
         Error::protocol(format!(
@@ -66,7 +67,7 @@ fn greet(stream: &mut TcpStream, target: &Target) -> Result<()> {
             target.port, target.host
         ))
     };
-    match hello::read(stream) {
+    match hello::read(&mut Until::new(stream, timeout)) {
         Ok(Caller::Rperf(server)) => hello::check(&server, "the server"),
         Ok(_) => Err(not_rperf()),
         Err(error) if error.kind() == Kind::Gone => Err(not_rperf()),
@@ -79,7 +80,7 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B) -> Result<O
         a.map(|a| a.ip().to_canonical()).map_err(|e| Error::system("the control connection has no address", &e))
     };
     let hosts = Hosts { local: address(stream.local_addr())?, peer: address(stream.peer_addr())? };
-    let link = ControlLink::new(stream, "the server", spec.client.timeout)?;
+    let link = ControlLink::new(stream, "the server", spec.client.timeout, Arc::default())?;
     let run = || {
         let (mut setup, ask) = backend.client(spec, hosts)?;
         link.send(&Message::Request { spec: Box::new(spec.clone()), ask: Some(ask) })?;

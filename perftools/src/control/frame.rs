@@ -1,6 +1,8 @@
 //! Frames: four bytes of length, most significant first, then as many bytes of JSON.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -43,6 +45,31 @@ pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> Result<T> {
     let mut bytes = vec![0; len];
     stream.read_exact(&mut bytes).map_err(|e| read_error(&e))?;
     serde_json::from_slice(&bytes).map_err(|e| Error::protocol(format!("the peer sent what is no message: {e}")))
+}
+
+/// Reads from a stream until a moment, however slowly the peer speaks.
+#[derive(Debug)]
+pub struct Until<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl<'a> Until<'a> {
+    /// All reads together may take `time`.
+    pub fn new(stream: &'a TcpStream, time: Duration) -> Self {
+        Self { stream, deadline: Instant::now() + time }
+    }
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(bytes)
+    }
 }
 
 /// What a failed read says of the peer.

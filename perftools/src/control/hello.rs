@@ -64,7 +64,7 @@ pub fn decode(bytes: &[u8]) -> Caller {
 ///
 /// # Errors
 /// Nothing came in time, or the stream broke.
-pub fn read(stream: &mut TcpStream) -> Result<Caller> {
+pub fn read(stream: &mut impl Read) -> Result<Caller> {
     let mut bytes = [0; LEN];
     let mut len = 0;
     while len < LEN {

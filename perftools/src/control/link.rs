@@ -4,15 +4,18 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::frame;
 use super::message::Message;
 use crate::engine::Peer;
 use crate::error::{Error, Kind, Result};
+use crate::units::show_time;
 
 /// How long a broken data connection waits for the peer's words.
 const EXPLANATION: Duration = Duration::from_millis(1000);
+/// How often a wait for a message looks whether this end shall stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// No `Finished` yet.
 const NOT_YET: u64 = u64::MAX;
 
@@ -31,14 +34,16 @@ pub struct ControlLink {
     messages: Receiver<Message>,
     who: &'static str,
     timeout: Duration,
+    stop: Arc<AtomicBool>,
 }
 
 impl ControlLink {
-    /// Starts a reader on a connection whose greetings are over. `who` is the peer, in errors.
+    /// Starts a reader on a connection whose greetings are over. `who` is the peer, in errors;
+    /// `stop` ends the conversation from this end.
     ///
     /// # Errors
     /// The operating system refuses a thread or a descriptor.
-    pub fn new(stream: TcpStream, who: &'static str, timeout: Duration) -> Result<Self> {
+    pub fn new(stream: TcpStream, who: &'static str, timeout: Duration, stop: Arc<AtomicBool>) -> Result<Self> {
         let heard = Arc::new(Heard {
             finished: AtomicU64::new(NOT_YET),
             failed: AtomicBool::new(false),
@@ -72,7 +77,7 @@ impl ControlLink {
             return;
         };
         std::thread::Builder::new().name("control".into()).stack_size(256 << 10).spawn(read).map_err(system)?;
-        Ok(Self { stream, heard, messages, who, timeout })
+        Ok(Self { stream, heard, messages, who, timeout, stop })
     }
 
     /// Sends a message.
@@ -88,25 +93,28 @@ impl ControlLink {
     /// # Errors
     /// The peer's error, its end, or silence for the timeout.
     pub fn receive(&self) -> Result<Message> {
-        match self.messages.recv_timeout(self.timeout) {
-            Ok(message) => Ok(message),
-            Err(RecvTimeoutError::Timeout) => Err(Error::new(
-                Kind::Gone,
-                format!(
-                    "{} said nothing for {}; --timeout (-to) sets how long to wait",
-                    self.who,
-                    crate::units::show_time(self.timeout)
-                ),
-            )),
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(self.failure().unwrap_or_else(|| Error::protocol("the control connection ended")))
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            match self.messages.recv_timeout(LOOK_EVERY) {
+                Ok(message) => return Ok(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(self.failure().unwrap_or_else(|| Error::protocol("the control connection ended")));
+                }
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(stopped());
+            }
+            if Instant::now() >= deadline {
+                let silence = format!("{} said nothing for {}", self.who, show_time(self.timeout));
+                return Err(Error::new(Kind::Gone, silence + "; --timeout (-to) sets how long to wait"));
             }
         }
     }
 
-    /// Whether the peer is known to be gone.
+    /// Whether it is over: the peer is gone or has failed, or this end shall stop.
     pub fn is_gone(&self) -> bool {
-        self.heard.failed.load(Ordering::Acquire)
+        self.heard.failed.load(Ordering::Acquire) || self.stop.load(Ordering::Relaxed)
     }
 
     /// Tells the peer why this end gives up, unless the peer is what failed.
@@ -115,6 +123,10 @@ impl ControlLink {
             let _ = frame::write(&mut &self.stream, &Message::Error { text: error.to_string() });
         }
     }
+}
+
+fn stopped() -> Error {
+    Error::new(Kind::System, "the server was stopped in the middle of the test")
 }
 
 impl Drop for ControlLink {
@@ -142,13 +154,13 @@ impl Peer for ControlLink {
         if !self.is_gone() {
             return None;
         }
-        // What was heard before the end still counts: a peer that has finished may close.
-        self.heard.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let failure = self.heard.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        failure.or_else(|| self.stop.load(Ordering::Relaxed).then(stopped))
     }
 
     fn explain(&self, error: Error) -> Error {
-        let end = std::time::Instant::now() + EXPLANATION;
-        while std::time::Instant::now() < end {
+        let end = Instant::now() + EXPLANATION;
+        while Instant::now() < end {
             if let Some(failure) = self.failure() {
                 return failure;
             }

@@ -21,3 +21,6 @@ pub mod link;
 pub mod message;
 pub mod server;
 pub mod session;
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,12 @@
 //! The server: accepts connections and serves each in a thread of its own.
 
+use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,6 +19,9 @@ use crate::transport::Backend;
 /// How long running tests may take to end when the server stops.
 const FAREWELL: Duration = Duration::from_secs(3);
 
+/// Connections beyond the limit that are told so at the same time; what comes still is closed without a word.
+const TURNED_AWAY: usize = 16;
+
 /// A listening server.
 #[derive(Debug)]
 pub struct Server {
@@ -26,6 +30,7 @@ pub struct Server {
     stopper: Stopper,
     max_clients: u32,
     quiet: bool,
+    open: Mutex<HashMap<u64, TcpStream>>,
 }
 
 /// Stops a server, from any thread or signal.
@@ -85,7 +90,7 @@ impl Server {
         let (wake, waker) = UnixStream::pair().map_err(system)?;
         waker.set_nonblocking(true).map_err(system)?;
         let stopper = Stopper { stop: Arc::new(AtomicBool::new(false)), wake: Arc::new(waker) };
-        Ok(Self { listener, wake, stopper, max_clients, quiet: false })
+        Ok(Self { listener, wake, stopper, max_clients, quiet: false, open: Mutex::default() })
     }
 
     /// Logs nothing.
@@ -113,42 +118,61 @@ impl Server {
     /// # Errors
     /// The listening socket broke.
     pub fn run<B: Backend>(&mut self, backend: &B) -> Result<()> {
-        let clients = AtomicU32::new(0);
+        let this = &*self;
         std::thread::scope(|scope| {
-            loop {
-                let stream = match self.accept() {
+            for number in 0.. {
+                let (stream, peer) = match this.accept() {
                     Ok(Some(accepted)) => accepted,
-                    Ok(None) => return Ok(self.farewell(&clients)),
+                    Ok(None) => break,
                     Err(error) => {
-                        self.stopper.stop();
+                        this.stopper.stop();
+                        this.farewell();
                         return Err(error);
                     }
                 };
-                let (stream, peer) = stream;
-                if clients.fetch_add(1, Ordering::Relaxed) >= self.max_clients {
-                    clients.fetch_sub(1, Ordering::Relaxed);
-                    self.log(
-                        peer,
-                        &format!("turned away: {} clients are served already (--max-clients)", self.max_clients),
-                    );
+                let entered = this.enter(number, &stream);
+                if this.open().len() > this.max_clients as usize + TURNED_AWAY {
+                    this.open().remove(&number);
                     continue;
                 }
-                let (this, clients) = (&*self, &clients);
                 let serve = move || {
-                    this.serve(stream, peer, backend);
-                    clients.fetch_sub(1, Ordering::Relaxed);
+                    match entered {
+                        Ok(()) => this.serve(stream, peer, backend),
+                        Err(error) => {
+                            this.log(peer, &format!("turned away: {error}"));
+                            session::turn_away(stream, &error);
+                        }
+                    }
+                    this.open().remove(&number);
                 };
                 if let Err(error) = std::thread::Builder::new().name("client".into()).spawn_scoped(scope, serve) {
-                    clients.fetch_sub(1, Ordering::Relaxed);
-                    self.log(peer, &format!("turned away: no thread: {error}"));
+                    this.open().remove(&number);
+                    this.log(peer, &format!("turned away: no thread: {error}"));
                 }
             }
+            this.farewell();
+            Ok(())
         })
     }
 
+    /// Notes a connection down, and says whether there is room for one more.
+    fn enter(&self, number: u64, stream: &TcpStream) -> Result<()> {
+        let system = |e| Error::system("cannot take a client", &e);
+        stream.set_nonblocking(false).map_err(system)?;
+        let mut open = self.open();
+        let served = open.len();
+        open.insert(number, stream.try_clone().map_err(system)?);
+        if served < self.max_clients as usize {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Limit, format!("{served} clients are served already (--max-clients sets how many)")))
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn serve<B: Backend>(&self, stream: TcpStream, peer: SocketAddr, backend: &B) {
-        // What ends a test when the server stops: the connection that both ends watch.
-        let _ = stream.set_nonblocking(false);
         match session::serve(stream, backend, &self.stopper.stop) {
             Ok(Served::Quit) => self.stopper.stop(),
             Ok(Served::Test(_) | Served::Nothing) => {}
@@ -187,11 +211,14 @@ impl Server {
         }
     }
 
-    /// Gives running tests a moment; the threads end with their connections.
-    fn farewell(&self, clients: &AtomicU32) {
+    /// Gives running tests a moment to tell their clients, then cuts what is left.
+    fn farewell(&self) {
         let end = Instant::now() + FAREWELL;
-        while clients.load(Ordering::Relaxed) > 0 && Instant::now() < end {
+        while !self.open().is_empty() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));
+        }
+        for stream in self.open().values() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }
 

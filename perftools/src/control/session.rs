@@ -1,9 +1,11 @@
 //! The server's side of one connection.
 
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::frame::Until;
 use super::link::ControlLink;
 use super::message::Message;
 use super::{frame, hello};
@@ -14,7 +16,7 @@ use crate::host;
 use crate::test::Test;
 use crate::transport::{Ask, Backend, Connected, Hosts, ServerSetup};
 
-/// How long a caller may take for each of its first messages.
+/// How long a caller may take for its greeting, and again for its request.
 const GREETING: Duration = Duration::from_secs(5);
 
 /// What a connection came to.
@@ -32,13 +34,12 @@ pub enum Served {
 ///
 /// # Errors
 /// What went wrong, for the log; the peer has been told, as far as it listens.
-pub fn serve<B: Backend>(mut stream: TcpStream, backend: &B, stop: &AtomicBool) -> Result<Served> {
+pub fn serve<B: Backend>(mut stream: TcpStream, backend: &B, stop: &Arc<AtomicBool>) -> Result<Served> {
     let system = |e| Error::system("cannot set the control connection up", &e);
     let hosts = hosts(&stream)?;
     stream.set_nodelay(true).map_err(system)?;
-    stream.set_read_timeout(Some(GREETING)).map_err(system)?;
     stream.set_write_timeout(Some(GREETING)).map_err(system)?;
-    match hello::read(&mut stream)? {
+    match hello::read(&mut Until::new(&stream, GREETING))? {
         hello::Caller::Rperf(caller) => {
             hello::write(&mut stream)?;
             // Told in words too: the other end compares as well, but may be a later program that does not.
@@ -54,7 +55,7 @@ pub fn serve<B: Backend>(mut stream: TcpStream, backend: &B, stop: &AtomicBool) 
         }
         hello::Caller::Stranger => return Err(Error::protocol("neither rperf nor qperf: not answered")),
     }
-    let (spec, ask) = match frame::read::<Message>(&mut stream) {
+    let (spec, ask) = match frame::read::<Message>(&mut Until::new(&stream, GREETING)) {
         Ok(Message::Request { spec, ask }) => (*spec, ask),
         Ok(other) => return Err(refuse(&mut stream, other.unexpected("the client"))),
         // A client of another version leaves after the greeting; so does one that only looked.
@@ -67,6 +68,17 @@ pub fn serve<B: Backend>(mut stream: TcpStream, backend: &B, stop: &AtomicBool) 
         test => measured(&stream, backend, &spec, ask, hosts, stop).map(|()| Served::Test(test)),
     };
     outcome.map_err(|error| if spec.test.moves_data() { error } else { refuse(&mut stream, error) })
+}
+
+/// Tells a client why it is not served.
+pub fn turn_away(mut stream: TcpStream, error: &Error) {
+    let _ = stream.set_write_timeout(Some(GREETING));
+    if let Ok(hello::Caller::Rperf(_)) = hello::read(&mut Until::new(&stream, GREETING)) {
+        let _ = hello::write(&mut stream);
+        // What it asks is read, so that the answer is not lost to a reset.
+        let _ = frame::read::<Message>(&mut Until::new(&stream, GREETING));
+        let _ = frame::write(&mut stream, &Message::Error { text: error.to_string() });
+    }
 }
 
 /// Tells the peer, as far as it listens.
@@ -105,12 +117,12 @@ fn measured<B: Backend>(
     spec: &Spec,
     ask: Option<Ask>,
     hosts: Hosts,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<()> {
     let system = |e| Error::system("cannot set the control connection up", &e);
     // From the specification on the client's word on timeouts holds, once it is checked.
     let timeout = spec.check().map_or(GREETING, |()| spec.server.timeout);
-    let link = ControlLink::new(stream.try_clone().map_err(system)?, "the client", timeout)?;
+    let link = ControlLink::new(stream.try_clone().map_err(system)?, "the client", timeout, Arc::clone(stop))?;
     let run = || {
         spec.check()?;
         let ask = ask.ok_or_else(|| Error::protocol("the client did not say how it can be reached"))?;
@@ -123,7 +135,7 @@ fn measured<B: Backend>(
             Message::Answer(answer) => answer,
             other => return Err(other.unexpected("the client")),
         };
-        let gone = || link.is_gone() || stop.load(Ordering::Relaxed);
+        let gone = || link.is_gone();
         let connected = setup.accept(&answer, timeout, &gone).map_err(|e| engine::Peer::explain(&link, e))?;
         exchange(&link, spec, Role::Server, connected).map(drop)
     };

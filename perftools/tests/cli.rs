@@ -1,0 +1,113 @@
+//! The program from outside, without a device.
+
+mod common;
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Command;
+
+use assert_cmd::assert::OutputAssertExt;
+use common::{Server, fails, json, rperf, run};
+
+#[test]
+fn a_wrong_command_line_ends_with_status_2_and_says_what_to_do() {
+    for (line, says) in [
+        ("node rc_bv", "did you mean rc_bw"),
+        ("node", "no test named"),
+        ("-m 1K", "is for a client"),
+        ("node rc_bw --msgsize 1", "did you mean --msg-size"),
+        ("node rc_bw -m much", "not a size"),
+        ("node ud_bw", "does not have this test yet"),
+        ("node rc_bw -oo msg_size:1:64", "does not have this option"),
+    ] {
+        let text = fails(line, 2);
+        assert!(text.contains(says), "{line}: {text}");
+    }
+}
+
+#[test]
+fn numbers_beyond_the_limits_are_refused_before_anything_is_contacted() {
+    for (line, says) in [
+        ("nowhere.invalid -m 8G rc_bw", "message of 8 GiB: the limit is 1 GiB"),
+        ("nowhere.invalid -m 0 rc_bw", "at least 1 byte"),
+        ("nowhere.invalid -n 0 rc_lat", "at least 1"),
+        ("nowhere.invalid --depth 99999 rc_bw", "from 1 to 16384"),
+    ] {
+        let text = fails(line, 1);
+        assert!(text.contains(says), "{line}: {text}");
+    }
+}
+
+#[test]
+fn help_and_version_are_printed() {
+    rperf().arg("--version").assert().success();
+    let help = String::from_utf8(run("--help").stdout).unwrap();
+    for word in ["--msg-size", "rc_bi_bw", "be the server", "-cm1"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+    assert!(String::from_utf8(run("--help tests").stdout).unwrap().contains("rc_lat"));
+}
+
+#[test]
+fn an_unknown_host_and_a_closed_port_are_clear_errors() {
+    let text = fails("nowhere.invalid conf", 1);
+    assert!(text.contains("cannot find the host nowhere.invalid"), "{text}");
+    let text = fails("-lp 1 -ws 300ms localhost conf", 1);
+    assert!(text.contains("cannot reach the server") && text.contains("start `rperf` there"), "{text}");
+}
+
+#[test]
+fn a_machine_without_devices_says_so() {
+    if std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut d| d.next().is_some()) {
+        return;
+    }
+    let text = fails("rc_bw", 1);
+    assert!(text.contains("rc_bw: "), "{text}");
+}
+
+#[test]
+fn conf_shows_both_hosts_and_quit_ends_the_server() {
+    let server = Server::start();
+    let tests = json(&format!("{} conf", server.here()));
+    assert_eq!(tests[0]["outcome"]["conf"]["remote"]["rperf"], env!("CARGO_PKG_VERSION"));
+    run(&format!("{} quit", server.here())).assert().success();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn conf_runs_with_both_ends_here() {
+    let text = String::from_utf8(run("conf").stdout).unwrap();
+    assert!(text.starts_with("conf:\n    loc_node   =  "), "{text}");
+}
+
+#[test]
+fn sigterm_ends_the_server_cleanly() {
+    let server = Server::start();
+    Command::new("kill").arg(server.pid().to_string()).assert().success();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn stray_bytes_are_logged_and_the_server_serves_on() {
+    let server = Server::start();
+    for bytes in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &[0xff; 5000], &[0; 300]] {
+        let mut stream = TcpStream::connect(("localhost", server.port)).unwrap();
+        let _ = stream.write_all(bytes);
+        drop(stream);
+        server.says("neither rperf nor qperf");
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn two_servers_on_one_port_are_a_clear_error() {
+    let server = Server::start();
+    let text = fails(&format!("-lp {}", server.port), 1);
+    assert!(text.contains("another server runs there"), "{text}");
+}
+
+#[test]
+fn a_server_bound_to_loopback_says_where_it_listens() {
+    let server = Server::with(&["--bind", "127.0.0.1"]);
+    run(&format!("-lp {} 127.0.0.1 conf", server.port)).assert().success();
+}

@@ -1,0 +1,237 @@
+//! `rperf` on real drivers.
+
+mod common;
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Server, connects_directly, devices, fails, json, rperf, run};
+use serde_json::Value;
+
+/// The ways to connect that a device has.
+fn ways(device: &str) -> Vec<&'static str> {
+    if connects_directly(device) { vec!["", "-cm1"] } else { vec![""] }
+}
+
+/// Checks the record of a test by count with `--verify`.
+fn assert_verified(record: &Value, device: &str, messages: u64, size: u64) {
+    let m = &record["outcome"]["measured"];
+    assert_eq!(m["local"]["device"], device, "{record:#}");
+    let test = record["test"].as_str().unwrap();
+    let number = |side: &str, path: [&str; 2]| m[side][path[0]][path[1]].as_u64().unwrap();
+    let here = if test == "rc_bw" { 0 } else { messages };
+    assert_eq!(number("remote_stats", ["received", "msgs"]), messages, "{record:#}");
+    assert_eq!(number("local_stats", ["received", "msgs"]), here, "{record:#}");
+    assert_eq!(number("local_stats", ["sent", "msgs"]), messages, "{record:#}");
+    assert_eq!(m["remote_stats"]["verified"].as_u64().unwrap(), messages * size, "{record:#}");
+    assert_eq!(m["local_stats"]["verified"].as_u64().unwrap(), here * size, "{record:#}");
+    if test == "rc_lat" {
+        assert_eq!(m["latency"]["samples"], messages, "{record:#}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn both_ends_in_one_command_with_every_byte_checked() {
+    for device in devices() {
+        let tests = json(&format!("-i {device} --verify -n 300 -m 64K rc_bw rc_lat rc_bi_bw"));
+        assert_eq!(tests.len(), 3);
+        for record in &tests {
+            assert_verified(record, &device, 300, 65536);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn client_and_server_as_two_processes_each_way_to_connect() {
+    for device in devices() {
+        let server = Server::start();
+        for way in ways(&device) {
+            for size in [1, 4097, 1 << 20] {
+                let n = if size > 100_000 { 50 } else { 500 };
+                let line =
+                    format!("{} -i {device} {way} --verify -n {n} -m {size} rc_bw rc_lat rc_bi_bw", server.here());
+                for record in json(&line) {
+                    assert_verified(&record, &device, n, size);
+                    let cm = &record["outcome"]["measured"]["local"]["cm"];
+                    assert_eq!(*cm, !way.is_empty() || !connects_directly(&device), "{record:#}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_timed_test_prints_qperfs_lines_and_the_path() {
+    for device in devices() {
+        let output = run(&format!("-i {device} -t 500ms rc_bw rc_lat"));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        for line in
+            ["rc_bw:\n    bw  =  ", "rc_lat:\n    latency  =  ", "    p99.9  =  ", &format!("    via  =  {device}:1 ")]
+        {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn every_way_to_wait_and_every_depth_moves_all_messages() {
+    for device in devices() {
+        for wait in ["-cp0", "-cp1", ""] {
+            for depth in [1, 2, 7, 1000] {
+                let tests = json(&format!("-i {device} {wait} --depth {depth} -n 400 -m 2K rc_bi_bw rc_bw"));
+                for record in &tests {
+                    let received = &record["outcome"]["measured"]["remote_stats"]["received"]["msgs"];
+                    assert_eq!(*received, 400, "{record:#}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn two_clients_at_once() {
+    for device in devices() {
+        let server = Server::start();
+        let line = format!("{} -i {device} --verify -n 400 rc_bw rc_bi_bw", server.here());
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for record in json(&line) {
+                        assert_verified(&record, &device, 400, 65536);
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_client_killed_in_the_middle_leaves_the_server_serving() {
+    for device in devices() {
+        for way in ways(&device) {
+            let server = Server::with(&["--max-clients", "1"]);
+            for test in ["rc_bw", "rc_lat", "rc_bi_bw"] {
+                let line = format!("{} -i {device} {way} -t 60 {test}", server.here());
+                let mut client = rperf().args(line.split_whitespace()).stdout(Stdio::null()).spawn().unwrap();
+                std::thread::sleep(Duration::from_millis(700));
+                assert!(client.try_wait().unwrap().is_none(), "{line} ended by itself");
+                client.kill().unwrap();
+                client.wait().unwrap();
+                server.says("the client closed the connection");
+                let line = format!("{} -i {device} {way} --verify -n 100 {test}", server.here());
+                let begin = Instant::now();
+                while !run(&line).status.success() {
+                    assert!(begin.elapsed() < Duration::from_secs(5), "{line}: the server does not serve on");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_server_killed_in_the_middle_ends_the_client_with_an_error() {
+    for device in devices() {
+        for way in ways(&device) {
+            let server = Server::start();
+            let line = format!("{} -i {device} {way} -t 60 rc_bw", server.here());
+            let mut command = rperf();
+            let client =
+                command.args(line.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(700));
+            drop(server);
+            let begin = Instant::now();
+            let output = client.wait_with_output().unwrap();
+            let text = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{text}");
+            assert!(text.contains("the server closed the connection"), "{text}");
+            assert!(begin.elapsed() < Duration::from_secs(6));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn random_bytes_leave_the_server_serving() {
+    for device in devices() {
+        let server = Server::start();
+        for seed in 0..20_u8 {
+            let bytes: Vec<u8> = (0..1000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed).collect();
+            let mut stream = TcpStream::connect(("localhost", server.port)).unwrap();
+            let _ = stream.write_all(&bytes);
+        }
+        for record in json(&format!("{} -i {device} --verify -n 50 rc_bw", server.here())) {
+            assert_verified(&record, &device, 50, 65536);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn an_unknown_device_is_answered_with_those_there_are() {
+    let names = devices();
+    let server = Server::start();
+    for option in ["-i", "-li", "-ri"] {
+        let text = fails(&format!("{} {option} nosuch0 rc_bw", server.here()), 1);
+        assert!(text.contains("no RDMA device nosuch0") && names.iter().all(|n| text.contains(n)), "{text}");
+        assert_eq!(text.contains("the server: "), option == "-ri", "{text}");
+    }
+    let text = fails(&format!("{} -i {}:9 rc_bw", server.here(), names[0]), 1);
+    assert!(text.contains("has no port 9"), "{text}");
+    server.assert_alive();
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn devices_of_two_kinds_are_told_apart() {
+    let names = devices();
+    let (direct, iwarp): (Vec<_>, Vec<_>) = names.iter().partition(|n| connects_directly(n));
+    let (Some(roce), Some(iwarp)) = (direct.first(), iwarp.first()) else { return };
+    let text = fails(&format!("-li {roce} -ri {iwarp} rc_bw"), 1);
+    assert!(text.contains("cannot talk to each other"), "{text}");
+    let text = fails(&format!("-i {iwarp} -cm0 rc_bw"), 1);
+    assert!(text.contains("only rdma_cm connects"), "{text}");
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn messages_beyond_every_limit_are_refused() {
+    for device in devices() {
+        let text = fails(&format!("-i {device} -m 8G rc_bw"), 1);
+        assert!(text.contains("message of 8 GiB: the limit is 1 GiB"), "{text}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_memlock_limit_of_64_kib_says_how_to_raise_it() {
+    for device in devices() {
+        // CAP_IPC_LOCK would lift the limit.
+        let rperf = env!("CARGO_BIN_EXE_rperf");
+        let script = format!("ulimit -l 64; exec setpriv --bounding-set=-ipc_lock {rperf} -i {device} -m 4M rc_bw");
+        let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("memlock"), "{text}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_peer_that_nobody_has_is_unreachable_in_time() {
+    devices();
+    let begin = Instant::now();
+    // TEST-NET-1: nobody answers there.
+    let text = fails("-ws 1 192.0.2.1 rc_bw", 1);
+    assert!(text.contains("cannot reach the server at 192.0.2.1"), "{text}");
+    assert!(begin.elapsed() < Duration::from_secs(10));
+}
