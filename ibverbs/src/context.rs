@@ -40,7 +40,7 @@ impl Drop for Inner {
         // SAFETY: the last owner goes; every child held an Arc of this, so none is left.
         let returned = unsafe { ibv_close_device(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::count();
+            crate::leak::with(&self.device);
         }
     }
 }
@@ -140,7 +140,7 @@ pub struct DeviceAttr {
 }
 
 impl DeviceAttr {
-    fn from_raw(raw: &ibv_device_attr) -> Self {
+    pub(crate) fn from_raw(raw: &ibv_device_attr) -> Self {
         let count = |value: i32| u32::try_from(value).unwrap_or(0);
         // SAFETY: the library NUL-terminates the version within its array.
         let fw_ver = unsafe { CStr::from_ptr(raw.fw_ver.as_ptr()) };

@@ -38,6 +38,7 @@ mod context;
 mod convert;
 mod cq;
 mod device;
+mod device_ex;
 mod errno;
 mod error;
 mod gid;
@@ -58,6 +59,7 @@ pub use crate::cq::{
     Completion, CompletionChannel, CompletionQueue, Completions, CqId, CqOptions, UdSource, WcOpcode, WcStatus,
 };
 pub use crate::device::{Device, Guid, NodeType, TransportType};
+pub use crate::device_ex::{AtomicCap, DeviceAttrEx};
 pub use crate::errno::Errno;
 pub use crate::error::{Error, Result};
 pub use crate::gid::{Gid, GidEntry, GidType};

@@ -142,6 +142,20 @@ pub struct PortAttr {
     pub active_width: u8,
     /// Link speed code of one lane.
     pub active_speed: u8,
+    /// Code of the number of virtual lanes (1 to 5 for 1, 2, 4, 8, 15).
+    pub max_vl_num: u8,
+    /// Capabilities (`enum ibv_port_cap_flags`).
+    pub port_cap_flags: u32,
+    /// More capabilities (`enum ibv_port_cap_flags2`).
+    pub port_cap_flags2: u16,
+    /// Packets with a wrong P_Key.
+    pub bad_pkey_cntr: u32,
+    /// Packets with a wrong Q_Key.
+    pub qkey_viol_cntr: u32,
+    /// Subnet timeout code.
+    pub subnet_timeout: u8,
+    /// What the subnet manager initialised.
+    pub init_type_reply: u8,
 }
 
 impl PortAttr {
@@ -161,6 +175,13 @@ impl PortAttr {
             link_layer: LinkLayer(raw.link_layer),
             active_width: raw.active_width,
             active_speed: raw.active_speed,
+            max_vl_num: raw.max_vl_num,
+            port_cap_flags: raw.port_cap_flags,
+            port_cap_flags2: raw.port_cap_flags2,
+            bad_pkey_cntr: raw.bad_pkey_cntr,
+            qkey_viol_cntr: raw.qkey_viol_cntr,
+            subnet_timeout: raw.subnet_timeout,
+            init_type_reply: raw.init_type_reply,
         }
     }
 
