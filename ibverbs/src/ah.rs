@@ -112,7 +112,7 @@ impl Drop for Inner {
         // SAFETY: the last owner goes; queue pairs that send to it held an Arc of this.
         let returned = unsafe { ibv_destroy_ah(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::count();
+            crate::leak::with(&self.pd);
         }
     }
 }

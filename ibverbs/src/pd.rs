@@ -35,7 +35,7 @@ impl Drop for Inner {
         // SAFETY: the last owner goes; regions and queue pairs held an Arc of this, so none is left.
         let returned = unsafe { ibv_dealloc_pd(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::count();
+            crate::leak::with(&self.context);
         }
     }
 }

@@ -43,7 +43,7 @@ impl Drop for Inner {
         // SAFETY: the last owner goes; every completion queue on the channel held an Arc of this.
         let returned = unsafe { ibv_destroy_comp_channel(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::count();
+            crate::leak::with(&self.context);
         }
     }
 }

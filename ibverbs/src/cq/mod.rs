@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     raw: NonNull<ibv_cq>,
     id: CqId,
     context: Context,
-    _channel: Option<CompletionChannel>,
+    channel: Option<CompletionChannel>,
 }
 
 // SAFETY: the handle is used to poll and arm through `CompletionQueue` only, which has one owner; creating and destroying queue pairs
@@ -60,7 +60,7 @@ impl Drop for Shared {
         // SAFETY: the last owner goes; every queue pair on the queue held an Arc of this, and events are acknowledged when taken.
         let returned = unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::count();
+            crate::leak::with(&(self.context.clone(), self.channel.clone()));
         }
     }
 }
@@ -121,7 +121,7 @@ impl CompletionQueue {
             None => (Self::create_classic(context, options, id)?, None),
         };
         Ok(Self {
-            shared: Arc::new(Shared { raw, id, context: context.clone(), _channel: options.channel.cloned() }),
+            shared: Arc::new(Shared { raw, id, context: context.clone(), channel: options.channel.cloned() }),
             extended,
             entries: Box::new([ibv_wc::default(); BURST as usize]),
             next: 0,
