@@ -1,4 +1,4 @@
-//! The allocation behind a region: raw, page-aligned, zeroed, never moved and never a `Box`.
+//! The allocation behind a region: raw, whole pages, zeroed, never moved and never a `Box`.
 
 #![allow(unsafe_code)]
 
@@ -13,6 +13,8 @@ const PAGE: usize = 4096;
 /// Memory that no Rust reference covers for longer than the owner of a piece lends one.
 pub(crate) struct Allocation {
     start: NonNull<u8>,
+    len: usize,
+    /// Whole pages: a registration pins pages, which are then shared with nothing else.
     layout: Layout,
 }
 
@@ -27,13 +29,13 @@ impl Allocation {
             Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes"))
                 .with_hint("a region has at least one byte and fits into memory")
         };
-        let layout = Layout::from_size_align(len, PAGE).map_err(|_| refused())?;
+        let layout = Layout::from_size_align(len, PAGE).map_err(|_| refused())?.pad_to_align();
         if len == 0 {
             return Err(refused());
         }
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
-        NonNull::new(start).map(|start| Self { start, layout }).ok_or_else(refused)
+        NonNull::new(start).map(|start| Self { start, len, layout }).ok_or_else(refused)
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -41,7 +43,7 @@ impl Allocation {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.layout.size()
+        self.len
     }
 }
 

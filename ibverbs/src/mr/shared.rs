@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use rdma_sys::ibv_sge;
 
@@ -14,6 +14,9 @@ use super::remote::RemoteMemory;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
+
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
 
 /// Memory that peers may access at any time, as its registration says. Clones share it.
 ///
@@ -61,11 +64,15 @@ impl SharedRegion {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] when they do not lie within the region.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        let start = self.at(offset, into.len())?;
-        for (index, byte) in into.iter_mut().enumerate() {
-            // SAFETY: the range lies within the region (see `at`); a volatile read of a byte that a peer may change meanwhile gives some byte.
-            *byte = unsafe { start.add(index).read_volatile() };
+        self.check(offset, into.len())?;
+        let mut done = 0;
+        while done < into.len() {
+            let (word, within, count) = self.word_at(offset + done, into.len() - done);
+            let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+            into[done..done + count].copy_from_slice(&bytes[within..within + count]);
+            done += count;
         }
+        fence(Ordering::Acquire);
         Ok(())
     }
 
@@ -74,10 +81,24 @@ impl SharedRegion {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] when they do not lie within the region.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
-        let start = self.at(offset, from.len())?;
-        for (index, byte) in from.iter().enumerate() {
-            // SAFETY: the range lies within the region (see `at`); no reference to it exists.
-            unsafe { start.add(index).write_volatile(*byte) };
+        self.check(offset, from.len())?;
+        fence(Ordering::Release);
+        let mut done = 0;
+        while done < from.len() {
+            let (word, within, count) = self.word_at(offset + done, from.len() - done);
+            let piece = &from[done..done + count];
+            if let Ok(whole) = piece.try_into() {
+                word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+            } else {
+                // Part of a word: whoever changes its other bytes meanwhile must not lose them.
+                let merge = |old: u64| {
+                    let mut bytes = old.to_ne_bytes();
+                    bytes[within..within + count].copy_from_slice(piece);
+                    Some(u64::from_ne_bytes(bytes))
+                };
+                let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
+            }
+            done += count;
         }
         Ok(())
     }
@@ -109,21 +130,33 @@ impl SharedRegion {
     }
 
     fn atomic(&self, offset: usize) -> Result<&AtomicU64> {
-        let start = self.at(offset, 8)?;
-        if offset % 8 != 0 {
+        self.check(offset, 8)?;
+        if offset % WORD != 0 {
             return Err(self.out_of(offset, 8).with_hint("an atomic number lies at a multiple of 8"));
         }
-        // SAFETY: 8 bytes within the region, aligned (the region begins at a page), alive while self is; all accesses of this
-        // host to it are atomic or volatile, and a device's accesses are outside the memory model (see the crate's documentation).
-        Ok(unsafe { AtomicU64::from_ptr(start.cast()) })
+        Ok(self.word_at(offset, WORD).0)
     }
 
-    fn at(&self, offset: usize, len: usize) -> Result<*mut u8> {
+    fn check(&self, offset: usize, len: usize) -> Result<()> {
         if offset.checked_add(len).is_none_or(|end| end > self.0.len()) {
             return Err(self.out_of(offset, len));
         }
-        // SAFETY: the offset lies within the region, or one past its end for a length of 0.
-        Ok(unsafe { self.0.start().as_ptr().add(offset) })
+        Ok(())
+    }
+
+    /// The word that has the byte at `offset`, the byte's place in it, and how many of the next `len` bytes it has.
+    ///
+    /// All accesses of this host are atomic and by whole words, copies too: threads may share a region, and accesses of different
+    /// sizes, or one atomic and one not, may not race.
+    #[inline]
+    fn word_at(&self, offset: usize, len: usize) -> (&AtomicU64, usize, usize) {
+        let within = offset % WORD;
+        debug_assert!(offset < self.0.len());
+        // SAFETY: `check` came before: the byte lies within the region, which begins at a page and whose allocation is a multiple of words
+        // long; alive while self is. All accesses of this host go through here, and a device's are outside the memory model (see the
+        // crate's documentation).
+        let word = unsafe { AtomicU64::from_ptr(self.0.start().as_ptr().add(offset - within).cast()) };
+        (word, within, len.min(WORD - within))
     }
 
     #[cold]
