@@ -71,6 +71,7 @@ pub use crate::pd::ProtectionDomain;
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};
 pub use crate::qp::{
     Batch, BatchError, Connected, Destination, Endpoint, HeldAddress, NotMine, Operation, PostError, QpCaps, QpOptions,
-    QpState, QpType, QueuePair, Rc, RcPath, Reclaimed, RecvBatch, Rejected, Retired, Transport, Uc, Ud, wr,
+    QpState, QpType, QueuePair, Rc, RcPath, Reclaimed, RecvBatch, Rejected, Retired, SharedReceiveQueue, SrqAttr,
+    SrqOptions, Transport, Uc, Ud, wr,
 };
 pub use crate::raw::AsRaw;

@@ -5,18 +5,19 @@
 use std::fmt;
 use std::ptr;
 
-use rdma_sys::{ibv_post_recv, ibv_post_send, ibv_recv_wr, ibv_send_wr, ibv_wr_abort, ibv_wr_complete, ibv_wr_start};
+use rdma_sys::{ibv_post_send, ibv_send_wr, ibv_wr_abort, ibv_wr_complete, ibv_wr_start};
 
 use super::inflight::Entry;
 use super::operation::Operation;
 use super::pair::QueuePair;
+use super::payload::Gather;
 use super::payload::private::Payload;
-use super::payload::{Gather, RecvPayload};
-use super::post::{entry_of, inline_flag, write_extended};
+use super::post::write_extended;
+use super::receives::RecvBatch;
 use super::rejected::{PostError, Rejected};
-use super::scratch::{BatchError, Posted};
+use super::scratch::{BatchError, Posted, entry_of, inline_flag};
 use super::transport::Transport;
-use super::wr::{RecvRequest, SendRequest};
+use super::wr::SendRequest;
 use crate::errno::Errno;
 use crate::identity::{Direction, WrId};
 use crate::raw::AsRaw;
@@ -63,12 +64,10 @@ impl<T: Transport> QueuePair<T> {
     /// The closure's own, or a [`BatchError`] made into it.
     pub fn recv_batch<R, E: From<BatchError>>(
         &mut self,
-        fill: impl FnOnce(&mut RecvBatch<'_, T>) -> Result<R, E>,
+        fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
-        let mut batch = RecvBatch { qp: self, count: 0, finished: false };
-        let value = fill(&mut batch)?;
-        batch.finish()?;
-        Ok(value)
+        let tables = &mut *self.tables;
+        tables.recvs.batch(&tables.owner, fill)
     }
 }
 
@@ -197,88 +196,5 @@ impl<T: Transport> Drop for Batch<'_, T> {
 impl<T: Transport> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch").field("count", &self.count).finish_non_exhaustive()
-    }
-}
-
-/// Receives that are posted together. See [`QueuePair::recv_batch`].
-pub struct RecvBatch<'qp, T: Transport> {
-    qp: &'qp mut QueuePair<T>,
-    count: usize,
-    finished: bool,
-}
-
-impl<T: Transport> RecvBatch<'_, T> {
-    /// Adds a receive.
-    ///
-    /// # Errors
-    /// As [`QueuePair::post_recv`], and [`PostError::BatchFull`]; the batch goes on without the request.
-    #[inline]
-    pub fn recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
-        const VERB: &str = "ibv_post_recv";
-        let checked = if self.count == self.qp.scratch.max() {
-            Err(PostError::BatchFull { max: u32::try_from(self.count).unwrap_or(u32::MAX) })
-        } else {
-            self.qp.check_recv(&request)
-        };
-        let number = match checked {
-            Ok(number) => number,
-            Err(error) => return Err(Rejected::new(VERB, error, Some(request.payload))),
-        };
-        let wr_id = WrId::new(self.qp.id(), Direction::Recv, number);
-        let (sge, num_sge) = entry_of(request.payload.scatter());
-        let scratch = &mut self.qp.scratch;
-        scratch.sges[self.count] = sge;
-        scratch.recvs[self.count] = ibv_recv_wr { wr_id: wr_id.0, num_sge, ..Default::default() };
-        self.qp.tables.recvs.insert(Entry { payload: request.payload.into_in_flight(), tag: request.tag });
-        self.count += 1;
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<(), BatchError> {
-        const VERB: &str = "ibv_post_recv";
-        self.finished = true;
-        if self.count == 0 {
-            return Ok(());
-        }
-        let scratch = &mut self.qp.scratch;
-        let (recvs, sges) = (scratch.recvs.as_mut_ptr(), scratch.sges.as_mut_ptr());
-        for index in 0..self.count {
-            // SAFETY: index < count, which is at most the length of both.
-            unsafe {
-                (*recvs.add(index)).sg_list = sges.add(index);
-                (*recvs.add(index)).next = if index + 1 < self.count { recvs.add(index + 1) } else { ptr::null_mut() };
-            }
-        }
-        let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is alive and used by one thread; the requests are linked above and valid during the call.
-        let returned = unsafe { ibv_post_recv(self.qp.as_raw(), recvs, &raw mut bad) };
-        let outcome = Posted::of(returned, recvs.addr(), bad.addr(), size_of::<ibv_recv_wr>());
-        let mut index = self.count;
-        outcome.into_result(VERB, self.count, || {
-            index -= 1;
-            self.take_back(index)
-        })
-    }
-
-    /// Takes the receive at `index` of the batch out of the table again.
-    fn take_back(&mut self, index: usize) -> Option<Entry> {
-        let number = WrId(self.qp.scratch.recvs.get(index)?.wr_id).table();
-        self.qp.tables.recvs.retire(number)
-    }
-}
-
-impl<T: Transport> Drop for RecvBatch<'_, T> {
-    fn drop(&mut self) {
-        if !self.finished {
-            for index in (0..self.count).rev() {
-                drop(self.take_back(index));
-            }
-        }
-    }
-}
-
-impl<T: Transport> fmt::Debug for RecvBatch<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecvBatch").field("count", &self.count).finish_non_exhaustive()
     }
 }

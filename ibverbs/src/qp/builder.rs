@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use rdma_sys::{
     IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_create_qp, ibv_create_qp_ex, ibv_qp, ibv_qp_cap,
@@ -10,6 +10,7 @@ use rdma_sys::{
 };
 
 use super::inflight::{RecvSlab, SendRing};
+use super::srq::SharedReceiveQueue;
 use super::transport::Transport;
 use crate::convert::non_null;
 use crate::cq::CompletionQueue;
@@ -79,6 +80,7 @@ pub(super) fn make<T: Transport>(
     pd: &ProtectionDomain,
     send_cq: &CompletionQueue,
     recv_cq: &CompletionQueue,
+    srq: Option<&SharedReceiveQueue>,
     options: QpOptions,
 ) -> Result<Made> {
     for cq in [send_cq, recv_cq] {
@@ -96,6 +98,13 @@ pub(super) fn make<T: Transport>(
             .with_hint("make both on the same opening of the device"));
         }
     }
+    if let Some(srq) = srq {
+        if !srq.shared().pd().is(pd) {
+            let (its, mine) = (srq.shared().pd().context().device_name(), pd.context().device_name());
+            let what = format!("a domain of {mine} with a shared receive queue of another domain on {its}");
+            return Err(Error::new(ErrorKind::Mismatch, "ibv_create_qp", what));
+        }
+    }
     if options.max_send_wr > SendRing::MAX || options.max_recv_wr > RecvSlab::MAX {
         return Err(Error::new(ErrorKind::InvalidInput, "ibv_create_qp", describe(pd, options)).with_hint(format!(
             "this library tells at most {} sends and {} receives in flight apart",
@@ -103,9 +112,9 @@ pub(super) fn make<T: Transport>(
             RecvSlab::MAX
         )));
     }
-    match (!options.classic_only).then(|| make_extended::<T>(pd, send_cq, recv_cq, options)).flatten() {
+    match (!options.classic_only).then(|| make_extended::<T>(pd, send_cq, recv_cq, srq, options)).flatten() {
         Some(made) => Ok(made),
-        None => make_classic::<T>(pd, send_cq, recv_cq, options),
+        None => make_classic::<T>(pd, send_cq, recv_cq, srq, options),
     }
 }
 
@@ -114,12 +123,14 @@ fn make_extended<T: Transport>(
     pd: &ProtectionDomain,
     send_cq: &CompletionQueue,
     recv_cq: &CompletionQueue,
+    srq: Option<&SharedReceiveQueue>,
     options: QpOptions,
 ) -> Option<Made> {
     let mut attr = ibv_qp_init_attr_ex {
         send_cq: send_cq.as_raw(),
         recv_cq: recv_cq.as_raw(),
-        cap: requested(options),
+        srq: srq.map_or(ptr::null_mut(), AsRaw::as_raw),
+        cap: requested(srq, options),
         qp_type: T::QP_TYPE.0,
         comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
         pd: pd.as_raw(),
@@ -130,19 +141,21 @@ fn make_extended<T: Transport>(
     let raw = NonNull::new(unsafe { ibv_create_qp_ex(pd.context().as_raw(), &raw mut attr) })?;
     // SAFETY: the queue pair was just made with send operations.
     let extended = NonNull::new(unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) });
-    Some(Made { raw, extended, caps: returned(&attr.cap) })
+    Some(Made { raw, extended, caps: returned(srq, &attr.cap) })
 }
 
 fn make_classic<T: Transport>(
     pd: &ProtectionDomain,
     send_cq: &CompletionQueue,
     recv_cq: &CompletionQueue,
+    srq: Option<&SharedReceiveQueue>,
     options: QpOptions,
 ) -> Result<Made> {
     let mut attr = ibv_qp_init_attr {
         send_cq: send_cq.as_raw(),
         recv_cq: recv_cq.as_raw(),
-        cap: requested(options),
+        srq: srq.map_or(ptr::null_mut(), AsRaw::as_raw),
+        cap: requested(srq, options),
         qp_type: T::QP_TYPE.0,
         ..Default::default()
     };
@@ -154,7 +167,7 @@ fn make_classic<T: Transport>(
             unsafe { ibv_create_qp(pd.as_raw(), &raw mut attr) }
         },
     )?;
-    Ok(Made { raw, extended: None, caps: returned(&attr.cap) })
+    Ok(Made { raw, extended: None, caps: returned(srq, &attr.cap) })
 }
 
 fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {
@@ -170,20 +183,21 @@ fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {
 }
 
 /// A fresh structure each time: providers overwrite it with what they give.
-fn requested(options: QpOptions) -> ibv_qp_cap {
+fn requested(srq: Option<&SharedReceiveQueue>, options: QpOptions) -> ibv_qp_cap {
     ibv_qp_cap {
         max_send_wr: options.max_send_wr,
-        max_recv_wr: options.max_recv_wr,
+        max_recv_wr: if srq.is_some() { 0 } else { options.max_recv_wr },
         max_send_sge: options.max_send_sge,
-        max_recv_sge: options.max_recv_sge,
+        max_recv_sge: if srq.is_some() { 0 } else { options.max_recv_sge },
         max_inline_data: options.max_inline_data,
     }
 }
 
-fn returned(cap: &ibv_qp_cap) -> QpCaps {
+/// With a shared receive queue a queue pair takes no receives, whatever the provider leaves in the field.
+fn returned(srq: Option<&SharedReceiveQueue>, cap: &ibv_qp_cap) -> QpCaps {
     QpCaps {
         max_send_wr: cap.max_send_wr,
-        max_recv_wr: cap.max_recv_wr,
+        max_recv_wr: if srq.is_some() { 0 } else { cap.max_recv_wr },
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
         max_inline_data: cap.max_inline_data,

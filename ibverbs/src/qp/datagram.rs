@@ -91,7 +91,7 @@ impl QueuePair<Ud> {
     /// [`ErrorKind::Mismatch`] when the handle is of another protection domain.
     pub fn hold_address(&mut self, address: &AddressHandle) -> Result<HeldAddress> {
         let id = self.id();
-        let mine = &self.tables.pd;
+        let mine = &self.tables.owner.pd;
         if !address.pd().is(mine) {
             let (its, mine) = (address.pd().context().device_name(), mine.context().device_name());
             let what = format!("an address handle on {its} for a queue pair of another domain on {mine}");

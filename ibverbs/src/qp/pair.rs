@@ -12,17 +12,19 @@ use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
 
 use super::builder::{self, QpCaps, QpOptions};
 use super::datagram::Addresses;
-use super::inflight::{Entry, RecvSlab, SendRing};
+use super::inflight::{Entry, SendRing};
+use super::owner::Owner;
+use super::receives::{Queue, Receives};
 use super::retired::{NotMine, Reclaimed, Retired};
 use super::scratch::Scratch;
+use super::srq::{self, SharedReceiveQueue};
 use super::transport::Transport;
 use crate::convert::zero_or_errno;
 use crate::cq::{Completion, CompletionQueue, Shared};
 use crate::device::TransportType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::identity::{Direction, Qpn, QueueId};
-use crate::kind::ErrorKind;
-use crate::mr::{Held, Hold, Keep};
+use crate::mr::{Held, Hold};
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 
@@ -74,7 +76,6 @@ pub struct QueuePair<T: Transport> {
     pub(super) raw: NonNull<ibv_qp>,
     pub(super) extended: Option<NonNull<ibv_qp_ex>>,
     caps: QpCaps,
-    id: QueueId,
     /// On iWARP the peer answers a read by writing.
     pub(super) fetches_as_writes: bool,
     /// What the device may touch, and what must outlive the queue pair: leaked whole if it cannot be destroyed.
@@ -86,12 +87,12 @@ pub struct QueuePair<T: Transport> {
 /// What a queue pair owns while it exists, in the order in which it is dropped.
 pub(super) struct Tables {
     pub(super) sends: SendRing,
-    pub(super) recvs: RecvSlab,
-    held: Vec<Keep>,
+    pub(super) recvs: Receives,
+    pub(super) owner: Owner,
     pub(super) addresses: Addresses,
     _send_cq: Arc<Shared>,
     _recv_cq: Arc<Shared>,
-    pub(super) pd: ProtectionDomain,
+    _srq: Option<Arc<srq::Inner>>,
 }
 
 // SAFETY: using a queue pair needs `&mut self`, so one thread at a time; the provider's queue is not bound to a thread.
@@ -103,8 +104,8 @@ impl ProtectionDomain {
     /// Creates a queue pair of transport `T`, in state RESET.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when a size is above what the device has,
-    /// [`ErrorKind::Mismatch`] when a completion queue is of another device.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when a size is above what the device has,
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a completion queue is of another device.
     ///
     /// # References
     /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html),
@@ -115,7 +116,21 @@ impl ProtectionDomain {
         recv_cq: &CompletionQueue,
         options: QpOptions,
     ) -> Result<QueuePair<T>> {
-        QueuePair::create(self, send_cq, recv_cq, options)
+        QueuePair::create(self, send_cq, recv_cq, None, options)
+    }
+
+    /// As [`create_qp`](Self::create_qp), with the receives of a shared receive queue; `options.max_recv_wr` means nothing then.
+    ///
+    /// # Errors
+    /// As there; [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the shared receive queue is of another protection domain.
+    pub fn create_qp_with_srq<T: Transport>(
+        &self,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        srq: &SharedReceiveQueue,
+        options: QpOptions,
+    ) -> Result<QueuePair<T>> {
+        QueuePair::create(self, send_cq, recv_cq, Some(srq), options)
     }
 }
 
@@ -124,25 +139,25 @@ impl<T: Transport> QueuePair<T> {
         pd: &ProtectionDomain,
         send_cq: &CompletionQueue,
         recv_cq: &CompletionQueue,
+        srq: Option<&SharedReceiveQueue>,
         options: QpOptions,
     ) -> Result<Self> {
-        let id = QueueId::next()?;
-        let made = builder::make::<T>(pd, send_cq, recv_cq, options)?;
+        let owner = Owner::new(pd)?;
+        let made = builder::make::<T>(pd, send_cq, recv_cq, srq, options)?;
         let max_batch = options.max_batch.max(1).min(made.caps.max_send_wr.max(made.caps.max_recv_wr).max(1));
         Ok(Self {
             raw: made.raw,
             extended: made.extended,
             caps: made.caps,
-            id,
             fetches_as_writes: pd.context().device().transport() == TransportType::IWARP,
             tables: ManuallyDrop::new(Tables {
                 sends: SendRing::new(made.caps.max_send_wr),
-                recvs: RecvSlab::new(made.caps.max_recv_wr),
-                held: Vec::new(),
+                recvs: Receives::new(Queue::Pair(made.raw), made.caps.max_recv_wr, max_batch),
+                owner,
                 addresses: Addresses::default(),
                 _send_cq: Arc::clone(send_cq.shared()),
                 _recv_cq: Arc::clone(recv_cq.shared()),
-                pd: pd.clone(),
+                _srq: srq.map(|srq| Arc::clone(srq.shared())),
             }),
             scratch: Scratch::new(max_batch, made.caps.max_inline_data, made.extended.is_none()),
             transport: PhantomData,
@@ -152,7 +167,7 @@ impl<T: Transport> QueuePair<T> {
     /// Which queue pair of this process this is, as its completions say.
     #[inline]
     pub fn id(&self) -> QueueId {
-        self.id
+        self.tables.owner.id
     }
 
     /// Its number on the device, for the peer.
@@ -169,7 +184,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// The domain it belongs to.
     pub fn pd(&self) -> &ProtectionDomain {
-        &self.tables.pd
+        &self.tables.owner.pd
     }
 
     /// Whether it posts by the extended verbs.
@@ -186,7 +201,7 @@ impl<T: Transport> QueuePair<T> {
     /// How many more receives it takes now.
     #[inline]
     pub fn recv_room(&self) -> usize {
-        self.tables.recvs.room() as usize
+        self.tables.recvs.room()
     }
 
     /// Keeps memory alive until the queue pair is destroyed, so that any number of requests can name it by the returned token at no cost.
@@ -194,24 +209,9 @@ impl<T: Transport> QueuePair<T> {
     /// Holding the same memory again returns an equal token.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`] when the memory is of another protection domain; the text names both devices.
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the memory is of another protection domain; the text names both devices.
     pub fn hold<K: Hold>(&mut self, memory: &K) -> Result<Held<K>> {
-        let (mine, its) = (&self.tables.pd, memory.domain());
-        if !its.is(mine) {
-            return Err(Error::new(
-                ErrorKind::Mismatch,
-                "hold",
-                format!(
-                    "memory of a domain on {} for a queue pair of another domain on {}",
-                    its.context().device_name(),
-                    mine.context().device_name()
-                ),
-            ));
-        }
-        if !self.tables.held.iter().any(|kept| memory.is(kept)) {
-            self.tables.held.push(memory.keep());
-        }
-        Ok(Held::new(memory, self.id))
+        self.tables.owner.hold(memory)
     }
 
     /// Retires a completion: takes the request out of the table and gives its buffer back.
@@ -224,7 +224,7 @@ impl<T: Transport> QueuePair<T> {
     #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
     pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
         let wr_id = completion.wr_id();
-        if wr_id.queue() != self.id {
+        if wr_id.queue() != self.id() {
             return Err(NotMine { queue: wr_id.queue() });
         }
         let entry = match wr_id.direction() {
@@ -274,7 +274,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     pub(super) fn describe(&self) -> String {
-        format!("{} queue pair of {}", T::QP_TYPE, self.tables.pd.context().device_name())
+        format!("{} queue pair of {}", T::QP_TYPE, self.tables.owner.pd.context().device_name())
     }
 }
 
@@ -300,7 +300,7 @@ impl<T: Transport> fmt::Debug for QueuePair<T> {
         f.debug_struct("QueuePair")
             .field("type", &T::QP_TYPE)
             .field("qp_num", &self.qp_num())
-            .field("device", &self.tables.pd.context().device_name())
+            .field("device", &self.tables.owner.pd.context().device_name())
             .field("caps", &self.caps)
             .finish_non_exhaustive()
     }

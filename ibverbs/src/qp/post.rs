@@ -5,21 +5,21 @@
 use std::ptr::{self, NonNull};
 
 use rdma_sys::{
-    IBV_SEND_INLINE, ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_ex, ibv_recv_wr, ibv_send_wr, ibv_sge,
-    ibv_wr_complete, ibv_wr_set_inline_data, ibv_wr_set_sge, ibv_wr_set_sge_list, ibv_wr_start,
+    ibv_post_send, ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_wr_complete, ibv_wr_set_inline_data, ibv_wr_set_sge,
+    ibv_wr_set_sge_list, ibv_wr_start,
 };
 
 use super::inflight::Entry;
 use super::operation::Operation;
 use super::pair::QueuePair;
 use super::payload::private::Payload;
-use super::payload::{Belongs, Gather, RecvPayload};
+use super::payload::{Gather, RecvPayload};
 use super::rejected::{PostError, Rejected};
+use super::scratch::{entry_of, inline_flag, outcome};
 use super::transport::Transport;
 use super::wr::{RecvRequest, SendRequest};
 use crate::errno::Errno;
 use crate::identity::{Direction, WrId};
-use crate::raw::AsRaw;
 
 impl<T: Transport> QueuePair<T> {
     /// Posts one request to the send queue. A [`Buf`](crate::Buf) moves in, and comes back with the completion.
@@ -58,6 +58,8 @@ impl<T: Transport> QueuePair<T> {
 
     /// Posts one receive. A [`Buf`](crate::Buf) moves in whole, and comes back with the completion, showing what was received.
     ///
+    /// A queue pair with a shared receive queue has no receives of its own: this then reports a full queue of 0.
+    ///
     /// # Errors
     /// As [`post_send`](Self::post_send).
     ///
@@ -65,25 +67,8 @@ impl<T: Transport> QueuePair<T> {
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
     #[inline]
     pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
-        const VERB: &str = "ibv_post_recv";
-        let number = match self.check_recv(&request) {
-            Ok(number) => number,
-            Err(error) => return Err(Rejected::new(VERB, error, Some(request.payload))),
-        };
-        let wr_id = WrId::new(self.id(), Direction::Recv, number);
-        let (mut sge, num_sge) = entry_of(request.payload.scatter());
-        let mut wr = ibv_recv_wr { wr_id: wr_id.0, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge };
-        let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is alive and used by one thread; request and entry are valid during the call, and the memory they name stays
-        // valid: a Buf moves into the table below, held memory is kept.
-        let returned = unsafe { ibv_post_recv(self.as_raw(), &raw mut wr, &raw mut bad) };
-        match outcome(returned, bad.is_null()) {
-            Err(error @ PostError::Refused(_)) => Err(Rejected::new(VERB, error, Some(request.payload))),
-            outcome => {
-                self.tables.recvs.insert(Entry { payload: request.payload.into_in_flight(), tag: request.tag });
-                outcome.map_err(|error| Rejected::new(VERB, error, None))
-            }
-        }
+        let tables = &mut *self.tables;
+        tables.recvs.post(&tables.owner, request)
     }
 
     /// What can be said before the provider hears of a send.
@@ -92,7 +77,7 @@ impl<T: Transport> QueuePair<T> {
         &self,
         request: &SendRequest<O, P>,
     ) -> Result<(), PostError> {
-        self.check_owner(request.payload.belongs())?;
+        self.tables.owner.check(request.payload.belongs())?;
         request.operation.check(&request.payload)?;
         if let Some(address) = request.operation.address() {
             if !address.is_valid(self.id(), self.tables.addresses.epoch) {
@@ -112,52 +97,6 @@ impl<T: Transport> QueuePair<T> {
             0 => Err(PostError::QueueFull { capacity: self.tables.sends.capacity() }),
             _ => Ok(()),
         }
-    }
-
-    /// What can be said before the provider hears of a receive; the number that it will carry.
-    #[inline]
-    pub(super) fn check_recv<P: RecvPayload>(&self, request: &RecvRequest<P>) -> Result<u32, PostError> {
-        self.check_owner(request.payload.belongs())?;
-        self.tables.recvs.next_number().ok_or(PostError::QueueFull { capacity: self.tables.recvs.capacity() })
-    }
-
-    #[inline]
-    fn check_owner(&self, belongs: Belongs<'_>) -> Result<(), PostError> {
-        match belongs {
-            Belongs::To(pd) if !pd.is(&self.tables.pd) => Err(PostError::WrongDomain),
-            Belongs::HeldBy(queue) if queue != self.id() => Err(PostError::WrongQueue),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The scatter entry of a payload and how many there are.
-#[inline]
-pub(super) fn entry_of(gather: Gather<'_>) -> (ibv_sge, i32) {
-    match gather {
-        Gather::Empty => (ibv_sge::default(), 0),
-        Gather::One(sge) => (sge, 1),
-        // The address is read during the call only; `check_send` bounded the length.
-        Gather::Inline(bytes) => {
-            let length = u32::try_from(bytes.len()).unwrap_or(0);
-            (ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length, lkey: 0 }, 1)
-        }
-    }
-}
-
-/// The flag that goes with a payload whose bytes are copied.
-#[inline]
-pub(super) fn inline_flag(gather: Gather<'_>) -> u32 {
-    if matches!(gather, Gather::Inline(_)) { IBV_SEND_INLINE } else { 0 }
-}
-
-/// What the return value of a classic post says of a single request. Only a `bad_wr` that was set says that it was not posted.
-#[inline]
-fn outcome(returned: i32, bad_is_null: bool) -> Result<(), PostError> {
-    match (returned, bad_is_null) {
-        (0, _) => Ok(()),
-        (number, false) => Err(PostError::Refused(Errno::from_return(number))),
-        (number, true) => Err(PostError::InDoubt(Errno::from_return(number))),
     }
 }
 

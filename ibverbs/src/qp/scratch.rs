@@ -1,21 +1,21 @@
-//! What a batch needs beside the queue: room for classic requests, and what became of them.
+//! What posting needs beside the queue: room for the classic requests of a batch, and what became of requests.
 
 #![allow(unsafe_code)]
 
 use std::fmt;
 
-use rdma_sys::{ibv_recv_wr, ibv_send_wr, ibv_sge};
+use rdma_sys::{IBV_SEND_INLINE, ibv_send_wr, ibv_sge};
 
 use super::inflight::{Entry, InFlight};
+use super::payload::Gather;
 use super::rejected::PostError;
 use crate::errno::Errno;
 use crate::error::Error;
 use crate::mr::Buf;
 
-/// Room for the classic requests of a batch, allocated with the queue pair.
+/// Room for the classic sends of a batch, allocated with the queue pair.
 pub(super) struct Scratch {
     pub(super) sends: Box<[ibv_send_wr]>,
-    pub(super) recvs: Box<[ibv_recv_wr]>,
     pub(super) sges: Box<[ibv_sge]>,
     /// Inline bytes of sends, copied when they are added: `inline_each` for each request.
     pub(super) inline: Box<[u8]>,
@@ -33,7 +33,6 @@ impl Scratch {
         let inline_each = if classic { max_inline as usize } else { 0 };
         Self {
             sends: vec![ibv_send_wr::default(); if classic { size } else { 0 }].into(),
-            recvs: vec![ibv_recv_wr::default(); size].into(),
             sges: vec![ibv_sge::default(); size].into(),
             inline: vec![0; size * inline_each].into(),
             inline_each,
@@ -41,7 +40,37 @@ impl Scratch {
     }
 
     pub(super) fn max(&self) -> usize {
-        self.recvs.len()
+        self.sges.len()
+    }
+}
+
+/// The scatter entry of a payload and how many there are.
+#[inline]
+pub(super) fn entry_of(gather: Gather<'_>) -> (ibv_sge, i32) {
+    match gather {
+        Gather::Empty => (ibv_sge::default(), 0),
+        Gather::One(sge) => (sge, 1),
+        // The address is read during the call only; `check_send` bounded the length.
+        Gather::Inline(bytes) => {
+            let length = u32::try_from(bytes.len()).unwrap_or(0);
+            (ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length, lkey: 0 }, 1)
+        }
+    }
+}
+
+/// The flag that goes with a payload whose bytes are copied.
+#[inline]
+pub(super) fn inline_flag(gather: Gather<'_>) -> u32 {
+    if matches!(gather, Gather::Inline(_)) { IBV_SEND_INLINE } else { 0 }
+}
+
+/// What the return value of a classic post says of a single request. Only a `bad_wr` that was set says that it was not posted.
+#[inline]
+pub(super) fn outcome(returned: i32, bad_is_null: bool) -> Result<(), PostError> {
+    match (returned, bad_is_null) {
+        (0, _) => Ok(()),
+        (number, false) => Err(PostError::Refused(Errno::from_return(number))),
+        (number, true) => Err(PostError::InDoubt(Errno::from_return(number))),
     }
 }
 

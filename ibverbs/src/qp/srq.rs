@@ -1,0 +1,273 @@
+//! Shared receive queues: one store of receives for many queue pairs.
+
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{
+    IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq, ibv_srq,
+    ibv_srq_attr, ibv_srq_init_attr,
+};
+
+use super::inflight::{Entry, RecvSlab};
+use super::owner::Owner;
+use super::payload::RecvPayload;
+use super::receives::{Queue, Receives, RecvBatch};
+use super::rejected::Rejected;
+use super::retired::{NotMine, Retired};
+use super::scratch::BatchError;
+use super::wr::RecvRequest;
+use crate::convert::{non_null, zero_or_errno};
+use crate::cq::Completion;
+use crate::error::{Error, Result};
+use crate::identity::{Direction, QueueId};
+use crate::kind::ErrorKind;
+use crate::mr::{Held, Hold};
+use crate::pd::ProtectionDomain;
+use crate::raw::AsRaw;
+
+/// What a shared receive queue is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SrqOptions {
+    /// Receives that can be in flight.
+    pub max_wr: u32,
+    /// Scatter entries of a receive.
+    pub max_sge: u32,
+    /// Receives that one batch can hold.
+    pub max_batch: u32,
+}
+
+impl Default for SrqOptions {
+    fn default() -> Self {
+        Self { max_wr: 256, max_sge: 1, max_batch: 32 }
+    }
+}
+
+/// A shared receive queue: the receives of any number of queue pairs of its protection domain.
+///
+/// One thread at a time posts to it and retires from it. Completions of its receives say its identity in
+/// [`Completion::queue`], and which queue pair received in [`Completion::qp_num`]. Queue pairs keep it alive; its buffers come back when it and they
+/// are gone.
+///
+/// # References
+/// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
+pub struct SharedReceiveQueue(Arc<Inner>);
+
+/// The queue, and the receives in flight on it, which must outlive it.
+pub(super) struct Inner {
+    raw: NonNull<ibv_srq>,
+    pd: ProtectionDomain,
+    /// Reached only through the one `SharedReceiveQueue`, which is not `Clone`, by `&mut`.
+    receiving: UnsafeCell<ManuallyDrop<Receiving>>,
+}
+
+struct Receiving {
+    receives: Receives,
+    owner: Owner,
+}
+
+// SAFETY: `receiving` is reached through the one owner only; queue pairs keep the queue alive and do nothing with it.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Inner {
+    pub(super) fn as_ptr(&self) -> *mut ibv_srq {
+        self.raw.as_ptr()
+    }
+
+    pub(super) fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: the last owner goes; every queue pair that receives from the queue held an Arc of this.
+        let returned = unsafe { ibv_destroy_srq(self.raw.as_ptr()) };
+        if returned == 0 {
+            // SAFETY: not used after; the device touches nothing of it any more.
+            unsafe { ManuallyDrop::drop(self.receiving.get_mut()) }
+        } else {
+            crate::leak::with(&self.pd);
+        }
+    }
+}
+
+impl ProtectionDomain {
+    /// Creates a shared receive queue.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] when a size is above what the device has (`max_srq_wr`).
+    ///
+    /// # References
+    /// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
+    pub fn create_srq(&self, options: SrqOptions) -> Result<SharedReceiveQueue> {
+        let what = || format!("{} receives on {}", options.max_wr, self.context().device_name());
+        if options.max_wr > RecvSlab::MAX {
+            return Err(Error::new(ErrorKind::InvalidInput, "ibv_create_srq", what())
+                .with_hint(format!("this library tells at most {} receives in flight apart", RecvSlab::MAX)));
+        }
+        let owner = Owner::new(self)?;
+        let attr = ibv_srq_attr { max_wr: options.max_wr, max_sge: options.max_sge, srq_limit: 0 };
+        let mut init = ibv_srq_init_attr { attr, ..Default::default() };
+        let raw = non_null("ibv_create_srq", what, || {
+            // SAFETY: the domain is alive and the attributes are valid during the call.
+            unsafe { ibv_create_srq(self.as_raw(), &raw mut init) }
+        })?;
+        let receives = Receives::new(Queue::Shared(raw), init.attr.max_wr, options.max_batch.max(1));
+        let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving { receives, owner }));
+        Ok(SharedReceiveQueue(Arc::new(Inner { raw, pd: self.clone(), receiving })))
+    }
+}
+
+impl SharedReceiveQueue {
+    #[inline]
+    fn receiving(&mut self) -> &mut Receiving {
+        // SAFETY: this is the one `SharedReceiveQueue` of its Inner, borrowed exclusively.
+        unsafe { &mut *self.0.receiving.get() }
+    }
+
+    fn owner(&self) -> &Owner {
+        // SAFETY: this is the one `SharedReceiveQueue` of its Inner, borrowed shared.
+        let receiving = unsafe { &*self.0.receiving.get() };
+        &receiving.owner
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Inner> {
+        &self.0
+    }
+
+    /// Which queue of this process this is, as the completions of its receives say.
+    pub fn id(&self) -> QueueId {
+        self.owner().id
+    }
+
+    /// How many more receives it takes now.
+    pub fn recv_room(&mut self) -> usize {
+        self.receiving().receives.room()
+    }
+
+    /// Keeps memory alive until the queue is destroyed. See [`QueuePair::hold`](crate::QueuePair::hold).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`] when the memory is of another protection domain.
+    pub fn hold<K: Hold>(&mut self, memory: &K) -> Result<Held<K>> {
+        self.receiving().owner.hold(memory)
+    }
+
+    /// Posts one receive. See [`QueuePair::post_recv`](crate::QueuePair::post_recv).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # References
+    /// [`ibv_post_srq_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)
+    #[inline]
+    pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> std::result::Result<(), Rejected<P>> {
+        let Receiving { receives, owner } = self.receiving();
+        receives.post(owner, request)
+    }
+
+    /// Posts the receives that the closure adds. See [`QueuePair::recv_batch`](crate::QueuePair::recv_batch).
+    ///
+    /// # Errors
+    /// The closure's own, or a [`BatchError`] made into it.
+    pub fn recv_batch<R, E: From<BatchError>>(
+        &mut self,
+        fill: impl FnOnce(&mut RecvBatch<'_>) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        let Receiving { receives, owner } = self.receiving();
+        receives.batch(owner, fill)
+    }
+
+    /// Retires the completion of a receive of this queue. See [`QueuePair::retire`](crate::QueuePair::retire).
+    ///
+    /// # Errors
+    /// [`NotMine`] if it is of another queue; nothing changes then.
+    #[inline]
+    #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
+    pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
+        let wr_id = completion.wr_id();
+        let Receiving { receives, owner } = self.receiving();
+        let mine = wr_id.queue() == owner.id && wr_id.direction() == Direction::Recv;
+        match mine.then(|| receives.retire(wr_id.table())).flatten() {
+            Some(Entry { payload, tag }) => Ok(Retired::new(&completion, payload, tag)),
+            None => Err(NotMine { queue: wr_id.queue() }),
+        }
+    }
+
+    /// Asks for one asynchronous event when fewer than `limit` receives are left; 0 asks for none.
+    ///
+    /// # Errors
+    /// Fails when the limit is above the queue's length.
+    ///
+    /// # References
+    /// [`ibv_modify_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_srq.3.html)
+    pub fn set_limit(&mut self, limit: u32) -> Result<()> {
+        self.modify(ibv_srq_attr { srq_limit: limit, ..Default::default() }, IBV_SRQ_LIMIT)
+    }
+
+    /// Makes the device's queue longer or shorter. The receives that this library keeps in flight stay at most as many as at creation.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the device cannot (siw).
+    pub fn resize(&mut self, max_wr: u32) -> Result<()> {
+        self.modify(ibv_srq_attr { max_wr, ..Default::default() }, IBV_SRQ_MAX_WR)
+    }
+
+    fn modify(&mut self, mut attr: ibv_srq_attr, mask: u32) -> Result<()> {
+        // SAFETY: the queue is alive and the attributes are valid during the call.
+        let returned = unsafe { ibv_modify_srq(self.as_raw(), &raw mut attr, mask as i32) };
+        zero_or_errno("ibv_modify_srq", || self.describe(), returned)
+    }
+
+    /// How long the queue is, how many scatter entries a receive has, and which limit is set.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the device cannot say (siw).
+    ///
+    /// # References
+    /// [`ibv_query_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_query_srq.3.html)
+    pub fn query(&self) -> Result<SrqAttr> {
+        let mut attr = ibv_srq_attr::default();
+        // SAFETY: the queue is alive and the structure valid for writing.
+        let returned = unsafe { ibv_query_srq(self.as_raw(), &raw mut attr) };
+        zero_or_errno("ibv_query_srq", || self.describe(), returned)?;
+        Ok(SrqAttr { max_wr: attr.max_wr, max_sge: attr.max_sge, limit: attr.srq_limit })
+    }
+
+    fn describe(&self) -> String {
+        format!("shared receive queue of {}", self.0.pd.context().device_name())
+    }
+}
+
+/// How a shared receive queue stands (`struct ibv_srq_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SrqAttr {
+    /// Receives that the device's queue holds.
+    pub max_wr: u32,
+    /// Scatter entries of a receive.
+    pub max_sge: u32,
+    /// Below how many receives an event comes; 0 for never.
+    pub limit: u32,
+}
+
+impl AsRaw for SharedReceiveQueue {
+    type Raw = ibv_srq;
+
+    fn as_raw(&self) -> *mut ibv_srq {
+        self.0.as_ptr()
+    }
+}
+
+impl fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReceiveQueue").field("device", &self.0.pd.context().device_name()).finish_non_exhaustive()
+    }
+}

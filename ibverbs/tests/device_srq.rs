@@ -1,0 +1,105 @@
+//! Shared receive queues.
+
+mod lab;
+
+use std::time::{Duration, Instant};
+
+use ibverbs::{
+    CqOptions, Endpoint, ErrorKind, PostError, Psn, QpOptions, QueuePair, Rc, RcPath, SrqOptions, TransportType, wr,
+};
+use lab::{devices, roce};
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn many_queue_pairs_receive_from_one_store_and_the_completion_says_which() {
+    for context in roce() {
+        let pd = context.alloc_pd().expect("domain");
+        let mut cq = context.create_cq(CqOptions::default()).expect("queue");
+        let mut srq = pd.create_srq(SrqOptions::default()).expect("shared receive queue");
+        let port = context.query_port(1).expect("port");
+        let gid = context.gids(1).expect("GIDs").into_iter().find(|entry| !entry.gid.is_link_local()).expect("address");
+        let path = RcPath::new(1, Some(u8::try_from(gid.index).expect("small")), port.active_mtu);
+        let end = |qp: &QueuePair<Rc>| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid: port.lid, gid: gid.gid };
+        let mut pairs = Vec::new();
+        for _ in 0..3 {
+            let mut sender = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("sender");
+            let mut receiver = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default()).expect("receiver");
+            let (to, from) = (end(&receiver), end(&sender));
+            for qp in [&mut sender, &mut receiver] {
+                qp.init(&path).expect("INIT");
+            }
+            sender.connect(&path, &to).expect("connect");
+            receiver.connect(&path, &from).expect("connect");
+            let rejected = receiver.post_recv(wr::recv(wr::Empty)).expect_err("it has no receives of its own");
+            assert_eq!(rejected.error(), PostError::QueueFull { capacity: 0 });
+            pairs.push((sender, receiver));
+        }
+        let pool = pd.pool(8, 64).expect("pool");
+        srq.recv_batch(|batch| -> ibverbs::Result<()> {
+            for tag in 0..4 {
+                batch.recv(wr::recv(pool.take().expect("free")).tag(tag))?;
+            }
+            Ok(())
+        })
+        .expect("receives");
+        srq.post_recv(wr::recv(pool.take().expect("free"))).expect("one more");
+        for (index, (sender, _)) in pairs.iter_mut().enumerate() {
+            let mut buf = pd.buf(1).expect("buf");
+            buf[0] = u8::try_from(index).expect("small");
+            sender.post_send(wr::send(buf)).expect("send");
+        }
+        let (mut got, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(10));
+        while got.len() < 3 {
+            assert!(Instant::now() < deadline, "{} of 3 arrived", got.len());
+            for completion in cq.poll().expect("poll") {
+                let qpn = completion.qp_num();
+                if completion.queue() == srq.id() {
+                    let buf = srq.retire(completion).expect("mine").into_buf().expect("posted with one");
+                    assert_eq!(qpn, pairs[usize::from(buf[0])].1.qp_num());
+                    got.push(buf[0]);
+                } else {
+                    let (sender, _) =
+                        pairs.iter_mut().find(|(sender, _)| sender.id() == completion.queue()).expect("a sender");
+                    sender.retire(completion).expect("mine").ok().expect("sent");
+                }
+            }
+        }
+        // The handle may go first: queue pairs keep the queue and its buffers alive.
+        drop(srq);
+        assert_eq!(pool.available(), 6);
+        drop(pairs);
+        assert_eq!(pool.available(), 8);
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn limit_resize_and_query_work_or_are_said_to_be_unsupported() {
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let pd = context.alloc_pd().expect("domain");
+        let mut srq = pd.create_srq(SrqOptions { max_wr: 64, ..SrqOptions::default() }).expect("shared receive queue");
+        srq.set_limit(8).expect("limit");
+        if context.device().transport() == TransportType::IWARP {
+            assert_eq!(srq.query().expect_err("siw cannot").kind(), ErrorKind::Unsupported);
+            assert_eq!(srq.resize(128).expect_err("siw cannot").kind(), ErrorKind::Unsupported);
+        } else {
+            assert_eq!(srq.query().expect("query").limit, 8);
+            srq.resize(128).expect("resize");
+            assert!(srq.query().expect("query").max_wr >= 128);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_store_of_another_domain_is_refused() {
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let (pd, other) = (context.alloc_pd().expect("domain"), context.alloc_pd().expect("domain"));
+        let cq = context.create_cq(CqOptions::default()).expect("queue");
+        let srq = other.create_srq(SrqOptions::default()).expect("shared receive queue");
+        let error = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default()).expect_err("another domain");
+        assert_eq!(error.kind(), ErrorKind::Mismatch);
+    }
+}
