@@ -66,7 +66,10 @@ pub use crate::gid::{Gid, GidEntry, GidType};
 pub use crate::identity::{Direction, Psn, Qkey, Qpn, QueueId};
 pub use crate::kind::ErrorKind;
 pub use crate::leak::leaked_objects;
-pub use crate::mr::{AccessFlags, Buf, Frozen, Held, Hold, Pool, RemoteMemory, SharedRegion, Sink};
+pub use crate::mr::{
+    AccessFlags, Backing, Buf, CallerMemory, Frozen, Held, Hold, HugePageSize, MemoryOptions, Pool, RemoteMemory,
+    SharedRegion, Sink, StillShared,
+};
 pub use crate::pd::ProtectionDomain;
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};
 pub use crate::qp::{

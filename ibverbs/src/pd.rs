@@ -5,6 +5,7 @@
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rdma_sys::{ibv_alloc_pd, ibv_dealloc_pd, ibv_pd};
 
@@ -23,6 +24,8 @@ pub struct ProtectionDomain(Arc<Inner>);
 struct Inner {
     raw: NonNull<ibv_pd>,
     context: Context,
+    /// How many queue pairs of the domain exist.
+    queue_pairs: AtomicUsize,
 }
 
 // SAFETY: a domain is a handle; libibverbs' functions on it are thread safe.
@@ -63,7 +66,7 @@ impl ProtectionDomain {
                 unsafe { ibv_alloc_pd(context.as_raw()) }
             },
         )?;
-        Ok(Self(Arc::new(Inner { raw, context })))
+        Ok(Self(Arc::new(Inner { raw, context, queue_pairs: AtomicUsize::new(0) })))
     }
 
     /// The open device that the domain belongs to.
@@ -71,9 +74,30 @@ impl ProtectionDomain {
         &self.0.context
     }
 
+    /// How many queue pairs of the domain exist, those that could not be destroyed included.
+    pub(crate) fn queue_pairs(&self) -> usize {
+        self.0.queue_pairs.load(Ordering::Acquire)
+    }
+
+    /// Counts a queue pair of the domain until what is returned is dropped: after the queue pair was destroyed.
+    pub(crate) fn attach_queue_pair(&self) -> AttachedQueuePair {
+        self.0.queue_pairs.fetch_add(1, Ordering::AcqRel);
+        AttachedQueuePair(self.clone())
+    }
+
     /// Whether both are the same domain.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// What every queue pair of a domain keeps while it exists; memory that peers could reach relies on the count.
+#[derive(Debug)]
+pub(crate) struct AttachedQueuePair(ProtectionDomain);
+
+impl Drop for AttachedQueuePair {
+    fn drop(&mut self) {
+        self.0.0.queue_pairs.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

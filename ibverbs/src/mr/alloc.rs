@@ -1,21 +1,33 @@
-//! The allocation behind a region: raw, whole pages, zeroed, never moved and never a `Box`.
+//! The allocation behind a region: raw, never moved and never a `Box`.
 
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
+use super::caller::CallerMemory;
+use super::huge::HugePageSize;
+use super::options::Backing;
+use crate::errno::Errno;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 
 const PAGE: usize = 4096;
 
 /// Memory that no Rust reference covers for longer than the owner of a piece lends one.
+///
+/// It begins at a multiple of 8 and can be used up to the next multiple of 8 after its length, but for the caller's own memory.
 pub(crate) struct Allocation {
     start: NonNull<u8>,
     len: usize,
-    /// Whole pages: a registration pins pages, which are then shared with nothing else.
-    layout: Layout,
+    origin: Origin,
+}
+
+/// How it is given back.
+enum Origin {
+    Heap(Layout),
+    Mapped(usize),
+    Caller(#[allow(dead_code, reason = "dropped with the allocation")] CallerMemory),
 }
 
 // SAFETY: plain memory with one owner; who may touch which part is the business of the types built on it.
@@ -24,18 +36,48 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    pub(crate) fn zeroed(len: usize) -> Result<Self> {
-        let refused = || {
-            Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes"))
-                .with_hint("a region has at least one byte and fits into memory")
-        };
-        let layout = Layout::from_size_align(len, PAGE).map_err(|_| refused())?.pad_to_align();
+    pub(crate) fn new(len: usize, backing: Backing) -> Result<Self> {
         if len == 0 {
-            return Err(refused());
+            return Err(refused(len));
         }
+        match backing {
+            Backing::Heap => Self::heap(len),
+            Backing::Pages => Self::mapped(len, PAGE, 0, "the memory does not fit"),
+            Backing::HugePages(size) => Self::huge(len, size),
+            Backing::Caller(memory) => Self::caller(len, memory),
+        }
+    }
+
+    fn heap(len: usize) -> Result<Self> {
+        let layout = Layout::from_size_align(len, PAGE).map_err(|_| refused(len))?.pad_to_align();
         // SAFETY: the layout's size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        NonNull::new(start).map(|start| Self { start, len, layout }).ok_or_else(refused)
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| refused(len))?;
+        Ok(Self { start, len, origin: Origin::Heap(layout) })
+    }
+
+    fn huge(len: usize, size: HugePageSize) -> Result<Self> {
+        Self::mapped(len, size.bytes(), size.map_flags(), size.hint())
+    }
+
+    fn mapped(len: usize, page: usize, flags: i32, hint: &'static str) -> Result<Self> {
+        let size = len.checked_next_multiple_of(page).ok_or_else(|| refused(len))?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
+        // SAFETY: a new anonymous mapping, where the kernel chooses.
+        let start = unsafe { libc::mmap(ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        match NonNull::new(start.cast::<u8>()) {
+            Some(start) if start.as_ptr() != libc::MAP_FAILED.cast() => {
+                Ok(Self { start, len, origin: Origin::Mapped(size) })
+            }
+            _ => Err(Error::of_verb("mmap", Errno::last(), format!("{size} bytes")).with_hint(hint)),
+        }
+    }
+
+    fn caller(len: usize, memory: CallerMemory) -> Result<Self> {
+        if memory.len() < len {
+            return Err(Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes"))
+                .with_hint(format!("the caller's memory has {} bytes", memory.len())));
+        }
+        Ok(Self { start: memory.start(), len, origin: Origin::Caller(memory) })
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -45,11 +87,73 @@ impl Allocation {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
+
+    /// Whether the words of 8 bytes that cover it are all its own.
+    pub(crate) fn is_words(&self) -> bool {
+        !matches!(self.origin, Origin::Caller(_)) || (self.start.addr().get() % 8 == 0 && self.len % 8 == 0)
+    }
+}
+
+fn refused(len: usize) -> Error {
+    Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes"))
+        .with_hint("a region has at least one byte and fits into memory")
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this layout, freed once.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        match self.origin {
+            // SAFETY: allocated in `heap` with this layout, freed once.
+            Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            // SAFETY: mapped in `mapped` with this size, unmapped once. It cannot fail for a whole mapping.
+            Origin::Mapped(size) => unsafe {
+                libc::munmap(self.start.as_ptr().cast(), size);
+            },
+            Origin::Caller(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_zeroed_and_whole_words() {
+        for len in [1, 7, 4096, 4097] {
+            let memory = Allocation::new(len, Backing::Heap).expect("heap");
+            assert!(memory.is_words());
+            // SAFETY: the allocation has `len` bytes, zeroed.
+            let bytes = unsafe { std::slice::from_raw_parts(memory.start().as_ptr(), memory.len()) };
+            assert!(bytes.len() == len && bytes.iter().all(|&byte| byte == 0));
+        }
+    }
+
+    #[test]
+    fn nothing_is_refused_in_words() {
+        let error = Allocation::new(0, Backing::Pages).err().expect("no bytes");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.hint().is_some());
+        assert!(Allocation::new(usize::MAX, Backing::Heap).is_err());
+        assert!(Allocation::new(usize::MAX, Backing::Pages).is_err());
+    }
+
+    #[test]
+    fn the_owner_of_the_callers_memory_is_dropped_with_it() {
+        let owner = std::sync::Arc::new(());
+        let bytes = Vec::leak(vec![7_u8; 16]);
+        let start = NonNull::from(&mut *bytes).cast();
+        // SAFETY: the memory is never freed and not used below.
+        let memory = unsafe { CallerMemory::new(start, 16, std::sync::Arc::clone(&owner)) };
+        assert!(Allocation::new(17, Backing::Caller(memory)).is_err(), "too long");
+        assert_eq!(std::sync::Arc::strong_count(&owner), 1);
+        // SAFETY: as above.
+        let memory = unsafe { CallerMemory::new(start, 16, std::sync::Arc::clone(&owner)) };
+        let allocation = Allocation::new(15, Backing::Caller(memory)).expect("fits");
+        assert!(!allocation.is_words(), "the last word is not all its own");
+        assert_eq!(std::sync::Arc::strong_count(&owner), 2);
+        drop(allocation);
+        assert_eq!(std::sync::Arc::strong_count(&owner), 1);
+        // SAFETY: leaked above from a Vec of this capacity.
+        drop(unsafe { Vec::from_raw_parts(start.as_ptr(), 16, 16) });
     }
 }

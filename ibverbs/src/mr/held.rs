@@ -108,11 +108,11 @@ pub trait Hold: private::Sealed + Sized {
 
 impl Hold for Frozen {
     fn domain(&self) -> &ProtectionDomain {
-        self.buf().pd()
+        self.pd()
     }
 
     fn sge(&self) -> ibv_sge {
-        self.buf().shown()
+        self.shown()
     }
 
     fn is(&self, kept: &Keep) -> bool {

@@ -9,19 +9,29 @@
 
 mod access;
 mod alloc;
+mod caller;
+mod copy;
 mod frozen;
 mod held;
+mod huge;
+mod options;
 mod pool;
+mod reclaim;
 mod region;
+mod registration;
 mod remote;
 mod shared;
 mod sink;
 
 pub use self::access::AccessFlags;
+pub use self::caller::CallerMemory;
 pub use self::frozen::Frozen;
 pub(crate) use self::held::Keep;
 pub use self::held::{Held, Hold};
+pub use self::huge::HugePageSize;
+pub use self::options::{Backing, MemoryOptions};
 pub use self::pool::{Buf, Pool};
+pub use self::reclaim::StillShared;
 pub use self::remote::RemoteMemory;
 pub use self::shared::SharedRegion;
 pub use self::sink::Sink;

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rdma_sys::ibv_sge;
 
 use super::access::AccessFlags;
+use super::options::MemoryOptions;
 use super::region::Region;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
@@ -53,7 +54,16 @@ impl ProtectionDomain {
     /// # Errors
     /// [`ErrorKind::LockedMemory`](crate::ErrorKind::LockedMemory) says what the limit is and how to raise it.
     pub fn pool(&self, count: usize, size: usize) -> Result<Pool> {
-        Pool::register(self, count, size)
+        self.pool_with(count, size, MemoryOptions::default())
+    }
+
+    /// As [`pool`](Self::pool), of memory obtained and registered as `options` say. Each buffer takes a multiple of 64 bytes of it.
+    ///
+    /// # Errors
+    /// As [`pool`](Self::pool); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for what the device cannot do, and what the
+    /// kernel says where the memory is not to be had: no huge pages set aside, the caller's memory too short or not writable.
+    pub fn pool_with(&self, count: usize, size: usize, options: MemoryOptions) -> Result<Pool> {
+        Pool::register(self, count, size, options)
     }
 
     /// Registers a single buffer of `size` bytes, zeroed.
@@ -66,7 +76,8 @@ impl ProtectionDomain {
 }
 
 impl Pool {
-    fn register(pd: &ProtectionDomain, count: usize, size: usize) -> Result<Self> {
+    fn register(pd: &ProtectionDomain, count: usize, size: usize, options: MemoryOptions) -> Result<Self> {
+        options.by_address("pool")?;
         let refused = || {
             Error::new(ErrorKind::InvalidInput, "pool", format!("{count} buffers of {size} bytes"))
                 .with_hint("a pool has 1 to 2^32-1 buffers of 1 to 2^32-1 bytes")
@@ -76,7 +87,7 @@ impl Pool {
         };
         let stride = size.next_multiple_of(ALIGN);
         let total = stride.checked_mul(count).filter(|&total| total > 0).ok_or_else(refused)?;
-        let region = Region::register(pd, total, AccessFlags::LOCAL_WRITE)?;
+        let region = Region::register(pd, total, AccessFlags::LOCAL_WRITE, options)?;
         let free = Mutex::new((0..pieces).rev().collect());
         Ok(Self(Arc::new(Home { region, stride, size: piece_size, free })))
     }
@@ -104,6 +115,14 @@ impl Pool {
     /// The size of each buffer in bytes.
     pub fn buf_size(&self) -> usize {
         self.0.size as usize
+    }
+
+    /// A region of at most 2^32-1 bytes as one buffer, which is taken.
+    pub(super) fn of_whole(region: Region) -> Buf {
+        let size = u32::try_from(region.len()).unwrap_or(u32::MAX);
+        let (start, lkey) = (region.start(), region.lkey());
+        let home = Home { region, stride: size as usize, size, free: Mutex::new(Vec::with_capacity(1)) };
+        Buf { start, len: size, capacity: size, lkey, index: 0, home: Arc::new(home) }
     }
 
     fn no_piece() -> Error {

@@ -1,48 +1,49 @@
-//! A registered memory region.
+//! A registered memory region with the memory behind it.
 
 #![allow(unsafe_code)]
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use rdma_sys::{ibv_dereg_mr, ibv_mr, ibv_reg_mr};
-
-use super::access::AccessFlags;
+use super::access::{AccessFlags, RawAccess};
 use super::alloc::Allocation;
-use crate::convert::non_null;
-use crate::error::Result;
+use super::options::MemoryOptions;
+use super::registration::Registration;
+use crate::error::{Error, Result};
 use crate::pd::ProtectionDomain;
-use crate::raw::AsRaw;
 
 /// A registered memory region and the allocation behind it.
 pub(crate) struct Region {
-    mr: NonNull<ibv_mr>,
-    lkey: u32,
-    rkey: u32,
+    registration: ManuallyDrop<Registration>,
     memory: ManuallyDrop<Allocation>,
-    pd: ManuallyDrop<ProtectionDomain>,
+    access: AccessFlags,
 }
 
-// SAFETY: a region is a handle and raw memory; libibverbs' functions on the handle are thread safe.
-unsafe impl Send for Region {}
-// SAFETY: as above; a shared Region gives out addresses and the key only.
-unsafe impl Sync for Region {}
-
 impl Region {
-    /// Allocates `len` bytes and registers them.
-    pub(crate) fn register(pd: &ProtectionDomain, len: usize, access: AccessFlags) -> Result<Self> {
-        let memory = Allocation::zeroed(len)?;
-        let mr = non_null(
-            "ibv_reg_mr",
-            || format!("{len} bytes on {}", pd.context().device_name()),
-            || {
-                // SAFETY: the domain is alive; the range is an allocation that outlives the registration (see `drop`).
-                unsafe { ibv_reg_mr(pd.as_raw(), memory.start().as_ptr().cast(), len, access.bits() as i32) }
-            },
-        )?;
-        // SAFETY: the region was just returned by the library.
-        let (lkey, rkey) = unsafe { (mr.as_ref().lkey, mr.as_ref().rkey) };
-        Ok(Self { mr, lkey, rkey, memory: ManuallyDrop::new(memory), pd: ManuallyDrop::new(pd.clone()) })
+    /// Obtains `len` bytes and registers them.
+    pub(crate) fn register(
+        pd: &ProtectionDomain,
+        len: usize,
+        access: AccessFlags,
+        options: MemoryOptions,
+    ) -> Result<Self> {
+        let (flags, zero_based) = (options.flags(), options.zero_based);
+        let memory = Allocation::new(len, options.backing)?;
+        Self::register_memory(pd, memory, access, flags, zero_based)
+    }
+
+    /// Registers memory that is there.
+    pub(crate) fn register_memory(
+        pd: &ProtectionDomain,
+        memory: Allocation,
+        access: AccessFlags,
+        flags: RawAccess,
+        zero_based: bool,
+    ) -> Result<Self> {
+        let all = RawAccess::from(access) | flags;
+        // SAFETY: the allocation outlives the registration: see `drop`.
+        let registration = unsafe { Registration::of_memory(pd, memory.start(), memory.len(), all, zero_based) }?;
+        Ok(Self { registration: ManuallyDrop::new(registration), memory: ManuallyDrop::new(memory), access })
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -53,32 +54,75 @@ impl Region {
         self.memory.len()
     }
 
+    pub(crate) fn is_words(&self) -> bool {
+        self.memory.is_words()
+    }
+
     pub(crate) fn lkey(&self) -> u32 {
-        self.lkey
+        self.registration.lkey()
     }
 
     pub(crate) fn rkey(&self) -> u32 {
-        self.rkey
+        self.registration.rkey()
+    }
+
+    /// By which address requests and peers name its first byte.
+    pub(crate) fn base(&self) -> u64 {
+        self.registration.base()
+    }
+
+    pub(crate) fn access(&self) -> AccessFlags {
+        self.access
     }
 
     pub(crate) fn pd(&self) -> &ProtectionDomain {
-        &self.pd
+        self.registration.pd()
+    }
+
+    pub(crate) fn registration(&self) -> &Registration {
+        &self.registration
+    }
+
+    pub(super) fn registration_mut(&mut self) -> &mut Registration {
+        &mut self.registration
+    }
+
+    pub(super) fn set_access(&mut self, access: AccessFlags) {
+        self.access = access;
+    }
+
+    /// The same memory, registered for local access only. On failure the region is as before.
+    pub(super) fn into_local(self) -> std::result::Result<Self, (Self, Error)> {
+        let access = AccessFlags::LOCAL_WRITE;
+        // Registered anew before the old registration ends: what fails then leaves a region behind.
+        // SAFETY: the allocation outlives either registration, as it goes on in the region returned.
+        let local = unsafe { Registration::of_memory(self.pd(), self.start(), self.len(), access.into(), false) };
+        let local = match local {
+            Ok(local) => local,
+            Err(error) => return Err((self, error)),
+        };
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: both are taken out of `this` once, which is not dropped.
+        let (old, memory) =
+            unsafe { (ManuallyDrop::take(&mut this.registration), ManuallyDrop::take(&mut this.memory)) };
+        let memory = ManuallyDrop::new(memory);
+        match old.end() {
+            Ok(()) => Ok(Self { registration: ManuallyDrop::new(local), memory, access }),
+            Err((old, error)) => {
+                Err((Self { registration: ManuallyDrop::new(old), memory, access: this.access }, error))
+            }
+        }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: registered in `register`, deregistered once. No request that names the region is in flight: queue pairs own the
-        // pieces they were given, and give them up only by a completion or after they were destroyed.
-        let returned = unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
-        if returned == 0 {
-            // SAFETY: neither is used again; the device can no longer reach the memory.
-            unsafe {
-                ManuallyDrop::drop(&mut self.memory);
-                ManuallyDrop::drop(&mut self.pd);
-            }
-        } else {
-            crate::leak::count(); // the device may still reach the memory: it stays allocated for ever
-        }
+        // SAFETY: taken once. No request that names the region is in flight: queue pairs own the pieces they were given, and give them up
+        // only by a completion or after they were destroyed.
+        let registration = unsafe { ManuallyDrop::take(&mut self.registration) };
+        if registration.end_or_leak() {
+            // SAFETY: not used again; the device can no longer reach the memory.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        } // else the device may still reach the memory: it stays allocated for ever
     }
 }

@@ -3,20 +3,20 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use rdma_sys::ibv_sge;
 
 use super::access::AccessFlags;
+use super::copy::{copy_in, copy_out};
+use super::options::MemoryOptions;
 use super::region::Region;
 use super::remote::RemoteMemory;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
-
-/// Bytes of a word.
-const WORD: usize = size_of::<u64>();
 
 /// Memory that peers may access at any time, as its registration says. Clones share it.
 ///
@@ -32,31 +32,72 @@ const WORD: usize = size_of::<u64>();
 /// let region = pd.shared(4096, AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE)?;
 /// region.write(0, b"hello")?;
 /// let told_to_the_peer = region.remote();
+/// let second_half = region.slice(2048..4096).expect("within");
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct SharedRegion(Arc<Region>);
+pub struct SharedRegion {
+    region: Arc<Region>,
+    /// Where it begins in the region.
+    pub(super) start: usize,
+    pub(super) len: usize,
+}
 
 impl ProtectionDomain {
-    /// Registers `len` bytes, zeroed, that peers may access as `access` says.
+    /// Registers `len` bytes, zeroed, that peers may access as `access` says. Local write access is always part of it.
     ///
     /// # Errors
     /// As [`pool`](Self::pool).
     pub fn shared(&self, len: usize, access: AccessFlags) -> Result<SharedRegion> {
-        Region::register(self, len, access | AccessFlags::LOCAL_WRITE).map(|region| SharedRegion(Arc::new(region)))
+        self.shared_with(len, access, MemoryOptions::default())
+    }
+
+    /// As [`shared`](Self::shared), of memory obtained and registered as `options` say.
+    ///
+    /// # Errors
+    /// As [`pool_with`](Self::pool_with); the caller's memory must begin at a multiple of 8 and `len` be one.
+    pub fn shared_with(&self, len: usize, access: AccessFlags, options: MemoryOptions) -> Result<SharedRegion> {
+        let region = Region::register(self, len, access | AccessFlags::LOCAL_WRITE, options)?;
+        if !region.is_words() {
+            return Err(Error::new(ErrorKind::InvalidInput, "shared region", format!("{len} bytes of the caller's"))
+                .with_hint("it begins at a multiple of 8 bytes and has a multiple of 8 bytes"));
+        }
+        Ok(SharedRegion::of(region))
     }
 }
 
 impl SharedRegion {
-    /// Its length in bytes.
-    #[allow(clippy::len_without_is_empty, reason = "a region has at least one byte")]
-    pub fn len(&self) -> usize {
-        self.0.len()
+    pub(super) fn of(region: Region) -> Self {
+        let len = region.len();
+        Self { region: Arc::new(region), start: 0, len }
     }
 
-    /// The whole region as a peer names it.
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it is a slice of no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The same memory, cut to this range of bytes; `None` when the range does not lie within. It shares the region.
+    pub fn slice(&self, range: Range<usize>) -> Option<Self> {
+        if range.start > range.end || range.end > self.len {
+            return None;
+        }
+        Some(Self { region: Arc::clone(&self.region), start: self.start + range.start, len: range.end - range.start })
+    }
+
+    /// All of it as a peer names it.
     pub fn remote(&self) -> RemoteMemory {
-        RemoteMemory { addr: self.address(), len: self.0.len() as u64, rkey: self.0.rkey() }
+        RemoteMemory { addr: self.address(), len: self.len as u64, rkey: self.region.rkey() }
+    }
+
+    /// What it was registered for.
+    pub fn access(&self) -> AccessFlags {
+        self.region.access()
     }
 
     /// Copies bytes out, from `offset` on.
@@ -64,14 +105,9 @@ impl SharedRegion {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] when they do not lie within the region.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        self.check(offset, into.len())?;
-        let mut done = 0;
-        while done < into.len() {
-            let (word, within, count) = self.word_at(offset + done, into.len() - done);
-            let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-            into[done..done + count].copy_from_slice(&bytes[within..within + count]);
-            done += count;
-        }
+        let offset = self.at(offset, into.len())?;
+        // SAFETY: the range lies within the region (see `at`), which is alive, made of words, and accessed by words only.
+        unsafe { copy_out(self.region.start().as_ptr(), offset, into) };
         fence(Ordering::Acquire);
         Ok(())
     }
@@ -81,25 +117,10 @@ impl SharedRegion {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] when they do not lie within the region.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
-        self.check(offset, from.len())?;
+        let offset = self.at(offset, from.len())?;
         fence(Ordering::Release);
-        let mut done = 0;
-        while done < from.len() {
-            let (word, within, count) = self.word_at(offset + done, from.len() - done);
-            let piece = &from[done..done + count];
-            if let Ok(whole) = piece.try_into() {
-                word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
-            } else {
-                // Part of a word: whoever changes its other bytes meanwhile must not lose them.
-                let merge = |old: u64| {
-                    let mut bytes = old.to_ne_bytes();
-                    bytes[within..within + count].copy_from_slice(piece);
-                    Some(u64::from_ne_bytes(bytes))
-                };
-                let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
-            }
-            done += count;
-        }
+        // SAFETY: as in `read`.
+        unsafe { copy_in(self.region.start().as_ptr(), offset, from) };
         Ok(())
     }
 
@@ -108,7 +129,8 @@ impl SharedRegion {
     /// It is atomic towards this host's processors; towards the device as far as the device's atomics are (`atomic_cap`).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when they do not lie within the region, or `offset` is no multiple of 8.
+    /// [`ErrorKind::InvalidInput`] when they do not lie within the region, or `offset` is no multiple of 8 (counted from the start of the
+    /// whole region).
     pub fn load(&self, offset: usize, ordering: Ordering) -> Result<u64> {
         self.atomic(offset).map(|number| number.load(ordering))
     }
@@ -130,62 +152,61 @@ impl SharedRegion {
     }
 
     fn atomic(&self, offset: usize) -> Result<&AtomicU64> {
-        self.check(offset, 8)?;
-        if offset % WORD != 0 {
+        let at = self.at(offset, 8)?;
+        if at % 8 != 0 {
             return Err(self.out_of(offset, 8).with_hint("an atomic number lies at a multiple of 8"));
         }
-        Ok(self.word_at(offset, WORD).0)
+        // SAFETY: 8 bytes within the region, aligned (the region begins at a multiple of 8), alive while self is; all accesses of this
+        // host to it are atomic and by words, and a device's accesses are outside the memory model (see the crate's documentation).
+        Ok(unsafe { AtomicU64::from_ptr(self.region.start().as_ptr().add(at).cast()) })
     }
 
-    fn check(&self, offset: usize, len: usize) -> Result<()> {
-        if offset.checked_add(len).is_none_or(|end| end > self.0.len()) {
+    /// The place in the whole region.
+    fn at(&self, offset: usize, len: usize) -> Result<usize> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(self.out_of(offset, len));
         }
-        Ok(())
-    }
-
-    /// The word that has the byte at `offset`, the byte's place in it, and how many of the next `len` bytes it has.
-    ///
-    /// All accesses of this host are atomic and by whole words, copies too: threads may share a region, and accesses of different
-    /// sizes, or one atomic and one not, may not race.
-    #[inline]
-    fn word_at(&self, offset: usize, len: usize) -> (&AtomicU64, usize, usize) {
-        let within = offset % WORD;
-        debug_assert!(offset < self.0.len());
-        // SAFETY: `check` came before: the byte lies within the region, which begins at a page and whose allocation is a multiple of words
-        // long; alive while self is. All accesses of this host go through here, and a device's are outside the memory model (see the
-        // crate's documentation).
-        let word = unsafe { AtomicU64::from_ptr(self.0.start().as_ptr().add(offset - within).cast()) };
-        (word, within, len.min(WORD - within))
+        Ok(self.start + offset)
     }
 
     #[cold]
     fn out_of(&self, offset: usize, len: usize) -> Error {
-        let what = format!("{len} bytes at {offset} of a region of {}", self.0.len());
+        let what = format!("{len} bytes at {offset} of a region of {}", self.len);
         Error::new(ErrorKind::InvalidInput, "shared region", what)
     }
 
     fn address(&self) -> u64 {
-        self.0.start().as_ptr().expose_provenance() as u64
+        self.region.base() + self.start as u64
     }
 
     /// Its local memory, as far as a scatter entry reaches.
     pub(super) fn whole(&self) -> ibv_sge {
-        let length = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-        ibv_sge { addr: self.address(), length, lkey: self.0.lkey() }
+        let length = u32::try_from(self.len).unwrap_or(u32::MAX);
+        ibv_sge { addr: self.address(), length, lkey: self.region.lkey() }
     }
 
-    pub(super) fn pd(&self) -> &ProtectionDomain {
-        self.0.pd()
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
+        self.region.pd()
     }
 
+    /// Whether both are of one region, perhaps different slices of it.
     pub(super) fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.region, &other.region)
+    }
+
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// The region itself, if this is the last share of it.
+    pub(super) fn into_region(self) -> std::result::Result<Region, Self> {
+        let Self { region, start, len } = self;
+        Arc::try_unwrap(region).map_err(|region| Self { region, start, len })
     }
 }
 
 impl fmt::Debug for SharedRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedRegion").field("len", &self.len()).finish()
+        f.debug_struct("SharedRegion").field("len", &self.len()).field("access", &self.access()).finish()
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rdma_sys::ibv_sge;
 
 use super::access::AccessFlags;
+use super::options::MemoryOptions;
 use super::region::Region;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
@@ -23,17 +24,26 @@ impl ProtectionDomain {
     /// # Errors
     /// As [`pool`](Self::pool).
     pub fn sink(&self, size: usize) -> Result<Sink> {
-        Sink::register(self, size)
+        self.sink_with(size, MemoryOptions::default())
+    }
+
+    /// As [`sink`](Self::sink), of memory obtained and registered as `options` say.
+    ///
+    /// # Errors
+    /// As [`pool_with`](Self::pool_with).
+    pub fn sink_with(&self, size: usize, options: MemoryOptions) -> Result<Sink> {
+        Sink::register(self, size, options)
     }
 }
 
 impl Sink {
-    fn register(pd: &ProtectionDomain, size: usize) -> Result<Self> {
+    fn register(pd: &ProtectionDomain, size: usize, options: MemoryOptions) -> Result<Self> {
+        options.by_address("sink")?;
         if u32::try_from(size).is_err() {
             return Err(Error::new(ErrorKind::InvalidInput, "sink", format!("{size} bytes"))
                 .with_hint("a scatter entry has at most 2^32-1 bytes"));
         }
-        Region::register(pd, size, AccessFlags::LOCAL_WRITE).map(|region| Self(Arc::new(region)))
+        Region::register(pd, size, AccessFlags::LOCAL_WRITE, options).map(|region| Self(Arc::new(region)))
     }
 
     /// Its size in bytes.
@@ -42,8 +52,7 @@ impl Sink {
     }
 
     pub(crate) fn whole(&self) -> ibv_sge {
-        let addr = self.0.start().as_ptr().expose_provenance() as u64;
-        ibv_sge { addr, length: u32::try_from(self.0.len()).unwrap_or(u32::MAX), lkey: self.0.lkey() }
+        ibv_sge { addr: self.0.base(), length: u32::try_from(self.0.len()).unwrap_or(u32::MAX), lkey: self.0.lkey() }
     }
 
     pub(crate) fn pd(&self) -> &ProtectionDomain {

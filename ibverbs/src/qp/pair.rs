@@ -25,7 +25,7 @@ use crate::device::TransportType;
 use crate::error::Result;
 use crate::identity::{Direction, Qpn, QueueId};
 use crate::mr::{Held, Hold};
-use crate::pd::ProtectionDomain;
+use crate::pd::{AttachedQueuePair, ProtectionDomain};
 use crate::raw::AsRaw;
 
 /// A queue pair of transport `T`. It owns the buffers of its requests in flight.
@@ -93,6 +93,7 @@ pub(super) struct Tables {
     _send_cq: Arc<Shared>,
     _recv_cq: Arc<Shared>,
     _srq: Option<Arc<srq::Inner>>,
+    _attached: AttachedQueuePair,
 }
 
 // SAFETY: using a queue pair needs `&mut self`, so one thread at a time; the provider's queue is not bound to a thread.
@@ -158,6 +159,7 @@ impl<T: Transport> QueuePair<T> {
                 _send_cq: Arc::clone(send_cq.shared()),
                 _recv_cq: Arc::clone(recv_cq.shared()),
                 _srq: srq.map(|srq| Arc::clone(srq.shared())),
+                _attached: pd.attach_queue_pair(),
             }),
             scratch: Scratch::new(max_batch, made.caps.max_inline_data, made.extended.is_none()),
             transport: PhantomData,

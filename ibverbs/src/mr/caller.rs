@@ -1,0 +1,66 @@
+//! Memory that the caller brings.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+
+/// Memory of the caller's, for [`Backing::Caller`](crate::Backing::Caller): a mapping of a file or another process, memory of a GPU's
+/// driver, an arena.
+pub struct CallerMemory {
+    start: NonNull<u8>,
+    len: usize,
+    /// Dropped when the device can no longer reach the memory; never if that cannot be said.
+    _owner: Box<dyn Any + Send + Sync>,
+}
+
+// SAFETY: `new` demands that nobody else uses the memory while this exists; the owner is Send.
+unsafe impl Send for CallerMemory {}
+// SAFETY: a shared CallerMemory gives out a pointer only; the owner is Sync.
+unsafe impl Sync for CallerMemory {}
+
+impl CallerMemory {
+    /// Takes `len` bytes at `start`. `owner` is dropped when they are no longer used, which may be long after the last value that the
+    /// caller sees was dropped, or never.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+    /// use ibverbs::{Backing, CallerMemory, MemoryOptions};
+    /// let arena: &'static mut [u8] = Vec::leak(vec![0; 1 << 20]);
+    /// let start = std::ptr::NonNull::from(&mut *arena).cast();
+    /// // SAFETY: the memory is never freed, and the only reference to it is not used again.
+    /// let memory = unsafe { CallerMemory::new(start, 1 << 20, ()) };
+    /// let pool = pd.pool_with(16, 4096, MemoryOptions { backing: Backing::Caller(memory), ..Default::default() })?;
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// Until `owner` is dropped: the memory is mapped, initialised, readable and writable, at this address, and no code uses it but
+    /// through this value and what is made of it. (Other processes may, as peers may, if it becomes a
+    /// [`SharedRegion`](crate::SharedRegion) or a [`Sink`](crate::Sink).)
+    pub unsafe fn new(start: NonNull<u8>, len: usize, owner: impl Any + Send + Sync) -> Self {
+        Self { start, len, _owner: Box::new(owner) }
+    }
+
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl fmt::Debug for CallerMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallerMemory").field("len", &self.len).finish_non_exhaustive()
+    }
+}
