@@ -76,7 +76,16 @@ impl Fake {
 
     /// The next call of `verb` fails with this error number (positive, or 0 for a failure without a reason). Several add up.
     pub fn fail_next(&self, verb: Verb, errno: i32) {
-        self.world().faults.add(verb, errno);
+        let mut world = self.world();
+        match verb {
+            Verb::PollCq => world.faults.add_poll(0, errno),
+            verb => world.faults.add(verb, errno),
+        }
+    }
+
+    /// A poll fails after so many more entries were handed out.
+    pub fn fail_poll_after(&self, entries: usize, errno: i32) {
+        self.world().faults.add_poll(entries, errno);
     }
 
     /// The next post to the queue fails in this way.

@@ -82,7 +82,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 unsafe fn step(cq: *mut ibv_cq_ex, first: bool) -> c_int {
     // SAFETY: the caller's promise.
     let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), number(cq.cast())) };
-    if let Some(errno) = world.faults.take(Verb::PollCq) {
+    if let Some(errno) = world.faults.take_poll() {
         return errno;
     }
     let wc = world.take_completion(number);

@@ -57,6 +57,8 @@ pub struct PostFault {
 pub(crate) struct Faults {
     verbs: Vec<(Verb, i32)>,
     posts: Vec<PostFault>,
+    /// Entries that polls hand out before one fails, and how.
+    poll: Option<(usize, i32)>,
 }
 
 impl Faults {
@@ -79,7 +81,23 @@ impl Faults {
         Some(self.posts.remove(place))
     }
 
+    pub(crate) fn add_poll(&mut self, entries: usize, errno: i32) {
+        self.poll = Some((entries, errno));
+    }
+
+    /// The error number that handing out one more entry fails with, if it does.
+    pub(crate) fn take_poll(&mut self) -> Option<i32> {
+        let (entries, errno) = self.poll.take()?;
+        match entries.checked_sub(1) {
+            Some(left) => {
+                self.poll = Some((left, errno));
+                None
+            }
+            None => Some(errno),
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.verbs.is_empty() && self.posts.is_empty()
+        self.verbs.is_empty() && self.posts.is_empty() && self.poll.is_none()
     }
 }

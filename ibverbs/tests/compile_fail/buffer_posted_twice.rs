@@ -1,0 +1,9 @@
+//! A buffer has one owner: two requests cannot both have it.
+use ibverbs::{Buf, QueuePair, Rc, wr};
+
+fn rule(qp: &mut QueuePair<Rc>, buf: Buf) {
+    qp.post_send(wr::send(buf)).unwrap();
+    qp.post_send(wr::send(buf)).unwrap();
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+//! A buffer cannot be sent while it is received into.
+use ibverbs::{Buf, QueuePair, Rc, wr};
+
+fn rule(qp: &mut QueuePair<Rc>, buf: Buf) {
+    qp.post_recv(wr::recv(buf)).unwrap();
+    qp.post_send(wr::send(buf)).unwrap();
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+//! A queue pair that was destroyed is gone.
+use ibverbs::{QueuePair, Rc, wr};
+
+fn rule(mut qp: QueuePair<Rc>) {
+    let _ = qp.destroy();
+    let _ = qp.post_send(wr::send(wr::Empty));
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+//! No reference to a buffer outlives its post: the device may write to it.
+use ibverbs::{Buf, QueuePair, Rc, wr};
+
+fn rule(qp: &mut QueuePair<Rc>, buf: Buf) {
+    let slice: &[u8] = &buf;
+    qp.post_recv(wr::recv(buf)).unwrap();
+    println!("{}", slice[0]);
+}
+
+fn main() {}

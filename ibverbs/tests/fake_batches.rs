@@ -1,0 +1,257 @@
+//! Batches: all of it or what the provider says, and nothing of one that fails or panics.
+
+mod fake;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use fake::{FORMS, Pair, bytes, small};
+use fake_provider::{PostFault, Queue};
+use ibverbs::{BatchError, Error, PostError, QpOptions, Rc, wr};
+
+#[test]
+fn a_batch_posts_every_payload_with_one_doorbell() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        pair.receives(5);
+        let frozen = pair.buf(b"frozen").freeze();
+        let held = pair.a.hold(&frozen).expect("hold");
+        let buf = pair.buf(b"buffer");
+        let value = pair.a.batch(|batch| -> Result<_, Error> {
+            batch.send(wr::send(buf).tag(1))?;
+            batch.send(wr::send(held).tag(2))?;
+            let inline = b"inline".to_vec();
+            batch.send(wr::send(wr::Inline(&inline)).tag(3))?;
+            drop(inline);
+            batch.send(wr::send(wr::Inline(b"another")).tag(4))?;
+            batch.send(wr::send_with_imm(wr::Empty, 5).tag(5))?;
+            Ok("value")
+        });
+        assert_eq!(value.expect("posted"), "value");
+        let (sent, received) = pair.retire();
+        assert_eq!(sent.iter().map(ibverbs::Retired::tag).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        assert_eq!(received[4].imm_data(), Some(5));
+        let got: Vec<_> = received.into_iter().map(bytes).collect();
+        assert_eq!(got, [&b"buffer"[..], b"frozen", b"inline", b"another", b""]);
+        drop((sent, frozen));
+        pair.finish();
+    }
+}
+
+#[test]
+fn receives_are_posted_as_a_batch_too() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        let bufs: Vec<_> = (0..5).map(|_| pair.pool.take().expect("free")).collect();
+        pair.b
+            .recv_batch(|batch| -> Result<(), Error> {
+                for (tag, buf) in (0..).zip(bufs) {
+                    batch.recv(wr::recv(buf).tag(tag))?;
+                }
+                Ok(())
+            })
+            .expect("posted");
+        for _ in 0..5 {
+            pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
+        }
+        let (_, received) = pair.retire();
+        assert_eq!(received.iter().map(ibverbs::Retired::tag).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        drop(received);
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_closure_that_fails_posts_nothing_and_its_buffers_go_back() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        let (before, room, recv_room) = (pair.pool.available(), pair.a.send_room(), pair.a.recv_room());
+        let (buf, other) = (pair.buf(b"1"), pair.buf(b"2"));
+        let failed = pair.a.batch(|batch| -> Result<(), Error> {
+            batch.send(wr::send(buf))?;
+            batch.send(wr::send(other))?;
+            Err(Error::new(ibverbs::ErrorKind::Os, "test", "on purpose"))
+        });
+        assert!(failed.expect_err("the closure's").to_string().contains("on purpose"));
+        let buf = pair.pool.take().expect("free");
+        let failed = pair.a.recv_batch(|batch| -> Result<(), Error> {
+            batch.recv(wr::recv(buf))?;
+            Err(Error::new(ibverbs::ErrorKind::Os, "test", "on purpose"))
+        });
+        assert!(failed.is_err());
+        assert_eq!((pair.pool.available(), pair.a.send_room(), pair.a.recv_room()), (before, room, recv_room));
+        // The queue works on, with the same numbers.
+        pair.receives(1);
+        pair.a.post_send(wr::send(wr::Inline(b"on"))).expect("send");
+        let (sent, mut received) = pair.retire();
+        assert_eq!((sent.len(), bytes(received.remove(0))), (1, b"on".to_vec()));
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_panic_aborts_the_batch_and_the_queue_works_on() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        let before = pair.pool.available();
+        let (send, recv) = (pair.buf(b"1"), pair.pool.take().expect("free"));
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            pair.a.batch(|batch| -> Result<(), Error> {
+                batch.send(wr::send(send))?;
+                std::panic::resume_unwind(Box::new("on purpose"));
+            })
+        }));
+        assert!(panicked.is_err());
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            pair.a.recv_batch(|batch| -> Result<(), Error> {
+                batch.recv(wr::recv(recv))?;
+                std::panic::resume_unwind(Box::new("on purpose"));
+            })
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(pair.pool.available(), before);
+        pair.receives(1);
+        pair.a.post_send(wr::send(wr::Inline(b"on"))).expect("send");
+        assert_eq!(pair.retire().0.len(), 1);
+        pair.finish();
+    }
+}
+
+#[test]
+fn an_empty_batch_posts_nothing() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        pair.a.batch(|_| Ok::<(), Error>(())).expect("nothing to do");
+        pair.a.recv_batch(|_| Ok::<(), Error>(())).expect("nothing to do");
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_batch_refused_part_way_gives_back_what_was_not_posted() {
+    let mut pair = Pair::new(FORMS[1]);
+    pair.receives(4);
+    pair.fake.fail_post(PostFault {
+        queue: Queue::Send,
+        at: 2,
+        errno: libc::ENOMEM,
+        says_which: true,
+        executed: false,
+    });
+    let bufs: Vec<_> = [&b"0"[..], b"1", b"2", b"3"].iter().map(|byte| pair.buf(byte)).collect();
+    let error = pair
+        .a
+        .batch(|batch| -> Result<(), BatchError> {
+            for buf in bufs {
+                batch.send(wr::send(buf)).expect("room");
+            }
+            Ok(())
+        })
+        .expect_err("refused");
+    assert_eq!(error.error(), PostError::Refused(ibverbs::Errno(libc::ENOMEM)), "siw's sign is taken off");
+    assert!(error.to_string().starts_with("ibv_post_send: "), "{error}");
+    let back: Vec<_> = error.into_rejected().iter().map(|buf| buf.to_vec()).collect();
+    assert_eq!(back, [b"2", b"3"]);
+    let (sent, received) = pair.retire();
+    assert_eq!((sent.len(), received.len()), (2, 2));
+    drop((sent, received));
+    // Their numbers are used again.
+    pair.a.post_send(wr::send(wr::Inline(b"4"))).expect("send");
+    assert_eq!(pair.retire().1.len(), 1);
+    pair.finish();
+}
+
+#[test]
+fn receives_refused_part_way_come_back_and_the_others_stay() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        pair.fake.fail_post(PostFault {
+            queue: Queue::Recv,
+            at: 1,
+            errno: libc::ENOMEM,
+            says_which: true,
+            executed: false,
+        });
+        let bufs: Vec<_> = (0..3).map(|_| pair.pool.take().expect("free")).collect();
+        let error = pair
+            .b
+            .recv_batch(|batch| -> Result<(), BatchError> {
+                for buf in bufs {
+                    batch.recv(wr::recv(buf)).expect("room");
+                }
+                Ok(())
+            })
+            .expect_err("refused");
+        assert_eq!(error.into_rejected().len(), 2);
+        assert_eq!(pair.b.recv_room(), pair.b.caps().max_recv_wr as usize - 1);
+        pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
+        assert_eq!(pair.retire().1.len(), 1);
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_batch_in_doubt_keeps_its_buffers_until_they_complete_or_the_queue_pair_is_destroyed() {
+    for executed in [true, false] {
+        for form in FORMS {
+            let mut pair = Pair::new(form);
+            pair.receives(3);
+            let free = pair.pool.available();
+            let at = if form.extended_qp { 0 } else { 1 };
+            pair.fake.fail_post(PostFault { queue: Queue::Send, at, errno: libc::EIO, says_which: false, executed });
+            let (one, two) = (pair.buf(b"1"), pair.buf(b"2"));
+            let error = pair
+                .a
+                .batch(|batch| -> Result<(), BatchError> {
+                    batch.send(wr::send(one)).expect("room");
+                    batch.send(wr::send(two)).expect("room");
+                    Ok(())
+                })
+                .expect_err("in doubt");
+            assert!(matches!(error.error(), PostError::InDoubt(_)), "{error}");
+            assert!(error.into_rejected().is_empty());
+            assert_eq!(pair.pool.available(), free - 2, "both stay with the queue pair");
+            drop(pair.retire());
+            // A later completion says of all before it that the device is done with them.
+            pair.a.post_send(wr::send(wr::Inline(b"3"))).expect("send");
+            drop(pair.retire());
+            assert_eq!(pair.pool.available() + pair.b.caps().max_recv_wr as usize - pair.b.recv_room(), free + 3);
+            pair.finish();
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_is_full_gives_the_request_back_and_goes_on() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        let mut qp =
+            pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, QpOptions { max_batch: 2, ..small() }).expect("queue pair");
+        fake::connect(&mut qp, &mut fake_peer(&mut pair));
+        qp.recv_batch(|batch| -> Result<(), Error> {
+            batch.recv(wr::recv(wr::Empty))?;
+            batch.recv(wr::recv(wr::Empty))?;
+            let rejected = batch.recv(wr::recv(wr::Empty)).expect_err("full");
+            assert_eq!(rejected.error(), PostError::BatchFull { max: 2 });
+            Ok(())
+        })
+        .expect("the two are posted");
+        let buf = pair.buf(b"back");
+        qp.batch(|batch| -> Result<(), Error> {
+            batch.send(wr::send(wr::Empty))?;
+            batch.send(wr::send(wr::Empty))?;
+            let rejected = batch.send(wr::send(buf)).expect_err("full");
+            assert_eq!(rejected.error(), PostError::BatchFull { max: 2 });
+            assert_eq!(&rejected.into_payload().expect("back")[..], b"back");
+            Ok(())
+        })
+        .expect("the two are posted");
+        assert_eq!(qp.send_room(), qp.caps().max_send_wr as usize - 2);
+        drop(qp);
+        pair.finish();
+    }
+}
+
+/// A queue pair of its own for tests that need a third one; it ends with the statement.
+fn fake_peer(pair: &mut Pair) -> ibverbs::QueuePair<Rc> {
+    pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, small()).expect("queue pair")
+}

@@ -1,0 +1,242 @@
+//! Completions: each retires once, none is lost, a stale or foreign one changes nothing.
+
+mod fake;
+
+use fake::{FORMS, Pair, bytes, connect, small};
+use fake_provider::{AfterDestroy, Verb};
+use ibverbs::{Completion, CqOptions, QpState, Rc, WcStatus, wr};
+
+#[test]
+fn what_the_iterator_was_not_asked_for_comes_at_the_next_poll() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        pair.receives(5);
+        for tag in 0..5 {
+            pair.a.post_send(wr::send(wr::Inline(b"x")).tag(tag)).expect("send");
+        }
+        let mut seen = Vec::new();
+        while let Some(completion) = pair.cq.poll().expect("poll").next() {
+            let qp = if completion.queue() == pair.a.id() { &mut pair.a } else { &mut pair.b };
+            seen.push(qp.retire(completion).expect("in flight").tag());
+        }
+        assert_eq!(seen, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]);
+        pair.finish();
+    }
+}
+
+#[test]
+fn many_completions_of_one_poll_may_be_held_at_once() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        pair.receives(2);
+        for _ in 0..2 {
+            pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
+        }
+        let mut all: Vec<Completion<'_>> = pair.cq.poll().expect("poll").collect();
+        assert_eq!(all.len(), 4);
+        // Receives may be retired in any order, and a later send retires an earlier one.
+        while let Some(completion) = all.pop() {
+            let qp = if completion.queue() == pair.a.id() { &mut pair.a } else { &mut pair.b };
+            let _ = qp.retire(completion);
+        }
+        assert_eq!(pair.a.send_room(), pair.a.caps().max_send_wr as usize);
+        pair.finish();
+    }
+}
+
+#[test]
+fn one_signalled_completion_retires_the_unsignalled_ones_before_it() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        pair.receives(4);
+        let free = pair.pool.available();
+        for byte in [b"0", b"1", b"2"] {
+            let buf = pair.buf(byte);
+            pair.a.post_send(wr::send(buf).unsignaled()).expect("send");
+        }
+        assert_eq!(pair.retire().0.len(), 0);
+        let buf = pair.buf(b"3");
+        pair.a.post_send(wr::send(buf)).expect("send");
+        let (mut sent, received) = pair.retire();
+        assert_eq!((sent.len(), received.len()), (1, 1));
+        assert_eq!(bytes(sent.remove(0)), b"3");
+        assert_eq!(pair.a.send_room(), pair.a.caps().max_send_wr as usize);
+        drop(received);
+        assert_eq!(pair.pool.available(), free + 4, "all went back to the pool");
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_completion_that_is_not_retired_keeps_its_place_until_a_later_one_is() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        pair.receives(2);
+        let free = pair.pool.available();
+        let buf = pair.buf(b"0");
+        pair.a.post_send(wr::send(buf)).expect("send");
+        pair.cq.poll().expect("poll").for_each(|completion| drop(completion));
+        assert_eq!(pair.pool.available(), free - 1);
+        pair.a.post_send(wr::send(wr::Inline(b"1"))).expect("send");
+        assert_eq!(pair.retire().0.len(), 1);
+        assert_eq!(
+            pair.pool.available(),
+            free + 1,
+            "the sent buffer and the second receive; the first is in the table"
+        );
+        let reclaimed = pair.b.destroy().expect("destroyed");
+        assert_eq!(reclaimed.recvs.len(), 1);
+        drop((reclaimed, pair.a));
+        drop((pair.cq, pair.pool, pair.pd, pair.context));
+        pair.fake.assert_clean();
+    }
+}
+
+#[test]
+fn stale_completions_of_a_destroyed_queue_pair_match_nothing() {
+    for after_destroy in [AfterDestroy::Leave, AfterDestroy::Drop, AfterDestroy::LeaveAndFlush] {
+        for form in FORMS {
+            let mut pair = Pair::new(form);
+            pair.fake.set(|profile| profile.after_destroy = after_destroy);
+            pair.receives(3);
+            pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
+            let (number, old) = (pair.b.qp_num(), pair.b.id());
+            let fresh = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, small()).expect("another");
+            let reclaimed = std::mem::replace(&mut pair.b, fresh).destroy().expect("destroyed");
+            assert_eq!(reclaimed.recvs.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), [0, 1, 2]);
+            drop(reclaimed);
+            let mut reused = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, small()).expect("a third");
+            assert_eq!(reused.qp_num(), number, "the device uses the number again");
+            assert_ne!(reused.id(), old, "the identity is new");
+            reused.init(&fake::path()).expect("INIT");
+            reused.post_recv(wr::recv(pair.pool.take().expect("free"))).expect("receive");
+            let room = reused.recv_room();
+            let mut stale = 0;
+            for completion in pair.cq.poll().expect("poll") {
+                if completion.queue() == pair.a.id() {
+                    pair.a.retire(completion).expect("in flight");
+                } else {
+                    assert_eq!((completion.queue(), completion.qp_num()), (old, number));
+                    assert_eq!(reused.retire(completion).expect_err("stale").queue, old);
+                    stale += 1;
+                }
+            }
+            assert_eq!(stale, [1, 0, 3][after_destroy as usize]);
+            assert_eq!(reused.recv_room(), room, "nothing changed");
+            drop(reused);
+            pair.finish();
+        }
+    }
+}
+
+#[test]
+fn a_completion_of_another_queue_pair_changes_nothing() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        pair.receives(1);
+        let room = pair.a.send_room();
+        pair.b.to_error().expect("ERR");
+        let completion = pair.cq.poll().expect("poll").next().expect("flushed");
+        let error = pair.a.retire(completion).expect_err("b's");
+        assert_eq!(error.queue, pair.b.id());
+        assert_eq!(pair.a.send_room(), room);
+        let text = ibverbs::Error::from(error).to_string();
+        assert!(text.contains("not of a request in flight"), "{text}");
+        pair.finish();
+    }
+}
+
+#[test]
+fn an_error_state_flushes_and_every_buffer_comes_back() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        pair.receives(2);
+        pair.fake.stall();
+        for byte in [b"0", b"1"] {
+            let buf = pair.buf(byte);
+            pair.a.post_send(wr::send(buf).unsignaled()).expect("send");
+        }
+        pair.a.to_error().expect("ERR");
+        pair.b.to_error().expect("ERR");
+        assert_eq!(pair.a.state().expect("query"), QpState::ERR);
+        let (sent, received) = pair.retire();
+        assert_eq!((sent.len(), received.len()), (2, 2));
+        for retired in sent.into_iter().chain(received) {
+            assert_eq!(retired.status(), WcStatus::WR_FLUSH_ERR);
+            assert_eq!((retired.byte_len(), retired.imm_data()), (0, None));
+            assert!(retired.into_buf().is_some());
+        }
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_poll_that_fails_is_no_completion() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        pair.receives(1);
+        let buf = pair.buf(b"x");
+        pair.a.post_send(wr::send(buf)).expect("send");
+        let free = pair.pool.available();
+        pair.fake.fail_next(Verb::PollCq, libc::EIO);
+        let error = pair.cq.poll().expect_err("fails");
+        assert_eq!(error.verb(), "ibv_poll_cq");
+        assert!(error.to_string().contains(pair.fake.name()), "{error}");
+        assert!(error.hint().is_some());
+        assert_eq!(pair.pool.available(), free, "requests in flight stay in flight");
+        assert_eq!(pair.retire().0.len(), 1);
+        pair.finish();
+    }
+}
+
+#[test]
+fn an_error_after_entries_is_told_after_them() {
+    let mut pair = Pair::new(FORMS[0]);
+    pair.receives(1);
+    pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
+    pair.fake.fail_poll_after(2, libc::EIO);
+    assert_eq!(pair.cq.poll().expect("entries first").count(), 2);
+    assert!(pair.cq.poll().is_err(), "the error that was kept");
+    assert_eq!(pair.cq.poll().expect("then all is well").len(), 0);
+    pair.finish();
+}
+
+#[test]
+fn more_completions_than_one_poll_returns_come_in_order() {
+    for form in FORMS {
+        let fake = fake_provider::Fake::new(form);
+        let context = fake::open(&fake);
+        let pd = context.alloc_pd().expect("domain");
+        let options = ibverbs::QpOptions { max_send_wr: 63, max_recv_wr: 63, ..small() };
+        let mut cq = context
+            .create_cq(CqOptions { depth: 127, extended: form.extended_cq, ..CqOptions::default() })
+            .expect("queue");
+        let mut a = pd.create_qp::<Rc>(&cq, &cq, options).expect("a");
+        let mut b = pd.create_qp::<Rc>(&cq, &cq, options).expect("b");
+        connect(&mut a, &mut b);
+        for tag in 0..40 {
+            b.post_recv(wr::recv(wr::Empty).tag(tag)).expect("receive");
+        }
+        for tag in 0..40 {
+            a.post_send(wr::send(wr::Empty).tag(tag)).expect("send");
+        }
+        let (mut next, mut polls) = ([0, 0], 0);
+        loop {
+            let all = cq.poll().expect("poll");
+            if all.len() == 0 {
+                break;
+            }
+            assert!(all.len() <= 32);
+            polls += 1;
+            for completion in all {
+                let (qp, next) =
+                    if completion.queue() == a.id() { (&mut a, &mut next[0]) } else { (&mut b, &mut next[1]) };
+                assert_eq!(qp.retire(completion).expect("in flight").tag(), *next);
+                *next += 1;
+            }
+        }
+        assert_eq!((next, polls), ([40, 40], 3));
+        drop((a, b, cq, pd, context));
+        fake.assert_clean();
+    }
+}

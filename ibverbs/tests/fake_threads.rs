@@ -1,0 +1,119 @@
+//! Queue pairs, completion queues and buffers move between threads; shared memory is shared by them.
+
+mod fake;
+
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use fake::{FORMS, Pair, bytes};
+use ibverbs::{AccessFlags, CqOptions, Rc, wr};
+
+#[test]
+fn a_queue_pair_moves_to_another_thread_with_its_completion_queue() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        pair.receives(1);
+        let buf = pair.buf(b"before");
+        pair.a.post_send(wr::send(buf)).expect("send");
+        let pair = thread::spawn(move || {
+            let mut pair = pair;
+            let (mut sent, mut received) = pair.retire();
+            assert_eq!(bytes(received.remove(0)), b"before");
+            assert_eq!(bytes(sent.remove(0)), b"before");
+            pair.receives(1);
+            let buf = pair.buf(b"after");
+            pair.a.post_send(wr::send(buf)).expect("send");
+            pair
+        });
+        let mut pair = pair.join().expect("no panic");
+        assert_eq!(bytes(pair.retire().1.remove(0)), b"after");
+        pair.finish();
+    }
+}
+
+#[test]
+fn two_threads_use_the_two_ends_of_a_connection() {
+    const MESSAGES: usize = 20;
+    for form in FORMS {
+        let fake = fake_provider::Fake::new(form);
+        let context = fake::open(&fake);
+        let pd = context.alloc_pd().expect("domain");
+        let options = CqOptions { extended: form.extended_cq, ..CqOptions::default() };
+        let (mut cq_a, mut cq_b) = (context.create_cq(options).expect("a"), context.create_cq(options).expect("b"));
+        let mut a = pd.create_qp::<Rc>(&cq_a, &cq_a, fake::small()).expect("a");
+        let mut b = pd.create_qp::<Rc>(&cq_b, &cq_b, fake::small()).expect("b");
+        fake::connect(&mut a, &mut b);
+        let pool = pd.pool(4, 64).expect("pool");
+        for _ in 0..3 {
+            b.post_recv(wr::recv(pool.take().expect("free"))).expect("receive");
+        }
+        let sender = thread::spawn(move || {
+            for number in 0..MESSAGES {
+                let message = number.to_ne_bytes();
+                a.post_send(wr::send(wr::Inline(&message))).expect("send");
+                while a.send_room() < a.caps().max_send_wr as usize {
+                    for completion in cq_a.poll().expect("poll") {
+                        a.retire(completion).expect("in flight").ok().expect("success");
+                    }
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut next = 0;
+        while next < MESSAGES {
+            for completion in cq_b.poll().expect("poll") {
+                let buf = b.retire(completion).expect("in flight").into_buf().expect("posted with one");
+                assert_eq!(buf[..], next.to_ne_bytes());
+                next += 1;
+                b.post_recv(wr::recv(buf)).expect("receive");
+            }
+            thread::yield_now();
+        }
+        sender.join().expect("no panic");
+        drop((b, cq_b, pool, pd, context));
+        fake.assert_clean();
+    }
+}
+
+#[test]
+fn a_pool_gives_buffers_to_many_threads() {
+    let pair = Pair::new(FORMS[0]);
+    thread::scope(|scope| {
+        for byte in 0..4 {
+            let pool = pair.pool.clone();
+            scope.spawn(move || {
+                for _ in 0..5 {
+                    let mut buf = pool.take().expect("there are more than threads");
+                    buf.fill(byte);
+                    thread::yield_now();
+                    assert!(buf.iter().all(|seen| *seen == byte), "one owner");
+                }
+            });
+        }
+    });
+    assert_eq!(pair.pool.available(), 16);
+    pair.finish();
+}
+
+#[test]
+fn threads_copy_in_and_out_of_a_shared_region_at_once() {
+    let pair = Pair::new(FORMS[0]);
+    let region = pair.pd.shared(19, AccessFlags::REMOTE_READ).expect("region");
+    thread::scope(|scope| {
+        for byte in 0..3_u8 {
+            let region = region.clone();
+            scope.spawn(move || {
+                let mut seen = [0; 9];
+                for round in 0..4 {
+                    region.write(usize::from(byte) + 3, &[byte; 7]).expect("within");
+                    region.read(round, &mut seen).expect("within");
+                    region.load(0, Ordering::Relaxed).expect("aligned");
+                    region.store(8, u64::from(byte), Ordering::Release).expect("aligned");
+                    let _ = region.compare_exchange(8, 1, 2).expect("aligned");
+                }
+            });
+        }
+    });
+    drop(region);
+    pair.finish();
+}
