@@ -4,146 +4,286 @@
 
 use std::ptr;
 
+use bitflags::bitflags;
 use rdma_sys::{ibv_device_attr_ex, ibv_query_device_ex};
 
-use crate::context::{Context, DeviceAttr};
+use crate::context::Context;
 use crate::convert::zero_or_errno;
+use crate::device_attr::{DeviceAttr, DeviceCapFlags};
 use crate::error::Result;
-use crate::newtype::c_value;
 use crate::raw::AsRaw;
 
-c_value! {
-    /// Towards whom a device's atomics are atomic (`enum ibv_atomic_cap`).
-    pub struct AtomicCap(u32) {
-        /// No atomics: `IBV_ATOMIC_NONE`.
-        NONE = rdma_sys::IBV_ATOMIC_NONE => "ATOMIC_NONE",
-        /// Among the queue pairs of this device: `IBV_ATOMIC_HCA`.
-        HCA = rdma_sys::IBV_ATOMIC_HCA => "ATOMIC_HCA",
-        /// Also towards the processors: `IBV_ATOMIC_GLOB`.
-        GLOB = rdma_sys::IBV_ATOMIC_GLOB => "ATOMIC_GLOB",
+bitflags! {
+    /// On-demand paging in general (`enum ibv_odp_general_caps`); bits that this version does not name are kept.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct OdpGeneralCaps: u64 {
+        /// Regions may be registered on demand: `IBV_ODP_SUPPORT`.
+        const SUPPORT = rdma_sys::IBV_ODP_SUPPORT as u64;
+        /// The whole address space may be one region: `IBV_ODP_SUPPORT_IMPLICIT`.
+        const IMPLICIT = rdma_sys::IBV_ODP_SUPPORT_IMPLICIT as u64;
+        const _ = !0;
     }
 }
 
-/// All that a device says of itself (`struct ibv_device_attr_ex`); counts are limits, sizes are bytes, flags are the
-/// bits of the C enumerations.
-///
-/// Where provider or kernel know the classic query only, the extended fields are 0.
-#[derive(Clone, Debug, PartialEq, Eq)]
+bitflags! {
+    /// The operations that may use on-demand memory, on one transport (`enum ibv_odp_transport_cap_bits`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct OdpTransportCaps: u32 {
+        /// `IBV_ODP_SUPPORT_SEND`.
+        const SEND = rdma_sys::IBV_ODP_SUPPORT_SEND;
+        /// `IBV_ODP_SUPPORT_RECV`.
+        const RECV = rdma_sys::IBV_ODP_SUPPORT_RECV;
+        /// `IBV_ODP_SUPPORT_WRITE`.
+        const WRITE = rdma_sys::IBV_ODP_SUPPORT_WRITE;
+        /// `IBV_ODP_SUPPORT_READ`.
+        const READ = rdma_sys::IBV_ODP_SUPPORT_READ;
+        /// `IBV_ODP_SUPPORT_ATOMIC`.
+        const ATOMIC = rdma_sys::IBV_ODP_SUPPORT_ATOMIC;
+        /// `IBV_ODP_SUPPORT_SRQ_RECV`.
+        const SRQ_RECV = rdma_sys::IBV_ODP_SUPPORT_SRQ_RECV;
+        const _ = !0;
+    }
+}
+
+bitflags! {
+    /// What raw packet queues can do (`enum ibv_raw_packet_caps`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct RawPacketCaps: u32 {
+        /// Strips customer VLAN tags: `IBV_RAW_PACKET_CAP_CVLAN_STRIPPING`.
+        const CVLAN_STRIPPING = rdma_sys::IBV_RAW_PACKET_CAP_CVLAN_STRIPPING;
+        /// Scatters the frame check sequence: `IBV_RAW_PACKET_CAP_SCATTER_FCS`.
+        const SCATTER_FCS = rdma_sys::IBV_RAW_PACKET_CAP_SCATTER_FCS;
+        /// Checksums of IP: `IBV_RAW_PACKET_CAP_IP_CSUM`.
+        const IP_CSUM = rdma_sys::IBV_RAW_PACKET_CAP_IP_CSUM;
+        /// Waits with dropping while there is no receive: `IBV_RAW_PACKET_CAP_DELAY_DROP`.
+        const DELAY_DROP = rdma_sys::IBV_RAW_PACKET_CAP_DELAY_DROP;
+        const _ = !0;
+    }
+}
+
+bitflags! {
+    /// What receive-side scaling can hash (`enum ibv_rx_hash_fields`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct RxHashFields: u64 {
+        /// `IBV_RX_HASH_SRC_IPV4`.
+        const SRC_IPV4 = rdma_sys::IBV_RX_HASH_SRC_IPV4 as u64;
+        /// `IBV_RX_HASH_DST_IPV4`.
+        const DST_IPV4 = rdma_sys::IBV_RX_HASH_DST_IPV4 as u64;
+        /// `IBV_RX_HASH_SRC_IPV6`.
+        const SRC_IPV6 = rdma_sys::IBV_RX_HASH_SRC_IPV6 as u64;
+        /// `IBV_RX_HASH_DST_IPV6`.
+        const DST_IPV6 = rdma_sys::IBV_RX_HASH_DST_IPV6 as u64;
+        /// `IBV_RX_HASH_SRC_PORT_TCP`.
+        const SRC_PORT_TCP = rdma_sys::IBV_RX_HASH_SRC_PORT_TCP as u64;
+        /// `IBV_RX_HASH_DST_PORT_TCP`.
+        const DST_PORT_TCP = rdma_sys::IBV_RX_HASH_DST_PORT_TCP as u64;
+        /// `IBV_RX_HASH_SRC_PORT_UDP`.
+        const SRC_PORT_UDP = rdma_sys::IBV_RX_HASH_SRC_PORT_UDP as u64;
+        /// `IBV_RX_HASH_DST_PORT_UDP`.
+        const DST_PORT_UDP = rdma_sys::IBV_RX_HASH_DST_PORT_UDP as u64;
+        /// `IBV_RX_HASH_IPSEC_SPI`.
+        const IPSEC_SPI = rdma_sys::IBV_RX_HASH_IPSEC_SPI as u64;
+        /// `IBV_RX_HASH_INNER`.
+        const INNER = rdma_sys::IBV_RX_HASH_INNER as u64;
+        const _ = !0;
+    }
+}
+
+/// On-demand paging, by transport.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the fields are those of ibv_query_device_ex(3), under their own names")]
-pub struct DeviceAttrEx {
-    pub attr: DeviceAttr,
-    pub page_size_cap: u64,
-    pub device_cap_flags: u32,
-    pub max_ee_rd_atom: i32,
-    pub max_res_rd_atom: i32,
-    pub max_ee_init_rd_atom: i32,
-    pub atomic_cap: AtomicCap,
-    pub max_ee: i32,
-    pub max_rdd: i32,
-    pub max_mw: i32,
-    pub max_raw_ipv6_qp: i32,
-    pub max_raw_ethy_qp: i32,
-    pub max_mcast_grp: i32,
-    pub max_mcast_qp_attach: i32,
-    pub max_total_mcast_qp_attach: i32,
-    pub max_ah: i32,
-    pub max_fmr: i32,
-    pub max_map_per_fmr: i32,
-    pub max_srq_sge: i32,
-    pub max_pkeys: u16,
-    pub local_ca_ack_delay: u8,
-    pub odp_general_caps: u64,
-    pub rc_odp_caps: u32,
-    pub uc_odp_caps: u32,
-    pub ud_odp_caps: u32,
-    pub xrc_odp_caps: u32,
-    pub completion_timestamp_mask: u64,
-    /// In kHz.
-    pub hca_core_clock: u64,
-    pub device_cap_flags_ex: u64,
+#[allow(missing_docs, reason = "one field a transport")]
+pub struct OdpCaps {
+    pub general: OdpGeneralCaps,
+    pub rc: OdpTransportCaps,
+    pub uc: OdpTransportCaps,
+    pub ud: OdpTransportCaps,
+    pub xrc: OdpTransportCaps,
+}
+
+/// A set of queue pair types, as the bits 1 << `ibv_qp_type`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct QpTypes(pub u32);
+
+impl QpTypes {
+    /// Whether the queue pair type of this number (`QpType(n).0`) is in the set.
+    ///
+    /// # Example
+    /// ```
+    /// use ibverbs::{QpType, QpTypes};
+    /// assert!(QpTypes(1 << 8).contains(QpType::RAW_PACKET.0));
+    /// assert!(!QpTypes(1 << 8).contains(QpType::RC.0));
+    /// ```
+    pub const fn contains(self, qp_type: u32) -> bool {
+        qp_type < u32::BITS && self.0 >> qp_type & 1 == 1
+    }
+}
+
+/// TCP segmentation by the device (`struct ibv_tso_caps`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TsoCaps {
+    /// Largest payload in bytes; 0 without segmentation.
     pub max_tso: u32,
-    pub tso_supported_qpts: u32,
-    pub rss_supported_qpts: u32,
+    /// The queue pair types that have it.
+    pub supported_qpts: QpTypes,
+}
+
+/// Receive-side scaling (`struct ibv_rss_caps`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RssCaps {
+    /// The queue pair types that have it.
+    pub supported_qpts: QpTypes,
+    /// Indirection tables of the device.
     pub max_rwq_indirection_tables: u32,
+    /// Work queues of one table.
     pub max_rwq_indirection_table_size: u32,
+    /// What can be hashed.
+    pub rx_hash_fields: RxHashFields,
+    /// Hash functions, as bits (1: Toeplitz).
     pub rx_hash_function: u8,
-    pub rx_hash_fields_mask: u64,
-    pub max_wq_type_rq: u32,
+}
+
+/// Limits on a queue pair's sending rate (`struct ibv_packet_pacing_caps`); all 0 without packet pacing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PacketPacingCaps {
     /// In kbit/s.
     pub qp_rate_limit_min: u32,
     /// In kbit/s.
     pub qp_rate_limit_max: u32,
-    pub pacing_supported_qpts: u32,
-    pub raw_packet_caps: u32,
-    pub tm_max_rndv_hdr_size: u32,
-    pub tm_max_num_tags: u32,
-    pub tm_flags: u32,
-    pub tm_max_ops: u32,
-    pub tm_max_sge: u32,
+    /// The queue pair types that have it.
+    pub supported_qpts: QpTypes,
+}
+
+/// Tag matching (`struct ibv_tm_caps`); all 0 without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TmCaps {
+    /// Bytes of a rendezvous header.
+    pub max_rndv_hdr_size: u32,
+    /// Tags of one shared receive queue.
+    pub max_num_tags: u32,
+    /// Transports, as bits (1: RC).
+    pub flags: u32,
+    /// List operations outstanding.
+    pub max_ops: u32,
+    /// Scatter entries of a tagged receive.
+    pub max_sge: u32,
+}
+
+/// Moderation of completion events (`struct ibv_cq_moderation_caps`); all 0 without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CqModerationCaps {
+    /// Completions an event.
     pub max_cq_count: u16,
     /// In µs.
     pub max_cq_period: u16,
+}
+
+/// Operand sizes of atomics over PCI (`struct ibv_pci_atomic_caps`), as bits: 1 for 4 bytes, 2 for 8, 4 for 16.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "one field an operation")]
+pub struct PciAtomicCaps {
+    pub fetch_add: u16,
+    pub swap: u16,
+    pub compare_swap: u16,
+}
+
+/// All that a device says of itself (`struct ibv_device_attr_ex`); counts are limits, sizes are bytes.
+///
+/// Where provider or kernel know the classic query only, `attr` is filled and everything else is 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceAttrEx {
+    /// What the classic query says too.
+    pub attr: DeviceAttr,
+    /// On-demand paging.
+    pub odp: OdpCaps,
+    /// The bits of a completion timestamp that count; 0 without timestamps.
+    pub completion_timestamp_mask: u64,
+    /// The device's clock in kHz; 0 where it says nothing.
+    pub hca_core_clock: u64,
+    /// All 64 capability bits; empty where the extended query is not there.
+    pub device_cap_flags_ex: DeviceCapFlags,
+    /// TCP segmentation.
+    pub tso: TsoCaps,
+    /// Receive-side scaling.
+    pub rss: RssCaps,
+    /// Work queues for receiving (`ibv_create_wq`).
+    pub max_wq_type_rq: u32,
+    /// Packet pacing.
+    pub packet_pacing: PacketPacingCaps,
+    /// Raw packets.
+    pub raw_packet_caps: RawPacketCaps,
+    /// Tag matching.
+    pub tm: TmCaps,
+    /// Moderation of completion events.
+    pub cq_mod: CqModerationCaps,
+    /// Bytes of the device's own memory that can be allocated; 0 without.
     pub max_dm_size: u64,
+    /// Atomics over PCI.
+    pub pci_atomic: PciAtomicCaps,
+    /// Ports, where there can be more than 255; the classic count where the device does not say.
+    pub phys_port_cnt: u32,
     /// Completion vectors of the open context.
     pub num_comp_vectors: u32,
 }
 
 impl DeviceAttrEx {
-    fn from_raw(raw: &ibv_device_attr_ex, vectors: i32) -> Self {
-        let classic = &raw.orig_attr;
+    fn from_raw(raw: &ibv_device_attr_ex, num_comp_vectors: u32) -> Self {
         let odp = &raw.odp_caps.per_transport_caps;
+        let attr = DeviceAttr::from_raw(&raw.orig_attr);
+        let phys_port_cnt = raw.phys_port_cnt_ex.max(attr.phys_port_cnt.into());
         Self {
-            attr: DeviceAttr::from_raw(classic),
-            page_size_cap: classic.page_size_cap,
-            device_cap_flags: classic.device_cap_flags,
-            max_ee_rd_atom: classic.max_ee_rd_atom,
-            max_res_rd_atom: classic.max_res_rd_atom,
-            max_ee_init_rd_atom: classic.max_ee_init_rd_atom,
-            atomic_cap: AtomicCap(classic.atomic_cap),
-            max_ee: classic.max_ee,
-            max_rdd: classic.max_rdd,
-            max_mw: classic.max_mw,
-            max_raw_ipv6_qp: classic.max_raw_ipv6_qp,
-            max_raw_ethy_qp: classic.max_raw_ethy_qp,
-            max_mcast_grp: classic.max_mcast_grp,
-            max_mcast_qp_attach: classic.max_mcast_qp_attach,
-            max_total_mcast_qp_attach: classic.max_total_mcast_qp_attach,
-            max_ah: classic.max_ah,
-            max_fmr: classic.max_fmr,
-            max_map_per_fmr: classic.max_map_per_fmr,
-            max_srq_sge: classic.max_srq_sge,
-            max_pkeys: classic.max_pkeys,
-            local_ca_ack_delay: classic.local_ca_ack_delay,
-            odp_general_caps: raw.odp_caps.general_caps,
-            rc_odp_caps: odp.rc_odp_caps,
-            uc_odp_caps: odp.uc_odp_caps,
-            ud_odp_caps: odp.ud_odp_caps,
-            xrc_odp_caps: raw.xrc_odp_caps,
+            attr,
+            odp: OdpCaps {
+                general: OdpGeneralCaps::from_bits_retain(raw.odp_caps.general_caps),
+                rc: OdpTransportCaps::from_bits_retain(odp.rc_odp_caps),
+                uc: OdpTransportCaps::from_bits_retain(odp.uc_odp_caps),
+                ud: OdpTransportCaps::from_bits_retain(odp.ud_odp_caps),
+                xrc: OdpTransportCaps::from_bits_retain(raw.xrc_odp_caps),
+            },
             completion_timestamp_mask: raw.completion_timestamp_mask,
             hca_core_clock: raw.hca_core_clock,
-            device_cap_flags_ex: raw.device_cap_flags_ex,
-            max_tso: raw.tso_caps.max_tso,
-            tso_supported_qpts: raw.tso_caps.supported_qpts,
-            rss_supported_qpts: raw.rss_caps.supported_qpts,
-            max_rwq_indirection_tables: raw.rss_caps.max_rwq_indirection_tables,
-            max_rwq_indirection_table_size: raw.rss_caps.max_rwq_indirection_table_size,
-            rx_hash_function: raw.rss_caps.rx_hash_function,
-            rx_hash_fields_mask: raw.rss_caps.rx_hash_fields_mask,
+            device_cap_flags_ex: DeviceCapFlags::from_bits_retain(raw.device_cap_flags_ex),
+            tso: TsoCaps { max_tso: raw.tso_caps.max_tso, supported_qpts: QpTypes(raw.tso_caps.supported_qpts) },
+            rss: RssCaps {
+                supported_qpts: QpTypes(raw.rss_caps.supported_qpts),
+                max_rwq_indirection_tables: raw.rss_caps.max_rwq_indirection_tables,
+                max_rwq_indirection_table_size: raw.rss_caps.max_rwq_indirection_table_size,
+                rx_hash_fields: RxHashFields::from_bits_retain(raw.rss_caps.rx_hash_fields_mask),
+                rx_hash_function: raw.rss_caps.rx_hash_function,
+            },
             max_wq_type_rq: raw.max_wq_type_rq,
-            qp_rate_limit_min: raw.packet_pacing_caps.qp_rate_limit_min,
-            qp_rate_limit_max: raw.packet_pacing_caps.qp_rate_limit_max,
-            pacing_supported_qpts: raw.packet_pacing_caps.supported_qpts,
-            raw_packet_caps: raw.raw_packet_caps,
-            tm_max_rndv_hdr_size: raw.tm_caps.max_rndv_hdr_size,
-            tm_max_num_tags: raw.tm_caps.max_num_tags,
-            tm_flags: raw.tm_caps.flags,
-            tm_max_ops: raw.tm_caps.max_ops,
-            tm_max_sge: raw.tm_caps.max_sge,
-            max_cq_count: raw.cq_mod_caps.max_cq_count,
-            max_cq_period: raw.cq_mod_caps.max_cq_period,
+            packet_pacing: PacketPacingCaps {
+                qp_rate_limit_min: raw.packet_pacing_caps.qp_rate_limit_min,
+                qp_rate_limit_max: raw.packet_pacing_caps.qp_rate_limit_max,
+                supported_qpts: QpTypes(raw.packet_pacing_caps.supported_qpts),
+            },
+            raw_packet_caps: RawPacketCaps::from_bits_retain(raw.raw_packet_caps),
+            tm: TmCaps {
+                max_rndv_hdr_size: raw.tm_caps.max_rndv_hdr_size,
+                max_num_tags: raw.tm_caps.max_num_tags,
+                flags: raw.tm_caps.flags,
+                max_ops: raw.tm_caps.max_ops,
+                max_sge: raw.tm_caps.max_sge,
+            },
+            cq_mod: CqModerationCaps {
+                max_cq_count: raw.cq_mod_caps.max_cq_count,
+                max_cq_period: raw.cq_mod_caps.max_cq_period,
+            },
             max_dm_size: raw.max_dm_size,
-            num_comp_vectors: u32::try_from(vectors).unwrap_or(0),
+            pci_atomic: PciAtomicCaps {
+                fetch_add: raw.pci_atomic_caps.fetch_add,
+                swap: raw.pci_atomic_caps.swap,
+                compare_swap: raw.pci_atomic_caps.compare_swap,
+            },
+            phys_port_cnt,
+            num_comp_vectors,
         }
     }
 }
@@ -153,9 +293,11 @@ impl Context {
     ///
     /// # Example
     /// ```no_run
+    /// use ibverbs::OdpGeneralCaps;
     /// let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// let all = context.query_device_ex()?;
-    /// println!("{}, {} completion vectors", all.atomic_cap, all.num_comp_vectors);
+    /// println!("{}, {} completion vectors", all.attr.atomic_cap, all.num_comp_vectors);
+    /// println!("on-demand paging: {}", all.odp.general.contains(OdpGeneralCaps::SUPPORT));
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
@@ -169,8 +311,31 @@ impl Context {
         // SAFETY: the context is open, no input is given, and the structure is valid for writing.
         let returned = unsafe { ibv_query_device_ex(self.as_raw(), ptr::null(), &raw mut attr) };
         zero_or_errno("ibv_query_device_ex", || self.device_name().into(), returned)?;
-        // SAFETY: the context is open; the library sets the number when it opens.
-        let vectors = unsafe { (*self.as_raw()).num_comp_vectors };
-        Ok(DeviceAttrEx::from_raw(&attr, vectors))
+        Ok(DeviceAttrEx::from_raw(&attr, self.num_comp_vectors()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_the_extended_query_gives_the_classic_values() {
+        let mut raw = ibv_device_attr_ex::default();
+        raw.orig_attr.max_qp = 7;
+        raw.orig_attr.phys_port_cnt = 2;
+        raw.orig_attr.device_cap_flags = 1 << 17 | 1 << 30;
+        let attr = DeviceAttrEx::from_raw(&raw, 4);
+        assert_eq!((attr.attr.max_qp, attr.phys_port_cnt, attr.num_comp_vectors), (7, 2, 4));
+        assert!(attr.attr.device_cap_flags.contains(DeviceCapFlags::MEM_WINDOW));
+        assert_eq!(attr.attr.device_cap_flags.bits(), 1 << 17 | 1 << 30, "bits without a name are kept");
+        assert!(attr.device_cap_flags_ex.is_empty());
+        assert_eq!(attr.odp, OdpCaps::default());
+    }
+
+    #[test]
+    fn a_set_of_queue_pair_types_answers_for_any_number() {
+        assert!(QpTypes(1 << 2).contains(2));
+        assert!(!QpTypes(u32::MAX).contains(255), "IBV_QPT_DRIVER has no bit");
     }
 }

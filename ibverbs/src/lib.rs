@@ -38,6 +38,7 @@ mod context;
 mod convert;
 mod cq;
 mod device;
+mod device_attr;
 mod device_ex;
 mod errno;
 mod error;
@@ -52,14 +53,19 @@ mod pd;
 mod port;
 mod qp;
 mod raw;
+mod scope;
 
 pub use crate::ah::{AddressHandle, AhAttr, GRH_LEN, GlobalRoute};
-pub use crate::context::{Context, DeviceAttr};
+pub use crate::context::Context;
 pub use crate::cq::{
     Completion, CompletionChannel, CompletionQueue, Completions, CqId, CqOptions, UdSource, WcOpcode, WcStatus,
 };
 pub use crate::device::{Device, Guid, NodeType, TransportType};
-pub use crate::device_ex::{AtomicCap, DeviceAttrEx};
+pub use crate::device_attr::{AtomicCap, DeviceAttr, DeviceCapFlags};
+pub use crate::device_ex::{
+    CqModerationCaps, DeviceAttrEx, OdpCaps, OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, QpTypes,
+    RawPacketCaps, RssCaps, RxHashFields, TmCaps, TsoCaps,
+};
 pub use crate::errno::Errno;
 pub use crate::error::{Error, Result};
 pub use crate::gid::{Gid, GidEntry, GidType};
@@ -77,4 +83,6 @@ pub use crate::qp::{
     QpState, QpType, QueuePair, Rc, RcPath, Reclaimed, RecvBatch, Rejected, Retired, SharedReceiveQueue, SrqAttr,
     SrqOptions, Transport, Uc, Ud, wr,
 };
+pub use crate::qp::{Lent, LentMut};
 pub use crate::raw::AsRaw;
+pub use crate::scope::{Scope, ScopeEnd};
