@@ -1,0 +1,202 @@
+//! No allocation and no release per request: posting, polling and retiring, in both forms, with every kind of payload.
+
+#![allow(unsafe_code, reason = "a global allocator is unsafe to implement; this one counts and passes on")]
+
+mod fake;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use fake::{FORMS, Pair};
+use ibverbs::{AccessFlags, Error, wr};
+
+struct Counting;
+
+thread_local! {
+    static CALLS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count() {
+    // While a thread ends its counter may be gone: what it does then is not counted.
+    let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
+}
+
+// SAFETY: all is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const ROUNDS: usize = if cfg!(miri) { 3 } else { 1000 };
+
+/// How often the allocator was called in so many rounds, the first one (which may warm something up) left out.
+fn calls(mut round: impl FnMut()) -> usize {
+    round();
+    let before = CALLS.get();
+    for _ in 0..ROUNDS {
+        round();
+    }
+    CALLS.get() - before
+}
+
+/// Polls and retires all; what comes back is dropped, so buffers go back to their pools.
+fn retire(pair: &mut Pair) -> usize {
+    let mut count = 0;
+    for completion in pair.cq.poll().expect("poll") {
+        let qp = if completion.queue() == pair.a.id() { &mut pair.a } else { &mut pair.b };
+        let retired = qp.retire(completion).expect("in flight");
+        retired.ok().expect("success");
+        drop(retired.into_buf());
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(calls(|| drop(std::hint::black_box(Box::new(1)))), 2 * ROUNDS);
+}
+
+#[test]
+fn single_requests_with_buffers_allocate_nothing() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        let calls = calls(|| {
+            pair.b.post_recv(wr::recv(pair.pool.take().expect("free")).tag(1)).expect("receive");
+            pair.a.post_send(wr::send(pair.pool.take().expect("free")).tag(2)).expect("send");
+            assert_eq!(retire(&mut pair), 2);
+        });
+        assert_eq!(calls, 0);
+        pair.finish();
+    }
+}
+
+#[test]
+fn held_memory_allocates_nothing() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        let (frozen, sink) = (pair.buf(b"frozen").freeze(), pair.pd.sink(64).expect("sink"));
+        let (source, target) = (pair.a.hold(&frozen).expect("hold"), pair.b.hold(&sink).expect("hold"));
+        let calls = calls(|| {
+            pair.b.post_recv(wr::recv(target)).expect("receive");
+            pair.a.post_send(wr::send(source)).expect("send");
+            assert_eq!(retire(&mut pair), 2);
+        });
+        assert_eq!(calls, 0);
+        drop((frozen, sink));
+        pair.finish();
+    }
+}
+
+#[test]
+fn inline_and_empty_messages_allocate_nothing() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        let sink = pair.pd.sink(64).expect("sink");
+        let target = pair.b.hold(&sink).expect("hold");
+        let calls = calls(|| {
+            for _ in 0..2 {
+                pair.b.post_recv(wr::recv(target)).expect("receive");
+            }
+            pair.a.post_send(wr::send(wr::Inline(b"inline"))).expect("send");
+            pair.a.post_send(wr::send_with_imm(wr::Empty, 1)).expect("send");
+            assert_eq!(retire(&mut pair), 4);
+        });
+        assert_eq!(calls, 0);
+        drop(sink);
+        pair.finish();
+    }
+}
+
+#[test]
+fn batches_and_unsignalled_requests_allocate_nothing() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        let calls = calls(|| {
+            let (a, b, pool) = (&mut pair.a, &mut pair.b, &pair.pool);
+            b.recv_batch(|batch| -> Result<(), Error> {
+                for _ in 0..4 {
+                    batch.recv(wr::recv(pool.take().expect("free")))?;
+                }
+                Ok(())
+            })
+            .expect("receives");
+            a.batch(|batch| -> Result<(), Error> {
+                for _ in 0..2 {
+                    batch.send(wr::send(pool.take().expect("free")).unsignaled())?;
+                }
+                batch.send(wr::send(wr::Inline(b"inline")).unsignaled())?;
+                batch.send(wr::send(pool.take().expect("free")))?;
+                Ok(())
+            })
+            .expect("sends");
+            assert_eq!(retire(&mut pair), 5);
+        });
+        assert_eq!(calls, 0);
+        pair.finish();
+    }
+}
+
+#[test]
+fn remote_memory_allocates_nothing() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        let region = pair.pd.shared(64, access).expect("region");
+        let remote = region.remote().slice(0, 8).expect("within");
+        let mut bytes = [0; 8];
+        let calls = calls(|| {
+            pair.a.post_send(wr::write(wr::Inline(b"8 bytes!"), remote)).expect("write");
+            pair.a.post_send(wr::read(pair.pool.take().expect("free"), remote)).expect("read");
+            pair.a.post_send(wr::fetch_add(pair.pool.take().expect("free"), remote, 1)).expect("add");
+            assert_eq!(retire(&mut pair), 3);
+            region.read(0, &mut bytes).expect("within");
+            region.write(3, b"xyz").expect("within");
+        });
+        assert_eq!(calls, 0);
+        drop(region);
+        pair.finish();
+    }
+}
+
+#[test]
+fn polling_an_empty_queue_and_a_full_queue_pair_allocate_nothing() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        pair.fake.stall();
+        while pair.a.send_room() > 0 {
+            pair.a.post_send(wr::send(wr::Empty)).expect("room");
+        }
+        let calls = calls(|| {
+            assert_eq!(retire(&mut pair), 0);
+            let rejected = pair.a.post_send(wr::send(pair.pool.take().expect("free"))).expect_err("full");
+            drop(rejected.into_payload());
+        });
+        assert_eq!(calls, 0);
+        pair.finish();
+    }
+}
