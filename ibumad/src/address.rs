@@ -1,0 +1,159 @@
+//! Where a datagram goes to, or came from.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+
+use rdma_sys::ib_mad_addr;
+
+use crate::identity::Lid;
+
+/// The queue key of QP1, the same everywhere (IBA 10.2.4).
+const WELL_KNOWN_QKEY: u32 = 0x8001_0000;
+
+/// The global route header: needed on RoCE, and between subnets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GlobalRoute {
+    /// The peer's GID: the destination of what is sent, the source of what was received.
+    pub gid: Ipv6Addr,
+    /// The index of the own GID in the port's table.
+    pub gid_index: u8,
+    /// How many routers may pass it on.
+    pub hop_limit: u8,
+    /// Class of service between routers.
+    pub traffic_class: u8,
+    /// The flow, 20 bits.
+    pub flow_label: u32,
+}
+
+/// Where a datagram goes to, or came from.
+///
+/// # Example
+/// ```
+/// use ibumad::{Address, Lid};
+/// let sa = Address::lid(Lid(1));
+/// assert_eq!(sa.qpn, 1);
+/// let roce = Address::gid("fd99::2".parse()?, 1);
+/// assert!(roce.route.is_some());
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The port's LID; 0 on RoCE.
+    pub lid: Lid,
+    /// Queue pair: 0 for subnet management, 1 for all else.
+    pub qpn: u32,
+    /// The queue key that goes with it.
+    pub qkey: u32,
+    /// Service level.
+    pub sl: u8,
+    /// The low bits of the own LID, where it has several.
+    pub path_bits: u8,
+    /// Index into the port's table of partition keys.
+    pub pkey_index: u16,
+    /// The global route, where there is one.
+    pub route: Option<GlobalRoute>,
+}
+
+impl Address {
+    /// The general services (QP1) of the port with this LID.
+    pub const fn lid(lid: Lid) -> Self {
+        Self { lid, qpn: 1, qkey: WELL_KNOWN_QKEY, sl: 0, path_bits: 0, pkey_index: 0, route: None }
+    }
+
+    /// The subnet management interface (QP0) of the port with this LID.
+    pub const fn smi(lid: Lid) -> Self {
+        Self { qpn: 0, qkey: 0, ..Self::lid(lid) }
+    }
+
+    /// The general services of the port with this GID, by a global route from the own GID of this index: what RoCE takes.
+    pub const fn gid(gid: Ipv6Addr, gid_index: u8) -> Self {
+        let route = GlobalRoute { gid, gid_index, hop_limit: 64, traffic_class: 0, flow_label: 0 };
+        Self { route: Some(route), ..Self::lid(Lid(0)) }
+    }
+
+    /// Where the answer to a datagram from here goes: back the way it came, its global route included.
+    #[must_use]
+    pub const fn reply(mut self) -> Self {
+        if self.qpn != 0 {
+            self.qkey = WELL_KNOWN_QKEY;
+        }
+        self
+    }
+
+    pub(crate) fn to_raw(self) -> ib_mad_addr {
+        let mut raw = ib_mad_addr {
+            qpn: self.qpn.to_be(),
+            qkey: self.qkey.to_be(),
+            lid: self.lid.0.to_be(),
+            sl: self.sl,
+            path_bits: self.path_bits,
+            pkey_index: self.pkey_index,
+            ..ib_mad_addr::default()
+        };
+        if let Some(route) = self.route {
+            raw.grh_present = 1;
+            raw.gid_index = route.gid_index;
+            raw.hop_limit = route.hop_limit;
+            raw.traffic_class = route.traffic_class;
+            raw.flow_label = route.flow_label.to_be();
+            raw.__bindgen_anon_1.gid = route.gid.octets();
+        }
+        raw
+    }
+
+    pub(crate) fn from_raw(raw: &ib_mad_addr) -> Self {
+        let route = (raw.grh_present != 0).then(|| GlobalRoute {
+            gid: Ipv6Addr::from(gid_of(raw)),
+            gid_index: raw.gid_index,
+            hop_limit: raw.hop_limit,
+            traffic_class: raw.traffic_class,
+            flow_label: u32::from_be(raw.flow_label),
+        });
+        Self {
+            lid: Lid(u16::from_be(raw.lid)),
+            qpn: u32::from_be(raw.qpn),
+            qkey: u32::from_be(raw.qkey),
+            sl: raw.sl,
+            path_bits: raw.path_bits,
+            pkey_index: raw.pkey_index,
+            route,
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.route {
+            Some(route) if self.lid == Lid(0) => write!(f, "GID {}", route.gid),
+            _ => write!(f, "LID {}", self.lid),
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+fn gid_of(raw: &ib_mad_addr) -> [u8; 16] {
+    // SAFETY: every field of the union covers the same 16 bytes, and any bytes are a GID.
+    unsafe { raw.__bindgen_anon_1.gid }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_survives_the_way_through_c() {
+        let plain = Address { sl: 3, path_bits: 1, pkey_index: 7, ..Address::lid(Lid(0x1234)) };
+        let mut routed = Address::gid("fd99::1".parse().expect("a GID"), 2);
+        routed.route.as_mut().expect("routed").flow_label = 0xabcde;
+        for address in [plain, routed, Address::smi(Lid::PERMISSIVE)] {
+            assert_eq!(Address::from_raw(&address.to_raw()), address);
+        }
+    }
+
+    #[test]
+    fn an_answer_to_qp1_carries_the_well_known_key() {
+        let received = Address { qkey: 0, ..Address::lid(Lid(9)) };
+        assert_eq!(received.reply(), Address::lid(Lid(9)));
+        assert_eq!(Address::smi(Lid(9)).reply().qkey, 0);
+    }
+}

@@ -1,0 +1,26 @@
+//! Management datagrams: 256 bytes, and what they say. No `unsafe`, no panic, whatever the bytes are.
+
+#![forbid(unsafe_code)]
+
+mod bits;
+mod datagram;
+mod node;
+mod path;
+mod port_info;
+mod sa;
+mod sm_info;
+mod smp;
+mod state;
+mod status;
+mod vendor;
+
+pub use datagram::{AttrId, MAD_LEN, Mad, Method, MgmtClass};
+pub use node::{NodeDescription, NodeInfo, NodeType};
+pub use path::PathRecord;
+pub use port_info::PortInfo;
+pub use sa::SaMad;
+pub use sm_info::{SmInfo, SmState};
+pub use smp::{DirectedRoute, MAX_HOPS, Smp};
+pub use state::{IbMtu, LinkSpeed, LinkSpeedExt, LinkWidth, PhysState, PortState};
+pub use status::MadStatus;
+pub use vendor::{OPENIB_OUI, Oui, VENDOR_DATA_LEN, VendorMad};
