@@ -2,7 +2,9 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "the fields are cut out of 64 bits on purpose")]
 
+use std::ffi::c_void;
 use std::fmt;
+use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Error, Result};
@@ -42,6 +44,16 @@ impl QueueId {
         NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1))
             .map(Self)
             .map_err(|_| Error::new(ErrorKind::QueueFull, "ibv_create_qp", "this process has made 2^32 queue pairs"))
+    }
+
+    /// The identity as the number that the library carries with the object, as events report it; never a pointer to follow.
+    pub(crate) fn as_context(self) -> *mut c_void {
+        ptr::without_provenance_mut(self.0 as usize)
+    }
+
+    /// The identity out of that number.
+    pub(crate) fn from_context(context: *mut c_void) -> Self {
+        Self(context.addr() as u32)
     }
 
     /// A small number of its own, for a table of the caller's.
@@ -99,6 +111,11 @@ mod tests {
                 assert_eq!((id.queue(), id.direction(), id.table()), (QueueId(u32::MAX), direction, table));
             }
         }
+    }
+
+    #[test]
+    fn an_identity_survives_its_way_through_the_library() {
+        assert_eq!(QueueId::from_context(QueueId(u32::MAX).as_context()), QueueId(u32::MAX));
     }
 
     #[test]

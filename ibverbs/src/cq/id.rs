@@ -18,7 +18,7 @@ impl CqId {
         ptr::without_provenance_mut(self.0)
     }
 
-    pub(super) fn from_context(context: *mut c_void) -> Self {
+    pub(crate) fn from_context(context: *mut c_void) -> Self {
         Self(context.addr())
     }
 }

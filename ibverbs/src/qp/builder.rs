@@ -15,6 +15,7 @@ use super::transport::Transport;
 use crate::convert::non_null;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
+use crate::identity::QueueId;
 use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
@@ -78,12 +79,12 @@ pub(super) struct Made {
 /// Makes a queue pair: extended where the provider can, else classic.
 pub(super) fn make<T: Transport>(
     pd: &ProtectionDomain,
-    send_cq: &CompletionQueue,
-    recv_cq: &CompletionQueue,
+    id: QueueId,
+    cqs: [&CompletionQueue; 2],
     srq: Option<&SharedReceiveQueue>,
     options: QpOptions,
 ) -> Result<Made> {
-    for cq in [send_cq, recv_cq] {
+    for cq in cqs {
         let of_queue = cq.shared().context();
         if of_queue.as_raw() != pd.context().as_raw() {
             return Err(Error::new(
@@ -112,21 +113,22 @@ pub(super) fn make<T: Transport>(
             RecvSlab::MAX
         )));
     }
-    match (!options.classic_only).then(|| make_extended::<T>(pd, send_cq, recv_cq, srq, options)).flatten() {
+    match (!options.classic_only).then(|| make_extended::<T>(pd, id, cqs, srq, options)).flatten() {
         Some(made) => Ok(made),
-        None => make_classic::<T>(pd, send_cq, recv_cq, srq, options),
+        None => make_classic::<T>(pd, id, cqs, srq, options),
     }
 }
 
 /// `None` when the provider refuses: the classic verb then says why, if it refuses too.
 fn make_extended<T: Transport>(
     pd: &ProtectionDomain,
-    send_cq: &CompletionQueue,
-    recv_cq: &CompletionQueue,
+    id: QueueId,
+    [send_cq, recv_cq]: [&CompletionQueue; 2],
     srq: Option<&SharedReceiveQueue>,
     options: QpOptions,
 ) -> Option<Made> {
     let mut attr = ibv_qp_init_attr_ex {
+        qp_context: id.as_context(),
         send_cq: send_cq.as_raw(),
         recv_cq: recv_cq.as_raw(),
         srq: srq.map_or(ptr::null_mut(), AsRaw::as_raw),
@@ -146,12 +148,13 @@ fn make_extended<T: Transport>(
 
 fn make_classic<T: Transport>(
     pd: &ProtectionDomain,
-    send_cq: &CompletionQueue,
-    recv_cq: &CompletionQueue,
+    id: QueueId,
+    [send_cq, recv_cq]: [&CompletionQueue; 2],
     srq: Option<&SharedReceiveQueue>,
     options: QpOptions,
 ) -> Result<Made> {
     let mut attr = ibv_qp_init_attr {
+        qp_context: id.as_context(),
         send_cq: send_cq.as_raw(),
         recv_cq: recv_cq.as_raw(),
         srq: srq.map_or(ptr::null_mut(), AsRaw::as_raw),

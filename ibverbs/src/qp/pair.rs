@@ -144,7 +144,7 @@ impl<T: Transport> QueuePair<T> {
         options: QpOptions,
     ) -> Result<Self> {
         let owner = Owner::new(pd)?;
-        let made = builder::make::<T>(pd, send_cq, recv_cq, srq, options)?;
+        let made = builder::make::<T>(pd, owner.id, [send_cq, recv_cq], srq, options)?;
         let max_batch = options.max_batch.max(1).min(made.caps.max_send_wr.max(made.caps.max_recv_wr).max(1));
         Ok(Self {
             raw: made.raw,

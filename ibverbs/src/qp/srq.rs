@@ -114,7 +114,7 @@ impl ProtectionDomain {
         }
         let owner = Owner::new(self)?;
         let attr = ibv_srq_attr { max_wr: options.max_wr, max_sge: options.max_sge, srq_limit: 0 };
-        let mut init = ibv_srq_init_attr { attr, ..Default::default() };
+        let mut init = ibv_srq_init_attr { srq_context: owner.id.as_context(), attr };
         let raw = non_null("ibv_create_srq", what, || {
             // SAFETY: the domain is alive and the attributes are valid during the call.
             unsafe { ibv_create_srq(self.as_raw(), &raw mut init) }
