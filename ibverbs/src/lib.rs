@@ -73,8 +73,8 @@ pub use crate::identity::{Direction, Psn, Qkey, Qpn, QueueId};
 pub use crate::kind::ErrorKind;
 pub use crate::leak::leaked_objects;
 pub use crate::mr::{
-    AccessFlags, Backing, Buf, CallerMemory, Frozen, Held, Hold, HugePageSize, MemoryOptions, Pool, RemoteMemory,
-    SharedRegion, Sink, StillShared,
+    AccessFlags, Backing, Buf, BufList, CallerMemory, Frozen, Held, HeldList, Hold, HugePageSize, MemoryOptions, Pool,
+    RemoteMemory, SharedRegion, Sink, StillShared,
 };
 pub use crate::pd::ProtectionDomain;
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};

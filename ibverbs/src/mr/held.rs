@@ -67,6 +67,68 @@ impl<K> Held<K> {
     }
 }
 
+/// A token for several pieces of held memory, in order, as one message
+/// ([`QueuePair::hold_list`](crate::QueuePair::hold_list)). `Copy`, as [`Held`] is.
+pub struct HeldList<K> {
+    sges: *const ibv_sge,
+    count: usize,
+    len: u64,
+    queue: QueueId,
+    kind: PhantomData<fn() -> K>,
+}
+
+// SAFETY: the pointer is followed by the device library only, on the queue pair that keeps the entries alive and unchanged.
+#[allow(unsafe_code)]
+unsafe impl<K> Send for HeldList<K> {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl<K> Sync for HeldList<K> {}
+
+impl<K> Clone for HeldList<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for HeldList<K> {}
+
+impl<K> HeldList<K> {
+    /// A token for entries that the queue pair `queue` keeps.
+    pub(crate) fn new(sges: &[ibv_sge], queue: QueueId) -> Self {
+        let len = sges.iter().map(|sge| u64::from(sge.length)).sum();
+        Self { sges: sges.as_ptr(), count: sges.len(), len, queue, kind: PhantomData }
+    }
+
+    /// How many bytes all pieces have together.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether that is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn queue(&self) -> QueueId {
+        self.queue
+    }
+
+    /// Where the entries are and how many.
+    pub(crate) fn sges(&self) -> (*const ibv_sge, usize) {
+        (self.sges, self.count)
+    }
+}
+
+impl<K> fmt::Debug for HeldList<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldList")
+            .field("pieces", &self.count)
+            .field("len", &self.len)
+            .field("queue", &self.queue)
+            .finish()
+    }
+}
+
 impl<K> fmt::Debug for Held<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held").field("len", &self.len()).field("queue", &self.queue).finish()

@@ -3,6 +3,7 @@
 //! | type | a device may | the CPU sees | posting |
 //! |---|---|---|---|
 //! | [`Buf`], a piece of a [`Pool`] | read and write while it is posted | `&[u8]`, `&mut [u8]` while owned | moves in; the completion gives it back |
+//! | [`BufList`], several of them | as one message | as the slices of its buffers | as a `Buf` |
 //! | [`Frozen`] | read | `&[u8]` | any number of sends at once, through [`Held`] |
 //! | [`SharedRegion`], open to peers | read and write at any time, and its peers too | copies in and out, atomics; no references | as local memory, through [`Held`] |
 //! | [`Sink`] | write | nothing | any number of receives at once, through [`Held`] |
@@ -14,6 +15,7 @@ mod copy;
 mod frozen;
 mod held;
 mod huge;
+mod list;
 mod options;
 mod pool;
 mod reclaim;
@@ -27,8 +29,9 @@ pub use self::access::AccessFlags;
 pub use self::caller::CallerMemory;
 pub use self::frozen::Frozen;
 pub(crate) use self::held::Keep;
-pub use self::held::{Held, Hold};
+pub use self::held::{Held, HeldList, Hold};
 pub use self::huge::HugePageSize;
+pub use self::list::BufList;
 pub use self::options::{Backing, MemoryOptions};
 pub use self::pool::{Buf, Pool};
 pub use self::reclaim::StillShared;

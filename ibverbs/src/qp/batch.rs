@@ -15,7 +15,7 @@ use super::payload::private::Payload;
 use super::post::write_extended;
 use super::receives::RecvBatch;
 use super::rejected::{PostError, Rejected};
-use super::scratch::{BatchError, Posted, entry_of, inline_flag};
+use super::scratch::{BatchError, Local, Posted, inline_flag};
 use super::transport::Transport;
 use super::wr::SendRequest;
 use crate::errno::Errno;
@@ -113,19 +113,20 @@ impl<'qp, T: Transport> Batch<'qp, T> {
     fn write_classic<O: Operation<T, P>, P: Payload>(&mut self, wr_id: WrId, request: &SendRequest<O, P>) {
         let scratch = &mut self.qp.scratch;
         let gather = request.operation.local(&request.payload);
-        let (mut sge, num_sge) = entry_of(gather);
+        let mut local = Local::of(gather);
         if let Gather::Inline(bytes) = gather {
             // The caller's bytes need not live until the doorbell: they are copied now.
             let start = self.count * scratch.inline_each;
             let place = &mut scratch.inline[start..start + bytes.len()];
             place.copy_from_slice(bytes);
-            sge.addr = 0; // told by `finish`
+            local.sge.addr = 0; // told by `finish`
         }
-        scratch.sges[self.count] = sge;
+        scratch.sges[self.count] = local.sge;
         let wr = &mut scratch.sends[self.count];
         *wr = ibv_send_wr {
             wr_id: wr_id.0,
-            num_sge,
+            sg_list: local.list,
+            num_sge: local.count,
             send_flags: request.flags | inline_flag(gather),
             ..Default::default()
         };
@@ -161,7 +162,9 @@ impl<'qp, T: Transport> Batch<'qp, T> {
             // SAFETY: index < count, which is at most the length of all three; `inline` has `inline_each` bytes for each request.
             unsafe {
                 let (wr, sge) = (sends.add(index), sges.add(index));
-                (*wr).sg_list = sge;
+                if (*wr).sg_list.is_null() {
+                    (*wr).sg_list = sge;
+                }
                 (*wr).next = if index + 1 < self.count { sends.add(index + 1) } else { ptr::null_mut() };
                 if (*wr).send_flags & rdma_sys::IBV_SEND_INLINE != 0 {
                     (*sge).addr = inline.add(index * scratch.inline_each).expose_provenance() as u64;

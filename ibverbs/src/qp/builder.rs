@@ -113,10 +113,23 @@ pub(super) fn make<T: Transport>(
             RecvSlab::MAX
         )));
     }
-    match (!options.classic_only).then(|| make_extended::<T>(pd, id, cqs, srq, options)).flatten() {
-        Some(made) => Ok(made),
-        None => make_classic::<T>(pd, id, cqs, srq, options),
+    let one_piece = is_soft_roce(pd)?;
+    if !(options.classic_only || one_piece && options.max_send_sge > 1) {
+        if let Some(mut made) = make_extended::<T>(pd, id, cqs, srq, options) {
+            if one_piece {
+                made.caps.max_send_sge = made.caps.max_send_sge.min(1);
+            }
+            return Ok(made);
+        }
     }
+    make_classic::<T>(pd, id, cqs, srq, options)
+}
+
+/// Soft-RoCE's provider gets the length of an extended send from several pieces wrong (it takes every piece to be as long as the first; rdma-core
+/// pull request 1744 mends it), so such sends go by the classic verbs there.
+fn is_soft_roce(pd: &ProtectionDomain) -> Result<bool> {
+    const SOFT_ROCE: u32 = 0x00ff_ffff;
+    Ok(pd.context().query_device()?.vendor_id == SOFT_ROCE)
 }
 
 /// `None` when the provider refuses: the classic verb then says why, if it refuses too.

@@ -4,7 +4,7 @@
 //! whether a completion is one of theirs.
 
 use crate::identity::WrId;
-use crate::mr::Buf;
+use crate::mr::{Buf, BufList};
 
 /// What a posted request keeps from being freed.
 #[derive(Debug)]
@@ -13,13 +13,31 @@ pub enum InFlight {
     Nothing,
     /// A buffer.
     Buf(Buf),
+    /// Several buffers.
+    List(BufList),
 }
 
 impl InFlight {
+    pub(super) fn into_list(self) -> Option<BufList> {
+        match self {
+            Self::List(list) => Some(list),
+            Self::Nothing | Self::Buf(_) => None,
+        }
+    }
+
+    /// All buffers, one by one.
+    pub(super) fn into_bufs(self) -> Vec<Buf> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Buf(buf) => vec![buf],
+            Self::List(list) => list.into_bufs(),
+        }
+    }
+
     pub(super) fn into_buf(self) -> Option<Buf> {
         match self {
-            Self::Nothing => None,
             Self::Buf(buf) => Some(buf),
+            Self::Nothing | Self::List(_) => None,
         }
     }
 }

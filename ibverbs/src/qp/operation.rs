@@ -313,15 +313,15 @@ writes!(RdmaWrite, RdmaWriteWithImm);
 impl RemoteMemory {
     /// Whether `len` bytes fit into it.
     #[inline]
-    fn check(self, len: usize) -> Result<(), PostError> {
-        if len as u64 > self.len { Err(PostError::BeyondRemote { len: len as u64, remote: self.len }) } else { Ok(()) }
+    fn check(self, len: u64) -> Result<(), PostError> {
+        if len > self.len { Err(PostError::BeyondRemote { len, remote: self.len }) } else { Ok(()) }
     }
 }
 
 /// Checks that `len` bytes fit into the local memory of a fetch.
 #[inline]
 fn check_local(len: u64, payload: &impl Target) -> Result<u32, PostError> {
-    let capacity = payload.scatter().len() as u64;
+    let capacity = payload.scatter().len();
     match u32::try_from(len) {
         Ok(short) if len <= capacity => Ok(short),
         _ => Err(PostError::BeyondLocal { len, local: capacity }),
@@ -336,7 +336,7 @@ fn showing(payload: impl Payload, len: usize) -> InFlight {
             buf.set_len(len);
             InFlight::Buf(buf)
         }
-        InFlight::Nothing => InFlight::Nothing,
+        other @ (InFlight::Nothing | InFlight::List(_)) => other,
     }
 }
 

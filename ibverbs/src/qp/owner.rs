@@ -1,11 +1,13 @@
 //! Whom memory belongs to, and what a queue keeps alive for it.
 
+use rdma_sys::ibv_sge;
+
 use super::payload::Belongs;
 use super::rejected::PostError;
 use crate::error::{Error, Result};
 use crate::identity::QueueId;
 use crate::kind::ErrorKind;
-use crate::mr::{Held, Hold, Keep};
+use crate::mr::{Held, HeldList, Hold, Keep};
 use crate::pd::ProtectionDomain;
 
 /// A queue's identity, its domain, and the memory that it holds until it is destroyed.
@@ -14,11 +16,12 @@ pub(super) struct Owner {
     pub(super) id: QueueId,
     pub(super) pd: ProtectionDomain,
     held: Vec<Keep>,
+    lists: Vec<Box<[ibv_sge]>>,
 }
 
 impl Owner {
     pub(super) fn new(pd: &ProtectionDomain) -> Result<Self> {
-        Ok(Self { id: QueueId::next()?, pd: pd.clone(), held: Vec::new() })
+        Ok(Self { id: QueueId::next()?, pd: pd.clone(), held: Vec::new(), lists: Vec::new() })
     }
 
     /// Keeps memory alive; holding the same memory again gives an equal token.
@@ -35,12 +38,25 @@ impl Owner {
         Ok(Held::new(memory, self.id))
     }
 
+    /// Keeps a description of several pieces of held memory.
+    pub(super) fn hold_list<K: Hold>(&mut self, pieces: &[Held<K>]) -> Result<HeldList<K>> {
+        if pieces.iter().any(|piece| piece.queue() != self.id) {
+            let what = "a token of another queue pair";
+            return Err(Error::new(ErrorKind::Mismatch, "hold_list", what).with_hint("call `hold` on this one"));
+        }
+        let sges: Box<[ibv_sge]> = pieces.iter().map(Held::sge).collect();
+        let list = HeldList::new(&sges, self.id);
+        self.lists.push(sges);
+        Ok(list)
+    }
+
     /// Whether a payload may be posted here.
     #[inline]
     pub(super) fn check(&self, belongs: Belongs<'_>) -> std::result::Result<(), PostError> {
         match belongs {
             Belongs::To(pd) if !pd.is(&self.pd) => Err(PostError::WrongDomain),
             Belongs::HeldBy(queue) if queue != self.id => Err(PostError::WrongQueue),
+            Belongs::Nowhere => Err(PostError::WrongDomain),
             _ => Ok(()),
         }
     }

@@ -24,7 +24,7 @@ use crate::cq::{Completion, CompletionQueue, Shared};
 use crate::device::TransportType;
 use crate::error::Result;
 use crate::identity::{Direction, Qpn, QueueId};
-use crate::mr::{Held, Hold};
+use crate::mr::{Held, HeldList, Hold};
 use crate::pd::{AttachedQueuePair, ProtectionDomain};
 use crate::raw::AsRaw;
 
@@ -153,7 +153,7 @@ impl<T: Transport> QueuePair<T> {
             fetches_as_writes: pd.context().device().transport() == TransportType::IWARP,
             tables: ManuallyDrop::new(Tables {
                 sends: SendRing::new(made.caps.max_send_wr),
-                recvs: Receives::new(Queue::Pair(made.raw), made.caps.max_recv_wr, max_batch),
+                recvs: Receives::new(Queue::Pair(made.raw), made.caps.max_recv_wr, made.caps.max_recv_sge, max_batch),
                 owner,
                 addresses: Addresses::default(),
                 _send_cq: Arc::clone(send_cq.shared()),
@@ -216,6 +216,14 @@ impl<T: Transport> QueuePair<T> {
         self.tables.owner.hold(memory)
     }
 
+    /// Keeps a description of several pieces of held memory, so that any number of requests can name them as one message.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a token is of another queue pair.
+    pub fn hold_list<K: Hold>(&mut self, pieces: &[Held<K>]) -> Result<HeldList<K>> {
+        self.tables.owner.hold_list(pieces)
+    }
+
     /// Retires a completion: takes the request out of the table and gives its buffer back.
     ///
     /// The completion of a send also retires the unsignalled ones before it; their buffers go back to their pools.
@@ -251,10 +259,10 @@ impl<T: Transport> QueuePair<T> {
     pub fn destroy(self) -> Result<Reclaimed> {
         let mut this = ManuallyDrop::new(self);
         this.destroy_raw()?;
-        let with_buf = |entry: Entry| entry.payload.into_buf().map(|buf| (entry.tag, buf));
+        let with_tag = |entry: Entry| entry.payload.into_bufs().into_iter().map(move |buf| (entry.tag, buf));
         let reclaimed = Reclaimed {
-            sends: this.tables.sends.drain().into_iter().filter_map(with_buf).collect(),
-            recvs: this.tables.recvs.drain().into_iter().filter_map(with_buf).collect(),
+            sends: this.tables.sends.drain().into_iter().flat_map(with_tag).collect(),
+            recvs: this.tables.recvs.drain().into_iter().flat_map(with_tag).collect(),
         };
         // SAFETY: the queue pair is destroyed, and `this` is not used or dropped after.
         unsafe {

@@ -4,7 +4,7 @@ use rdma_sys::ibv_sge;
 
 use super::inflight::InFlight;
 use crate::identity::QueueId;
-use crate::mr::{Buf, Frozen, Held, Hold, SharedRegion, Sink};
+use crate::mr::{Buf, BufList, Frozen, Held, HeldList, Hold, SharedRegion, Sink};
 use crate::pd::ProtectionDomain;
 
 /// Bytes that are copied when the request is posted: no registered memory is needed, and they are free again at once.
@@ -24,6 +24,9 @@ pub enum Gather<'a> {
     Empty,
     /// One registered piece.
     One(ibv_sge),
+    /// Several registered pieces: where they are described, how many, and how many bytes. The description stays where it is until
+    /// the request has completed.
+    List { sges: *const ibv_sge, count: usize, len: u64 },
     /// Bytes to copy.
     Inline(&'a [u8]),
 }
@@ -31,12 +34,28 @@ pub enum Gather<'a> {
 impl Gather<'_> {
     /// How many bytes.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> u64 {
         match self {
             Self::Empty => 0,
-            Self::One(sge) => sge.length as usize,
-            Self::Inline(bytes) => bytes.len(),
+            Self::One(sge) => sge.length.into(),
+            Self::List { len, .. } => *len,
+            Self::Inline(bytes) => bytes.len() as u64,
         }
+    }
+
+    /// How many pieces.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::One(_) | Self::Inline(_) => 1,
+            Self::List { count, .. } => *count,
+        }
+    }
+
+    fn list(sges: &[ibv_sge]) -> Self {
+        let len = sges.iter().map(|sge| u64::from(sge.length)).sum();
+        Self::List { sges: sges.as_ptr(), count: sges.len(), len }
     }
 
     /// The first `length` of a piece that has at least so many.
@@ -58,15 +77,23 @@ pub enum Belongs<'a> {
     To(&'a ProtectionDomain),
     /// It is held by this queue.
     HeldBy(QueueId),
+    /// Its parts are of different domains: it fits none.
+    Nowhere,
 }
 
 pub(super) mod private {
     use super::{Belongs, Gather, InFlight};
 
     /// What every payload says of itself; only this crate's types do.
-    pub trait Payload {
+    pub trait Payload: Sized {
         /// Whether peers may write to it, as an iWARP peer does to answer a read.
         const OPEN_TO_PEER: bool = false;
+
+        /// Called once when a request is made that reads it.
+        fn prepare_source(&mut self) {}
+
+        /// Called once when a request is made that writes it.
+        fn prepare_target(&mut self) {}
 
         fn belongs(&self) -> Belongs<'_>;
         fn into_in_flight(self) -> InFlight;
@@ -85,10 +112,10 @@ pub(super) mod private {
 
 use private::{Payload, Source, Target};
 
-/// What can be sent or written to a peer: [`Buf`], [`Held`] of [`Frozen`] or [`SharedRegion`], [`Inline`], [`Empty`]. Sealed.
+/// What can be sent or written to a peer: [`Buf`], [`BufList`], [`Held`] of [`Frozen`] or [`SharedRegion`], [`Inline`], [`Empty`]. Sealed.
 pub trait SendPayload: Source {}
 
-/// What can be received into: [`Buf`], [`Held`] of [`Sink`] or [`SharedRegion`], [`Empty`]. Sealed.
+/// What can be received into: [`Buf`], [`BufList`], [`Held`] of [`Sink`] or [`SharedRegion`], [`Empty`]. Sealed.
 pub trait RecvPayload: Target {}
 
 /// What a peer's memory can be read into: [`Buf`], [`Held`] of [`Sink`] or [`SharedRegion`]. Sealed.
@@ -138,6 +165,58 @@ impl<K: Hold> Payload for Held<K> {
     }
 }
 
+impl Payload for BufList {
+    fn prepare_source(&mut self) {
+        BufList::prepare_source(self);
+    }
+
+    fn prepare_target(&mut self) {
+        BufList::prepare_target(self);
+    }
+
+    fn belongs(&self) -> Belongs<'_> {
+        self.pd().map_or(Belongs::Nowhere, Belongs::To)
+    }
+
+    fn into_in_flight(self) -> InFlight {
+        InFlight::List(self)
+    }
+}
+
+impl Source for BufList {
+    fn gather(&self) -> Gather<'_> {
+        Gather::list(self.sges())
+    }
+}
+
+impl Target for BufList {
+    fn scatter(&self) -> Gather<'_> {
+        Gather::list(self.sges())
+    }
+}
+
+impl SendPayload for BufList {}
+impl RecvPayload for BufList {}
+
+impl SendPayload for HeldList<Frozen> {}
+impl SendPayload for HeldList<SharedRegion> {}
+impl RecvPayload for HeldList<Sink> {}
+impl RecvPayload for HeldList<SharedRegion> {}
+
+impl<K: Hold> Payload for HeldList<K> {
+    const OPEN_TO_PEER: bool = K::OPEN_TO_PEER;
+
+    #[inline]
+    fn belongs(&self) -> Belongs<'_> {
+        Belongs::HeldBy(self.queue())
+    }
+
+    #[inline]
+    fn into_in_flight(self) -> InFlight {
+        InFlight::Nothing
+    }
+}
+
 macro_rules! held {
     ($($kind:ty: $role:ident::$memory:ident for $($payload:ident),+;)*) => {$(
         impl $role for Held<$kind> {
@@ -147,6 +226,14 @@ macro_rules! held {
             }
         }
         $(impl $payload for Held<$kind> {})+
+
+        impl $role for HeldList<$kind> {
+            #[inline]
+            fn $memory(&self) -> Gather<'_> {
+                let (sges, count) = self.sges();
+                Gather::List { sges, count, len: self.len() }
+            }
+        }
     )*};
 }
 

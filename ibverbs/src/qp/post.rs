@@ -15,7 +15,7 @@ use super::pair::QueuePair;
 use super::payload::private::Payload;
 use super::payload::{Gather, RecvPayload};
 use super::rejected::{PostError, Rejected};
-use super::scratch::{entry_of, inline_flag, outcome};
+use super::scratch::{Local, inline_flag, outcome};
 use super::transport::Transport;
 use super::wr::{RecvRequest, SendRequest};
 use crate::errno::Errno;
@@ -87,7 +87,11 @@ impl<T: Transport> QueuePair<T> {
         if O::FETCHES && !P::OPEN_TO_PEER && self.fetches_as_writes {
             return Err(PostError::NeedsShared);
         }
-        if let Gather::Inline(bytes) = request.operation.local(&request.payload) {
+        let local = request.operation.local(&request.payload);
+        if local.count() > self.caps().max_send_sge as usize && matches!(local, Gather::List { .. }) {
+            return Err(PostError::TooManyPieces { count: local.count(), max: self.caps().max_send_sge });
+        }
+        if let Gather::Inline(bytes) = local {
             let max = self.caps().max_inline_data;
             if bytes.len() > max as usize {
                 return Err(PostError::InlineTooLong { len: bytes.len(), max });
@@ -111,11 +115,11 @@ unsafe fn classic<T: Transport, O: Operation<T, P>, P: Payload>(
     request: &SendRequest<O, P>,
 ) -> Result<(), PostError> {
     let gather = request.operation.local(&request.payload);
-    let (mut sge, num_sge) = entry_of(gather);
+    let mut local = Local::of(gather);
     let mut wr = ibv_send_wr {
         wr_id: wr_id.0,
-        sg_list: &raw mut sge,
-        num_sge,
+        sg_list: local.entries(),
+        num_sge: local.count,
         send_flags: request.flags | inline_flag(gather),
         ..Default::default()
     };
@@ -170,6 +174,7 @@ pub(super) unsafe fn write_extended<T: Transport, O: Operation<T, P>, P: Payload
         match gather {
             Gather::Empty => ibv_wr_set_sge_list(qp, 0, ptr::null()),
             Gather::One(sge) => ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length),
+            Gather::List { sges, count, .. } => ibv_wr_set_sge_list(qp, count, sges),
             Gather::Inline(bytes) => ibv_wr_set_inline_data(qp, bytes.as_ptr().cast_mut().cast(), bytes.len()),
         }
     }

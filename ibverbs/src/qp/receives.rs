@@ -9,9 +9,9 @@ use rdma_sys::{ibv_post_recv, ibv_post_srq_recv, ibv_qp, ibv_recv_wr, ibv_sge, i
 
 use super::inflight::{Entry, RecvSlab};
 use super::owner::Owner;
-use super::payload::RecvPayload;
+use super::payload::{Gather, RecvPayload};
 use super::rejected::{PostError, Rejected};
-use super::scratch::{BatchError, Posted, entry_of, outcome};
+use super::scratch::{BatchError, Local, Posted, outcome};
 use super::wr::RecvRequest;
 use crate::identity::{Direction, WrId};
 
@@ -48,6 +48,7 @@ impl Queue {
 pub(super) struct Receives {
     queue: Queue,
     slab: RecvSlab,
+    max_sge: u32,
     wrs: Box<[ibv_recv_wr]>,
     sges: Box<[ibv_sge]>,
 }
@@ -58,11 +59,12 @@ unsafe impl Send for Receives {}
 unsafe impl Sync for Receives {}
 
 impl Receives {
-    pub(super) fn new(queue: Queue, capacity: u32, max_batch: u32) -> Self {
+    pub(super) fn new(queue: Queue, capacity: u32, max_sge: u32, max_batch: u32) -> Self {
         let size = max_batch as usize;
         Self {
             queue,
             slab: RecvSlab::new(capacity),
+            max_sge,
             wrs: vec![ibv_recv_wr::default(); size].into(),
             sges: vec![ibv_sge::default(); size].into(),
         }
@@ -90,8 +92,9 @@ impl Receives {
             Err(error) => return Err(Rejected::new(verb, error, Some(request.payload))),
         };
         let wr_id = WrId::new(owner.id, Direction::Recv, number);
-        let (mut sge, num_sge) = entry_of(request.payload.scatter());
-        let mut wr = ibv_recv_wr { wr_id: wr_id.0, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge };
+        let mut local = Local::of(request.payload.scatter());
+        let mut wr =
+            ibv_recv_wr { wr_id: wr_id.0, next: ptr::null_mut(), sg_list: local.entries(), num_sge: local.count };
         let mut bad = ptr::null_mut();
         // SAFETY: the queue is alive and used by one thread; request and entry are valid during the call, and the memory they name stays
         // valid: a Buf moves into the table below, held memory is kept.
@@ -109,6 +112,10 @@ impl Receives {
     #[inline]
     fn check<P: RecvPayload>(&self, owner: &Owner, request: &RecvRequest<P>) -> Result<u32, PostError> {
         owner.check(request.payload.belongs())?;
+        let local = request.payload.scatter();
+        if local.count() > self.max_sge as usize && matches!(local, Gather::List { .. }) {
+            return Err(PostError::TooManyPieces { count: local.count(), max: self.max_sge });
+        }
         self.slab.next_number().ok_or(PostError::QueueFull { capacity: self.slab.capacity() })
     }
 
@@ -156,9 +163,10 @@ impl RecvBatch<'_> {
             Err(error) => return Err(Rejected::new(receives.queue.verb(), error, Some(request.payload))),
         };
         let wr_id = WrId::new(self.owner.id, Direction::Recv, number);
-        let (sge, num_sge) = entry_of(request.payload.scatter());
-        receives.sges[self.count] = sge;
-        receives.wrs[self.count] = ibv_recv_wr { wr_id: wr_id.0, num_sge, ..Default::default() };
+        let local = Local::of(request.payload.scatter());
+        receives.sges[self.count] = local.sge;
+        receives.wrs[self.count] =
+            ibv_recv_wr { wr_id: wr_id.0, sg_list: local.list, num_sge: local.count, ..Default::default() };
         receives.slab.insert(Entry { payload: request.payload.into_in_flight(), tag: request.tag });
         self.count += 1;
         Ok(())
@@ -173,7 +181,9 @@ impl RecvBatch<'_> {
         for index in 0..self.count {
             // SAFETY: index < count, which is at most the length of both.
             unsafe {
-                (*wrs.add(index)).sg_list = sges.add(index);
+                if (*wrs.add(index)).sg_list.is_null() {
+                    (*wrs.add(index)).sg_list = sges.add(index);
+                }
                 (*wrs.add(index)).next = if index + 1 < self.count { wrs.add(index + 1) } else { ptr::null_mut() };
             }
         }

@@ -32,6 +32,14 @@ pub enum PostError {
         /// The bytes that fit.
         max: u32,
     },
+    /// More pieces of memory than a request of the queue can name.
+    #[error("{count} pieces of memory: a request of the queue names at most {max} (max_send_sge, max_recv_sge)")]
+    TooManyPieces {
+        /// The pieces given.
+        count: usize,
+        /// The pieces that a request can name.
+        max: u32,
+    },
     /// More bytes than the remote memory has.
     #[error("{len} bytes do not fit into the {remote} bytes of remote memory")]
     BeyondRemote {
@@ -80,6 +88,7 @@ impl PostError {
             Self::QueueFull { .. } | Self::BatchFull { .. } => Error::new(ErrorKind::QueueFull, verb, self.to_string()),
             Self::WrongDomain | Self::WrongQueue => Error::new(ErrorKind::Mismatch, verb, self.to_string()),
             Self::InlineTooLong { .. }
+            | Self::TooManyPieces { .. }
             | Self::BeyondRemote { .. }
             | Self::BeyondLocal { .. }
             | Self::Misaligned { .. } => Error::new(ErrorKind::InvalidInput, verb, self.to_string()),

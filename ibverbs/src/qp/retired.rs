@@ -7,7 +7,7 @@ use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::error::{Error, Result};
 use crate::identity::{Direction, QueueId};
 use crate::kind::ErrorKind;
-use crate::mr::Buf;
+use crate::mr::{Buf, BufList};
 
 /// A finished request: how it ended, and the buffer it was posted with.
 ///
@@ -101,7 +101,7 @@ impl Retired {
         }
     }
 
-    /// The buffer; after a receive it shows what was received. `None` if the request was posted without one.
+    /// The buffer; after a receive it shows what was received. `None` if the request was posted without one, or with a list.
     #[inline]
     pub fn into_buf(self) -> Option<Buf> {
         let len = self.received().then_some(self.byte_len as usize);
@@ -110,6 +110,16 @@ impl Retired {
             buf.set_len(len);
         }
         Some(buf)
+    }
+
+    /// The list of buffers, if it was posted with one; after a receive it shows what was received.
+    pub fn into_list(self) -> Option<BufList> {
+        let len = self.received().then_some(self.byte_len as usize);
+        let mut list = self.payload.into_list()?;
+        if let Some(len) = len {
+            list.show(len);
+        }
+        Some(list)
     }
 
     fn received(&self) -> bool {

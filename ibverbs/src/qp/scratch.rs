@@ -3,10 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::ptr;
 
 use rdma_sys::{IBV_SEND_INLINE, ibv_send_wr, ibv_sge};
 
-use super::inflight::{Entry, InFlight};
+use super::inflight::Entry;
 use super::payload::Gather;
 use super::rejected::PostError;
 use crate::errno::Errno;
@@ -44,17 +45,38 @@ impl Scratch {
     }
 }
 
-/// The scatter entry of a payload and how many there are.
-#[inline]
-pub(super) fn entry_of(gather: Gather<'_>) -> (ibv_sge, i32) {
-    match gather {
-        Gather::Empty => (ibv_sge::default(), 0),
-        Gather::One(sge) => (sge, 1),
-        // The address is read during the call only; `check_send` bounded the length.
-        Gather::Inline(bytes) => {
-            let length = u32::try_from(bytes.len()).unwrap_or(0);
-            (ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length, lkey: 0 }, 1)
+/// How a payload is told to the classic verbs: its one entry, or the list that describes it.
+pub(super) struct Local {
+    pub(super) sge: ibv_sge,
+    /// Null where there is no list.
+    pub(super) list: *mut ibv_sge,
+    pub(super) count: i32,
+}
+
+impl Local {
+    #[inline]
+    pub(super) fn of(gather: Gather<'_>) -> Self {
+        let one = |sge| Self { sge, list: ptr::null_mut(), count: 1 };
+        match gather {
+            Gather::Empty => Self { count: 0, ..one(ibv_sge::default()) },
+            Gather::One(sge) => one(sge),
+            Gather::List { sges, count, .. } => {
+                // `check_send` and `Receives::check` bounded the count.
+                let count = i32::try_from(count).unwrap_or(i32::MAX);
+                Self { sge: ibv_sge::default(), list: sges.cast_mut(), count }
+            }
+            // The address is read during the call only; `check_send` bounded the length.
+            Gather::Inline(bytes) => {
+                let length = u32::try_from(bytes.len()).unwrap_or(0);
+                one(ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length, lkey: 0 })
+            }
         }
+    }
+
+    /// Where the entries are: the list, or the one entry.
+    #[inline]
+    pub(super) fn entries(&mut self) -> *mut ibv_sge {
+        if self.list.is_null() { &raw mut self.sge } else { self.list }
     }
 }
 
@@ -107,7 +129,8 @@ impl Posted {
             Self::Only(posted, _) if posted >= count => Ok(()),
             Self::Only(posted, errno) => {
                 let mut rejected: Vec<Buf> = (posted..count)
-                    .filter_map(|_| take_newest().map(|entry| entry.payload).and_then(InFlight::into_buf))
+                    .filter_map(|_| take_newest())
+                    .flat_map(|entry| entry.payload.into_bufs().into_iter().rev())
                     .collect();
                 rejected.reverse();
                 Err(BatchError { error: PostError::Refused(errno), verb, rejected })

@@ -119,7 +119,7 @@ impl ProtectionDomain {
             // SAFETY: the domain is alive and the attributes are valid during the call.
             unsafe { ibv_create_srq(self.as_raw(), &raw mut init) }
         })?;
-        let receives = Receives::new(Queue::Shared(raw), init.attr.max_wr, options.max_batch.max(1));
+        let receives = Receives::new(Queue::Shared(raw), init.attr.max_wr, init.attr.max_sge, options.max_batch.max(1));
         let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving { receives, owner }));
         Ok(SharedReceiveQueue(Arc::new(Inner { raw, pd: self.clone(), receiving })))
     }

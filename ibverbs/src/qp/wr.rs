@@ -16,6 +16,7 @@ use super::datagram::Destination;
 use super::operation::{
     CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendTo, SendToWithImm, SendWithImm,
 };
+use super::payload::private::Payload;
 pub use super::payload::{Empty, Inline};
 use super::payload::{ReadPayload, RecvPayload, SendPayload};
 use crate::mr::RemoteMemory;
@@ -31,6 +32,14 @@ pub struct SendRequest<O, P> {
 }
 
 impl<O, P> SendRequest<O, P> {
+    fn sending(operation: O, mut payload: P) -> Self
+    where
+        P: Payload,
+    {
+        payload.prepare_source();
+        Self::new(operation, payload)
+    }
+
     fn new(operation: O, payload: P) -> Self {
         Self { operation, payload, flags: IBV_SEND_SIGNALED, tag: 0 }
     }
@@ -85,17 +94,17 @@ impl<P> RecvRequest<P> {
 
 /// Sends the payload to a receive of the peer.
 pub fn send<P: SendPayload>(payload: P) -> SendRequest<Send, P> {
-    SendRequest::new(Send, payload)
+    SendRequest::sending(Send, payload)
 }
 
 /// As [`send`], with 32 bits of immediate data that arrive in the completion.
 pub fn send_with_imm<P: SendPayload>(payload: P, imm_data: u32) -> SendRequest<SendWithImm, P> {
-    SendRequest::new(SendWithImm(imm_data), payload)
+    SendRequest::sending(SendWithImm(imm_data), payload)
 }
 
 /// Sends the payload as one datagram. It must fit into one packet: at most the port's MTU.
 pub fn send_to<P: SendPayload>(payload: P, destination: Destination) -> SendRequest<SendTo, P> {
-    SendRequest::new(SendTo(destination), payload)
+    SendRequest::sending(SendTo(destination), payload)
 }
 
 /// As [`send_to`], with 32 bits of immediate data that arrive in the completion.
@@ -104,12 +113,12 @@ pub fn send_to_with_imm<P: SendPayload>(
     destination: Destination,
     imm_data: u32,
 ) -> SendRequest<SendToWithImm, P> {
-    SendRequest::new(SendToWithImm(destination, imm_data), payload)
+    SendRequest::sending(SendToWithImm(destination, imm_data), payload)
 }
 
 /// Writes the payload to the start of `remote`, memory of the peer that is open to writes. The peer's processor takes no part.
 pub fn write<P: SendPayload>(payload: P, remote: RemoteMemory) -> SendRequest<RdmaWrite, P> {
-    SendRequest::new(RdmaWrite(remote), payload)
+    SendRequest::sending(RdmaWrite(remote), payload)
 }
 
 /// As [`write`], and takes one receive of the peer, whose completion carries 32 bits of immediate data.
@@ -118,7 +127,7 @@ pub fn write_with_imm<P: SendPayload>(
     remote: RemoteMemory,
     imm_data: u32,
 ) -> SendRequest<RdmaWriteWithImm, P> {
-    SendRequest::new(RdmaWriteWithImm(remote, imm_data), payload)
+    SendRequest::sending(RdmaWriteWithImm(remote, imm_data), payload)
 }
 
 /// Reads all of `remote` into the payload, which must be at least as large. A buffer then shows what was read.
@@ -144,6 +153,7 @@ pub fn fetch_add<P: ReadPayload>(payload: P, remote: RemoteMemory, add: u64) -> 
 }
 
 /// Receives one message.
-pub fn recv<P: RecvPayload>(payload: P) -> RecvRequest<P> {
+pub fn recv<P: RecvPayload>(mut payload: P) -> RecvRequest<P> {
+    payload.prepare_target();
     RecvRequest { payload, tag: 0 }
 }
