@@ -53,7 +53,6 @@ mod pd;
 mod port;
 mod qp;
 mod raw;
-mod scope;
 
 pub use crate::ah::{AddressHandle, AhAttr, GRH_LEN, GlobalRoute};
 pub use crate::context::Context;
@@ -83,6 +82,5 @@ pub use crate::qp::{
     QpState, QpType, QueuePair, Rc, RcPath, Reclaimed, RecvBatch, Rejected, Retired, SharedReceiveQueue, SrqAttr,
     SrqOptions, Transport, Uc, Ud, wr,
 };
-pub use crate::qp::{Lent, LentMut};
+pub use crate::qp::{Lent, LentMut, Scope, ScopeEnd};
 pub use crate::raw::AsRaw;
-pub use crate::scope::{Scope, ScopeEnd};

@@ -3,6 +3,7 @@
 //! Plain data structures without a line of `unsafe`: they own the buffers that the device may touch, and decide by number alone
 //! whether a completion is one of theirs.
 
+use super::lent::Loan;
 use crate::identity::WrId;
 use crate::mr::{Buf, BufList};
 
@@ -15,20 +16,22 @@ pub enum InFlight {
     Buf(Buf),
     /// Several buffers.
     List(BufList),
+    /// Memory that a scope borrowed.
+    Lent(Loan),
 }
 
 impl InFlight {
     pub(super) fn into_list(self) -> Option<BufList> {
         match self {
             Self::List(list) => Some(list),
-            Self::Nothing | Self::Buf(_) => None,
+            Self::Nothing | Self::Buf(_) | Self::Lent(_) => None,
         }
     }
 
     /// All buffers, one by one.
     pub(super) fn into_bufs(self) -> Vec<Buf> {
         match self {
-            Self::Nothing => Vec::new(),
+            Self::Nothing | Self::Lent(_) => Vec::new(),
             Self::Buf(buf) => vec![buf],
             Self::List(list) => list.into_bufs(),
         }
@@ -37,7 +40,7 @@ impl InFlight {
     pub(super) fn into_buf(self) -> Option<Buf> {
         match self {
             Self::Buf(buf) => Some(buf),
-            Self::Nothing | Self::List(_) => None,
+            Self::Nothing | Self::List(_) | Self::Lent(_) => None,
         }
     }
 }

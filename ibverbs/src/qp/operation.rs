@@ -336,7 +336,7 @@ fn showing(payload: impl Payload, len: usize) -> InFlight {
             buf.set_len(len);
             InFlight::Buf(buf)
         }
-        other @ (InFlight::Nothing | InFlight::List(_)) => other,
+        other => other,
     }
 }
 

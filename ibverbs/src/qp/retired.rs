@@ -38,6 +38,13 @@ impl Retired {
         }
     }
 
+    /// Lets go of borrowed memory: the request is done with it, however long the caller keeps this.
+    pub(super) fn end_loan(&mut self) {
+        if let InFlight::Lent(_) = self.payload {
+            self.payload = InFlight::Nothing;
+        }
+    }
+
     /// The number that the request was posted with.
     pub fn tag(&self) -> u64 {
         self.tag

@@ -2,12 +2,16 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+mod rest;
+
 use std::time::{Duration, Instant};
 
 use ibverbs::{
     AccessFlags, CompletionQueue, Connected, Context, CqOptions, Device, Endpoint, Gid, ProtectionDomain, Psn,
     QpOptions, QueuePair, Rc, RcPath, Retired, TransportType,
 };
+
+pub(crate) use rest::Rest;
 
 /// The devices to test on; a run without one is a failed run.
 pub(crate) fn devices() -> Vec<Context> {

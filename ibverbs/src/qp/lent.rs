@@ -1,0 +1,137 @@
+//! Borrowed memory in requests: tokens that only a scope gives out, and that its queue pair counts while it is in flight.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rdma_sys::ibv_sge;
+
+use super::inflight::InFlight;
+use super::payload::private::{Payload, Source, Target};
+use super::payload::{Belongs, Gather, ReadPayload, RecvPayload, SendPayload};
+use crate::identity::QueueId;
+
+/// How many requests with borrowed memory are in flight.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Loans(Arc<AtomicUsize>);
+
+impl Loans {
+    pub(super) fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn begin(self) -> Loan {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        Loan(self)
+    }
+}
+
+/// A request in flight with borrowed memory. Dropped when its table lets go of it: at its completion, when it turns out not to be
+/// posted, or after the queue pair was destroyed.
+#[derive(Debug)]
+pub struct Loan(Loans);
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Marks the one scope that a value belongs to: a lifetime that is equal to no other.
+pub(super) type Brand<'scope> = PhantomData<fn(&'scope ()) -> &'scope ()>;
+
+/// What both kinds of tokens are.
+#[derive(Clone)]
+struct Piece {
+    sge: ibv_sge,
+    queue: QueueId,
+    loans: Loans,
+}
+
+impl Piece {
+    fn slice(self, range: Range<usize>) -> Option<Self> {
+        let (start, end) = (u32::try_from(range.start).ok()?, u32::try_from(range.end).ok()?);
+        if start > end || end > self.sge.length {
+            return None;
+        }
+        let sge = ibv_sge { addr: self.sge.addr + u64::from(start), length: end - start, lkey: self.sge.lkey };
+        Some(Self { sge, ..self })
+    }
+}
+
+macro_rules! token {
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Clone)]
+        pub struct $name<'scope> {
+            piece: Piece,
+            brand: Brand<'scope>,
+        }
+
+        impl $name<'_> {
+            pub(super) fn new(sge: ibv_sge, queue: QueueId, loans: Loans) -> Self {
+                Self { piece: Piece { sge, queue, loans }, brand: PhantomData }
+            }
+
+            /// The same memory, cut to this range of bytes; `None` when the range does not lie within.
+            pub fn slice(self, range: Range<usize>) -> Option<Self> {
+                self.piece.slice(range).map(|piece| Self { piece, brand: PhantomData })
+            }
+
+            /// How many bytes it covers.
+            pub fn len(&self) -> usize {
+                self.piece.sge.length as usize
+            }
+
+            /// Whether it covers none.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+        }
+
+        impl fmt::Debug for $name<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).field("len", &self.len()).finish_non_exhaustive()
+            }
+        }
+
+        impl Payload for $name<'_> {
+            fn belongs(&self) -> Belongs<'_> {
+                Belongs::HeldBy(self.piece.queue)
+            }
+
+            fn into_in_flight(self) -> InFlight {
+                InFlight::Lent(self.piece.loans.begin())
+            }
+        }
+
+        impl Source for $name<'_> {
+            fn gather(&self) -> Gather<'_> {
+                Gather::One(self.piece.sge)
+            }
+        }
+
+        impl SendPayload for $name<'_> {}
+    };
+}
+
+token! {
+    /// Memory lent to a [`Scope`](crate::Scope) for reading: what its requests may send.
+    Lent
+}
+
+token! {
+    /// Memory lent to a [`Scope`](crate::Scope) for writing: what its requests may receive into, read into, and send.
+    LentMut
+}
+
+impl Target for LentMut<'_> {
+    fn scatter(&self) -> Gather<'_> {
+        Gather::One(self.piece.sge)
+    }
+}
+
+impl RecvPayload for LentMut<'_> {}
+impl ReadPayload for LentMut<'_> {}
