@@ -60,6 +60,7 @@ impl Device {
 
 impl Context {
     fn open(device: Device) -> Result<Self> {
+        crate::fork::opening();
         let raw = non_null(
             "ibv_open_device",
             || device.name().into(),

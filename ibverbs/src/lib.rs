@@ -34,6 +34,7 @@
 //! use objects of the parent.
 
 mod ah;
+mod async_events;
 mod context;
 mod convert;
 mod cq;
@@ -42,6 +43,8 @@ mod device_attr;
 mod device_ex;
 mod errno;
 mod error;
+mod event;
+pub mod fork;
 mod gid;
 mod hint;
 mod identity;
@@ -53,8 +56,10 @@ mod pd;
 mod port;
 mod qp;
 mod raw;
+mod readable;
 
 pub use crate::ah::{AddressHandle, AhAttr, GRH_LEN, GlobalRoute};
+pub use crate::async_events::AsyncEvents;
 pub use crate::context::Context;
 pub use crate::cq::{
     Completion, CompletionChannel, CompletionQueue, Completions, CqId, CqOptions, UdSource, WcOpcode, WcStatus,
@@ -67,6 +72,7 @@ pub use crate::device_ex::{
 };
 pub use crate::errno::Errno;
 pub use crate::error::{Error, Result};
+pub use crate::event::{AsyncEvent, EventSource, EventType};
 pub use crate::gid::{Gid, GidEntry, GidType};
 pub use crate::identity::{Direction, Psn, Qkey, Qpn, QueueId};
 pub use crate::kind::ErrorKind;
