@@ -17,8 +17,7 @@ use super::operation::{
     CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendTo, SendToWithImm, SendWithImm,
 };
 use super::payload::private::Payload;
-pub use super::payload::{Empty, Inline};
-use super::payload::{ReadPayload, RecvPayload, SendPayload};
+pub use super::payload::{Empty, Inline, ReadPayload, RecvPayload, SendPayload};
 use crate::mr::RemoteMemory;
 
 /// A request for the send queue: an operation `O` on a payload `P`.

@@ -1,0 +1,119 @@
+//! Rules that a type keeps by what it does not implement. They are checked when this program is compiled, and need no expected message,
+//! which would name every type that does implement it. Rules of borrowing and ownership are in `compile_fail/`.
+
+use std::marker::PhantomData;
+
+use ibverbs::wr::{self, Empty, Inline, ReadPayload, RecvPayload, SendPayload, SendRequest};
+use ibverbs::{
+    Buf, Completion, CompletionQueue, Context, Destination, Frozen, Held, Hold, Operation, Pool, ProtectionDomain,
+    QueuePair, Rc, RemoteMemory, SharedRegion, Sink, Transport, Uc, Ud,
+};
+use static_assertions::{assert_impl_all, assert_not_impl_any};
+
+// A buffer and a completion have one owner.
+assert_not_impl_any!(Buf: Clone);
+assert_not_impl_any!(Completion<'static>: Clone);
+assert_not_impl_any!(QueuePair<Rc>: Clone);
+
+// A buffer can do all; it moves in, and comes back.
+assert_impl_all!(Buf: SendPayload, RecvPayload, ReadPayload, Send, Sync);
+
+// Memory that many requests use is named by the token of the queue pair that holds it, not by itself.
+assert_not_impl_any!(Frozen: SendPayload, RecvPayload, ReadPayload);
+assert_not_impl_any!(Sink: SendPayload, RecvPayload, ReadPayload);
+assert_not_impl_any!(SharedRegion: SendPayload, RecvPayload, ReadPayload);
+assert_not_impl_any!(&'static Buf: SendPayload, RecvPayload, ReadPayload);
+assert_impl_all!(Held<Frozen>: Copy);
+
+// What is read-only to the processor is so to the device; what nobody may read, the device does not send.
+assert_impl_all!(Held<Frozen>: SendPayload);
+assert_not_impl_any!(Held<Frozen>: RecvPayload, ReadPayload);
+assert_impl_all!(Held<Sink>: RecvPayload, ReadPayload);
+assert_not_impl_any!(Held<Sink>: SendPayload);
+assert_impl_all!(Held<SharedRegion>: SendPayload, RecvPayload, ReadPayload);
+
+// Borrowed bytes are copied at once, so nothing can be received into them. A fetch needs a place.
+assert_impl_all!(Inline<'static>: SendPayload);
+assert_not_impl_any!(Inline<'static>: RecvPayload, ReadPayload);
+assert_not_impl_any!(&'static [u8]: SendPayload, RecvPayload, ReadPayload);
+assert_not_impl_any!(&'static mut [u8]: SendPayload, RecvPayload, ReadPayload);
+assert_not_impl_any!(Vec<u8>: SendPayload, RecvPayload, ReadPayload);
+assert_not_impl_any!(Empty: ReadPayload);
+
+// A queue pair holds what many requests may share, nothing with one owner.
+assert_impl_all!(Frozen: Hold, Clone);
+assert_impl_all!(Sink: Hold, Clone);
+assert_not_impl_any!(Buf: Hold);
+assert_not_impl_any!(Pool: Hold);
+
+// Nobody sees the bytes of a sink, and nobody refers to those of a shared region.
+assert_not_impl_any!(Sink: std::ops::Deref, AsRef<[u8]>);
+assert_not_impl_any!(SharedRegion: std::ops::Deref, AsRef<[u8]>);
+assert_not_impl_any!(Frozen: std::ops::DerefMut, AsMut<[u8]>);
+
+// Threads.
+assert_impl_all!(Context: Send, Sync);
+assert_impl_all!(ProtectionDomain: Send, Sync);
+assert_impl_all!(Pool: Send, Sync);
+assert_impl_all!(SharedRegion: Send, Sync);
+assert_impl_all!(QueuePair<Rc>: Send);
+assert_impl_all!(CompletionQueue: Send);
+assert_not_impl_any!(CompletionQueue: Sync);
+
+/// Asks whether transport `T` has the operation `O`: the method of the type itself if so, else the trait's.
+struct Asked<T, O>(PhantomData<(T, O)>);
+
+impl<T: Transport, O: Operation<T, Buf>> Asked<T, O> {
+    #[allow(clippy::unused_self, reason = "found by method resolution")]
+    fn has(&self) -> bool {
+        true
+    }
+}
+
+trait Otherwise {
+    fn has(&self) -> bool {
+        false
+    }
+}
+
+impl<T, O> Otherwise for &Asked<T, O> {}
+
+/// The operation that a function makes requests of.
+fn plain<T, O>(_: fn(Buf) -> SendRequest<O, Buf>) -> Asked<T, O> {
+    Asked(PhantomData)
+}
+
+fn remote<T, O>(_: fn(Buf, RemoteMemory) -> SendRequest<O, Buf>) -> Asked<T, O> {
+    Asked(PhantomData)
+}
+
+fn directed<T, O>(_: fn(Buf, Destination) -> SendRequest<O, Buf>) -> Asked<T, O> {
+    Asked(PhantomData)
+}
+
+/// What a transport has: send, with immediate data, to somebody, to somebody with immediate data, write, with immediate data, read,
+/// compare and swap, fetch and add.
+macro_rules! operations {
+    ($transport:ty) => {
+        [
+            (&plain::<$transport, _>(wr::send)).has(),
+            (&plain::<$transport, _>(|buf| wr::send_with_imm(buf, 0))).has(),
+            (&directed::<$transport, _>(wr::send_to)).has(),
+            (&directed::<$transport, _>(|buf, to| wr::send_to_with_imm(buf, to, 0))).has(),
+            (&remote::<$transport, _>(wr::write)).has(),
+            (&remote::<$transport, _>(|buf, at| wr::write_with_imm(buf, at, 0))).has(),
+            (&remote::<$transport, _>(wr::read)).has(),
+            (&remote::<$transport, _>(|buf, at| wr::compare_swap(buf, at, 0, 0))).has(),
+            (&remote::<$transport, _>(|buf, at| wr::fetch_add(buf, at, 0))).has(),
+        ]
+    };
+}
+
+#[test]
+#[allow(clippy::needless_borrow, reason = "the borrow is what lets the trait's method be found")]
+fn a_transport_has_its_operations_and_no_others() {
+    const NO: bool = false;
+    assert_eq!(operations!(Rc), [true, true, NO, NO, true, true, true, true, true]);
+    assert_eq!(operations!(Uc), [true, true, NO, NO, true, true, NO, NO, NO]);
+    assert_eq!(operations!(Ud), [NO, NO, true, true, NO, NO, NO, NO, NO]);
+}
