@@ -51,6 +51,7 @@ mod identity;
 mod kind;
 mod leak;
 mod mr;
+mod mw;
 mod newtype;
 mod pd;
 mod port;
@@ -81,6 +82,7 @@ pub use crate::mr::{
     AccessFlags, Backing, Buf, BufList, CallerMemory, Frozen, Held, HeldList, Hold, HugePageSize, MemoryOptions, Pool,
     RemoteMemory, SharedRegion, Sink, StillShared,
 };
+pub use crate::mw::{BoundWindow, Type1, Type2, Window, WindowType};
 pub use crate::pd::ProtectionDomain;
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};
 pub use crate::qp::{

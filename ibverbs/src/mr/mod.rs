@@ -35,6 +35,7 @@ pub use self::list::BufList;
 pub use self::options::{Backing, MemoryOptions};
 pub use self::pool::{Buf, Pool};
 pub use self::reclaim::StillShared;
+pub(crate) use self::region::Region;
 pub(crate) use self::registration::Registration;
 pub use self::remote::RemoteMemory;
 pub use self::shared::SharedRegion;

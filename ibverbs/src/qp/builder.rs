@@ -74,6 +74,8 @@ pub(super) struct Made {
     pub(super) raw: NonNull<ibv_qp>,
     pub(super) extended: Option<NonNull<ibv_qp_ex>>,
     pub(super) caps: QpCaps,
+    /// Whether the provider took the operations that not all have, or decides when they are posted.
+    pub(super) has_extra_ops: bool,
 }
 
 /// Makes a queue pair: extended where the provider can, else classic.
@@ -115,7 +117,12 @@ pub(super) fn make<T: Transport>(
     }
     let one_piece = is_soft_roce(pd)?;
     if !(options.classic_only || one_piece && options.max_send_sge > 1) {
-        if let Some(mut made) = make_extended::<T>(pd, id, cqs, srq, options) {
+        let all = make_extended::<T>(pd, id, cqs, srq, options, T::EXTRA_OPS);
+        let made = match all {
+            None if T::EXTRA_OPS != 0 => make_extended::<T>(pd, id, cqs, srq, options, 0),
+            all => all,
+        };
+        if let Some(mut made) = made {
             if one_piece {
                 made.caps.max_send_sge = made.caps.max_send_sge.min(1);
             }
@@ -139,6 +146,7 @@ fn make_extended<T: Transport>(
     [send_cq, recv_cq]: [&CompletionQueue; 2],
     srq: Option<&SharedReceiveQueue>,
     options: QpOptions,
+    extra_ops: u64,
 ) -> Option<Made> {
     let mut attr = ibv_qp_init_attr_ex {
         qp_context: id.as_context(),
@@ -149,14 +157,14 @@ fn make_extended<T: Transport>(
         qp_type: T::QP_TYPE.0,
         comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
         pd: pd.as_raw(),
-        send_ops_flags: T::SEND_OPS,
+        send_ops_flags: T::SEND_OPS | extra_ops,
         ..Default::default()
     };
     // SAFETY: domain and queues are alive and of this context; the attributes are valid during the call.
     let raw = NonNull::new(unsafe { ibv_create_qp_ex(pd.context().as_raw(), &raw mut attr) })?;
     // SAFETY: the queue pair was just made with send operations.
     let extended = NonNull::new(unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) });
-    Some(Made { raw, extended, caps: returned(srq, &attr.cap) })
+    Some(Made { raw, extended, caps: returned(srq, &attr.cap), has_extra_ops: extra_ops == T::EXTRA_OPS })
 }
 
 fn make_classic<T: Transport>(
@@ -183,7 +191,7 @@ fn make_classic<T: Transport>(
             unsafe { ibv_create_qp(pd.as_raw(), &raw mut attr) }
         },
     )?;
-    Ok(Made { raw, extended: None, caps: returned(srq, &attr.cap) })
+    Ok(Made { raw, extended: None, caps: returned(srq, &attr.cap), has_extra_ops: true })
 }
 
 fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {

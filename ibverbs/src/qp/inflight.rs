@@ -4,6 +4,7 @@
 //! whether a completion is one of theirs.
 
 use super::lent::Loan;
+use super::window::WindowInFlight;
 use crate::identity::WrId;
 use crate::mr::{Buf, BufList};
 
@@ -18,20 +19,22 @@ pub enum InFlight {
     List(BufList),
     /// Memory that a scope borrowed.
     Lent(Loan),
+    /// A memory window.
+    Window(WindowInFlight),
 }
 
 impl InFlight {
     pub(super) fn into_list(self) -> Option<BufList> {
         match self {
             Self::List(list) => Some(list),
-            Self::Nothing | Self::Buf(_) | Self::Lent(_) => None,
+            Self::Nothing | Self::Buf(_) | Self::Lent(_) | Self::Window(_) => None,
         }
     }
 
     /// All buffers, one by one.
     pub(super) fn into_bufs(self) -> Vec<Buf> {
         match self {
-            Self::Nothing | Self::Lent(_) => Vec::new(),
+            Self::Nothing | Self::Lent(_) | Self::Window(_) => Vec::new(),
             Self::Buf(buf) => vec![buf],
             Self::List(list) => list.into_bufs(),
         }
@@ -40,7 +43,7 @@ impl InFlight {
     pub(super) fn into_buf(self) -> Option<Buf> {
         match self {
             Self::Buf(buf) => Some(buf),
-            Self::Nothing | Self::List(_) | Self::Lent(_) => None,
+            Self::Nothing | Self::List(_) | Self::Lent(_) | Self::Window(_) => None,
         }
     }
 }

@@ -19,6 +19,7 @@ mod scratch;
 mod srq;
 mod state;
 mod transport;
+mod window;
 pub mod wr;
 
 pub use self::attr::{Endpoint, RcPath};

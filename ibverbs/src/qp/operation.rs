@@ -69,6 +69,12 @@ pub(super) mod private {
         /// Whether it reads the peer's memory into this side's, as the device then writes to the payload.
         const FETCHES: bool = false;
 
+        /// Whether not all extended verbs have it: the queue pair says whether its do.
+        const EXTRA: bool = false;
+
+        /// Whether it has a payload to set, were it of no bytes.
+        const DATA: bool = true;
+
         /// The held address that it goes to, for a datagram.
         #[inline]
         fn address(self) -> Option<HeldAddress> {

@@ -78,6 +78,8 @@ pub struct QueuePair<T: Transport> {
     caps: QpCaps,
     /// On iWARP the peer answers a read by writing.
     pub(super) fetches_as_writes: bool,
+    /// Whether what not all extended verbs have can be posted.
+    pub(super) has_extra_ops: bool,
     /// What the device may touch, and what must outlive the queue pair: leaked whole if it cannot be destroyed.
     pub(super) tables: ManuallyDrop<Tables>,
     pub(super) scratch: Scratch,
@@ -150,6 +152,7 @@ impl<T: Transport> QueuePair<T> {
             raw: made.raw,
             extended: made.extended,
             caps: made.caps,
+            has_extra_ops: made.has_extra_ops,
             fetches_as_writes: pd.context().device().transport() == TransportType::IWARP,
             tables: ManuallyDrop::new(Tables {
                 sends: SendRing::new(made.caps.max_send_wr),

@@ -84,6 +84,9 @@ impl<T: Transport> QueuePair<T> {
                 return Err(PostError::WrongQueue);
             }
         }
+        if O::EXTRA && !self.has_extra_ops {
+            return Err(PostError::Unsupported);
+        }
         if O::FETCHES && !P::OPEN_TO_PEER && self.fetches_as_writes {
             return Err(PostError::NeedsShared);
         }
@@ -171,6 +174,9 @@ pub(super) unsafe fn write_extended<T: Transport, O: Operation<T, P>, P: Payload
         // Soft-RoCE's provider needs the flag of the classic verbs beside the inline setter; others ignore it here.
         (*qp).wr_flags = request.flags | inline_flag(gather);
         request.operation.extended(qp);
+        if !O::DATA {
+            return;
+        }
         match gather {
             Gather::Empty => ibv_wr_set_sge_list(qp, 0, ptr::null()),
             Gather::One(sge) => ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length),

@@ -65,6 +65,9 @@ pub enum PostError {
     /// A read into a [`Buf`](crate::Buf) on iWARP, where the peer must be given write access to the memory.
     #[error("on iWARP a read needs memory that is open to the peer: use a SharedRegion with REMOTE_WRITE")]
     NeedsShared,
+    /// The operation is not among the extended verbs of the device (`ibv_wr_*`).
+    #[error("the extended verbs of the device lack the operation: QpOptions::classic_only may have it")]
+    Unsupported,
     /// The buffer is of another protection domain than the queue pair.
     #[error("the buffer is of another protection domain than the queue pair")]
     WrongDomain,
@@ -92,7 +95,7 @@ impl PostError {
             | Self::BeyondRemote { .. }
             | Self::BeyondLocal { .. }
             | Self::Misaligned { .. } => Error::new(ErrorKind::InvalidInput, verb, self.to_string()),
-            Self::NeedsShared => Error::new(ErrorKind::Unsupported, verb, self.to_string()),
+            Self::NeedsShared | Self::Unsupported => Error::new(ErrorKind::Unsupported, verb, self.to_string()),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::inflight::InFlight;
+use super::window::WindowInFlight;
 use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::error::{Error, Result};
 use crate::identity::{Direction, QueueId};
@@ -20,6 +21,7 @@ pub struct Retired {
     direction: Direction,
     byte_len: u32,
     imm_data: Option<u32>,
+    invalidated_rkey: Option<u32>,
     vendor_err: u32,
 }
 
@@ -34,8 +36,22 @@ impl Retired {
             direction: completion.direction(),
             byte_len: u32::try_from(completion.byte_len()).unwrap_or(u32::MAX),
             imm_data: completion.imm_data(),
+            invalidated_rkey: completion.invalidated_rkey(),
             vendor_err: completion.vendor_err(),
         }
+    }
+
+    /// The window that was in flight, if the request succeeded.
+    pub(super) fn into_invalidated(self) -> Option<WindowInFlight> {
+        match self.payload {
+            InFlight::Window(window) if self.status.is_success() => Some(window),
+            _ => None,
+        }
+    }
+
+    /// The key of this side's that the message of the peer invalidated ([`wr::send_with_inv`](crate::wr::send_with_inv)).
+    pub fn invalidated_rkey(&self) -> Option<u32> {
+        self.invalidated_rkey.filter(|_| self.received())
     }
 
     /// Lets go of borrowed memory: the request is done with it, however long the caller keeps this.

@@ -39,9 +39,15 @@ pub trait Transport: private::Sealed + 'static {
     /// The extended operations that a queue pair of it asks for (`IBV_QP_EX_WITH_*`).
     #[doc(hidden)]
     const SEND_OPS: u64;
+    /// Those that it asks for too, and does without where the provider lacks them.
+    #[doc(hidden)]
+    const EXTRA_OPS: u64 = 0;
 }
 
 const MESSAGES: u64 = rdma_sys::IBV_QP_EX_WITH_SEND as u64 | rdma_sys::IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
+const WINDOWS: u64 = rdma_sys::IBV_QP_EX_WITH_BIND_MW as u64
+    | rdma_sys::IBV_QP_EX_WITH_LOCAL_INV as u64
+    | rdma_sys::IBV_QP_EX_WITH_SEND_WITH_INV as u64;
 const WRITES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_WRITE as u64 | rdma_sys::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM as u64;
 const FETCHES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_READ as u64
     | rdma_sys::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP as u64
@@ -67,6 +73,7 @@ pub struct Rc;
 impl Transport for Rc {
     const QP_TYPE: QpType = QpType::RC;
     const SEND_OPS: u64 = MESSAGES | WRITES | FETCHES;
+    const EXTRA_OPS: u64 = WINDOWS;
 }
 
 impl Connected for Rc {
@@ -81,6 +88,7 @@ pub struct Uc;
 impl Transport for Uc {
     const QP_TYPE: QpType = QpType::UC;
     const SEND_OPS: u64 = MESSAGES | WRITES;
+    const EXTRA_OPS: u64 = WINDOWS;
 }
 
 impl Connected for Uc {

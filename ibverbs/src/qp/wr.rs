@@ -17,8 +17,11 @@ use super::operation::{
     CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendTo, SendToWithImm, SendWithImm,
 };
 use super::payload::private::Payload;
-pub use super::payload::{Empty, Inline, ReadPayload, RecvPayload, SendPayload};
+pub use super::payload::{Empty, Inline};
+use super::payload::{ReadPayload, RecvPayload, SendPayload};
+use super::window::{Bind, Binding, Invalidate, SendWithInv};
 use crate::mr::RemoteMemory;
+use crate::mw::{BoundWindow, Type2};
 
 /// A request for the send queue: an operation `O` on a payload `P`.
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +116,23 @@ pub fn send_to_with_imm<P: SendPayload>(
     imm_data: u32,
 ) -> SendRequest<SendToWithImm, P> {
     SendRequest::sending(SendToWithImm(destination, imm_data), payload)
+}
+
+/// As [`send`], and invalidates the peer's memory window with this remote key when it arrives.
+pub fn send_with_inv<P: SendPayload>(payload: P, rkey: u32) -> SendRequest<SendWithInv, P> {
+    SendRequest::new(SendWithInv(rkey), payload)
+}
+
+/// Binds a window of type 2, as [`Window::bind`](crate::Window::bind) prepared it. Requests after this one may tell the peer its key.
+pub fn bind(window: &BoundWindow<Type2>) -> SendRequest<Bind, Binding> {
+    let (operation, payload) = Bind::new(window);
+    SendRequest::new(operation, payload)
+}
+
+/// Ends the binding of a window of type 2: a peer can no longer use its key. [`Retired::into_window`](crate::Retired::into_window) gives it
+/// back. [Fence](SendRequest::fenced) it when RDMA reads of this side into the memory come before.
+pub fn invalidate(window: BoundWindow<Type2>) -> SendRequest<Invalidate, BoundWindow<Type2>> {
+    SendRequest::new(Invalidate(window.remote().rkey), window)
 }
 
 /// Writes the payload to the start of `remote`, memory of the peer that is open to writes. The peer's processor takes no part.

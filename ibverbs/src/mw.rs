@@ -1,0 +1,258 @@
+//! Memory windows: keys to parts of a region that can be given and taken back without registering anew.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{ibv_alloc_mw, ibv_dealloc_mw, ibv_inc_rkey, ibv_mw, ibv_mw_bind_info};
+
+use crate::convert::non_null;
+use crate::error::{Error, Result};
+use crate::kind::ErrorKind;
+use crate::mr::{AccessFlags, Region, RemoteMemory, SharedRegion};
+use crate::pd::ProtectionDomain;
+use crate::raw::AsRaw;
+
+mod private {
+    pub trait Sealed {}
+    impl Sealed for super::Type1 {}
+    impl Sealed for super::Type2 {}
+}
+
+/// The type of a memory window: [`Type1`] or [`Type2`].
+pub trait WindowType: private::Sealed + 'static {
+    /// Its number (`enum ibv_mw_type`).
+    #[doc(hidden)]
+    const RAW: u32;
+}
+
+/// Bound by a verb of its own, which chooses the key ([`QueuePair::bind_mw`](crate::QueuePair::bind_mw)).
+#[derive(Clone, Copy, Debug)]
+pub struct Type1;
+
+/// Bound by a request as any other, to a key known before ([`wr::bind`](crate::wr::bind)), and for the peer of one queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct Type2;
+
+impl WindowType for Type1 {
+    const RAW: u32 = rdma_sys::IBV_MW_TYPE_1;
+}
+
+impl WindowType for Type2 {
+    const RAW: u32 = rdma_sys::IBV_MW_TYPE_2;
+}
+
+/// A memory window, not bound. Dropping it frees it.
+///
+/// # Example
+/// A peer may read half a region until the window is invalidated:
+/// ```no_run
+/// # use ibverbs::{AccessFlags, Completion, Error, QueuePair, Rc, SharedRegion, Type2, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, completion: Completion<'_>) -> Result<(), Error> {
+/// let region = qp.pd().shared(8192, AccessFlags::MW_BIND)?;
+/// let window = qp.pd().alloc_mw::<Type2>()?;
+/// let bound = window.bind(&region.slice(0..4096).expect("within"), AccessFlags::REMOTE_READ)?;
+/// qp.post_send(wr::bind(&bound))?;
+/// let told_to_the_peer = bound.remote();
+/// // later
+/// qp.post_send(wr::invalidate(bound))?;
+/// let window = qp.retire(completion)?.into_window::<Type2>().expect("invalidated");
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_alloc_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_mw.3.html), IBA 10.6.7
+pub struct Window<K: WindowType> {
+    pub(crate) handle: Handle,
+    pub(crate) kind: PhantomData<K>,
+}
+
+/// The handle of a window and the memory that it may be bound to.
+pub(crate) struct Handle {
+    mw: NonNull<ibv_mw>,
+    kind: u32,
+    /// The key of its last binding.
+    rkey: u32,
+    parents: ManuallyDrop<(Option<Arc<Region>>, ProtectionDomain)>,
+}
+
+// SAFETY: a window is a handle; libibverbs' functions on it are thread safe.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+impl Handle {
+    pub(crate) fn as_ptr(&self) -> *mut ibv_mw {
+        self.mw.as_ptr()
+    }
+
+    pub(crate) fn is<K: WindowType>(&self) -> bool {
+        self.kind == K::RAW
+    }
+
+    /// It is bound to nothing, as the device said.
+    pub(crate) fn unbound(mut self) -> Self {
+        self.parents.0 = None;
+        self
+    }
+
+    fn pd(&self) -> &ProtectionDomain {
+        &self.parents.1
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: freed once. Requests that name the window hold what this is part of.
+        if unsafe { ibv_dealloc_mw(self.mw.as_ptr()) } == 0 {
+            // SAFETY: not used after; freeing a window ends its binding.
+            unsafe { ManuallyDrop::drop(&mut self.parents) };
+        } else {
+            crate::leak::count(); // it may still be bound: the region stays, too
+        }
+    }
+}
+
+impl ProtectionDomain {
+    /// Allocates a memory window of type `K`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the device has no windows of that type.
+    ///
+    /// # References
+    /// [`ibv_alloc_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_mw.3.html)
+    pub fn alloc_mw<K: WindowType>(&self) -> Result<Window<K>> {
+        let what = || format!("a window of type {} on {}", K::RAW, self.context().device_name());
+        // SAFETY: the domain is alive.
+        let mw = non_null("ibv_alloc_mw", what, || unsafe { ibv_alloc_mw(self.as_raw(), K::RAW) })?;
+        // SAFETY: just allocated.
+        let rkey = unsafe { mw.as_ref().rkey };
+        let parents = ManuallyDrop::new((None, self.clone()));
+        Ok(Window { handle: Handle { mw, kind: K::RAW, rkey, parents }, kind: PhantomData })
+    }
+}
+
+/// A memory window that is bound to a region, or about to be; it keeps the region alive. Dropping it frees the window, which ends the
+/// binding.
+pub struct BoundWindow<K: WindowType> {
+    pub(crate) bound: Arc<Bound>,
+    pub(crate) kind: PhantomData<K>,
+}
+
+/// A binding, as requests in flight share it with its owner.
+#[derive(Debug)]
+pub struct Bound {
+    pub(crate) handle: Handle,
+    remote: RemoteMemory,
+    access: AccessFlags,
+}
+
+impl Bound {
+    /// The region, which is there for every binding.
+    fn region(&self) -> Option<&Arc<Region>> {
+        self.handle.parents.0.as_ref()
+    }
+
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
+        self.handle.pd()
+    }
+
+    pub(crate) fn rkey(&self) -> u32 {
+        self.remote.rkey
+    }
+
+    /// What a request to bind, or with no length to unbind, tells of the memory.
+    pub(crate) fn info(&self, length: u64) -> ibv_mw_bind_info {
+        ibv_mw_bind_info {
+            mr: self.region().map_or(std::ptr::null_mut(), |region| region.registration().as_ptr()),
+            addr: self.remote.addr,
+            length,
+            mw_access_flags: self.access.bits(),
+        }
+    }
+
+    pub(crate) fn remote(&self) -> RemoteMemory {
+        self.remote
+    }
+}
+
+impl<K: WindowType> Window<K> {
+    /// Pairs the window with memory; what is bound is told by the request.
+    pub(crate) fn pair(mut self, region: &SharedRegion, access: AccessFlags) -> Result<Bound> {
+        let refused = |kind, why: &str| {
+            let what = format!("a window to a shared region of {} bytes: {why}", region.len());
+            Err(Error::new(kind, "bind", what))
+        };
+        if !region.pd().is(self.handle.pd()) {
+            return refused(ErrorKind::Mismatch, "they are of different protection domains");
+        }
+        if !region.access().contains(AccessFlags::MW_BIND) {
+            return refused(ErrorKind::InvalidInput, "the region was not registered with AccessFlags::MW_BIND");
+        }
+        if region.is_empty() || !AccessFlags::REMOTE.contains(access) {
+            return refused(ErrorKind::InvalidInput, "it opens at least one byte to remote access and no other");
+        }
+        if self.handle.parents.0.as_ref().is_some_and(|kept| !Arc::ptr_eq(kept, region.region())) {
+            return refused(
+                ErrorKind::Mismatch,
+                "a peer invalidated the window: it can be bound to its old region only",
+            );
+        }
+        self.handle.parents.0 = Some(Arc::clone(region.region()));
+        Ok(Bound { remote: region.remote(), access, handle: self.handle })
+    }
+}
+
+impl Window<Type2> {
+    /// Prepares to bind the window to all of `region` (or of a [slice](SharedRegion::slice) of it) with this remote access. Nothing happens
+    /// until [`wr::bind`](crate::wr::bind) is posted.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a region without [`AccessFlags::MW_BIND`], [`ErrorKind::Mismatch`] for one of another domain. The
+    /// window is then freed.
+    pub fn bind(self, region: &SharedRegion, access: AccessFlags) -> Result<BoundWindow<Type2>> {
+        let mut bound = self.pair(region, access)?;
+        bound.handle.rkey = ibv_inc_rkey(bound.handle.rkey);
+        bound.remote.rkey = bound.handle.rkey;
+        Ok(BoundWindow { bound: Arc::new(bound), kind: PhantomData })
+    }
+}
+
+impl Bound {
+    /// Takes the key that the verb chose.
+    pub(crate) fn with_key_of_handle(mut self) -> Self {
+        // SAFETY: the window is alive.
+        self.handle.rkey = unsafe { self.handle.mw.as_ref().rkey };
+        self.remote.rkey = self.handle.rkey;
+        self
+    }
+}
+
+impl<K: WindowType> BoundWindow<K> {
+    /// The memory as a peer names it through the window, once it is bound.
+    pub fn remote(&self) -> RemoteMemory {
+        self.bound.remote()
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("type", &self.kind).field("rkey", &self.rkey).finish_non_exhaustive()
+    }
+}
+
+impl<K: WindowType> fmt::Debug for Window<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Window").field("type", &K::RAW).finish_non_exhaustive()
+    }
+}
+
+impl<K: WindowType> fmt::Debug for BoundWindow<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundWindow").field("type", &K::RAW).field("remote", &self.remote()).finish_non_exhaustive()
+    }
+}
