@@ -1,0 +1,244 @@
+//! Asynchronous events: of ports, completion queues, queue pairs and shared receive queues.
+
+mod lab;
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ibverbs::{
+    AsyncEvent, AsyncEvents, CompletionQueue, Context, CqOptions, Endpoint, EventSource, EventType, PortState,
+    ProtectionDomain, Psn, QpOptions, QueuePair, Rc, RcPath, SrqOptions, TransportType, wr,
+};
+use lab::{devices, roce};
+
+const LONG: Duration = Duration::from_secs(10);
+const SHORT: Duration = Duration::from_millis(300);
+
+/// Events until none comes for a while.
+fn drain(events: &AsyncEvents) -> Vec<AsyncEvent> {
+    let mut all = Vec::new();
+    while let Some(event) = events.wait(Some(SHORT)).expect("wait") {
+        all.push(event);
+    }
+    all
+}
+
+fn types(events: &[AsyncEvent]) -> Vec<EventType> {
+    events.iter().map(|event| event.event_type).collect()
+}
+
+/// Takes a network interface down, and up again whatever happens.
+struct Down(String);
+
+impl Down {
+    fn new(netdev: &str) -> Self {
+        // Without this the interface loses its global IPv6 addresses, and the port their GIDs.
+        std::fs::write(format!("/proc/sys/net/ipv6/conf/{netdev}/keep_addr_on_down"), "1").expect("sysctl");
+        set_link(netdev, "down");
+        Self(netdev.to_owned())
+    }
+}
+
+impl Drop for Down {
+    fn drop(&mut self) {
+        set_link(&self.0, "up");
+    }
+}
+
+fn set_link(netdev: &str, state: &str) {
+    let status = Command::new("ip").args(["link", "set", "dev", netdev, state]).status().expect("ip");
+    assert!(status.success(), "ip link set dev {netdev} {state}");
+}
+
+/// Whether the descriptor says that an event is there.
+#[allow(unsafe_code)]
+fn readable(events: &AsyncEvents) -> bool {
+    let mut fd = libc::pollfd { fd: events.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid pollfd of a descriptor that `events` keeps open.
+    let count = unsafe { libc::poll(&raw mut fd, 1, 0) };
+    count == 1 && fd.revents == libc::POLLIN
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_link_that_goes_down_and_up_is_reported_as_events_of_its_port() {
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let netdev = context.netdev(1).expect("an interface behind the port");
+        let gids = context.gids(1).expect("GIDs").len();
+        let events = context.async_events().expect("events");
+        drain(&events);
+        let down = Down::new(&netdev);
+        let seen = drain(&events);
+        println!("{} down: {seen:?}", context.device_name());
+        assert!(seen.iter().any(|e| e.event_type == EventType::PORT_ERR && e.source == EventSource::Port(1)));
+        assert_ne!(context.query_port(1).expect("port").state, PortState::ACTIVE);
+        drop(down);
+        let seen = drain(&events);
+        println!("{} up: {seen:?}", context.device_name());
+        assert!(seen.iter().any(|e| e.event_type == EventType::PORT_ACTIVE && e.source == EventSource::Port(1)));
+        let deadline = Instant::now() + LONG;
+        while context.query_port(1).expect("port").state != PortState::ACTIVE
+            || context.gids(1).expect("GIDs").len() < gids
+        {
+            assert!(Instant::now() < deadline, "{netdev} has come back with its addresses");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if context.device().transport() == TransportType::IB {
+            // Duplicate address detection ends late, and brings the link-local GID late.
+            drain(&events);
+        }
+    }
+}
+
+/// A queue pair in INIT whose receives, flushed, do not fit into its completion queue.
+fn overflow(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
+    let pd = context.alloc_pd().expect("domain");
+    let cq = context.create_cq(CqOptions { depth: 2, ..CqOptions::default() }).expect("queue");
+    let sends = context.create_cq(CqOptions::default()).expect("queue");
+    let options = QpOptions { max_recv_wr: 64, ..QpOptions::default() };
+    let mut qp = pd.create_qp::<Rc>(&sends, &cq, options).expect("queue pair");
+    assert!(cq.depth() < 32, "the device rounded 2 up to {}", cq.depth());
+    qp.init(&path(context)).expect("INIT");
+    for _ in 0..64 {
+        qp.post_recv(wr::recv(pd.buf(8).expect("buf"))).expect("receive");
+    }
+    qp.to_error().expect("error state");
+    (pd, cq, qp)
+}
+
+fn path(context: &Context) -> RcPath {
+    let port = context.query_port(1).expect("port");
+    let gid = context.gids(1).expect("GIDs").into_iter().find(|entry| !entry.gid.is_link_local()).expect("address");
+    RcPath::new(1, Some(u8::try_from(gid.index).expect("small")), port.active_mtu)
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn an_overflow_names_the_completion_queue_that_lost_entries() {
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let events = context.async_events().expect("events");
+        drain(&events);
+        let (_pd, cq, _qp) = overflow(&context);
+        let event = events.wait(Some(LONG)).expect("wait").expect("an event");
+        assert_eq!(event.event_type, EventType::CQ_ERR);
+        assert_eq!(event.source, EventSource::CompletionQueue(cq.id()));
+        println!("{}: {event}, and {} more", context.device_name(), drain(&events).len());
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn destroying_a_queue_waits_for_no_event_taken_or_not() {
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let events = context.async_events().expect("events");
+        drain(&events);
+        let (pd, cq, qp) = overflow(&context);
+        let (taken, id) = (events.wait(Some(LONG)).expect("wait").expect("an event"), cq.id());
+        let begun = Instant::now();
+        qp.destroy().expect("destroyed");
+        drop((cq, pd));
+        assert!(begun.elapsed() < LONG / 2, "took {:?}", begun.elapsed());
+        assert_eq!(taken.source, EventSource::CompletionQueue(id), "an identity outlives its object");
+        assert_eq!(drain(&events), [], "events of a queue that is gone are not delivered");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_thread_that_takes_events_and_one_that_destroys_their_queues_do_not_meet() {
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let events = context.async_events().expect("events");
+        drain(&events);
+        let taker = events.clone();
+        let taking = std::thread::spawn(move || {
+            let (mut count, deadline) = (0, Instant::now() + Duration::from_secs(2));
+            while Instant::now() < deadline {
+                count += usize::from(taker.wait(Some(SHORT)).expect("wait").is_some());
+            }
+            count
+        });
+        for _ in 0..20 {
+            drop(overflow(&context));
+        }
+        println!("{}: {} events taken meanwhile", context.device_name(), taking.join().expect("taker"));
+        assert_eq!(ibverbs::leaked_objects(), 0);
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn waiting_ends_with_the_time_and_an_event_goes_to_one_of_two_handles() {
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let (one, two) = (context.async_events().expect("events"), context.async_events().expect("events"));
+        drain(&one);
+        let begun = Instant::now();
+        assert_eq!(one.wait(Some(SHORT)).expect("wait"), None);
+        assert!(begun.elapsed() >= SHORT);
+        assert_eq!(two.try_get().expect("try"), None);
+        assert!(!readable(&one));
+        let broken = [overflow(&context), overflow(&context)];
+        let first = one.wait(Some(LONG)).expect("wait").expect("an event");
+        assert!(readable(&one) && readable(&two), "both read from one place");
+        let second = two.wait(Some(LONG)).expect("wait").expect("another");
+        assert_eq!([first.source, second.source], [0, 1].map(|i| EventSource::CompletionQueue(broken[i].1.id())));
+        assert_eq!((one.try_get().expect("try"), two.try_get().expect("try")), (None, None));
+        let other = context.device().open().expect("a second opening").async_events().expect("events");
+        assert_eq!(other.try_get().expect("try"), None, "queues report to the opening that they were made on");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_shared_receive_queue_below_its_limit_and_its_last_receive_name_their_queues() {
+    for context in roce() {
+        let events = context.async_events().expect("events");
+        drain(&events);
+        let pd = context.alloc_pd().expect("domain");
+        let mut cq = context.create_cq(CqOptions::default()).expect("queue");
+        let mut srq = pd.create_srq(SrqOptions::default()).expect("shared receive queue");
+        let mut sender = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("sender");
+        let mut receiver = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default()).expect("receiver");
+        let path = path(&context);
+        let gid = context.gids(1).expect("GIDs").into_iter().find(|e| Some(e.index) == path.sgid_index.map(u32::from));
+        let gid = gid.expect("the same entry").gid;
+        let lid = context.query_port(1).expect("port").lid;
+        let end = |qp: &QueuePair<Rc>| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid, gid };
+        let (to, from) = (end(&receiver), end(&sender));
+        for qp in [&mut sender, &mut receiver] {
+            qp.init(&path).expect("INIT");
+        }
+        sender.connect(&path, &to).expect("connect");
+        receiver.connect(&path, &from).expect("connect");
+        for _ in 0..4 {
+            srq.post_recv(wr::recv(pd.buf(8).expect("buf"))).expect("receive");
+        }
+        srq.set_limit(4).expect("limit");
+        sender.post_send(wr::send(wr::Empty)).expect("send");
+        let event = events.wait(Some(LONG)).expect("wait").expect("an event");
+        assert_eq!(event.event_type, EventType::SRQ_LIMIT_REACHED);
+        assert_eq!(event.source, EventSource::SharedReceiveQueue(srq.id()));
+        receiver.to_error().expect("error state");
+        let seen = drain(&events);
+        let source = EventSource::QueuePair { queue: receiver.id(), qp_num: receiver.qp_num() };
+        assert_eq!(types(&seen), [EventType::QP_LAST_WQE_REACHED]);
+        assert_eq!(seen[0].source, source);
+        let deadline = Instant::now() + LONG;
+        let mut retired = 0;
+        while retired < 2 && Instant::now() < deadline {
+            for completion in cq.poll().expect("poll") {
+                retired += 1;
+                if completion.queue() == srq.id() {
+                    srq.retire(completion).expect("mine");
+                } else {
+                    sender.retire(completion).expect("mine");
+                }
+            }
+        }
+    }
+}
