@@ -50,11 +50,14 @@ mod hint;
 mod identity;
 mod kind;
 mod leak;
+mod link_rate;
 mod mr;
 mod mw;
 mod newtype;
 mod pd;
+mod pkey;
 mod port;
+mod port_caps;
 mod qp;
 mod raw;
 mod readable;
@@ -78,13 +81,16 @@ pub use crate::gid::{Gid, GidEntry, GidType};
 pub use crate::identity::{Direction, Psn, Qkey, Qpn, QueueId};
 pub use crate::kind::ErrorKind;
 pub use crate::leak::leaked_objects;
+pub use crate::link_rate::{LinkRate, LinkSpeed, LinkWidth};
 pub use crate::mr::{
     AccessFlags, Backing, Buf, BufList, CallerMemory, Frozen, Held, HeldList, Hold, HugePageSize, MemoryOptions, Pool,
     RemoteMemory, SharedRegion, Sink, StillShared,
 };
 pub use crate::mw::{BoundWindow, Type1, Type2, Window, WindowType};
 pub use crate::pd::ProtectionDomain;
+pub use crate::pkey::{Pkey, PkeyEntry};
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};
+pub use crate::port_caps::{PortCapFlags, PortCapFlags2, PortFlags};
 pub use crate::qp::{
     Batch, BatchError, Connected, Destination, Endpoint, HeldAddress, NotMine, Operation, PostError, QpCaps, QpOptions,
     QpState, QpType, QueuePair, Rc, RcPath, Reclaimed, RecvBatch, Rejected, Retired, SharedReceiveQueue, SrqAttr,

@@ -3,13 +3,17 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::mem::offset_of;
+use std::ptr;
 
-use rdma_sys::{ibv_port_attr, ibv_query_port};
+use rdma_sys::{ibv_context, ibv_port_attr, ibv_query_port, verbs_context, verbs_get_ctx};
 
 use crate::context::Context;
 use crate::convert::zero_or_errno;
 use crate::error::Result;
+use crate::link_rate::{LinkRate, LinkSpeed, LinkWidth};
 use crate::newtype::c_value;
+use crate::port_caps::{PortCapFlags, PortCapFlags2, PortFlags};
 use crate::raw::AsRaw;
 
 c_value! {
@@ -110,6 +114,32 @@ impl fmt::Display for Lid {
     }
 }
 
+/// `struct ibv_port_attr` as rdma-core 49 and later have it: with one more field, which the bindings (44) lack.
+#[repr(C)]
+#[derive(Default)]
+struct WithSpeed {
+    attr: ibv_port_attr,
+    active_speed_ex: u32,
+}
+
+/// As `ibv_query_port`, telling the library of the longer structure; one that does not know the last field leaves it 0.
+///
+/// # Safety
+/// The context is open.
+unsafe fn query_port(context: *mut ibv_context, port_num: u8, attr: &mut WithSpeed) -> i32 {
+    // SAFETY: the context is open, by the caller's promise.
+    let extended = unsafe { verbs_get_ctx(context) };
+    let needed = size_of::<verbs_context>() - offset_of!(verbs_context, query_port);
+    // SAFETY: the table is that of the open context, and read only if it is long enough to have the entry.
+    let entry = unsafe { if extended.is_null() || (*extended).sz < needed { None } else { (*extended).query_port } };
+    match entry {
+        // SAFETY: the library writes no more than the length that it is told, and that is the structure's.
+        Some(query) => unsafe { query(context, port_num, ptr::from_mut(attr).cast(), size_of::<WithSpeed>()) },
+        // SAFETY: the context is open and the structure is valid for writing.
+        None => unsafe { ibv_query_port(context, port_num, &raw mut attr.attr) },
+    }
+}
+
 /// What a port is and how it stands (`struct ibv_port_attr`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -138,16 +168,19 @@ pub struct PortAttr {
     pub sm_sl: u8,
     /// What carries the packets.
     pub link_layer: LinkLayer,
-    /// Link width code (1, 2, 4, 8, 16 for 1x, 4x, 8x, 12x, 2x).
-    pub active_width: u8,
-    /// Link speed code of one lane.
-    pub active_speed: u8,
+    /// Lanes of the link.
+    pub active_width: LinkWidth,
+    /// Speed of one lane. XDR needs a library (49 or later) and a kernel (6.5 or later) that have the wider field
+    /// `active_speed_ex`; others report such a link as NDR.
+    pub active_speed: LinkSpeed,
     /// Code of the number of virtual lanes (1 to 5 for 1, 2, 4, 8, 15).
     pub max_vl_num: u8,
-    /// Capabilities (`enum ibv_port_cap_flags`).
-    pub port_cap_flags: u32,
-    /// More capabilities (`enum ibv_port_cap_flags2`).
-    pub port_cap_flags2: u16,
+    /// Capabilities.
+    pub port_cap_flags: PortCapFlags,
+    /// More capabilities.
+    pub port_cap_flags2: PortCapFlags2,
+    /// What the port asks of its users.
+    pub flags: PortFlags,
     /// Packets with a wrong P_Key.
     pub bad_pkey_cntr: u32,
     /// Packets with a wrong Q_Key.
@@ -159,7 +192,8 @@ pub struct PortAttr {
 }
 
 impl PortAttr {
-    fn from_raw(raw: &ibv_port_attr) -> Self {
+    fn from_raw(WithSpeed { attr: raw, active_speed_ex: speed_ex }: &WithSpeed) -> Self {
+        let speed_ex = *speed_ex;
         Self {
             state: PortState(raw.state),
             phys_state: PhysState(raw.phys_state),
@@ -173,11 +207,12 @@ impl PortAttr {
             lmc: raw.lmc,
             sm_sl: raw.sm_sl,
             link_layer: LinkLayer(raw.link_layer),
-            active_width: raw.active_width,
-            active_speed: raw.active_speed,
+            active_width: LinkWidth(raw.active_width),
+            active_speed: LinkSpeed(if speed_ex == 0 { raw.active_speed.into() } else { speed_ex }),
             max_vl_num: raw.max_vl_num,
-            port_cap_flags: raw.port_cap_flags,
-            port_cap_flags2: raw.port_cap_flags2,
+            port_cap_flags: PortCapFlags::from_bits_retain(raw.port_cap_flags),
+            port_cap_flags2: PortCapFlags2::from_bits_retain(raw.port_cap_flags2),
+            flags: PortFlags::from_bits_retain(raw.flags),
             bad_pkey_cntr: raw.bad_pkey_cntr,
             qkey_viol_cntr: raw.qkey_viol_cntr,
             subnet_timeout: raw.subnet_timeout,
@@ -185,29 +220,11 @@ impl PortAttr {
         }
     }
 
-    /// The signalling rate of the link in Mbit/s, width times lane speed; `None` for codes that this version does not know.
-    pub fn rate_mbps(&self) -> Option<u64> {
-        let lanes = match self.active_width {
-            1 => 1,
-            2 => 4,
-            4 => 8,
-            8 => 12,
-            16 => 2,
-            _ => return None,
-        };
-        // SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR (XDR is 256 and needs the wider field of newer libraries)
-        let lane = match self.active_speed {
-            1 => 2_500,
-            2 => 5_000,
-            4 => 10_000,
-            8 => 10_312,
-            16 => 14_062,
-            32 => 25_781,
-            64 => 53_125,
-            128 => 106_250,
-            _ => return None,
-        };
-        Some(lanes * lane)
+    /// The rate of the link, which prints as in ibstat: `100 Gb/sec (4X EDR)`.
+    ///
+    /// A port that is down may give any rate.
+    pub fn rate(&self) -> LinkRate {
+        LinkRate { width: self.active_width, speed: self.active_speed }
     }
 }
 
@@ -220,9 +237,9 @@ impl Context {
     /// # References
     /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr> {
-        let mut attr = ibv_port_attr::default();
+        let mut attr = WithSpeed::default();
         // SAFETY: the context is open and the structure is valid for writing.
-        let returned = unsafe { ibv_query_port(self.as_raw(), port_num, &raw mut attr) };
+        let returned = unsafe { query_port(self.as_raw(), port_num, &mut attr) };
         zero_or_errno("ibv_query_port", || format!("port {port_num} of {}", self.device_name()), returned)?;
         Ok(PortAttr::from_raw(&attr))
     }
@@ -231,6 +248,21 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longer_structure_adds_its_field_at_the_end() {
+        assert_eq!(offset_of!(WithSpeed, active_speed_ex), size_of::<ibv_port_attr>());
+        assert_eq!(size_of::<WithSpeed>(), 56, "as in rdma-core 49");
+    }
+
+    #[test]
+    fn a_speed_beyond_eight_bits_comes_from_the_wider_field() {
+        let attr = ibv_port_attr { active_width: 2, active_speed: 128, ..Default::default() };
+        let old = PortAttr::from_raw(&WithSpeed { attr, active_speed_ex: 0 });
+        let new = PortAttr::from_raw(&WithSpeed { attr, active_speed_ex: 256 });
+        assert_eq!(old.rate().to_string(), "400 Gb/sec (4X NDR)");
+        assert_eq!(new.rate().to_string(), "800 Gb/sec (4X XDR)");
+    }
 
     #[test]
     fn mtu_codes_and_bytes_agree() {
