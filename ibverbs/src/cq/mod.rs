@@ -83,6 +83,8 @@ pub struct CompletionQueue {
 
 // SAFETY: polling needs `&mut self`, so one thread at a time; the provider's queue is not bound to a thread.
 unsafe impl Send for CompletionQueue {}
+// SAFETY: through `&self` only its identity and size are read.
+unsafe impl Sync for CompletionQueue {}
 
 impl Context {
     /// Creates a completion queue.

@@ -1,0 +1,91 @@
+//! Event channels.
+
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+
+use ibverbs::{Errno, Result};
+use rdma_sys::{
+    rdma_cm_event, rdma_create_event_channel, rdma_destroy_event_channel, rdma_event_channel, rdma_get_cm_event,
+};
+
+use crate::deadline::Deadline;
+use crate::error::{failed, zero_or_last};
+
+/// Where the kernel reports events: a descriptor that never blocks. Here each belongs to one identifier.
+///
+/// # References
+/// [`rdma_create_event_channel(3)`](https://man7.org/linux/man-pages/man3/rdma_create_event_channel.3.html)
+#[derive(Debug)]
+pub(crate) struct EventChannel(NonNull<rdma_event_channel>);
+
+// SAFETY: a channel is a heap object with an unchanging descriptor; librdmacm's functions on it are thread safe.
+unsafe impl Send for EventChannel {}
+// SAFETY: as above.
+unsafe impl Sync for EventChannel {}
+
+impl EventChannel {
+    pub(crate) fn create() -> Result<Self> {
+        let what = &"event channel";
+        // SAFETY: no arguments.
+        let Some(raw) = NonNull::new(unsafe { rdma_create_event_channel() }) else {
+            return Err(failed("rdma_create_event_channel", Errno::last(), what));
+        };
+        let channel = Self(raw);
+        let fd = channel.as_fd().as_raw_fd();
+        // SAFETY: plain system calls on a descriptor that the channel owns.
+        let returned = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK) };
+        zero_or_last("fcntl", what, returned)?;
+        Ok(channel)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut rdma_event_channel {
+        self.0.as_ptr()
+    }
+
+    /// Takes an event that is there already. Whoever gets it must acknowledge it.
+    pub(crate) fn try_get(&self) -> Result<Option<NonNull<rdma_cm_event>>> {
+        let mut event = ptr::null_mut();
+        // SAFETY: the channel is alive and the pointer valid for writing.
+        let returned = unsafe { rdma_get_cm_event(self.as_ptr(), &raw mut event) };
+        if returned == 0 {
+            return Ok(NonNull::new(event));
+        }
+        let errno = Errno::last();
+        match errno.0 {
+            libc::EAGAIN | libc::EINTR => Ok(None),
+            _ => Err(failed("rdma_get_cm_event", errno, &"event channel")),
+        }
+    }
+
+    /// Sleeps until there is an event, or until the deadline; a signal ends it early.
+    pub(crate) fn wait_readable(&self, deadline: Deadline) -> Result<()> {
+        let mut fd = libc::pollfd { fd: self.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let time = deadline.left().map(|left| libc::timespec {
+            tv_sec: libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+        // SAFETY: one valid pollfd, a valid or null time, no signal mask.
+        let returned = unsafe { libc::ppoll(&raw mut fd, 1, time, ptr::null()) };
+        if returned >= 0 || Errno::last() == Errno(libc::EINTR) {
+            return Ok(());
+        }
+        Err(failed("poll", Errno::last(), &"event channel"))
+    }
+}
+
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open while the channel lives, which the borrow ensures.
+        unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).fd) }
+    }
+}
+
+impl Drop for EventChannel {
+    fn drop(&mut self) {
+        // SAFETY: the last owner goes; every identifier on the channel held an Arc of this, so none is left.
+        unsafe { rdma_destroy_event_channel(self.as_ptr()) }
+    }
+}

@@ -1,0 +1,51 @@
+//! The end of a wait.
+
+use std::time::{Duration, Instant};
+
+/// When a wait ends: at a moment, or never.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// After this time; a time beyond the clock's range, as `None`, is never.
+    pub(crate) fn after(timeout: impl Into<Option<Duration>>) -> Self {
+        Self(timeout.into().and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+
+    /// What is left; `None` is for ever.
+    pub(crate) fn left(self) -> Option<Duration> {
+        self.0.map(|end| end.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whether it has passed.
+    pub(crate) fn is_over(self) -> bool {
+        self.0.is_some_and(|end| Instant::now() >= end)
+    }
+}
+
+/// A time as the milliseconds that librdmacm takes: rounded up, and at least 1.
+pub(crate) fn as_millis(time: Duration) -> i32 {
+    let millis = time.as_nanos().div_ceil(1_000_000).max(1);
+    i32::try_from(millis).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_round_up_and_never_overflow() {
+        assert_eq!(as_millis(Duration::ZERO), 1);
+        assert_eq!(as_millis(Duration::from_micros(1500)), 2);
+        assert_eq!(as_millis(Duration::from_secs(3)), 3000);
+        assert_eq!(as_millis(Duration::MAX), i32::MAX);
+    }
+
+    #[test]
+    fn a_deadline_beyond_the_clock_is_never() {
+        assert!(Deadline::after(Duration::MAX).left().is_none());
+        assert!(!Deadline::after(None).is_over());
+        assert!(Deadline::after(Duration::ZERO).is_over());
+        assert_eq!(Deadline::after(Duration::ZERO).left(), Some(Duration::ZERO));
+    }
+}

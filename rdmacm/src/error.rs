@@ -1,0 +1,177 @@
+//! Errors: those of [`ibverbs`], and what a peer says when it rejects.
+
+use std::fmt;
+
+use ibverbs::{Errno, Error, ErrorKind, Result};
+
+use crate::event::{CmEventType, Event};
+use crate::hint::{self, hint_for};
+use crate::reject::RejectReason;
+
+/// The error of a call that failed with `errno`.
+pub(crate) fn failed(verb: &'static str, errno: Errno, what: &dyn fmt::Display) -> Error {
+    let error = Error::of_verb(verb, errno, what.to_string());
+    match hint_for(verb, errno) {
+        Some(hint) => error.with_hint(hint),
+        None => error,
+    }
+}
+
+/// The convention "0, or -1 and errno": all functions of librdmacm.
+pub(crate) fn zero_or_last(verb: &'static str, what: &dyn fmt::Display, returned: i32) -> Result<()> {
+    if returned == 0 { Ok(()) } else { Err(failed(verb, Errno::last(), what)) }
+}
+
+/// The convention "0, or an error number" of either sign: `ibv_modify_qp`.
+pub(crate) fn zero_or_errno(verb: &'static str, what: &dyn fmt::Display, returned: i32) -> Result<()> {
+    if returned == 0 { Ok(()) } else { Err(failed(verb, Errno(returned.wrapping_abs()), what)) }
+}
+
+/// Nothing happened in time.
+pub(crate) fn timed_out(verb: &'static str, what: &dyn fmt::Display) -> Error {
+    Error::new(ErrorKind::TimedOut, verb, format!("{what}: no answer in the time given")).with_hint(hint::NO_ANSWER)
+}
+
+/// A peer's no: why, and what it said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// Why the request was rejected.
+    pub reason: RejectReason,
+    /// What the peer's program gave along. On InfiniBand and RoCE padded with zeros to 148 bytes.
+    pub private_data: Vec<u8>,
+}
+
+/// Why a connection did not come about.
+///
+/// It is an [`ibverbs::Error`] and, where the peer (or its kernel) rejected, the [`Rejection`]. `?` turns it into the former.
+///
+/// # Example
+/// ```no_run
+/// # use std::time::Duration;
+/// # use rdmacm::{ConnectParams, Ready};
+/// # fn connect(ready: Ready) {
+/// match ready.connect(&ConnectParams::default(), Duration::from_secs(5)) {
+///     Ok(connection) => drop(connection),
+///     Err(error) => match error.rejection() {
+///         Some(no) if no.reason.is_nobody_listening() => println!("the server is not up yet"),
+///         _ => println!("{error}"),
+///     },
+/// }
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ConnectError {
+    error: Error,
+    rejection: Option<Rejection>,
+}
+
+impl ConnectError {
+    /// What went wrong: kind, errno, text, remedy.
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// The peer's no, if that is what went wrong.
+    pub fn rejection(&self) -> Option<&Rejection> {
+        self.rejection.as_ref()
+    }
+
+    pub(crate) fn rejected(verb: &'static str, what: &dyn fmt::Display, rejection: Rejection) -> Self {
+        let words = printable(&rejection.private_data);
+        let text = match words {
+            Some(words) => format!("{what}: {}, saying {words:?}", rejection.reason),
+            None => format!("{what}: {}", rejection.reason),
+        };
+        let error = Error::new(ErrorKind::Disconnected, verb, text);
+        let error = match rejection.reason.hint() {
+            Some(hint) if words.is_none() => error.with_hint(hint),
+            _ => error,
+        };
+        Self { error, rejection: Some(rejection) }
+    }
+
+    /// What an event means that came where another was hoped for.
+    pub(crate) fn from_event(verb: &'static str, what: &dyn fmt::Display, event: &Event<'_>) -> Self {
+        let status = event.status();
+        let errno = Errno(status.wrapping_abs());
+        match event.event_type() {
+            CmEventType::REJECTED => {
+                let rejection = Rejection { reason: RejectReason(status), private_data: event.private_data().to_vec() };
+                Self::rejected(verb, what, rejection)
+            }
+            CmEventType::UNREACHABLE => {
+                Error::new(ErrorKind::TimedOut, verb, format!("{what}: the peer does not answer"))
+                    .with_hint(hint::NO_ANSWER)
+                    .into()
+            }
+            CmEventType::ADDR_ERROR | CmEventType::ROUTE_ERROR | CmEventType::CONNECT_ERROR => {
+                failed(verb, errno, what).into()
+            }
+            CmEventType::DEVICE_REMOVAL => {
+                Error::new(ErrorKind::NotFound, verb, format!("{what}: the device was removed")).into()
+            }
+            CmEventType::DISCONNECTED => {
+                Error::new(ErrorKind::Disconnected, verb, format!("{what}: the peer went away during the handshake"))
+                    .into()
+            }
+            other => {
+                Error::new(ErrorKind::Os, verb, format!("{what}: unexpected event {other}, status {status}")).into()
+            }
+        }
+    }
+}
+
+/// Private data as text, if it is text, perhaps padded with zeros.
+fn printable(data: &[u8]) -> Option<&str> {
+    let end = data.iter().rposition(|&byte| byte != 0)?;
+    let text = std::str::from_utf8(&data[..=end]).ok()?;
+    (!text.chars().any(char::is_control)).then_some(text)
+}
+
+impl From<Error> for ConnectError {
+    fn from(error: Error) -> Self {
+        Self { error, rejection: None }
+    }
+}
+
+impl From<ConnectError> for Error {
+    fn from(error: ConnectError) -> Self {
+        error.error
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rejection_says_why_and_what_the_peer_said() {
+        let mut private_data = b"busy: 64 clients".to_vec();
+        private_data.resize(148, 0);
+        let rejection = Rejection { reason: RejectReason::CONSUMER_DEFINED, private_data };
+        let error = ConnectError::rejected("rdma_connect", &"10.99.0.1:7471", rejection.clone());
+        assert_eq!(
+            error.to_string(),
+            "rdma_connect: 10.99.0.1:7471: rejected by the peer's program, saying \"busy: 64 clients\""
+        );
+        assert_eq!(error.rejection(), Some(&rejection));
+        assert_eq!(Error::from(error).kind(), ErrorKind::Disconnected);
+    }
+
+    #[test]
+    fn only_text_is_shown_as_text() {
+        assert_eq!(printable(b"no\0\0"), Some("no"));
+        assert_eq!(printable(b"\0\0"), None);
+        assert_eq!(printable(b""), None);
+        assert_eq!(printable(b"a\0b"), None);
+        assert_eq!(printable(&[0xff, 1]), None);
+    }
+}

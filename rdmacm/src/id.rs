@@ -1,0 +1,250 @@
+//! Identifiers: the connection manager's sockets.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::net::SocketAddr;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ibverbs::{Error, ErrorKind, Result, TransportType};
+use rdma_sys::{
+    RDMA_PS_TCP, ibv_get_device_name, ibv_qp_attr, rdma_accept, rdma_bind_addr, rdma_cm_id, rdma_conn_param,
+    rdma_connect, rdma_create_id, rdma_destroy_id, rdma_disconnect, rdma_establish, rdma_get_local_addr,
+    rdma_get_peer_addr, rdma_init_qp_attr, rdma_listen, rdma_migrate_id, rdma_reject, rdma_resolve_addr,
+    rdma_resolve_route,
+};
+
+use crate::address::{self, RawAddress};
+use crate::channel::EventChannel;
+use crate::deadline::{Deadline, as_millis};
+use crate::error::{timed_out, zero_or_last};
+use crate::event::Event;
+use crate::params::ConnectParams;
+use crate::path::Path;
+
+/// An identifier of port space TCP (reliable connections), and the channel on which its events come.
+///
+/// It has one owner. What borrows it for an event must be gone before it can be dropped.
+pub(crate) struct Id {
+    raw: NonNull<rdma_cm_id>,
+    channel: Arc<EventChannel>,
+    /// A connect request nobody has answered: it is rejected when dropped.
+    unanswered: bool,
+}
+
+// SAFETY: librdmacm binds an identifier to no thread. It is not `Sync`: one thread at a time uses it.
+unsafe impl Send for Id {}
+
+impl Id {
+    /// A fresh identifier on a channel of its own.
+    pub(crate) fn create() -> Result<Self> {
+        let channel = Arc::new(EventChannel::create()?);
+        let mut raw = ptr::null_mut();
+        // SAFETY: the channel is alive, and outlives the identifier; the pointer is valid for writing.
+        let returned = unsafe { rdma_create_id(channel.as_ptr(), &raw mut raw, ptr::null_mut(), RDMA_PS_TCP) };
+        zero_or_last("rdma_create_id", &"identifier", returned)?;
+        let raw = NonNull::new(raw)
+            .ok_or_else(|| Error::new(ErrorKind::Os, "rdma_create_id", "no identifier and no reason"))?;
+        Ok(Self { raw, channel, unanswered: false })
+    }
+
+    /// The identifier that a connect request brought to this one, if the event is one.
+    ///
+    /// It is on this one's channel still; the caller moves it to another before it takes the next event.
+    pub(crate) fn adopt(&self, event: &Event<'_>) -> Option<Self> {
+        let raw = event.new_id()?;
+        Some(Self { raw, channel: Arc::clone(&self.channel), unanswered: true })
+    }
+
+    pub(crate) fn channel(&self) -> &Arc<EventChannel> {
+        &self.channel
+    }
+
+    /// Moves the identifier and its events to a channel of its own.
+    pub(crate) fn migrate(&mut self) -> Result<()> {
+        let channel = Arc::new(EventChannel::create()?);
+        // SAFETY: both are alive; the old channel is kept until the move succeeded, the new one from then on.
+        let returned = unsafe { rdma_migrate_id(self.raw.as_ptr(), channel.as_ptr()) };
+        zero_or_last("rdma_migrate_id", &"identifier", returned)?;
+        self.channel = channel;
+        Ok(())
+    }
+
+    pub(crate) fn bind(&self, address: SocketAddr) -> Result<()> {
+        let mut raw = RawAddress::from(address);
+        // SAFETY: the identifier is alive and the address valid during the call.
+        let returned = unsafe { rdma_bind_addr(self.raw.as_ptr(), raw.as_mut_ptr()) };
+        zero_or_last("rdma_bind_addr", &address, returned)
+    }
+
+    pub(crate) fn listen(&self, backlog: i32, what: &dyn fmt::Display) -> Result<()> {
+        // SAFETY: the identifier is alive.
+        let returned = unsafe { rdma_listen(self.raw.as_ptr(), backlog) };
+        zero_or_last("rdma_listen", what, returned)
+    }
+
+    pub(crate) fn resolve_addr(&self, source: Option<SocketAddr>, peer: SocketAddr, timeout: Duration) -> Result<()> {
+        let mut source = source.map(RawAddress::from);
+        let source = source.as_mut().map_or(ptr::null_mut(), RawAddress::as_mut_ptr);
+        let mut raw = RawAddress::from(peer);
+        // SAFETY: the identifier is alive; the addresses are valid or null during the call.
+        let returned = unsafe { rdma_resolve_addr(self.raw.as_ptr(), source, raw.as_mut_ptr(), as_millis(timeout)) };
+        zero_or_last("rdma_resolve_addr", &peer, returned)
+    }
+
+    pub(crate) fn resolve_route(&self, timeout: Duration, what: &dyn fmt::Display) -> Result<()> {
+        // SAFETY: the identifier is alive.
+        let returned = unsafe { rdma_resolve_route(self.raw.as_ptr(), as_millis(timeout)) };
+        zero_or_last("rdma_resolve_route", what, returned)
+    }
+
+    /// Sends the request. Blocks for the TCP handshake on iWARP.
+    pub(crate) fn connect(&self, params: &ConnectParams<'_>, qp_num: u32, what: &dyn fmt::Display) -> Result<()> {
+        let mut raw = raw_params(params, qp_num);
+        // SAFETY: the identifier is alive; the parameters and the private data are valid during the call.
+        let returned = unsafe { rdma_connect(self.raw.as_ptr(), &raw mut raw) };
+        zero_or_last("rdma_connect", what, returned)
+    }
+
+    pub(crate) fn accept(&mut self, params: &ConnectParams<'_>, qp_num: u32, what: &dyn fmt::Display) -> Result<()> {
+        let mut raw = raw_params(params, qp_num);
+        // SAFETY: as for connecting.
+        let returned = unsafe { rdma_accept(self.raw.as_ptr(), &raw mut raw) };
+        zero_or_last("rdma_accept", what, returned)?;
+        self.unanswered = false;
+        Ok(())
+    }
+
+    /// Tells the passive side that this side's queue pair is ready.
+    pub(crate) fn establish(&self, what: &dyn fmt::Display) -> Result<()> {
+        // SAFETY: the identifier is alive and has no queue pair of its own.
+        let returned = unsafe { rdma_establish(self.raw.as_ptr()) };
+        zero_or_last("rdma_establish", what, returned)
+    }
+
+    pub(crate) fn reject(&mut self, private_data: &[u8], what: &dyn fmt::Display) -> Result<()> {
+        self.unanswered = false;
+        let length = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
+        // SAFETY: the identifier is alive, and at least `length` bytes are valid for reading.
+        let returned = unsafe { rdma_reject(self.raw.as_ptr(), private_data.as_ptr().cast::<c_void>(), length) };
+        zero_or_last("rdma_reject", what, returned)
+    }
+
+    pub(crate) fn disconnect(&self, what: &dyn fmt::Display) -> Result<()> {
+        // SAFETY: the identifier is alive.
+        let returned = unsafe { rdma_disconnect(self.raw.as_ptr()) };
+        zero_or_last("rdma_disconnect", what, returned)
+    }
+
+    /// The attributes that a queue pair needs to enter `state` on this identifier, and which of them count.
+    pub(crate) fn init_qp_attr(&self, state: u32, what: &dyn fmt::Display) -> Result<(ibv_qp_attr, i32)> {
+        let mut attr = ibv_qp_attr { qp_state: state, ..Default::default() };
+        let mut mask = 0;
+        // SAFETY: the identifier is alive and bound to a device; both places are valid for writing.
+        let returned = unsafe { rdma_init_qp_attr(self.raw.as_ptr(), &raw mut attr, &raw mut mask) };
+        zero_or_last("rdma_init_qp_attr", what, returned)?;
+        Ok((attr, mask))
+    }
+
+    /// The local address; `None` if it is no IP address.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        // SAFETY: the identifier is alive; the place is a union of all address structures, zeroed before it is filled.
+        unsafe { address::read(rdma_get_local_addr(self.raw.as_ptr())) }
+    }
+
+    fn peer_addr(&self) -> Option<SocketAddr> {
+        // SAFETY: as for the local address.
+        unsafe { address::read(rdma_get_peer_addr(self.raw.as_ptr())) }
+    }
+
+    /// The device and the addresses, once they are resolved.
+    pub(crate) fn path(&self, verb: &'static str) -> Result<Path> {
+        let missing = |what: &'static str| Error::new(ErrorKind::NotFound, verb, what);
+        let local = self.local_addr().ok_or_else(|| missing("the local address is no IP address"))?;
+        let peer = self.peer_addr().ok_or_else(|| missing("the peer's address is no IP address"))?;
+        // SAFETY: the identifier is alive; librdmacm changes these fields only in calls for this identifier, none of which runs now.
+        let (verbs, port_num) = unsafe { ((*self.raw.as_ptr()).verbs, (*self.raw.as_ptr()).port_num) };
+        if verbs.is_null() {
+            return Err(missing("no device was chosen"));
+        }
+        // SAFETY: librdmacm keeps the context open while identifiers refer to it; the name is a NUL-terminated array of the device.
+        let (name, transport) = unsafe {
+            let device = (*verbs).device;
+            (CStr::from_ptr(ibv_get_device_name(device)), (*device).transport_type)
+        };
+        Ok(Path {
+            device: name.to_string_lossy().into_owned(),
+            transport: TransportType(transport),
+            port_num,
+            local,
+            peer,
+        })
+    }
+
+    /// Takes an event that is there already.
+    pub(crate) fn try_event(&self) -> Result<Option<Event<'_>>> {
+        // SAFETY: the event was just taken; the channel has events of this identifier and of requests to it only.
+        Ok(self.channel.try_get()?.map(|raw| unsafe { Event::from_raw(raw) }))
+    }
+
+    /// Waits for an event; `None` at the deadline.
+    pub(crate) fn next_event(&self, deadline: Deadline) -> Result<Option<Event<'_>>> {
+        loop {
+            if let Some(event) = self.try_event()? {
+                return Ok(Some(event));
+            }
+            if deadline.is_over() {
+                return Ok(None);
+            }
+            self.channel.wait_readable(deadline)?;
+        }
+    }
+
+    /// Waits for an event that must come.
+    pub(crate) fn expect_event(
+        &self,
+        verb: &'static str,
+        what: &dyn fmt::Display,
+        deadline: Deadline,
+    ) -> Result<Event<'_>> {
+        self.next_event(deadline)?.ok_or_else(|| timed_out(verb, what))
+    }
+}
+
+/// The caller has checked that the private data fits.
+fn raw_params(params: &ConnectParams<'_>, qp_num: u32) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: params.private_data.as_ptr().cast(),
+        private_data_len: u8::try_from(params.private_data.len()).unwrap_or(u8::MAX),
+        responder_resources: params.responder_resources,
+        initiator_depth: params.initiator_depth,
+        flow_control: params.flow_control.into(),
+        retry_count: params.retry_count,
+        rnr_retry_count: params.rnr_retry_count,
+        srq: 0,
+        qp_num,
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        if self.unanswered {
+            // Only a courtesy: destroying it rejects too, without private data either.
+            let _ = self.reject(&[], &"");
+        }
+        // SAFETY: the only owner goes. Its queue pair, if any, was destroyed before; events borrow it and are acknowledged.
+        if unsafe { rdma_destroy_id(self.raw.as_ptr()) } != 0 {
+            crate::leak::count();
+            std::mem::forget(Arc::clone(&self.channel));
+        }
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Id").field("local", &self.local_addr()).finish_non_exhaustive()
+    }
+}

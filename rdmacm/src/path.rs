@@ -1,0 +1,59 @@
+//! What a connection runs over.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use ibverbs::{Context, Device, Error, ErrorKind, Qpn, QueuePair, Result, Transport, TransportType};
+
+use crate::params::PrivateDataLimits;
+
+/// The device that the connection manager chose, and the two addresses.
+#[derive(Clone, Debug)]
+pub(crate) struct Path {
+    pub(crate) device: String,
+    pub(crate) transport: TransportType,
+    pub(crate) port_num: u8,
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+}
+
+impl Path {
+    pub(crate) fn open(&self) -> Result<Context> {
+        Device::by_name(&self.device)?.open()
+    }
+
+    /// Whether the kernel moves the queue pair's state by itself.
+    pub(crate) fn is_iwarp(&self) -> bool {
+        self.transport == TransportType::IWARP
+    }
+
+    pub(crate) fn private_data_limits(&self) -> PrivateDataLimits {
+        PrivateDataLimits::of(self.transport)
+    }
+
+    /// Refuses a queue pair of another device.
+    pub(crate) fn check<T: Transport>(&self, verb: &'static str, qp: &QueuePair<T>) -> Result<()> {
+        let its = qp.pd().context().device_name();
+        if its == self.device {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Mismatch, verb, format!("{self}: with a queue pair of {its}"))
+            .with_hint(format!("make the queue pair on {}, the device that has the address", self.device)))
+    }
+
+    /// Refuses another queue pair than the one that was given first: `qp_mut` lets a caller put another in its place.
+    pub(crate) fn check_same<T: Transport>(&self, verb: &'static str, qp: &QueuePair<T>, first: Qpn) -> Result<()> {
+        self.check(verb, qp)?;
+        if qp.qp_num() == first {
+            return Ok(());
+        }
+        let what = format!("{self}: queue pair {} in the place of {first}", qp.qp_num());
+        Err(Error::new(ErrorKind::Mismatch, verb, what).with_hint("the queue pair was replaced after `with_qp`"))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} from {} over {}", self.peer, self.local.ip(), self.device)
+    }
+}

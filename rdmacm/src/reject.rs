@@ -1,0 +1,132 @@
+//! Why a peer rejects.
+
+use crate::newtype::c_value;
+
+c_value! {
+    /// Why a connection request was rejected.
+    ///
+    /// On InfiniBand and RoCE the reason codes of the communication manager (IBA 12.6.7.2, positive); on iWARP negative errno values.
+    pub struct RejectReason(i32) {
+        /// The peer has no queue pair left.
+        NO_QP = 1 => "no queue pair available",
+        /// The peer has no end-to-end context left.
+        NO_EEC = 2 => "no end-to-end context available",
+        /// The peer is out of resources.
+        NO_RESOURCES = 3 => "no resources available",
+        /// The peer waited too long for the next message of the handshake.
+        TIMEOUT = 4 => "the handshake timed out",
+        /// The peer does not support what was requested.
+        UNSUPPORTED = 5 => "unsupported request",
+        /// The communication identifier is not valid.
+        INVALID_COMM_ID = 6 => "invalid communication ID",
+        /// The communication instance is not valid.
+        INVALID_COMM_INSTANCE = 7 => "invalid communication instance",
+        /// Nothing listens on the port.
+        INVALID_SERVICE_ID = 8 => "nothing listens on that port",
+        /// The transport type is not valid.
+        INVALID_TRANSPORT_TYPE = 9 => "invalid transport type",
+        /// The peer still knows an old connection of this queue pair number.
+        STALE_CONN = 10 => "stale connection",
+        /// The reliable datagram channel does not exist.
+        RDC_NOT_EXIST = 11 => "no such reliable datagram channel",
+        /// The primary GID is not of the peer.
+        INVALID_GID = 12 => "invalid GID",
+        /// The primary LID is not of the peer.
+        INVALID_LID = 13 => "invalid LID",
+        /// The service level is not available.
+        INVALID_SL = 14 => "invalid service level",
+        /// The traffic class is not available.
+        INVALID_TRAFFIC_CLASS = 15 => "invalid traffic class",
+        /// The hop limit is not acceptable.
+        INVALID_HOP_LIMIT = 16 => "invalid hop limit",
+        /// The packet rate is not acceptable.
+        INVALID_PACKET_RATE = 17 => "invalid packet rate",
+        /// The alternate GID is not of the peer.
+        INVALID_ALT_GID = 18 => "invalid alternate GID",
+        /// The alternate LID is not of the peer.
+        INVALID_ALT_LID = 19 => "invalid alternate LID",
+        /// The alternate service level is not available.
+        INVALID_ALT_SL = 20 => "invalid alternate service level",
+        /// The alternate traffic class is not available.
+        INVALID_ALT_TRAFFIC_CLASS = 21 => "invalid alternate traffic class",
+        /// The alternate hop limit is not acceptable.
+        INVALID_ALT_HOP_LIMIT = 22 => "invalid alternate hop limit",
+        /// The alternate packet rate is not acceptable.
+        INVALID_ALT_PACKET_RATE = 23 => "invalid alternate packet rate",
+        /// Another port and communication manager serve this.
+        PORT_CM_REDIRECT = 24 => "port and CM redirection",
+        /// Another port serves this.
+        PORT_REDIRECT = 25 => "port redirection",
+        /// The path MTU is too large for the peer.
+        INVALID_MTU = 26 => "invalid path MTU",
+        /// More reads and atomics at once than the peer serves.
+        INSUFFICIENT_RESP_RESOURCES = 27 => "insufficient responder resources",
+        /// The peer's program rejected, or left the request unanswered.
+        CONSUMER_DEFINED = 28 => "rejected by the peer's program",
+        /// The RNR retry count is not acceptable.
+        INVALID_RNR_RETRY = 29 => "invalid RNR retry count",
+        /// The communication identifier is in use.
+        DUPLICATE_COMM_ID = 30 => "duplicate communication ID",
+        /// The class version is not supported.
+        INVALID_CLASS_VERSION = 31 => "invalid class version",
+        /// The flow label is not acceptable.
+        INVALID_FLOW_LABEL = 32 => "invalid flow label",
+        /// The alternate flow label is not acceptable.
+        INVALID_ALT_FLOW_LABEL = 33 => "invalid alternate flow label",
+        /// A vendor's option is not supported.
+        VENDOR_OPTION = 35 => "vendor option not supported",
+        /// iWARP: the peer's program rejected, or closed the connection during the handshake.
+        IWARP_RESET = -libc::ECONNRESET => "rejected by the peer's program",
+        /// iWARP: nothing listens on the port.
+        IWARP_REFUSED = -libc::ECONNREFUSED => "nothing listens on that port",
+    }
+}
+
+impl RejectReason {
+    /// Whether nobody listens on the port.
+    pub fn is_nobody_listening(self) -> bool {
+        matches!(self, Self::INVALID_SERVICE_ID | Self::IWARP_REFUSED)
+    }
+
+    /// Whether the peer's program said no (or dropped the request).
+    pub fn is_by_program(self) -> bool {
+        matches!(self, Self::CONSUMER_DEFINED | Self::IWARP_RESET)
+    }
+
+    /// What to do about it.
+    pub(crate) fn hint(self) -> Option<&'static str> {
+        Some(match self {
+            Self::INVALID_SERVICE_ID | Self::IWARP_REFUSED => {
+                "is the server running, on this port and over rdma_cm (not plain TCP)?"
+            }
+            Self::CONSUMER_DEFINED => "it did not say why: look at what the peer prints",
+            Self::IWARP_RESET => {
+                "it did not say why: look at what the peer prints; a plain TCP server also looks like this"
+            }
+            Self::STALE_CONN | Self::DUPLICATE_COMM_ID => "try again: the peer still holds an older connection",
+            Self::INSUFFICIENT_RESP_RESOURCES => "lower initiator_depth",
+            Self::NO_QP | Self::NO_EEC | Self::NO_RESOURCES => "the peer has too many connections",
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_reasons_have_words_and_unknown_ones_their_number() {
+        assert_eq!(RejectReason(8).to_string(), "nothing listens on that port");
+        assert_eq!(RejectReason(28).to_string(), "rejected by the peer's program");
+        assert_eq!(RejectReason(34).to_string(), "unknown (34)");
+        assert_eq!(RejectReason(-5).to_string(), "unknown (-5)");
+    }
+
+    #[test]
+    fn both_transports_tell_nobody_from_no() {
+        assert!(RejectReason(8).is_nobody_listening() && RejectReason(-111).is_nobody_listening());
+        assert!(RejectReason(28).is_by_program() && RejectReason(-104).is_by_program());
+        assert!(!RejectReason(8).is_by_program() && !RejectReason(28).is_nobody_listening());
+    }
+}

@@ -1,0 +1,118 @@
+//! A peer that wants to connect.
+
+use std::net::SocketAddr;
+
+use ibverbs::{AccessFlags, Context, QueuePair, Rc, Result, TransportType};
+
+use crate::event::Event;
+use crate::id::Id;
+use crate::params::{PrivateDataLimits, check_private_data};
+use crate::path::Path;
+use crate::pending::Pending;
+use crate::transition;
+
+/// What the peer offers, to be met and not exceeded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    pub(crate) responder_resources: u8,
+    pub(crate) initiator_depth: u8,
+}
+
+/// A peer's request to connect. Dropping it rejects.
+///
+/// Answer within a few seconds: the peer's kernel gives up after its own time (10 s with Soft-iWARP, a minute or so on RoCE).
+#[derive(Debug)]
+#[must_use = "dropping a request rejects it"]
+pub struct ConnectRequest {
+    id: Id,
+    path: Path,
+    access: AccessFlags,
+    offer: Offer,
+    private_data: Vec<u8>,
+}
+
+impl ConnectRequest {
+    pub(crate) fn new(id: Id, event: &Event<'_>) -> Result<Self> {
+        let path = id.path("rdma_get_cm_event")?;
+        let offer =
+            Offer { responder_resources: event.responder_resources(), initiator_depth: event.initiator_depth() };
+        Ok(Self { id, path, access: AccessFlags::empty(), offer, private_data: event.private_data().to_vec() })
+    }
+
+    /// What the peer gave along. On InfiniBand and RoCE padded with zeros to 56 bytes.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// The device that the request came in by.
+    pub fn device_name(&self) -> &str {
+        &self.path.device
+    }
+
+    /// The port of the device, from 1.
+    pub fn port_num(&self) -> u8 {
+        self.path.port_num
+    }
+
+    /// The transport of the device.
+    pub fn transport(&self) -> TransportType {
+        self.path.transport
+    }
+
+    /// The local address that the peer asked for.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.path.local
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.path.peer
+    }
+
+    /// How much private data fits.
+    pub fn private_data_limits(&self) -> PrivateDataLimits {
+        self.path.private_data_limits()
+    }
+
+    /// Opens the device, to make the queue pair on. With several connections over one device, open it once and share that.
+    ///
+    /// # Errors
+    /// As [`Device::open`](ibverbs::Device::open).
+    pub fn context(&self) -> Result<Context> {
+        self.path.open()
+    }
+
+    /// What the peer may do to memory that is registered for it; nothing if not given. Messages need none.
+    pub fn access(mut self, access: AccessFlags) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Takes a fresh queue pair, made on any opening of [this device](Self::device_name), and moves it from RESET to INIT.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the text names both. The request is rejected
+    /// then, as on every other error.
+    ///
+    /// # References
+    /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
+    pub fn with_qp(self, mut qp: QueuePair<Rc>) -> Result<Pending> {
+        let Self { id, path, access, offer, private_data } = self;
+        path.check("rdma_accept", &qp)?;
+        transition::init(&mut qp, &id, access, &path)?;
+        Ok(Pending::new(qp, id, path, offer, private_data))
+    }
+
+    /// Rejects, giving the peer a reason of at most [`PrivateDataLimits::reject`] bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) when the reason is too long: the peer is rejected without. Fails
+    /// too when the peer is gone already.
+    ///
+    /// # References
+    /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+    pub fn reject(mut self, reason: &[u8]) -> Result<()> {
+        check_private_data("rdma_reject", reason, self.private_data_limits().reject)?;
+        self.id.reject(reason, &self.path)
+    }
+}

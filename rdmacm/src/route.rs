@@ -1,0 +1,84 @@
+//! A resolved route to a peer.
+
+use std::net::SocketAddr;
+
+use ibverbs::{AccessFlags, Context, QueuePair, Rc, Result, TransportType};
+
+use crate::id::Id;
+use crate::params::PrivateDataLimits;
+use crate::path::Path;
+use crate::ready::Ready;
+use crate::transition;
+
+/// A route to a peer: the device is chosen, the queue pair is still missing. Dropping it leaves nothing behind.
+#[derive(Debug)]
+#[must_use = "a route leads nowhere until `with_qp` and `connect`"]
+pub struct Route {
+    id: Id,
+    path: Path,
+    access: AccessFlags,
+}
+
+impl Route {
+    pub(crate) fn new(id: Id, path: Path) -> Self {
+        Self { id, path, access: AccessFlags::empty() }
+    }
+
+    /// The device that leads to the peer.
+    pub fn device_name(&self) -> &str {
+        &self.path.device
+    }
+
+    /// The port of the device, from 1.
+    pub fn port_num(&self) -> u8 {
+        self.path.port_num
+    }
+
+    /// The transport of the device.
+    pub fn transport(&self) -> TransportType {
+        self.path.transport
+    }
+
+    /// The local address, with the port that the connection manager chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.path.local
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.path.peer
+    }
+
+    /// How much private data fits.
+    pub fn private_data_limits(&self) -> PrivateDataLimits {
+        self.path.private_data_limits()
+    }
+
+    /// Opens the device, to make the queue pair on. With several connections over one device, open it once and share that.
+    ///
+    /// # Errors
+    /// As [`Device::open`](ibverbs::Device::open).
+    pub fn context(&self) -> Result<Context> {
+        self.path.open()
+    }
+
+    /// What the peer may do to memory that is registered for it; nothing if not given. Messages need none.
+    pub fn access(mut self, access: AccessFlags) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Takes a fresh queue pair, made on any opening of [this device](Self::device_name), and moves it from RESET to INIT.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the text names both.
+    ///
+    /// # References
+    /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
+    pub fn with_qp(self, mut qp: QueuePair<Rc>) -> Result<Ready> {
+        let Self { id, path, access } = self;
+        path.check("rdma_connect", &qp)?;
+        transition::init(&mut qp, &id, access, &path)?;
+        Ok(Ready::new(qp, id, path))
+    }
+}

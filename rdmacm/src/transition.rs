@@ -1,0 +1,46 @@
+//! Moving a queue pair through its states on behalf of an identifier.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+
+use ibverbs::{AccessFlags, AsRaw, QpState, QueuePair, Rc, Result};
+use rdma_sys::{IBV_QP_ACCESS_FLAGS, ibv_modify_qp, ibv_qp_attr};
+
+use crate::error::zero_or_errno;
+use crate::id::Id;
+use crate::params::ConnectParams;
+
+/// The bit of the mask, which C's functions take as a signed number.
+#[allow(clippy::cast_possible_wrap, reason = "a low bit")]
+const ACCESS_FLAGS: i32 = IBV_QP_ACCESS_FLAGS as i32;
+
+/// RESET to INIT: receives may be posted from now on.
+pub(crate) fn init(qp: &mut QueuePair<Rc>, id: &Id, access: AccessFlags, what: &dyn fmt::Display) -> Result<()> {
+    let (mut attr, mask) = id.init_qp_attr(QpState::INIT.0, what)?;
+    attr.qp_access_flags = access.bits();
+    modify(qp, &mut attr, mask | ACCESS_FLAGS, what)
+}
+
+/// INIT to RTR to RTS, on InfiniBand and RoCE, once the peer is known. `params` are within what the device has.
+pub(crate) fn to_send(
+    qp: &mut QueuePair<Rc>,
+    id: &Id,
+    params: &ConnectParams<'_>,
+    what: &dyn fmt::Display,
+) -> Result<()> {
+    let (mut attr, mask) = id.init_qp_attr(QpState::RTR.0, what)?;
+    attr.min_rnr_timer = params.min_rnr_timer;
+    attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(params.responder_resources);
+    modify(qp, &mut attr, mask, what)?;
+    let (mut attr, mask) = id.init_qp_attr(QpState::RTS.0, what)?;
+    attr.max_rd_atomic = attr.max_rd_atomic.min(params.initiator_depth);
+    modify(qp, &mut attr, mask, what)
+}
+
+fn modify(qp: &mut QueuePair<Rc>, attr: &mut ibv_qp_attr, mask: i32, what: &dyn fmt::Display) -> Result<()> {
+    // SAFETY: the queue pair is alive and borrowed exclusively; the attributes are valid during the call.
+    let returned = unsafe { ibv_modify_qp(qp.as_raw(), attr, mask) };
+    let state = QpState(attr.qp_state);
+    zero_or_errno("ibv_modify_qp", &format_args!("{what}: queue pair to {state}"), returned)
+}

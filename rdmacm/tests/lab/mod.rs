@@ -1,0 +1,213 @@
+//! What the device tests share: the devices, their addresses, and connected pairs.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ibverbs::{CompletionQueue, Context, CqOptions, Device, ProtectionDomain, QpOptions, QueuePair, Rc, Retired, wr};
+use nix::ifaddrs::getifaddrs;
+use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
+
+/// Long enough for a busy machine that emulates another.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The devices to test on; a run without one is a failed run.
+pub(crate) fn devices() -> Vec<Context> {
+    let names =
+        std::env::var("RDMA_LAB_DEVICES").expect("RDMA_LAB_DEVICES names the devices to test on: run by ci/lab");
+    let all: Vec<Context> =
+        names.split_whitespace().map(|name| Device::by_name(name).expect(name).open().expect(name)).collect();
+    assert!(!all.is_empty(), "RDMA_LAB_DEVICES names no device");
+    all
+}
+
+/// A device and one of its addresses.
+pub(crate) struct Place {
+    pub(crate) context: Context,
+    pub(crate) ip: IpAddr,
+}
+
+/// Every device with an IPv4 and with an IPv6 address.
+pub(crate) fn places() -> Vec<Place> {
+    let mut all = Vec::new();
+    for context in devices() {
+        let netdev = context.netdev(1).expect("a network interface behind the device");
+        let addresses = addresses_of(&netdev);
+        for (family, is_it) in [("IPv4", IpAddr::is_ipv4 as fn(&IpAddr) -> bool), ("IPv6", IpAddr::is_ipv6)] {
+            let ip = addresses
+                .iter()
+                .copied()
+                .find(is_it)
+                .unwrap_or_else(|| panic!("{netdev} of {} has no {family} address", context.device_name()));
+            println!("device: {} at {ip}", context.device_name());
+            all.push(Place { context: context.clone(), ip });
+        }
+    }
+    all
+}
+
+/// The addresses of an interface that are not link-local.
+pub(crate) fn addresses_of(netdev: &str) -> Vec<IpAddr> {
+    getifaddrs()
+        .expect("addresses")
+        .filter(|entry| entry.interface_name == netdev)
+        .filter_map(|entry| entry.address)
+        .filter_map(|address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+            (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+            (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+            _ => None,
+        })
+        .filter(|ip| !matches!(ip, IpAddr::V6(v6) if v6.segments()[0] == 0xfe80))
+        .collect()
+}
+
+impl Place {
+    pub(crate) fn name(&self) -> &str {
+        self.context.device_name()
+    }
+
+    pub(crate) fn listen(&self) -> Listener {
+        Listener::bind(SocketAddr::new(self.ip, 0), 16).expect("listen")
+    }
+
+    pub(crate) fn end(&self) -> End {
+        End::new(&self.context)
+    }
+
+    /// Listens, accepts on another thread, connects.
+    pub(crate) fn pair(&self) -> (Wired, Wired) {
+        let listener = self.listen();
+        let address = listener.local_addr();
+        thread::scope(|scope| {
+            let passive = scope.spawn(|| accept(&listener, self.end(), b""));
+            let active = connect(address, self.end(), b"");
+            (active, passive.join().expect("passive side"))
+        })
+    }
+}
+
+/// What one side makes its queue pair on.
+pub(crate) struct End {
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) cq: CompletionQueue,
+}
+
+impl End {
+    pub(crate) fn new(context: &Context) -> Self {
+        let cq = context.create_cq(CqOptions { depth: 64, ..CqOptions::default() }).expect("completion queue");
+        Self { pd: context.alloc_pd().expect("domain"), cq }
+    }
+
+    pub(crate) fn qp(&self) -> QueuePair<Rc> {
+        let options = QpOptions { max_send_wr: 16, max_recv_wr: 16, ..QpOptions::default() };
+        self.pd.create_qp::<Rc>(&self.cq, &self.cq, options).expect("queue pair")
+    }
+
+    pub(crate) fn receive_on(&self, qp: &mut QueuePair<Rc>) {
+        qp.post_recv(wr::recv(self.pd.buf(64).expect("buffer"))).expect("receive");
+    }
+}
+
+/// A connection and what it was made on; the connection goes first.
+pub(crate) struct Wired {
+    pub(crate) connection: Connection,
+    pub(crate) end: End,
+}
+
+impl Wired {
+    pub(crate) fn send(&mut self, text: &[u8]) {
+        let mut message = self.end.pd.buf(text.len()).expect("buffer");
+        message.copy_from_slice(text);
+        self.connection.qp_mut().post_send(wr::send(message)).expect("send");
+    }
+
+    pub(crate) fn receive(&mut self) {
+        self.end.receive_on(self.connection.qp_mut());
+    }
+
+    /// Waits for the next completion; `None` when the time is over.
+    pub(crate) fn retire_within(&mut self, timeout: Duration) -> Option<Retired> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(completion) = self.end.cq.poll().expect("poll").next() {
+                return Some(self.connection.qp_mut().retire(completion).expect("in flight"));
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            thread::yield_now();
+        }
+    }
+
+    pub(crate) fn retire(&mut self) -> Retired {
+        self.retire_within(PATIENCE).expect("a completion")
+    }
+
+    /// Waits until the connection is told to be over.
+    pub(crate) fn expect_disconnected(&mut self) {
+        let event = self.connection.wait_event(Some(PATIENCE)).expect("wait").expect("an event in time");
+        assert_eq!(event.event_type, CmEventType::DISCONNECTED, "{event:?}");
+        assert!(self.connection.is_over());
+    }
+}
+
+/// Connects with one receive posted.
+pub(crate) fn connect(address: SocketAddr, end: End, private_data: &[u8]) -> Wired {
+    let route = Resolver::new(address).timeout(PATIENCE).resolve().expect("resolve");
+    assert_eq!(route.device_name(), end.pd.context().device_name());
+    let mut ready = route.with_qp(end.qp()).expect("INIT");
+    end.receive_on(ready.qp_mut());
+    let params = ConnectParams { private_data, ..ConnectParams::default() };
+    Wired { connection: ready.connect(&params, PATIENCE).expect("connect"), end }
+}
+
+/// Accepts with one receive posted.
+pub(crate) fn accept(listener: &Listener, end: End, private_data: &[u8]) -> Wired {
+    let request = listener.accept(Some(PATIENCE)).expect("accept").expect("a request in time");
+    assert_eq!(request.device_name(), end.pd.context().device_name());
+    let mut pending = request.with_qp(end.qp()).expect("INIT");
+    end.receive_on(pending.qp_mut());
+    let params = ConnectParams { private_data, ..ConnectParams::default() };
+    Wired { connection: pending.accept(&params, PATIENCE).expect("accept"), end }
+}
+
+/// What the kernel counts on a device, and the descriptors of this process.
+pub(crate) fn census(device: &str) -> BTreeMap<String, u64> {
+    let output =
+        Command::new("rdma").args(["resource", "show", device]).output().expect("the command rdma of iproute2");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, counts) = text.split_once(&format!("{device}: ")).unwrap_or_else(|| panic!("no {device} in {text:?}"));
+    let words: Vec<&str> = counts.split_whitespace().collect();
+    let mut all: BTreeMap<String, u64> =
+        words.chunks_exact(2).map(|pair| (pair[0].to_owned(), pair[1].parse().expect("a count"))).collect();
+    let descriptors = fs::read_dir("/proc/self/fd").expect("descriptors").count();
+    all.insert("descriptors".to_owned(), descriptors.try_into().expect("few"));
+    all
+}
+
+/// Runs `work` between two censuses; what it left behind fails the test, unless it goes within `patience`.
+pub(crate) fn leaves_nothing_within(place: &Place, patience: Duration, work: impl FnOnce()) {
+    // librdmacm opens a device once in a process and keeps it open.
+    drop(Resolver::new(SocketAddr::new(place.ip, 9)).timeout(PATIENCE).resolve().expect("resolve"));
+    let before = census(place.name());
+    work();
+    let deadline = Instant::now() + patience;
+    loop {
+        let after = census(place.name());
+        if after == before {
+            break;
+        }
+        assert!(Instant::now() < deadline, "left behind on {}: before {before:?}, after {after:?}", place.name());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(rdmacm::leaked_objects() + ibverbs::leaked_objects(), 0);
+}
+
+pub(crate) fn leaves_nothing(place: &Place, work: impl FnOnce()) {
+    leaves_nothing_within(place, Duration::from_secs(5), work);
+}
