@@ -10,11 +10,15 @@
 pub mod args;
 pub mod config;
 pub mod control;
+pub mod diagnose;
 pub mod engine;
 pub mod error;
+pub mod facts;
 pub mod host;
+pub mod info;
 pub mod report;
 pub mod run;
+pub mod show;
 pub mod stats;
 pub mod test;
 pub mod transport;

@@ -2,6 +2,7 @@
 //! reads those ([`options`]).
 
 pub mod help;
+pub mod info;
 pub mod options;
 pub mod qperf;
 pub mod split;

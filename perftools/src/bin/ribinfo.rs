@@ -1,0 +1,9 @@
+//! `ribinfo`: see `ribinfo --help`.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    perftools::info::main(std::env::args())
+}

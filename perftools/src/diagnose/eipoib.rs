@@ -1,0 +1,109 @@
+//! eIPoIB: Ethernet interfaces over IPoIB.
+
+use super::finding::Finding;
+use crate::facts::Facts;
+
+const INTERFACES: &str = "/sys/class/net/eth_ipoib_interfaces";
+const CONF: &str = "/etc/infiniband/openib.conf";
+const ENHANCED: &str = "/sys/module/ib_ipoib/parameters/ipoib_enhanced";
+
+/// A slave of an eIPoIB interface: `SLAVE=ib0.1 MAC=… VLAN=N/A`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Slave {
+    name: String,
+    mac: String,
+    vlan: Option<u16>,
+}
+
+pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
+    let wanted = facts.root.text(CONF).is_some_and(|text| text.lines().any(|line| line.trim() == "LOAD_EIPOIB=yes"));
+    let Some(text) = facts.root.text(INTERFACES) else {
+        return match wanted {
+            false => Vec::new(),
+            true => vec![
+                Finding::fault(format!("{CONF} wants it, but eth_ipoib is not loaded"))
+                    .mend("/etc/init.d/openibd restart; modprobe eth_ipoib"),
+            ],
+        };
+    };
+    let mut findings = Vec::new();
+    if !wanted {
+        findings.push(
+            Finding::warning("it is in use, but will not be after a reboot").mend(format!("LOAD_EIPOIB=yes in {CONF}")),
+        );
+    }
+    if facts.root.number::<u32>(ENHANCED) == Some(1) {
+        findings.push(
+            Finding::fault("ib_ipoib is in Enhanced mode, which eIPoIB cannot use")
+                .mend("options ib_ipoib ipoib_enhanced=0 in /etc/modprobe.d/ib_ipoib.conf"),
+        );
+    }
+    for (interface, port) in text.lines().filter_map(|line| line.split_once(" over IB port: ")) {
+        findings.extend(
+            judge(facts, interface.trim(), port.trim()).into_iter().map(|finding| finding.on(interface.trim())),
+        );
+    }
+    findings
+}
+
+fn judge(facts: &Facts<'_>, interface: &str, port: &str) -> Vec<Finding> {
+    let vifs = facts.root.text(&format!("/sys/class/net/{interface}/eth/vifs")).unwrap_or_default();
+    let slaves: Vec<Slave> = vifs.lines().filter_map(slave).collect();
+    if slaves.is_empty() {
+        return vec![
+            Finding::warning(format!("over {port}, without slaves: nothing passes"))
+                .mend(format!("echo '+{port}.1 MAC' > /sys/class/net/{interface}/eth/vifs")),
+        ];
+    }
+    let mut findings = Vec::new();
+    let names: Vec<_> = slaves
+        .iter()
+        .map(|slave| {
+            format!(
+                "{} {}{}",
+                slave.name,
+                slave.mac,
+                slave.vlan.map_or_else(String::new, |vlan| format!(" VLAN {vlan}"))
+            )
+        })
+        .collect();
+    findings.push(Finding::ok(format!("over {port}: {}", names.join(", "))));
+    for (slave, vlan) in slaves.iter().filter_map(|slave| Some((slave, slave.vlan?))) {
+        // Tag 3 is partition 0x8003.
+        let pkey = 0x8000 | vlan;
+        if !facts.ports().any(|(_, port)| port.pkeys.iter().any(|key| key | 0x8000 == pkey)) {
+            findings.push(
+                Finding::fault(format!(
+                    "VLAN {vlan} of {} wants partition 0x{pkey:04x}, which no port is a member of",
+                    slave.name
+                ))
+                .mend(format!(
+                    "in partitions.conf: vlan{vlan}=0x{pkey:04x}, ipoib : ALL=full; then systemctl restart opensm"
+                )),
+            );
+        }
+    }
+    findings
+}
+
+fn slave(line: &str) -> Option<Slave> {
+    let value = |key: &str| line.split_whitespace().find_map(|word| word.strip_prefix(key));
+    Some(Slave {
+        name: value("SLAVE=")?.to_owned(),
+        mac: value("MAC=").unwrap_or_default().to_owned(),
+        vlan: value("VLAN=").and_then(|vlan| vlan.parse().ok()).filter(|vlan| (1..4095).contains(vlan)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slaves_are_read() {
+        let read = slave("SLAVE=ib0.1           MAC=9a:c2:1f:d7:3b:63 VLAN=N/A").unwrap();
+        assert_eq!((read.name.as_str(), read.vlan), ("ib0.1", None));
+        assert_eq!(slave("SLAVE=ib0.2 MAC=x VLAN=3").unwrap().vlan, Some(3));
+        assert_eq!(slave("MAC=x"), None);
+    }
+}

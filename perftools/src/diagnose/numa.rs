@@ -1,0 +1,62 @@
+//! How far the processors are from the card.
+
+use super::finding::Finding;
+use crate::facts::Facts;
+
+const NODES: &str = "/sys/devices/system/node";
+
+pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
+    let nodes = facts
+        .root
+        .list(NODES)
+        .iter()
+        .filter(|name| name.strip_prefix("node").is_some_and(|n| n.parse::<u32>().is_ok()))
+        .count();
+    let allowed = facts.root.text("/proc/self/status").unwrap_or_default();
+    let allowed = allowed
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .map(str::trim)
+        .map(list)
+        .unwrap_or_default();
+    let mut findings = Vec::new();
+    for device in facts.devices.iter().filter(|device| !device.is_software() && nodes > 1) {
+        let Some(node) = device.numa_node.filter(|node| *node >= 0) else {
+            findings.push(Finding::ok("the firmware does not say which NUMA node it is on").on(&device.name));
+            continue;
+        };
+        let near = facts.root.value(&format!("{NODES}/node{node}/cpulist")).unwrap_or_default();
+        let distance = facts.root.value(&format!("{NODES}/node{node}/distance")).unwrap_or_default();
+        let text = format!("on NUMA node {node} of {nodes}, processors {near}, distances {distance}");
+        let cpus = list(&near);
+        let far = !allowed.is_empty() && !allowed.iter().any(|cpu| cpus.contains(cpu));
+        findings.push(
+            if far && !cpus.is_empty() {
+                Finding::warning(format!("{text}: none of them may run this program"))
+                    .mend(format!("numactl --cpunodebind={node} --membind={node} COMMAND"))
+            } else {
+                Finding::ok(format!("{text}: numactl --cpunodebind={node} COMMAND stays near it"))
+            }
+            .on(&device.name),
+        );
+    }
+    findings
+}
+
+/// `0-3,8` as numbers; no more than the kernel's limit of processors.
+fn list(text: &str) -> Vec<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?.min(8191))
+    };
+    text.split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn processor_lists_are_read() {
+        assert_eq!(super::list("0-2,8"), [0, 1, 2, 8]);
+        assert_eq!(super::list("x,-1,0-4294967295").len(), 8192);
+    }
+}

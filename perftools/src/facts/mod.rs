@@ -1,0 +1,65 @@
+//! What `ribinfo` knows of a host: values parsed into types, read through one [`Root`](root::Root).
+//!
+//! Files below `/sys`, `/proc` and `/etc` come from under the root. What is no file (verbs, a registration, what the
+//! packet filter's commands print) is a [`Probe`](probe::Probe): asked of this host, or read from `probe.json` where the
+//! root is a captured tree.
+
+pub mod device;
+pub mod filter;
+pub mod hwaddr;
+pub mod netdev;
+pub mod opensm;
+pub mod partitions;
+pub mod probe;
+pub mod rate;
+pub mod root;
+pub mod verbs;
+
+use device::Device;
+use netdev::Netdev;
+use probe::Probe;
+use root::Root;
+
+use crate::diagnose::peer::PeerFacts;
+
+/// All that the subjects judge.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// Where further files are read.
+    pub root: &'a Root,
+    /// The RDMA devices, in the order of their names.
+    pub devices: Vec<Device>,
+    /// The network interfaces, in the order of their names.
+    pub netdevs: Vec<Netdev>,
+    /// What is no file.
+    pub probe: Probe,
+    /// What the peer is, if one was asked.
+    pub peer: Option<Result<PeerFacts, String>>,
+}
+
+impl<'a> Facts<'a> {
+    /// Reads them; `peer` is what came of asking the peer.
+    pub fn read(root: &'a Root, peer: Option<Result<PeerFacts, String>>) -> Self {
+        Self { root, devices: device::all(root), netdevs: netdev::all(root), probe: root.probe(), peer }
+    }
+
+    /// The network interface of this name.
+    pub fn netdev(&self, name: &str) -> Option<&Netdev> {
+        self.netdevs.iter().find(|netdev| netdev.name == name)
+    }
+
+    /// All ports, each with its device.
+    pub fn ports(&self) -> impl Iterator<Item = (&Device, &device::Port)> {
+        self.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)))
+    }
+
+    /// What the verbs say of a port.
+    pub fn verbs_port(&self, device: &str, port: u32) -> Option<&verbs::VerbsPort> {
+        self.probe.verbs.device(device)?.port(port)
+    }
+
+    /// The addresses of a network interface.
+    pub fn addresses(&self, netdev: &str) -> impl Iterator<Item = std::net::IpAddr> {
+        self.probe.addresses.iter().filter(move |a| a.netdev == netdev).map(|a| a.ip)
+    }
+}

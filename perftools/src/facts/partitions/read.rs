@@ -1,0 +1,225 @@
+//! The reader: line by line, as OpenSM's `osm_prtn_config.c`.
+
+use std::net::Ipv6Addr;
+
+use super::{Definition, Group, GroupFlags, Member, Membership, Partitions, Problem, Who};
+
+/// Reads a file's text. What OpenSM would stop at ends the reading; everything else is read, with a complaint.
+pub fn parse(text: &str) -> Partitions {
+    let mut reader = Reader { read: Partitions::default(), open: None, line: 0 };
+    'lines: for (at, line) in text.lines().enumerate() {
+        reader.line = at + 1;
+        let mut rest = line.split('#').next().unwrap_or("");
+        while !rest.trim().is_empty() {
+            let (part, after) = rest.split_once(';').map_or((rest, None), |(part, after)| (part, Some(after)));
+            if reader.part(part).is_err() {
+                break 'lines;
+            }
+            let Some(after) = after else { break };
+            reader.close();
+            rest = after;
+        }
+    }
+    if let Some(line) = reader.open.as_ref().map(|definition| definition.line) {
+        reader.complain(format!("the definition of line {line} has no `;` at its end"));
+        reader.close();
+    }
+    reader.read
+}
+
+struct Reader {
+    read: Partitions,
+    open: Option<Definition>,
+    line: usize,
+}
+
+/// OpenSM stops here.
+struct Stop;
+
+impl Reader {
+    fn complain(&mut self, text: String) {
+        self.read.problems.push(Problem { line: self.line, fatal: false, text });
+    }
+
+    fn stop(&mut self, text: String) -> Stop {
+        self.read.problems.push(Problem { line: self.line, fatal: true, text });
+        Stop
+    }
+
+    fn close(&mut self) {
+        self.read.definitions.extend(self.open.take());
+    }
+
+    /// What is on a line up to a `;`.
+    fn part(&mut self, part: &str) -> Result<(), Stop> {
+        if self.open.is_some() {
+            return self.members(part);
+        }
+        let Some((head, members)) = part.split_once(':') else {
+            return Err(self.stop("no partition definition: there is no `:`".into()));
+        };
+        let definition = self.head(head)?;
+        self.open = Some(definition);
+        self.members(members)
+    }
+
+    /// `NAME=KEY, flag, flag=value`.
+    fn head(&mut self, head: &str) -> Result<Definition, Stop> {
+        let mut definition = Definition { line: self.line, ..Definition::default() };
+        let mut tokens = head.split(',').map(token);
+        let (name, mut key) = tokens.next().unwrap_or_default();
+        let mut name = Some(name).filter(|name| !name.is_empty());
+        if key.is_none() && name.is_some_and(|name| name.starts_with(|c: char| c.is_ascii_digit())) {
+            key = name.take();
+        }
+        definition.name = name.unwrap_or_default().to_owned();
+        if let Some(key) = key {
+            let Some(number) = c_number(key) else { return Err(self.stop(format!("`{key}` is no key"))) };
+            if number > 0xffff {
+                self.complain(format!("the key {key} has more than 16 bits: OpenSM cuts it"));
+            }
+            definition.pkey = Some(u16::try_from(number & 0x7fff).unwrap_or_default()).filter(|key| *key != 0);
+        }
+        for (flag, value) in tokens {
+            self.flag(&mut definition, flag, value);
+        }
+        Ok(definition)
+    }
+
+    fn flag(&mut self, definition: &mut Definition, flag: &str, value: Option<&str>) {
+        if flag.is_empty() {
+            return self.complain("an empty flag between two commas".into());
+        }
+        if self.group_flag(&mut definition.flags, flag, value) {
+            return;
+        }
+        if "ipoib".starts_with(flag) {
+            definition.ipoib = true;
+        } else if "defmember".starts_with(flag) {
+            match value.filter(|v| !v.is_empty()).and_then(membership) {
+                Some(membership) => definition.default_membership = membership,
+                None => self.complain(format!("defmember={}: wants full, limited or both", value.unwrap_or_default())),
+            }
+        } else if flag == "indx0" {
+            definition.indx0 = true;
+        } else {
+            self.complain(format!("OpenSM knows no flag `{flag}` and ignores it"));
+        }
+    }
+
+    /// Whether it was a flag of a multicast group.
+    fn group_flag(&mut self, flags: &mut GroupFlags, flag: &str, value: Option<&str>) -> bool {
+        const NAMES: [&str; 7] = ["mtu", "rate", "scope", "Q_Key", "TClass", "sl", "FlowLabel"];
+        const LARGEST: [u64; 7] = [5, 22, 15, u32::MAX as u64, 255, 15, 0xf_ffff];
+        let Some(at) = NAMES.iter().position(|name| name.starts_with(flag)) else { return false };
+        let (name, largest) = (NAMES[at], LARGEST[at]);
+        let number = value.and_then(c_number).filter(|number| *number <= largest);
+        let Some(number) = number.and_then(|number| u32::try_from(number).ok()) else {
+            self.complain(format!("{name}={}: wants a number up to {largest}", value.unwrap_or_default()));
+            return true;
+        };
+        match name {
+            // 1 to 5 and from 2 on: codes, not bytes or Gbit/s.
+            "mtu" if number == 0 => self.complain("mtu=0: the codes are 1 to 5".into()),
+            "mtu" => flags.mtu = Some(number),
+            "rate" if number < 2 => self.complain(format!("rate={number}: the codes are 2 to 22")),
+            "rate" => flags.rate = Some(number),
+            "scope" if number == 0 => self.complain("scope=0: wants 1 to 15".into()),
+            "scope" => flags.scopes.push(number),
+            "Q_Key" => flags.q_key = Some(number),
+            "TClass" => flags.tclass = Some(number),
+            "sl" => flags.sl = Some(number),
+            _ => flags.flow_label = Some(number),
+        }
+        true
+    }
+
+    /// `MEMBER[=how], …`, or a multicast group.
+    fn members(&mut self, part: &str) -> Result<(), Stop> {
+        let mut tokens = part.split(',').map(token);
+        while let Some((name, value)) = tokens.next() {
+            if name == "mgid" {
+                let rest: Vec<_> = tokens.collect();
+                self.group(value.unwrap_or_default(), &rest);
+                return Ok(());
+            }
+            self.member(name, value)?;
+        }
+        Ok(())
+    }
+
+    fn member(&mut self, name: &str, value: Option<&str>) -> Result<(), Stop> {
+        let (head, default) = self.open.as_ref().map_or((0, Membership::Limited), |d| (d.line, d.default_membership));
+        if name.is_empty() || "NONE".starts_with(name) {
+            return Ok(());
+        }
+        let membership = match value {
+            None => default,
+            Some(value) => membership(value).unwrap_or_else(|| {
+                self.complain(format!("`{name}={value}`: wants full, limited or both; OpenSM takes limited"));
+                Membership::Limited
+            }),
+        };
+        const KEYWORDS: [(&str, Who); 5] = [
+            ("ALL", Who::All),
+            ("ALL_CAS", Who::AllCas),
+            ("ALL_SWITCHES", Who::AllSwitches),
+            ("ALL_ROUTERS", Who::AllRouters),
+            ("SELF", Who::SelfPort),
+        ];
+        let keyword = KEYWORDS.iter().find(|(keyword, _)| keyword.starts_with(name)).map(|(_, who)| *who);
+        let Some(who) = keyword.or_else(|| c_number(name).filter(|guid| *guid != 0).map(Who::Guid)) else {
+            let hint = if head != 0 && head < self.line {
+                format!("; is the `;` of line {head} missing?")
+            } else {
+                String::new()
+            };
+            return Err(self.stop(format!("`{name}` is no port GUID{hint}")));
+        };
+        if let Some(definition) = &mut self.open {
+            definition.members.push(Member { who, membership });
+        }
+        Ok(())
+    }
+
+    fn group(&mut self, mgid: &str, flags: &[(&str, Option<&str>)]) {
+        let Some(mgid) = mgid.parse::<Ipv6Addr>().ok().filter(Ipv6Addr::is_multicast) else {
+            return self.complain(format!("mgid={mgid}: is no multicast GID"));
+        };
+        let mut group = Group { line: self.line, mgid, flags: GroupFlags::default() };
+        for (flag, value) in flags {
+            if flag.is_empty() || !self.group_flag(&mut group.flags, flag, *value) {
+                self.complain(format!("OpenSM knows no flag `{flag}` of a multicast group and ignores it"));
+            }
+        }
+        if let Some(definition) = &mut self.open {
+            definition.groups.push(group);
+        }
+    }
+}
+
+/// `NAME=VALUE` or `NAME`.
+fn token(text: &str) -> (&str, Option<&str>) {
+    text.split_once('=').map_or((text.trim(), None), |(name, value)| (name.trim(), Some(value.trim())))
+}
+
+/// As OpenSM compares: as many letters as are given, full first. Nothing is full.
+fn membership(text: &str) -> Option<Membership> {
+    [("full", Membership::Full), ("both", Membership::Both), ("limited", Membership::Limited)]
+        .into_iter()
+        .find(|(name, _)| name.starts_with(text))
+        .map(|(_, membership)| membership)
+}
+
+/// A number as `strtoull(…, 0)` reads it.
+fn c_number(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => (hex, 16),
+        None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
+        None => (text, 10),
+    };
+    if digits.starts_with('+') {
+        return None;
+    }
+    u64::from_str_radix(digits, radix).ok()
+}

@@ -1,0 +1,142 @@
+//! What is no file: asked of the library, the kernel and the packet filter's commands; kept in a tree's `probe.json`.
+
+use std::net::IpAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use super::root::Root;
+use super::verbs::Verbs;
+
+/// What is registered to see whether it can be: more than the 8 MiB that many systems allow by default.
+const REGISTRATION: usize = 16 << 20;
+
+/// What is no file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Probe {
+    /// The nodes in `/dev/infiniband`.
+    pub nodes: Vec<Node>,
+    /// A registration on each device that can be opened.
+    pub registrations: Vec<Registration>,
+    /// The addresses of the network interfaces.
+    pub addresses: Vec<Address>,
+    /// What the packet filter's commands print.
+    pub firewall: Firewall,
+    /// What the verbs say.
+    pub verbs: Verbs,
+}
+
+/// A device node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name in `/dev/infiniband`.
+    pub name: String,
+    /// The permission bits.
+    pub mode: u32,
+    /// Whether it is a character device.
+    pub device: bool,
+    /// Whether this user may open it for reading and writing; else why not.
+    pub open: Result<(), String>,
+}
+
+/// A registration of memory that was tried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// The device.
+    pub device: String,
+    /// How much.
+    pub bytes: u64,
+    /// What came of it.
+    pub result: Result<(), String>,
+}
+
+/// An address of a network interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// The interface.
+    pub netdev: String,
+    /// The address.
+    pub ip: IpAddr,
+}
+
+/// The rules of the packet filter as text; none where the command is missing or not allowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Firewall {
+    /// `nft list ruleset`.
+    pub nft: Option<String>,
+    /// `iptables-save`.
+    pub iptables: Option<String>,
+    /// `ip6tables-save`.
+    pub ip6tables: Option<String>,
+}
+
+impl Probe {
+    /// Asks this host.
+    pub fn ask(root: &Root) -> Self {
+        Self {
+            nodes: nodes(root),
+            registrations: registrations(),
+            addresses: addresses(),
+            firewall: Firewall {
+                nft: output("nft", &["list", "ruleset"]),
+                iptables: output("iptables-save", &[]),
+                ip6tables: output("ip6tables-save", &[]),
+            },
+            verbs: Verbs::ask(),
+        }
+    }
+}
+
+fn nodes(root: &Root) -> Vec<Node> {
+    const DIRECTORY: &str = "/dev/infiniband";
+    let read = |name: String| {
+        let path = root.path(&format!("{DIRECTORY}/{name}"));
+        let metadata = std::fs::metadata(&path).ok().filter(|metadata| !metadata.is_dir())?;
+        let open = std::fs::OpenOptions::new().read(true).write(true).open(&path);
+        Some(Node {
+            name,
+            mode: metadata.mode() & 0o7777,
+            device: metadata.file_type().is_char_device(),
+            open: open.map(drop).map_err(|error| error.to_string()),
+        })
+    };
+    root.list(DIRECTORY).into_iter().filter_map(read).collect()
+}
+
+fn registrations() -> Vec<Registration> {
+    let devices = ibverbs::Device::list().unwrap_or_default();
+    // What cannot be opened is another finding.
+    let open = devices.iter().filter_map(|device| device.open().ok());
+    let register = |context: ibverbs::Context| {
+        let registered = context.alloc_pd().and_then(|pd| pd.buf(REGISTRATION));
+        Registration {
+            device: context.device_name().to_owned(),
+            bytes: REGISTRATION as u64,
+            result: registered.map(drop).map_err(|error| error.to_string()),
+        }
+    };
+    open.map(register).collect()
+}
+
+fn addresses() -> Vec<Address> {
+    let Ok(all) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
+    all.filter_map(|one| {
+        let address = one.address?;
+        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+        let ip = v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))?;
+        Some(Address { netdev: one.interface_name, ip })
+    })
+    .collect()
+}
+
+/// What a command prints, if it is there and ends well. `sbin` is searched too: it is not in every user's path.
+fn output(command: &str, args: &[&str]) -> Option<String> {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
+    let mut run = Command::new(command);
+    run.args(args).env("PATH", path).stdin(Stdio::null()).stderr(Stdio::null());
+    let output = run.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}

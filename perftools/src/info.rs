@@ -1,0 +1,129 @@
+//! `ribinfo`: from the command line to the exit status.
+
+use std::fs;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::args::info::{Check, Command, Global, Info};
+use crate::diagnose::finding::{Finding, Level, exit_status};
+use crate::diagnose::peer::{self, PeerFacts};
+use crate::diagnose::{SUBJECTS, check};
+use crate::error::{Error, Kind, Result};
+use crate::facts::Facts;
+use crate::facts::root::Root;
+use crate::show;
+
+/// The exit status where the question is wrong or cannot be answered; as monitoring plug-ins say "unknown".
+const UNKNOWN: u8 = 3;
+
+/// `ribinfo` with these arguments, the program's name first.
+pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
+    let info = match Info::try_parse_from(args) {
+        Ok(info) => info,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { UNKNOWN } else { 0 });
+        }
+    };
+    match run(&info) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("ribinfo: {error}");
+            ExitCode::from(UNKNOWN)
+        }
+    }
+}
+
+fn run(info: &Info) -> Result<u8> {
+    let root = root(&info.global)?;
+    let json = info.global.json;
+    match &info.command {
+        Command::Devices => print(&show::devices::show(&root, json)?)?,
+        Command::Devinfo { verbose, device, port } => {
+            print(&show::devinfo::show(&root, *verbose, device.as_deref(), *port, json)?)?;
+        }
+        Command::Stat { device, port } => print(&show::stat::show(&root, device.as_deref(), *port, json)?)?,
+        Command::Gids => print(&show::gids::show(&root, json)?)?,
+        Command::Links => print(&show::links::show(&root, json)?)?,
+        Command::Check(options) => return checked(&root, options, json),
+        Command::Facts => print(&show::json(&PeerFacts::here(&root))?)?,
+        Command::Serve { port } => peer::serve(&root, peer::ANY, *port)?,
+        Command::Capture { directory } => {
+            let root = root.keeping();
+            let facts = Facts::read(&root, None);
+            let _ = check(&facts, &[]);
+            let _ = PeerFacts::here(&root);
+            root.save(directory, &facts.probe)
+                .map_err(|e| Error::system(format!("cannot write to {}", directory.display()), &e))?;
+        }
+    }
+    Ok(0)
+}
+
+fn root(global: &Global) -> Result<Root> {
+    match &global.root {
+        None => Ok(Root::host()),
+        Some(path) => Root::at(path).map_err(|e| Error::system(format!("cannot read {}", path.display()), &e)),
+    }
+}
+
+/// What `check --json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema_version: u32,
+    status: Level,
+    findings: &'a [Finding],
+}
+
+fn checked(root: &Root, options: &Check, json: bool) -> Result<u8> {
+    if options.list {
+        let lines: String = SUBJECTS.iter().map(|subject| format!("{:<12}{}\n", subject.name, subject.about)).collect();
+        print(&lines)?;
+        return Ok(0);
+    }
+    if let Some(unknown) = options.subjects.iter().find(|name| SUBJECTS.iter().all(|subject| subject.name != *name)) {
+        let near = SUBJECTS
+            .iter()
+            .max_by(|a, b| strsim::jaro_winkler(a.name, unknown).total_cmp(&strsim::jaro_winkler(b.name, unknown)));
+        let near = near.map_or("", |subject| subject.name);
+        return Err(Error::usage(format!(
+            "{unknown} is no subject; did you mean {near}? `ribinfo check --list` lists them"
+        )));
+    }
+    let peer = match (&options.peer, &options.peer_facts) {
+        (Some(host), _) => Some(PeerFacts::ask(host, options.peer_port).map_err(|error| error.to_string())),
+        (None, Some(path)) => {
+            let text =
+                fs::read_to_string(path).map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))?;
+            let facts = serde_json::from_str(&text);
+            Some(Ok(facts.map_err(|e| {
+                Error::new(Kind::System, format!("{} is not what `ribinfo facts` prints: {e}", path.display()))
+            })?))
+        }
+        (None, None) => None,
+    };
+    let mut findings = check(&Facts::read(root, peer), &options.subjects);
+    let status = exit_status(&findings);
+    if options.quiet {
+        findings.retain(|finding| finding.level > Level::Ok);
+    }
+    if json {
+        let status = match status {
+            0 => Level::Ok,
+            1 => Level::Warning,
+            _ => Level::Fault,
+        };
+        print(&show::json(&Report { schema_version: 1, status, findings: &findings })?)?;
+    } else {
+        print(&findings.iter().map(|finding| format!("{finding}\n")).collect::<String>())?;
+    }
+    Ok(status)
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| Error::system("cannot write the output", &e))
+}
