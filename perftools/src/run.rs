@@ -82,7 +82,7 @@ fn run_tests(host: Option<&str>, target: &Target, specs: &[Spec], global: &Optio
             print(&format.render(&record))?;
         }
         records.push(record);
-        // A server that cannot do one test may do the next; what is wrong with all shows at once.
+        // The first test that fails ends the run: what follows would most likely fail for the same reason.
         if let Some(error) = error {
             failed = Some(error.context(spec.test.name()));
             break;

@@ -119,7 +119,8 @@ impl Test {
 
     /// The list that `--help tests` prints.
     pub fn list() -> String {
-        TESTS.iter().map(|(_, name, about)| format!("    {name:<12}{about}\n")).collect()
+        let lines: Vec<String> = TESTS.iter().map(|(_, name, about)| format!("    {name:<12}{about}\n")).collect();
+        lines.concat()
     }
 }
 

@@ -175,7 +175,7 @@ impl Default for Style {
 #[allow(clippy::cast_precision_loss)] // Figures of a few significant digits.
 impl Style {
     /// Bytes per second.
-    pub fn bandwidth(&self, bytes_per_sec: f64) -> Figure {
+    pub fn bandwidth(self, bytes_per_sec: f64) -> Figure {
         if self.bits {
             self.scaled(bytes_per_sec * 8.0, &["bits/sec", "Kb/sec", "Mb/sec", "Gb/sec", "Tb/sec"])
         } else {
@@ -184,34 +184,34 @@ impl Style {
     }
 
     /// Messages per second.
-    pub fn rate(&self, per_sec: f64) -> Figure {
+    pub fn rate(self, per_sec: f64) -> Figure {
         self.scaled(per_sec, &["/sec", "K/sec", "M/sec", "G/sec", "T/sec"])
     }
 
     /// A time, from nanoseconds.
-    pub fn time(&self, nanos: f64) -> Figure {
+    pub fn time(self, nanos: f64) -> Figure {
         self.scaled(nanos, &["ns", "us", "ms", "sec"])
     }
 
     /// CPU seconds per gigabyte, from seconds.
-    pub fn cost(&self, secs_per_gb: f64) -> Figure {
+    pub fn cost(self, secs_per_gb: f64) -> Figure {
         self.scaled(secs_per_gb * 1e9, &["ns/GB", "us/GB", "ms/GB", "sec/GB"])
     }
 
     /// A share of one CPU: 1.0 is 100 %.
-    pub fn cpus(&self, cpus: f64) -> Figure {
+    pub fn cpus(self, cpus: f64) -> Figure {
         self.scaled(cpus * 100.0, &["% cpus"])
     }
 
     /// A plain number; words from a million on.
-    pub fn count(&self, value: u64) -> Figure {
+    pub fn count(self, value: u64) -> Figure {
         let units: &[&str] =
             if value < 1_000_000 { &[""] } else { &["", "thousand", "million", "billion", "trillion"] };
         self.scaled(value as f64, units)
     }
 
     /// A number of bytes.
-    pub fn size(&self, bytes: u64) -> Figure {
+    pub fn size(self, bytes: u64) -> Figure {
         match binary(bytes) {
             Some((value, unit)) if !self.unify => {
                 Figure { digits: self.commas(&value.to_string()), unit, bytes: Some(self.commas(&bytes.to_string())) }
@@ -220,7 +220,7 @@ impl Style {
         }
     }
 
-    fn scaled(&self, mut value: f64, units: &[&'static str]) -> Figure {
+    fn scaled(self, mut value: f64, units: &[&'static str]) -> Figure {
         let mut unit = 0;
         while !self.unify && value >= 1000.0 && unit + 1 < units.len() {
             value /= 1000.0;
@@ -231,7 +231,7 @@ impl Style {
 
     /// At least the whole part; decimals up to the precision, without trailing zeros.
     /// (qperf counts the digits of the rounded value and so prints 9.55 as 9.6; this prints 9.55.)
-    fn digits(&self, value: f64) -> String {
+    fn digits(self, value: f64) -> String {
         let used = format!("{:.0}", value.abs().trunc()).len();
         match usize::from(self.precision).saturating_sub(used) {
             0 => format!("{value:.0}"),
@@ -240,7 +240,7 @@ impl Style {
     }
 
     /// Puts a comma between groups of three digits of the whole part.
-    fn commas(&self, digits: &str) -> String {
+    fn commas(self, digits: &str) -> String {
         let (whole, fraction) = digits.find('.').map_or((digits, ""), |dot| digits.split_at(dot));
         if self.unify {
             return digits.to_owned();

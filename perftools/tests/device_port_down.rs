@@ -2,16 +2,9 @@
 
 mod common;
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{devices, fails, run};
-
-fn ip(words: &str) -> String {
-    let output = Command::new("ip").args(words.split_whitespace()).output().unwrap();
-    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
+use common::{addresses, devices, fails, ip, netdev, run};
 
 /// An interface that is down, and comes up again with its IPv6 addresses when this is dropped.
 struct Down {
@@ -21,11 +14,9 @@ struct Down {
 
 impl Down {
     fn new(device: &str) -> Self {
-        let path = format!("/sys/class/infiniband/{device}/ports/1/gid_attrs/ndevs/0");
-        let netdev = std::fs::read_to_string(path).unwrap().trim().to_owned();
+        let netdev = netdev(device);
         // Down takes the IPv6 addresses away, but not the IPv4 ones.
-        let shown = ip(&format!("-6 -oneline address show dev {netdev} scope global"));
-        let addresses = shown.lines().filter_map(|l| l.split_whitespace().nth(3)).map(str::to_owned).collect();
+        let addresses = addresses(&netdev, "-6");
         ip(&format!("link set {netdev} down"));
         Self { netdev, addresses }
     }

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Server, connects_directly, devices, fails, json, rperf, run};
+use common::{Server, addresses, connects_directly, devices, fails, json, netdev, rperf, run};
 use serde_json::Value;
 
 /// The ways to connect that a device has.
@@ -165,7 +165,7 @@ fn random_bytes_leave_the_server_serving() {
     for device in devices() {
         let server = Server::start();
         for seed in 0..20_u8 {
-            let bytes: Vec<u8> = (0..1000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed).collect();
+            let bytes: Vec<u8> = (0..1000_u32).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed).collect();
             let mut stream = TcpStream::connect(("localhost", server.port)).unwrap();
             let _ = stream.write_all(&bytes);
         }
@@ -234,4 +234,47 @@ fn a_peer_that_nobody_has_is_unreachable_in_time() {
     let text = fails("-ws 1 192.0.2.1 rc_bw", 1);
     assert!(text.contains("cannot reach the server at 192.0.2.1"), "{text}");
     assert!(begin.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn the_device_and_its_gid_follow_the_address_that_the_server_is_called_by() {
+    let server = Server::start();
+    for device in devices() {
+        let netdev = netdev(&device);
+        let all: Vec<String> = ["-4", "-6"].iter().flat_map(|family| addresses(&netdev, family)).collect();
+        assert!(!all.is_empty(), "{netdev} has no address");
+        for address in all {
+            let address = address.split('/').next().unwrap();
+            for way in ways(&device) {
+                for record in json(&format!("-lp {} {address} {way} --verify -n 20 rc_bw", server.port)) {
+                    assert_verified(&record, &device, 20, 65536);
+                    let via = record["outcome"]["measured"]["local"]["address"].as_str().unwrap();
+                    assert!(via.ends_with(address), "{address}: {record:#}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_server_that_hangs_ends_the_client_within_the_timeout() {
+    for device in devices() {
+        for test in ["rc_bw", "rc_lat"] {
+            let server = Server::start();
+            let line = format!("{} -i {device} -t 60 -to 2 {test}", server.here());
+            let mut command = rperf();
+            let client =
+                command.args(line.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(700));
+            assert!(Command::new("kill").args(["-STOP", &server.pid().to_string()]).status().unwrap().success());
+            let begin = Instant::now();
+            let output = client.wait_with_output().unwrap();
+            let text = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{text}");
+            assert!(text.contains("nothing arrived from the peer for 2 s"), "{text}");
+            assert!(begin.elapsed() < Duration::from_secs(6));
+        }
+    }
 }

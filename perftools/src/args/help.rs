@@ -6,14 +6,14 @@ use super::options::Options;
 use crate::error::{Error, Result};
 use crate::test::Test;
 
-const EXAMPLES: &str = "\
-    rperf                                 be the server, until `rperf HOST quit` from the same host or a signal
+const EXAMPLES: &str = "    rperf                                 be the server, until `rperf HOST quit` from the same host or a signal
     rperf node1 rc_bw rc_lat              bandwidth and latency to node1
     rperf rc_bw rc_lat                    the same with both ends on this machine: is the device all right?
     rperf -i mlx5_1 node1 rc_bw           with a device of your choice (-ri for the server's)
     rperf -cm1 node1 rc_bw                connected by rdma_cm
     rperf node1 -m 1M -t 10 rc_bw -m 64 rc_lat
-    rperf --verify -n 10000 node1 rc_bi_bw  every byte is checked
+    rperf --verify -n 10000 node1 rc_bi_bw
+                                          every byte is checked
     rperf --json node1 rc_bw rc_lat       for programs
 ";
 

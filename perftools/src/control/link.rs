@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::units::show_time;
 
 /// How long a broken data connection waits for the peer's words.
-const EXPLANATION: Duration = Duration::from_millis(1000);
+const EXPLANATION: Duration = Duration::from_secs(1);
 /// How often a wait for a message looks whether this end shall stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// No `Finished` yet.

@@ -41,24 +41,45 @@ pub struct Progress {
 pub trait Wire {
     /// Posts `count` data messages, the first of them number `first`; number `n` (from 0) asks for a completion when
     /// `n + 1` divides by `signal_every` or `n + 1 == last`.
+    ///
+    /// # Errors
+    /// The queue pair refuses: it is in error, or its queue is full.
     fn send(&mut self, first: u64, count: u32, signal_every: u32, last: u64) -> Result<()>;
 
     /// Posts a credit message; `sent` data messages were posted before it.
+    ///
+    /// # Errors
+    /// As [`Wire::send`].
     fn send_credit(&mut self, sent: u64) -> Result<()>;
 
     /// Posts `count` receives.
+    ///
+    /// # Errors
+    /// As [`Wire::send`].
     fn post_receives(&mut self, count: u32) -> Result<()>;
 
     /// Takes the completions that are there; checks payload if that was asked for.
+    ///
+    /// # Errors
+    /// A request failed, or what arrived is wrong.
     fn poll(&mut self) -> Result<Progress>;
 
     /// Asks for a wake-up at the next completion.
+    ///
+    /// # Errors
+    /// The device is gone.
     fn arm(&mut self) -> Result<()>;
 
     /// Sleeps until a completion after [`Wire::arm`], at most for `limit`.
+    ///
+    /// # Errors
+    /// The device is gone.
     fn sleep(&mut self, limit: Duration) -> Result<()>;
 
     /// Looks whether the connection still stands, as far as that shows outside the completions.
+    ///
+    /// # Errors
+    /// The connection is over.
     fn check(&mut self) -> Result<()>;
 
     /// Bytes checked so far.
@@ -68,6 +89,9 @@ pub trait Wire {
 /// What the peer says beside the data, while the test runs.
 pub trait Peer {
     /// Tells the peer that this end will send no more than `sent` data messages.
+    ///
+    /// # Errors
+    /// The control connection broke.
     fn finish(&self, sent: u64) -> Result<()>;
 
     /// How many data messages the peer says it sent, once it has finished.

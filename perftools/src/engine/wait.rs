@@ -25,7 +25,7 @@ const LEAST: Duration = Duration::from_micros(2);
 /// The longest sleep: how late a word of the peer is heard.
 const NAP: Duration = Duration::from_millis(20);
 /// Empty polls between looks at the clock, and between looks at the peer.
-const POLLS_PER_CLOCK: u32 = 4;
+const POLLS_PER_CLOCK: u32 = 8;
 const POLLS_PER_LOOK: u32 = 64;
 
 /// Waits for completions, and gives up when nothing comes.
@@ -64,6 +64,9 @@ impl Waiter {
     }
 
     /// Polls once, without waiting.
+    ///
+    /// # Errors
+    /// As [`Wire::poll`].
     #[inline]
     pub fn poll<W: Wire>(&mut self, wire: &mut W) -> Result<Progress> {
         let progress = wire.poll()?;
@@ -88,35 +91,41 @@ impl Waiter {
             Wait::Poll => self.spin(wire, peer, until, None),
             Wait::Events => self.sleep(wire, peer, until),
             Wait::Adaptive => {
-                let begin = Instant::now();
                 if !self.window.is_zero() {
-                    let progress = self.spin(wire, peer, until, Some(begin + self.window))?;
+                    let progress = self.spin(wire, peer, until, Some(self.window))?;
                     if progress.completions > 0 || peer.finished().is_some() {
                         return Ok(progress);
                     }
                 }
+                let begin = Instant::now();
                 let progress = self.sleep(wire, peer, until)?;
-                self.window = if begin.elapsed() < self.limit {
-                    (self.window * 2).clamp(LEAST, self.limit)
-                } else if self.window < LEAST * 2 {
-                    Duration::ZERO
-                } else {
-                    self.window / 2
-                };
+                self.adapt(begin.elapsed());
                 Ok(progress)
             }
         }
     }
 
-    /// Polls until something completes, or until one of two moments.
+    /// Learns from a sleep: had polling gone on to the limit, would it have been spared?
+    fn adapt(&mut self, slept: Duration) {
+        self.window = if self.window + slept < self.limit {
+            (self.window * 2).clamp(LEAST, self.limit)
+        } else if self.window < LEAST * 2 {
+            Duration::ZERO
+        } else {
+            self.window / 2
+        };
+    }
+
+    /// Polls until something completes, `until` has passed, or `window` is over.
     fn spin<W: Wire, P: Peer>(
         &mut self,
         wire: &mut W,
         peer: &P,
         until: Option<Instant>,
-        end: Option<Instant>,
+        window: Option<Duration>,
     ) -> Result<Progress> {
         let mut polls = 0_u32;
+        let mut end = None;
         loop {
             if self.alone {
                 std::thread::yield_now();
@@ -128,8 +137,10 @@ impl Waiter {
                 return Ok(progress);
             }
             polls += 1;
-            if polls % POLLS_PER_CLOCK == 0 && (until.is_some() || end.is_some()) {
+            if polls % POLLS_PER_CLOCK == 0 && (until.is_some() || window.is_some()) {
+                // Reading the clock costs more than a poll, so the first look at it starts the window.
                 let now = Instant::now();
+                let end = *end.get_or_insert_with(|| window.map(|w| now + w));
                 if end.is_some_and(|t| now >= t) || until.is_some_and(|t| now >= t) {
                     return Ok(progress);
                 }

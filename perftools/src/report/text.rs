@@ -53,7 +53,7 @@ impl Format {
     }
 
     /// The text of one record, its name first.
-    pub fn render(&self, record: &Record) -> String {
+    pub fn render(self, record: &Record) -> String {
         let mut out = format!("{}:\n", record.test.name());
         match &record.outcome {
             Outcome::Quit | Outcome::Failed { .. } => {}
@@ -66,45 +66,45 @@ impl Format {
         out
     }
 
-    fn qperf_lines(&self, m: &Measured) -> Block {
-        let (s, v) = (&self.style, &self.verbosity);
-        let mut b = Block::default();
+    fn qperf_lines(self, m: &Measured) -> Block {
+        let (style, verbosity) = (self.style, self.verbosity);
+        let mut block = Block::default();
         if let Some(latency) = m.summary.latency {
-            b.figure("latency", s.time(latency));
+            block.figure("latency", style.time(latency));
         }
         if let Some(bandwidth) = m.summary.bandwidth {
-            b.figure("bw", s.bandwidth(bandwidth));
+            block.figure("bw", style.bandwidth(bandwidth));
         }
-        if v.stat >= 1 && m.summary.msg_rate > 0.0 {
-            b.figure("msg_rate", s.rate(m.summary.msg_rate));
+        if verbosity.stat >= 1 && m.summary.msg_rate > 0.0 {
+            block.figure("msg_rate", style.rate(m.summary.msg_rate));
         }
-        self.parameters(m, &mut b);
-        if v.time >= 1 {
+        self.parameters(m, &mut block);
+        if verbosity.time >= 1 {
             for (name, cost) in [("send_cost", m.summary.send_cost), ("recv_cost", m.summary.recv_cost)] {
                 if let Some(cost) = cost.filter(|c| *c > 0.0) {
-                    b.figure(name, s.cost(cost));
+                    block.figure(name, style.cost(cost));
                 }
             }
         }
-        let (l, r) = (&m.local_stats, &m.remote_stats);
-        let one_way = |a: &SideStats, b: &SideStats| {
-            a.sent.bytes > 0 && a.received.bytes == 0 && b.sent.bytes == 0 && b.received.bytes > 0
+        let (local, remote) = (&m.local_stats, &m.remote_stats);
+        let one_way = |from: &SideStats, to: &SideStats| {
+            from.sent.bytes > 0 && from.received.bytes == 0 && to.sent.bytes == 0 && to.received.bytes > 0
         };
-        let (first, second) = if self.unify_nodes || !(one_way(l, r) || one_way(r, l)) {
-            (("loc", l), ("rem", r))
-        } else if one_way(l, r) {
-            (("send", l), ("recv", r))
+        let (first, second) = if self.unify_nodes || !(one_way(local, remote) || one_way(remote, local)) {
+            (("loc", local), ("rem", remote))
+        } else if one_way(local, remote) {
+            (("send", local), ("recv", remote))
         } else {
-            (("send", r), ("recv", l))
+            (("send", remote), ("recv", local))
         };
         for (name, side) in [first, second] {
-            self.side(name, side, &mut b);
+            self.side(name, side, &mut block);
         }
-        b
+        block
     }
 
     /// The parameters in use: at `-vu` those that differ from the default, at `-vvu` all.
-    fn parameters(&self, m: &Measured, b: &mut Block) {
+    fn parameters(self, m: &Measured, b: &mut Block) {
         let (s, level, spec) = (&self.style, self.verbosity.used, &m.spec);
         if level == 0 {
             return;
@@ -137,7 +137,7 @@ impl Format {
         }
     }
 
-    fn side(&self, who: &str, side: &SideStats, b: &mut Block) {
+    fn side(self, who: &str, side: &SideStats, b: &mut Block) {
         let (s, v) = (&self.style, &self.verbosity);
         #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
         let nanos = side.nanos as f64;
@@ -178,7 +178,7 @@ impl Format {
     }
 
     /// What qperf has not.
-    fn own_lines(&self, m: &Measured) -> Block {
+    fn own_lines(self, m: &Measured) -> Block {
         let (s, v) = (&self.style, &self.verbosity);
         let mut b = Block::default();
         #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.

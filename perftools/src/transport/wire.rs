@@ -107,7 +107,7 @@ impl Wire for VerbsWire {
                 let signalled = (n + 1) % u64::from(signal_every) == 0 || n + 1 == last;
                 match content {
                     Content::Same { bytes, inline: true, .. } => {
-                        batch.send(marked(wr::send(wr::Inline(bytes)), n + 1, signalled))?
+                        batch.send(marked(wr::send(wr::Inline(bytes)), n + 1, signalled))?;
                     }
                     Content::Same { source, .. } => batch.send(marked(wr::send(*source), n + 1, signalled))?,
                     Content::Distinct { sends, .. } => {

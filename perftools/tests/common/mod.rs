@@ -127,3 +127,22 @@ pub(crate) fn connects_directly(device: &str) -> bool {
     let path = format!("/sys/class/infiniband/{device}/node_type");
     !std::fs::read_to_string(path).unwrap_or_default().starts_with('4')
 }
+
+/// The network interface behind a device's first port.
+pub(crate) fn netdev(device: &str) -> String {
+    let path = format!("/sys/class/infiniband/{device}/ports/1/gid_attrs/ndevs/0");
+    std::fs::read_to_string(path).unwrap().trim().to_owned()
+}
+
+/// Runs `ip`; returns what it printed.
+pub(crate) fn ip(words: &str) -> String {
+    let output = Command::new("ip").args(words.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The global addresses of an interface, with their prefixes.
+pub(crate) fn addresses(netdev: &str, family: &str) -> Vec<String> {
+    let shown = ip(&format!("{family} -oneline address show dev {netdev} scope global"));
+    shown.lines().filter_map(|l| l.split_whitespace().nth(3)).map(str::to_owned).collect()
+}
