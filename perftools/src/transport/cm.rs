@@ -1,24 +1,123 @@
-//! Connecting by rdma_cm: to come with the connection manager's crate.
+//! Connecting by rdma_cm.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use ibverbs::{QueuePair, Rc};
+use rdmacm::{CmEventType, ConnectParams, Listener, Resolver};
 
-use crate::error::Result;
+use super::device::device_error;
+use crate::error::{Error, Kind, Result};
+use crate::units::show_time;
+
+/// How often a server that waits for its client looks whether the client is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A connection of rdma_cm with its queue pair.
 #[derive(Debug)]
-pub enum Connection {}
+pub struct Connection(rdmacm::Connection);
 
 impl Connection {
     /// Its queue pair.
+    #[inline]
     pub fn qp_mut(&mut self) -> &mut QueuePair<Rc> {
-        match *self {}
+        self.0.qp_mut()
     }
 
     /// Whether it still stands.
     ///
     /// # Errors
-    /// The peer has disconnected.
+    /// The peer has disconnected, or the device is gone.
     pub fn check(&mut self) -> Result<()> {
-        match *self {}
+        match self.0.check_event().map_err(device_error)?.map(|event| event.event_type) {
+            Some(CmEventType::DISCONNECTED) => Err(Error::device("the peer disconnected in the middle of the test")),
+            Some(CmEventType::DEVICE_REMOVAL) => Err(Error::device("the device was removed in the middle of the test")),
+            _ => Ok(()),
+        }
     }
+}
+
+/// A place where one client is awaited.
+#[derive(Debug)]
+pub struct Waiting {
+    listener: Listener,
+    token: u64,
+}
+
+impl Waiting {
+    /// Listens on an address of a device; the client has to say `token`.
+    ///
+    /// # Errors
+    /// The address belongs to no RDMA device, or rdma_cm is not there.
+    pub fn new(address: IpAddr, token: u64) -> Result<Self> {
+        let listener = Listener::bind(SocketAddr::new(address, 0), 8).map_err(device_error)?;
+        Ok(Self { listener, token })
+    }
+
+    /// The port that the system chose.
+    pub fn port(&self) -> u16 {
+        self.listener.local_addr().port()
+    }
+
+    /// Waits for the client and connects `qp`, which is of `device`. Anyone else is turned away.
+    ///
+    /// # Errors
+    /// The client does not come in time, or is `gone`.
+    pub fn accept(
+        self,
+        qp: QueuePair<Rc>,
+        device: &str,
+        timeout: Duration,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<Connection> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if gone() {
+                return Err(Error::new(Kind::Gone, "the client went away before it connected"));
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::device(format!(
+                    "the client did not connect by rdma_cm within {}: can it reach {}?",
+                    show_time(timeout),
+                    self.listener.local_addr()
+                )));
+            }
+            let Some(request) = self.listener.accept(Some(LOOK_EVERY)).map_err(device_error)? else { continue };
+            // RoCE pads what the client said with zeros. Dropping a request rejects it.
+            if !request.private_data().starts_with(&self.token.to_be_bytes()) || request.device_name() != device {
+                continue;
+            }
+            let pending = request.with_qp(qp).map_err(device_error)?;
+            let left = deadline.saturating_duration_since(Instant::now()).max(LOOK_EVERY);
+            return pending
+                .accept(&ConnectParams::default(), left)
+                .map(Connection)
+                .map_err(|error| device_error(error.into()));
+        }
+    }
+}
+
+/// Connects `qp`, which is of `device`, from `source` to a server that waits for `token`.
+///
+/// # Errors
+/// No route, nobody there, or the server turned it away.
+pub fn connect(
+    qp: QueuePair<Rc>,
+    device: &str,
+    source: IpAddr,
+    server: SocketAddr,
+    token: u64,
+    timeout: Duration,
+) -> Result<Connection> {
+    let route = Resolver::new(server).source(source).timeout(timeout).resolve().map_err(device_error)?;
+    if route.device_name() != device {
+        return Err(Error::device(format!(
+            "rdma_cm reaches {server} from {source} over {}, not over {device}: give --id (-i) {}",
+            route.device_name(),
+            route.device_name()
+        )));
+    }
+    let params = ConnectParams { private_data: &token.to_be_bytes(), ..ConnectParams::default() };
+    let ready = route.with_qp(qp).map_err(device_error)?;
+    ready.connect(&params, timeout).map(Connection).map_err(|error| device_error(error.into()))
 }

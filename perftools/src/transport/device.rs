@@ -22,6 +22,8 @@ pub struct Opened {
     pub port: PortAttr,
     /// What carries its packets.
     pub link: Link,
+    /// The same in words, with the version of RoCE.
+    pub link_name: String,
     /// Its addresses.
     pub addresses: Vec<Candidate>,
     /// What it allows.
@@ -82,14 +84,14 @@ fn open_port(device: &Device, wanted: Option<u8>) -> Result<Opened> {
             continue;
         }
         let link = link_of(device, &port);
-        let addresses = addresses(&context, port_num, link)?;
+        let (addresses, link_name) = addresses(&context, port_num, link)?;
         let bounds = Bounds {
             device: name,
             max_msg: u64::from(port.max_msg_sz),
             max_qp_wr: attr.max_qp_wr,
             max_cqe: attr.max_cqe,
         };
-        return Ok(Opened { context, port_num, port, link, addresses, bounds });
+        return Ok(Opened { context, port_num, port, link, link_name, addresses, bounds });
     }
     Err(down.unwrap_or_else(|| Error::device(format!("{name} has no port"))))
 }
@@ -111,17 +113,17 @@ fn link_of(device: &Device, port: &PortAttr) -> Link {
     }
 }
 
-/// The addresses that a port is reached by: GIDs on RoCE (v2 where there is v2), its interface's on iWARP.
-fn addresses(context: &Context, port_num: u8, link: Link) -> Result<Vec<Candidate>> {
+/// The addresses that a port is reached by, and what its link is called: GIDs on RoCE (v2 where there is v2), its interface's on iWARP.
+fn addresses(context: &Context, port_num: u8, link: Link) -> Result<(Vec<Candidate>, String)> {
     let netdev = context.netdev(port_num);
     match link {
-        Link::InfiniBand => Ok(vec![Candidate { ip: None, prefix: 0, gid_index: None }]),
-        Link::Iwarp => Ok(interface_addresses(netdev.as_deref())),
+        Link::InfiniBand => Ok((vec![Candidate { ip: None, prefix: 0, gid_index: None }], link.to_string())),
+        Link::Iwarp => Ok((interface_addresses(netdev.as_deref()), link.to_string())),
         Link::Roce => {
             let gids = context.gids(port_num).map_err(device_error)?;
             let has_v2 = gids.iter().any(|g| g.kind == GidType::ROCE_V2);
             let prefixes = interface_addresses(None);
-            Ok(gids
+            let all = gids
                 .iter()
                 .filter(|g| !has_v2 || g.kind == GidType::ROCE_V2)
                 .map(|g| {
@@ -129,7 +131,8 @@ fn addresses(context: &Context, port_num: u8, link: Link) -> Result<Vec<Candidat
                     let prefix = prefixes.iter().find(|c| c.ip == Some(ip)).map_or(0, |c| c.prefix);
                     Candidate { ip: Some(ip), prefix, gid_index: Some(g.index) }
                 })
-                .collect())
+                .collect();
+            Ok((all, if has_v2 { "RoCE v2" } else { "RoCE v1" }.to_owned()))
         }
     }
 }

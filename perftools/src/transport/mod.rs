@@ -5,9 +5,12 @@
 //! own, and both connect. [`Backend`] is that as a trait; [`verbs`] does it with RDMA, the tests of `control` with a fake.
 
 pub mod address;
+pub mod client;
 pub mod cm;
 pub mod device;
+mod end;
 pub mod payload;
+pub mod server;
 pub mod verbs;
 pub mod wire;
 

@@ -1,0 +1,108 @@
+//! The server's end of an RDMA test.
+
+use std::time::Duration;
+
+use ibverbs::{QueuePair, Rc, RcPath};
+
+use super::address::{Candidate, choose};
+use super::cm::Waiting;
+use super::device::{self, Opened, device_error};
+use super::end::{End, by_cm, endpoint, random};
+use super::wire::{Line, VerbsWire};
+use super::{Answer, Ask, Connected, Hosts, Method, Offer, ServerSetup};
+use crate::config::Spec;
+use crate::error::{Error, Result};
+use crate::report::record::Via;
+
+/// The server's end.
+#[derive(Debug)]
+pub struct Server {
+    end: End,
+    qp: QueuePair<Rc>,
+    way: Way,
+    via: Via,
+}
+
+#[derive(Debug)]
+enum Way {
+    Direct(RcPath),
+    Cm(Waiting),
+}
+
+impl Server {
+    pub(super) fn new(spec: &Spec, ask: &Ask, hosts: Hosts) -> Result<(Self, Offer)> {
+        let opened = device::open(spec.server.id.as_ref(), hosts)?;
+        if opened.link != ask.link {
+            return Err(Error::limit(format!(
+                "{} on the server is {}, the client's device is {}: they cannot talk to each other; choose with --id (-i), --local-id (-li), --remote-id (-ri)",
+                opened.context.device_name(),
+                opened.link,
+                ask.link
+            )));
+        }
+        let chosen = choose(&opened.addresses, &ask.addresses, hosts);
+        let (mine, client_address) = chosen.ok_or_else(|| no_path(&opened, ask))?;
+        let by_cm = by_cm(opened.link, spec.use_cm, opened.context.device_name())?;
+        let shape = spec.agreed(spec.fit(&opened.bounds)?.depth.min(ask.depth))?;
+        let end = End::new(opened, shape, &spec.server)?;
+        let mtu = path_mtu(spec, end.mtu(), ask.mtu)?;
+        let address = end.opened.addresses[mine];
+        let mut qp = end.queue_pair()?;
+        let (way, method) = if by_cm {
+            let ip = address.ip.ok_or_else(|| Error::device("rdma_cm needs an IP address on the server"))?;
+            let token = random();
+            let waiting = Waiting::new(ip, token)?;
+            let port = waiting.port();
+            (Way::Cm(waiting), Method::Cm { address: ip, port, token })
+        } else {
+            let (path, plain) = end.prepare(&mut qp, address, mtu)?;
+            (Way::Direct(path), Method::Direct(plain))
+        };
+        let via = end.via(address, by_cm, (!by_cm).then_some(mtu));
+        let offer = Offer { depth: shape.depth, mtu, client_address, method, via: via.clone() };
+        Ok((Self { end, qp, way, via }, offer))
+    }
+}
+
+impl ServerSetup for Server {
+    type Wire = VerbsWire;
+
+    fn accept(self, answer: &Answer, timeout: Duration, gone: &dyn Fn() -> bool) -> Result<Connected<VerbsWire>> {
+        let Self { end, mut qp, way, via } = self;
+        let line = match way {
+            Way::Cm(waiting) => Line::Cm(waiting.accept(qp, end.device(), timeout, gone)?),
+            Way::Direct(path) => {
+                let client = answer.end.as_ref();
+                let client = client.ok_or_else(|| Error::protocol("the client did not say which queue pair it has"))?;
+                qp.connect(&path, &endpoint(client)?).map_err(device_error)?;
+                Line::Direct(qp)
+            }
+        };
+        end.connected(line, via)
+    }
+}
+
+fn no_path(opened: &Opened, ask: &Ask) -> Error {
+    let list = |all: &[Candidate]| {
+        let ips: Vec<String> = all.iter().filter_map(|c| c.ip).map(|ip| ip.to_string()).collect();
+        if ips.is_empty() { "none".to_owned() } else { ips.join(", ") }
+    };
+    Error::device(format!(
+        "no address of {} on the server ({}) reaches one of the client's ({}): give both interfaces an address of one family and subnet",
+        opened.context.device_name(),
+        list(&opened.addresses),
+        list(&ask.addresses)
+    ))
+}
+
+/// The MTU asked for, if both ports have it; else the smaller active one.
+fn path_mtu(spec: &Spec, mine: u32, theirs: u32) -> Result<u32> {
+    let active = mine.min(theirs);
+    match spec.mtu {
+        Some(mtu) if mtu > active => Err(Error::limit(format!(
+            "MTU of {mtu}: the active MTU is {mine} at the server's port and {theirs} at the client's; give --mtu (-mt) at most {active}"
+        ))),
+        Some(mtu) => Ok(mtu),
+        None => Ok(active),
+    }
+}
