@@ -5,9 +5,10 @@
 use std::ffi::CStr;
 use std::fmt;
 use std::ptr::NonNull;
+use std::str::FromStr;
 use std::sync::Arc;
 
-use rdma_sys::{ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_list};
+use rdma_sys::{ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_list};
 
 use crate::convert::non_null;
 use crate::error::{Error, Result};
@@ -48,6 +49,21 @@ c_value! {
 /// A globally unique identifier (EUI-64) of a device, port or system, in host order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guid(pub u64);
+
+impl FromStr for Guid {
+    type Err = Error;
+
+    /// Reads `0002:c903:00a1:b2c3`, `00:02:c9:03:00:a1:b2:c3` or `0x0002c90300a1b2c3`.
+    fn from_str(text: &str) -> Result<Self> {
+        let digits = text.strip_prefix("0x").unwrap_or(text).replace(':', "");
+        let short = text.contains(':') && digits.len() != 16;
+        match u64::from_str_radix(&digits, 16) {
+            Ok(guid) if digits.len() <= 16 && !short && !digits.starts_with('+') => Ok(Self(guid)),
+            _ => Err(Error::new(ErrorKind::InvalidInput, "parse", format!("{text:?} is no GUID"))
+                .with_hint("sixteen hexadecimal digits: 0002:c903:00a1:b2c3")),
+        }
+    }
+}
 
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -151,6 +167,39 @@ impl Device {
         Err(Error::new(ErrorKind::NotFound, "open", format!("no RDMA device is called {name:?}")).with_hint(hint))
     }
 
+    /// The device with this node GUID.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] names the GUIDs that there are; [`ErrorKind::InvalidInput`] when several devices have this one, as
+    /// software devices on interfaces of one MAC address do.
+    pub fn by_guid(guid: Guid) -> Result<Self> {
+        let devices = Self::list()?;
+        let list = |devices: &[Self]| {
+            devices.iter().map(|device| format!("{} ({})", device.name(), device.guid())).collect::<Vec<_>>().join(", ")
+        };
+        let mut found: Vec<Self> = devices.iter().filter(|device| device.guid() == guid).cloned().collect();
+        match found.pop() {
+            Some(device) if found.is_empty() => Ok(device),
+            Some(device) => {
+                found.push(device);
+                let what = format!("several devices have the GUID {guid}");
+                Err(Error::new(ErrorKind::InvalidInput, "open", what)
+                    .with_hint(format!("open one by its name: {}", list(&found))))
+            }
+            None => Err(Error::new(ErrorKind::NotFound, "open", format!("no RDMA device has the GUID {guid}"))
+                .with_hint(format!("this host has: {}", list(&devices)))),
+        }
+    }
+
+    /// The number that the kernel gave the device, which it keeps when it is renamed; `None` where the kernel gives none.
+    ///
+    /// # References
+    /// [`ibv_get_device_index(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_index.3.html)
+    pub fn index(&self) -> Option<u32> {
+        // SAFETY: the device is alive while self is.
+        u32::try_from(unsafe { ibv_get_device_index(self.raw.as_ptr()) }).ok()
+    }
+
     /// The name that the kernel gave the device.
     pub fn name(&self) -> &str {
         &self.name
@@ -192,5 +241,22 @@ impl AsRaw for Device {
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Device").field("name", &self.name).field("transport", &self.transport()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guid_reads_as_it_prints_and_as_others_print_it() {
+        let guid = Guid(0x0002_c903_00a1_b2c3);
+        assert_eq!(guid.to_string(), "0002:c903:00a1:b2c3");
+        for text in ["0002:c903:00a1:b2c3", "00:02:c9:03:00:a1:b2:c3", "0x0002c90300a1b2c3", "0002c90300a1b2c3"] {
+            assert_eq!(text.parse::<Guid>().expect(text), guid);
+        }
+        for text in ["", "0x", "2:c903:a1:b2c3", "mlx5_0", "0x10002c90300a1b2c3", "+002c90300a1b2c3"] {
+            assert_eq!(text.parse::<Guid>().expect_err(text).kind(), ErrorKind::InvalidInput, "{text}");
+        }
     }
 }

@@ -6,12 +6,13 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use rdma_sys::{_ibv_query_gid_table, ibv_gid, ibv_gid_entry, ibv_query_gid};
+use rdma_sys::{_ibv_query_gid_table, ibv_gid, ibv_gid_entry, ibv_query_gid, ibv_query_gid_ex};
 
 use crate::context::Context;
-use crate::convert::not_negative;
+use crate::convert::{not_negative, zero_or_errno};
 use crate::errno::Errno;
 use crate::error::{Error, Result};
+use crate::interface;
 use crate::newtype::c_value;
 use crate::raw::AsRaw;
 
@@ -132,6 +133,39 @@ pub struct GidEntry {
     pub ifindex: u32,
 }
 
+impl GidEntry {
+    fn from_raw(raw: &ibv_gid_entry) -> Self {
+        Self {
+            gid: Gid::from_raw(&raw.gid),
+            index: raw.gid_index,
+            port_num: u8::try_from(raw.port_num).unwrap_or(0),
+            kind: GidType(raw.gid_type),
+            ifindex: raw.ndev_ifindex,
+        }
+    }
+
+    /// The name of the network interface behind it; `None` where there is none.
+    pub fn netdev(&self) -> Option<String> {
+        interface::name(self.ifindex)
+    }
+
+    /// The bits of the network's prefix, where the GID is an address of this host's interfaces: 24 of `10.0.0.1/24`.
+    pub fn prefix_len(&self) -> Option<u8> {
+        let ip = self.gid.to_ip()?;
+        interface::prefixes().into_iter().find(|(address, _)| *address == ip).map(|(_, bits)| bits)
+    }
+}
+
+impl fmt::Display for GidEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gid[{}] {} ({}", self.index, self.gid, self.kind)?;
+        match self.netdev() {
+            Some(netdev) => write!(f, ", {netdev})"),
+            None => f.write_str(")"),
+        }
+    }
+}
+
 impl Context {
     /// The GID table of a port, empty places left out.
     ///
@@ -166,16 +200,7 @@ impl Context {
             return Err(Error::of_verb("ibv_query_gid_table", errno, self.device_name().to_owned()));
         }
         entries.truncate(usize::try_from(count).unwrap_or(0));
-        Ok(entries
-            .iter()
-            .map(|raw| GidEntry {
-                gid: Gid::from_raw(&raw.gid),
-                index: raw.gid_index,
-                port_num: u8::try_from(raw.port_num).unwrap_or(0),
-                kind: GidType(raw.gid_type),
-                ifindex: raw.ndev_ifindex,
-            })
-            .collect())
+        Ok(entries.iter().map(GidEntry::from_raw).collect())
     }
 
     /// One place of the table by the classic verb, which does not say what the GID stands for.
@@ -189,40 +214,22 @@ impl Context {
         (!gid.is_zero()).then_some(GidEntry { gid, index, port_num, kind: GidType::IB, ifindex: 0 })
     }
 
-    /// The network interface behind a RoCE or iWARP port; `None` on InfiniBand, or where the kernel does not say.
-    pub fn netdev(&self, port_num: u8) -> Option<String> {
-        let named = self.gids(port_num).ok()?.iter().find_map(|entry| interface_name(entry.ifindex));
-        named.or_else(|| self.netdev_in_sysfs(port_num))
+    /// One place of a port's GID table.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) for an empty place, [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput)
+    /// beyond the table and for a port that the device does not have.
+    ///
+    /// # References
+    /// [`ibv_query_gid_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
+    pub fn gid(&self, port_num: u8, index: u32) -> Result<GidEntry> {
+        let mut raw = ibv_gid_entry::default();
+        // SAFETY: the context is open and the entry is valid for writing.
+        let returned = unsafe { ibv_query_gid_ex(self.as_raw(), port_num.into(), index, &raw mut raw, 0) };
+        let what = || format!("gid[{index}] of port {port_num} of {}", self.device_name());
+        zero_or_errno("ibv_query_gid_ex", what, returned)?;
+        Ok(GidEntry::from_raw(&raw))
     }
-
-    fn netdev_in_sysfs(&self, port_num: u8) -> Option<String> {
-        let device = format!("/sys/class/infiniband/{}", self.device_name());
-        let read = |path: String| {
-            std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
-        };
-        read(format!("{device}/ports/{port_num}/gid_attrs/ndevs/0"))
-            .or_else(|| read(format!("{device}/parent")))
-            .or_else(|| first_entry(&format!("{device}/device/net")))
-    }
-}
-
-fn first_entry(directory: &str) -> Option<String> {
-    let mut names: Vec<_> = std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.file_name()).collect();
-    names.sort();
-    names.first().map(|name| name.to_string_lossy().into_owned())
-}
-
-fn interface_name(ifindex: u32) -> Option<String> {
-    if ifindex == 0 {
-        return None;
-    }
-    let mut name = [0_u8; libc::IF_NAMESIZE];
-    // SAFETY: the array has the IF_NAMESIZE bytes that the call may write.
-    let found = unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr().cast()) };
-    if found.is_null() {
-        return None;
-    }
-    std::ffi::CStr::from_bytes_until_nul(&name).ok().map(|name| name.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
