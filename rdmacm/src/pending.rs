@@ -47,6 +47,8 @@ impl Pending {
 
     /// Accepts, and waits until the connection stands, at most for `timeout`.
     ///
+    /// On iWARP the side that connected sends first: until its first message has arrived, this side must not send, or the connection fails.
+    ///
     /// # Errors
     /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): the peer did not finish the handshake;
     /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected): it went away, or rejected in turn;

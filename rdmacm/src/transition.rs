@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use ibverbs::{AccessFlags, AsRaw, QpState, QueuePair, Rc, Result};
+use ibverbs::{AccessFlags, AsRaw, Error, ErrorKind, QpState, QueuePair, Rc, Result};
 use rdma_sys::{IBV_QP_ACCESS_FLAGS, ibv_modify_qp, ibv_qp_attr};
 
 use crate::error::zero_or_errno;
@@ -17,6 +17,11 @@ const ACCESS_FLAGS: i32 = IBV_QP_ACCESS_FLAGS as i32;
 
 /// RESET to INIT: receives may be posted from now on.
 pub(crate) fn init(qp: &mut QueuePair<Rc>, id: &Id, access: AccessFlags, what: &dyn fmt::Display) -> Result<()> {
+    let state = qp.state()?;
+    if state != QpState::RESET && state != QpState::INIT {
+        return Err(Error::new(ErrorKind::InvalidInput, "with_qp", format!("{what}: the queue pair is in {state}"))
+            .with_hint("a connection needs a queue pair that was not used before"));
+    }
     let (mut attr, mask) = id.init_qp_attr(QpState::INIT.0, what)?;
     attr.qp_access_flags = access.bits();
     modify(qp, &mut attr, mask | ACCESS_FLAGS, what)

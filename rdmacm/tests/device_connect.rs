@@ -73,11 +73,14 @@ fn a_message_sent_at_once_finds_the_receive_posted_before_connecting() {
             thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut passive = accept(&listener, place.end(), b"");
+                    let mut left = 2;
+                    if passive.connection.transport() == TransportType::IWARP {
+                        passive.retire().ok().expect("received"); // there the active side speaks first
+                        left = 1;
+                    }
                     passive.send(b"from the passive side");
-                    let mut seen = 0;
-                    while seen < 2 {
+                    for _ in 0..left {
                         passive.retire().ok().expect("success");
-                        seen += 1;
                     }
                     passive.expect_disconnected();
                 });

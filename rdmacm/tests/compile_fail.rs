@@ -1,0 +1,7 @@
+//! What must not compile: one program a rule, named after it. The expected messages are those of the stable toolchain;
+//! `TRYBUILD=overwrite cargo test -p rdmacm --test compile_fail` writes them anew.
+
+#[test]
+fn what_breaks_a_rule_does_not_compile() {
+    trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
+}

@@ -1,0 +1,11 @@
+//! A route connects only with a queue pair.
+
+use std::time::Duration;
+
+use rdmacm::{ConnectParams, Route};
+
+fn connect(route: Route) {
+    let _ = route.connect(&ConnectParams::default(), Duration::from_secs(1));
+}
+
+fn main() {}

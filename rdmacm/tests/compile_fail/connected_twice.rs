@@ -1,0 +1,12 @@
+//! An identifier connects once.
+
+use std::time::Duration;
+
+use rdmacm::{ConnectParams, Ready};
+
+fn connect(ready: Ready) {
+    let _first = ready.connect(&ConnectParams::default(), Duration::from_secs(1));
+    let _second = ready.connect(&ConnectParams::default(), Duration::from_secs(1));
+}
+
+fn main() {}
