@@ -40,12 +40,14 @@ mod convert;
 mod cq;
 mod device;
 mod device_attr;
+mod device_caps;
 mod device_ex;
 mod errno;
 mod error;
 mod event;
 pub mod fork;
 mod gid;
+mod gid_select;
 mod hint;
 mod identity;
 mod interface;
@@ -53,8 +55,8 @@ mod kind;
 mod leak;
 mod link_rate;
 mod mr;
-mod netdev;
 mod mw;
+mod netdev;
 mod newtype;
 mod pd;
 mod pkey;
@@ -63,6 +65,7 @@ mod port_caps;
 mod qp;
 mod raw;
 mod readable;
+mod roce;
 
 pub use crate::ah::{AddressHandle, AhAttr, GRH_LEN, GlobalRoute};
 pub use crate::async_events::AsyncEvents;
@@ -72,14 +75,16 @@ pub use crate::cq::{
 };
 pub use crate::device::{Device, Guid, NodeType, TransportType};
 pub use crate::device_attr::{AtomicCap, DeviceAttr, DeviceCapFlags};
-pub use crate::device_ex::{
-    CqModerationCaps, DeviceAttrEx, OdpCaps, OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, QpTypes,
+pub use crate::device_caps::{
+    CqModerationCaps, OdpCaps, OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, QpTypes,
     RawPacketCaps, RssCaps, RxHashFields, TmCaps, TsoCaps,
 };
+pub use crate::device_ex::DeviceAttrEx;
 pub use crate::errno::Errno;
 pub use crate::error::{Error, Result};
 pub use crate::event::{AsyncEvent, EventSource, EventType};
 pub use crate::gid::{Gid, GidEntry, GidType};
+pub use crate::gid_select::{GidChoice, GidQuery, IpFamily};
 pub use crate::identity::{Direction, Psn, Qkey, Qpn, QueueId};
 pub use crate::kind::ErrorKind;
 pub use crate::leak::leaked_objects;
@@ -100,3 +105,4 @@ pub use crate::qp::{
 };
 pub use crate::qp::{Lent, LentMut, Scope, ScopeEnd};
 pub use crate::raw::AsRaw;
+pub use crate::roce::RoceConfig;
