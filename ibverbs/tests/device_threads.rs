@@ -1,0 +1,50 @@
+//! What of the device side goes between threads, and what threads share.
+
+mod lab;
+
+use ibverbs::{
+    AsyncEvent, AsyncEvents, Context, Device, DeviceAttr, DeviceAttrEx, Error, EventSource, GidChoice, GidEntry,
+    GidQuery, Guid, LinkRate, Pkey, PkeyEntry, PortAttr, RoceConfig,
+};
+use lab::devices;
+use static_assertions::assert_impl_all;
+
+assert_impl_all!(Device: Send, Sync, Clone);
+assert_impl_all!(Context: Send, Sync, Clone);
+assert_impl_all!(AsyncEvents: Send, Sync, Clone);
+assert_impl_all!(AsyncEvent: Send, Sync, Copy);
+assert_impl_all!(EventSource: Send, Sync, Copy);
+assert_impl_all!(DeviceAttr: Send, Sync);
+assert_impl_all!(DeviceAttrEx: Send, Sync);
+assert_impl_all!(PortAttr: Send, Sync);
+assert_impl_all!(LinkRate: Send, Sync, Copy);
+assert_impl_all!(Guid: Send, Sync, Copy);
+assert_impl_all!(GidEntry: Send, Sync, Copy);
+assert_impl_all!(GidQuery: Send, Sync, Copy);
+assert_impl_all!(GidChoice: Send, Sync);
+assert_impl_all!(Pkey: Send, Sync, Copy);
+assert_impl_all!(PkeyEntry: Send, Sync, Copy);
+assert_impl_all!(RoceConfig: Send, Sync);
+assert_impl_all!(Error: Send, Sync);
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn many_threads_ask_one_context_at_once() {
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let (attr, gids) = (context.query_device_ex().expect("device"), context.gids(1).expect("GIDs"));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        assert_eq!(context.query_device_ex().expect("device"), attr);
+                        assert_eq!(context.gids(1).expect("GIDs"), gids);
+                        context.query_port(1).expect("port");
+                        assert_eq!(context.device().open().expect("again").device_name(), context.device_name());
+                    }
+                });
+            }
+        });
+        assert_eq!(ibverbs::leaked_objects(), 0);
+    }
+}
