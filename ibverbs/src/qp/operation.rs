@@ -15,7 +15,7 @@ use super::inflight::InFlight;
 use super::payload::private::{Payload, Source, Target};
 use super::payload::{Gather, ReadPayload, SendPayload};
 use super::rejected::PostError;
-use super::transport::{Rc, Transport, Uc, Ud};
+use super::transport::{Connected, Rc, Transport, Ud};
 use crate::mr::RemoteMemory;
 
 /// The operation [`wr::send`](crate::wr::send).
@@ -393,7 +393,16 @@ macro_rules! atomics {
 
 atomics!(CompareSwap, FetchAdd);
 
-/// Which transport has which operation (IBA table 38).
+/// What every connection has (IBA table 38): one bound, `T: Connected`, is enough for code that serves them all.
+macro_rules! connections {
+    ($($operation:ty),*) => {$(
+        impl<T: Connected, P: SendPayload> Operation<T, P> for $operation {}
+    )*};
+}
+
+connections!(Send, SendWithImm, RdmaWrite, RdmaWriteWithImm);
+
+/// What a single transport has.
 macro_rules! transports {
     ($($transport:ty: $($operation:ty),* => $payload:ident;)*) => {$($(
         impl<P: $payload> Operation<$transport, P> for $operation {}
@@ -401,8 +410,6 @@ macro_rules! transports {
 }
 
 transports! {
-    Rc: Send, SendWithImm, RdmaWrite, RdmaWriteWithImm => SendPayload;
     Rc: RdmaRead, CompareSwap, FetchAdd => ReadPayload;
     Ud: SendTo, SendToWithImm => SendPayload;
-    Uc: Send, SendWithImm, RdmaWrite, RdmaWriteWithImm => SendPayload;
 }
