@@ -93,7 +93,7 @@ pub use crate::mr::{
     AccessFlags, Backing, Buf, BufList, CallerMemory, Frozen, Held, HeldList, Hold, HugePageSize, MemoryOptions, Pool,
     RemoteMemory, SharedRegion, Sink, StillShared,
 };
-pub use crate::mw::{BoundWindow, Type1, Type2, Window, WindowType};
+pub use crate::mw::{Binding, BoundWindow, Type1, Type2, Window, WindowType};
 pub use crate::pd::ProtectionDomain;
 pub use crate::pkey::{Pkey, PkeyEntry};
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdma_sys::{ibv_alloc_mw, ibv_dealloc_mw, ibv_inc_rkey, ibv_mw, ibv_mw_bind_info};
 
@@ -55,8 +56,8 @@ impl WindowType for Type2 {
 /// # fn f(qp: &mut QueuePair<Rc>, completion: Completion<'_>) -> Result<(), Error> {
 /// let region = qp.pd().shared(8192, AccessFlags::MW_BIND)?;
 /// let window = qp.pd().alloc_mw::<Type2>()?;
-/// let bound = window.bind(&region.slice(0..4096).expect("within"), AccessFlags::REMOTE_READ)?;
-/// qp.post_send(wr::bind(&bound))?;
+/// let (bound, binding) = window.bind(&region.slice(0..4096).expect("within"), AccessFlags::REMOTE_READ)?;
+/// qp.post_send(wr::bind(binding))?;
 /// let told_to_the_peer = bound.remote();
 /// // later
 /// qp.post_send(wr::invalidate(bound))?;
@@ -77,6 +78,8 @@ pub(crate) struct Handle {
     kind: u32,
     /// The key of its last binding.
     rkey: u32,
+    /// Whether it was freed before its time, because the queue pair that bound it was about to be destroyed.
+    freed: AtomicBool,
     parents: ManuallyDrop<(Option<Arc<Region>>, ProtectionDomain)>,
 }
 
@@ -103,12 +106,29 @@ impl Handle {
     fn pd(&self) -> &ProtectionDomain {
         &self.parents.1
     }
+
+    /// Whether it can be bound anew.
+    pub(crate) fn is_live(&self) -> bool {
+        !self.freed.load(Ordering::Acquire)
+    }
+
+    /// Frees the window; whether it is free.
+    ///
+    /// # Safety
+    /// Nobody else uses the handle's pointer at this time.
+    unsafe fn free(&self) -> bool {
+        // SAFETY: live, and the caller's promise.
+        if self.is_live() && unsafe { ibv_dealloc_mw(self.mw.as_ptr()) } == 0 {
+            self.freed.store(true, Ordering::Release);
+        }
+        !self.is_live()
+    }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: freed once. Requests that name the window hold what this is part of.
-        if unsafe { ibv_dealloc_mw(self.mw.as_ptr()) } == 0 {
+        // SAFETY: nobody else is left. Requests that name the window hold what this is part of.
+        if unsafe { self.free() } {
             // SAFETY: not used after; freeing a window ends its binding.
             unsafe { ManuallyDrop::drop(&mut self.parents) };
         } else {
@@ -132,12 +152,15 @@ impl ProtectionDomain {
         // SAFETY: just allocated.
         let rkey = unsafe { mw.as_ref().rkey };
         let parents = ManuallyDrop::new((None, self.clone()));
-        Ok(Window { handle: Handle { mw, kind: K::RAW, rkey, parents }, kind: PhantomData })
+        Ok(Window {
+            handle: Handle { mw, kind: K::RAW, rkey, freed: AtomicBool::new(false), parents },
+            kind: PhantomData,
+        })
     }
 }
 
 /// A memory window that is bound to a region, or about to be; it keeps the region alive. Dropping it frees the window, which ends the
-/// binding.
+/// binding. A binding of type 2 also ends with the queue pair that it was posted to.
 pub struct BoundWindow<K: WindowType> {
     pub(crate) bound: Arc<Bound>,
     pub(crate) kind: PhantomData<K>,
@@ -178,7 +201,21 @@ impl Bound {
     pub(crate) fn remote(&self) -> RemoteMemory {
         self.remote
     }
+
+    /// Ends the binding, as its queue pair is about to be destroyed.
+    ///
+    /// # Safety
+    /// It was posted to that queue pair, once, and can be posted to no other: then nobody else uses the handle's pointer.
+    pub(crate) unsafe fn end(&self) {
+        // SAFETY: the caller's promise. If it fails it is tried again when the window is dropped.
+        unsafe { self.handle.free() };
+    }
 }
+
+/// A binding to be posted, once, by [`wr::bind`](crate::wr::bind).
+#[derive(Debug)]
+#[must_use = "a window is not bound until the request is posted"]
+pub struct Binding(pub(crate) Arc<Bound>);
 
 impl<K: WindowType> Window<K> {
     /// Pairs the window with memory; what is bound is told by the request.
@@ -208,17 +245,23 @@ impl<K: WindowType> Window<K> {
 }
 
 impl Window<Type2> {
-    /// Prepares to bind the window to all of `region` (or of a [slice](SharedRegion::slice) of it) with this remote access. Nothing happens
-    /// until [`wr::bind`](crate::wr::bind) is posted.
+    /// Prepares to bind the window to all of `region` (or of a [slice](SharedRegion::slice) of it) with this remote access: what is returned
+    /// first has the key, what is returned second is to be posted by [`wr::bind`](crate::wr::bind).
+    ///
+    /// Soft-RoCE checks a peer's accesses against the region's bounds rather than the window's.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for a region without [`AccessFlags::MW_BIND`], [`ErrorKind::Mismatch`] for one of another domain. The
     /// window is then freed.
-    pub fn bind(self, region: &SharedRegion, access: AccessFlags) -> Result<BoundWindow<Type2>> {
+    pub fn bind(self, region: &SharedRegion, access: AccessFlags) -> Result<(BoundWindow<Type2>, Binding)> {
         let mut bound = self.pair(region, access)?;
+        // A provider takes the old key from the handle, which the caller of the verb keeps up to date.
+        // SAFETY: the window is alive, and this is its one owner.
+        unsafe { (*bound.handle.as_ptr()).rkey = bound.handle.rkey };
         bound.handle.rkey = ibv_inc_rkey(bound.handle.rkey);
         bound.remote.rkey = bound.handle.rkey;
-        Ok(BoundWindow { bound: Arc::new(bound), kind: PhantomData })
+        let bound = Arc::new(bound);
+        Ok((BoundWindow { bound: Arc::clone(&bound), kind: PhantomData }, Binding(bound)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rdma_sys::{IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc};
+use rdma_sys::{IBV_WC_GRH, IBV_WC_WITH_IMM, ibv_wc};
 
 use super::status::{WcOpcode, WcStatus};
 use crate::identity::{Direction, Qpn, QueueId, WrId};
@@ -56,11 +56,10 @@ impl<'cq> Completion<'cq> {
         Some(u32::from_be(self.imm_be()))
     }
 
-    /// The key of this side's that the message invalidated.
-    #[allow(unsafe_code)]
-    pub(crate) fn invalidated_rkey(&self) -> Option<u32> {
-        // SAFETY: both fields of the union are 32-bit integers.
-        (self.wc.wc_flags & IBV_WC_WITH_INV != 0).then(|| unsafe { self.wc.__bindgen_anon_1.invalidated_rkey })
+    /// The flags, and the immediate data or key as the device gave it.
+    #[inline]
+    pub(crate) fn flags_and_immediate(&self) -> (u32, u32) {
+        (self.wc.wc_flags, self.imm_be())
     }
 
     #[allow(unsafe_code)]

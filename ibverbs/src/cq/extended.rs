@@ -6,11 +6,10 @@ use std::ptr::{self, NonNull};
 
 use rdma_sys::{
     IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_IMM, IBV_WC_EX_WITH_QP_NUM,
-    IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
-    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_end_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc,
-    ibv_wc_read_byte_len, ibv_wc_read_dlid_path_bits, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey,
-    ibv_wc_read_opcode, ibv_wc_read_qp_num, ibv_wc_read_sl, ibv_wc_read_slid, ibv_wc_read_src_qp,
-    ibv_wc_read_vendor_err, ibv_wc_read_wc_flags,
+    IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP, IBV_WC_GRH, IBV_WC_SUCCESS, ibv_cq, ibv_cq_ex,
+    ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_end_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc,
+    ibv_wc_read_byte_len, ibv_wc_read_dlid_path_bits, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num,
+    ibv_wc_read_sl, ibv_wc_read_slid, ibv_wc_read_src_qp, ibv_wc_read_vendor_err, ibv_wc_read_wc_flags,
 };
 
 use super::id::CqId;
@@ -101,10 +100,9 @@ unsafe fn read(cq: *mut ibv_cq_ex, entry: &mut ibv_wc) {
             entry.slid = u16::try_from(ibv_wc_read_slid(cq)).unwrap_or(u16::MAX);
             entry.sl = ibv_wc_read_sl(cq);
             entry.dlid_path_bits = ibv_wc_read_dlid_path_bits(cq);
-            if entry.wc_flags & IBV_WC_WITH_IMM != 0 {
+            if entry.wc_flags & !IBV_WC_GRH != 0 {
+                // The immediate data, or the key that the peer invalidated: the same field.
                 entry.__bindgen_anon_1.imm_data = ibv_wc_read_imm_data(cq);
-            } else if entry.wc_flags & IBV_WC_WITH_INV != 0 {
-                entry.__bindgen_anon_1.invalidated_rkey = ibv_wc_read_invalidated_rkey(cq);
             }
         }
     }

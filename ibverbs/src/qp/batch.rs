@@ -96,6 +96,9 @@ impl<'qp, T: Transport> Batch<'qp, T> {
             Some(qp) => unsafe { write_extended(qp, wr_id, &request) },
             None => self.write_classic(wr_id, &request),
         }
+        if let Some(window) = O::bound(&request.payload) {
+            self.qp.tables.windows.push(window);
+        }
         let payload = request.operation.into_in_flight(request.payload);
         self.qp.tables.sends.push(Entry { payload, tag: request.tag });
         self.count += 1;

@@ -134,7 +134,7 @@ pub(super) fn make<T: Transport>(
 
 /// Soft-RoCE's provider gets the length of an extended send from several pieces wrong (it takes every piece to be as long as the first; rdma-core
 /// pull request 1744 mends it), so such sends go by the classic verbs there.
-fn is_soft_roce(pd: &ProtectionDomain) -> Result<bool> {
+pub(super) fn is_soft_roce(pd: &ProtectionDomain) -> Result<bool> {
     const SOFT_ROCE: u32 = 0x00ff_ffff;
     Ok(pd.context().query_device()?.vendor_id == SOFT_ROCE)
 }

@@ -24,6 +24,15 @@ pub enum InFlight {
 }
 
 impl InFlight {
+    /// What is left when the request is done: a loan has ended, and a binding needs no keeping alive.
+    #[inline]
+    pub(super) fn settled(self) -> Self {
+        match self {
+            Self::Lent(_) | Self::Window(WindowInFlight::Bind(_)) => Self::Nothing,
+            other => other,
+        }
+    }
+
     pub(super) fn into_list(self) -> Option<BufList> {
         match self {
             Self::List(list) => Some(list),

@@ -17,6 +17,7 @@ use super::payload::{Gather, ReadPayload, SendPayload};
 use super::rejected::PostError;
 use super::transport::{Connected, Rc, Transport, Ud};
 use crate::mr::RemoteMemory;
+use crate::mw::Bound;
 
 /// The operation [`wr::send`](crate::wr::send).
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +63,9 @@ pub struct FetchAdd {
 }
 
 pub(super) mod private {
-    use super::{Gather, HeldAddress, InFlight, Payload, PostError, ibv_qp_ex, ibv_send_wr};
+    use std::sync::Weak;
+
+    use super::{Bound, Gather, HeldAddress, InFlight, Payload, PostError, ibv_qp_ex, ibv_send_wr};
 
     /// How an operation is written.
     pub trait Write: Copy {
@@ -98,6 +101,12 @@ pub(super) mod private {
 
         /// The local memory.
         fn local(self, payload: &P) -> Gather<'_>;
+
+        /// The window that it binds, which must end before the queue pair.
+        #[inline]
+        fn bound(_: &P) -> Option<Weak<Bound>> {
+            None
+        }
 
         /// What stays in the table while it is in flight.
         #[inline]

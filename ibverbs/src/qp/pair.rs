@@ -19,6 +19,7 @@ use super::retired::{NotMine, Reclaimed, Retired};
 use super::scratch::Scratch;
 use super::srq::{self, SharedReceiveQueue};
 use super::transport::Transport;
+use super::window::Windows;
 use crate::convert::zero_or_errno;
 use crate::cq::{Completion, CompletionQueue, Shared};
 use crate::device::TransportType;
@@ -92,6 +93,7 @@ pub(super) struct Tables {
     pub(super) recvs: Receives,
     pub(super) owner: Owner,
     pub(super) addresses: Addresses,
+    pub(super) windows: Windows,
     _send_cq: Arc<Shared>,
     _recv_cq: Arc<Shared>,
     _srq: Option<Arc<srq::Inner>>,
@@ -159,6 +161,7 @@ impl<T: Transport> QueuePair<T> {
                 recvs: Receives::new(Queue::Pair(made.raw), made.caps.max_recv_wr, made.caps.max_recv_sge, max_batch),
                 owner,
                 addresses: Addresses::default(),
+                windows: Windows::default(),
                 _send_cq: Arc::clone(send_cq.shared()),
                 _recv_cq: Arc::clone(recv_cq.shared()),
                 _srq: srq.map(|srq| Arc::clone(srq.shared())),
@@ -278,6 +281,8 @@ impl<T: Transport> QueuePair<T> {
     /// Destroys the queue pair. On failure everything that it guards must be leaked.
     fn destroy_raw(&mut self) -> Result<()> {
         self.detach_all();
+        // SAFETY: it is destroyed next.
+        unsafe { self.tables.windows.end() };
         // SAFETY: made in `create`, destroyed once: both callers are the last to use it.
         let returned = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
         if returned != 0 {

@@ -48,6 +48,9 @@ impl<T: Transport> QueuePair<T> {
         match outcome {
             Err(error @ PostError::Refused(_)) => Err(Rejected::new(VERB, error, Some(request.payload))),
             outcome => {
+                if let Some(window) = O::bound(&request.payload) {
+                    self.tables.windows.push(window);
+                }
                 self.tables
                     .sends
                     .push(Entry { payload: request.operation.into_in_flight(request.payload), tag: request.tag });

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rdma_sys::{IBV_WC_WITH_IMM, IBV_WC_WITH_INV};
+
 use super::inflight::InFlight;
 use super::window::WindowInFlight;
 use crate::cq::{Completion, WcOpcode, WcStatus};
@@ -20,23 +22,25 @@ pub struct Retired {
     opcode: WcOpcode,
     direction: Direction,
     byte_len: u32,
-    imm_data: Option<u32>,
-    invalidated_rkey: Option<u32>,
+    wc_flags: u32,
+    /// Immediate data, or an invalidated key, as the flags say.
+    immediate: u32,
     vendor_err: u32,
 }
 
 impl Retired {
     #[inline]
     pub(super) fn new(completion: &Completion<'_>, payload: InFlight, tag: u64) -> Self {
+        let (wc_flags, immediate) = completion.flags_and_immediate();
         Self {
-            payload,
+            payload: payload.settled(),
             tag,
             status: completion.status(),
             opcode: completion.opcode(),
             direction: completion.direction(),
             byte_len: u32::try_from(completion.byte_len()).unwrap_or(u32::MAX),
-            imm_data: completion.imm_data(),
-            invalidated_rkey: completion.invalidated_rkey(),
+            wc_flags,
+            immediate,
             vendor_err: completion.vendor_err(),
         }
     }
@@ -51,14 +55,12 @@ impl Retired {
 
     /// The key of this side's that the message of the peer invalidated ([`wr::send_with_inv`](crate::wr::send_with_inv)).
     pub fn invalidated_rkey(&self) -> Option<u32> {
-        self.invalidated_rkey.filter(|_| self.received())
+        self.told(IBV_WC_WITH_INV)
     }
 
-    /// Lets go of borrowed memory: the request is done with it, however long the caller keeps this.
-    pub(super) fn end_loan(&mut self) {
-        if let InFlight::Lent(_) = self.payload {
-            self.payload = InFlight::Nothing;
-        }
+    /// What a received message carried, if one of these flags says that it did.
+    pub(super) fn told(&self, flags: u32) -> Option<u32> {
+        (self.received() && self.wc_flags & flags != 0).then_some(self.immediate)
     }
 
     /// The number that the request was posted with.
@@ -93,7 +95,7 @@ impl Retired {
 
     /// The immediate data that came with the message.
     pub fn imm_data(&self) -> Option<u32> {
-        self.imm_data.filter(|_| self.received())
+        self.told(IBV_WC_WITH_IMM).map(u32::from_be)
     }
 
     /// The vendor's error code, for a failure.

@@ -32,7 +32,7 @@ use crate::mr::{AccessFlags, Registration};
 pub struct Scope<'scope, 'env, T: Transport> {
     /// Moved out when the scope ends.
     parts: ManuallyDrop<Parts<T>>,
-    scope: Brand<'scope>,
+    brand: Brand<'scope>,
     env: Brand<'env>,
 }
 
@@ -100,7 +100,7 @@ impl<T: Transport> QueuePair<T> {
     /// ```
     pub fn scope<'env, R>(self, run: impl for<'scope> FnOnce(&mut Scope<'scope, 'env, T>) -> R) -> ScopeEnd<T, R> {
         let parts = Parts { qp: self, loans: Loans::default(), regions: Vec::new() };
-        let mut scope = Scope { parts: ManuallyDrop::new(parts), scope: PhantomData, env: PhantomData };
+        let mut scope = Scope { parts: ManuallyDrop::new(parts), brand: PhantomData, env: PhantomData };
         let value = run(&mut scope);
         let (qp, reclaimed) = scope.end();
         ScopeEnd { value, qp, reclaimed }
@@ -186,9 +186,7 @@ impl<'scope, 'env, T: Transport> Scope<'scope, 'env, T> {
     /// # Errors
     /// As there.
     pub fn retire(&mut self, completion: Completion<'_>) -> StdResult<Retired, NotMine> {
-        let mut retired = self.parts.qp.retire(completion)?;
-        retired.end_loan();
-        Ok(retired)
+        self.parts.qp.retire(completion)
     }
 
     /// Polls `cq` until no request with borrowed memory is in flight. `each` gets what is retired, failures too, and the completions of

@@ -3,13 +3,14 @@
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rdma_sys::{
-    IBV_SEND_SIGNALED, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_SEND_WITH_INV, ibv_bind_mw, ibv_mw, ibv_mw_bind,
-    ibv_mw_bind_info, ibv_qp_ex, ibv_send_wr, ibv_wr_bind_mw, ibv_wr_local_inv, ibv_wr_send_inv,
+    IBV_SEND_SIGNALED, IBV_WC_IP_CSUM_OK, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_SEND_WITH_INV, ibv_bind_mw, ibv_mw,
+    ibv_mw_bind, ibv_mw_bind_info, ibv_qp_ex, ibv_send_wr, ibv_wr_bind_mw, ibv_wr_local_inv, ibv_wr_send_inv,
 };
 
+use super::builder::is_soft_roce;
 use super::inflight::{Entry, InFlight};
 use super::operation::Operation;
 use super::operation::private::{Moves, Write};
@@ -24,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::identity::{Direction, WrId};
 use crate::kind::ErrorKind;
 use crate::mr::{AccessFlags, SharedRegion};
-use crate::mw::{Bound, BoundWindow, Type1, Type2, Window, WindowType};
+use crate::mw::{Binding, Bound, BoundWindow, Type1, Type2, Window, WindowType};
 use crate::raw::AsRaw;
 
 /// A window in flight.
@@ -45,16 +46,10 @@ pub struct Bind {
 }
 
 impl Bind {
-    pub(super) fn new(window: &BoundWindow<Type2>) -> (Self, Binding) {
-        let bound = &window.bound;
-        let bind = Self { mw: bound.handle.as_ptr(), rkey: bound.rkey(), info: bound.info(bound.remote().len) };
-        (bind, Binding(Arc::clone(bound)))
+    pub(super) fn new(Binding(bound): &Binding) -> Self {
+        Self { mw: bound.handle.as_ptr(), rkey: bound.rkey(), info: bound.info(bound.remote().len) }
     }
 }
-
-/// What [`wr::bind`](crate::wr::bind) keeps alive.
-#[derive(Debug)]
-pub struct Binding(Arc<Bound>);
 
 impl Payload for Binding {
     fn belongs(&self) -> Belongs<'_> {
@@ -114,8 +109,10 @@ impl Write for Invalidate {
 
 /// Neither moves data.
 macro_rules! without_data {
-    ($($operation:ty: $payload:ty),*) => {$(
+    ($($operation:ty: $payload:ty { $($bound:item)? }),*) => {$(
         impl Moves<$payload> for $operation {
+            $($bound)?
+
             fn check(self, _: &$payload) -> std::result::Result<(), PostError> {
                 Ok(())
             }
@@ -129,7 +126,39 @@ macro_rules! without_data {
     )*};
 }
 
-without_data!(Bind: Binding, Invalidate: BoundWindow<Type2>);
+without_data! {
+    Bind: Binding {
+        fn bound(payload: &Binding) -> Option<Weak<Bound>> {
+            Some(Arc::downgrade(&payload.0))
+        }
+    },
+    Invalidate: BoundWindow<Type2> {}
+}
+
+/// Windows of type 2 bound by requests of one queue pair, which must end before it: Soft-RoCE, for one, does not let go of a queue pair
+/// before (it waits 50 seconds and then fails).
+#[derive(Debug, Default)]
+pub(super) struct Windows(Vec<Weak<Bound>>);
+
+impl Windows {
+    pub(super) fn push(&mut self, window: Weak<Bound>) {
+        if self.0.len() == self.0.capacity() {
+            self.0.retain(|window| window.strong_count() > 0);
+        }
+        self.0.push(window);
+    }
+
+    /// Ends the bindings that are left.
+    ///
+    /// # Safety
+    /// The queue pair that they were posted to is destroyed next, with no request posted between.
+    pub(super) unsafe fn end(&mut self) {
+        for bound in self.0.drain(..).filter_map(|window| window.upgrade()) {
+            // SAFETY: a Binding is posted once, and it was here.
+            unsafe { bound.end() };
+        }
+    }
+}
 
 /// The operation [`wr::send_with_inv`](crate::wr::send_with_inv).
 #[derive(Clone, Copy, Debug)]
@@ -222,7 +251,7 @@ impl Retired {
             WindowInFlight::Invalidate(bound) => {
                 // Requests before this one have retired; one of another queue may still hold it, and then frees it.
                 let handle = Arc::try_unwrap(bound).ok()?.handle;
-                handle.is::<K>().then(|| Window { handle: handle.unbound(), kind: PhantomData })
+                (handle.is::<K>() && handle.is_live()).then(|| Window { handle: handle.unbound(), kind: PhantomData })
             }
             WindowInFlight::Bind(_) => None,
         }
@@ -238,7 +267,11 @@ impl BoundWindow<Type2> {
     /// # Errors
     /// Itself, if the message did no such thing, or requests that name the window are still in flight.
     pub fn invalidated_by(self, received: &Retired) -> std::result::Result<Window<Type2>, Self> {
-        if received.invalidated_rkey() != Some(self.bound.rkey()) {
+        // Soft-RoCE passes the kernel's flag on, which is another one of the library's.
+        let told = received
+            .invalidated_rkey()
+            .or_else(|| received.told(IBV_WC_IP_CSUM_OK).filter(|_| is_soft_roce(self.bound.pd()).unwrap_or(false)));
+        if told != Some(self.bound.rkey()) || !self.bound.handle.is_live() {
             return Err(self);
         }
         match Arc::try_unwrap(self.bound) {

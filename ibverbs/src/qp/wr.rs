@@ -17,11 +17,10 @@ use super::operation::{
     CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendTo, SendToWithImm, SendWithImm,
 };
 use super::payload::private::Payload;
-pub use super::payload::{Empty, Inline};
-use super::payload::{ReadPayload, RecvPayload, SendPayload};
-use super::window::{Bind, Binding, Invalidate, SendWithInv};
+pub use super::payload::{Empty, Inline, ReadPayload, RecvPayload, SendPayload};
+use super::window::{Bind, Invalidate, SendWithInv};
 use crate::mr::RemoteMemory;
-use crate::mw::{BoundWindow, Type2};
+use crate::mw::{Binding, BoundWindow, Type2};
 
 /// A request for the send queue: an operation `O` on a payload `P`.
 #[derive(Clone, Copy, Debug)]
@@ -124,9 +123,8 @@ pub fn send_with_inv<P: SendPayload>(payload: P, rkey: u32) -> SendRequest<SendW
 }
 
 /// Binds a window of type 2, as [`Window::bind`](crate::Window::bind) prepared it. Requests after this one may tell the peer its key.
-pub fn bind(window: &BoundWindow<Type2>) -> SendRequest<Bind, Binding> {
-    let (operation, payload) = Bind::new(window);
-    SendRequest::new(operation, payload)
+pub fn bind(binding: Binding) -> SendRequest<Bind, Binding> {
+    SendRequest::new(Bind::new(&binding), binding)
 }
 
 /// Ends the binding of a window of type 2: a peer can no longer use its key. [`Retired::into_window`](crate::Retired::into_window) gives it
