@@ -73,7 +73,7 @@ fn root(global: &Global) -> Result<Root> {
 /// What `check --json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
-    schema_version: u32,
+    schema: u32,
     status: Level,
     findings: &'a [Finding],
 }
@@ -116,7 +116,7 @@ fn checked(root: &Root, options: &Check, json: bool) -> Result<u8> {
             1 => Level::Warning,
             _ => Level::Fault,
         };
-        print(&show::json(&Report { schema_version: 1, status, findings: &findings })?)?;
+        print(&show::json(&Report { schema: 1, status, findings: &findings })?)?;
     } else {
         print(&findings.iter().map(|finding| format!("{finding}\n")).collect::<String>())?;
     }

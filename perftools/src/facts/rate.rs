@@ -59,7 +59,7 @@ impl Rate {
         let inner = rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or_default();
         let (lanes, speed) = inner.split_once(' ').unwrap_or((inner, ""));
         let lanes = lanes.strip_suffix(['X', 'x']).and_then(|n| n.parse().ok()).filter(|n| (1..=64).contains(n));
-        Some(Self { mbps, lanes, speed: LaneSpeed::named(speed.trim()) })
+        Some(Self { mbps, lanes, speed: lanes.and_then(|_| LaneSpeed::named(speed.trim())) })
     }
 
     /// What ibstat prints after `Rate:`: whole Gbit/s, but 2.5.

@@ -13,6 +13,7 @@ pub fn parse(text: &str) -> Partitions {
         while !rest.trim().is_empty() {
             let (part, after) = rest.split_once(';').map_or((rest, None), |(part, after)| (part, Some(after)));
             if reader.part(part).is_err() {
+                reader.close();
                 break 'lines;
             }
             let Some(after) = after else { break };
@@ -149,17 +150,6 @@ impl Reader {
     }
 
     fn member(&mut self, name: &str, value: Option<&str>) -> Result<(), Stop> {
-        let (head, default) = self.open.as_ref().map_or((0, Membership::Limited), |d| (d.line, d.default_membership));
-        if name.is_empty() || "NONE".starts_with(name) {
-            return Ok(());
-        }
-        let membership = match value {
-            None => default,
-            Some(value) => membership(value).unwrap_or_else(|| {
-                self.complain(format!("`{name}={value}`: wants full, limited or both; OpenSM takes limited"));
-                Membership::Limited
-            }),
-        };
         const KEYWORDS: [(&str, Who); 5] = [
             ("ALL", Who::All),
             ("ALL_CAS", Who::AllCas),
@@ -167,6 +157,10 @@ impl Reader {
             ("ALL_ROUTERS", Who::AllRouters),
             ("SELF", Who::SelfPort),
         ];
+        let (head, default) = self.open.as_ref().map_or((0, Membership::Limited), |d| (d.line, d.default_membership));
+        if name.is_empty() || "NONE".starts_with(name) {
+            return Ok(());
+        }
         let keyword = KEYWORDS.iter().find(|(keyword, _)| keyword.starts_with(name)).map(|(_, who)| *who);
         let Some(who) = keyword.or_else(|| c_number(name).filter(|guid| *guid != 0).map(Who::Guid)) else {
             let hint = if head != 0 && head < self.line {
@@ -175,6 +169,13 @@ impl Reader {
                 String::new()
             };
             return Err(self.stop(format!("`{name}` is no port GUID{hint}")));
+        };
+        let membership = match value {
+            None => default,
+            Some(value) => membership(value).unwrap_or_else(|| {
+                self.complain(format!("`{name}={value}`: wants full, limited or both; OpenSM takes limited"));
+                Membership::Limited
+            }),
         };
         if let Some(definition) = &mut self.open {
             definition.members.push(Member { who, membership });

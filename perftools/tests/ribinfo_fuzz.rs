@@ -1,0 +1,127 @@
+//! A million random inputs for each parser of `ribinfo`: none panics, and what is read holds its own rules.
+//!
+//! The inputs are made of pieces that the parsers know, in any order and cut anywhere; the seed is fixed.
+
+use perftools::facts::device::{Named, parse_guid};
+use perftools::facts::filter::{Packet, iptables, nft};
+use perftools::facts::hwaddr::HwAddr;
+use perftools::facts::opensm::{Conf, Sysconfig};
+use perftools::facts::partitions;
+use perftools::facts::rate::Rate;
+use perftools::facts::root::{number, unsigned};
+
+const INPUTS: u32 = 1_000_000;
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % u64::try_from(limit).unwrap()).unwrap()
+    }
+
+    /// Up to twelve pieces, now and then a foreign character.
+    fn text(&mut self, pieces: &[&str], text: &mut String) {
+        text.clear();
+        for _ in 0..self.below(12) {
+            match self.below(16) {
+                0 => text.push(char::from_u32(u32::try_from(self.next() % 0x3000).unwrap()).unwrap_or('?')),
+                1 => text.extend(std::iter::once(char::from(u8::try_from(self.next() % 128).unwrap()))),
+                _ => text.push_str(pieces[self.below(pieces.len())]),
+            }
+        }
+        if self.below(4) == 0 {
+            let mut end = self.below(text.len() + 1);
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text.truncate(end);
+        }
+    }
+}
+
+fn fuzz(seed: u64, inputs: u32, pieces: &[&str], mut parse: impl FnMut(&str)) {
+    let mut random = Random(seed);
+    let mut text = String::new();
+    for _ in 0..inputs {
+        random.text(pieces, &mut text);
+        parse(&text);
+    }
+}
+
+#[test]
+fn partitions_conf() {
+    let pieces = [
+        "Default", "=", "0x7fff", "0x8002", ",", ":", ";", "\n", " ", "#", "ipoib", "mtu=", "rate=", "5", "12", "0",
+        "scope=", "defmember=", "full", "limited", "both", "ALL", "ALL_CAS", "SELF", "mgid=", "ff12:401b::707", "sl=",
+        "Q_Key=", "0xffffffffffffffffff", "indx0", "\t", "\r",
+    ];
+    fuzz(1, INPUTS, &pieces, |text| {
+        let read = partitions::parse(text);
+        for definition in &read.definitions {
+            assert!(definition.pkey.is_none_or(|key| (1..=0x7fff).contains(&key)), "{text:?}");
+            assert!(definition.flags.mtu.is_none_or(|code| partitions::mtu_bytes(code).is_some()), "{text:?}");
+            assert!(definition.flags.rate.is_none_or(|code| partitions::rate_mbps(code).is_some()), "{text:?}");
+        }
+        let stops = read.problems.iter().filter(|problem| problem.fatal).count();
+        assert!(stops <= 1, "{text:?}");
+    });
+}
+
+#[test]
+fn hardware_addresses_and_guids() {
+    let pieces = ["80:00:02:00:", "fe:80:", "00:", "00:02:c9:03:00:31:78:f2", ":", "f", "0002:", "c903", "0", "-", "+"];
+    fuzz(2, INPUTS, &pieces, |text| {
+        if let Ok(address) = text.parse::<HwAddr>() {
+            assert_eq!(address.to_string().parse(), Ok(address));
+            assert_eq!(address.stable_part().len(), 23);
+        }
+        if let Some(guid) = parse_guid(text) {
+            assert_eq!(parse_guid(&guid.to_string()), Some(guid));
+        }
+    });
+}
+
+#[test]
+fn rates_states_and_numbers_of_sysfs() {
+    let pieces = ["100", "2.5", "10", " Gb/sec", " (", "4X", "1X", " EDR", " FDR10", ")", ".", ":", " ", "4: ACTIVE", "0x", "-", "f", "99999999999"];
+    fuzz(3, INPUTS, &pieces, |text| {
+        if let Some(rate) = Rate::parse(text) {
+            assert_eq!(Rate::parse(&rate.to_string()), Some(rate), "{text:?}");
+            assert!(!rate.ibstat().is_empty());
+        }
+        let _ = Named::parse(text);
+        let _ = (number(text), unsigned(text));
+    });
+}
+
+#[test]
+fn opensm_conf_and_sysconfig() {
+    let pieces = ["guid", " ", "0x0002c90300317851", "\n", "#", "sm_priority", "15", "\"", "'", "GUIDS=", "PRIORITY=", "(null)", "\t", "export "];
+    fuzz(4, INPUTS, &pieces, |text| {
+        let conf = Conf::parse("x", text);
+        assert!(conf.guid() != Some(0));
+        let _ = (conf.priority(), conf.get("guid"), Sysconfig::parse("x", text));
+    });
+}
+
+#[test]
+fn packet_filters() {
+    let pieces = [
+        "table inet t {\n", "chain c {\n", "type filter hook input priority 0; policy drop;\n", "}\n", "udp dport 4791", " ", "accept\n",
+        "drop\n", "jump c\n", "goto c\n", "ct state new ", "{ 22, 4791 }", "\"", "{", "!= ", "log prefix \"x\" ", "counter packets 0 bytes 0 ",
+        "*filter\n", ":INPUT DROP [0:0]\n", "-A INPUT ", "-p udp --dport 4791 ", "-j ACCEPT\n", "-j INPUT\n", "! ", "-m ", "COMMIT\n", "# ", "return\n",
+    ];
+    // Half to each.
+    fuzz(5, INPUTS, &pieces, |text| {
+        let packet = Packet { protocol: "udp", port: 4791 };
+        let _ = if text.len() % 2 == 0 { nft(text, packet) } else { iptables(text, packet) };
+    });
+}
