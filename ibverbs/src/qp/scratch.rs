@@ -125,15 +125,17 @@ impl Posted {
     ) -> Result<(), BatchError> {
         match self {
             Self::All => Ok(()),
-            Self::InDoubt(errno) => Err(BatchError { error: PostError::InDoubt(errno), verb, rejected: Vec::new() }),
-            Self::Only(posted, _) if posted >= count => Ok(()),
-            Self::Only(posted, errno) => {
+            Self::Only(posted, errno) if posted < count => {
                 let mut rejected: Vec<Buf> = (posted..count)
                     .filter_map(|_| take_newest())
                     .flat_map(|entry| entry.payload.into_bufs().into_iter().rev())
                     .collect();
                 rejected.reverse();
                 Err(BatchError { error: PostError::Refused(errno), verb, rejected })
+            }
+            // An error that names no request of the batch says nothing about any of them.
+            Self::InDoubt(errno) | Self::Only(_, errno) => {
+                Err(BatchError { error: PostError::InDoubt(errno), verb, rejected: Vec::new() })
             }
         }
     }
@@ -171,5 +173,25 @@ impl std::error::Error for BatchError {}
 impl From<BatchError> for Error {
     fn from(error: BatchError) -> Self {
         error.error.into_error(error.verb)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a batch of 3 requests of 100 bytes at 1000 says.
+    fn of(returned: i32, bad: usize) -> Option<PostError> {
+        Posted::of(returned, 1000, bad, 100).into_result("verb", 3, || None).err().map(|error| error.error())
+    }
+
+    #[test]
+    fn only_a_request_of_the_batch_says_how_much_was_posted() {
+        assert_eq!(of(0, 0), None);
+        assert_eq!(of(libc::ENOMEM, 1200), Some(PostError::Refused(Errno(libc::ENOMEM))));
+        assert_eq!(of(-libc::ENOMEM, 1000), Some(PostError::Refused(Errno(libc::ENOMEM))));
+        for elsewhere in [0, 500, 1050, 1300, 1400] {
+            assert_eq!(of(libc::ENOMEM, elsewhere), Some(PostError::InDoubt(Errno(libc::ENOMEM))), "{elsewhere}");
+        }
     }
 }
