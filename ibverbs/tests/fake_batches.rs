@@ -196,7 +196,7 @@ fn a_batch_in_doubt_keeps_its_buffers_until_they_complete_or_the_queue_pair_is_d
             let mut pair = Pair::new(form);
             pair.receives(3);
             let free = pair.pool.available();
-            let at = if form.extended_qp { 0 } else { 1 };
+            let at = usize::from(!form.extended_qp);
             pair.fake.fail_post(PostFault { queue: Queue::Send, at, errno: libc::EIO, says_which: false, executed });
             let (one, two) = (pair.buf(b"1"), pair.buf(b"2"));
             let error = pair

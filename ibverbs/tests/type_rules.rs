@@ -57,8 +57,7 @@ assert_impl_all!(ProtectionDomain: Send, Sync);
 assert_impl_all!(Pool: Send, Sync);
 assert_impl_all!(SharedRegion: Send, Sync);
 assert_impl_all!(QueuePair<Rc>: Send);
-assert_impl_all!(CompletionQueue: Send);
-assert_not_impl_any!(CompletionQueue: Sync);
+assert_impl_all!(CompletionQueue: Send, Sync); // polling needs `&mut`
 
 /// Asks whether transport `T` has the operation `O`: the method of the type itself if so, else the trait's.
 struct Asked<T, O>(PhantomData<(T, O)>);
