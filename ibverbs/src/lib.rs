@@ -3,7 +3,8 @@
 //! ```text
 //! Device ── open ──▶ Context ──▶ ProtectionDomain ──▶ Pool ──▶ Buf ──▶ Frozen
 //!                      │                  │         └▶ Sink
-//!                      ├▶ CompletionChannel          │  (moves in, or is held)
+//!                      ├▶ AsyncEvents                │  (moves in, or is held)
+//!                      ├▶ CompletionChannel          │
 //!                      └▶ CompletionQueue ─────▶ QueuePair<Rc>
 //!                              │ poll                ▲
 //!                              └──▶ Completion ──────┘ retire ──▶ Retired ──▶ Buf
@@ -29,8 +30,8 @@
 //!
 //! # Threads
 //!
-//! [`Device`], [`Context`], [`ProtectionDomain`], [`CompletionChannel`], [`Pool`] and memory are `Send + Sync`. A [`QueuePair`] and a
-//! [`CompletionQueue`] are used through `&mut`, by one thread at a time, and can be sent between threads. After `fork` the child must not
+//! [`Device`], [`Context`], [`AsyncEvents`], [`ProtectionDomain`], [`CompletionChannel`], [`Pool`] and memory are `Send + Sync`. A [`QueuePair`] and a
+//! [`CompletionQueue`] are used through `&mut`, by one thread at a time, and can be sent between threads. After [`fork`] the child must not
 //! use objects of the parent.
 
 mod ah;
@@ -39,6 +40,7 @@ mod context;
 mod convert;
 mod cq;
 mod device;
+mod dm;
 mod device_attr;
 mod device_caps;
 mod device_ex;
@@ -80,6 +82,7 @@ pub use crate::device_caps::{
     RawPacketCaps, RssCaps, RxHashFields, TmCaps, TsoCaps,
 };
 pub use crate::device_ex::DeviceAttrEx;
+pub use crate::dm::DeviceMemory;
 pub use crate::errno::Errno;
 pub use crate::error::{Error, Result};
 pub use crate::event::{AsyncEvent, EventSource, EventType};
@@ -89,10 +92,7 @@ pub use crate::identity::{Direction, Psn, Qkey, Qpn, QueueId};
 pub use crate::kind::ErrorKind;
 pub use crate::leak::leaked_objects;
 pub use crate::link_rate::{LinkRate, LinkSpeed, LinkWidth};
-pub use crate::mr::{
-    AccessFlags, Backing, Buf, BufList, CallerMemory, Frozen, Held, HeldList, Hold, HugePageSize, MemoryOptions, Pool,
-    RemoteMemory, SharedRegion, Sink, StillShared,
-};
+pub use crate::mr::{AccessFlags, Advice, Backing, Buf, BufList, CallerMemory, DeviceRegion, Frozen, Held, HeldList, Hold, HugePageSize, MemoryOptions, Pool, RemoteMemory, ReregError, SharedRegion, Sink, StillShared};
 pub use crate::mw::{Binding, BoundWindow, Type1, Type2, Window, WindowType};
 pub use crate::pd::ProtectionDomain;
 pub use crate::pkey::{Pkey, PkeyEntry};

@@ -67,7 +67,8 @@ fn the_extended_query_holds_the_classic_one() {
         assert_eq!(all.attr, classic);
         assert_eq!(all.phys_port_cnt, u32::from(classic.phys_port_cnt));
         assert_eq!(classic.node_guid, context.device().guid());
-        assert_eq!((all.num_comp_vectors, context.num_comp_vectors()), (1, 1));
+        assert_eq!(all.num_comp_vectors, context.num_comp_vectors());
+        assert!(all.num_comp_vectors >= 1, "one for each processor");
         assert!(classic.max_qp > 0 && classic.max_cqe > 0 && classic.max_mr > 0 && classic.max_pd > 0);
         assert!(classic.page_size_cap & 4096 != 0);
         let atomics = if iwarp { AtomicCap::NONE } else { AtomicCap::HCA };
