@@ -18,11 +18,7 @@ use super::operation::{
 };
 use super::payload::private::Payload;
 pub use super::payload::{Empty, Inline, ReadPayload, RecvPayload, SendPayload};
-<<<<<<< Updated upstream
 use super::window::{Bind, Invalidate, SendWithInv};
-=======
-use super::window::{Bind, Binding, Invalidate, SendWithInv};
->>>>>>> Stashed changes
 use crate::mr::RemoteMemory;
 use crate::mw::{Binding, BoundWindow, Type2};
 
