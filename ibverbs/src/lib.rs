@@ -40,7 +40,6 @@ mod context;
 mod convert;
 mod cq;
 mod device;
-mod dm;
 mod device_attr;
 mod device_caps;
 mod device_ex;
@@ -82,7 +81,6 @@ pub use crate::device_caps::{
     RawPacketCaps, RssCaps, RxHashFields, TmCaps, TsoCaps,
 };
 pub use crate::device_ex::DeviceAttrEx;
-pub use crate::dm::DeviceMemory;
 pub use crate::errno::Errno;
 pub use crate::error::{Error, Result};
 pub use crate::event::{AsyncEvent, EventSource, EventType};
@@ -92,7 +90,10 @@ pub use crate::identity::{Direction, Psn, Qkey, Qpn, QueueId};
 pub use crate::kind::ErrorKind;
 pub use crate::leak::leaked_objects;
 pub use crate::link_rate::{LinkRate, LinkSpeed, LinkWidth};
-pub use crate::mr::{AccessFlags, Advice, Backing, Buf, BufList, CallerMemory, DeviceRegion, Frozen, Held, HeldList, Hold, HugePageSize, MemoryOptions, Pool, RemoteMemory, ReregError, SharedRegion, Sink, StillShared};
+pub use crate::mr::{
+    AccessFlags, Backing, Buf, BufList, CallerMemory, Frozen, Held, HeldList, Hold, HugePageSize, MemoryOptions, Pool,
+    RemoteMemory, SharedRegion, Sink, StillShared,
+};
 pub use crate::mw::{Binding, BoundWindow, Type1, Type2, Window, WindowType};
 pub use crate::pd::ProtectionDomain;
 pub use crate::pkey::{Pkey, PkeyEntry};
