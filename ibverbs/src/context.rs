@@ -48,8 +48,8 @@ impl Device {
     /// Opens the device.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`] without rights to `/dev/infiniband/uverbs*`, [`ErrorKind::NotFound`] when the device
-    /// went away or its node is missing.
+    /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) without rights to `/dev/infiniband/uverbs*`,
+    /// [`NotFound`](crate::ErrorKind::NotFound) when the device went away or its node is missing.
     ///
     /// # References
     /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
