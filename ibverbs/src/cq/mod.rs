@@ -28,6 +28,8 @@ use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
 
+const OVERFLOWED: &str = "the queue may have overflowed: make it as deep as all requests that can be outstanding";
+
 /// How many entries one call of the provider returns at most.
 const BURST: u16 = 32;
 
@@ -192,21 +194,10 @@ impl CompletionQueue {
 
     #[inline]
     fn refill(&mut self) -> Result<()> {
-        if let Some(errno) = self.deferred.take() {
-            return Err(self.poll_error(errno));
-        }
         self.next = 0;
         self.filled = 0;
         if let Some(extended) = self.extended {
-            let (filled, error) = extended::poll(extended, &mut self.entries[..]);
-            self.filled = filled;
-            return match error {
-                Some(errno) if filled == 0 => Err(self.poll_error(errno)),
-                error => {
-                    self.deferred = error;
-                    Ok(())
-                }
-            };
+            return self.refill_extended(extended);
         }
         // SAFETY: the queue is alive, and the array has the number of entries that the call is told.
         let returned = unsafe { ibv_poll_cq(self.shared.as_ptr(), BURST.into(), self.entries.as_mut_ptr()) };
@@ -215,14 +206,36 @@ impl CompletionQueue {
                 self.filled = filled.min(BURST.into());
                 Ok(())
             }
-            Err(_) => Err(self.poll_error(Errno::from_return(returned))),
+            Err(_) => Err(self.poll_failed(returned)),
+        }
+    }
+
+    /// Polls entry by entry, so that an error may come after entries: it is kept for the next poll.
+    fn refill_extended(&mut self, extended: NonNull<ibv_cq_ex>) -> Result<()> {
+        if let Some(errno) = self.deferred.take() {
+            return Err(self.poll_error(errno));
+        }
+        let (filled, error) = extended::poll(extended, &mut self.entries[..]);
+        self.filled = filled;
+        match error {
+            Some(errno) if filled == 0 => Err(self.poll_error(errno)),
+            error => {
+                self.deferred = error;
+                Ok(())
+            }
         }
     }
 
     #[cold]
     fn poll_error(&self, errno: Errno) -> Error {
-        Error::of_verb("ibv_poll_cq", errno, self.shared.context.device_name().to_owned())
-            .with_hint("the queue may have overflowed: make it as deep as all requests that can be outstanding")
+        Error::of_verb("ibv_start_poll", errno, self.shared.context.device_name().to_owned()).with_hint(OVERFLOWED)
+    }
+
+    /// The classic verb reports a failure by some negative number, which is no error number (-1 and -2 among providers).
+    #[cold]
+    fn poll_failed(&self, returned: i32) -> Error {
+        let what = format!("{}: the provider returned {returned}", self.shared.context.device_name());
+        Error::new(ErrorKind::Os, "ibv_poll_cq", what).with_hint(OVERFLOWED)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -105,7 +105,8 @@ impl SendRing {
     /// Takes a request in. The caller has checked that there is room.
     #[inline]
     pub(super) fn push(&mut self, entry: Entry) {
-        *self.entry(self.head) = entry;
+        // What was there is vacant: forgetting it says that there is nothing to drop.
+        std::mem::forget(std::mem::replace(self.entry(self.head), entry));
         self.head = self.head.wrapping_add(1);
     }
 
@@ -130,7 +131,8 @@ impl SendRing {
             drop(payload);
             self.tail = self.tail.wrapping_add(1);
         }
-        let entry = std::mem::replace(self.entry(self.tail), VACANT);
+        let place = self.entry(self.tail);
+        let entry = Entry { payload: std::mem::replace(&mut place.payload, InFlight::Nothing), tag: place.tag };
         self.tail = self.tail.wrapping_add(1);
         Some(entry)
     }

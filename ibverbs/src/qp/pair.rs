@@ -236,7 +236,8 @@ impl<T: Transport> QueuePair<T> {
     ///
     /// # Errors
     /// [`NotMine`] if it belongs to another queue pair, or to one that was destroyed; nothing changes then.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
     pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
         let wr_id = completion.wr_id();

@@ -31,7 +31,8 @@ impl<T: Transport> QueuePair<T> {
     /// # References
     /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html),
     /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn post_send<O: Operation<T, P>, P: Payload>(&mut self, request: SendRequest<O, P>) -> Result<(), Rejected<P>> {
         const VERB: &str = "ibv_post_send";
         if let Err(error) = self.check_send(&request) {
@@ -68,7 +69,8 @@ impl<T: Transport> QueuePair<T> {
     ///
     /// # References
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
         let tables = &mut *self.tables;
         tables.recvs.post(&tables.owner, request)
