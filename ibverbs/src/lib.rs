@@ -40,6 +40,7 @@ mod context;
 mod convert;
 mod cq;
 mod device;
+mod dm;
 mod device_attr;
 mod device_caps;
 mod device_ex;
@@ -81,6 +82,7 @@ pub use crate::device_caps::{
     RawPacketCaps, RssCaps, RxHashFields, TmCaps, TsoCaps,
 };
 pub use crate::device_ex::DeviceAttrEx;
+pub use crate::dm::DeviceMemory;
 pub use crate::errno::Errno;
 pub use crate::error::{Error, Result};
 pub use crate::event::{AsyncEvent, EventSource, EventType};
@@ -91,8 +93,8 @@ pub use crate::kind::ErrorKind;
 pub use crate::leak::leaked_objects;
 pub use crate::link_rate::{LinkRate, LinkSpeed, LinkWidth};
 pub use crate::mr::{
-    AccessFlags, Backing, Buf, BufList, CallerMemory, Frozen, Held, HeldList, Hold, HugePageSize, MemoryOptions, Pool,
-    RemoteMemory, SharedRegion, Sink, StillShared,
+    AccessFlags, Advice, Backing, Buf, BufList, CallerMemory, DeviceRegion, Frozen, Held, HeldList, Hold, HugePageSize,
+    MemoryOptions, Pool, RemoteMemory, ReregError, SharedRegion, Sink, StillShared,
 };
 pub use crate::mw::{Binding, BoundWindow, Type1, Type2, Window, WindowType};
 pub use crate::pd::ProtectionDomain;

@@ -140,8 +140,8 @@ mod tests {
     #[test]
     fn the_owner_of_the_callers_memory_is_dropped_with_it() {
         let owner = std::sync::Arc::new(());
-        let bytes = Vec::leak(vec![7_u8; 16]);
-        let start = NonNull::from(&mut *bytes).cast();
+        let bytes = Box::into_raw(Box::new([7_u8; 16]));
+        let start = NonNull::new(bytes.cast::<u8>()).expect("allocated");
         // SAFETY: the memory is never freed and not used below.
         let memory = unsafe { CallerMemory::new(start, 16, std::sync::Arc::clone(&owner)) };
         assert!(Allocation::new(17, Backing::Caller(memory)).is_err(), "too long");
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(std::sync::Arc::strong_count(&owner), 2);
         drop(allocation);
         assert_eq!(std::sync::Arc::strong_count(&owner), 1);
-        // SAFETY: leaked above from a Vec of this capacity.
-        drop(unsafe { Vec::from_raw_parts(start.as_ptr(), 16, 16) });
+        // SAFETY: from `Box::into_raw` above, and nothing uses it any more.
+        drop(unsafe { Box::from_raw(bytes) });
     }
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use rdma_sys::ibv_sge;
 
+use super::device_region::DeviceRegion;
 use super::frozen::Frozen;
 use super::shared::SharedRegion;
 use super::sink::Sink;
@@ -144,6 +145,8 @@ pub enum Keep {
     Sink(Sink),
     /// Open to peers.
     Shared(SharedRegion),
+    /// Not addressed by the processor.
+    Device(DeviceRegion),
 }
 
 mod private {
@@ -151,9 +154,10 @@ mod private {
     impl Sealed for super::Frozen {}
     impl Sealed for super::Sink {}
     impl Sealed for super::SharedRegion {}
+    impl Sealed for super::DeviceRegion {}
 }
 
-/// Memory that a queue pair can hold: [`Frozen`], [`Sink`], [`SharedRegion`]. Sealed: what many requests may share is this crate's to say.
+/// Memory that a queue pair can hold: [`Frozen`], [`Sink`], [`SharedRegion`], [`DeviceRegion`]. Sealed: what many requests may share is this crate's to say.
 pub trait Hold: private::Sealed + Sized {
     /// Whether peers may write to it.
     #[doc(hidden)]
@@ -221,5 +225,25 @@ impl Hold for SharedRegion {
 
     fn keep(&self) -> Keep {
         Keep::Shared(self.clone())
+    }
+}
+
+impl Hold for DeviceRegion {
+    const OPEN_TO_PEER: bool = true;
+
+    fn domain(&self) -> &ProtectionDomain {
+        self.pd()
+    }
+
+    fn sge(&self) -> ibv_sge {
+        self.whole()
+    }
+
+    fn is(&self, kept: &Keep) -> bool {
+        matches!(kept, Keep::Device(other) if self.same(other))
+    }
+
+    fn keep(&self) -> Keep {
+        Keep::Device(self.clone())
     }
 }

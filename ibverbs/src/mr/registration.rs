@@ -9,9 +9,13 @@ use rdma_sys::{ibv_dereg_mr, ibv_mr, ibv_reg_mr, ibv_reg_mr_iova};
 
 use super::access::RawAccess;
 use crate::convert::{non_null, zero_or_errno};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
+
+/// The vendor that Soft-iWARP reports.
+const SIW: u32 = 0x0062_6d74;
 
 /// A registered memory region. It is deregistered when dropped; who made it keeps the memory until then, and for ever if that fails.
 pub(crate) struct Registration {
@@ -42,6 +46,10 @@ impl Registration {
         zero_based: bool,
     ) -> Result<Self> {
         let what = || format!("{len} bytes on {}", pd.context().device_name());
+        if zero_based && pd.context().query_device()?.vendor_id == SIW {
+            return Err(Error::new(ErrorKind::Unsupported, "ibv_reg_mr_iova", what())
+                .with_hint("siw takes memory by its address whatever it is asked"));
+        }
         // The device is outside the program: exposing says that the memory may be reached through the number alone.
         let address = start.as_ptr().expose_provenance() as u64;
         let base = if zero_based { 0 } else { address };
@@ -97,7 +105,7 @@ impl Registration {
     }
 
     /// Deregisters; on failure the region is as before.
-    pub(crate) fn end(self) -> std::result::Result<(), (Self, crate::error::Error)> {
+    pub(crate) fn end(self) -> std::result::Result<(), (Self, Error)> {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: live, and not used again if it succeeds.
         let returned = unsafe { ibv_dereg_mr(this.mr.as_ptr()) };

@@ -4,7 +4,7 @@ use rdma_sys::ibv_sge;
 
 use super::inflight::InFlight;
 use crate::identity::QueueId;
-use crate::mr::{Buf, BufList, Frozen, Held, HeldList, Hold, SharedRegion, Sink};
+use crate::mr::{Buf, BufList, DeviceRegion, Frozen, Held, HeldList, Hold, SharedRegion, Sink};
 use crate::pd::ProtectionDomain;
 
 /// Bytes that are copied when the request is posted: no registered memory is needed, and they are free again at once.
@@ -242,6 +242,8 @@ held! {
     Sink: Target::scatter for RecvPayload, ReadPayload;
     SharedRegion: Source::gather for SendPayload;
     SharedRegion: Target::scatter for RecvPayload, ReadPayload;
+    DeviceRegion: Source::gather for SendPayload;
+    DeviceRegion: Target::scatter for RecvPayload, ReadPayload;
 }
 
 impl Payload for Inline<'_> {

@@ -1,0 +1,42 @@
+//! Advice about memory that the device brings in on demand.
+
+#![allow(unsafe_code)]
+
+use rdma_sys::{IBV_ADVISE_MR_FLAG_FLUSH, ibv_advise_mr, ibv_sge};
+
+use super::shared::SharedRegion;
+use crate::convert::zero_or_errno;
+use crate::error::Result;
+use crate::newtype::c_value;
+use crate::raw::AsRaw;
+
+c_value! {
+    /// What is advised (`enum ibv_advise_mr_advice`).
+    pub struct Advice(u32) {
+        /// Bring the pages in for reading.
+        PREFETCH = rdma_sys::IBV_ADVISE_MR_ADVICE_PREFETCH => "prefetch",
+        /// Bring the pages in for writing.
+        PREFETCH_WRITE = rdma_sys::IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => "prefetch for writing",
+        /// Tell the device of pages that are in memory anyway.
+        PREFETCH_NO_FAULT = rdma_sys::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => "prefetch without faults",
+    }
+}
+
+impl SharedRegion {
+    /// Advises the kernel about the region (or the [slice](Self::slice) that this is), as far as a scatter entry reaches; it makes sense for
+    /// memory registered [on demand](crate::MemoryOptions::on_demand). With `wait`, it returns when that is done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device has no paging on demand.
+    ///
+    /// # References
+    /// [`ibv_advise_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_advise_mr.3.html)
+    pub fn advise(&self, advice: Advice, wait: bool) -> Result<()> {
+        let mut sge: ibv_sge = self.whole();
+        let flags = if wait { IBV_ADVISE_MR_FLAG_FLUSH } else { 0 };
+        // SAFETY: the domain is alive, the entry is valid during the call and names a live region.
+        let returned = unsafe { ibv_advise_mr(self.pd().as_raw(), advice.0, flags, &raw mut sge, 1) };
+        let what = || format!("{advice} of {} bytes on {}", self.len(), self.pd().context().device_name());
+        zero_or_errno("ibv_advise_mr", what, returned)
+    }
+}

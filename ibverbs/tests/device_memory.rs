@@ -1,0 +1,404 @@
+//! Memory of every class and origin: registered, refused in words, turned back against a proof, and gone when it is dropped.
+
+#![allow(unsafe_code, reason = "the caller's memory, resource limits and capabilities are made and set here")]
+
+mod lab;
+
+use std::os::fd::AsFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ibverbs::{
+    AccessFlags, Advice, Backing, CallerMemory, Context, CqOptions, Error, ErrorKind, HugePageSize, MemoryOptions,
+    ProtectionDomain, QpOptions, Rc, RemoteMemory, WcStatus, wr,
+};
+use lab::{Rest, both_forms, devices, pair_of, roce};
+
+const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
+
+/// Runs on every device, and sees that nothing is left behind.
+fn on_every_device(test: impl Fn(&Context, &ProtectionDomain)) {
+    let _rest = Rest::now();
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        test(&context, &context.alloc_pd().expect("domain"));
+    }
+}
+
+fn unsupported<T>(result: Result<T, Error>) {
+    let error = result.err().expect("this driver lacks it");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+fn backed(backing: Backing) -> MemoryOptions {
+    MemoryOptions { backing, ..MemoryOptions::default() }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn every_class_registers_heap_and_pages() {
+    on_every_device(|_, pd| {
+        for backing in [|| Backing::Heap, || Backing::Pages] {
+            let pool = pd.pool_with(3, 1000, backed(backing())).expect("pool");
+            let mut buf = pool.take().expect("free");
+            assert!(buf.len() == 1000 && buf.iter().all(|&byte| byte == 0), "zeroed");
+            buf.fill(1);
+            pd.sink_with(5000, backed(backing())).expect("sink");
+            let region = pd.shared_with(5001, OPEN, backed(backing())).expect("region");
+            region.write(5000, &[7]).expect("the last byte");
+            let frozen = pd.frozen_shared(5001, backed(backing()), |bytes| bytes.fill(9)).expect("frozen");
+            assert!(frozen.len() == 5001 && frozen.iter().all(|&byte| byte == 9));
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn huge_pages_are_used_or_the_text_says_how_to_set_them_aside() {
+    on_every_device(|_, pd| {
+        for size in [HugePageSize::Mib2, HugePageSize::Gib1] {
+            match pd.pool_with(2, size.bytes() / 4, backed(Backing::HugePages(size))) {
+                Ok(pool) => {
+                    println!("{size:?} pages are set aside");
+                    pool.take().expect("free").fill(3);
+                }
+                Err(error) => {
+                    assert_eq!(error.verb(), "mmap", "{error}");
+                    assert!(error.hint().is_some_and(|hint| hint.contains("nr_hugepages")), "{error}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_region_of_huge_pages_registers_as_any_other() {
+    // An administrator's part: set aside one page, where the kernel has huge pages at all.
+    let setting = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+    let before = std::fs::read_to_string(setting).ok();
+    let there = before.is_some() && std::fs::write(setting, "4").is_ok();
+    on_every_device(|_, pd| {
+        let outcome = pd.shared_with(3 << 20, OPEN, backed(Backing::HugePages(HugePageSize::Mib2)));
+        if there {
+            let region = outcome.expect("registers");
+            region.write((3 << 20) - 1, &[1]).expect("within");
+        } else {
+            println!("no huge pages in this kernel");
+            outcome.expect_err("no huge pages");
+        }
+    });
+    if let Some(before) = before.filter(|_| there) {
+        std::fs::write(setting, before).expect("restored");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn the_callers_memory_is_let_go_only_when_it_is_deregistered() {
+    on_every_device(|_, pd| {
+        let arena = Box::into_raw(Box::new([0x5a_u8; 8192]));
+        let start = NonNull::new(arena.cast::<u8>()).expect("allocated");
+        let owner = Arc::new(());
+        // SAFETY: never moved, and used in no other way until the owner is dropped.
+        let memory = |len| unsafe { CallerMemory::new(start, len, Arc::clone(&owner)) };
+        let pool = pd.pool_with(2, 4096, backed(Backing::Caller(memory(8192)))).expect("pool");
+        let buf = pool.take().expect("free");
+        assert!(buf.iter().all(|&byte| byte == 0x5a), "as it was");
+        drop(pool);
+        assert_eq!(Arc::strong_count(&owner), 2, "a buffer keeps it");
+        drop(buf);
+        assert_eq!(Arc::strong_count(&owner), 1);
+        let error = pd.pool_with(3, 4096, backed(Backing::Caller(memory(8192)))).expect_err("too small");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        let error = pd.shared_with(100, OPEN, backed(Backing::Caller(memory(100)))).expect_err("no whole words");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        pd.shared_with(104, OPEN, backed(Backing::Caller(memory(104)))).expect("whole words");
+        assert_eq!(Arc::strong_count(&owner), 1);
+        // SAFETY: from `Box::into_raw` above, and no memory of it is registered.
+        drop(unsafe { Box::from_raw(arena) });
+    });
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn memory_that_cannot_be_written_is_refused_with_the_reason() {
+    on_every_device(|_, pd| {
+        // SAFETY: a new mapping.
+        let map = unsafe {
+            libc::mmap(ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        assert_ne!(map, libc::MAP_FAILED);
+        let start = NonNull::new(map.cast::<u8>()).expect("mapped");
+        // SAFETY: mapped. It is not writable, which is what registration is to find out before anybody writes.
+        let memory = unsafe { CallerMemory::new(start, 4096, ()) };
+        let error = pd.sink_with(4096, backed(Backing::Caller(memory))).expect_err("read-only");
+        assert_eq!(error.errno().map(|errno| errno.0), Some(libc::EFAULT), "{error}");
+        assert!(error.to_string().contains("not writable"), "{error}");
+        // SAFETY: mapped above, used by nobody.
+        unsafe { libc::munmap(map, 4096) };
+    });
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn no_bytes_and_too_many_are_refused() {
+    on_every_device(|_, pd| {
+        for error in [
+            pd.pool(1, 0).expect_err("no bytes"),
+            pd.pool(0, 1).expect_err("no buffers"),
+            pd.pool(usize::MAX, 64).expect_err("too many"),
+            pd.shared(0, OPEN).expect_err("no bytes"),
+            pd.sink(0).expect_err("no bytes"),
+            pd.frozen_shared(0, MemoryOptions::default(), |_| ()).expect_err("no bytes"),
+            pd.sink(1 << 33).expect_err("longer than a scatter entry"),
+            pd.pool_with(1, 64, MemoryOptions { zero_based: true, ..Default::default() }).expect_err("for peers only"),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            assert!(error.hint().is_some(), "{error}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn remote_access_always_has_the_local_access_that_it_needs() {
+    on_every_device(|_, pd| {
+        for access in [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_ATOMIC, AccessFlags::empty()] {
+            let region = pd.shared(64, access).expect("region");
+            assert_eq!(region.access(), access | AccessFlags::LOCAL_WRITE);
+        }
+        // Bits that this crate does not know ask for nothing.
+        pd.shared(64, AccessFlags::from_bits_retain(1 << 7) | OPEN).expect("region");
+    });
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn relaxed_ordering_is_a_hint_and_paging_on_demand_is_not() {
+    on_every_device(|_, pd| {
+        let relaxed = MemoryOptions { relaxed_ordering: true, ..MemoryOptions::default() };
+        pd.pool_with(1, 64, relaxed).expect("a device that cannot ignores it");
+        unsupported(pd.shared_with(64, OPEN, MemoryOptions { on_demand: true, ..Default::default() }));
+        let region = pd.shared(4096, OPEN).expect("region");
+        for advice in [Advice::PREFETCH, Advice::PREFETCH_WRITE, Advice::PREFETCH_NO_FAULT] {
+            unsupported(region.advise(advice, true));
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn memory_that_these_devices_lack_is_unsupported() {
+    on_every_device(|context, pd| {
+        let file = std::fs::File::open("/proc/self/exe").expect("a file");
+        unsupported(pd.reg_dmabuf(file.as_fd(), 0, 4096, OPEN));
+        unsupported(pd.null_region());
+        unsupported(context.alloc_dm(64, 3));
+    });
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_region_that_cannot_be_registered_anew_is_as_before() {
+    on_every_device(|_, pd| {
+        let region = pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
+        region.write(0, b"kept").expect("within");
+        let held = region.clone();
+        let failed = region.rereg(OPEN).expect_err("a clone holds it");
+        assert_eq!(failed.error().kind(), ErrorKind::Mismatch);
+        drop(held);
+        let remote = failed.into_region().map(|region| (region.remote(), region)).expect("as before");
+        let (remote, region) = remote;
+        let failed = region.rereg(OPEN).expect_err("these drivers cannot");
+        assert_eq!(failed.error().kind(), ErrorKind::Unsupported, "{failed}");
+        let region = failed.into_region().expect("as before");
+        assert_eq!(region.remote(), remote);
+        let mut kept = [0; 4];
+        region.read(0, &mut kept).expect("within");
+        assert_eq!(&kept, b"kept");
+    });
+}
+
+/// Lets the calling thread lock only so many bytes while it runs `test`.
+fn with_locked_memory_of(bytes: u64, test: impl FnOnce()) {
+    const CAP_IPC_LOCK: u32 = 14;
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut header = [0x2008_0522_u32, 0];
+    let mut data = [[0_u32; 3]; 2]; // effective, permitted, inheritable, of capabilities 0 to 31 and from 32 on
+    // SAFETY: structures of this frame, in the layout that the kernel documents; the capabilities are those of this thread alone.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut before), 0);
+        let limit = libc::rlimit { rlim_cur: bytes, ..before };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit), 0);
+        assert_eq!(libc::syscall(libc::SYS_capget, header.as_mut_ptr(), data.as_mut_ptr()), 0);
+        data[0][0] &= !(1 << CAP_IPC_LOCK);
+        assert_eq!(libc::syscall(libc::SYS_capset, header.as_mut_ptr(), data.as_ptr()), 0);
+    }
+    test();
+    data[0][0] |= 1 << CAP_IPC_LOCK;
+    // SAFETY: as above; the capability is still permitted.
+    unsafe {
+        assert_eq!(libc::syscall(libc::SYS_capset, header.as_mut_ptr(), data.as_ptr()), 0);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const before), 0);
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_limit_on_locked_memory_that_is_too_small_is_named() {
+    on_every_device(|_, pd| {
+        with_locked_memory_of(64 << 10, || {
+            let error = pd.pool(1, 1 << 20).expect_err("more than the limit");
+            assert_eq!(error.kind(), ErrorKind::LockedMemory, "{error}");
+            assert!(error.to_string().contains("64 KiB"), "{error}");
+            pd.pool(1, 4096).expect("within the limit");
+        });
+    });
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_shared_region_comes_back_only_against_a_proof() {
+    on_every_device(|context, pd| {
+        let region = pd.shared(5000, OPEN).expect("region");
+        region.write(4990, b"kept").expect("within");
+        let cq = context.create_cq(CqOptions::default()).expect("queue");
+        let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
+        qp.hold(&region).expect("hold");
+        let still = region.try_into_buf().expect_err("a queue pair is alive");
+        assert!(still.to_string().contains("1 queue pairs of its protection domain"), "{still}");
+        drop(qp);
+        let region = still.into_region();
+        let slice = region.slice(10..20).expect("within");
+        let still = region.try_into_buf().expect_err("a slice shares it");
+        assert_eq!(still.error().kind(), ErrorKind::Mismatch);
+        drop(still.into_region());
+        let buf = slice.try_into_buf().expect("the last share, and no queue pair");
+        assert_eq!(buf.len(), 5000, "all of it");
+        assert_eq!(&buf[4990..4994], b"kept");
+        // Without remote access of its own, a living queue pair is no matter.
+        let _qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
+        pd.shared(64, AccessFlags::empty()).expect("region").try_into_buf().expect("closed");
+    });
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_key_opens_nothing_after_its_region_came_back() {
+    let _rest = Rest::now();
+    for context in roce() {
+        let lab::Pair { pd, cq, a, b } = pair_of::<Rc>(&context, QpOptions::default(), OPEN);
+        let region = pd.shared(64, OPEN).expect("region");
+        let remote = region.remote();
+        drop((a, b, cq));
+        let buf = region.try_into_buf().expect("the queue pairs are gone");
+        // Connected anew, in another domain and in this one.
+        let mut other = pair_of::<Rc>(&context, QpOptions::default(), OPEN);
+        other.a.post_send(wr::write(wr::Inline(&[]), remote)).expect("nothing is written anywhere");
+        other.retire(1);
+        other.a.post_send(wr::read(other.pd.buf(64).expect("buf"), remote)).expect("post");
+        assert_eq!(other.retire(1)[0].status(), WcStatus::REM_ACCESS_ERR);
+        assert!(buf.iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn frozen_memory_is_read_by_a_peer_and_never_written() {
+    let _rest = Rest::now();
+    for context in roce() {
+        for options in both_forms() {
+            for writes in [false, true] {
+                let mut pair = pair_of::<Rc>(&context, options, OPEN);
+                let frozen =
+                    pair.pd.frozen_shared(100, MemoryOptions::default(), |bytes| bytes.fill(9)).expect("frozen");
+                let remote = frozen.remote().expect("open");
+                if writes {
+                    pair.a.post_send(wr::write(pair.pd.buf(8).expect("buf"), remote)).expect("post");
+                    assert_eq!(pair.retire(1)[0].status(), WcStatus::REM_ACCESS_ERR);
+                } else {
+                    pair.a.post_send(wr::read(pair.pd.buf(100).expect("buf"), remote)).expect("read");
+                    let read = pair.retire(1).remove(0);
+                    read.ok().expect("read");
+                    assert_eq!(read.into_buf().expect("posted with one")[..], frozen[..]);
+                    let held = pair.b.hold(&frozen).expect("hold");
+                    pair.a.post_recv(wr::recv(pair.pd.buf(100).expect("buf"))).expect("receive");
+                    pair.b.post_send(wr::send(held)).expect("it is sent as well");
+                    pair.retire(2).iter().for_each(|one| one.ok().expect("success"));
+                }
+                assert!(frozen.iter().all(|&byte| byte == 9));
+                assert!(frozen.try_thaw().is_err(), "peers know its key");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn slices_of_a_region_are_named_and_bounded_as_regions() {
+    let _rest = Rest::now();
+    for context in roce() {
+        let mut pair = pair_of::<Rc>(&context, QpOptions::default(), OPEN);
+        let region = pair.pd.shared(4096, OPEN).expect("region");
+        let slice = region.slice(1000..1064).expect("within").slice(3..60).expect("within");
+        assert_eq!(slice.remote(), region.remote().slice(1003, 57).expect("within"));
+        let held = pair.a.hold(&slice).expect("hold");
+        assert_eq!(held.len(), 57);
+        region.write(0, &[8; 4096]).expect("within");
+        slice.write(0, &[5; 57]).expect("within");
+        pair.a.post_send(wr::write(held, region.remote().slice(0, 57).expect("within"))).expect("write");
+        pair.retire(1)[0].ok().expect("written");
+        let mut bytes = [0; 58];
+        region.read(0, &mut bytes).expect("within");
+        assert!(bytes[..57].iter().all(|&byte| byte == 5) && bytes[57] == 8);
+        assert_eq!(slice.read(1, &mut bytes[..57]).expect_err("beyond").kind(), ErrorKind::InvalidInput);
+        assert!(region.slice(4000..4097).is_none());
+        assert_eq!(slice.load(0, Ordering::Relaxed).expect_err("1003").kind(), ErrorKind::InvalidInput);
+        assert_eq!(slice.load(5, Ordering::Relaxed).expect("1008 is a multiple of 8"), 0x0505_0505_0505_0505);
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_zero_based_region_is_named_from_0_on() {
+    let _rest = Rest::now();
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let options = || MemoryOptions { zero_based: true, ..MemoryOptions::default() };
+        if context.device_name().starts_with("siw") {
+            unsupported(context.alloc_pd().expect("domain").shared_with(4096, OPEN, options()));
+            continue;
+        }
+        let mut pair = pair_of::<Rc>(&context, QpOptions::default(), OPEN);
+        let region = pair.pd.shared_with(8192, OPEN, options()).expect("region");
+        assert_eq!(region.slice(5000..5004).expect("within").remote().addr, 5000);
+        let place = RemoteMemory { addr: 5000, len: 4, ..region.remote() };
+        pair.a.post_send(wr::write(wr::Empty, place)).expect("write");
+        let held = pair.a.hold(&region).expect("hold").slice(0..4).expect("within");
+        region.write(0, b"base").expect("within");
+        pair.a.post_send(wr::write(held, place)).expect("write");
+        pair.retire(2).iter().for_each(|one| one.ok().expect("written"));
+        let mut bytes = [0; 4];
+        region.read(5000, &mut bytes).expect("within");
+        assert_eq!(&bytes, b"base");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn what_is_dropped_in_any_order_leaves_nothing_behind() {
+    on_every_device(|_, pd| {
+        let (pool, region) = (pd.pool(2, 64).expect("pool"), pd.shared(64, OPEN).expect("region"));
+        let (a, b) = (pool.take().expect("free"), pool.take().expect("free"));
+        let frozen = b.freeze();
+        drop(pool);
+        drop(a);
+        let clone = frozen.clone();
+        drop(frozen);
+        drop(region.slice(0..8));
+        drop(region);
+        drop(clone);
+    });
+}
