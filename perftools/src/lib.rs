@@ -16,6 +16,7 @@ pub mod error;
 pub mod facts;
 pub mod host;
 pub mod info;
+pub mod ping;
 pub mod report;
 pub mod run;
 pub mod show;

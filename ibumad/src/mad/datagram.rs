@@ -9,6 +9,9 @@ use crate::newtype::c_value;
 /// The length of a datagram in bytes.
 pub const MAD_LEN: usize = 256;
 
+/// The length of the header that all have.
+pub const MAD_HEADER_LEN: usize = 24;
+
 /// A management datagram: 256 bytes that begin with the common header. What the rest means depends on the class: see
 /// [`Smp`](super::Smp), [`SaMad`](super::SaMad) and [`VendorMad`](super::VendorMad).
 ///

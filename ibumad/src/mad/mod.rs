@@ -14,7 +14,7 @@ mod state;
 mod status;
 mod vendor;
 
-pub use datagram::{AttrId, MAD_LEN, Mad, Method, MgmtClass};
+pub use datagram::{AttrId, MAD_HEADER_LEN, MAD_LEN, Mad, Method, MgmtClass};
 pub use node::{NodeDescription, NodeInfo, NodeType};
 pub use path::PathRecord;
 pub use port_info::PortInfo;

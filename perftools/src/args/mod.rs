@@ -4,6 +4,7 @@
 pub mod help;
 pub mod info;
 pub mod options;
+pub mod ping;
 pub mod qperf;
 pub mod split;
 

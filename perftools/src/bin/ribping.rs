@@ -1,0 +1,9 @@
+//! `ribping`: see `ribping --help`.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    perftools::ping::main(std::env::args())
+}

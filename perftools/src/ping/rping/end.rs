@@ -1,0 +1,112 @@
+//! One end of a connection: its queue pair, completions and messages.
+
+use std::time::{Duration, Instant};
+
+use ibverbs::{
+    CompletionChannel, CompletionQueue, Context, CqOptions, Direction, Pool, ProtectionDomain, QpOptions, QueuePair,
+    Rc, Retired, wr,
+};
+use rdmacm::Connection;
+
+use super::message::MESSAGE_LEN;
+use crate::error::{Error, Result};
+
+/// An error of the verbs as one of the tools.
+#[allow(clippy::needless_pass_by_value, reason = "it stands in map_err")]
+pub(super) fn of_verbs(error: impl std::fmt::Display) -> Error {
+    Error::device(error.to_string())
+}
+
+/// What a connection's queue pair is made of, and the messages that go over it.
+pub(super) struct End {
+    pub(super) pd: ProtectionDomain,
+    channel: CompletionChannel,
+    cq: CompletionQueue,
+    messages: Pool,
+}
+
+/// What completed.
+#[derive(Debug)]
+pub(super) enum Done {
+    /// A message came.
+    Message(Vec<u8>),
+    /// A request of one's own is done.
+    Own,
+}
+
+impl End {
+    pub(super) fn new(context: &Context) -> Result<Self> {
+        let pd = context.alloc_pd().map_err(of_verbs)?;
+        let channel = context.create_comp_channel().map_err(of_verbs)?;
+        let options = CqOptions { depth: 16, channel: Some(&channel), ..CqOptions::default() };
+        let cq = context.create_cq(options).map_err(of_verbs)?;
+        let messages = pd.pool(8, MESSAGE_LEN).map_err(of_verbs)?;
+        Ok(Self { pd, channel, cq, messages })
+    }
+
+    /// A queue pair for one ping at a time.
+    pub(super) fn queue_pair(&self) -> Result<QueuePair<Rc>> {
+        let options = QpOptions { max_send_wr: 8, max_recv_wr: 8, ..QpOptions::default() };
+        self.pd.create_qp::<Rc>(&self.cq, &self.cq, options).map_err(of_verbs)
+    }
+
+    /// A receive for the next message.
+    pub(super) fn receive(&self, qp: &mut QueuePair<Rc>) -> Result<()> {
+        let buf = self.messages.take().ok_or_else(|| Error::protocol("the peer sends out of turn"))?;
+        qp.post_recv(wr::recv(buf)).map_err(|rejected| of_verbs(rejected.error()))
+    }
+
+    pub(super) fn send(&self, qp: &mut QueuePair<Rc>, message: [u8; MESSAGE_LEN]) -> Result<()> {
+        let mut buf = self.messages.take().ok_or_else(|| Error::protocol("the peer takes no messages"))?;
+        buf.copy_from_slice(&message);
+        qp.post_send(wr::send(buf)).map_err(|rejected| of_verbs(rejected.error()))
+    }
+
+    /// Waits for the next completion, at most for `time`. A message's receive is posted anew. An end of the connection is an error
+    /// that says `gone`.
+    pub(super) fn next(&mut self, connection: &mut Connection, time: Duration) -> Result<Option<Done>> {
+        let until = Instant::now() + time;
+        loop {
+            if let Some(retired) = self.take(connection)? {
+                return self.done(connection, retired).map(Some);
+            }
+            self.cq.arm(false).map_err(of_verbs)?;
+            // What came before it was armed gives no event.
+            if let Some(retired) = self.take(connection)? {
+                return self.done(connection, retired).map(Some);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if self.channel.wait(Some(left)).map_err(of_verbs)?.is_none() {
+                let _ = connection.check_event().map_err(of_verbs)?;
+                if connection.is_over() {
+                    return Err(gone());
+                }
+                if Instant::now() >= until {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, connection: &mut Connection) -> Result<Option<Retired>> {
+        let mut completions = self.cq.poll().map_err(of_verbs)?;
+        completions.next().map(|completion| connection.qp_mut().retire(completion).map_err(of_verbs)).transpose()
+    }
+
+    fn done(&self, connection: &mut Connection, retired: Retired) -> Result<Done> {
+        if let Err(error) = retired.ok() {
+            let _ = connection.check_event();
+            return Err(if connection.is_over() { gone() } else { of_verbs(error) });
+        }
+        if retired.direction() != Direction::Recv {
+            return Ok(Done::Own);
+        }
+        let message = retired.into_buf().map(|buf| buf.to_vec()).unwrap_or_default();
+        self.receive(connection.qp_mut())?;
+        Ok(Done::Message(message))
+    }
+}
+
+fn gone() -> Error {
+    Error::new(crate::error::Kind::Gone, "the peer ended the connection")
+}

@@ -1,0 +1,68 @@
+//! rping's message of 16 bytes, and its text.
+
+use ibverbs::RemoteMemory;
+
+/// Length of a message.
+pub const MESSAGE_LEN: usize = 16;
+
+/// The message that offers this memory: address, key, length, most significant byte first.
+pub fn encode(memory: RemoteMemory) -> [u8; MESSAGE_LEN] {
+    let mut message = [0; MESSAGE_LEN];
+    message[..8].copy_from_slice(&memory.addr.to_be_bytes());
+    message[8..12].copy_from_slice(&memory.rkey.to_be_bytes());
+    message[12..].copy_from_slice(&u32::try_from(memory.len).unwrap_or(u32::MAX).to_be_bytes());
+    message
+}
+
+/// The memory that a message offers; `None` when it is no message.
+pub fn decode(bytes: &[u8]) -> Option<RemoteMemory> {
+    let bytes: &[u8; MESSAGE_LEN] = bytes.try_into().ok()?;
+    let (addr, rest) = bytes.split_first_chunk::<8>()?;
+    let (rkey, rest) = rest.split_first_chunk::<4>()?;
+    let len = rest.first_chunk::<4>()?;
+    Some(RemoteMemory {
+        addr: u64::from_be_bytes(*addr),
+        rkey: u32::from_be_bytes(*rkey),
+        len: u32::from_be_bytes(*len).into(),
+    })
+}
+
+/// The text of a ping: `rdma-ping-N: ` and letters that rotate with N, up to a NUL in the last byte.
+pub fn text(seq: u32, size: usize) -> Vec<u8> {
+    let mut text = format!("rdma-ping-{seq}: ").into_bytes();
+    let letters = (65_u8..=122).cycle().skip(usize::try_from(seq % 58).unwrap_or(0));
+    text.truncate(size.saturating_sub(1));
+    let missing = size.saturating_sub(text.len());
+    text.extend(letters.take(missing));
+    if let Some(last) = text.last_mut() {
+        *last = 0;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_rpings() {
+        let memory = RemoteMemory { addr: 0x0102_0304_0506_0708, rkey: 0x090a_0b0c, len: 64 };
+        let message = encode(memory);
+        assert_eq!(message, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0, 0, 64]);
+        assert_eq!(decode(&message), Some(memory));
+        assert_eq!(decode(&message[..15]), None);
+        assert_eq!(decode(&[0; 17]), None);
+    }
+
+    #[test]
+    fn a_text_is_rpings() {
+        let first = text(0, 64);
+        assert_eq!(&first[..16], b"rdma-ping-0: ABC");
+        assert_eq!((first.len(), first[63]), (64, 0));
+        assert_eq!(&text(1, 64)[..16], b"rdma-ping-1: BCD");
+        for size in 1..100 {
+            let text = text(123_456, size);
+            assert_eq!((text.len(), text.iter().position(|&byte| byte == 0)), (size, Some(size - 1)));
+        }
+    }
+}

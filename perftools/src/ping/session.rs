@@ -1,0 +1,242 @@
+//! The loop: send, wait for the answer, wait for the time of the next.
+
+use std::time::{Duration, Instant};
+
+use super::report::Report;
+use super::stop::{GLANCE, Stop};
+use super::way::{Heard, Way};
+use crate::args::ping::PingArgs;
+use crate::error::{Error, Result};
+
+/// How to ping: what the command line asks for, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Pings to send.
+    pub count: u64,
+    /// From one to the next; none when flooding.
+    pub interval: Duration,
+    /// For each answer.
+    pub timeout: Duration,
+    /// How often a ping is sent until its answer comes.
+    pub tries: u32,
+    /// For all.
+    pub deadline: Option<Duration>,
+}
+
+impl Plan {
+    /// The plan of this command line.
+    ///
+    /// # Errors
+    /// A number that makes no sense.
+    pub fn new(args: &PingArgs) -> Result<Self> {
+        for (name, value) in [("--timeout", args.timeout), ("--tries", args.tries)] {
+            if value == 0 {
+                return Err(Error::usage(format!("{name} 0: at least 1")));
+            }
+        }
+        args.oui()?;
+        Ok(Self {
+            count: args.count.unwrap_or(u64::MAX),
+            interval: if args.flood { Duration::ZERO } else { args.interval },
+            timeout: args.patience(),
+            tries: args.tries,
+            deadline: args.deadline,
+        })
+    }
+}
+
+/// Pings until all are sent, the time is over or somebody wants it to end.
+///
+/// # Errors
+/// The way is broken. What happened before is in the report all the same.
+pub fn run(way: &mut dyn Way, plan: &Plan, stop: &Stop, report: &mut Report) -> Result<()> {
+    let start = Instant::now();
+    let end = plan.deadline.map(|deadline| start + deadline);
+    let is_over = |now: Instant| stop.is_set() || end.is_some_and(|end| now >= end);
+    let mut next = start;
+    for number in 0..plan.count {
+        let now = Instant::now();
+        if is_over(now) {
+            break;
+        }
+        // What was missed is not made up for: pings keep their distance.
+        next = next.max(now) + plan.interval;
+        // Numbers wrap: only recent ones are told apart.
+        #[allow(clippy::cast_possible_truncation, reason = "as said")]
+        one(way, plan, number as u32, &is_over, report)?;
+        if number + 1 < plan.count {
+            rest(way, next, &is_over, report)?;
+        }
+    }
+    Ok(())
+}
+
+/// One ping, up to its answer or the end of its time.
+fn one(way: &mut dyn Way, plan: &Plan, seq: u32, is_over: &dyn Fn(Instant) -> bool, report: &mut Report) -> Result<()> {
+    for attempt in 0..plan.tries {
+        let now = Instant::now();
+        if attempt == 0 {
+            report.ledger().sent(seq, now);
+        } else {
+            report.ledger().resent();
+        }
+        way.send(seq)?;
+        let until = now + plan.timeout;
+        match heard(way, seq, until, is_over, report)? {
+            Outcome::Answered => return Ok(()),
+            Outcome::Silence => report.failed(seq, "no answer in time"),
+            Outcome::Failed(why) => report.failed(seq, &why),
+        }
+        if is_over(Instant::now()) {
+            break;
+        }
+    }
+    report.ledger().given_up(seq);
+    Ok(())
+}
+
+enum Outcome {
+    Answered,
+    Silence,
+    Failed(String),
+}
+
+/// Listens until this ping's answer, this time or the end of all.
+fn heard(
+    way: &mut dyn Way,
+    wanted: u32,
+    until: Instant,
+    is_over: &dyn Fn(Instant) -> bool,
+    report: &mut Report,
+) -> Result<Outcome> {
+    loop {
+        let now = Instant::now();
+        if now >= until || is_over(now) {
+            return Ok(Outcome::Silence);
+        }
+        match way.wait((until - now).min(GLANCE))? {
+            Heard::Pong { seq, from } => {
+                report.answered(seq, &from, Instant::now());
+                if seq == wanted {
+                    return Ok(Outcome::Answered);
+                }
+            }
+            Heard::Failed { seq, why } if seq == wanted => return Ok(Outcome::Failed(why)),
+            Heard::Failed { .. } | Heard::Nothing => {}
+        }
+    }
+}
+
+/// Waits for the time of the next ping; late and second answers are heard.
+fn rest(way: &mut dyn Way, until: Instant, is_over: &dyn Fn(Instant) -> bool, report: &mut Report) -> Result<()> {
+    loop {
+        let now = Instant::now();
+        if now >= until || is_over(now) {
+            return Ok(());
+        }
+        if let Heard::Pong { seq, from } = way.wait((until - now).min(GLANCE))? {
+            report.answered(seq, &from, Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Journey;
+    use super::*;
+    use std::collections::VecDeque;
+
+    /// Answers each ping as its plan says: `None` never.
+    struct Fake {
+        answers: VecDeque<Vec<Heard>>,
+        pending: VecDeque<Heard>,
+        sends: Vec<u32>,
+    }
+
+    impl Way for Fake {
+        fn target(&self) -> String {
+            "Lid 4".into()
+        }
+        fn name(&self) -> &'static str {
+            "fake"
+        }
+        fn device(&self) -> String {
+            "fake0".into()
+        }
+        fn port(&self) -> u8 {
+            1
+        }
+        fn send(&mut self, seq: u32) -> Result<()> {
+            self.sends.push(seq);
+            self.pending.extend(self.answers.pop_front().unwrap_or_default());
+            Ok(())
+        }
+        fn wait(&mut self, time: Duration) -> Result<Heard> {
+            Ok(self.pending.pop_front().unwrap_or_else(|| {
+                std::thread::sleep(time.min(Duration::from_millis(1)));
+                Heard::Nothing
+            }))
+        }
+    }
+
+    fn pong(seq: u32) -> Heard {
+        Heard::Pong { seq, from: "node1".into() }
+    }
+
+    fn play(answers: Vec<Vec<Heard>>, tries: u32) -> (Report, Vec<u32>) {
+        let mut way = Fake { answers: answers.into(), pending: VecDeque::new(), sends: Vec::new() };
+        let plan = Plan {
+            count: 3,
+            interval: Duration::from_millis(2),
+            timeout: Duration::from_millis(10),
+            tries,
+            deadline: None,
+        };
+        let journey = Journey { target: way.target(), way: way.name(), device: way.device(), port: 1 };
+        let mut report = Report::new(journey, true, false);
+        run(&mut way, &plan, &Stop::default(), &mut report).expect("no error");
+        (report, way.sends)
+    }
+
+    #[test]
+    fn a_silent_peer_is_a_loss_and_its_late_answer_is_none() {
+        let (mut report, sends) = play(vec![vec![], vec![pong(0), pong(1)], vec![pong(2), pong(2)]], 1);
+        let counts = report.ledger().counts();
+        assert_eq!(sends, [0, 1, 2]);
+        assert_eq!((counts.transmitted, counts.received, counts.late), (3, 3, 1));
+    }
+
+    #[test]
+    fn a_second_answer_is_a_duplicate() {
+        let (mut report, _) = play(vec![vec![pong(0), pong(0)], vec![pong(1)], vec![pong(2)]], 1);
+        assert_eq!(report.ledger().counts().duplicates, 1);
+    }
+
+    #[test]
+    fn a_ping_is_sent_as_often_as_asked_for() {
+        let failed = Heard::Failed { seq: 0, why: "timed out".into() };
+        let (mut report, sends) =
+            play(vec![vec![failed.clone()], vec![failed], vec![pong(0)], vec![], vec![], vec![]], 3);
+        let counts = report.ledger().counts();
+        assert_eq!(sends, [0, 0, 0, 1, 1, 1, 2, 2, 2]);
+        assert_eq!((counts.transmitted, counts.received, counts.resent), (3, 1, 6));
+        assert!(report.was_answered());
+    }
+
+    #[test]
+    fn the_deadline_ends_it() {
+        let mut way = Fake { answers: VecDeque::new(), pending: VecDeque::new(), sends: Vec::new() };
+        let plan = Plan {
+            count: u64::MAX,
+            interval: Duration::from_secs(3600),
+            timeout: Duration::from_secs(3600),
+            tries: 9,
+            deadline: Some(Duration::from_millis(20)),
+        };
+        let journey = Journey { target: way.target(), way: way.name(), device: way.device(), port: 1 };
+        let mut report = Report::new(journey, true, false);
+        run(&mut way, &plan, &Stop::default(), &mut report).expect("no error");
+        assert_eq!(way.sends, [0]);
+        assert!(!report.was_answered());
+    }
+}
