@@ -1,0 +1,9 @@
+//! Whoever brings memory of his own says so with `unsafe`.
+use ibverbs::CallerMemory;
+use std::ptr::NonNull;
+
+fn rule(start: NonNull<u8>) -> CallerMemory {
+    CallerMemory::new(start, 64, ())
+}
+
+fn main() {}

@@ -1,0 +1,8 @@
+//! The queue pair is the scope's until it ends.
+use ibverbs::{wr, QueuePair, Rc};
+
+fn rule(mut qp: QueuePair<Rc>) {
+    let _ = qp.scope(|_scope| qp.post_send(wr::send(wr::Empty)).is_ok());
+}
+
+fn main() {}

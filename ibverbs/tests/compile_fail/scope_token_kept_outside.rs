@@ -1,0 +1,9 @@
+//! A token of lent memory does not leave its scope through a variable either.
+use ibverbs::{LentMut, QueuePair, Rc};
+
+fn rule(qp: QueuePair<Rc>, memory: &mut [u8]) {
+    let mut kept: Option<LentMut<'_>> = None;
+    let _ = qp.scope(|scope| kept = scope.lend_mut(memory).ok());
+}
+
+fn main() {}

@@ -1,0 +1,8 @@
+//! Only a completion makes a bound window free.
+use ibverbs::{BoundWindow, Type2, Window};
+
+fn rule(bound: BoundWindow<Type2>) -> Window<Type2> {
+    bound.into()
+}
+
+fn main() {}

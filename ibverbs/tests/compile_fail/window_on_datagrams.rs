@@ -1,0 +1,8 @@
+//! Datagrams have no memory windows.
+use ibverbs::{wr, Binding, QueuePair, Ud};
+
+fn rule(qp: &mut QueuePair<Ud>, binding: Binding) {
+    let _ = qp.post_send(wr::bind(binding));
+}
+
+fn main() {}

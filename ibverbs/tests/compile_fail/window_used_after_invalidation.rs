@@ -1,0 +1,9 @@
+//! A binding that is being invalidated is no longer told to a peer.
+use ibverbs::{wr, BoundWindow, QueuePair, Rc, RemoteMemory, Type2};
+
+fn rule(qp: &mut QueuePair<Rc>, bound: BoundWindow<Type2>) -> RemoteMemory {
+    let _ = qp.post_send(wr::invalidate(bound));
+    bound.remote()
+}
+
+fn main() {}
