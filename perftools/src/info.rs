@@ -13,6 +13,7 @@ use crate::diagnose::peer::{self, PeerFacts};
 use crate::diagnose::{SUBJECTS, check};
 use crate::error::{Error, Kind, Result};
 use crate::facts::Facts;
+use crate::facts::probe::Probe;
 use crate::facts::root::Root;
 use crate::show;
 
@@ -48,6 +49,7 @@ fn run(info: &Info) -> Result<u8> {
         Command::Stat { device, port } => print(&show::stat::show(&root, device.as_deref(), *port, json)?)?,
         Command::Gids => print(&show::gids::show(&root, json)?)?,
         Command::Links => print(&show::links::show(&root, json)?)?,
+        Command::Sm => print(&show::sm::show(&root, json)?)?,
         Command::Check(options) => return checked(&root, options, json),
         Command::Facts => print(&show::json(&PeerFacts::here(&root))?)?,
         Command::Serve { port } => peer::serve(&root, peer::ANY, *port)?,
@@ -56,7 +58,8 @@ fn run(info: &Info) -> Result<u8> {
             let facts = Facts::read(&root, None);
             let _ = check(&facts, &[]);
             let _ = PeerFacts::here(&root);
-            root.save(directory, &facts.probe)
+            let probe = Probe { sms: root.sms().unwrap_or_default(), ..facts.probe };
+            root.save(directory, &probe)
                 .map_err(|e| Error::system(format!("cannot write to {}", directory.display()), &e))?;
         }
     }

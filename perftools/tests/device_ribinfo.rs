@@ -57,9 +57,9 @@ fn run(line: &str) {
 
 /// Asserts that a line has the level, is of the subject and has all words.
 fn finds(text: &str, level: &str, subject: &str, words: &[&str]) {
-    let found = text.lines().any(|line| {
-        line.starts_with(&format!("{level:<8} {subject}")) && words.iter().all(|word| line.contains(word))
-    });
+    let found = text
+        .lines()
+        .any(|line| line.starts_with(&format!("{level:<8} {subject}")) && words.iter().all(|word| line.contains(word)));
     assert!(found, "no {level} of {subject} with {words:?} in:\n{text}");
 }
 
@@ -110,7 +110,8 @@ struct Tree(PathBuf);
 
 impl Tree {
     fn new(links: &[&str]) -> Self {
-        let path = std::env::temp_dir().join(format!("ribinfo-{}-{:?}", std::process::id(), std::thread::current().id()));
+        let path =
+            std::env::temp_dir().join(format!("ribinfo-{}-{:?}", std::process::id(), std::thread::current().id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).expect("a directory");
         for link in links {
@@ -201,7 +202,8 @@ fn a_missing_module_is_found() {
     finds(&text, "fault", "modules", &["rdma_ucm", "=> modprobe rdma_ucm"]);
     assert_eq!(status, 2);
     // Loaded, but not for long.
-    tree.put("/proc/modules", "ib_uverbs 1 0\nrdma_ucm 1 0\n").put("/etc/rdma/modules/rdma.conf", "ib_uverbs\n# rdma_ucm\n");
+    tree.put("/proc/modules", "ib_uverbs 1 0\nrdma_ucm 1 0\n")
+        .put("/etc/rdma/modules/rdma.conf", "ib_uverbs\n# rdma_ucm\n");
     let (text, status) = tree.check(&["modules"]);
     finds(&text, "warning", "modules rdma_ucm", &["take the # from rdma_ucm"]);
     assert_eq!(status, 1, "{text}");
@@ -230,7 +232,12 @@ fn a_small_mtu_is_found() {
         run(&format!("ip link set {} mtu 1500", restore.netdev));
         wait(|| check(&["mtu"]).1 == 1);
         let (text, status) = check(&["mtu"]);
-        finds(&text, "warning", &format!("mtu {name}/1"), &["RDMA MTU 1024 of 4096", &format!("ip link set {} mtu 4200", restore.netdev)]);
+        finds(
+            &text,
+            "warning",
+            &format!("mtu {name}/1"),
+            &["RDMA MTU 1024 of 4096", &format!("ip link set {} mtu 4200", restore.netdev)],
+        );
         assert_eq!(status, 1);
         // What is told to mend it does.
         run(&format!("ip link set {} mtu 4200", restore.netdev));
@@ -248,7 +255,12 @@ fn a_small_limit_of_locked_memory_is_found() {
     let (text, status) = output(limited.arg(env!("CARGO_BIN_EXE_ribinfo")).args(["check", "memlock"]));
     finds(&text, "warning", "memlock", &["soft limit 64 KiB, hard limit 64 KiB", "/etc/security/limits.conf"]);
     for name in names {
-        finds(&text, "fault", &format!("memlock {name}"), &["16 MiB cannot be registered", "@rdma hard memlock unlimited"]);
+        finds(
+            &text,
+            "fault",
+            &format!("memlock {name}"),
+            &["16 MiB cannot be registered", "@rdma hard memlock unlimited"],
+        );
     }
     assert_eq!(status, 2);
 }
@@ -264,7 +276,12 @@ fn a_missing_gid_is_found() {
         let subject = if roce().contains(&name) { "gid" } else { "iwarp" };
         wait(|| check(&[subject]).1 == 2);
         let (text, status) = check(&[subject]);
-        finds(&text, "fault", &format!("{subject} {name}/1"), &["has no address", &format!("=> ip addr add ADDRESS/BITS dev {}", restore.netdev)]);
+        finds(
+            &text,
+            "fault",
+            &format!("{subject} {name}/1"),
+            &["has no address", &format!("=> ip addr add ADDRESS/BITS dev {}", restore.netdev)],
+        );
         assert_eq!(status, 2);
     }
 }
@@ -273,9 +290,10 @@ fn a_missing_gid_is_found() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn missing_rights_are_found() {
     for name in devices() {
-        let uverbs = fs::read_dir("/sys/class/infiniband_verbs").expect("verbs").flatten().find(|entry| {
-            fs::read_to_string(entry.path().join("ibdev")).is_ok_and(|device| device.trim() == name)
-        });
+        let uverbs = fs::read_dir("/sys/class/infiniband_verbs")
+            .expect("verbs")
+            .flatten()
+            .find(|entry| fs::read_to_string(entry.path().join("ibdev")).is_ok_and(|device| device.trim() == name));
         let node = Path::new("/dev/infiniband").join(uverbs.expect("a node").file_name());
         let before = fs::metadata(&node).expect("a node").permissions();
         // The program where anybody may run it.
@@ -287,7 +305,12 @@ fn missing_rights_are_found() {
         let (text, status) = output(Command::new("setpriv").args(nobody).arg(&program).args(["check", "nodes"]));
         fs::set_permissions(&node, before).expect("rights");
         let _ = fs::remove_file(&program);
-        finds(&text, "fault", &format!("nodes {name}"), &["Permission denied", &format!("=> chmod 0666 {}", node.display())]);
+        finds(
+            &text,
+            "fault",
+            &format!("nodes {name}"),
+            &["Permission denied", &format!("=> chmod 0666 {}", node.display())],
+        );
         assert_eq!(status, 2);
     }
 }
@@ -350,7 +373,12 @@ fn a_peer_is_asked_and_its_roce_mode_compared() {
         let tree = with_roce_v1(&name);
         let other = Served::start(Some(&tree.0));
         let (text, status) = other.check(&["roce"]);
-        finds(&text, "fault", &format!("roce {name}/1"), &["they must match", "a v2 client and a v1 server do not connect", "=> on "]);
+        finds(
+            &text,
+            "fault",
+            &format!("roce {name}/1"),
+            &["they must match", "a v2 client and a v1 server do not connect", "=> on "],
+        );
         assert_eq!(status, 2);
     }
 }

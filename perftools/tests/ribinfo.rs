@@ -43,6 +43,11 @@ fn gids_and_links() {
 }
 
 #[test]
+fn sm() {
+    shown("sm", &["sm"]);
+}
+
+#[test]
 fn check() {
     shown("check", &["check"]);
     let (json, status) = ribinfo("mlx4", &["check", "--json"]);
@@ -53,13 +58,15 @@ fn check() {
 #[test]
 fn every_command_prints_json_that_reads_back() {
     for tree in TREES {
-        for args in [&["devices"][..], &["devinfo"], &["stat"], &["gids"], &["links"], &["check"], &["facts"]] {
+        for args in [&["devices"][..], &["devinfo"], &["stat"], &["gids"], &["links"], &["sm"], &["check"], &["facts"]]
+        {
             let (text, _) = ribinfo(tree, &[args, &["--json"]].concat());
             if tree == "ipoib" && args == ["devinfo"] {
                 assert!(text.contains("Permission denied"), "{text}");
                 continue;
             }
-            let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{tree} {args:?}: {e}: {text}"));
+            let value: serde_json::Value =
+                serde_json::from_str(&text).unwrap_or_else(|e| panic!("{tree} {args:?}: {e}: {text}"));
             assert!(value.is_array() || value.is_object());
         }
     }
@@ -104,7 +111,10 @@ fn a_peer_with_another_roce_mode_is_a_fault_that_names_both_ways() {
     let other = directory.join("other.json");
     std::fs::write(&other, facts.replace("\"roce_mode\": \"RoCE v2\"", "\"roce_mode\": \"IB/RoCE v1\"")).unwrap();
     let (text, status) = ribinfo("rxe", &["check", "roce", "--peer-facts", other.to_str().unwrap()]);
-    assert!(text.contains("they must match") && text.contains("on rxe-host: mkdir -p /sys/kernel/config/rdma_cm/rxe0"), "{text}");
+    assert!(
+        text.contains("they must match") && text.contains("on rxe-host: mkdir -p /sys/kernel/config/rdma_cm/rxe0"),
+        "{text}"
+    );
     assert_eq!(status, 2);
     std::fs::remove_dir_all(directory).unwrap();
 }

@@ -59,9 +59,38 @@ fn fuzz(seed: u64, inputs: u32, pieces: &[&str], mut parse: impl FnMut(&str)) {
 #[test]
 fn partitions_conf() {
     let pieces = [
-        "Default", "=", "0x7fff", "0x8002", ",", ":", ";", "\n", " ", "#", "ipoib", "mtu=", "rate=", "5", "12", "0",
-        "scope=", "defmember=", "full", "limited", "both", "ALL", "ALL_CAS", "SELF", "mgid=", "ff12:401b::707", "sl=",
-        "Q_Key=", "0xffffffffffffffffff", "indx0", "\t", "\r",
+        "Default",
+        "=",
+        "0x7fff",
+        "0x8002",
+        ",",
+        ":",
+        ";",
+        "\n",
+        " ",
+        "#",
+        "ipoib",
+        "mtu=",
+        "rate=",
+        "5",
+        "12",
+        "0",
+        "scope=",
+        "defmember=",
+        "full",
+        "limited",
+        "both",
+        "ALL",
+        "ALL_CAS",
+        "SELF",
+        "mgid=",
+        "ff12:401b::707",
+        "sl=",
+        "Q_Key=",
+        "0xffffffffffffffffff",
+        "indx0",
+        "\t",
+        "\r",
     ];
     fuzz(1, INPUTS, &pieces, |text| {
         let read = partitions::parse(text);
@@ -91,7 +120,26 @@ fn hardware_addresses_and_guids() {
 
 #[test]
 fn rates_states_and_numbers_of_sysfs() {
-    let pieces = ["100", "2.5", "10", " Gb/sec", " (", "4X", "1X", " EDR", " FDR10", ")", ".", ":", " ", "4: ACTIVE", "0x", "-", "f", "99999999999"];
+    let pieces = [
+        "100",
+        "2.5",
+        "10",
+        " Gb/sec",
+        " (",
+        "4X",
+        "1X",
+        " EDR",
+        " FDR10",
+        ")",
+        ".",
+        ":",
+        " ",
+        "4: ACTIVE",
+        "0x",
+        "-",
+        "f",
+        "99999999999",
+    ];
     fuzz(3, INPUTS, &pieces, |text| {
         if let Some(rate) = Rate::parse(text) {
             assert_eq!(Rate::parse(&rate.to_string()), Some(rate), "{text:?}");
@@ -104,7 +152,22 @@ fn rates_states_and_numbers_of_sysfs() {
 
 #[test]
 fn opensm_conf_and_sysconfig() {
-    let pieces = ["guid", " ", "0x0002c90300317851", "\n", "#", "sm_priority", "15", "\"", "'", "GUIDS=", "PRIORITY=", "(null)", "\t", "export "];
+    let pieces = [
+        "guid",
+        " ",
+        "0x0002c90300317851",
+        "\n",
+        "#",
+        "sm_priority",
+        "15",
+        "\"",
+        "'",
+        "GUIDS=",
+        "PRIORITY=",
+        "(null)",
+        "\t",
+        "export ",
+    ];
     fuzz(4, INPUTS, &pieces, |text| {
         let conf = Conf::parse("x", text);
         assert!(conf.guid() != Some(0));
@@ -115,9 +178,34 @@ fn opensm_conf_and_sysconfig() {
 #[test]
 fn packet_filters() {
     let pieces = [
-        "table inet t {\n", "chain c {\n", "type filter hook input priority 0; policy drop;\n", "}\n", "udp dport 4791", " ", "accept\n",
-        "drop\n", "jump c\n", "goto c\n", "ct state new ", "{ 22, 4791 }", "\"", "{", "!= ", "log prefix \"x\" ", "counter packets 0 bytes 0 ",
-        "*filter\n", ":INPUT DROP [0:0]\n", "-A INPUT ", "-p udp --dport 4791 ", "-j ACCEPT\n", "-j INPUT\n", "! ", "-m ", "COMMIT\n", "# ", "return\n",
+        "table inet t {\n",
+        "chain c {\n",
+        "type filter hook input priority 0; policy drop;\n",
+        "}\n",
+        "udp dport 4791",
+        " ",
+        "accept\n",
+        "drop\n",
+        "jump c\n",
+        "goto c\n",
+        "ct state new ",
+        "{ 22, 4791 }",
+        "\"",
+        "{",
+        "!= ",
+        "log prefix \"x\" ",
+        "counter packets 0 bytes 0 ",
+        "*filter\n",
+        ":INPUT DROP [0:0]\n",
+        "-A INPUT ",
+        "-p udp --dport 4791 ",
+        "-j ACCEPT\n",
+        "-j INPUT\n",
+        "! ",
+        "-m ",
+        "COMMIT\n",
+        "# ",
+        "return\n",
     ];
     // Half to each.
     fuzz(5, INPUTS, &pieces, |text| {

@@ -70,6 +70,8 @@ pub enum Command {
     Gids,
     /// The links and their interfaces, as rdma link
     Links,
+    /// The subnet manager of each InfiniBand port: LID, GUID, priority, state, as sminfo
+    Sm,
     /// Check this host: one line a finding, with what mends it
     Check(Check),
     /// Print what another host's check --peer-facts wants, as JSON

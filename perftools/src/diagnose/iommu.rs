@@ -4,7 +4,8 @@ use super::finding::Finding;
 use crate::facts::Facts;
 
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
-    let active = facts.root.list("/sys/class/iommu").iter().any(|unit| facts.root.exists(&format!("/sys/class/iommu/{unit}")));
+    let active =
+        facts.root.list("/sys/class/iommu").iter().any(|unit| facts.root.exists(&format!("/sys/class/iommu/{unit}")));
     let cmdline = facts.root.value("/proc/cmdline").unwrap_or_default();
     let through = cmdline.split_whitespace().any(|word| matches!(word, "iommu=pt" | "iommu.passthrough=1"));
     let cards: Vec<&str> =

@@ -13,6 +13,7 @@ pub mod partitions;
 pub mod probe;
 pub mod rate;
 pub mod root;
+pub mod sm;
 pub mod verbs;
 
 use device::Device;

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use super::root::Root;
+use super::sm::PortSm;
 use super::verbs::Verbs;
 
 /// What is registered to see whether it can be: more than the 8 MiB that many systems allow by default.
@@ -26,6 +27,8 @@ pub struct Probe {
     pub firewall: Firewall,
     /// What the verbs say.
     pub verbs: Verbs,
+    /// The subnet managers of the InfiniBand ports; asked where they are shown or kept, not for `check`.
+    pub sms: Vec<PortSm>,
 }
 
 /// A device node.
@@ -86,6 +89,7 @@ impl Probe {
                 ip6tables: output("ip6tables-save", &[]),
             },
             verbs: Verbs::ask(),
+            sms: Vec::new(),
         }
     }
 }

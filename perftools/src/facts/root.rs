@@ -67,6 +67,14 @@ impl Root {
         self.captured.as_ref().map_or_else(super::verbs::Verbs::ask, |probe| probe.verbs.clone())
     }
 
+    /// The subnet managers, asked at each InfiniBand port.
+    ///
+    /// # Errors
+    /// There is no list of adapters.
+    pub fn sms(&self) -> Result<Vec<super::sm::PortSm>, String> {
+        self.captured.as_ref().map_or_else(super::sm::ask, |probe| Ok(probe.sms.clone()))
+    }
+
     /// Where an absolute path of the host is under this root.
     pub fn path(&self, path: &str) -> PathBuf {
         self.path.join(path.trim_start_matches('/'))

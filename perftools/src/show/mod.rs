@@ -4,6 +4,7 @@ pub mod devices;
 pub mod devinfo;
 pub mod gids;
 pub mod links;
+pub mod sm;
 pub mod stat;
 
 mod caps;
