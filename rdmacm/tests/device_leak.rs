@@ -156,12 +156,12 @@ fn a_request_outlives_its_listener() {
         leaves_nothing(&place, || {
             let listener = place.listen();
             let address = listener.local_addr();
-            let ends = (place.end(), place.end());
+            let end = place.end();
             thread::scope(|scope| {
                 let client = scope.spawn(|| {
-                    ready(&place, &ends.0, address).connect(&ConnectParams::default(), PATIENCE).expect("connect")
+                    ready(&place, &place.end(), address).connect(&ConnectParams::default(), PATIENCE).expect("connect")
                 });
-                let pending = pending(&ends.1, &listener);
+                let pending = pending(&end, &listener);
                 drop(listener);
                 let passive: Connection = pending.accept(&ConnectParams::default(), PATIENCE).expect("accept");
                 drop(passive);

@@ -59,8 +59,7 @@ fn an_unclaimed_request_is_rejected() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_pending_request_that_is_dropped_is_rejected() {
     for place in places() {
-        let end = place.end();
-        let error = answered_by(&place, |request| drop(request.with_qp(end.qp()).expect("INIT")));
+        let error = answered_by(&place, |request| drop(request.with_qp(place.end().qp()).expect("INIT")));
         assert_rejected_by_program(&error);
     }
 }
