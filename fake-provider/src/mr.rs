@@ -38,8 +38,9 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     }
     // SAFETY: the caller's memory is mapped; a driver pins it, this one looks at both ends.
     unsafe { touch(address, length) };
-    let key = world.next_key;
-    world.next_key += 0x101;
+    // The place above, a count below: a key that is used again is another one.
+    world.next_key = (world.next_key + 1) % 0x100;
+    let key = (u32::try_from(world.mrs.next()).unwrap_or(0) + 1) << 8 | world.next_key;
     // SAFETY: as above.
     let pd_number = unsafe { crate::pd::number(pd) };
     let number = world.mrs.insert(Mr { pd: pd_number, key, address, length, access });
@@ -70,6 +71,13 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 }
 
 impl World {
+    /// The region that a key opens in a domain.
+    #[inline]
+    pub(crate) fn region(&self, pd: usize, key: u32) -> Option<&Mr> {
+        let place = (key >> 8).checked_sub(1)?;
+        self.mrs.get(place as usize).filter(|region| region.key == key && region.pd == pd)
+    }
+
     /// How many requests in flight name this key.
     fn requests_on(&self, key: u32) -> usize {
         let recvs = self.qps.iter().flat_map(|qp| qp.recvs.iter().map(|recv| recv.sges));

@@ -156,8 +156,7 @@ impl World {
     /// Whether regions of the domain cover all entries; a key that names none is a fault of the program under test.
     fn registered(&mut self, pd: usize, sges: &Sges, access: u32) -> bool {
         for sge in sges.as_slice() {
-            let region = self.mrs.iter().find(|region| region.key == sge.lkey && region.pd == pd);
-            if !region.is_some_and(|region| region.covers(sge) && region.access & access == access) {
+            if !self.region(pd, sge.lkey).is_some_and(|region| region.covers(sge) && region.access & access == access) {
                 self.violation(format!("a request names memory that is not registered for it: {sge:?}"));
                 return false;
             }
@@ -170,7 +169,7 @@ impl World {
         let other = self.qps.get(peer)?;
         let length = u32::try_from(length).ok()?;
         let sge = ibv_sge { addr: send.remote.addr, length, lkey: send.remote.rkey };
-        let region = self.mrs.iter().find(|region| region.key == sge.lkey && region.pd == other.pd)?;
+        let region = self.region(other.pd, sge.lkey)?;
         (region.covers(&sge) && region.access & other.access & access == access).then_some([sge])
     }
 }

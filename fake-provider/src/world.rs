@@ -190,7 +190,7 @@ impl World {
             qps: Slab::default(),
             lost: Vec::new(),
             next_uid: 0,
-            next_key: 0x100,
+            next_key: 0,
         }
     }
 

@@ -1,0 +1,170 @@
+/*
+ * What the safe data path is measured against: the same steps as a careful C program takes them, through the same function tables.
+ *
+ * A program of this kind keeps its requests apart by wr_id, checks every status, and looks for what it posted with. It has one registered
+ * buffer and fills each request anew, as one does that sends from changing places.
+ */
+#include <infiniband/verbs.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH 32
+
+struct side {
+	struct ibv_qp *qp;
+	struct ibv_qp_ex *qp_ex;
+	struct ibv_cq *cq;
+	struct ibv_cq_ex *cq_ex;
+	struct ibv_mr *mr;
+	char *memory;
+	uint32_t length;
+	uint64_t next;
+	struct ibv_wc wc[BATCH];
+};
+
+struct side *c_side_new(struct ibv_qp *qp, struct ibv_cq *cq, int extended_cq, uint32_t length)
+{
+	struct side *side = calloc(1, sizeof(*side));
+
+	if (!side)
+		return NULL;
+	side->qp = qp;
+	side->qp_ex = ibv_qp_to_qp_ex(qp);
+	side->cq = cq;
+	side->cq_ex = extended_cq ? (struct ibv_cq_ex *)cq : NULL;
+	side->length = length;
+	side->memory = calloc(1, length);
+	side->mr = ibv_reg_mr(qp->pd, side->memory, length, IBV_ACCESS_LOCAL_WRITE);
+	return side;
+}
+
+void c_side_free(struct side *side)
+{
+	ibv_dereg_mr(side->mr);
+	free(side->memory);
+	free(side);
+}
+
+static inline int poll_classic(struct side *side)
+{
+	int count = ibv_poll_cq(side->cq, BATCH, side->wc);
+
+	for (int i = 0; i < count; i++)
+		if (side->wc[i].status != IBV_WC_SUCCESS)
+			return -1;
+	return count;
+}
+
+static inline int poll_extended(struct side *side)
+{
+	struct ibv_poll_cq_attr attr = {};
+	int count = 0;
+
+	if (ibv_start_poll(side->cq_ex, &attr))
+		return 0;
+	do {
+		if (side->cq_ex->status != IBV_WC_SUCCESS)
+			return -1;
+		side->wc[count].wr_id = side->cq_ex->wr_id;
+		side->wc[count].opcode = ibv_wc_read_opcode(side->cq_ex);
+		count++;
+	} while (count < BATCH && !ibv_next_poll(side->cq_ex));
+	ibv_end_poll(side->cq_ex);
+	return count;
+}
+
+static inline void fill_send(struct side *side, struct ibv_send_wr *wr, struct ibv_sge *sge)
+{
+	*sge = (struct ibv_sge){ .addr = (uintptr_t)side->memory, .length = side->length, .lkey = side->mr->lkey };
+	memset(wr, 0, sizeof(*wr));
+	wr->wr_id = side->next++;
+	wr->sg_list = sge;
+	wr->num_sge = 1;
+	wr->opcode = IBV_WR_SEND;
+	wr->send_flags = IBV_SEND_SIGNALED;
+}
+
+static inline void write_send(struct side *side)
+{
+	side->qp_ex->wr_id = side->next++;
+	side->qp_ex->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_send(side->qp_ex);
+	ibv_wr_set_sge(side->qp_ex, side->mr->lkey, (uintptr_t)side->memory, side->length);
+}
+
+int measured_c_send_classic(struct side *side)
+{
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+
+	fill_send(side, &wr, &sge);
+	if (ibv_post_send(side->qp, &wr, &bad))
+		return -1;
+	return poll_classic(side);
+}
+
+static inline int post_extended(struct side *side, int count)
+{
+	ibv_wr_start(side->qp_ex);
+	for (int i = 0; i < count; i++)
+		write_send(side);
+	return ibv_wr_complete(side->qp_ex);
+}
+
+int measured_c_send_extended(struct side *side)
+{
+	return post_extended(side, 1) ? -1 : poll_classic(side);
+}
+
+int measured_c_send_extended_poll(struct side *side)
+{
+	return post_extended(side, 1) ? -1 : poll_extended(side);
+}
+
+int measured_c_batch_classic(struct side *side)
+{
+	static struct ibv_send_wr wr[BATCH];
+	static struct ibv_sge sge[BATCH];
+	struct ibv_send_wr *bad;
+
+	for (int i = 0; i < BATCH; i++) {
+		fill_send(side, &wr[i], &sge[i]);
+		wr[i].next = i + 1 < BATCH ? &wr[i + 1] : NULL;
+	}
+	if (ibv_post_send(side->qp, wr, &bad))
+		return -1;
+	return poll_classic(side);
+}
+
+int measured_c_batch_extended(struct side *side)
+{
+	return post_extended(side, BATCH) ? -1 : poll_classic(side);
+}
+
+int measured_c_batch_extended_poll(struct side *side)
+{
+	return post_extended(side, BATCH) ? -1 : poll_extended(side);
+}
+
+static inline int post_recv(struct side *side)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)side->memory, .length = side->length, .lkey = side->mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = side->next++, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	return ibv_post_recv(side->qp, &wr, &bad);
+}
+
+int measured_c_recv_classic(struct side *side)
+{
+	int count = poll_classic(side);
+
+	return post_recv(side) ? -1 : count;
+}
+
+int measured_c_recv_extended_poll(struct side *side)
+{
+	int count = poll_extended(side);
+
+	return post_recv(side) ? -1 : count;
+}

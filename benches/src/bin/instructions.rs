@@ -1,0 +1,63 @@
+//! Counts the instructions of each case under callgrind and prints them as a table.
+//!
+//! `cargo run --release -p benches --bin instructions` runs itself under valgrind once a case.
+
+use std::error::Error;
+use std::process::{Command, ExitCode};
+
+use benches::{CASES, Case};
+
+const TIMES: usize = 1000;
+
+fn main() -> ExitCode {
+    let argument = std::env::args().nth(1);
+    let result = match argument.as_deref() {
+        None => table(),
+        Some(number) => one(number),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("instructions: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs one case: what callgrind looks at.
+fn one(number: &str) -> Result<(), Box<dyn Error>> {
+    let case = CASES.get(number.parse::<usize>()?).ok_or("no such case")?;
+    case.run(&mut case.rig()?, TIMES)?;
+    Ok(())
+}
+
+fn table() -> Result<(), Box<dyn Error>> {
+    println!("| step | verbs | C | safe, held memory | more | safe, buffers | more |");
+    println!("|---|---|---:|---:|---:|---:|---:|");
+    for (index, group) in CASES.chunks(3).enumerate() {
+        let counts: Vec<f64> =
+            (0..group.len()).map(|place| count(index * 3 + place, &group[place])).collect::<Result<_, _>>()?;
+        let [c, held, buffer] = counts[..] else { return Err("a group has three cases".into()) };
+        let Case { what, form, .. } = group[0];
+        println!("| {what} | {form:?} | {c:.0} | {held:.0} | {:+.0} | {buffer:.0} | {:+.0} |", held - c, buffer - c);
+    }
+    Ok(())
+}
+
+/// Instructions of one request of a case.
+fn count(number: usize, case: &Case) -> Result<f64, Box<dyn Error>> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(format!("--toggle-collect={}", case.function))
+        .arg(std::env::current_exe()?)
+        .arg(number.to_string())
+        .output()
+        .map_err(|error| format!("valgrind: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let collected = text.lines().find_map(|line| line.split("Collected : ").nth(1));
+    let Some(collected) = collected.filter(|_| output.status.success()) else {
+        return Err(format!("{}: {text}", case.function).into());
+    };
+    let requests = u32::try_from(TIMES * case.requests)?;
+    Ok(collected.trim().parse::<f64>()? / f64::from(requests))
+}

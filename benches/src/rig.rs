@@ -1,0 +1,82 @@
+//! Two connected queue pairs on a fake device: `a` sends, `b` receives.
+
+use fake_provider::{Fake, Profile};
+use ibverbs::{
+    Buf, CompletionQueue, CqOptions, Device, Endpoint, Frozen, Held, Mtu, Pool, Psn, QpOptions, QueuePair, Rc, RcPath,
+    Result, Sink, wr,
+};
+
+/// Requests of a batch.
+pub(crate) const BATCH: usize = 32;
+/// Bytes of a message: few, so that copying them does not hide what is measured.
+pub(crate) const LENGTH: u32 = 8;
+
+/// Which verbs are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `ibv_post_send`, `ibv_poll_cq`.
+    Classic,
+    /// `ibv_wr_*`, `ibv_poll_cq`: what a queue pair and a completion queue do by default, where the provider can.
+    Extended,
+    /// `ibv_wr_*`, `ibv_start_poll` …
+    ExtendedPoll,
+}
+
+/// What the loops work on.
+#[derive(Debug)]
+pub struct Rig {
+    pub(crate) a: QueuePair<Rc>,
+    pub(crate) b: QueuePair<Rc>,
+    pub(crate) cq_a: CompletionQueue,
+    pub(crate) cq_b: CompletionQueue,
+    pub(crate) source: Held<Frozen>,
+    pub(crate) sink: Held<Sink>,
+    pub(crate) bufs: Vec<Buf>,
+    pub(crate) extended_cq: bool,
+    _pool: Pool,
+    _fake: Fake,
+}
+
+impl Rig {
+    /// A rig for this form of the data path.
+    ///
+    /// # Errors
+    /// None is expected of a fake device.
+    pub fn new(form: Form) -> Result<Self> {
+        let (extended_qp, extended_cq) = (form != Form::Classic, form == Form::ExtendedPoll);
+        let fake = Fake::new(Profile { extended_qp, extended_cq, ..Profile::RXE });
+        let context = Device::by_name(fake.name())?.open()?;
+        let pd = context.alloc_pd()?;
+        let cq_options = CqOptions { depth: 128, extended: extended_cq, ..CqOptions::default() };
+        let (cq_a, cq_b) = (context.create_cq(cq_options)?, context.create_cq(cq_options)?);
+        let mut a = pd.create_qp::<Rc>(&cq_a, &cq_a, QpOptions::default())?;
+        let mut b = pd.create_qp::<Rc>(&cq_b, &cq_b, QpOptions::default())?;
+        let path = RcPath::new(1, Some(0), Mtu::B1024);
+        let (lid, gid) = (context.query_port(1)?.lid, context.gids(1)?[0].gid);
+        let ends = [&a, &b].map(|qp| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid, gid });
+        for (qp, peer) in [(&mut a, &ends[1]), (&mut b, &ends[0])] {
+            qp.init(&path)?;
+            qp.connect(&path, peer)?;
+        }
+        let pool = pd.pool(BATCH, LENGTH as usize)?;
+        let source = a.hold(&pd.buf(LENGTH as usize)?.freeze())?;
+        let sink = b.hold(&pd.sink(LENGTH as usize)?)?;
+        let bufs = std::iter::from_fn(|| pool.take()).collect();
+        Ok(Self { a, b, cq_a, cq_b, source, sink, bufs, extended_cq, _pool: pool, _fake: fake })
+    }
+
+    /// The other side of sends, not measured: `b` takes what came and posts receives for `count` more.
+    pub(crate) fn receiver(&mut self, count: usize) -> Result<()> {
+        while self.cq_b.poll()?.map(|completion| self.b.retire(completion)).count() > 0 {}
+        for _ in 0..count {
+            self.b.post_recv(wr::recv(self.sink))?;
+        }
+        Ok(())
+    }
+
+    /// The other side of receives, not measured: `a` sends one message.
+    pub(crate) fn sender(&mut self) -> Result<()> {
+        while self.cq_a.poll()?.map(|completion| self.a.retire(completion)).count() > 0 {}
+        Ok(self.a.post_send(wr::send(self.source))?)
+    }
+}
