@@ -84,11 +84,13 @@ fn run(args: &Args) -> Result<()> {
         cq.arm(false)?;
     }
     let mut cqs: HashMap<CqId, CompletionQueue> = cqs.into_iter().map(|cq| (cq.id(), cq)).collect();
-    // Every queue pair has a receive posted, and one of each two begins.
+    // One of each two has two receives posted, the other has one and begins.
     let mut ends = HashMap::new();
     for (mut a, mut b) in qps {
         a.post_recv(wr::recv(pool.take().ok_or("the pool is empty")?))?;
-        b.post_recv(wr::recv(pool.take().ok_or("the pool is empty")?))?;
+        for _ in 0..DEPTH {
+            b.post_recv(wr::recv(pool.take().ok_or("the pool is empty")?))?;
+        }
         a.post_send(wr::send(pool.take().ok_or("the pool is empty")?))?;
         ends.insert(a.id(), End { qp: a, left: args.iters - 1 });
         ends.insert(b.id(), End { qp: b, left: args.iters });
@@ -96,7 +98,7 @@ fn run(args: &Args) -> Result<()> {
     let begun = Instant::now();
     let (total, mut received) = (u64::from(count) * args.iters, 0);
     while received < total {
-        let id = channel.wait(Some(wait::PATIENCE))?.ok_or_else(wait::silence)?;
+        let id = channel.wait(Some(wait::PATIENCE))?.ok_or_else(|| format!("{received} of {total} messages came"))?;
         let cq = cqs.get_mut(&id).ok_or("an event of a completion queue that is not there")?;
         cq.arm(false)?; // before polling, so that what comes meanwhile gives an event
         received += drain(cq, &mut ends)?;

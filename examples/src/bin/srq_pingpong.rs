@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use examples::exchange::exchange;
-use examples::pingpong::{Common, check, fill, parse_mtu, print_address, require_gid};
+use examples::pingpong::{Common, fill, parse_mtu, print_address, require_gid};
 use examples::{Result, wait};
 use ibverbs::{AccessFlags, CqOptions, Endpoint, Gid, Lid, Mtu, Psn, QpOptions, Qpn, Rc, RcPath, SrqOptions, wr};
 
@@ -92,7 +92,7 @@ fn run(Args { common, size, mtu, num_qp }: &Args) -> Result<()> {
             retired.ok()?;
             let buf = retired.into_buf().ok_or("a receive without a buffer")?;
             received += 1;
-            check(&buf, *size, common.chk)?;
+            common.check(&buf, *size)?;
             if sent < common.iters {
                 qp.post_send(wr::send(buf))?;
             } else {

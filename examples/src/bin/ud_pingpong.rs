@@ -11,7 +11,7 @@ use std::time::Instant;
 use clap::Parser;
 use examples::exchange::exchange;
 use examples::local::{Local, random_psn};
-use examples::pingpong::{Common, check, fill, print_address, require_gid};
+use examples::pingpong::{Common, fill, print_address, require_gid};
 use examples::{Result, wait};
 use ibverbs::{AhAttr, CqOptions, Destination, Direction, Endpoint, GRH_LEN, Qkey, QpOptions, Ud, wr};
 
@@ -84,7 +84,7 @@ fn run(Args { common, size }: &Args) -> Result<()> {
         } else {
             received += 1;
             let payload = &buf[GRH_LEN..];
-            check(payload, *size, common.chk)?;
+            common.check(payload, *size)?;
             if posted < common.iters {
                 let mut message = sends.take().ok_or("all messages are in flight")?;
                 message.copy_from_slice(payload);

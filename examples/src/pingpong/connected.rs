@@ -5,7 +5,7 @@ use std::time::Instant;
 use clap::Args;
 use ibverbs::{AccessFlags, Connected, CqOptions, Direction, Mtu, QpOptions, RcPath, wr};
 
-use super::{Common, check, fill, parse_mtu, print_address, require_gid};
+use super::{Common, fill, parse_mtu, print_address, require_gid};
 use crate::exchange::exchange;
 use crate::{Result, wait};
 
@@ -71,7 +71,7 @@ pub fn run<T: Connected>(options: &Options) -> Result<()> {
             qp.post_recv(wr::recv(buf))?;
         } else {
             received += 1;
-            check(&buf, *size, common.chk)?;
+            common.check(&buf, *size)?;
             if posted < common.iters {
                 posted += 1;
                 qp.post_send(wr::send(buf))?;

@@ -43,7 +43,7 @@ pub struct Common {
     /// Index of the GID; chosen if not given and needed
     #[arg(short, long, value_name = "INDEX")]
     pub gid_idx: Option<u32>,
-    /// Compare what comes back with what was sent
+    /// As the client, compare what comes back with what was sent
     #[arg(short, long)]
     pub chk: bool,
 }
@@ -62,6 +62,23 @@ impl Common {
         match &self.host {
             Some(host) => Role::Client(host, self.port),
             None => Role::Server(self.port),
+        }
+    }
+
+    /// Checks what was received: its length, and on the client its bytes, if they are to be compared.
+    ///
+    /// # Errors
+    /// When something differs, in words.
+    pub fn check(&self, received: &[u8], size: u32) -> Result<()> {
+        let len = received.len();
+        if len != size as usize {
+            return Err(format!("the peer sends {len} bytes, this side {size}: give both the same -s").into());
+        }
+        let compare = self.chk && self.host.is_some();
+        let differs = |(byte, value): (&u8, u8)| *byte != value;
+        match received.iter().zip((0..=250).cycle()).position(differs).filter(|_| compare) {
+            Some(at) => Err(format!("byte {at} of {len} came back as {:#04x}", received[at]).into()),
+            None => Ok(()),
         }
     }
 
@@ -103,21 +120,5 @@ pub fn parse_mtu(text: &str) -> std::result::Result<Mtu, String> {
 pub fn fill(message: &mut [u8]) {
     for (byte, value) in message.iter_mut().zip((0..=250).cycle()) {
         *byte = value;
-    }
-}
-
-/// Checks what was received: its length, and its bytes if they are to be compared.
-///
-/// # Errors
-/// When something differs, in words.
-pub fn check(received: &[u8], size: u32, compare: bool) -> Result<()> {
-    let len = received.len();
-    if len != size as usize {
-        return Err(format!("the peer sends {len} bytes, this side {size}: give both the same -s").into());
-    }
-    let differs = |(byte, value): (&u8, u8)| *byte != value;
-    match received.iter().zip((0..=250).cycle()).position(differs).filter(|_| compare) {
-        Some(at) => Err(format!("byte {at} of {len} came back as {:#04x}", received[at]).into()),
-        None => Ok(()),
     }
 }
