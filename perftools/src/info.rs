@@ -83,7 +83,8 @@ struct Report<'a> {
 
 fn checked(root: &Root, options: &Check, json: bool) -> Result<u8> {
     if options.list {
-        let lines: String = SUBJECTS.iter().map(|subject| format!("{:<12}{}\n", subject.name, subject.about)).collect();
+        let lines: String =
+            show::lines(SUBJECTS.iter().map(|subject| format!("{:<12}{}", subject.name, subject.about)));
         print(&lines)?;
         return Ok(0);
     }
@@ -121,7 +122,7 @@ fn checked(root: &Root, options: &Check, json: bool) -> Result<u8> {
         };
         print(&show::json(&Report { schema: 1, status, findings: &findings })?)?;
     } else {
-        print(&findings.iter().map(|finding| format!("{finding}\n")).collect::<String>())?;
+        print(&show::lines(&findings))?;
     }
     Ok(status)
 }

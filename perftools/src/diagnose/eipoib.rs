@@ -18,13 +18,13 @@ struct Slave {
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let wanted = facts.root.text(CONF).is_some_and(|text| text.lines().any(|line| line.trim() == "LOAD_EIPOIB=yes"));
     let Some(text) = facts.root.text(INTERFACES) else {
-        return match wanted {
-            false => Vec::new(),
-            true => vec![
-                Finding::fault(format!("{CONF} wants it, but eth_ipoib is not loaded"))
-                    .mend("/etc/init.d/openibd restart; modprobe eth_ipoib"),
-            ],
-        };
+        if !wanted {
+            return Vec::new();
+        }
+        return vec![
+            Finding::fault(format!("{CONF} wants it, but eth_ipoib is not loaded"))
+                .mend("/etc/init.d/openibd restart; modprobe eth_ipoib"),
+        ];
     };
     let mut findings = Vec::new();
     if !wanted {

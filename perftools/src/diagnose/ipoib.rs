@@ -5,6 +5,7 @@ use crate::facts::Facts;
 use crate::facts::device::{Device, Port};
 use crate::facts::hwaddr::{DEFAULT_PREFIX, HwAddr};
 use crate::facts::netdev::{Ipoib, Netdev};
+use crate::facts::verbs::VerbsPort;
 
 /// The largest MTU of connected mode.
 const CONNECTED: u32 = 65520;
@@ -47,7 +48,7 @@ fn mode(facts: &Facts<'_>, netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device
         "connected" => Finding::ok(format!("connected, MTU {mtu}")),
         "datagram" => {
             let verbs = port.and_then(|(device, port)| facts.verbs_port(&device.name, port.port));
-            let link = verbs.and_then(|port| port.active_mtu_bytes());
+            let link = verbs.and_then(VerbsPort::active_mtu_bytes);
             let limits = link.map_or_else(|| vec![2044, 4092], |link| vec![link.saturating_sub(HEADER)]);
             let largest = limits.last().copied().unwrap_or(0);
             let of = link.map_or_else(String::new, |link| format!(" on a link of MTU {link}"));

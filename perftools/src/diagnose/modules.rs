@@ -25,7 +25,7 @@ impl Modules {
         let loaded = loaded.lines().filter_map(|line| line.split_whitespace().next()).map(normal).collect();
         let mut modules = Self { loaded, configured: BTreeSet::new(), off: BTreeSet::new() };
         for directory in [RDMA_MODULES].into_iter().chain(LOAD) {
-            for name in root.list(directory).iter().filter(|name| name.ends_with(".conf")) {
+            for name in root.list(directory).iter().filter(|name| name.strip_suffix(".conf").is_some()) {
                 modules.configuration(&root.text(&format!("{directory}/{name}")).unwrap_or_default());
             }
         }

@@ -49,7 +49,7 @@ fn by_rdma(mount: &Mount) -> Finding {
 }
 
 fn configured(root: &Root, modules: &Modules, mount: &Mount, mounted: &[Mount]) -> Option<Finding> {
-    if mount.port.is_some_and(|port| port != PORT) || mount.port.is_none() {
+    if mount.port != Some(PORT) {
         return Some(
             Finding::warning(format!("/etc/fstab mounts {} by RDMA without port={PORT}", mount.source))
                 .mend(format!("in /etc/fstab: rdma,port={PORT}")),

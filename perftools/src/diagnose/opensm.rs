@@ -81,7 +81,7 @@ fn judge(facts: &Facts<'_>, conf: &Conf, instance: bool) -> Vec<Finding> {
     if let Some(text) = conf.get("guid") {
         match unsigned(text) {
             None => {
-                findings.push(Finding::fault(format!("guid {text}: is no GUID")).mend("guid 0x…, from `ibstat -p`"))
+                findings.push(Finding::fault(format!("guid {text}: is no GUID")).mend("guid 0x…, from `ibstat -p`"));
             }
             Some(guid) if guid != 0 && !is_here(facts, guid) => {
                 findings.push(

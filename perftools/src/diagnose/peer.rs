@@ -13,6 +13,7 @@ use super::roce;
 use crate::control::{frame, hello};
 use crate::error::{Error, Kind, Result};
 use crate::facts::root::Root;
+use crate::facts::verbs::VerbsPort;
 use crate::facts::{Facts, device};
 
 /// How long either end waits for the other.
@@ -106,7 +107,10 @@ impl PeerFacts {
                         Vec::new()
                     },
                     subnet_prefix: port.subnet_prefix().filter(|_| !port.is_ethernet()),
-                    mtu: verbs.device(&device.name).and_then(|d| d.port(port.port)).and_then(|p| p.active_mtu_bytes()),
+                    mtu: verbs
+                        .device(&device.name)
+                        .and_then(|d| d.port(port.port))
+                        .and_then(VerbsPort::active_mtu_bytes),
                 });
             }
         }
@@ -209,7 +213,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let mut common = false;
     for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
         let ours = technology(&port.link_layer, device.is_iwarp());
-        let mtu = facts.verbs_port(&device.name, port.port).and_then(|port| port.active_mtu_bytes());
+        let mtu = facts.verbs_port(&device.name, port.port).and_then(VerbsPort::active_mtu_bytes);
         for theirs in peer.ports.iter().filter(|theirs| theirs.active && theirs.technology() == ours) {
             common = true;
             let name = format!("{}/{} and {}/{} of {}", device.name, port.port, theirs.device, theirs.port, peer.host);

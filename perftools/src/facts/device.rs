@@ -10,6 +10,7 @@ use super::rate::Rate;
 use super::root::{Root, number, unsigned};
 
 /// A GUID as the tools write it in JSON: `0002:c903:0031:78f2`.
+#[allow(clippy::ref_option, reason = "what serde calls")]
 fn guid_text<S: Serializer>(guid: &Option<Guid>, serializer: S) -> Result<S::Ok, S::Error> {
     match guid {
         Some(guid) => serializer.collect_str(guid),

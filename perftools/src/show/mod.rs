@@ -1,5 +1,7 @@
 //! What `ribinfo` shows: the facts and layouts of ibv_devices, ibv_devinfo, ibstat and `rdma link`.
 
+#![allow(clippy::format_push_string, reason = "a page of text is put together here, not a stream")]
+
 pub mod devices;
 pub mod devinfo;
 pub mod gids;
@@ -12,6 +14,11 @@ mod caps;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+
+/// Each on a line of its own.
+pub fn lines<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
+    all.into_iter().fold(String::new(), |text, one| text + &one.to_string() + "\n")
+}
 
 /// A value as JSON, with a newline.
 ///

@@ -7,6 +7,7 @@ use crate::facts::device::{self, Device, Port};
 use crate::facts::root::Root;
 
 #[derive(Serialize)]
+#[allow(clippy::struct_field_names, reason = "ibstat's names")]
 struct Ca<'a> {
     ca: &'a str,
     node_type: &'static str,
@@ -135,6 +136,6 @@ fn port_text(port: &CaPort<'_>, head: &str, indent: &str) -> String {
         ("Port GUID", port.port_guid.clone()),
         ("Link layer", port.link_layer.to_owned()),
     ];
-    let lines: String = lines.iter().map(|(name, value)| format!("{indent}{name}: {value}\n")).collect();
+    let lines = super::lines(lines.iter().map(|(name, value)| format!("{indent}{name}: {value}")));
     format!("{head}Port {}:\n{lines}", port.port)
 }

@@ -44,8 +44,7 @@ fn rule(text: &str, line: &str, packet: Packet) -> Rule {
             // Targets that go on; a user's chain of such a name is found.
             ["-j", to, ..] => set(&mut action, Action::Jump((*to).to_owned()), rest.len()),
             ["-g", to, ..] => set(&mut action, Action::Goto((*to).to_owned()), rest.len()),
-            ["-m", _, ..] => 2,
-            ["--comment", _, ..] => 2,
+            ["-m" | "--comment", _, ..] => 2,
             ["!", "-i", "lo", ..] => 3,
             ["-i", "lo", ..] => condition(&mut holds, Holds::No, 2),
             ["-p", protocol, ..] => {

@@ -159,16 +159,14 @@ impl Walk<'_> {
             }
             let sure = rule.holds == Holds::Yes;
             match &rule.action {
-                Action::Nothing => {}
                 Action::Accept if sure => return End::Verdict(Verdict::Accept),
                 Action::Accept => {
                     self.maybe.get_or_insert_with(|| rule.text.clone());
                 }
                 Action::Drop if sure => return End::Verdict(Verdict::Drop(rule.text.clone())),
-                // Keeps some out: a list of the unwanted.
-                Action::Drop => {}
                 Action::Return if sure => return End::Through,
-                Action::Return => {}
+                // What drops perhaps keeps some out: a list of the unwanted.
+                Action::Nothing | Action::Drop | Action::Return => {}
                 Action::Jump(to) | Action::Goto(to) => {
                     let Some(next) = self.table.chain(to).filter(|_| depth < DEPTH) else { continue };
                     match self.chain(next, depth + 1) {
@@ -176,9 +174,8 @@ impl Walk<'_> {
                         End::Verdict(Verdict::Accept | Verdict::Some(_)) => {
                             self.maybe.get_or_insert_with(|| rule.text.clone());
                         }
-                        End::Verdict(Verdict::Drop(_)) => {}
                         End::Through if sure && matches!(rule.action, Action::Goto(_)) => return End::Through,
-                        End::Through => {}
+                        End::Verdict(Verdict::Drop(_)) | End::Through => {}
                     }
                 }
             }

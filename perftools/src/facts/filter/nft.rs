@@ -89,7 +89,7 @@ fn rule(tokens: &[String], line: &str, packet: Packet) -> Rule {
             ["log", ..] => (Ok(Holds::Yes), log_words(rest)),
             ["iif" | "iifname", "!=", "lo", ..] => (Ok(Holds::Yes), 3),
             ["iif" | "iifname", "lo", ..] => (Ok(Holds::No), 2),
-            ["iif" | "iifname", "!=", _, ..] => (Ok(Holds::Perhaps), 3),
+            ["iif" | "iifname", "!=", _, ..] | ["limit", "rate", _, ..] => (Ok(Holds::Perhaps), 3),
             ["iif" | "iifname", _, ..] => (Ok(Holds::Perhaps), 2),
             // Established ones go one way, invalid ones another; a new packet goes on.
             ["ct", "state", "vmap", map, ..] => (Ok(Holds::No), {
@@ -107,7 +107,6 @@ fn rule(tokens: &[String], line: &str, packet: Packet) -> Rule {
             ["udp" | "tcp" | "th", "dport", set, ..] => (Ok(ports(packet, rest[0], set)), 3),
             ["udp" | "tcp" | "sctp" | "dccp", ..] if rest[0] != packet.protocol => (Ok(Holds::No), 1),
             ["icmp" | "icmpv6" | "igmp" | "esp" | "ah", ..] => (Ok(Holds::No), 1),
-            ["limit", "rate", _, ..] => (Ok(Holds::Perhaps), 3),
             _ => (Ok(Holds::Perhaps), 1),
         };
         match condition {

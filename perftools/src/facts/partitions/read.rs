@@ -73,7 +73,7 @@ impl Reader {
         if key.is_none() && name.is_some_and(|name| name.starts_with(|c: char| c.is_ascii_digit())) {
             key = name.take();
         }
-        definition.name = name.unwrap_or_default().to_owned();
+        name.unwrap_or_default().clone_into(&mut definition.name);
         if let Some(key) = key {
             let Some(number) = c_number(key) else { return Err(self.stop(format!("`{key}` is no key"))) };
             if number > 0xffff {
