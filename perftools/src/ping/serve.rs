@@ -1,9 +1,10 @@
 //! `ribping -S`: answers on all ports at once, both ways.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
 
 use ibumad::{Ca, PortAttr};
+use ibverbs::{Device, TransportType};
 use rdmacm::Listener;
 
 use super::datagram::{Server, of_umad};
@@ -18,18 +19,17 @@ use crate::error::{Error, Result};
 /// Nothing can be served; why is said for each port.
 pub fn run(args: &PingArgs, stop: &Stop) -> Result<()> {
     let datagrams = if args.via == Via::RdmaCm { Vec::new() } else { datagram_servers(args)? };
-    let connections = if args.via == Via::Umad { None } else { listener(args) };
-    if datagrams.is_empty() && connections.is_none() {
+    let connections = if args.via == Via::Umad { Vec::new() } else { listeners(args) };
+    if datagrams.is_empty() && connections.is_empty() {
         return Err(Error::device(
             "nothing to answer on: no port takes management datagrams (`modprobe ib_umad`, as root) or connections (`modprobe rdma_ucm`)",
         ));
     }
     let mut outcome = Ok(());
     thread::scope(|scope| {
-        let workers: Vec<_> = datagrams.iter().map(|server| scope.spawn(|| server.run(stop, args.level()))).collect();
-        if let Some(listener) = &connections {
-            outcome = server::run(listener, args, stop);
-        }
+        let mut workers: Vec<_> =
+            datagrams.iter().map(|server| scope.spawn(|| server.run(stop, args.level()))).collect();
+        workers.extend(connections.iter().map(|listener| scope.spawn(|| server::run(listener, args, stop))));
         for worker in workers {
             match worker.join() {
                 Ok(Ok(())) => {}
@@ -81,19 +81,52 @@ fn describe(port: &PortAttr) -> String {
     }
 }
 
-/// Listens on all addresses; a device that was named is asked for at each request.
-fn listener(args: &PingArgs) -> Option<Listener> {
-    let bind = |ip: std::net::IpAddr| Listener::bind(SocketAddr::new(ip, args.cm_port), 64);
-    // IPv6 takes IPv4, too, where there is IPv6.
-    let bound = bind(Ipv6Addr::UNSPECIFIED.into());
-    match bound {
+/// Listens for connections; a device that was named is asked for at each request.
+///
+/// A listener for all IPv6 addresses takes IPv4, too, but not on iWARP, and no other one can be beside it. So where there is iWARP,
+/// each address is listened on.
+fn listeners(args: &PingArgs) -> Vec<Listener> {
+    let bind = |ip: IpAddr| Listener::bind(SocketAddr::new(ip, args.cm_port), 64);
+    let bound: Vec<_> = if has_iwarp() {
+        // Addresses of interfaces without RDMA are refused.
+        own_addresses().into_iter().filter_map(|ip| bind(ip).ok()).collect()
+    } else {
+        Vec::new()
+    };
+    if !bound.is_empty() {
+        let addresses: Vec<_> = bound.iter().map(|listener| listener.local_addr().ip().to_string()).collect();
+        eprintln!("ribping: answering connections at port {} of {}", args.cm_port, addresses.join(", "));
+        return bound;
+    }
+    match bind(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| bind(Ipv4Addr::UNSPECIFIED.into())) {
         Ok(listener) => {
-            eprintln!("ribping: answering connections at port {}", listener.local_addr().port());
-            Some(listener)
+            eprintln!("ribping: answering connections at port {}", args.cm_port);
+            vec![listener]
         }
         Err(error) => {
             eprintln!("ribping: no connections: {error}");
-            None
+            Vec::new()
         }
     }
+}
+
+fn has_iwarp() -> bool {
+    Device::list().is_ok_and(|devices| devices.iter().any(|device| device.transport() == TransportType::IWARP))
+}
+
+/// The addresses of this host, but for those of the loopback and of one link only.
+fn own_addresses() -> Vec<IpAddr> {
+    let Ok(all) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
+    let mut addresses: Vec<IpAddr> = all
+        .filter_map(|entry| entry.address)
+        .filter_map(|address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+            (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+            (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+            _ => None,
+        })
+        .filter(|ip| !ip.is_loopback() && !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()))
+        .collect();
+    addresses.sort();
+    addresses.dedup();
+    addresses
 }

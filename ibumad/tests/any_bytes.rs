@@ -1,0 +1,128 @@
+//! Whatever the bytes are, reading them does not panic: a million random inputs for each kind of datagram and record.
+
+use std::fmt::{self, Debug, Write};
+
+use ibumad::Mad;
+use ibumad::mad::{NodeDescription, NodeInfo, PathRecord, PortInfo, SaMad, SmInfo, Smp, VendorMad};
+
+const INPUTS: u32 = 1_000_000;
+
+/// A generator of random numbers (xorshift64*), the same ones in each run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Bytes of a random length up to that of the array; one in eight is 0 or 255 throughout.
+    fn fill<'a>(&mut self, bytes: &'a mut [u8; 300], most: usize) -> &'a [u8] {
+        let shape = self.next();
+        let len = if shape & 8 == 0 { most } else { usize::try_from(self.next() % (most as u64 + 1)).unwrap_or(0) };
+        match shape % 8 {
+            0 => bytes[..len].fill(u8::try_from(shape >> 8 & 1).unwrap_or(0) * 255),
+            _ => {
+                for chunk in bytes[..len].chunks_mut(8) {
+                    let random = self.next().to_le_bytes();
+                    chunk.copy_from_slice(&random[..chunk.len()]);
+                }
+            }
+        }
+        &bytes[..len]
+    }
+}
+
+/// Takes text and forgets it.
+struct Nowhere;
+
+impl Write for Nowhere {
+    fn write_str(&mut self, _: &str) -> fmt::Result {
+        Ok(())
+    }
+}
+
+/// Reads every field: that is what `Debug` does.
+fn read(value: &impl Debug) {
+    write!(Nowhere, "{value:?}").expect("nothing fails");
+}
+
+fn each(seed: u64, most: usize, mut parse: impl FnMut(&[u8])) {
+    let mut random = Random(seed);
+    let mut bytes = [0; 300];
+    for _ in 0..INPUTS {
+        parse(random.fill(&mut bytes, most));
+    }
+}
+
+macro_rules! records {
+    ($($test:ident: $record:ident, $seed:literal;)*) => { $(
+        #[test]
+        fn $test() {
+            each($seed, $record::LEN + 4, |bytes| match $record::from_bytes(bytes) {
+                Some(record) => read(&record),
+                None => assert!(bytes.len() < $record::LEN),
+            });
+        }
+    )* };
+}
+
+records! {
+    any_bytes_are_a_node_info: NodeInfo, 1;
+    any_bytes_are_a_port_info: PortInfo, 2;
+    any_bytes_are_an_sm_info: SmInfo, 3;
+    any_bytes_are_a_path_record: PathRecord, 4;
+}
+
+#[test]
+fn any_bytes_are_a_node_description() {
+    each(5, 68, |bytes| {
+        if let Some(name) = NodeDescription::from_bytes(bytes) {
+            let text = name.text();
+            assert!(!text.contains(char::is_control));
+        }
+    });
+}
+
+#[test]
+fn any_bytes_are_a_datagram_of_some_class() {
+    each(6, 260, |bytes| {
+        let Some(mad) = Mad::from_bytes(bytes) else {
+            assert!(bytes.len() < 256);
+            return;
+        };
+        read(&mad);
+        read(&mad.answer().status());
+    });
+}
+
+#[test]
+fn any_bytes_are_a_datagram_of_each_class() {
+    each(7, 260, |bytes| {
+        let Some(mut mad) = Mad::from_bytes(bytes) else { return };
+        let class = mad.as_bytes()[1];
+        mad.as_bytes_mut()[1] = [0x01, 0x81, 0x03, 0x32][usize::from(class % 4)];
+        if let Some(smp) = Smp::of(&mad) {
+            let lengths = (smp.data().len(), smp.initial_path().len() <= usize::from(smp.hop_count()));
+            assert_eq!(lengths, (64, true));
+            read(&(
+                smp.is_returning(),
+                smp.m_key(),
+                smp.hop_pointer(),
+                smp.directed_source(),
+                smp.directed_destination(),
+            ));
+            read(&SmInfo::from_bytes(smp.data()).is_some());
+        } else if let Some(sa) = SaMad::of(&mad) {
+            read(&(sa.sm_key(), sa.record_distance(), sa.component_mask()));
+            assert!(PathRecord::from_bytes(sa.data()).is_some());
+        } else {
+            let vendor = VendorMad::of(&mad).expect("the last class");
+            read(&vendor.oui());
+            assert!(!vendor.text().contains(char::is_control));
+            read(&vendor.answer(vendor.data()));
+        }
+    });
+}

@@ -1,0 +1,195 @@
+//! ribping on RoCE and iWARP: by datagrams to IPv6 GIDs, over connections to hosts, and beside the real rping.
+
+use std::net::IpAddr;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ibverbs::{Context, Device, TransportType};
+use nix::ifaddrs::getifaddrs;
+use serde_json::Value;
+
+const RIBPING: &str = env!("CARGO_BIN_EXE_ribping");
+
+/// Every device of the lab with its IPv4 and its IPv6 address; a run without one is a failed run.
+fn places() -> Vec<(Context, IpAddr)> {
+    let names =
+        std::env::var("RDMA_LAB_DEVICES").expect("RDMA_LAB_DEVICES names the devices to test on: run by ci/lab");
+    let mut all = Vec::new();
+    for name in names.split_whitespace() {
+        let context = Device::by_name(name).and_then(|device| device.open()).expect(name);
+        println!("device: {name}");
+        let netdev = context.netdev(1).expect("a network interface");
+        let mut addresses: Vec<IpAddr> = addresses_of(&netdev);
+        addresses.sort();
+        assert!(
+            addresses.iter().any(IpAddr::is_ipv4) && addresses.iter().any(IpAddr::is_ipv6),
+            "{netdev}: {addresses:?}"
+        );
+        all.extend(addresses.into_iter().map(|ip| (context.clone(), ip)));
+    }
+    assert!(!all.is_empty(), "RDMA_LAB_DEVICES names no device");
+    all
+}
+
+fn addresses_of(netdev: &str) -> Vec<IpAddr> {
+    getifaddrs()
+        .expect("addresses")
+        .filter(|entry| entry.interface_name == netdev)
+        .filter_map(|entry| entry.address)
+        .filter_map(|address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+            (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+            (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+            _ => None,
+        })
+        .filter(|ip| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()))
+        .collect()
+}
+
+/// A program that serves; it ends when this is dropped.
+struct Server(Child);
+
+impl Server {
+    fn start(program: &str, args: &[&str]) -> Self {
+        let child = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let server = Self(child.unwrap_or_else(|error| panic!("{program}: {error}; apt install rdmacm-utils")));
+        thread::sleep(Duration::from_millis(700));
+        server
+    }
+
+    /// Ends it as Ctrl-C does; it must end well and in time.
+    fn interrupt(mut self) {
+        let killed = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status().expect("kill");
+        assert!(killed.success());
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(status) = self.0.try_wait().expect("a child") {
+                assert!(status.success(), "{status}");
+                return;
+            }
+            assert!(Instant::now() < until, "the server does not end");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run(program: &str, args: &[&str]) -> Output {
+    Command::new(program).args(args).output().unwrap_or_else(|error| panic!("{program}: {error}"))
+}
+
+/// Pings; all pings must be answered. The result says how.
+fn pings(args: &[&str]) -> Value {
+    let output = run(RIBPING, &[&["--json", "-c", "20", "-i", "0.01", "-t", "5000"], args].concat());
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert_eq!((output.status.code(), &value["received"], &value["lost"]), (Some(0), &20.into(), &0.into()), "{value}");
+    value
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn one_server_answers_everywhere_and_the_client_picks_the_way() {
+    let server = Server::start(RIBPING, &["-S"]);
+    for (context, ip) in places() {
+        let is_iwarp = context.device().transport() == TransportType::IWARP;
+        let value = pings(&[&ip.to_string()]);
+        let way = if ip.is_ipv6() && !is_iwarp { "umad" } else { "rdma_cm" };
+        assert_eq!((value["way"].as_str(), value["device"].as_str()), (Some(way), Some(context.device_name())), "{ip}");
+        let value = pings(&["--via", "rdma_cm", "--size", "65536", &ip.to_string()]);
+        assert_eq!(value["way"], "rdma_cm");
+    }
+    server.interrupt();
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_gid_is_pinged_by_datagrams_where_it_allows_them() {
+    let server = Server::start(RIBPING, &["-S"]);
+    let mut seen = 0;
+    for (context, _) in
+        places().iter().filter(|(context, ip)| context.device().transport() == TransportType::IB && ip.is_ipv4())
+    {
+        for entry in context.gids(1).expect("GID table") {
+            let gid = entry.gid.as_ipv6();
+            let value = pings(&["-C", context.device_name(), &gid.to_string()]);
+            let is_mapped = gid.to_ipv4_mapped().is_some();
+            assert_eq!(value["way"], if is_mapped { "rdma_cm" } else { "umad" }, "{gid}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 0, "no RoCE device");
+    server.interrupt();
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_flood_loses_nothing() {
+    let server = Server::start(RIBPING, &["-S"]);
+    for (_, ip) in places() {
+        let output = run(RIBPING, &["-f", "-c", "1000", "-t", "5000", &ip.to_string()]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("1000 packets transmitted, 1000 received, 0% packet loss"), "{ip}: {output:?}");
+    }
+    server.interrupt();
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn the_real_rping_answers_ribping() {
+    for (_, ip) in places() {
+        let ip = ip.to_string();
+        let _server = Server::start("rping", &["-s", "-a", &ip]);
+        let value = pings(&["--via", "rdma_cm", &ip]);
+        assert_eq!(value["way"], "rdma_cm");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn the_real_rping_is_answered_with_its_own_data() {
+    let server = Server::start(RIBPING, &["-S"]);
+    for (_, ip) in places() {
+        for size in ["64", "1000", "65535"] {
+            // -V: rping compares what comes back.
+            let output = run("rping", &["-c", "-a", &ip.to_string(), "-C", "20", "-S", size, "-V"]);
+            assert!(output.status.success(), "{ip} {size}: {output:?}");
+        }
+    }
+    server.interrupt();
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_server_of_one_device_refuses_the_others() {
+    let places = places();
+    for (context, ip) in &places {
+        let server = Server::start(RIBPING, &["-S", "--via", "rdma_cm", "-C", context.device_name()]);
+        pings(&["--via", "rdma_cm", &ip.to_string()]);
+        for (other, ip) in places.iter().filter(|place| place.0.device_name() != context.device_name()) {
+            let output = run(RIBPING, &["-c", "1", "--via", "rdma_cm", &ip.to_string()]);
+            assert_eq!(output.status.code(), Some(2), "{}: {output:?}", other.device_name());
+        }
+        server.interrupt();
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn nobody_there_is_an_error_that_says_what_to_do() {
+    for (_, ip) in places() {
+        let output = run(RIBPING, &["-c", "1", "--via", "rdma_cm", "--cm-port", "7999", &ip.to_string()]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("is `ribping -S` or `rping -s` running there?"), "{said}");
+    }
+    let output = run(RIBPING, &["-c", "1", "4"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("no InfiniBand port here"), "{said}");
+}
