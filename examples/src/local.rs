@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use ibverbs::{
-    AccessFlags, Connected, Context, Device, Endpoint, Gid, GidEntry, GidType, LinkLayer, Mtu, PortAttr, Psn, Qpn,
+    AccessFlags, Connected, Context, Device, Endpoint, Gid, GidEntry, GidQuery, LinkLayer, Mtu, PortAttr, Psn, Qpn,
     QueuePair, RcPath, TransportType,
 };
 
@@ -39,7 +39,7 @@ impl Local {
         }
         let context = device.open()?;
         let port = context.query_port(port_num)?;
-        let gid = choose_gid(&context.gids(port_num)?, port.link_layer, gid_index)?;
+        let gid = choose_gid(&context, port_num, gid_index)?;
         Ok(Self { context, port_num, port, gid })
     }
 
@@ -82,25 +82,19 @@ impl Local {
     }
 }
 
-/// The GID with the index asked for, or the best for reaching others.
-///
-/// RoCE always needs one. A RoCE v2 GID goes wherever IP goes, one of version 1 no further than the Ethernet segment, and a link-local address is
-/// good on its own link only. Among equals an IPv4 address comes first, as it is the one that networks are most often set up for.
-fn choose_gid(gids: &[GidEntry], link_layer: LinkLayer, index: Option<u32>) -> Result<Option<GidEntry>> {
-    if let Some(index) = index {
-        let found = gids.iter().find(|entry| entry.index == index);
-        let there = || gids.iter().map(|entry| format!("{} {}", entry.index, entry.gid)).collect::<Vec<_>>().join(", ");
-        return Ok(Some(*found.ok_or_else(|| format!("the port has no GID with index {index}; it has: {}", there()))?));
-    }
-    if link_layer != LinkLayer::ETHERNET {
-        return Ok(None);
-    }
-    let merit = |entry: &&GidEntry| {
-        let is_ipv4 = entry.gid.as_ipv6().to_ipv4_mapped().is_some();
-        (entry.kind == GidType::ROCE_V2, !entry.gid.is_link_local(), is_ipv4)
+/// The GID with the index asked for, or the one that reaches furthest. RoCE always needs one.
+fn choose_gid(context: &Context, port_num: u8, index: Option<u32>) -> Result<Option<GidEntry>> {
+    let Some(index) = index else {
+        let is_roce = context.query_port(port_num)?.link_layer == LinkLayer::ETHERNET;
+        let choice = is_roce.then(|| context.select_gid(port_num, &GidQuery::default())).transpose()?;
+        return Ok(choice.map(|choice| choice.entry));
     };
-    let best = gids.iter().max_by_key(merit);
-    Ok(Some(*best.ok_or("the port has no GID: has its network interface an address, and is it up?")?))
+    let gids = context.gids(port_num)?;
+    let Some(found) = gids.iter().find(|entry| entry.index == index) else {
+        let there: Vec<String> = gids.iter().map(|entry| format!("{} {}", entry.index, entry.gid)).collect();
+        return Err(format!("the port has no GID with index {index}; it has: {}", there.join(", ")).into());
+    };
+    Ok(Some(*found))
 }
 
 /// Where a queue pair begins to count its packets: anywhere, so that packets of an earlier connection are not taken for its own.

@@ -36,7 +36,7 @@ macro_rules! example {
 }
 pub(crate) use example;
 
-/// A program that runs; it is killed when the test is done with it.
+/// A program that runs.
 pub(crate) struct Running {
     line: String,
     child: Child,
@@ -96,6 +96,12 @@ impl Running {
         let how = status.map_or("killed, as it did not end".to_owned(), |status| status.to_string());
         println!("{}: {how}\n{stdout}{stderr}", self.line);
         Ended { success: status.is_some_and(|status| status.success()), stdout, stderr }
+    }
+
+    /// Ends it, whatever it is at.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("a child");
+        self.child.wait().expect("a child");
     }
 
     /// Waits until something listens at a TCP port; connecting to try would be taken for the client.
