@@ -20,7 +20,7 @@ pub struct CqOptions<'a> {
     pub channel: Option<&'a CompletionChannel>,
     /// Which completion vector (interrupt) it uses.
     pub comp_vector: u32,
-    /// Polls by the extended verbs (`ibv_start_poll` …) if the provider has them. The fields of a [`Completion`] need only the
+    /// Polls by the extended verbs (`ibv_start_poll` …) if the provider has them. The fields of a [`Completion`](crate::Completion) need only the
     /// classic verb, which copies many entries by one call: it is the default.
     pub extended: bool,
 }

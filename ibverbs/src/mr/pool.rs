@@ -141,7 +141,7 @@ impl fmt::Debug for Pool {
 /// Posting moves it into the queue pair; the completion of the request gives it back. Its memory is registered for local access
 /// only, so no peer can reach it, and the device writes to it only while it is posted.
 ///
-/// The buffer shows its first [`len`](Self::len) bytes: all of it at first, what was received after a receive.
+/// The buffer shows its first `len()` bytes: all of it at first, what was received after a receive.
 pub struct Buf {
     start: NonNull<u8>,
     len: u32,

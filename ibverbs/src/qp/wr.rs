@@ -138,7 +138,7 @@ pub fn write<P: SendPayload>(payload: P, remote: RemoteMemory) -> SendRequest<Rd
     SendRequest::sending(RdmaWrite(remote), payload)
 }
 
-/// As [`write`], and takes one receive of the peer, whose completion carries 32 bits of immediate data.
+/// As [`write`](fn@write), and takes one receive of the peer, whose completion carries 32 bits of immediate data.
 pub fn write_with_imm<P: SendPayload>(
     payload: P,
     remote: RemoteMemory,

@@ -1,6 +1,6 @@
 //! What the device tests share: the devices, and two connected queue pairs.
 
-#![allow(dead_code, reason = "each test program uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
 mod rest;
 
