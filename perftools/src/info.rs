@@ -55,7 +55,7 @@ fn run(info: &Info) -> Result<u8> {
         Command::Serve { port } => peer::serve(&root, peer::ANY, *port)?,
         Command::Capture { directory } => {
             let root = root.keeping();
-            let facts = Facts::read(&root, None);
+            let facts = Facts::read(&root, &[], None);
             let _ = check(&facts, &[]);
             let _ = PeerFacts::here(&root);
             let probe = Probe { sms: root.sms().unwrap_or_default(), ..facts.probe };
@@ -109,7 +109,7 @@ fn checked(root: &Root, options: &Check, json: bool) -> Result<u8> {
         }
         (None, None) => None,
     };
-    let mut findings = check(&Facts::read(root, peer), &options.subjects);
+    let mut findings = check(&Facts::read(root, &options.subjects, peer), &options.subjects);
     let status = exit_status(&findings);
     if options.quiet {
         findings.retain(|finding| finding.level > Level::Ok);

@@ -16,8 +16,8 @@ use crate::facts::root::Root;
 use crate::facts::verbs::VerbsPort;
 use crate::facts::{Facts, device};
 
-/// How long either end waits for the other.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long either end waits for the other: a slow host with many devices takes its time to open them.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a host tells another.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

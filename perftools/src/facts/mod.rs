@@ -1,7 +1,7 @@
-//! What `ribinfo` knows of a host: values parsed into types, read through one [`Root`](root::Root).
+//! What `ribinfo` knows of a host: values parsed into types, read through one [`Root`].
 //!
 //! Files below `/sys`, `/proc` and `/etc` come from under the root. What is no file (verbs, a registration, what the
-//! packet filter's commands print) is a [`Probe`](probe::Probe): asked of this host, or read from `probe.json` where the
+//! packet filter's commands print) is a [`Probe`]: asked of this host, or read from `probe.json` where the
 //! root is a captured tree.
 
 pub mod device;
@@ -39,9 +39,10 @@ pub struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Reads them; `peer` is what came of asking the peer.
-    pub fn read(root: &'a Root, peer: Option<Result<PeerFacts, String>>) -> Self {
-        Self { root, devices: device::all(root), netdevs: netdev::all(root), probe: root.probe(), peer }
+    /// Reads them for the subjects that are named, or all; `peer` is what came of asking the peer.
+    pub fn read(root: &'a Root, subjects: &[String], peer: Option<Result<PeerFacts, String>>) -> Self {
+        let wanted = |subject: &str| subjects.is_empty() || subjects.iter().any(|name| name == subject);
+        Self { root, devices: device::all(root), netdevs: netdev::all(root), probe: root.probe(wanted), peer }
     }
 
     /// The network interface of this name.

@@ -77,18 +77,24 @@ pub struct Firewall {
 }
 
 impl Probe {
-    /// Asks this host.
-    pub fn ask(root: &Root) -> Self {
+    /// Asks this host; devices are opened, memory is registered and commands are run only for the subjects that want them.
+    pub fn ask(root: &Root, wanted: impl Fn(&str) -> bool) -> Self {
+        let output = |command, args| if wanted("firewall") { output(command, args) } else { None };
         Self {
             nodes: nodes(root),
-            registrations: registrations(),
+            registrations: if wanted("memlock") { registrations() } else { Vec::new() },
             addresses: addresses(),
             firewall: Firewall {
                 nft: output("nft", &["list", "ruleset"]),
                 iptables: output("iptables-save", &[]),
                 ip6tables: output("ip6tables-save", &[]),
             },
-            verbs: Verbs::ask(),
+            // Opening devices takes time.
+            verbs: if ["nodes", "mtu", "ipoib", "peer"].into_iter().any(&wanted) {
+                Verbs::ask()
+            } else {
+                Verbs::default()
+            },
             sms: Vec::new(),
         }
     }
