@@ -1,5 +1,6 @@
 //! ribping on RoCE and iWARP: by datagrams to IPv6 GIDs, over connections to hosts, and beside the real rping.
 
+use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -50,10 +51,25 @@ fn addresses_of(netdev: &str) -> Vec<IpAddr> {
 struct Server(Child);
 
 impl Server {
-    fn start(program: &str, args: &[&str]) -> Self {
-        let child = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let server = Self(child.unwrap_or_else(|error| panic!("{program}: {error}; apt install rdmacm-utils")));
-        thread::sleep(Duration::from_millis(700));
+    /// `ribping -S`, once it says that it answers.
+    fn ribping(args: &[&str]) -> Self {
+        let mut command = Command::new(RIBPING);
+        let mut child =
+            command.arg("-S").args(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("ribping");
+        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let server = Self(child);
+        let ready = lines.any(|line| line.expect("text").contains("answering connections"));
+        assert!(ready, "ribping -S ended");
+        // So that it can go on writing.
+        thread::spawn(move || lines.for_each(drop));
+        server
+    }
+
+    /// The real `rping -s`, which does not say when it is ready.
+    fn rping(ip: &str) -> Self {
+        let child = Command::new("rping").args(["-s", "-a", ip]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let server = Self(child.unwrap_or_else(|error| panic!("rping: {error}; apt install rdmacm-utils")));
+        thread::sleep(Duration::from_secs(2));
         server
     }
 
@@ -95,7 +111,7 @@ fn pings(args: &[&str]) -> Value {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn one_server_answers_everywhere_and_the_client_picks_the_way() {
-    let server = Server::start(RIBPING, &["-S"]);
+    let server = Server::ribping(&[]);
     for (context, ip) in places() {
         let is_iwarp = context.device().transport() == TransportType::IWARP;
         let value = pings(&[&ip.to_string()]);
@@ -110,7 +126,7 @@ fn one_server_answers_everywhere_and_the_client_picks_the_way() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_gid_is_pinged_by_datagrams_where_it_allows_them() {
-    let server = Server::start(RIBPING, &["-S"]);
+    let server = Server::ribping(&[]);
     let mut seen = 0;
     for (context, _) in
         places().iter().filter(|(context, ip)| context.device().transport() == TransportType::IB && ip.is_ipv4())
@@ -130,7 +146,7 @@ fn a_gid_is_pinged_by_datagrams_where_it_allows_them() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_flood_loses_nothing() {
-    let server = Server::start(RIBPING, &["-S"]);
+    let server = Server::ribping(&[]);
     for (_, ip) in places() {
         let output = run(RIBPING, &["-f", "-c", "1000", "-t", "5000", &ip.to_string()]);
         let said = String::from_utf8_lossy(&output.stdout);
@@ -144,7 +160,7 @@ fn a_flood_loses_nothing() {
 fn the_real_rping_answers_ribping() {
     for (_, ip) in places() {
         let ip = ip.to_string();
-        let _server = Server::start("rping", &["-s", "-a", &ip]);
+        let _server = Server::rping(&ip);
         let value = pings(&["--via", "rdma_cm", &ip]);
         assert_eq!(value["way"], "rdma_cm");
     }
@@ -153,7 +169,7 @@ fn the_real_rping_answers_ribping() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn the_real_rping_is_answered_with_its_own_data() {
-    let server = Server::start(RIBPING, &["-S"]);
+    let server = Server::ribping(&[]);
     for (_, ip) in places() {
         for size in ["64", "1000", "65535"] {
             // -V: rping compares what comes back.
@@ -169,7 +185,7 @@ fn the_real_rping_is_answered_with_its_own_data() {
 fn a_server_of_one_device_refuses_the_others() {
     let places = places();
     for (context, ip) in &places {
-        let server = Server::start(RIBPING, &["-S", "--via", "rdma_cm", "-C", context.device_name()]);
+        let server = Server::ribping(&["--via", "rdma_cm", "-C", context.device_name()]);
         pings(&["--via", "rdma_cm", &ip.to_string()]);
         for (other, ip) in places.iter().filter(|place| place.0.device_name() != context.device_name()) {
             let output = run(RIBPING, &["-c", "1", "--via", "rdma_cm", &ip.to_string()]);

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fabric::{Fabric, Server, run, text};
+use fabric::{Fabric, Server, run, said_by, text};
 use serde_json::Value;
 
 const RIBPING: &str = env!("CARGO_BIN_EXE_ribping");
@@ -52,8 +52,8 @@ fn ribping_pings_ibping_by_lid_and_by_guid_in_ibpings_words() {
     let _server = fabric.ibping_server();
     let lid = fabric.lid("Hca2").to_string();
     for target in [vec!["-L", &lid], vec![&lid], vec!["-G", &fabric.guid("Hca2")]] {
-        let ours = fabric.output(ribping(&fabric).args(["-c", "3", "-i", "0.05"]).args(&target));
-        let theirs = fabric.output(fabric.on("Hca1", "ibping").args(["-c", "3"]).args(&target));
+        let ours = said_by(ribping(&fabric).args(["-c", "3", "-i", "0.05"]).args(&target));
+        let theirs = said_by(fabric.on("Hca1", "ibping").args(["-c", "3"]).args(&target));
         assert_eq!(shape(&ours), shape(&theirs), "{ours}{theirs}");
         assert!(ours.contains(&format!("(Lid {lid})")), "{ours}");
         assert!(ours.contains("3 packets transmitted, 3 received, 0% packet loss"), "{ours}");
@@ -67,7 +67,7 @@ fn ibping_pings_ribping_by_lid_and_by_guid() {
     let mut server = ribping_server(&fabric, &[]);
     let lid = fabric.lid("Hca4").to_string();
     for target in [["-L", &lid], ["-G", &fabric.guid("Hca4")]] {
-        let said = fabric.output(fabric.on("Hca1", "ibping").args(["-c", "2"]).args(target));
+        let said = said_by(fabric.on("Hca1", "ibping").args(["-c", "2"]).args(target));
         assert!(said.contains("2 packets transmitted, 2 received, 0% packet loss"), "{said}");
         let host = nix::unistd::gethostname().expect("a name").to_string_lossy().into_owned();
         assert!(said.contains(&format!("Pong from {host}")), "{said}");
@@ -90,7 +90,7 @@ fn of_a_thousand_flood_pings_none_is_lost() {
             (&1000.into(), &1000.into(), &0.into())
         );
         assert_eq!((&value["duplicates"], &value["late"]), (&0.into(), &0.into()));
-        let said = fabric.output(fabric.on("Hca1", "ibping").args(["-f", "-c", "1000", &lid]));
+        let said = said_by(fabric.on("Hca1", "ibping").args(["-f", "-c", "1000", &lid]));
         assert!(said.contains("1000 packets transmitted, 1000 received, 0% packet loss"), "{said}");
     }
 }

@@ -63,7 +63,7 @@ impl Fabric {
         // at which the simulator's library fails where nobody has registered for that. So it is said before opensm looks.
         for host in ["Hca2", "Hca4"] {
             let mut query = fabric.on(host, "smpquery");
-            fabric.output(query.env("SIM_SET_ISSM", "1").args(["-D", "nodeinfo", "0"]));
+            said_by(query.env("SIM_SET_ISSM", "1").args(["-D", "nodeinfo", "0"]));
         }
         let log = fabric.log("opensm.out");
         let mut opensm = fabric.on("Hca3", "opensm");
@@ -119,22 +119,15 @@ impl Fabric {
         server
     }
 
-    /// What a program prints that ends by itself; it must succeed.
-    pub(crate) fn output(&self, command: &mut Command) -> String {
-        let output = run(command);
-        assert!(output.status.success(), "{command:?}: {output:?}");
-        text(&output.stdout)
-    }
-
     /// The LID that the subnet manager gave to this host.
     pub(crate) fn lid(&self, host: &str) -> u16 {
-        let said = self.output(&mut self.on(host, "ibstat"));
+        let said = said_by(&mut self.on(host, "ibstat"));
         field(&said, "Base lid:").parse().expect("a LID")
     }
 
     /// The GUID of this host's port.
     pub(crate) fn guid(&self, host: &str) -> String {
-        field(&self.output(&mut self.on(host, "ibstat")), "Port GUID:")
+        field(&said_by(&mut self.on(host, "ibstat")), "Port GUID:")
     }
 
     /// Drops this share of the packets to and from a host.
@@ -163,7 +156,7 @@ impl Fabric {
     fn wait_until_active(&self, host: &str) {
         let until = Instant::now() + PATIENCE;
         loop {
-            let said = self.output(&mut self.on(host, "ibstat"));
+            let said = said_by(&mut self.on(host, "ibstat"));
             if field(&said, "State:") == "Active" {
                 return;
             }
@@ -201,6 +194,13 @@ pub(crate) fn field(said: &str, key: &str) -> String {
 
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a program prints that ends by itself; it must succeed.
+pub(crate) fn said_by(command: &mut Command) -> String {
+    let output = run(command);
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    text(&output.stdout)
 }
 
 /// Runs a program to its end.
