@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use ibverbs::{QueuePair, Rc, Reclaimed, Result, TransportType};
+use ibverbs::{QueuePair, Rc, Reclaimed, Result, Scope, ScopeEnd, TransportType};
 
 use crate::deadline::Deadline;
 use crate::event::{CmEvent, CmEventType};
@@ -41,6 +41,18 @@ impl Connection {
     #[inline]
     pub fn qp_mut(&mut self) -> &mut QueuePair<Rc> {
         &mut self.qp
+    }
+
+    /// Lends borrowed memory to the connection's requests while a closure runs: see [`QueuePair::scope`]. The connection comes back if its
+    /// queue pair lived; otherwise it has ended, and the buffers of requests that never completed come back.
+    pub fn scope<'env, R>(
+        self,
+        run: impl for<'scope> FnOnce(&mut Scope<'scope, 'env, Rc>) -> R,
+    ) -> (R, std::result::Result<Self, Reclaimed>) {
+        let Self { qp, id, path, private_data, is_over } = self;
+        let ScopeEnd { value, qp, reclaimed } = qp.scope(run);
+        let connection = qp.map(|qp| Self { qp, id, path, private_data, is_over });
+        (value, connection.ok_or(reclaimed))
     }
 
     /// What the peer gave along with its request or its acceptance. On InfiniBand and RoCE padded with zeros.
