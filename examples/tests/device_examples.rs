@@ -12,7 +12,7 @@ use examples::resident_bytes;
 use ibverbs::{AccessFlags, CqOptions, Device, QpOptions, Rc};
 use programs::{Ended, connects, devices, example, run, start, tcp_port};
 
-/// Each of ours against the real one and against itself; polling, which is slow where both share a processor, and asleep.
+/// Ours as the server of the real one, as its client, and with itself; polling, which is slow where both share a processor, and asleep.
 fn speaks_with_the_real_one(ours: &str, real: &str, options: &str) {
     for device in devices() {
         let name = device.name();
@@ -21,21 +21,17 @@ fn speaks_with_the_real_one(ours: &str, real: &str, options: &str) {
             continue;
         }
         let gid = Local::open(Some(name), 1, None).expect("device").gid.expect("an address").index;
-        for wait in ["-n 20", "-n 400 -e"] {
-            for (server, client) in [(ours, real), (real, ours), (ours, ours)] {
-                let arguments = |program| {
-                    // The real ones choose no GID. Ours checks, as a client, what comes back.
-                    if program == real { format!("-g {gid}") } else { "-c".to_owned() }
-                };
-                let port = tcp_port();
-                let line = format!("-d {name} -p {port} {options} {wait}");
-                let waiting = start(server, &format!("{line} {}", arguments(server))).listening(port);
-                let client = run(client, &format!("{line} {} 127.0.0.1", arguments(client)));
-                let server = waiting.end();
-                for ended in [client, server] {
-                    assert!(ended.success, "{ended:?}");
-                    assert!(ended.stdout.contains(" iters in "), "{ended:?}");
-                }
+        // The real ones choose no GID. Ours checks, as a client, what comes back.
+        let own = |program| if program == real { format!("-g {gid}") } else { "-c".to_owned() };
+        for (server, client, wait) in [(ours, real, "-n 20"), (real, ours, "-n 200 -e"), (ours, ours, "-n 200 -e")] {
+            let port = tcp_port();
+            let line = format!("-d {name} -p {port} {options} {wait}");
+            let waiting = start(server, &format!("{line} {}", own(server))).listening(port);
+            let client = run(client, &format!("{line} {} 127.0.0.1", own(client)));
+            let server = waiting.end();
+            for ended in [client, server] {
+                assert!(ended.success, "{ended:?}");
+                assert!(ended.stdout.contains(" iters in "), "{ended:?}");
             }
         }
     }
@@ -153,7 +149,7 @@ fn kv_gives_whole_values_though_readers_meet_half_written_ones() {
         for expected in ["colour = blue (version 1)", "e = 5 (version 1)", "nothing is not there"] {
             assert!(ended.stdout.lines().any(|line| line == expected), "{expected}: {ended:?}");
         }
-        let ended = run(kv, &format!("{line} get 127.0.0.1 -n 500 clock"));
+        let ended = run(kv, &format!("{line} get 127.0.0.1 -n 200 clock"));
         assert!(server.end().success && ended.success, "{ended:?}");
         let mut versions = Vec::new();
         for line in ended.stdout.lines().filter(|line| line.starts_with("clock = ")) {
@@ -163,7 +159,7 @@ fn kv_gives_whole_values_though_readers_meet_half_written_ones() {
             let digits: String = version.chars().filter(char::is_ascii_digit).collect();
             versions.push(digits.parse::<u64>().expect("a version"));
         }
-        assert!(versions.is_sorted() && versions.len() > 400, "versions only grow");
+        assert!(versions.is_sorted() && versions.len() > 150, "versions only grow");
         assert!(versions.first() < versions.last(), "the server went on writing");
         let torn = ended.stdout.lines().last().and_then(|line| line.split_whitespace().nth(2)).expect("a count");
         assert_ne!(torn, "0", "no reader met a half-written entry");

@@ -1,5 +1,7 @@
 //! The RDMA devices of this host, their ports and GIDs.
 
+#![forbid(unsafe_code)]
+
 use ibverbs::{Device, Error};
 
 fn main() -> Result<(), Error> {

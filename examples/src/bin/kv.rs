@@ -9,17 +9,14 @@ use std::io::{ErrorKind, Read as _};
 use std::net::TcpStream;
 use std::process::ExitCode;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use examples::Result;
 use examples::exchange::{Role, accept, as_server, exchange, listen, receive_memory, send_memory};
 use examples::local::Local;
-use examples::table::{ENTRY, Entry, Read, parse, places, put, remote_entry};
-use examples::{Result, wait};
-use ibverbs::{
-    AccessFlags, Buf, CompletionQueue, CqOptions, ProtectionDomain, QpOptions, QueuePair, Rc, RemoteMemory,
-    SharedRegion, wr,
-};
+use examples::table::{ENTRY, Entry, Reader, put};
+use ibverbs::{AccessFlags, CqOptions, ProtectionDomain, QpOptions, Rc, SharedRegion};
 
 /// Key-value lookup by RDMA reads
 #[derive(Debug, Parser)]
@@ -138,7 +135,7 @@ fn get(local: &Local, role: Role<'_>, keys: &[String], times: u32) -> Result<()>
     let mine = local.endpoint(qp.qp_num(), path.psn);
     let mut stream = exchange(role, &[mine], |theirs| Ok(qp.connect(&path, &theirs[0])?))?;
     let table = receive_memory(&mut stream)?;
-    let mut reader = Reader { cq, qp, buf: Some(pd.buf(ENTRY)?), table, reads: 0, torn: 0 };
+    let mut reader = Reader::new(cq, qp, pd.buf(ENTRY)?, table);
     for _ in 0..times {
         for key in keys {
             match reader.look_up(key.as_bytes())? {
@@ -151,47 +148,4 @@ fn get(local: &Local, role: Role<'_>, keys: &[String], times: u32) -> Result<()>
     }
     println!("{} reads, {} of them torn and read again", reader.reads, reader.torn);
     Ok(())
-}
-
-struct Reader {
-    cq: CompletionQueue,
-    qp: QueuePair<Rc>,
-    buf: Option<Buf>,
-    table: RemoteMemory,
-    reads: u64,
-    torn: u64,
-}
-
-impl Reader {
-    fn look_up(&mut self, key: &[u8]) -> Result<Option<Entry>> {
-        for place in places(self.table.len, key) {
-            match self.read_whole(remote_entry(self.table, place)?)? {
-                Some(entry) if entry.key == key => return Ok(Some(entry)),
-                Some(_) => {} // another key took the place
-                None => return Ok(None),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Reads an entry until it is whole; `None` if the place is empty.
-    fn read_whole(&mut self, remote: RemoteMemory) -> Result<Option<Entry>> {
-        let begun = Instant::now();
-        while begun.elapsed() < wait::PATIENCE {
-            let buf = self.buf.take().ok_or("an earlier read failed")?;
-            self.qp.post_send(wr::read(buf, remote))?;
-            let retired = wait::one(&mut self.cq, &mut self.qp)?;
-            retired.ok()?;
-            let buf = retired.into_buf().ok_or("a read without a buffer")?;
-            let read = parse(buf[..].try_into()?);
-            self.buf = Some(buf);
-            self.reads += 1;
-            match read {
-                Read::Empty => return Ok(None),
-                Read::Whole(entry) => return Ok(Some(entry)),
-                Read::Torn => self.torn += 1,
-            }
-        }
-        Err("an entry never was whole: did the server stop in the middle of a change?".into())
-    }
 }

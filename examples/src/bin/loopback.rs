@@ -2,6 +2,8 @@
 //!
 //! `loopback rxe0`
 
+#![forbid(unsafe_code)]
+
 use ibverbs::{CqOptions, Device, Endpoint, Psn, QpOptions, QueuePair, Rc, RcPath, wr};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,6 +1,6 @@
 //! Hundreds of queue pairs on one completion channel: one thread sleeps until something completes anywhere.
 //!
-//! `many_qps -d rxe0 -q 512`. The channel says which completion queue has entries, and each completion says which queue pair it is of. Queue
+//! `many_qps -d rxe0 -c 512`. The channel says which completion queue has entries, and each completion says which queue pair it is of. Queue
 //! pairs are connected two by two within this process, and a message goes to and fro on every connection.
 
 #![forbid(unsafe_code)]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use clap::Args;
 use ibverbs::{AccessFlags, Connected, CqOptions, Direction, Mtu, QpOptions, RcPath, wr};
 
-use super::{Common, fill, parse_mtu, print_address, require_gid};
+use super::options::{Common, fill, parse_mtu, print_address, require_gid};
 use crate::exchange::exchange;
 use crate::{Result, wait};
 

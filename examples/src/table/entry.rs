@@ -1,11 +1,6 @@
-//! The table of `kv`: a server writes it, clients read it by RDMA, and neither waits for the other.
-//!
-//! A client reads a whole entry at once, while the server may be writing it. A device is free to fetch the bytes of a read in any order, so a
-//! version at the front, or at both ends, would not show that the middle is from two times. Therefore an entry begins with a checksum of all its
-//! other bytes, the version among them: an entry of which the checksum is right is whole, but for a chance of about one in 2^64.
-//! Any other is torn, and read again.
+//! An entry as bytes, where it is, and how the server writes it.
 
-use ibverbs::{RemoteMemory, SharedRegion};
+use ibverbs::SharedRegion;
 
 use crate::Result;
 
@@ -16,14 +11,12 @@ const KEY_LEN: usize = 16;
 const VALUE_LEN: usize = 17;
 const KEY: usize = 18;
 const VALUE: usize = 64;
-/// The longest key and value.
-pub const MAX_KEY: usize = VALUE - KEY;
-/// The longest value.
-pub const MAX_VALUE: usize = ENTRY - VALUE;
+const MAX_KEY: usize = VALUE - KEY;
+const MAX_VALUE: usize = ENTRY - VALUE;
 
 /// An entry as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Read {
+pub(super) enum Read {
     /// The place was never written.
     Empty,
     /// The server was writing: read again.
@@ -44,7 +37,7 @@ pub struct Entry {
 }
 
 /// What a client makes of the bytes of an entry.
-pub fn parse(bytes: &[u8; ENTRY]) -> Read {
+pub(super) fn parse(bytes: &[u8; ENTRY]) -> Read {
     if bytes.iter().all(|byte| *byte == 0) {
         return Read::Empty;
     }
@@ -61,18 +54,10 @@ pub fn parse(bytes: &[u8; ENTRY]) -> Read {
 }
 
 /// Where a key can be: at these offsets, one after the other, until it or an empty place is found.
-pub fn places(len: u64, key: &[u8]) -> impl Iterator<Item = u64> {
+pub(super) fn places(len: u64, key: &[u8]) -> impl Iterator<Item = u64> {
     let count = len / ENTRY as u64;
     let first = checksum(key);
     (0..count).map(move |step| first.wrapping_add(step) % count * ENTRY as u64)
-}
-
-/// The entry at one of the [`places`], as a client names it.
-///
-/// # Errors
-/// When the memory is too short.
-pub fn remote_entry(table: RemoteMemory, place: u64) -> Result<RemoteMemory> {
-    Ok(table.slice(place, ENTRY as u64).ok_or("the table is cut short")?)
 }
 
 /// Writes an entry, new or once more. One thread of the server writes; `pause` is called when it is half done.
