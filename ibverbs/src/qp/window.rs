@@ -135,8 +135,8 @@ without_data! {
     Invalidate: BoundWindow<Type2> {}
 }
 
-/// Windows of type 2 bound by requests of one queue pair, which must end before it: Soft-RoCE, for one, does not let go of a queue pair
-/// before (it waits 50 seconds and then fails).
+/// Windows of type 2 bound by requests of one queue pair, which must end before it: Soft-RoCE, for one, waits 50 seconds for a bound one
+/// to let go of the queue pair that it destroys, and then frees it all the same.
 #[derive(Debug, Default)]
 pub(super) struct Windows(Vec<Weak<Bound>>);
 
