@@ -16,7 +16,7 @@
 //! world  slab  queue  wire  copy    the device: plain safe data behind one lock; `copy` moves the bytes
 //! ```
 //!
-//! The C structures are thin handles: a device pointer and a number. All that they stand for is in the [`World`](world::World) of their
+//! The C structures are thin handles: a device pointer and a number. All that they stand for is in the `World` of their
 //! device, in safe Rust. `unsafe` is left where C's pointers come in (handles, lists of requests) and where bytes move: as with a real
 //! device those moves go through numbers, `ptr::with_exposed_provenance`, so Miri checks that the memory of a request is allocated, that
 //! no reference to it is in use, and that no thread races with it, when the "device" touches it.
