@@ -75,7 +75,7 @@ fn a_completion_that_is_not_retired_keeps_its_place_until_a_later_one_is() {
         let free = pair.pool.available();
         let buf = pair.buf(b"0");
         pair.a.post_send(wr::send(buf)).expect("send");
-        pair.cq.poll().expect("poll").for_each(|completion| drop(completion));
+        pair.cq.poll().expect("poll").for_each(drop);
         assert_eq!(pair.pool.available(), free - 1);
         pair.a.post_send(wr::send(wr::Inline(b"1"))).expect("send");
         assert_eq!(pair.retire().0.len(), 1);
