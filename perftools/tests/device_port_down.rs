@@ -26,7 +26,7 @@ impl Drop for Down {
     fn drop(&mut self) {
         ip(&format!("link set {} up", self.netdev));
         for address in &self.addresses {
-            ip(&format!("-6 address add {address} dev {} nodad", self.netdev));
+            ip(&format!("-6 address replace {address} dev {} nodad", self.netdev));
         }
     }
 }

@@ -148,9 +148,9 @@ fn a_gid_is_pinged_by_datagrams_where_it_allows_them() {
 fn a_flood_loses_nothing() {
     let server = Server::ribping(&[]);
     for (_, ip) in places() {
-        let output = run(RIBPING, &["-f", "-c", "1000", "-t", "5000", &ip.to_string()]);
+        let output = run(RIBPING, &["-f", "-c", "300", "-t", "5000", &ip.to_string()]);
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("1000 packets transmitted, 1000 received, 0% packet loss"), "{ip}: {output:?}");
+        assert!(said.contains("300 packets transmitted, 300 received, 0% packet loss"), "{ip}: {output:?}");
     }
     server.interrupt();
 }
