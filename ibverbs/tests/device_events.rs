@@ -24,10 +24,6 @@ fn drain(events: &AsyncEvents) -> Vec<AsyncEvent> {
     all
 }
 
-fn types(events: &[AsyncEvent]) -> Vec<EventType> {
-    events.iter().map(|event| event.event_type).collect()
-}
-
 /// Takes a network interface down, and up again whatever happens.
 struct Down(String);
 
@@ -229,8 +225,11 @@ fn a_shared_receive_queue_below_its_limit_and_its_last_receive_name_their_queues
         receiver.to_error().expect("error state");
         let seen = drain(&events);
         let source = EventSource::QueuePair { queue: receiver.id(), qp_num: receiver.qp_num() };
-        assert_eq!(types(&seen), [EventType::QP_LAST_WQE_REACHED]);
-        assert_eq!(seen[0].source, source);
+        // rxe says it again when its responder runs again (ci/DRIVERS.md).
+        assert!(!seen.is_empty(), "no event");
+        for event in &seen {
+            assert_eq!((event.event_type, &event.source), (EventType::QP_LAST_WQE_REACHED, &source));
+        }
         let deadline = Instant::now() + LONG;
         let mut retired = 0;
         while retired < 2 && Instant::now() < deadline {
