@@ -39,6 +39,9 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
 
 fn serve(options: &Options) -> Result<()> {
     let mut server = Server::bind(options.bind, options.listen_port, options.max_clients.unwrap_or(MAX_CLIENTS))?;
+    if options.verbose || options.verbose_more {
+        server = server.verbose();
+    }
     server.stopper().at_signals()?;
     eprintln!("rperf: serving on {}", server.local_addr()?);
     server.run(&Verbs)

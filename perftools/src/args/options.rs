@@ -189,7 +189,7 @@ pub struct Options {
     /// Say local and remote instead of send and receive
     #[arg(long, help_heading = OUTPUT)]
     pub unify_nodes: bool,
-    /// More: configuration, statistics, times and parameters
+    /// More: configuration, statistics, times and parameters; a server logs each test
     #[arg(long, help_heading = OUTPUT)]
     pub verbose: bool,
     /// More of the configuration: which devices, ports and addresses were used

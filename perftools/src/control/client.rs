@@ -91,7 +91,7 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B) -> Result<O
         let answer = setup.answer(&offer)?;
         link.send(&Message::Answer(answer))?;
         let connected = setup.connect(&offer, spec.client.timeout).map_err(|e| engine::Peer::explain(&link, e))?;
-        session::exchange(&link, spec, Role::Client, connected)
+        session::exchange(&link, spec, Role::Client, connected, &|_| ())
     };
     let done = run().inspect_err(|error| link.report(error))?;
     Ok(Outcome::Measured(Box::new(Measured {

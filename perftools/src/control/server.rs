@@ -14,6 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::session::{self, Served};
 use crate::error::{Error, Kind, Result};
+use crate::test::Test;
 use crate::transport::Backend;
 
 /// How long running tests may take to end when the server stops.
@@ -22,6 +23,14 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// Connections beyond the limit that are told so at the same time; what comes still is closed without a word.
 const TURNED_AWAY: usize = 16;
 
+/// What a server says on standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Log {
+    Nothing,
+    Errors,
+    Tests,
+}
+
 /// A listening server.
 #[derive(Debug)]
 pub struct Server {
@@ -29,7 +38,7 @@ pub struct Server {
     wake: UnixStream,
     stopper: Stopper,
     max_clients: u32,
-    quiet: bool,
+    log: Log,
     open: Mutex<HashMap<u64, TcpStream>>,
 }
 
@@ -90,13 +99,20 @@ impl Server {
         let (wake, waker) = UnixStream::pair().map_err(system)?;
         waker.set_nonblocking(true).map_err(system)?;
         let stopper = Stopper { stop: Arc::new(AtomicBool::new(false)), wake: Arc::new(waker) };
-        Ok(Self { listener, wake, stopper, max_clients, quiet: false, open: Mutex::default() })
+        Ok(Self { listener, wake, stopper, max_clients, log: Log::Errors, open: Mutex::default() })
     }
 
     /// Logs nothing.
     #[must_use]
     pub fn quiet(mut self) -> Self {
-        self.quiet = true;
+        self.log = Log::Nothing;
+        self
+    }
+
+    /// Logs each test that begins.
+    #[must_use]
+    pub fn verbose(mut self) -> Self {
+        self.log = Log::Tests;
         self
     }
 
@@ -173,7 +189,12 @@ impl Server {
     }
 
     fn serve<B: Backend>(&self, stream: TcpStream, peer: SocketAddr, backend: &B) {
-        match session::serve(stream, backend, &self.stopper.stop) {
+        let begins = |test: Test| {
+            if self.log >= Log::Tests {
+                self.log(peer, &format!("{} begins", test.name()));
+            }
+        };
+        match session::serve(stream, backend, &self.stopper.stop, &begins) {
             Ok(Served::Quit) => self.stopper.stop(),
             Ok(Served::Test(_) | Served::Nothing) => {}
             Err(error) => self.log(peer, &error.to_string()),
@@ -223,7 +244,7 @@ impl Server {
     }
 
     fn log(&self, peer: SocketAddr, text: &str) {
-        if !self.quiet {
+        if self.log >= Log::Errors {
             eprintln!("rperf: {}: {text}", peer.ip().to_canonical());
         }
     }

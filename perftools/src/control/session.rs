@@ -30,11 +30,16 @@ pub enum Served {
     Nothing,
 }
 
-/// Serves one connection to its end.
+/// Serves one connection to its end; says through `begins` which test begins, once both ends are ready.
 ///
 /// # Errors
 /// What went wrong, for the log; the peer has been told, as far as it listens.
-pub fn serve<B: Backend>(mut stream: TcpStream, backend: &B, stop: &Arc<AtomicBool>) -> Result<Served> {
+pub fn serve<B: Backend>(
+    mut stream: TcpStream,
+    backend: &B,
+    stop: &Arc<AtomicBool>,
+    begins: &dyn Fn(Test),
+) -> Result<Served> {
     let system = |e| Error::system("cannot set the control connection up", &e);
     let hosts = hosts(&stream)?;
     stream.set_nodelay(true).map_err(system)?;
@@ -65,7 +70,7 @@ pub fn serve<B: Backend>(mut stream: TcpStream, backend: &B, stop: &Arc<AtomicBo
     let outcome = match spec.test {
         Test::Conf => frame::write(&mut stream, &Message::Conf(host::conf())).map(|()| Served::Test(Test::Conf)),
         Test::Quit => quit(&mut stream, hosts),
-        test => measured(&stream, backend, &spec, ask, hosts, stop).map(|()| Served::Test(test)),
+        test => measured(&stream, backend, &spec, ask, hosts, (stop, begins)).map(|()| Served::Test(test)),
     };
     outcome.map_err(|error| if spec.test.moves_data() { error } else { refuse(&mut stream, error) })
 }
@@ -117,7 +122,7 @@ fn measured<B: Backend>(
     spec: &Spec,
     ask: Option<Ask>,
     hosts: Hosts,
-    stop: &Arc<AtomicBool>,
+    (stop, begins): (&Arc<AtomicBool>, &dyn Fn(Test)),
 ) -> Result<()> {
     let system = |e| Error::system("cannot set the control connection up", &e);
     // From the specification on the client's word on timeouts holds, once it is checked.
@@ -137,7 +142,7 @@ fn measured<B: Backend>(
         };
         let gone = || link.is_gone();
         let connected = setup.accept(&answer, timeout, &gone).map_err(|e| engine::Peer::explain(&link, e))?;
-        exchange(&link, spec, Role::Server, connected).map(drop)
+        exchange(&link, spec, Role::Server, connected, begins).map(drop)
     };
     run().inspect_err(|error| link.report(error))
 }
@@ -148,6 +153,7 @@ pub(super) fn exchange<W: engine::Wire>(
     spec: &Spec,
     role: Role,
     connected: Connected<W>,
+    begins: &dyn Fn(Test),
 ) -> Result<Exchanged> {
     let Connected { mut wire, via, shape } = connected;
     let (side, who) = match role {
@@ -160,6 +166,7 @@ pub(super) fn exchange<W: engine::Wire>(
         Message::Ready { via } => via,
         other => return Err(other.unexpected(who)),
     };
+    begins(spec.test);
     let outcome = engine::run(spec.test, role, &shape, side, &mut wire, link)?;
     link.send(&Message::Stats(Box::new(outcome.stats)))?;
     let peer_stats = match link.receive()? {
