@@ -17,6 +17,7 @@ pub mod facts;
 pub mod host;
 pub mod info;
 pub mod ping;
+pub mod qperf;
 pub mod report;
 pub mod run;
 pub mod show;

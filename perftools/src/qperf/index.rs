@@ -1,0 +1,65 @@
+//! The tests by the number that a request carries.
+
+/// Their names; the last three are there only where qperf was built with XRC.
+pub const NAMES: [&str; 36] = [
+    "conf",
+    "quit",
+    "rds_bw",
+    "rds_lat",
+    "sctp_bw",
+    "sctp_lat",
+    "sdp_bw",
+    "sdp_lat",
+    "tcp_bw",
+    "tcp_lat",
+    "udp_bw",
+    "udp_lat",
+    "rc_bi_bw",
+    "rc_bw",
+    "rc_compare_swap_mr",
+    "rc_fetch_add_mr",
+    "rc_lat",
+    "rc_rdma_read_bw",
+    "rc_rdma_read_lat",
+    "rc_rdma_write_bw",
+    "rc_rdma_write_lat",
+    "rc_rdma_write_poll_lat",
+    "uc_bi_bw",
+    "uc_bw",
+    "uc_lat",
+    "uc_rdma_write_bw",
+    "uc_rdma_write_lat",
+    "uc_rdma_write_poll_lat",
+    "ud_bi_bw",
+    "ud_bw",
+    "ud_lat",
+    "ver_rc_compare_swap",
+    "ver_rc_fetch_add",
+    "xrc_bi_bw",
+    "xrc_bw",
+    "xrc_lat",
+];
+
+/// The test's name.
+pub fn name(index: u16) -> Option<&'static str> {
+    NAMES.get(usize::from(index)).copied()
+}
+
+/// The test's number.
+pub fn of(name: &str) -> Option<u16> {
+    NAMES.iter().position(|n| *n == name).and_then(|at| u16::try_from(at).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_lead_to_each_other() {
+        assert_eq!((name(8), of("rc_bw"), of("quit")), (Some("tcp_bw"), Some(13), Some(1)));
+        assert_eq!((name(36), name(u16::MAX), of("rc_bv")), (None, None, None));
+        for (index, test) in (0..).zip(NAMES) {
+            assert_eq!((name(index), of(test)), (Some(test), Some(index)));
+        }
+    }
+}
