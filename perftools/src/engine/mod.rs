@@ -8,6 +8,7 @@
 pub mod bandwidth;
 pub mod pingpong;
 pub mod wait;
+mod window;
 
 #[cfg(test)]
 pub(crate) mod fake;
@@ -142,7 +143,7 @@ pub fn run<W: Wire, P: Peer>(
     wire: &mut W,
     peer: &P,
 ) -> Result<Outcome> {
-    let mut waiter = Waiter::new(side);
+    let mut waiter = Waiter::new(side, test.is_latency());
     let mut latency = (test.is_latency() && role == Role::Client).then(Latencies::new);
     let start = Reading::now();
     let counted = match (test.is_latency(), &mut latency) {

@@ -1,14 +1,14 @@
 //! How an end waits for the next completion.
 //!
 //! Polling finds a completion soonest, but on a busy processor it keeps the peer, or the kernel thread that moves the data,
-//! from running. So the adaptive way polls for a window of time and then sleeps until an event. The window grows while
-//! waits end within its limit, and shrinks when they do not (as Linux's halt polling does): who waits long soon waits
-//! asleep. Where there is only one processor, it is given away after every poll, which costs nobody anything.
+//! from running. So the adaptive way polls for a [`Window`] of time and then sleeps until an event: at first without a
+//! pause, soon giving the processor away between polls, and from the first poll where it is the only one.
 //!
 //! Sleeps are bounded, so that the peer's words and the timeout are seen.
 
 use std::time::{Duration, Instant};
 
+use super::window::Window;
 use super::{Peer, Progress, Wire};
 use crate::args::options::Wait;
 use crate::config::Side;
@@ -16,12 +16,8 @@ use crate::error::{Error, Result};
 use crate::stats::cpu::online;
 use crate::units::show_time;
 
-/// The longest window of polling where other processors do the work meanwhile.
-const SPIN_LIMIT: Duration = Duration::from_micros(50);
-/// The longest window where the only processor is given away between polls.
-const YIELD_LIMIT: Duration = Duration::from_micros(500);
-/// The shortest window that is not none.
-const LEAST: Duration = Duration::from_micros(2);
+/// How long polling goes on without giving the processor away, where there are others.
+const PURE: Duration = Duration::from_micros(30);
 /// The longest sleep: how late a word of the peer is heard.
 const NAP: Duration = Duration::from_millis(20);
 /// Empty polls between looks at the clock, and between looks at the peer.
@@ -34,25 +30,21 @@ pub struct Waiter {
     how: Wait,
     alone: bool,
     timeout: Duration,
-    /// How long the adaptive way polls now, and at most.
-    window: Duration,
-    limit: Duration,
+    window: Window,
     /// Since when nothing has come, as far as that was looked at.
     quiet_since: Option<Instant>,
     max_completions: u32,
 }
 
 impl Waiter {
-    /// A waiter as `side` wants it.
-    pub fn new(side: &Side) -> Self {
+    /// A waiter as `side` wants it, for a test of latency or of bandwidth.
+    pub fn new(side: &Side, latency: bool) -> Self {
         let alone = online() < 2;
-        let limit = if alone { YIELD_LIMIT } else { SPIN_LIMIT };
         Self {
             how: side.wait,
             alone,
             timeout: side.timeout,
-            window: limit,
-            limit,
+            window: if latency { Window::for_latency() } else { Window::for_bandwidth(alone) },
             quiet_since: None,
             max_completions: 0,
         }
@@ -91,29 +83,23 @@ impl Waiter {
             Wait::Poll => self.spin(wire, peer, until, None),
             Wait::Events => self.sleep(wire, peer, until),
             Wait::Adaptive => {
-                if !self.window.is_zero() {
-                    let progress = self.spin(wire, peer, until, Some(self.window))?;
-                    if progress.completions > 0 || peer.finished().is_some() {
+                let window = self.window.next();
+                if !window.is_zero() {
+                    let progress = self.spin(wire, peer, until, Some(window))?;
+                    if progress.completions > 0 {
+                        self.window.helped();
+                        return Ok(progress);
+                    }
+                    if peer.finished().is_some() {
                         return Ok(progress);
                     }
                 }
                 let begin = Instant::now();
                 let progress = self.sleep(wire, peer, until)?;
-                self.adapt(begin.elapsed());
+                self.window.missed(begin.elapsed());
                 Ok(progress)
             }
         }
-    }
-
-    /// Learns from a sleep: had polling gone on to the limit, would it have been spared?
-    fn adapt(&mut self, slept: Duration) {
-        self.window = if self.window + slept < self.limit {
-            (self.window * 2).clamp(LEAST, self.limit)
-        } else if self.window < LEAST * 2 {
-            Duration::ZERO
-        } else {
-            self.window / 2
-        };
     }
 
     /// Polls until something completes, `until` has passed, or `window` is over.
@@ -125,9 +111,10 @@ impl Waiter {
         window: Option<Duration>,
     ) -> Result<Progress> {
         let mut polls = 0_u32;
-        let mut end = None;
+        let mut begin = None;
+        let mut give_away = self.alone;
         loop {
-            if self.alone {
+            if give_away {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();
@@ -140,10 +127,11 @@ impl Waiter {
             if polls % POLLS_PER_CLOCK == 0 && (until.is_some() || window.is_some()) {
                 // Reading the clock costs more than a poll, so the first look at it starts the window.
                 let now = Instant::now();
-                let end = *end.get_or_insert_with(|| window.map(|w| now + w));
-                if end.is_some_and(|t| now >= t) || until.is_some_and(|t| now >= t) {
+                let spun = now.duration_since(*begin.get_or_insert(now));
+                if window.is_some_and(|window| spun >= window) || until.is_some_and(|t| now >= t) {
                     return Ok(progress);
                 }
+                give_away |= window.is_some() && spun >= PURE;
             }
             if polls % POLLS_PER_LOOK == 0 {
                 self.look(wire, peer)?;
@@ -185,40 +173,5 @@ impl Waiter {
             )));
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{Limit, Shape};
-    use crate::engine::fake;
-
-    #[test]
-    fn the_window_shrinks_when_waits_are_long_and_grows_when_they_are_short() {
-        let limit = Limit::Messages(1);
-        let shape = Shape { msg_size: 1, depth: 4, batch: 1, signal_every: 1, limit, verify: false };
-        let [(mut wire, peer), (mut other, _)] = fake::pair(&shape);
-        let mut waiter = Waiter::new(&Side { id: None, wait: Wait::Adaptive, timeout: Duration::from_secs(5) });
-        for _ in 0..12 {
-            waiter.wait(&mut wire, &peer, None).unwrap();
-        }
-        assert_eq!(waiter.window, Duration::ZERO);
-        // Something that is there at once costs no window and leaves it.
-        wire.post_receives(1).unwrap();
-        other.send(0, 1, 1, 1).unwrap();
-        assert_eq!(waiter.wait(&mut wire, &peer, None).unwrap().data, 1);
-        assert_eq!(waiter.window, Duration::ZERO);
-        // Something that wakes it soon makes it poll again next time.
-        waiter.limit = Duration::from_secs(1);
-        wire.post_receives(1).unwrap();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::sleep(Duration::from_micros(200));
-                other.send(1, 1, 1, 2).unwrap();
-            });
-            while waiter.wait(&mut wire, &peer, None).unwrap().data == 0 {}
-        });
-        assert!(waiter.window >= LEAST);
     }
 }
