@@ -8,11 +8,12 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::args::info::{Check, Command, Global, Info};
+use crate::control::facts::{ANY, ask, serve};
 use crate::diagnose::finding::{Finding, Level, exit_status};
-use crate::diagnose::peer::{self, PeerFacts};
 use crate::diagnose::{SUBJECTS, check};
 use crate::error::{Error, Kind, Result};
 use crate::facts::Facts;
+use crate::facts::peer::PeerFacts;
 use crate::facts::probe::Probe;
 use crate::facts::root::Root;
 use crate::show;
@@ -52,7 +53,7 @@ fn run(info: &Info) -> Result<u8> {
         Command::Sm => print(&show::sm::show(&root, json)?)?,
         Command::Check(options) => return checked(&root, options, json),
         Command::Facts => print(&show::json(&PeerFacts::here(&root))?)?,
-        Command::Serve { port } => peer::serve(&root, peer::ANY, *port)?,
+        Command::Serve { port } => serve(&root, ANY, *port)?,
         Command::Capture { directory } => {
             let root = root.keeping();
             let facts = Facts::read(&root, &[], None);
@@ -98,14 +99,14 @@ fn checked(root: &Root, options: &Check, json: bool) -> Result<u8> {
         )));
     }
     let peer = match (&options.peer, &options.peer_facts) {
-        (Some(host), _) => Some(PeerFacts::ask(host, options.peer_port).map_err(|error| error.to_string())),
+        (Some(host), _) => Some(ask(host, options.peer_port).map_err(|error| error.to_string())),
         (None, Some(path)) => {
             let text =
                 fs::read_to_string(path).map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))?;
-            let facts = serde_json::from_str(&text);
-            Some(Ok(facts.map_err(|e| {
+            let facts: PeerFacts = serde_json::from_str(&text).map_err(|e| {
                 Error::new(Kind::System, format!("{} is not what `ribinfo facts` prints: {e}", path.display()))
-            })?))
+            })?;
+            Some(Ok(facts.checked().map_err(|error| error.context(path.display()))?))
         }
         (None, None) => None,
     };

@@ -349,6 +349,15 @@ impl Served {
         Self(child, port)
     }
 
+    /// An rperf server, which answers this as well.
+    fn rperf() -> Self {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rperf"));
+        let child = command.args(["--listen-port", &port.to_string()]).stderr(Stdio::null()).spawn().expect("it runs");
+        wait(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Self(child, port)
+    }
+
     fn check(&self, subjects: &[&str]) -> (String, i32) {
         let port = self.1.to_string();
         check(&[subjects, &["--peer", "127.0.0.1", "--peer-port", &port]].concat())
@@ -366,10 +375,11 @@ impl Drop for Served {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_peer_is_asked_and_its_roce_mode_compared() {
     for name in roce() {
-        let same = Served::start(None);
-        let (text, status) = same.check(&["roce", "peer"]);
-        finds(&text, "ok", &format!("roce {name}/1"), &["uses RoCE v2 too"]);
-        assert_eq!(status, 0, "{text}");
+        for same in [Served::start(None), Served::rperf()] {
+            let (text, status) = same.check(&["roce", "peer"]);
+            finds(&text, "ok", &format!("roce {name}/1"), &["uses RoCE v2 too"]);
+            assert_eq!(status, 0, "{text}");
+        }
         let tree = with_roce_v1(&name);
         let other = Served::start(Some(&tree.0));
         let (text, status) = other.check(&["roce"]);

@@ -9,7 +9,7 @@ use super::options::PORT;
 const AFTER: &str = "\
 Examples:
   ribinfo check                       is this host configured right, and if not, what mends it?
-  ribinfo check --peer node1          and does it go with node1, where `ribinfo serve` runs?
+  ribinfo check --peer node1          does it go with node1, where `rperf` or `ribinfo serve` runs?
   ribinfo devinfo -v -d mlx5_0        all that the verbs say of a device, as ibv_devinfo -v
   ribinfo stat mlx5_0 1               a port, as ibstat
   ribinfo capture /tmp/tree           keep what is read, to be looked at elsewhere with --root
@@ -96,7 +96,7 @@ pub struct Check {
     /// Only these subjects
     #[arg(value_name = "SUBJECT")]
     pub subjects: Vec<String>,
-    /// Compare with this host, where `ribinfo serve` answers
+    /// Compare with this host, where `ribinfo serve` or an rperf server answers
     #[arg(long, value_name = "HOST")]
     pub peer: Option<String>,
     /// The port that the peer answers on

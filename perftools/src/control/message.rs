@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Spec;
 use crate::error::{Error, Kind, Result};
+use crate::facts::peer::PeerFacts;
 use crate::report::record::{HostConf, Via};
 use crate::stats::SideStats;
 use crate::transport::{Answer, Ask, Offer};
@@ -37,6 +38,10 @@ pub enum Message {
     Stats(Box<SideStats>),
     /// Server: what this host is.
     Conf(HostConf),
+    /// Client: what is this host, for `ribinfo check --peer`?
+    AskFacts,
+    /// Server: that.
+    Facts(Box<PeerFacts>),
     /// Server: it ends.
     Quitting,
     /// It failed; the conversation ends.

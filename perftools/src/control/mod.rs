@@ -12,9 +12,10 @@
 //!                 the test runs; Finished (sent n) each way
 //!   Stats ◀───────────────────────────────▶ Stats
 //! ```
-//! Instead of any message an `Error` with a text may come, which ends the conversation. One connection is one test.
+//! Instead of `Request`, `AskFacts` may come, which `Facts` answers. Instead of any message an `Error` with a text may come, which ends the conversation. One connection is one test.
 
 pub mod client;
+pub mod facts;
 pub mod frame;
 pub mod hello;
 pub mod link;

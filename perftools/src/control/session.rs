@@ -12,6 +12,8 @@ use super::{frame, hello};
 use crate::config::Spec;
 use crate::engine::{self, Role};
 use crate::error::{Error, Kind, Result};
+use crate::facts::peer::PeerFacts;
+use crate::facts::root::Root;
 use crate::host;
 use crate::test::Test;
 use crate::transport::{Ask, Backend, Connected, Hosts, ServerSetup};
@@ -26,7 +28,7 @@ pub enum Served {
     Test(Test),
     /// The server shall end.
     Quit,
-    /// Somebody looked whether the port is open.
+    /// Somebody looked whether the port is open, or asked what this host is.
     Nothing,
 }
 
@@ -62,6 +64,10 @@ pub fn serve<B: Backend>(
     }
     let (spec, ask) = match frame::read::<Message>(&mut Until::new(&stream, GREETING)) {
         Ok(Message::Request { spec, ask }) => (*spec, ask),
+        Ok(Message::AskFacts) => {
+            let facts = PeerFacts::here(&Root::host());
+            return frame::write(&mut stream, &Message::Facts(Box::new(facts))).map(|()| Served::Nothing);
+        }
         Ok(other) => return Err(refuse(&mut stream, other.unexpected("the client"))),
         // A client of another version leaves after the greeting; so does one that only looked.
         Err(error) if error.kind() == Kind::Gone => return Ok(Served::Nothing),

@@ -1,11 +1,11 @@
 //! The packet filter against what RDMA needs.
 
 use super::finding::Finding;
-use super::roce::is_roce;
 use crate::args::options::PORT;
 use crate::facts::Facts;
 use crate::facts::filter::{Packet, Verdict, iptables, nft};
 use crate::facts::probe::Firewall;
+use crate::facts::roce::is_roce;
 
 /// UDP port of RoCE v2.
 const ROCE: u16 = 4791;

@@ -1,7 +1,6 @@
 //! What `ribinfo check` checks: one file a subject, each a function from facts to findings.
 
 pub mod finding;
-pub mod peer;
 
 mod eipoib;
 mod firewall;
@@ -20,6 +19,7 @@ mod nodes;
 mod numa;
 mod opensm;
 mod partitions;
+mod peer;
 mod port;
 mod roce;
 

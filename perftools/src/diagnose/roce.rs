@@ -1,13 +1,10 @@
 //! RoCE v1 or v2: what rdma_cm prefers here, what the GID table has, and what the peer prefers.
 
 use super::finding::Finding;
-use super::peer::PeerPort;
 use crate::facts::Facts;
 use crate::facts::device::{Device, Port};
-
-/// configfs' names.
-pub(super) const V1: &str = "IB/RoCE v1";
-pub(super) const V2: &str = "RoCE v2";
+use crate::facts::peer::PeerPort;
+use crate::facts::roce::{V1, V2, has, is_roce, mode};
 
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -22,24 +19,6 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// Whether a port speaks RoCE.
-pub(super) fn is_roce(device: &Device, port: &Port) -> bool {
-    port.is_ethernet() && !device.is_iwarp()
-}
-
-/// What rdma_cm takes, set or by the kernel's own choice: v2 where the table has it.
-pub(super) fn mode(port: &Port) -> &str {
-    match &port.roce_mode {
-        Some(mode) => mode,
-        None if has(port, V2) => V2,
-        None => V1,
-    }
-}
-
-fn has(port: &Port, kind: &str) -> bool {
-    port.gids.iter().any(|row| row.kind.as_deref() == Some(kind))
 }
 
 fn here(device: &Device, port: &Port) -> Finding {

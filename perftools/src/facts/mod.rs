@@ -10,18 +10,19 @@ pub mod hwaddr;
 pub mod netdev;
 pub mod opensm;
 pub mod partitions;
+pub mod peer;
 pub mod probe;
 pub mod rate;
+pub mod roce;
 pub mod root;
 pub mod sm;
 pub mod verbs;
 
 use device::Device;
 use netdev::Netdev;
+use peer::PeerFacts;
 use probe::Probe;
 use root::Root;
-
-use crate::diagnose::peer::PeerFacts;
 
 /// All that the subjects judge.
 #[derive(Debug)]
