@@ -32,7 +32,7 @@ ensure_rust() {
             install_packages rustup
         else
             have curl || install_packages curl ca-certificates
-            run_logged "installing rustup" sh -c "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal" ||
+            run_logged "installing rustup" install_rustup ||
                 die "Rust could not be installed: install Rust $(msrv) or newer (https://rustup.rs) and run this again"
             # shellcheck source=/dev/null
             . "$HOME/.cargo/env"
@@ -40,6 +40,19 @@ ensure_rust() {
     fi
     run_logged "installing stable Rust" rustup toolchain install stable --profile minimal -c rustfmt -c clippy
     rustup default stable >/dev/null 2>&1
+}
+
+# Rustup's installer, of a stated origin and with its checksum; it leaves the shell's files alone.
+install_rustup() {
+    local from=https://static.rust-lang.org/rustup/dist/$(uname -m)-unknown-linux-gnu dir status=0
+    dir=$(mktemp -d)
+    curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$dir/rustup-init" "$from/rustup-init" &&
+        curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$dir/sum" "$from/rustup-init.sha256" &&
+        (cd "$dir" && sha256sum --quiet -c <(cut -d ' ' -f 1 sum | sed 's/$/  rustup-init/')) &&
+        chmod +x "$dir/rustup-init" &&
+        "$dir/rustup-init" -y --no-modify-path --profile minimal -c rustfmt -c clippy || status=$?
+    rm -rf "$dir"
+    return "$status"
 }
 
 # Runs a command whose own output is the progress.
