@@ -28,7 +28,8 @@ ensure_rust() {
         say "cargo $found is older than $(msrv): installing a newer one by rustup"
     fi
     if ! have rustup; then
-        if have apt-get && apt-cache show rustup >/dev/null 2>&1; then
+        # Bookworm refers to a rustup that it does not have.
+        if have apt-get && apt-cache policy rustup | grep -q 'Candidate: [0-9]'; then
             install_packages rustup
         else
             have curl || install_packages curl ca-certificates
