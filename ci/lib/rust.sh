@@ -3,6 +3,9 @@
 
 readonly BUILD_PACKAGES=(gcc libc6-dev pkg-config libibverbs-dev librdmacm-dev libibumad-dev ibverbs-providers)
 
+# The Rust whose lints the code is held to, and which a machine without any gets: a newer one knows newer lints.
+readonly RUST_VERSION=1.95.0
+
 # The oldest Rust that builds the workspace, from Cargo.toml.
 msrv() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
 
@@ -39,8 +42,8 @@ ensure_rust() {
             . "$HOME/.cargo/env"
         fi
     fi
-    run_logged "installing stable Rust" rustup toolchain install stable --profile minimal -c rustfmt -c clippy
-    rustup default stable >/dev/null 2>&1
+    run_logged "installing Rust $RUST_VERSION" rustup toolchain install "$RUST_VERSION" --profile minimal -c rustfmt -c clippy
+    rustup default "$RUST_VERSION" >/dev/null 2>&1
 }
 
 # Rustup's installer, of a stated origin and with its checksum; it leaves the shell's files alone.
@@ -51,7 +54,7 @@ install_rustup() {
         curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$dir/sum" "$from/rustup-init.sha256" &&
         (cd "$dir" && sha256sum --quiet -c <(cut -d ' ' -f 1 sum | sed 's/$/  rustup-init/')) &&
         chmod +x "$dir/rustup-init" &&
-        "$dir/rustup-init" -y --no-modify-path --profile minimal -c rustfmt -c clippy || status=$?
+        "$dir/rustup-init" -y --no-modify-path --profile minimal --default-toolchain "$RUST_VERSION" -c rustfmt -c clippy || status=$?
     rm -rf "$dir"
     return "$status"
 }

@@ -41,9 +41,16 @@ impl QueueId {
     /// A new identity.
     pub(crate) fn next() -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1))
-            .map(Self)
-            .map_err(|_| Error::new(ErrorKind::QueueFull, "ibv_create_qp", "this process has made 2^32 queue pairs"))
+        let mut id = NEXT.load(Ordering::Relaxed);
+        loop {
+            let next = id.checked_add(1).ok_or_else(|| {
+                Error::new(ErrorKind::QueueFull, "ibv_create_qp", "this process has made 2^32 queue pairs")
+            })?;
+            match NEXT.compare_exchange_weak(id, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok(Self(id)),
+                Err(seen) => id = seen,
+            }
+        }
     }
 
     /// The identity as the number that the library carries with the object, as events report it; never a pointer to follow.

@@ -143,7 +143,7 @@ fn rates_states_and_numbers_of_sysfs() {
     fuzz(3, INPUTS, &pieces, |text| {
         if let Some(rate) = Rate::parse(text) {
             assert_eq!(Rate::parse(&rate.to_string()), Some(rate), "{text:?}");
-            assert!(!rate.ibstat().is_empty());
+            assert_ne!(rate.ibstat(), "");
         }
         let _ = Named::parse(text);
         let _ = (number(text), unsigned(text));
@@ -170,7 +170,7 @@ fn opensm_conf_and_sysconfig() {
     ];
     fuzz(4, INPUTS, &pieces, |text| {
         let conf = Conf::parse("x", text);
-        assert!(conf.guid() != Some(0));
+        assert_ne!(conf.guid(), Some(0));
         let _ = (conf.priority(), conf.get("guid"), Sysconfig::parse("x", text));
     });
 }

@@ -80,10 +80,12 @@ fn merge(word: &AtomicU64, at: usize, bytes: &[u8]) {
     let merged = |number: u64| {
         let mut all = number.to_ne_bytes();
         all[at..at + bytes.len()].copy_from_slice(bytes);
-        Some(u64::from_ne_bytes(all))
+        u64::from_ne_bytes(all)
     };
-    // `merged` always gives a value, so this does not fail.
-    let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merged);
+    let mut seen = word.load(Ordering::Relaxed);
+    while let Err(now) = word.compare_exchange_weak(seen, merged(seen), Ordering::Relaxed, Ordering::Relaxed) {
+        seen = now;
+    }
 }
 
 trait Chunks {
