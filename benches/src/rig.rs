@@ -2,7 +2,7 @@
 
 use fake_provider::{Fake, Profile};
 use ibverbs::{
-    Buf, CompletionQueue, CqOptions, Device, Endpoint, Frozen, Held, Mtu, Pool, Psn, QpOptions, QueuePair, Rc, RcPath,
+    Buf, CompletionQueue, CqOptions, Device, Frozen, GidIndex, Held, Mtu, Pool, QpOptions, QueuePair, Rc, RcPath,
     Result, Sink, wr,
 };
 
@@ -51,9 +51,8 @@ impl Rig {
         let (cq_a, cq_b) = (context.create_cq(cq_options)?, context.create_cq(cq_options)?);
         let mut a = pd.create_qp::<Rc>(&cq_a, &cq_a, QpOptions::default())?;
         let mut b = pd.create_qp::<Rc>(&cq_b, &cq_b, QpOptions::default())?;
-        let path = RcPath::new(1, Some(0), Mtu::B1024);
-        let (lid, gid) = (context.query_port(1)?.lid, context.gids(1)?[0].gid);
-        let ends = [&a, &b].map(|qp| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid, gid });
+        let path = RcPath::new(1, GidIndex(0), Mtu::B1024);
+        let ends = [a.endpoint(&path)?, b.endpoint(&path)?];
         for (qp, peer) in [(&mut a, &ends[1]), (&mut b, &ends[0])] {
             qp.init(&path)?;
             qp.connect(&path, peer)?;

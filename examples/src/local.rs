@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 
 use ibverbs::{
-    AccessFlags, Connected, Context, Device, Endpoint, Gid, GidEntry, GidQuery, LinkLayer, Mtu, PortAttr, Psn, Qpn,
-    QueuePair, RcPath, TransportType,
+    AccessFlags, Connected, Context, Device, Endpoint, Gid, GidEntry, GidIndex, GidQuery, LinkLayer, Mtu, PortAttr,
+    Psn, Qpn, QueuePair, RcPath, TransportType,
 };
 
 use crate::Result;
@@ -44,12 +44,8 @@ impl Local {
     }
 
     /// The path of a connection from here.
-    ///
-    /// # Errors
-    /// When the GID's index is above 255, which no path can name.
-    pub fn path(&self, mtu: Mtu, access: AccessFlags) -> Result<RcPath> {
-        let psn = random_psn();
-        Ok(RcPath { psn, access, ..RcPath::new(self.port_num, self.sgid_index()?, mtu) })
+    pub fn path(&self, mtu: Mtu, access: AccessFlags) -> RcPath {
+        RcPath { psn: random_psn(), access, ..RcPath::new(self.port_num, self.sgid_index(), mtu) }
     }
 
     /// What to tell the peer of a queue pair here.
@@ -74,11 +70,8 @@ impl Local {
     }
 
     /// The index of the GID, as a path names it.
-    ///
-    /// # Errors
-    /// As [`path`](Self::path).
-    pub fn sgid_index(&self) -> Result<Option<u8>> {
-        Ok(self.gid.map(|entry| u8::try_from(entry.index)).transpose()?)
+    pub fn sgid_index(&self) -> Option<GidIndex> {
+        self.gid.map(|entry| entry.index)
     }
 }
 
@@ -90,7 +83,7 @@ fn choose_gid(context: &Context, port_num: u8, index: Option<u32>) -> Result<Opt
         return Ok(choice.map(|choice| choice.entry));
     };
     let gids = context.gids(port_num)?;
-    let Some(found) = gids.iter().find(|entry| entry.index == index) else {
+    let Some(found) = gids.iter().find(|entry| u32::from(entry.index) == index) else {
         let there: Vec<String> = gids.iter().map(|entry| format!("{} {}", entry.index, entry.gid)).collect();
         return Err(format!("the port has no GID with index {index}; it has: {}", there.join(", ")).into());
     };

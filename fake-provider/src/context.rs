@@ -166,6 +166,32 @@ unsafe extern "C" fn ibv_query_gid(_: *mut ibv_context, port_num: u8, index: c_i
     }
 }
 
+/// What the header's `ibv_query_gid_ex` calls.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _ibv_query_gid_ex(
+    context: *mut ibv_context,
+    port_num: u32,
+    index: u32,
+    entry: *mut ibv_gid_entry,
+    flags: u32,
+    entry_size: usize,
+) -> c_int {
+    if flags != 0 || entry_size != size_of::<ibv_gid_entry>() || port_num != 1 {
+        return libc::EINVAL;
+    }
+    let Some(place) = u8::try_from(index).ok().filter(|&index| index < GIDS) else { return libc::ENODATA };
+    // SAFETY: the caller gives an open context.
+    let iwarp = unsafe { FakeDevice::of_context(context) }.world().profile.iwarp;
+    // SAFETY: the caller gives a place of this size for the answer.
+    unsafe { entry.write(gid_entry(place, iwarp)) };
+    0
+}
+
+fn gid_entry(index: u8, iwarp: bool) -> ibv_gid_entry {
+    let gid_type = if iwarp { IBV_GID_TYPE_IB } else { IBV_GID_TYPE_ROCE_V2 };
+    ibv_gid_entry { gid: gid(index), gid_index: index.into(), port_num: 1, gid_type, ..Default::default() }
+}
+
 /// What the header's `ibv_query_gid_table` calls.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _ibv_query_gid_table(
@@ -183,12 +209,9 @@ unsafe extern "C" fn _ibv_query_gid_table(
     if flags != 0 || entry_size != size_of::<ibv_gid_entry>() || max_entries < GIDS.into() {
         return -isize::try_from(libc::EINVAL).unwrap_or(1);
     }
-    let gid_type = if world.profile.iwarp { IBV_GID_TYPE_IB } else { IBV_GID_TYPE_ROCE_V2 };
     for index in 0..GIDS {
-        let entry =
-            ibv_gid_entry { gid: gid(index), gid_index: index.into(), port_num: 1, gid_type, ..Default::default() };
         // SAFETY: the caller gives room for `max_entries`, which is at least so many.
-        unsafe { entries.add(index.into()).write(entry) };
+        unsafe { entries.add(index.into()).write(gid_entry(index, world.profile.iwarp)) };
     }
     GIDS.into()
 }
@@ -205,6 +228,7 @@ pub(crate) fn entry_points() -> Vec<*const ()> {
         ibv_close_device as *const (),
         ibv_query_device as *const (),
         ibv_query_gid as *const (),
+        _ibv_query_gid_ex as *const (),
         _ibv_query_gid_table as *const (),
         ibv_query_port as *const (),
     ]

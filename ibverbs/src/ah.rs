@@ -13,7 +13,7 @@ use rdma_sys::{
 use crate::convert::non_null;
 use crate::cq::UdSource;
 use crate::error::{Error, Result};
-use crate::gid::Gid;
+use crate::gid::{Gid, GidIndex};
 use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 use crate::port::Lid;
@@ -42,7 +42,7 @@ pub struct GlobalRoute {
     /// GID of the destination.
     pub dgid: Gid,
     /// Index of this port's GID.
-    pub sgid_index: u8,
+    pub sgid_index: GidIndex,
     /// Hops that packets may make.
     pub hop_limit: u8,
     /// Traffic class (DSCP and ECN bits of RoCE v2 packets).
@@ -53,7 +53,8 @@ pub struct GlobalRoute {
 
 impl AhAttr {
     /// The way to a GID, from the local GID at `sgid_index`: what RoCE needs.
-    pub fn to_gid(port_num: u8, sgid_index: u8, dgid: Gid) -> Self {
+    pub fn to_gid(port_num: u8, sgid_index: impl Into<GidIndex>, dgid: Gid) -> Self {
+        let sgid_index = sgid_index.into();
         let grh = GlobalRoute { dgid, sgid_index, hop_limit: 64, traffic_class: 0, flow_label: 0 };
         Self { grh: Some(grh), ..Self::to_lid(port_num, Lid(0)) }
     }
@@ -81,7 +82,7 @@ impl GlobalRoute {
         ibv_global_route {
             dgid: self.dgid.to_raw(),
             flow_label: self.flow_label,
-            sgid_index: self.sgid_index,
+            sgid_index: self.sgid_index.0,
             hop_limit: self.hop_limit,
             traffic_class: self.traffic_class,
         }

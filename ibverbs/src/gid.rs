@@ -13,6 +13,7 @@ use crate::convert::{not_negative, zero_or_errno};
 use crate::errno::Errno;
 use crate::error::{Error, Result};
 use crate::interface;
+use crate::kind::ErrorKind;
 use crate::newtype::c_value;
 use crate::raw::AsRaw;
 
@@ -117,6 +118,35 @@ c_value! {
     }
 }
 
+/// A place in a port's GID table, as paths and address handles name it: the verbs give it eight bits.
+///
+/// # Example
+/// ```
+/// use ibverbs::{GidIndex, Mtu, RcPath};
+/// let path = RcPath::new(1, GidIndex(3), Mtu::B4096);
+/// assert_eq!(path.sgid_index, Some(GidIndex(3)));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GidIndex(pub u8);
+
+impl From<u8> for GidIndex {
+    fn from(index: u8) -> Self {
+        Self(index)
+    }
+}
+
+impl From<GidIndex> for u32 {
+    fn from(index: GidIndex) -> Self {
+        index.0.into()
+    }
+}
+
+impl fmt::Display for GidIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
 /// One place of a port's GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -124,7 +154,7 @@ pub struct GidEntry {
     /// The address.
     pub gid: Gid,
     /// Its index in the table, as a queue pair's path names it.
-    pub index: u32,
+    pub index: GidIndex,
     /// The port, from 1.
     pub port_num: u8,
     /// What it stands for.
@@ -134,14 +164,15 @@ pub struct GidEntry {
 }
 
 impl GidEntry {
-    fn from_raw(raw: &ibv_gid_entry) -> Self {
-        Self {
+    /// `None` beyond the places that a path can name.
+    fn from_raw(raw: &ibv_gid_entry) -> Option<Self> {
+        Some(Self {
             gid: Gid::from_raw(&raw.gid),
-            index: raw.gid_index,
+            index: GidIndex(u8::try_from(raw.gid_index).ok()?),
             port_num: u8::try_from(raw.port_num).unwrap_or(0),
             kind: GidType(raw.gid_type),
             ifindex: raw.ndev_ifindex,
-        }
+        })
     }
 
     /// The name of the network interface behind it; `None` where there is none.
@@ -167,7 +198,7 @@ impl fmt::Display for GidEntry {
 }
 
 impl Context {
-    /// The GID table of a port, empty places left out.
+    /// The GID table of a port, empty places left out, and those from 256 on, which no path can name.
     ///
     /// # Errors
     /// Fails for a port that the device does not have.
@@ -179,7 +210,8 @@ impl Context {
         match self.gid_table() {
             Ok(entries) => Ok(entries.into_iter().filter(|entry| entry.port_num == port_num).collect()),
             Err(error) if error.is_unsupported() => {
-                Ok((0..places).filter_map(|index| self.gid_at(port_num, index)).collect())
+                let last = u8::try_from(places.saturating_sub(1)).unwrap_or(u8::MAX);
+                Ok((0..=last).filter_map(|index| self.gid_at(port_num, GidIndex(index))).collect())
             }
             Err(error) => Err(error),
         }
@@ -200,15 +232,14 @@ impl Context {
             return Err(Error::of_verb("ibv_query_gid_table", errno, self.device_name().to_owned()));
         }
         entries.truncate(usize::try_from(count).unwrap_or(0));
-        Ok(entries.iter().map(GidEntry::from_raw).collect())
+        Ok(entries.iter().filter_map(GidEntry::from_raw).collect())
     }
 
     /// One place of the table by the classic verb, which does not say what the GID stands for.
-    fn gid_at(&self, port_num: u8, index: u32) -> Option<GidEntry> {
+    fn gid_at(&self, port_num: u8, index: GidIndex) -> Option<GidEntry> {
         let mut raw = Gid::default().to_raw();
-        let place = i32::try_from(index).ok()?;
         // SAFETY: the context is open and the union is valid for writing.
-        let returned = unsafe { ibv_query_gid(self.as_raw(), port_num, place, &raw mut raw) };
+        let returned = unsafe { ibv_query_gid(self.as_raw(), port_num, index.0.into(), &raw mut raw) };
         not_negative("ibv_query_gid", String::new, returned).ok()?;
         let gid = Gid::from_raw(&raw);
         (!gid.is_zero()).then_some(GidEntry { gid, index, port_num, kind: GidType::IB, ifindex: 0 })
@@ -222,13 +253,14 @@ impl Context {
     ///
     /// # References
     /// [`ibv_query_gid_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
-    pub fn gid(&self, port_num: u8, index: u32) -> Result<GidEntry> {
+    pub fn gid(&self, port_num: u8, index: impl Into<GidIndex>) -> Result<GidEntry> {
+        let index = index.into();
         let mut raw = ibv_gid_entry::default();
         // SAFETY: the context is open and the entry is valid for writing.
-        let returned = unsafe { ibv_query_gid_ex(self.as_raw(), port_num.into(), index, &raw mut raw, 0) };
+        let returned = unsafe { ibv_query_gid_ex(self.as_raw(), port_num.into(), index.into(), &raw mut raw, 0) };
         let what = || format!("gid[{index}] of port {port_num} of {}", self.device_name());
         zero_or_errno("ibv_query_gid_ex", what, returned)?;
-        Ok(GidEntry::from_raw(&raw))
+        GidEntry::from_raw(&raw).ok_or_else(|| Error::new(ErrorKind::InvalidInput, "ibv_query_gid_ex", what()))
     }
 }
 

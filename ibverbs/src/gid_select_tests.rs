@@ -1,10 +1,12 @@
 //! The choice on made-up tables.
 
 use super::*;
+use crate::gid::GidIndex;
 
 /// A table of "address[/prefix] version" on an Ethernet port.
 fn table(lines: &[&str]) -> Vec<Candidate> {
     (0..)
+        .map(GidIndex)
         .zip(lines)
         .map(|(index, line)| {
             let (address, version) = line.split_once(' ').expect("a version");
@@ -23,9 +25,9 @@ fn gid(ip: &str) -> Gid {
     ip.parse::<IpAddr>().expect("an address").into()
 }
 
-fn chosen(lines: &[&str], query: GidQuery) -> std::result::Result<u32, String> {
+fn chosen(lines: &[&str], query: GidQuery) -> std::result::Result<u8, String> {
     let choice = choose(&table(lines), LinkLayer::ETHERNET, &query);
-    choice.map(|choice| choice.entry.index).map_err(|refusals| refusals.join("; "))
+    choice.map(|choice| choice.entry.index.0).map_err(|refusals| refusals.join("; "))
 }
 
 fn reason(lines: &[&str], query: GidQuery) -> String {
@@ -117,7 +119,7 @@ fn an_empty_table_gives_nothing() {
 #[test]
 fn on_infiniband_the_subnet_prefix_decides() {
     let table = table(&["fe80::2:c903:1:1 ib", "fec0:0:0:7:2:c903:1:1 ib"]);
-    let index = |query| choose(&table, LinkLayer::INFINIBAND, &query).map(|choice| choice.entry.index);
+    let index = |query| choose(&table, LinkLayer::INFINIBAND, &query).map(|choice| choice.entry.index.0);
     assert_eq!(index(to("fe80::2:c903:9:9")), Ok(0));
     assert_eq!(index(to("fec0:0:0:7::9")), Ok(1));
     assert_eq!(index(to("fec0:0:0:8::9")), Ok(0));

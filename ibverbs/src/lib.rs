@@ -86,7 +86,7 @@ pub use crate::dm::DeviceMemory;
 pub use crate::errno::Errno;
 pub use crate::error::{Error, Result};
 pub use crate::event::{AsyncEvent, EventSource, EventType};
-pub use crate::gid::{Gid, GidEntry, GidType};
+pub use crate::gid::{Gid, GidEntry, GidIndex, GidType};
 pub use crate::gid_select::{GidChoice, GidQuery, IpFamily};
 pub use crate::identity::{Direction, Psn, Qkey, Qpn, QueueId};
 pub use crate::kind::ErrorKind;

@@ -30,8 +30,7 @@ impl Datagram {
     fn to(&self, context: &Context, gid: Option<Gid>) -> AddressHandle {
         let own =
             context.gids(1).expect("GIDs").into_iter().find(|entry| !entry.gid.is_link_local()).expect("an address");
-        let index = u8::try_from(own.index).expect("small");
-        self.pd.create_ah(&AhAttr::to_gid(1, index, gid.unwrap_or(own.gid))).expect("address handle")
+        self.pd.create_ah(&AhAttr::to_gid(1, own.index, gid.unwrap_or(own.gid))).expect("address handle")
     }
 
     /// Waits for the next receive; sends are retired on the way.

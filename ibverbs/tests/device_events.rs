@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AsyncEvent, AsyncEvents, CompletionQueue, Context, CqOptions, Endpoint, EventSource, EventType, PortState,
-    ProtectionDomain, Psn, QpOptions, QueuePair, Rc, RcPath, SrqOptions, TransportType, wr,
+    AsyncEvent, AsyncEvents, CompletionQueue, Context, CqOptions, EventSource, EventType, PortState, ProtectionDomain,
+    QpOptions, QueuePair, Rc, RcPath, SrqOptions, TransportType, wr,
 };
 use lab::{devices, roce};
 
@@ -107,7 +107,7 @@ fn overflow(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<
 fn path(context: &Context) -> RcPath {
     let port = context.query_port(1).expect("port");
     let gid = context.gids(1).expect("GIDs").into_iter().find(|entry| !entry.gid.is_link_local()).expect("address");
-    RcPath::new(1, Some(u8::try_from(gid.index).expect("small")), port.active_mtu)
+    RcPath::new(1, gid.index, port.active_mtu)
 }
 
 #[test]
@@ -204,11 +204,7 @@ fn a_shared_receive_queue_below_its_limit_and_its_last_receive_name_their_queues
         let mut sender = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("sender");
         let mut receiver = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default()).expect("receiver");
         let path = path(&context);
-        let gid = context.gids(1).expect("GIDs").into_iter().find(|e| Some(e.index) == path.sgid_index.map(u32::from));
-        let gid = gid.expect("the same entry").gid;
-        let lid = context.query_port(1).expect("port").lid;
-        let end = |qp: &QueuePair<Rc>| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid, gid };
-        let (to, from) = (end(&receiver), end(&sender));
+        let (to, from) = (receiver.endpoint(&path).expect("receiver"), sender.endpoint(&path).expect("sender"));
         for qp in [&mut sender, &mut receiver] {
             qp.init(&path).expect("INIT");
         }

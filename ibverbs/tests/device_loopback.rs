@@ -4,7 +4,7 @@ mod lab;
 
 use std::time::{Duration, Instant};
 
-use ibverbs::{CqOptions, Device, ErrorKind, PostError, QpOptions, QpState, Rc, RcPath, WcStatus, wr};
+use ibverbs::{CqOptions, Device, ErrorKind, GidIndex, PostError, QpOptions, QpState, Rc, RcPath, WcStatus, wr};
 use lab::{Pair, both_forms, devices, pair, roce};
 
 #[test]
@@ -283,7 +283,7 @@ fn a_channel_wakes_for_an_armed_queue_only() {
         cq.arm(false).expect("arm");
         let mut qp = pair.pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
         let port = context.query_port(1).expect("port");
-        qp.init(&RcPath::new(1, Some(0), port.active_mtu)).expect("INIT");
+        qp.init(&RcPath::new(1, GidIndex(0), port.active_mtu)).expect("INIT");
         qp.post_recv(wr::recv(wr::Empty)).expect("receive");
         qp.to_error().expect("ERR");
         assert_eq!(channel.wait(Some(Duration::from_secs(10))).expect("wait"), Some(cq.id()));

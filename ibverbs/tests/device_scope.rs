@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use ibverbs::{
-    AccessFlags, Completion, CompletionQueue, CqOptions, Error, ErrorKind, PostError, ProtectionDomain, QpOptions,
-    QueuePair, Rc, RcPath, Retired, wr,
+    AccessFlags, Completion, CompletionQueue, CqOptions, Error, ErrorKind, GidIndex, PostError, ProtectionDomain,
+    QpOptions, QueuePair, Rc, RcPath, Retired, wr,
 };
 use lab::{Pair, Rest, both_forms, devices, pair, pair_of, roce};
 
@@ -236,7 +236,7 @@ fn unconnected(context: &ibverbs::Context) -> (ProtectionDomain, CompletionQueue
     let cq = context.create_cq(CqOptions::default()).expect("queue");
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
     let port = context.query_port(1).expect("port");
-    qp.init(&RcPath::new(1, Some(0), port.active_mtu)).expect("INIT");
+    qp.init(&RcPath::new(1, GidIndex(0), port.active_mtu)).expect("INIT");
     (pd, cq, qp)
 }
 

@@ -4,9 +4,7 @@ mod lab;
 
 use std::time::{Duration, Instant};
 
-use ibverbs::{
-    CqOptions, Endpoint, ErrorKind, PostError, Psn, QpOptions, QueuePair, Rc, RcPath, SrqOptions, TransportType, wr,
-};
+use ibverbs::{CqOptions, ErrorKind, PostError, QpOptions, Rc, RcPath, SrqOptions, TransportType, wr};
 use lab::{devices, roce};
 
 #[test]
@@ -18,13 +16,12 @@ fn many_queue_pairs_receive_from_one_store_and_the_completion_says_which() {
         let mut srq = pd.create_srq(SrqOptions::default()).expect("shared receive queue");
         let port = context.query_port(1).expect("port");
         let gid = context.gids(1).expect("GIDs").into_iter().find(|entry| !entry.gid.is_link_local()).expect("address");
-        let path = RcPath::new(1, Some(u8::try_from(gid.index).expect("small")), port.active_mtu);
-        let end = |qp: &QueuePair<Rc>| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid: port.lid, gid: gid.gid };
+        let path = RcPath::new(1, gid.index, port.active_mtu);
         let mut pairs = Vec::new();
         for _ in 0..3 {
             let mut sender = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("sender");
             let mut receiver = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default()).expect("receiver");
-            let (to, from) = (end(&receiver), end(&sender));
+            let (to, from) = (receiver.endpoint(&path).expect("receiver"), sender.endpoint(&path).expect("sender"));
             for qp in [&mut sender, &mut receiver] {
                 qp.init(&path).expect("INIT");
             }

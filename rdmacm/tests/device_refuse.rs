@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{Error, ErrorKind, RcPath};
+use ibverbs::{Error, ErrorKind, GidIndex, RcPath};
 use lab::{End, PATIENCE, Place, devices, places};
 use nix::ifaddrs::getifaddrs;
 use rdmacm::{ConnectError, ConnectParams, ConnectRequest, Connection, Listener, RejectReason, Resolver};
@@ -261,7 +261,7 @@ fn a_queue_pair_that_is_not_fresh_is_refused() {
         let route = || Resolver::new(SocketAddr::new(place.ip, 7)).resolve().expect("resolve");
         let mut qp = end.qp();
         let port = place.context.query_port(1).expect("port");
-        qp.init(&RcPath::new(1, Some(0), port.active_mtu)).expect("INIT");
+        qp.init(&RcPath::new(1, GidIndex(0), port.active_mtu)).expect("INIT");
         qp.to_error().expect("ERR");
         let error = route().with_qp(qp).map(drop).expect_err("ERR does not lead to INIT");
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");

@@ -106,7 +106,7 @@ impl Server {
         let cq = self.local.context.create_cq(CqOptions { depth: 1, ..CqOptions::default() })?;
         let mut qp =
             self.pd.create_qp::<Rc>(&cq, &cq, QpOptions { max_send_wr: 1, max_recv_wr: 1, ..QpOptions::default() })?;
-        let path = self.local.path(self.local.port.active_mtu, AccessFlags::REMOTE_READ)?;
+        let path = self.local.path(self.local.port.active_mtu, AccessFlags::REMOTE_READ);
         qp.init(&path)?;
         let mine = self.local.endpoint(qp.qp_num(), path.psn);
         let mut stream = as_server(stream, &[mine], |theirs| Ok(qp.connect(&path, &theirs[0])?))?;
@@ -130,7 +130,7 @@ fn get(local: &Local, role: Role<'_>, keys: &[String], times: u32) -> Result<()>
     let pd = local.context.alloc_pd()?;
     let cq = local.context.create_cq(CqOptions::default())?;
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
-    let path = local.path(local.port.active_mtu, AccessFlags::empty())?;
+    let path = local.path(local.port.active_mtu, AccessFlags::empty());
     qp.init(&path)?;
     let mine = local.endpoint(qp.qp_num(), path.psn);
     let mut stream = exchange(role, &[mine], |theirs| Ok(qp.connect(&path, &theirs[0])?))?;

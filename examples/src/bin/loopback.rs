@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-use ibverbs::{CqOptions, Device, Endpoint, Psn, QpOptions, QueuePair, Rc, RcPath, wr};
+use ibverbs::{CqOptions, Device, QpOptions, Rc, RcPath, wr};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = std::env::args().nth(1).ok_or("usage: loopback DEVICE")?;
@@ -17,13 +17,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut a = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
     let mut b = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
 
-    let path = RcPath::new(1, Some(u8::try_from(gid.index)?), port.active_mtu);
-    let end = |qp: &QueuePair<Rc>| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid: port.lid, gid: gid.gid };
-    let (end_a, end_b) = (end(&a), end(&b));
+    let path = RcPath::new(1, gid.index, port.active_mtu);
     a.init(&path)?;
     b.init(&path)?;
-    a.connect(&path, &end_b)?;
-    b.connect(&path, &end_a)?;
+    a.connect(&path, &b.endpoint(&path)?)?;
+    b.connect(&path, &a.endpoint(&path)?)?;
 
     let mut message = pd.buf(5)?;
     message.copy_from_slice(b"hello");

@@ -67,7 +67,7 @@ fn run(args: &Args) -> Result<()> {
         qps.push((pd.create_qp::<Rc>(cq, cq, queues)?, pd.create_qp::<Rc>(cq, cq, queues)?));
     }
     let (created, memory) = (begun.elapsed(), resident_bytes()?.saturating_sub(before));
-    let path = local.path(local.port.active_mtu, AccessFlags::empty())?;
+    let path = local.path(local.port.active_mtu, AccessFlags::empty());
     for (a, b) in &mut qps {
         local.connect_pair(&path, a, b)?;
     }

@@ -40,7 +40,7 @@ fn run(args: &Args) -> Result<()> {
     let mut server = pd.create_qp::<Rc>(&server_cq, &server_cq, QpOptions::default())?;
     // What a peer may do is the least of what the queue pair and the registration allow.
     let open = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-    let path = local.path(local.port.active_mtu, open)?;
+    let path = local.path(local.port.active_mtu, open);
     local.connect_pair(&path, &mut client, &mut server)?;
 
     let region = pd.shared(4096, open)?;

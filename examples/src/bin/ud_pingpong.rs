@@ -60,7 +60,7 @@ fn run(Args { common, size }: &Args) -> Result<()> {
     exchange(common.role(), &[mine], |theirs| {
         print_address("remote", &theirs[0]);
         require_gid(&local, &theirs[0])?;
-        let handle = pd.create_ah(&way_to(&local, common.sl, &theirs[0])?)?;
+        let handle = pd.create_ah(&way_to(&local, common.sl, &theirs[0]))?;
         peer = Some(Destination { address: qp.hold_address(&handle)?, qpn: theirs[0].qpn, qkey: QKEY });
         Ok(())
     })?;
@@ -100,10 +100,10 @@ fn run(Args { common, size }: &Args) -> Result<()> {
 }
 
 /// By GID where there is one, else by LID.
-fn way_to(local: &Local, sl: u8, remote: &Endpoint) -> Result<AhAttr> {
-    let way = match local.sgid_index()? {
+fn way_to(local: &Local, sl: u8, remote: &Endpoint) -> AhAttr {
+    let way = match local.sgid_index() {
         Some(index) => AhAttr::to_gid(local.port_num, index, remote.gid),
         None => AhAttr::to_lid(local.port_num, remote.lid),
     };
-    Ok(AhAttr { sl, dlid: remote.lid, ..way })
+    AhAttr { sl, dlid: remote.lid, ..way }
 }

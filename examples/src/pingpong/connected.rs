@@ -37,7 +37,7 @@ pub fn run<T: Connected>(options: &Options) -> Result<()> {
     let mut qp = pd.create_qp::<T>(&cq, &cq, queues)?;
 
     // Receives are posted before the peer hears of the queue pair: it may send at once.
-    let path = RcPath { sl: common.sl, ..local.path(*mtu, AccessFlags::empty())? };
+    let path = RcPath { sl: common.sl, ..local.path(*mtu, AccessFlags::empty()) };
     qp.init(&path)?;
     let pool = pd.pool(common.rx_depth as usize + 1, *size as usize)?;
     let mut first = pool.take().ok_or("the pool is empty")?;

@@ -3,10 +3,10 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdma_sys::{
     ibv_ack_cq_events, ibv_comp_channel, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
@@ -14,14 +14,43 @@ use rdma_sys::{
 
 use super::id::CqId;
 use crate::context::Context;
-use crate::convert::{non_null, not_negative};
+use crate::convert::non_null;
 use crate::errno::Errno;
 use crate::error::{Error, Result};
 use crate::raw::AsRaw;
+use crate::readable;
+
+/// What errors of waiting are about.
+const WHAT: &str = "completion channel";
 
 /// A channel on which completion queues report, once each time they were armed, that they have new entries.
 ///
-/// Cloning it is cheap. Arm the queue, poll it once more, and only then wait: an entry that came before arming gives no event.
+/// Cloning it is cheap, and any number of completion queues can report on it: [`wait`](Self::wait) says which one did.
+///
+/// **Arm before the first post**, and again after each event *before* polling what it announced: an entry that came before the queue was armed
+/// gives no event, and who then waits, waits for ever.
+///
+/// # Example
+/// ```no_run
+/// # use ibverbs::{CqOptions, Error, QueuePair, Rc};
+/// # fn f(qp: &mut QueuePair<Rc>, context: &ibverbs::Context) -> Result<(), Error> {
+/// let channel = context.create_comp_channel()?;
+/// let mut cq = context.create_cq(CqOptions { channel: Some(&channel), ..CqOptions::default() })?;
+/// cq.arm(false)?; // and now post
+/// while channel.wait(None)? == Some(cq.id()) {
+///     cq.arm(false)?;
+///     loop {
+///         let completions = cq.poll()?;
+///         if completions.len() == 0 {
+///             break;
+///         }
+///         for completion in completions {
+///             qp.retire(completion)?.ok()?;
+///         }
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 ///
 /// # References
 /// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
@@ -72,18 +101,8 @@ impl CompletionChannel {
             },
         )?;
         let channel = Self(Arc::new(Inner { raw, context }));
-        channel.set_non_blocking()?;
+        readable::set_non_blocking(channel.as_fd(), WHAT)?;
         Ok(channel)
-    }
-
-    fn set_non_blocking(&self) -> Result<()> {
-        let fd = self.as_fd().as_raw_fd();
-        let what = || "completion channel".to_owned();
-        // SAFETY: plain system calls on a descriptor that the channel owns.
-        let flags = not_negative("fcntl", what, unsafe { libc::fcntl(fd, libc::F_GETFL) })?;
-        // SAFETY: as above.
-        not_negative("fcntl", what, unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) })?;
-        Ok(())
     }
 
     /// The open device that the channel belongs to.
@@ -118,32 +137,7 @@ impl CompletionChannel {
     /// # Errors
     /// Fails when the device is gone.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CqId>> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            self.wait_readable(left)?;
-            if let Some(id) = self.try_get()? {
-                return Ok(Some(id));
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(None);
-            }
-        }
-    }
-
-    fn wait_readable(&self, timeout: Option<Duration>) -> Result<()> {
-        let mut fd = libc::pollfd { fd: self.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let time = timeout.map(|timeout| libc::timespec {
-            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
-        let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: one valid pollfd, a valid or null time, no signal mask.
-        let returned = unsafe { libc::ppoll(&raw mut fd, 1, time, ptr::null()) };
-        match not_negative("poll", || "completion channel".into(), returned) {
-            Err(error) if error.errno() != Some(Errno(libc::EINTR)) => Err(error),
-            _ => Ok(()),
-        }
+        readable::wait(self.as_fd(), WHAT, timeout, || self.try_get())
     }
 }
 

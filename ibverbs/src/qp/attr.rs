@@ -13,13 +13,13 @@ use super::transport::{Connected, Transport};
 use crate::ah::{AhAttr, GlobalRoute};
 use crate::convert::zero_or_errno;
 use crate::error::Result;
-use crate::gid::Gid;
+use crate::gid::{Gid, GidIndex};
 use crate::identity::{Psn, Qpn};
 use crate::mr::AccessFlags;
 use crate::port::{Lid, Mtu};
 use crate::raw::AsRaw;
 
-/// What two peers tell each other to connect their queue pairs.
+/// What two peers tell each other to connect their queue pairs: [`QueuePair::endpoint`] of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Number of the queue pair.
@@ -38,10 +38,10 @@ pub struct RcPath {
     /// Local port, from 1.
     pub port_num: u8,
     /// Index of the local GID; `None` for an InfiniBand path within the subnet, addressed by LID alone.
-    pub sgid_index: Option<u8>,
+    pub sgid_index: Option<GidIndex>,
     /// Path MTU, at most what both ports have active.
     pub mtu: Mtu,
-    /// First packet sequence number that this side sends.
+    /// First packet sequence number that this side sends: what the peer is told in this side's [endpoint](crate::QueuePair::endpoint).
     pub psn: Psn,
     /// Index of the partition key.
     pub pkey_index: u16,
@@ -69,10 +69,10 @@ pub struct RcPath {
 
 impl RcPath {
     /// A path from this port, GID and MTU, otherwise with usual values.
-    pub fn new(port_num: u8, sgid_index: Option<u8>, mtu: Mtu) -> Self {
+    pub fn new(port_num: u8, sgid_index: impl Into<Option<GidIndex>>, mtu: Mtu) -> Self {
         Self {
             port_num,
-            sgid_index,
+            sgid_index: sgid_index.into(),
             mtu,
             psn: Psn(0),
             pkey_index: 0,
@@ -124,6 +124,21 @@ impl<T: Transport> QueuePair<T> {
 }
 
 impl<T: Connected> QueuePair<T> {
+    /// What to tell the peer, for a connection by this path: the number of the queue pair, the path's first packet sequence number, and the
+    /// address of the path's port.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) when the path's place in the GID table is empty,
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when the port does not exist.
+    pub fn endpoint(&self, path: &RcPath) -> Result<Endpoint> {
+        let context = self.pd().context();
+        let gid = match path.sgid_index {
+            Some(index) => context.gid(path.port_num, index)?.gid,
+            None => Gid::default(),
+        };
+        Ok(Endpoint { qpn: self.qp_num(), psn: path.psn, lid: context.query_port(path.port_num)?.lid, gid })
+    }
+
     /// Moves the queue pair from RESET to INIT: receives may be posted from now on.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ use crate::raw::AsRaw;
 /// # Example
 /// Two queue pairs of one process, connected to each other:
 /// ```no_run
-/// use ibverbs::{CqOptions, Device, Endpoint, Psn, QpOptions, Rc, RcPath, wr};
+/// use ibverbs::{CqOptions, Device, QpOptions, Rc, RcPath, wr};
 ///
 /// let context = Device::by_name("rxe0")?.open()?;
 /// let port = context.query_port(1)?;
@@ -45,14 +45,12 @@ use crate::raw::AsRaw;
 /// let mut cq = context.create_cq(CqOptions::default())?;
 /// let mut a = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
 /// let mut b = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
-/// let path = RcPath::new(1, Some(gid.index as u8), port.active_mtu);
+/// let path = RcPath::new(1, gid.index, port.active_mtu);
 /// for qp in [&mut a, &mut b] {
 ///     qp.init(&path)?;
 /// }
-/// let end = |qp: &ibverbs::QueuePair<Rc>| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid: port.lid, gid: gid.gid };
-/// let (end_a, end_b) = (end(&a), end(&b));
-/// a.connect(&path, &end_b)?;
-/// b.connect(&path, &end_a)?;
+/// a.connect(&path, &b.endpoint(&path)?)?;
+/// b.connect(&path, &a.endpoint(&path)?)?;
 ///
 /// let mut message = pd.buf(5)?;
 /// message.copy_from_slice(b"hello");

@@ -4,7 +4,7 @@
 
 use fake_provider::{Fake, NotReady, Profile};
 use ibverbs::{
-    AccessFlags, Buf, CompletionQueue, Connected, Context, CqOptions, Device, Endpoint, Pool, ProtectionDomain, Psn,
+    AccessFlags, Buf, CompletionQueue, Connected, Context, CqOptions, Device, GidIndex, Pool, ProtectionDomain,
     QpOptions, QueuePair, Rc, RcPath, Retired,
 };
 
@@ -25,15 +25,12 @@ pub(crate) fn open(fake: &Fake) -> Context {
 
 pub(crate) fn path() -> RcPath {
     let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-    RcPath { access, ..RcPath::new(1, Some(0), ibverbs::Mtu::B1024) }
+    RcPath { access, ..RcPath::new(1, GidIndex(0), ibverbs::Mtu::B1024) }
 }
 
 /// Connects two queue pairs of one device.
 pub(crate) fn connect<T: Connected>(a: &mut QueuePair<T>, b: &mut QueuePair<T>) {
-    let context = a.pd().context().clone();
-    let gid = context.gids(1).expect("GID table")[0].gid;
-    let lid = context.query_port(1).expect("port").lid;
-    let ends = [&*a, &*b].map(|qp| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid, gid });
+    let ends = [&*a, &*b].map(|qp| qp.endpoint(&path()).expect("endpoint"));
     for (qp, peer) in [(a, ends[1]), (b, ends[0])] {
         qp.init(&path()).expect("INIT");
         qp.connect(&path(), &peer).expect("RTS");

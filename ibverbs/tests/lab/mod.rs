@@ -7,8 +7,8 @@ mod rest;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AccessFlags, CompletionQueue, Connected, Context, CqOptions, Device, Endpoint, Gid, ProtectionDomain, Psn,
-    QpOptions, QueuePair, Rc, RcPath, Retired, TransportType,
+    AccessFlags, CompletionQueue, Connected, Context, CqOptions, Device, ProtectionDomain, QpOptions, QueuePair, Rc,
+    RcPath, Retired, TransportType,
 };
 
 pub(crate) use rest::Rest;
@@ -67,15 +67,13 @@ pub(crate) fn pair_of<T: Connected>(context: &Context, options: QpOptions, acces
         max_rd_atomic: 4,
         max_dest_rd_atomic: 4,
         access,
-        ..RcPath::new(1, Some(u8::try_from(gid.index).expect("small")), port.active_mtu)
+        ..RcPath::new(1, gid.index, port.active_mtu)
     };
-    let end = |qp: &QueuePair<T>, gid: Gid| Endpoint { qpn: qp.qp_num(), psn: Psn(0), lid: port.lid, gid };
-    let (end_a, end_b) = (end(&a, gid.gid), end(&b, gid.gid));
     for qp in [&mut a, &mut b] {
         qp.init(&path).expect("INIT");
     }
-    a.connect(&path, &end_b).expect("a connects");
-    b.connect(&path, &end_a).expect("b connects");
+    a.connect(&path, &b.endpoint(&path).expect("b")).expect("a connects");
+    b.connect(&path, &a.endpoint(&path).expect("a")).expect("b connects");
     Pair { pd, cq, a, b }
 }
 

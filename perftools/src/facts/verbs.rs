@@ -207,7 +207,7 @@ impl VerbsPort {
             phys_state: attr.phys_state.0,
             gids: gids
                 .iter()
-                .map(|entry| VerbsGid { index: entry.index, gid: entry.gid.as_ipv6(), kind: entry.kind.0 })
+                .map(|entry| VerbsGid { index: entry.index.into(), gid: entry.gid.as_ipv6(), kind: entry.kind.0 })
                 .collect(),
         }
     }

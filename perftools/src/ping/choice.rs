@@ -117,7 +117,7 @@ fn own_gid(to: Ipv6Addr, port: &PortAttr) -> Result<u8> {
         let common = (entry.gid.as_ipv6().to_bits() ^ to.to_bits()).leading_zeros();
         (common, entry.kind == ibverbs::GidType::ROCE_V2, std::cmp::Reverse(entry.index))
     });
-    best.and_then(|entry| u8::try_from(entry.index).ok()).ok_or_else(|| {
+    best.map(|entry| entry.index.0).ok_or_else(|| {
         Error::device(format!(
             "{} port {} has no GID from which {to} could be reached; `ribinfo gids` lists those it has, an address on its network interface adds one",
             port.ca_name, port.port_num

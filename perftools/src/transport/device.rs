@@ -129,7 +129,7 @@ fn addresses(context: &Context, port_num: u8, link: Link) -> Result<(Vec<Candida
                 .map(|g| {
                     let ip = g.gid.to_ip().unwrap_or(IpAddr::V6(g.gid.as_ipv6()));
                     let prefix = prefixes.iter().find(|c| c.ip == Some(ip)).map_or(0, |c| c.prefix);
-                    Candidate { ip: Some(ip), prefix, gid_index: Some(g.index) }
+                    Candidate { ip: Some(ip), prefix, gid_index: Some(g.index.into()) }
                 })
                 .collect();
             Ok((all, if has_v2 { "RoCE v2" } else { "RoCE v1" }.to_owned()))

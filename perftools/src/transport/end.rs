@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 
 use ibverbs::{
-    CompletionChannel, CompletionQueue, CqOptions, Endpoint, Gid, Lid, Mtu, ProtectionDomain, Psn, QpOptions, Qpn,
-    QueuePair, Rc, RcPath,
+    CompletionChannel, CompletionQueue, CqOptions, Endpoint, Gid, GidIndex, Lid, Mtu, ProtectionDomain, Psn, QpOptions,
+    Qpn, QueuePair, Rc, RcPath,
 };
 
 use super::address::Candidate;
@@ -72,7 +72,7 @@ impl End {
         let index = index.map_err(|_| Error::device("the GID's index is above 255"))?;
         #[allow(clippy::cast_possible_truncation)] // 24 bits of many.
         let psn = Psn(random() as u32 & 0x00ff_ffff);
-        let path = RcPath { psn, ..RcPath::new(self.opened.port_num, index, mtu) };
+        let path = RcPath { psn, ..RcPath::new(self.opened.port_num, index.map(GidIndex), mtu) };
         qp.init(&path).map_err(device_error)?;
         let gid = address.ip.map_or(Gid([0; 16]), Gid::from);
         let end = PlainEnd { qpn: qp.qp_num().0, psn: psn.0, lid: self.opened.port.lid.0, gid: gid.to_string() };
