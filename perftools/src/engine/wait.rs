@@ -1,7 +1,7 @@
 //! How an end waits for the next completion.
 //!
 //! Polling finds a completion soonest, but on a busy processor it keeps the peer, or the kernel thread that moves the data,
-//! from running. So the adaptive way polls for a [`Window`] of time and then sleeps until an event: at first without a
+//! from running. So the adaptive way polls for a window of time and then sleeps until an event: at first without a
 //! pause, soon giving the processor away between polls, and from the first poll where it is the only one.
 //!
 //! Sleeps are bounded, so that the peer's words and the timeout are seen.
