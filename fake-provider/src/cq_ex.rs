@@ -3,9 +3,10 @@
 use std::ffi::{c_int, c_uint};
 
 use rdma_sys::{
-    IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_IMM, IBV_WC_EX_WITH_QP_NUM,
-    IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex,
-    ibv_poll_cq_attr, ibv_wc, ibv_wc_opcode,
+    IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+    IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_EX_WITH_IMM,
+    IBV_WC_EX_WITH_QP_NUM, IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP, ibv_context, ibv_cq_ex,
+    ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc, ibv_wc_opcode,
 };
 
 use crate::cq::{FakeCq, number};
@@ -22,6 +23,12 @@ const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_SL
     | IBV_WC_EX_WITH_DLID_PATH_BITS;
 
+/// Those that a device with more has.
+const EXTRA_FIELDS: u32 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
+    | IBV_WC_EX_WITH_CVLAN
+    | IBV_WC_EX_WITH_FLOW_TAG;
+
 /// `ibv_create_cq_ex(3)`.
 pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
@@ -35,8 +42,9 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     if let Some(errno) = world.faults.take(Verb::CreateCqEx) {
         return null(errno);
     }
+    let fields = if world.profile.extra_fields { FIELDS | EXTRA_FIELDS } else { FIELDS };
     drop(world);
-    if attr.wc_flags & !u64::from(FIELDS) != 0 {
+    if attr.wc_flags & !u64::from(fields) != 0 {
         return null(libc::EOPNOTSUPP);
     }
     let asked_for = |flag: u32| attr.wc_flags & u64::from(flag) != 0;
@@ -58,6 +66,11 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         read_slid: asked_for(IBV_WC_EX_WITH_SLID).then_some(read_slid),
         read_sl: asked_for(IBV_WC_EX_WITH_SL).then_some(read_sl),
         read_dlid_path_bits: asked_for(IBV_WC_EX_WITH_DLID_PATH_BITS).then_some(read_dlid_path_bits),
+        read_completion_ts: asked_for(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP).then_some(read_completion_ts),
+        read_completion_wallclock_ns: asked_for(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+            .then_some(read_completion_wallclock_ns),
+        read_cvlan: asked_for(IBV_WC_EX_WITH_CVLAN).then_some(read_cvlan),
+        read_flow_tag: asked_for(IBV_WC_EX_WITH_FLOW_TAG).then_some(read_flow_tag),
         ..Default::default()
     };
     // SAFETY: the caller gives an open context and a live channel, or NULL.
@@ -123,6 +136,11 @@ macro_rules! readers {
 }
 
 readers! {
+    // Numbers that a test can tell apart, and that differ from entry to entry.
+    read_completion_ts: u64 = |wc| 1_000 + u64::from(wc.byte_len);
+    read_completion_wallclock_ns: u64 = |wc| 2_000 + u64::from(wc.byte_len);
+    read_cvlan: u16 = |_| 42;
+    read_flow_tag: u32 = |_| 0x0012_3456;
     read_opcode: ibv_wc_opcode = |wc| wc.opcode;
     read_vendor_err: u32 = |wc| wc.vendor_err;
     read_wc_flags: c_uint = |wc| wc.wc_flags;

@@ -8,6 +8,8 @@ pub struct Profile {
     pub extended_qp: bool,
     /// Has completion queues with the extended verbs (`ibv_start_poll` …).
     pub extended_cq: bool,
+    /// Those have timestamps, VLAN tags and flow tags, too.
+    pub extra_fields: bool,
     /// Posts return negative error numbers.
     pub negative_errno: bool,
     /// Is an iWARP device; InfiniBand else.
@@ -56,6 +58,7 @@ impl Profile {
     pub const RXE: Self = Self {
         extended_qp: true,
         extended_cq: true,
+        extra_fields: false,
         negative_errno: false,
         iwarp: false,
         not_ready: NotReady::Wait,
@@ -68,6 +71,7 @@ impl Profile {
     pub const SIW: Self = Self {
         extended_qp: false,
         extended_cq: false,
+        extra_fields: false,
         negative_errno: true,
         iwarp: true,
         not_ready: NotReady::Lose,

@@ -36,6 +36,7 @@
 
 mod ah;
 mod async_events;
+mod clock;
 mod context;
 mod convert;
 mod cq;
@@ -73,7 +74,8 @@ pub use crate::ah::{AddressHandle, AhAttr, GRH_LEN, GlobalRoute};
 pub use crate::async_events::AsyncEvents;
 pub use crate::context::Context;
 pub use crate::cq::{
-    Completion, CompletionChannel, CompletionQueue, Completions, CqId, CqOptions, UdSource, WcOpcode, WcStatus,
+    Asked, Completion, CompletionChannel, CompletionEx, CompletionQueue, CompletionQueueEx, Completions, CompletionsEx,
+    CqFields, CqId, CqOptions, FieldSet, UdSource, WcOpcode, WcStatus, With, Without,
 };
 pub use crate::device::{Device, Guid, NodeType, TransportType};
 pub use crate::device_attr::{AtomicCap, DeviceAttr, DeviceCapFlags};

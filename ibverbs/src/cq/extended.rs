@@ -36,13 +36,14 @@ pub(super) fn create(
     context: &Context,
     options: CqOptions<'_>,
     id: CqId,
+    more_fields: u32,
 ) -> Option<(NonNull<ibv_cq>, NonNull<ibv_cq_ex>)> {
     let mut attr = ibv_cq_init_attr_ex {
         cqe: options.depth,
         cq_context: id.as_context(),
         channel: options.channel.map_or(ptr::null_mut(), AsRaw::as_raw),
         comp_vector: options.comp_vector,
-        wc_flags: u64::from(FIELDS),
+        wc_flags: u64::from(FIELDS | more_fields),
         ..Default::default()
     };
     // SAFETY: context and channel are alive, the attributes are valid during the call.
@@ -57,6 +58,19 @@ pub(super) fn create(
 /// queue empty, because `end_poll` then steps past the end.
 #[inline]
 pub(super) fn poll(cq: NonNull<ibv_cq_ex>, entries: &mut [ibv_wc]) -> (usize, Option<Errno>) {
+    poll_each(cq, entries, |entry| {
+        // SAFETY: an entry is current.
+        unsafe { read(cq.as_ptr(), entry) }
+    })
+}
+
+/// As [`poll`], with another kind of entry, which `read` fills from the one that is current.
+#[inline]
+pub(super) fn poll_each<E>(
+    cq: NonNull<ibv_cq_ex>,
+    entries: &mut [E],
+    mut read: impl FnMut(&mut E),
+) -> (usize, Option<Errno>) {
     let cq = cq.as_ptr();
     let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
     for (filled, entry) in entries.iter_mut().enumerate() {
@@ -66,11 +80,9 @@ pub(super) fn poll(cq: NonNull<ibv_cq_ex>, entries: &mut [ibv_wc]) -> (usize, Op
             libc::ENOENT => return (filled, None),
             number => return (filled, Some(Errno::from_return(number))),
         }
-        // SAFETY: start_poll returned 0, so an entry is current, and exactly one end_poll is due.
-        unsafe {
-            read(cq, entry);
-            ibv_end_poll(cq);
-        }
+        read(entry);
+        // SAFETY: start_poll returned 0, so exactly one end_poll is due.
+        unsafe { ibv_end_poll(cq) };
     }
     (entries.len(), None)
 }
@@ -80,7 +92,7 @@ pub(super) fn poll(cq: NonNull<ibv_cq_ex>, entries: &mut [ibv_wc]) -> (usize, Op
 /// # Safety
 /// An entry of `cq` must be current.
 #[inline]
-unsafe fn read(cq: *mut ibv_cq_ex, entry: &mut ibv_wc) {
+pub(super) unsafe fn read(cq: *mut ibv_cq_ex, entry: &mut ibv_wc) {
     // SAFETY: an entry is current; the fields read were asked for at creation, or are always there.
     unsafe {
         entry.wr_id = (*cq).wr_id;

@@ -2,12 +2,15 @@
 
 #![allow(unsafe_code)]
 
+mod change;
 mod channel;
 mod completion;
 mod extended;
+mod fields;
 mod id;
 mod options;
 mod status;
+mod with_fields;
 
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -17,9 +20,11 @@ use rdma_sys::{ibv_cq, ibv_cq_ex, ibv_create_cq, ibv_destroy_cq, ibv_poll_cq, ib
 
 pub use self::channel::CompletionChannel;
 pub use self::completion::{Completion, UdSource};
+pub use self::fields::{Asked, CqFields, FieldSet, With, Without};
 pub use self::id::CqId;
 pub use self::options::CqOptions;
 pub use self::status::{WcOpcode, WcStatus};
+pub use self::with_fields::{CompletionEx, CompletionQueueEx, CompletionsEx};
 
 use crate::context::Context;
 use crate::convert::{non_null, zero_or_errno};
@@ -104,6 +109,19 @@ impl Context {
 
 impl CompletionQueue {
     fn create(context: &Context, options: CqOptions<'_>) -> Result<Self> {
+        Self::create_by(context, options, |id| {
+            match options.extended.then(|| extended::create(context, options, id, 0)).flatten() {
+                Some((raw, extended)) => Ok((raw, Some(extended))),
+                None => Ok((Self::create_classic(context, options, id)?, None)),
+            }
+        })
+    }
+
+    fn create_by(
+        context: &Context,
+        options: CqOptions<'_>,
+        make: impl FnOnce(CqId) -> Result<(NonNull<ibv_cq>, Option<NonNull<ibv_cq_ex>>)>,
+    ) -> Result<Self> {
         if let Some(channel) = options.channel {
             if channel.context().as_raw() != context.as_raw() {
                 return Err(Error::new(
@@ -119,11 +137,7 @@ impl CompletionQueue {
             }
         }
         let id = CqId::next();
-        let made = options.extended.then(|| extended::create(context, options, id)).flatten();
-        let (raw, extended) = match made {
-            Some((raw, extended)) => (raw, Some(extended)),
-            None => (Self::create_classic(context, options, id)?, None),
-        };
+        let (raw, extended) = make(id)?;
         Ok(Self {
             shared: Arc::new(Shared { raw, id, context: context.clone(), channel: options.channel.cloned() }),
             extended,

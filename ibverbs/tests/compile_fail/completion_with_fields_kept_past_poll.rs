@@ -1,0 +1,11 @@
+//! A completion with more fields does not outlive the next poll either.
+use ibverbs::{CompletionQueueEx, Error};
+
+fn rule(cq: &mut CompletionQueueEx) -> Result<(), Error> {
+    let kept = cq.poll()?.next();
+    let _next = cq.poll()?;
+    drop(kept);
+    Ok(())
+}
+
+fn main() {}

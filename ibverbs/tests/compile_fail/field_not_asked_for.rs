@@ -1,0 +1,12 @@
+//! A field that a completion queue was not made with cannot be read.
+use ibverbs::{CqFields, CqOptions, Context, Error};
+
+fn rule(context: &Context) -> Result<(), Error> {
+    let mut cq = context.create_cq_ex(CqOptions::default(), CqFields::new().cvlan())?;
+    for completion in cq.poll()? {
+        println!("{}", completion.timestamp());
+    }
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,145 @@
+//! Completion queues: fields, depth, moderation, the clock, and many of them on one channel.
+
+mod lab;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ibverbs::{
+    CompletionQueue, CqFields, CqOptions, Error, ErrorKind, GidQuery, QpOptions, QueuePair, Rc, RcPath, TransportType,
+    wr,
+};
+use lab::{Rest, devices, pair, roce};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn unsupported<T: std::fmt::Debug>(result: Result<T, Error>) {
+    assert_eq!(result.expect_err("no software device has it").kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_field_that_the_device_lacks_is_refused_by_name() {
+    let _rest = Rest::now();
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let fields = CqFields::new();
+        let error = context.create_cq_ex(CqOptions::default(), fields.timestamp()).expect_err("no timestamps");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("timestamp"), "{error}");
+        unsupported(context.create_cq_ex(CqOptions::default(), fields.wallclock()));
+        unsupported(context.create_cq_ex(CqOptions::default(), fields.cvlan()));
+        unsupported(context.create_cq_ex(CqOptions::default(), fields.flow_tag()));
+        unsupported(context.raw_clock());
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn an_extended_queue_without_more_fields_serves_a_queue_pair() {
+    let _rest = Rest::now();
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let made = context.create_cq_ex(CqOptions::default(), CqFields::new());
+        if context.device().transport() == TransportType::IWARP {
+            unsupported(made);
+            continue;
+        }
+        let mut cq = made.expect("extended queue");
+        assert!(cq.is_extended());
+        let pd = context.alloc_pd().expect("domain");
+        let gid = context.select_gid(1, &GidQuery::default()).expect("GID").entry;
+        let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
+        let path = RcPath::new(1, gid.index, context.query_port(1).expect("port").active_mtu);
+        qp.init(&path).expect("INIT");
+        qp.connect(&path, &qp.endpoint(&path).expect("itself")).expect("connected to itself");
+        qp.post_recv(wr::recv(pd.buf(16).expect("buf"))).expect("receive");
+        qp.post_send(wr::send(wr::Inline(b""))).expect("send");
+        let mut retired = 0;
+        while retired < 2 {
+            for completion in cq.poll().expect("poll") {
+                qp.retire(completion.into()).expect("mine").ok().expect("success");
+                retired += 1;
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_queue_is_made_deeper_in_use_or_the_device_says_that_it_cannot() {
+    let _rest = Rest::now();
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        if context.device().transport() == TransportType::IWARP {
+            unsupported(context.create_cq(CqOptions::default()).expect("queue").resize(512));
+            continue;
+        }
+        let mut pair = pair(&context, QpOptions::default());
+        for _ in 0..8 {
+            pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
+            pair.a.post_send(wr::send(wr::Empty)).expect("send");
+        }
+        // Entries that are in the queue, or come meanwhile, are not lost.
+        let before = pair.cq.depth();
+        pair.cq.resize(4000).expect("deeper");
+        assert!(pair.cq.depth() >= 4000 && before < 4000, "{before} to {}", pair.cq.depth());
+        pair.retire(16).iter().for_each(|one| one.ok().expect("success"));
+        let error = pair.cq.resize(u32::MAX).expect_err("too deep");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(pair.cq.depth() >= 4000, "a refusal changes nothing");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn moderation_is_unsupported_and_said_so() {
+    let _rest = Rest::now();
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let mut cq = context.create_cq(CqOptions::default()).expect("queue");
+        unsupported(cq.moderate(16, Duration::from_micros(50)));
+        let error = cq.moderate(16, Duration::from_secs(1)).expect_err("longer than the verb can say");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn many_queues_report_on_one_channel_and_the_event_says_which() {
+    let _rest = Rest::now();
+    for context in roce() {
+        let pd = context.alloc_pd().expect("domain");
+        let channel = context.create_comp_channel().expect("channel");
+        let gid = context.select_gid(1, &GidQuery::default()).expect("GID").entry;
+        let path = RcPath::new(1, gid.index, context.query_port(1).expect("port").active_mtu);
+        let mut ends: Vec<(CompletionQueue, QueuePair<Rc>)> = (0..8)
+            .map(|_| {
+                let options = CqOptions { depth: 16, channel: Some(&channel), ..CqOptions::default() };
+                let mut cq = context.create_cq(options).expect("queue");
+                let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
+                qp.init(&path).expect("INIT");
+                qp.connect(&path, &qp.endpoint(&path).expect("itself")).expect("connected to itself");
+                cq.arm(false).expect("arm");
+                (cq, qp)
+            })
+            .collect();
+        assert_eq!(channel.wait(Some(Duration::ZERO)).expect("wait"), None, "nothing was posted");
+        let posted: BTreeSet<usize> = [1, 4, 6].into();
+        for &index in &posted {
+            ends[index].1.post_recv(wr::recv(wr::Empty)).expect("receive");
+            ends[index].1.post_send(wr::send(wr::Empty)).expect("send");
+        }
+        let mut reported = BTreeSet::new();
+        while reported != posted {
+            let id = channel.wait(Some(LONG)).expect("wait").expect("an event of each");
+            let index = ends.iter().position(|(cq, _)| cq.id() == id).expect("one of them");
+            assert!(reported.insert(index), "armed once, reported once");
+            let (cq, qp) = &mut ends[index];
+            for completion in cq.poll().expect("poll") {
+                qp.retire(completion).expect("mine").ok().expect("success");
+            }
+        }
+        assert_eq!(channel.wait(Some(Duration::ZERO)).expect("wait"), None, "one event each");
+    }
+}
