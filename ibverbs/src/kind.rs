@@ -32,12 +32,15 @@ pub enum ErrorKind {
     Os,
 }
 
+/// The kernel's own "not supported", which it should not let out and does (`rdma_join_multicast` of IPv6 groups on RoCE v2); not in libc.
+const ENOTSUPP: i32 = 524;
+
 impl ErrorKind {
     /// The class of error that `verb` reports by `errno`.
     pub(crate) fn of(verb: &str, errno: Errno) -> Self {
         match (verb, errno.0) {
             ("ibv_reg_mr", libc::ENOMEM | libc::EAGAIN) => ErrorKind::LockedMemory,
-            (_, libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT) => ErrorKind::Unsupported,
+            (_, libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT | ENOTSUPP) => ErrorKind::Unsupported,
             (_, libc::EPERM | libc::EACCES) => ErrorKind::PermissionDenied,
             (_, libc::ENODEV | libc::ENOENT | libc::ENODATA | libc::ENXIO | libc::EADDRNOTAVAIL) => ErrorKind::NotFound,
             (_, libc::EINVAL | libc::EFAULT) => ErrorKind::InvalidInput,

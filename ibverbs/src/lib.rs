@@ -92,7 +92,7 @@ pub use crate::gid::{Gid, GidEntry, GidIndex, GidType};
 pub use crate::gid_select::{GidChoice, GidQuery, IpFamily};
 pub use crate::identity::{Direction, Psn, Qkey, Qpn, QueueId};
 pub use crate::kind::ErrorKind;
-pub use crate::leak::leaked_objects;
+pub use crate::leak::{count_leaked_object, leaked_objects};
 pub use crate::link_rate::{LinkRate, LinkSpeed, LinkWidth};
 pub use crate::mr::{
     AccessFlags, Advice, Backing, Buf, BufList, CallerMemory, DeviceRegion, Frozen, Held, HeldList, Hold, HugePageSize,

@@ -2,14 +2,79 @@
 
 #![allow(unsafe_code)]
 
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{in_addr, in6_addr, sockaddr, sockaddr_in, sockaddr_in6};
 
-/// An IP address and port as C has it.
+use crate::ib_address::IbAddr;
+
+/// Where to: by an IP address or by a GID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Ip(SocketAddr),
+    Ib(IbAddr),
+}
+
+impl Address {
+    pub(crate) fn is_multicast(self) -> bool {
+        match self {
+            Self::Ip(address) => address.ip().is_multicast(),
+            Self::Ib(address) => address.gid.0[0] == 0xff,
+        }
+    }
+
+    pub(crate) fn is_same_family(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Ip(one), Self::Ip(other)) => one.is_ipv4() == other.is_ipv4(),
+            (one, other) => matches!(one, Self::Ib(_)) && matches!(other, Self::Ib(_)),
+        }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self::Ip(address)
+    }
+}
+
+impl From<IbAddr> for Address {
+    fn from(address: IbAddr) -> Self {
+        Self::Ib(address)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Ib(address) => address.fmt(f),
+        }
+    }
+}
+
+/// The family of [`sockaddr_ib`] (`linux/socket.h`).
+const AF_IB: libc::sa_family_t = 27;
+
+/// `struct sockaddr_ib` of `rdma/ib.h`, which libc does not have. Numbers are in network order.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[allow(non_camel_case_types, clippy::struct_field_names, reason = "the names of C")]
+pub(crate) struct sockaddr_ib {
+    sib_family: libc::sa_family_t,
+    sib_pkey: u16,
+    sib_flowinfo: u32,
+    sib_addr: [u8; 16],
+    sib_sid: u64,
+    sib_sid_mask: u64,
+    sib_scope_id: u64,
+}
+
+/// An address as C has it.
 pub(crate) enum RawAddress {
     V4(sockaddr_in),
     V6(sockaddr_in6),
+    Ib(sockaddr_ib),
 }
 
 impl RawAddress {
@@ -18,6 +83,24 @@ impl RawAddress {
         match self {
             Self::V4(address) => std::ptr::from_mut(address).cast(),
             Self::V6(address) => std::ptr::from_mut(address).cast(),
+            Self::Ib(address) => std::ptr::from_mut(address).cast(),
+        }
+    }
+}
+
+impl From<Address> for RawAddress {
+    fn from(address: Address) -> Self {
+        match address {
+            Address::Ip(address) => address.into(),
+            Address::Ib(address) => Self::Ib(sockaddr_ib {
+                sib_family: AF_IB,
+                sib_pkey: address.pkey.to_be(),
+                sib_flowinfo: 0,
+                sib_addr: address.gid.0,
+                sib_sid: address.service_id.to_be(),
+                sib_sid_mask: u64::MAX.to_be(),
+                sib_scope_id: 0,
+            }),
         }
     }
 }
@@ -43,7 +126,7 @@ impl From<SocketAddr> for RawAddress {
     }
 }
 
-/// Reads an address of C; `None` when it is of another family than IPv4 and IPv6.
+/// Reads an address of C; `None` when it is of an unknown family. A GID and its service are given as an IPv6 address and a port.
 ///
 /// # Safety
 /// `address` is valid for reading as the structure that its family says.
@@ -62,6 +145,12 @@ pub(crate) unsafe fn read(address: *const sockaddr) -> Option<SocketAddr> {
             let raw = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
             Some(SocketAddrV6::new(ip, u16::from_be(raw.sin6_port), raw.sin6_flowinfo, raw.sin6_scope_id).into())
+        }
+        family if family == AF_IB.into() => {
+            // SAFETY: as above.
+            let raw = unsafe { address.cast::<sockaddr_ib>().read_unaligned() };
+            let port = (u64::from_be(raw.sib_sid) & 0xffff) as u16;
+            Some(SocketAddrV6::new(Ipv6Addr::from(raw.sib_addr), port, 0, 0).into())
         }
         _ => None,
     }
@@ -89,6 +178,16 @@ mod tests {
     }
 
     #[test]
+    fn a_gid_and_its_service_read_as_an_address_and_a_port() {
+        let gid = "fe80::2:c903:0:1234".parse().expect("a GID");
+        let mut raw = RawAddress::from(Address::from(IbAddr::new(gid, crate::PortSpace::TCP, 7471)));
+        // SAFETY: the structure is of the family that it says.
+        let back = unsafe { read(raw.as_mut_ptr()) };
+        assert_eq!(back, Some("[fe80::2:c903:0:1234]:7471".parse().expect("an address")));
+        assert_eq!(size_of::<sockaddr_ib>(), 48);
+    }
+
+    #[test]
     fn v4_is_in_network_order() {
         let RawAddress::V4(raw) = RawAddress::from(SocketAddr::from(([10, 99, 0, 1], 0x1234))) else {
             panic!("of the wrong family");
@@ -99,7 +198,7 @@ mod tests {
 
     #[test]
     fn another_family_is_none() {
-        let raw = sockaddr { sa_family: 27, sa_data: [0; 14] };
+        let raw = sockaddr { sa_family: 1, sa_data: [0; 14] };
         // SAFETY: a plain structure of an unknown family is not read further.
         assert_eq!(unsafe { read(&raw const raw) }, None);
     }

@@ -1,18 +1,24 @@
-//! A connection being made by the active side.
+//! A connection being made by the active side: the queue pair, its identifier, and who holds them.
 
-use std::sync::mpsc;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 
-use ibverbs::{Error, ErrorKind, QueuePair, Rc, Result};
+use ibverbs::{Errno, Error, ErrorKind, QueuePair, Rc, Result};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::deadline::Deadline;
-use crate::error::{ConnectError, Rejection, timed_out};
+use crate::channel::EventChannel;
+use crate::error::{ConnectError, Rejection};
 use crate::id::Id;
 use crate::params::ConnectParams;
 use crate::path::Path;
 use crate::reject::RejectReason;
+use crate::transition;
+use crate::wait::Descriptor;
 
-const VERB: &str = "rdma_connect";
+pub(crate) const VERB: &str = "rdma_connect";
 
 /// A queue pair and its identifier, of which the kernel may hold both until the peer answers.
 #[derive(Debug)]
@@ -23,36 +29,75 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Sends the request. On iWARP that is a TCP handshake, which the kernel does within the call and without a time limit: so a thread
-    /// calls, and keeps everything if the time is over first.
-    pub(crate) fn start(
-        qp: QueuePair<Rc>,
-        id: Id,
-        path: &Path,
-        params: &ConnectParams<'_>,
-        deadline: Deadline,
-    ) -> std::result::Result<Self, ConnectError> {
-        let attempt = Self { qp, id };
-        if !path.is_iwarp() {
-            attempt.request(params, path)?;
-            return Ok(attempt);
+    pub(crate) fn request(&self, params: &ConnectParams<'_>, path: &Path) -> Result<()> {
+        self.id.connect(params, transition::identity(&self.qp), path)
+    }
+
+    /// Ends a wait without an answer. On iWARP the kernel holds the queue pair until the peer answers or its own timer (10 s with
+    /// Soft-iWARP) is over, and destroying it waits for that: a thread does it.
+    pub(crate) fn give_up(self, path: &Path) {
+        if path.is_iwarp() {
+            // Without a thread it is dropped here, and waits.
+            let _ = in_thread(path, move || drop(self));
         }
+    }
+}
+
+/// A request on its way over iWARP. That is a TCP handshake, which the kernel does within the call and without a time limit: so a thread calls,
+/// and keeps everything if nobody waits any more.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    answered: Receiver<(Attempt, Result<()>)>,
+    /// Readable when the thread is done, and after that when the channel is.
+    either: Arc<Either>,
+    done: Arc<EventFd>,
+    channel: Arc<EventChannel>,
+}
+
+impl Handshake {
+    pub(crate) fn start(attempt: Attempt, params: &ConnectParams<'_>, path: &Path) -> Result<Self> {
+        let channel = Arc::clone(attempt.id.channel());
+        let either =
+            Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| failed("epoll_create1", errno, path))?;
+        let either = Arc::new(Either(either));
+        let done = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(|errno| failed("eventfd", errno, path))?;
+        let done = Arc::new(done);
+        let readable = EpollEvent::new(EpollFlags::EPOLLIN, 0);
+        either.0.add(&*done, readable).map_err(|errno| failed("epoll_ctl", errno, path))?;
+
         let (answer, answered) = mpsc::sync_channel(1);
         let private_data = params.private_data.to_vec();
         let numbers = ConnectParams { private_data: &[], ..*params };
-        let of_thread = path.clone();
+        let (of_thread, tell) = (path.clone(), Tell(Arc::clone(&done)));
         in_thread(path, move || {
             let requested = attempt.request(&ConnectParams { private_data: &private_data, ..numbers }, &of_thread);
             // If nobody waits any more, the attempt comes back in the error and is dropped here.
             drop(answer.send((attempt, requested)));
+            drop(tell);
         })?;
-        let received = match deadline.left() {
-            Some(left) => answered.recv_timeout(left).ok(),
-            None => answered.recv().ok(),
+        Ok(Self { answered, either, done, channel })
+    }
+
+    /// What the thread gives back, once it is done.
+    pub(crate) fn try_take(&self, path: &Path) -> std::result::Result<Option<Attempt>, ConnectError> {
+        let (attempt, requested) = match self.answered.try_recv() {
+            Ok(answer) => answer,
+            Err(TryRecvError::Empty) => return Ok(None),
+            Err(TryRecvError::Disconnected) => {
+                return Err(
+                    Error::new(ErrorKind::Os, VERB, format!("{path}: the thread of the handshake is gone")).into()
+                );
+            }
         };
-        let (attempt, requested) = received.ok_or_else(|| timed_out(VERB, path))?;
         match requested {
-            Ok(()) => Ok(attempt),
+            Ok(()) => {
+                let readable = EpollEvent::new(EpollFlags::EPOLLIN, 0);
+                let moved =
+                    self.either.0.delete(&*self.done).and_then(|()| self.either.0.add(&*self.channel, readable));
+                moved.map_err(|errno| failed("epoll_ctl", errno, path))?;
+                Ok(Some(attempt))
+            }
             Err(error) if error.errno().is_some_and(|errno| errno.0 == libc::ECONNREFUSED) => {
                 let rejection = Rejection { reason: RejectReason::IWARP_REFUSED, private_data: Vec::new() };
                 Err(ConnectError::rejected(VERB, path, rejection))
@@ -60,19 +105,36 @@ impl Attempt {
             Err(error) => Err(error.into()),
         }
     }
+}
 
-    fn request(&self, params: &ConnectParams<'_>, path: &Path) -> Result<()> {
-        self.id.connect(params, self.qp.qp_num().0, path)
+impl Handshake {
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        Arc::clone(&self.either) as Descriptor
     }
+}
 
-    /// Ends a wait without an answer. On iWARP the kernel holds the queue pair until the peer answers or its own timer (10 s with
-    /// Soft-iWARP) is over, and destroying it waits for that: a thread does it.
-    pub(crate) fn give_up(self, path: &Path) -> Error {
-        if path.is_iwarp() {
-            // Without a thread it is dropped here, and waits.
-            let _ = in_thread(path, move || drop(self));
-        }
-        timed_out(VERB, path)
+impl AsFd for Handshake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.either.as_fd()
+    }
+}
+
+#[derive(Debug)]
+struct Either(Epoll);
+
+impl AsFd for Either {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.0.as_fd()
+    }
+}
+
+/// Says that the thread is done, however it ends.
+struct Tell(Arc<EventFd>);
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        // A counter that nobody has read cannot be full after one write.
+        let _ = self.0.write(1);
     }
 }
 
@@ -81,4 +143,8 @@ fn in_thread(path: &Path, work: impl FnOnce() + Send + 'static) -> Result<()> {
         Ok(_detached) => Ok(()),
         Err(error) => Err(Error::new(ErrorKind::Os, VERB, format!("{path}: no thread for the handshake: {error}"))),
     }
+}
+
+fn failed(verb: &'static str, errno: nix::errno::Errno, path: &Path) -> Error {
+    crate::error::failed(verb, Errno(errno as i32), path)
 }

@@ -12,6 +12,7 @@ use rdma_sys::{
 
 use crate::deadline::Deadline;
 use crate::error::{failed, zero_or_last};
+use crate::wait::sleep;
 
 /// Where the kernel reports events: a descriptor that never blocks. Here each belongs to one identifier.
 ///
@@ -61,18 +62,7 @@ impl EventChannel {
 
     /// Sleeps until there is an event, or until the deadline; a signal ends it early.
     pub(crate) fn wait_readable(&self, deadline: Deadline) -> Result<()> {
-        let mut fd = libc::pollfd { fd: self.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let time = deadline.left().map(|left| libc::timespec {
-            tv_sec: libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        });
-        let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: one valid pollfd, a valid or null time, no signal mask.
-        let returned = unsafe { libc::ppoll(&raw mut fd, 1, time, ptr::null()) };
-        if returned >= 0 || Errno::last() == Errno(libc::EINTR) {
-            return Ok(());
-        }
-        Err(failed("poll", Errno::last(), &"event channel"))
+        sleep(self.as_fd(), deadline)
     }
 }
 

@@ -4,12 +4,17 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use ibverbs::{QueuePair, Rc, Reclaimed, Result, Scope, ScopeEnd, TransportType};
+use ibverbs::{Error, ErrorKind, QueuePair, Rc, Reclaimed, Result, Scope, ScopeEnd, TransportType};
 
 use crate::deadline::Deadline;
+use crate::ece::Ece;
 use crate::event::{CmEvent, CmEventType};
 use crate::id::Id;
 use crate::path::Path;
+#[cfg(feature = "tokio")]
+use crate::wait::Descriptor;
+
+const VERB: &str = "rdma_get_cm_event";
 
 /// A connected queue pair, and the identifier that tells when the connection ends. Dropping it disconnects.
 ///
@@ -90,13 +95,45 @@ impl Connection {
         self.is_over
     }
 
+    /// What the peer's driver offered in the handshake; all zeros when nothing.
+    ///
+    /// # Errors
+    /// Fails when librdmacm is too old to know.
+    pub fn remote_ece(&self) -> Result<Ece> {
+        self.id.remote_ece(&self.path)
+    }
+
     /// Takes an event that is there already. After [`CmEventType::DISCONNECTED`] the queue pair flushes what is in flight, as far as
     /// its driver does that; what never completes comes back from [`close`](Self::close).
     ///
     /// # Errors
-    /// Fails when the system does, not when the connection ends.
+    /// - [`ErrorKind::NotFound`]: the device is being removed, and the connection is over; drop it, so that the removal can go on;
+    /// - [`ErrorKind::PortDown`]: the local address moved to another interface (as in a failover of bonded ones). The connection may go
+    ///   on, over the old way; connect anew to follow the address;
+    /// - otherwise when the system fails. It does not fail when the peer ends the connection.
     pub fn check_event(&mut self) -> Result<Option<CmEvent>> {
-        self.wait_event(Some(Duration::ZERO))
+        let Some(event) = self.id.try_event()?.map(|event| event.to_public()) else { return Ok(None) };
+        match event.event_type {
+            CmEventType::DISCONNECTED => {
+                // The peer waits for the answer, and on Soft-RoCE nothing else would stop the queue pair. Nothing can be done if it fails.
+                let _ = self.disconnect();
+            }
+            CmEventType::DEVICE_REMOVAL => {
+                let _ = self.disconnect();
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    VERB,
+                    format!("{}: the device is being removed", self.path),
+                )
+                .with_hint("drop the connection, so that the removal can go on"));
+            }
+            CmEventType::ADDR_CHANGE => {
+                let what = format!("{}: the local address moved to another interface", self.path);
+                return Err(Error::new(ErrorKind::PortDown, VERB, what).with_hint("connect anew to follow it"));
+            }
+            _ => {}
+        }
+        Ok(Some(event))
     }
 
     /// Waits for an event, at most for `timeout` (for ever when `None`); `Ok(None)` when the time is over.
@@ -104,12 +141,26 @@ impl Connection {
     /// # Errors
     /// As [`check_event`](Self::check_event).
     pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
-        let event = self.id.next_event(Deadline::after(timeout))?.map(|event| event.to_public());
-        if let Some(CmEvent { event_type: CmEventType::DISCONNECTED | CmEventType::DEVICE_REMOVAL, .. }) = event {
-            // The peer waits for the answer, and on Soft-RoCE nothing else would stop the queue pair. Nothing can be done if it fails.
-            let _ = self.disconnect();
+        let deadline = Deadline::after(timeout);
+        loop {
+            if let Some(event) = self.check_event()? {
+                return Ok(Some(event));
+            }
+            if deadline.is_over() {
+                return Ok(None);
+            }
+            self.id.channel().wait_readable(deadline)?;
         }
-        Ok(event)
+    }
+
+    /// Awaits an event on a tokio runtime with I/O enabled; a dropped future loses none.
+    ///
+    /// # Errors
+    /// As [`check_event`](Self::check_event).
+    #[cfg(feature = "tokio")]
+    pub async fn event(&mut self) -> Result<CmEvent> {
+        let readable = crate::readable::Readable::new(std::sync::Arc::clone(self.id.channel()) as Descriptor)?;
+        readable.take(|| self.check_event()).await
     }
 
     /// Ends the connection. Requests that the peer has not acknowledged yet are lost: wait for their completions first.

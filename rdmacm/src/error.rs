@@ -4,6 +4,7 @@ use std::fmt;
 
 use ibverbs::{Errno, Error, ErrorKind, Result};
 
+use crate::address::Address;
 use crate::event::{CmEventType, Event};
 use crate::hint::{self, hint_for};
 use crate::reject::RejectReason;
@@ -20,6 +21,18 @@ pub(crate) fn failed(verb: &'static str, errno: Errno, what: &dyn fmt::Display) 
 /// The convention "0, or -1 and errno": all functions of librdmacm.
 pub(crate) fn zero_or_last(verb: &'static str, what: &dyn fmt::Display, returned: i32) -> Result<()> {
     if returned == 0 { Ok(()) } else { Err(failed(verb, Errno::last(), what)) }
+}
+
+/// The same for calls with an address: what GIDs need is something else than what IP addresses need.
+pub(crate) fn zero_or_last_at(verb: &'static str, address: Address, returned: i32) -> Result<()> {
+    let errno = Errno::last();
+    match (returned, address) {
+        (0, _) => Ok(()),
+        (_, Address::Ib(_)) if errno.0 == libc::ENODEV => {
+            Err(Error::of_verb(verb, errno, address.to_string()).with_hint(hint::NO_IB))
+        }
+        _ => Err(failed(verb, errno, &address)),
+    }
 }
 
 /// The convention "0, or an error number" of either sign: `ibv_modify_qp`.
@@ -99,14 +112,19 @@ impl ConnectError {
                 let rejection = Rejection { reason: RejectReason(status), private_data: event.private_data().to_vec() };
                 Self::rejected(verb, what, rejection)
             }
+            CmEventType::UNREACHABLE if status > 0 && event.datagram().is_some() => {
+                let reason = RejectReason::of_service(status);
+                Self::rejected(verb, what, Rejection { reason, private_data: event.private_data().to_vec() })
+            }
             CmEventType::UNREACHABLE => {
                 Error::new(ErrorKind::TimedOut, verb, format!("{what}: the peer does not answer"))
                     .with_hint(hint::NO_ANSWER)
                     .into()
             }
-            CmEventType::ADDR_ERROR | CmEventType::ROUTE_ERROR | CmEventType::CONNECT_ERROR => {
-                failed(verb, errno, what).into()
-            }
+            CmEventType::ADDR_ERROR
+            | CmEventType::ROUTE_ERROR
+            | CmEventType::CONNECT_ERROR
+            | CmEventType::MULTICAST_ERROR => failed(verb, errno, what).into(),
             CmEventType::DEVICE_REMOVAL => {
                 Error::new(ErrorKind::NotFound, verb, format!("{what}: the device was removed")).into()
             }

@@ -5,7 +5,7 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use rdma_sys::{rdma_ack_cm_event, rdma_cm_event, rdma_cm_id, rdma_conn_param};
+use rdma_sys::{IBV_QPT_UD, rdma_ack_cm_event, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_ud_param};
 
 use crate::id::Id;
 use crate::newtype::c_value;
@@ -86,30 +86,45 @@ impl Event<'_> {
         unsafe { (*self.raw.as_ptr()).status }
     }
 
-    /// The connection's part of the event; all zeros in events without.
-    fn conn(&self) -> &rdma_conn_param {
-        // SAFETY: the event is valid while borrowed. librdmacm zeroes it and fills this member for the port spaces of connections,
-        // which are the only ones made here; it is integers and a pointer, so any content is a value.
-        unsafe { &(*self.raw.as_ptr()).param.conn }
+    /// The part of events of connections; `None` for those of datagrams.
+    fn conn(&self) -> Option<&rdma_conn_param> {
+        // SAFETY: the event is valid while borrowed. librdmacm zeroes it and fills this member unless the identifier is of datagrams; it is
+        // integers and a pointer, so any content is a value.
+        (!self.is_datagram()).then(|| unsafe { &(*self.raw.as_ptr()).param.conn })
+    }
+
+    /// The part of events of datagrams; `None` for those of connections.
+    pub(crate) fn datagram(&self) -> Option<&rdma_ud_param> {
+        // SAFETY: as above, for the other member.
+        self.is_datagram().then(|| unsafe { &(*self.raw.as_ptr()).param.ud })
+    }
+
+    fn is_datagram(&self) -> bool {
+        // SAFETY: the event is valid, and so is its identifier until the event is acknowledged.
+        unsafe { (*(*self.raw.as_ptr()).id).qp_type == IBV_QPT_UD }
     }
 
     pub(crate) fn private_data(&self) -> &[u8] {
-        let conn = self.conn();
-        if conn.private_data.is_null() {
+        let (data, len) = match (self.conn(), self.datagram()) {
+            (Some(conn), _) => (conn.private_data, conn.private_data_len),
+            (_, Some(datagram)) => (datagram.private_data, datagram.private_data_len),
+            _ => return &[],
+        };
+        if data.is_null() {
             return &[];
         }
         // SAFETY: librdmacm points it at so many bytes within the event, which lives while borrowed.
-        unsafe { std::slice::from_raw_parts(conn.private_data.cast(), conn.private_data_len.into()) }
+        unsafe { std::slice::from_raw_parts(data.cast(), len.into()) }
     }
 
     /// Reads and atomics that the peer wants this side to serve at once.
     pub(crate) fn responder_resources(&self) -> u8 {
-        self.conn().responder_resources
+        self.conn().map_or(0, |conn| conn.responder_resources)
     }
 
     /// Reads and atomics that the peer serves at once.
     pub(crate) fn initiator_depth(&self) -> u8 {
-        self.conn().initiator_depth
+        self.conn().map_or(0, |conn| conn.initiator_depth)
     }
 
     /// The identifier that a connect request brings; `None` for other events.

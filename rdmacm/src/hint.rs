@@ -18,6 +18,10 @@ pub(crate) fn hint_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
             "too many open files: every connection needs one descriptor; raise the limit with `ulimit -n`".into()
         }
         ("rdma_bind_addr" | "rdma_resolve_addr", libc::ENODEV) => no_device(),
+        ("rdma_resolve_addr", libc::EADDRINUSE) => {
+            "something else has the source port: choose another, 0 for any, or have both `reuse_address`".into()
+        }
+        ("rdma_join_multicast", ENOTSUPP) => "the kernel has no IPv6 groups on RoCE v2: use an IPv4 group".into(),
         ("rdma_bind_addr" | "rdma_listen", libc::EADDRINUSE) => {
             "another program listens on that port (`rdma resource show cm_id`, `ss -tln`): choose another".into()
         }
@@ -45,6 +49,13 @@ pub(crate) fn hint_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
         _ => return None,
     })
 }
+
+/// For addresses by GID that no device has.
+pub(crate) const NO_IB: &str =
+    "only InfiniBand ports have addresses of the family AF_IB: on RoCE and iWARP use IP addresses";
+
+/// The kernel's own "not supported", which it lets out here; not in libc.
+const ENOTSUPP: i32 = 524;
 
 /// For a connection request without an answer.
 pub(crate) const NO_ANSWER: &str = "is the peer's program running, and do firewalls let the traffic through (UDP port 4791 for RoCE, the TCP \

@@ -11,21 +11,22 @@ use std::time::Duration;
 
 use ibverbs::{Error, ErrorKind, Result, TransportType};
 use rdma_sys::{
-    RDMA_PS_TCP, ibv_get_device_name, ibv_qp_attr, rdma_accept, rdma_bind_addr, rdma_cm_id, rdma_conn_param,
-    rdma_connect, rdma_create_id, rdma_destroy_id, rdma_disconnect, rdma_establish, rdma_get_local_addr,
-    rdma_get_peer_addr, rdma_init_qp_attr, rdma_listen, rdma_migrate_id, rdma_reject, rdma_resolve_addr,
+    ibv_get_device_name, ibv_qp_attr, rdma_accept, rdma_bind_addr, rdma_cm_id, rdma_conn_param, rdma_connect,
+    rdma_create_id, rdma_destroy_id, rdma_disconnect, rdma_establish, rdma_get_local_addr, rdma_get_peer_addr,
+    rdma_init_qp_attr, rdma_listen, rdma_migrate_id, rdma_reject, rdma_reject_ece, rdma_resolve_addr,
     rdma_resolve_route,
 };
 
-use crate::address::{self, RawAddress};
+use crate::address::{self, Address, RawAddress};
 use crate::channel::EventChannel;
-use crate::deadline::{Deadline, as_millis};
-use crate::error::{timed_out, zero_or_last};
+use crate::deadline::as_millis;
+use crate::error::{zero_or_last, zero_or_last_at};
 use crate::event::Event;
 use crate::params::ConnectParams;
 use crate::path::Path;
+use crate::port_space::PortSpace;
 
-/// An identifier of port space TCP (reliable connections), and the channel on which its events come.
+/// An identifier, and the channel on which its events come.
 ///
 /// It has one owner. What borrows it for an event must be gone before it can be dropped.
 pub(crate) struct Id {
@@ -40,12 +41,12 @@ unsafe impl Send for Id {}
 
 impl Id {
     /// A fresh identifier on a channel of its own.
-    pub(crate) fn create() -> Result<Self> {
+    pub(crate) fn create(port_space: PortSpace) -> Result<Self> {
         let channel = Arc::new(EventChannel::create()?);
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is alive, and outlives the identifier; the pointer is valid for writing.
-        let returned = unsafe { rdma_create_id(channel.as_ptr(), &raw mut raw, ptr::null_mut(), RDMA_PS_TCP) };
-        zero_or_last("rdma_create_id", &"identifier", returned)?;
+        let returned = unsafe { rdma_create_id(channel.as_ptr(), &raw mut raw, ptr::null_mut(), port_space.0) };
+        zero_or_last("rdma_create_id", &format_args!("identifier of port space {port_space}"), returned)?;
         let raw = NonNull::new(raw)
             .ok_or_else(|| Error::new(ErrorKind::Os, "rdma_create_id", "no identifier and no reason"))?;
         Ok(Self { raw, channel, unanswered: false })
@@ -57,6 +58,10 @@ impl Id {
     pub(crate) fn adopt(&self, event: &Event<'_>) -> Option<Self> {
         let raw = event.new_id()?;
         Some(Self { raw, channel: Arc::clone(&self.channel), unanswered: true })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut rdma_cm_id {
+        self.raw.as_ptr()
     }
 
     pub(crate) fn channel(&self) -> &Arc<EventChannel> {
@@ -73,11 +78,11 @@ impl Id {
         Ok(())
     }
 
-    pub(crate) fn bind(&self, address: SocketAddr) -> Result<()> {
+    pub(crate) fn bind(&self, address: Address) -> Result<()> {
         let mut raw = RawAddress::from(address);
         // SAFETY: the identifier is alive and the address valid during the call.
         let returned = unsafe { rdma_bind_addr(self.raw.as_ptr(), raw.as_mut_ptr()) };
-        zero_or_last("rdma_bind_addr", &address, returned)
+        zero_or_last_at("rdma_bind_addr", address, returned)
     }
 
     pub(crate) fn listen(&self, backlog: i32, what: &dyn fmt::Display) -> Result<()> {
@@ -86,31 +91,37 @@ impl Id {
         zero_or_last("rdma_listen", what, returned)
     }
 
-    pub(crate) fn resolve_addr(&self, source: Option<SocketAddr>, peer: SocketAddr, timeout: Duration) -> Result<()> {
+    pub(crate) fn resolve_addr(&self, source: Option<Address>, peer: Address, timeout: Duration) -> Result<()> {
         let mut source = source.map(RawAddress::from);
         let source = source.as_mut().map_or(ptr::null_mut(), RawAddress::as_mut_ptr);
         let mut raw = RawAddress::from(peer);
         // SAFETY: the identifier is alive; the addresses are valid or null during the call.
         let returned = unsafe { rdma_resolve_addr(self.raw.as_ptr(), source, raw.as_mut_ptr(), as_millis(timeout)) };
-        zero_or_last("rdma_resolve_addr", &peer, returned)
+        zero_or_last_at("rdma_resolve_addr", peer, returned)
     }
 
-    pub(crate) fn resolve_route(&self, timeout: Duration, what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn resolve_route(&self, timeout: Duration, peer: Address) -> Result<()> {
         // SAFETY: the identifier is alive.
         let returned = unsafe { rdma_resolve_route(self.raw.as_ptr(), as_millis(timeout)) };
-        zero_or_last("rdma_resolve_route", what, returned)
+        zero_or_last_at("rdma_resolve_route", peer, returned)
     }
 
     /// Sends the request. Blocks for the TCP handshake on iWARP.
-    pub(crate) fn connect(&self, params: &ConnectParams<'_>, qp_num: u32, what: &dyn fmt::Display) -> Result<()> {
-        let mut raw = raw_params(params, qp_num);
+    pub(crate) fn connect(&self, params: &ConnectParams<'_>, qp: QpIdentity, what: &dyn fmt::Display) -> Result<()> {
+        if let Some(ece) = params.ece {
+            self.set_local_ece(ece, what)?;
+        }
+        let mut raw = raw_params(params, qp);
         // SAFETY: the identifier is alive; the parameters and the private data are valid during the call.
         let returned = unsafe { rdma_connect(self.raw.as_ptr(), &raw mut raw) };
         zero_or_last("rdma_connect", what, returned)
     }
 
-    pub(crate) fn accept(&mut self, params: &ConnectParams<'_>, qp_num: u32, what: &dyn fmt::Display) -> Result<()> {
-        let mut raw = raw_params(params, qp_num);
+    pub(crate) fn accept(&mut self, params: &ConnectParams<'_>, qp: QpIdentity, what: &dyn fmt::Display) -> Result<()> {
+        if let Some(ece) = params.ece {
+            self.set_local_ece(ece, what)?;
+        }
+        let mut raw = raw_params(params, qp);
         // SAFETY: as for connecting.
         let returned = unsafe { rdma_accept(self.raw.as_ptr(), &raw mut raw) };
         zero_or_last("rdma_accept", what, returned)?;
@@ -133,6 +144,14 @@ impl Id {
         zero_or_last("rdma_reject", what, returned)
     }
 
+    pub(crate) fn reject_ece(&mut self, private_data: &[u8], what: &dyn fmt::Display) -> Result<()> {
+        self.unanswered = false;
+        let length = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
+        // SAFETY: as for rejecting.
+        let returned = unsafe { rdma_reject_ece(self.raw.as_ptr(), private_data.as_ptr().cast::<c_void>(), length) };
+        zero_or_last("rdma_reject_ece", what, returned)
+    }
+
     pub(crate) fn disconnect(&self, what: &dyn fmt::Display) -> Result<()> {
         // SAFETY: the identifier is alive.
         let returned = unsafe { rdma_disconnect(self.raw.as_ptr()) };
@@ -149,10 +168,16 @@ impl Id {
         Ok((attr, mask))
     }
 
-    /// The local address; `None` if it is no IP address.
+    /// The local address; `None` if it is of an unknown family.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         // SAFETY: the identifier is alive; the place is a union of all address structures, zeroed before it is filled.
         unsafe { address::read(rdma_get_local_addr(self.raw.as_ptr())) }
+    }
+
+    fn is_ip(&self) -> bool {
+        // SAFETY: as for the local address; every socket address starts with its family.
+        let family = i32::from(unsafe { (*rdma_get_local_addr(self.raw.as_ptr())).sa_family });
+        matches!(family, libc::AF_INET | libc::AF_INET6)
     }
 
     fn peer_addr(&self) -> Option<SocketAddr> {
@@ -162,9 +187,16 @@ impl Id {
 
     /// The device and the addresses, once they are resolved.
     pub(crate) fn path(&self, verb: &'static str) -> Result<Path> {
+        let peer = self
+            .peer_addr()
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, verb, "the peer's address is of an unknown family"))?;
+        self.path_to(verb, peer)
+    }
+
+    /// The device and the local address, and a peer that the identifier does not know.
+    pub(crate) fn path_to(&self, verb: &'static str, peer: SocketAddr) -> Result<Path> {
         let missing = |what: &'static str| Error::new(ErrorKind::NotFound, verb, what);
-        let local = self.local_addr().ok_or_else(|| missing("the local address is no IP address"))?;
-        let peer = self.peer_addr().ok_or_else(|| missing("the peer's address is no IP address"))?;
+        let local = self.local_addr().ok_or_else(|| missing("the local address is of an unknown family"))?;
         // SAFETY: the identifier is alive; librdmacm changes these fields only in calls for this identifier, none of which runs now.
         let (verbs, port_num) = unsafe { ((*self.raw.as_ptr()).verbs, (*self.raw.as_ptr()).port_num) };
         if verbs.is_null() {
@@ -178,6 +210,7 @@ impl Id {
         Ok(Path {
             device: name.to_string_lossy().into_owned(),
             transport: TransportType(transport),
+            is_ip: self.is_ip(),
             port_num,
             local,
             peer,
@@ -189,33 +222,17 @@ impl Id {
         // SAFETY: the event was just taken; the channel has events of this identifier and of requests to it only.
         Ok(self.channel.try_get()?.map(|raw| unsafe { Event::from_raw(raw) }))
     }
+}
 
-    /// Waits for an event; `None` at the deadline.
-    pub(crate) fn next_event(&self, deadline: Deadline) -> Result<Option<Event<'_>>> {
-        loop {
-            if let Some(event) = self.try_event()? {
-                return Ok(Some(event));
-            }
-            if deadline.is_over() {
-                return Ok(None);
-            }
-            self.channel.wait_readable(deadline)?;
-        }
-    }
-
-    /// Waits for an event that must come.
-    pub(crate) fn expect_event(
-        &self,
-        verb: &'static str,
-        what: &dyn fmt::Display,
-        deadline: Deadline,
-    ) -> Result<Event<'_>> {
-        self.next_event(deadline)?.ok_or_else(|| timed_out(verb, what))
-    }
+/// What the messages of a handshake say of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QpIdentity {
+    pub(crate) qp_num: u32,
+    pub(crate) has_srq: bool,
 }
 
 /// The caller has checked that the private data fits.
-fn raw_params(params: &ConnectParams<'_>, qp_num: u32) -> rdma_conn_param {
+fn raw_params(params: &ConnectParams<'_>, qp: QpIdentity) -> rdma_conn_param {
     rdma_conn_param {
         private_data: params.private_data.as_ptr().cast(),
         private_data_len: u8::try_from(params.private_data.len()).unwrap_or(u8::MAX),
@@ -224,8 +241,8 @@ fn raw_params(params: &ConnectParams<'_>, qp_num: u32) -> rdma_conn_param {
         flow_control: params.flow_control.into(),
         retry_count: params.retry_count,
         rnr_retry_count: params.rnr_retry_count,
-        srq: 0,
-        qp_num,
+        srq: qp.has_srq.into(),
+        qp_num: qp.qp_num,
     }
 }
 
@@ -237,7 +254,7 @@ impl Drop for Id {
         }
         // SAFETY: the only owner goes. Its queue pair, if any, was destroyed before; events borrow it and are acknowledged.
         if unsafe { rdma_destroy_id(self.raw.as_ptr()) } != 0 {
-            crate::leak::count();
+            ibverbs::count_leaked_object();
             std::mem::forget(Arc::clone(&self.channel));
         }
     }

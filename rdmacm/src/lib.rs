@@ -3,6 +3,9 @@
 //! ```text
 //! active    Resolver ── resolve ──▶ Route ── with_qp ──▶ Ready ── connect ──▶ Connection
 //! passive   Listener ── accept ──▶ ConnectRequest ── with_qp ──▶ Pending ── accept ──▶ Connection
+//!
+//! datagrams Resolver ── resolve_datagram ──▶ DatagramRoute ── query ──▶ Service       ServiceListener ──▶ ServiceRequest
+//! groups    Resolver ── join ──▶ Membership
 //! ```
 //!
 //! Each step consumes the one before, so that nothing can be claimed, connected or accepted twice. The queue pair is made by
@@ -32,8 +35,14 @@
 //! - The identifier never owns the queue pair (`id->qp` stays NULL); its states are moved here, with the attributes that the kernel
 //!   gives for the identifier. On InfiniBand and RoCE that is INIT, RTR and RTS; on iWARP the kernel does the last two.
 //! - A queue pair is destroyed before its identifier, an identifier before its channel. An event is acknowledged before the call that
-//!   took it returns. What cannot be destroyed is leaked and counted ([`leaked_objects`]).
+//!   took it returns. What cannot be destroyed is leaked and counted ([`ibverbs::leaked_objects`]).
 //! - An unclaimed [`ConnectRequest`] or [`Pending`] is rejected when it is dropped. A dropped [`Connection`] is disconnected.
+//!
+//! # Waiting
+//!
+//! Each step that waits has three forms: the call that blocks, with a limit (`resolve`, `connect`, `accept`, `query`, `join`); the one that
+//! begins and does not wait (`start` and its like), whose result is [`InProgress`] and has a descriptor; and that awaited on tokio
+//! ([`InProgress::finish`], with the feature `tokio`). A step that is dropped, or a future of it, leaves nothing behind.
 //!
 //! # Time
 //!
@@ -42,37 +51,73 @@
 //! time, and the queue pair with its buffers is released when the kernel lets go of it, in about 10 seconds with Soft-iWARP, 2
 //! minutes for a peer that answers nothing at all.
 
+mod accepting;
 mod address;
+#[cfg(feature = "tokio")]
+mod async_listener;
 mod attempt;
 mod channel;
+mod connecting;
 mod connection;
+mod datagram;
+mod datagram_route;
 mod deadline;
+mod device_address;
+mod ece;
 mod error;
 mod event;
 mod hint;
+mod ib_address;
 mod id;
-mod leak;
+mod id_options;
+mod joining;
+mod listen_options;
 mod listener;
+mod listening;
+mod multicast;
 mod newtype;
 mod params;
 mod path;
 mod pending;
+mod port_space;
+mod progress;
+mod querying;
+#[cfg(feature = "tokio")]
+mod readable;
 mod ready;
 mod reject;
 mod request;
 mod resolver;
+mod resolving;
 mod route;
+mod service_listener;
 mod transition;
+mod wait;
 
+pub use crate::accepting::Accepting;
+#[cfg(feature = "tokio")]
+pub use crate::async_listener::AsyncListener;
+pub use crate::connecting::Connecting;
 pub use crate::connection::Connection;
+pub use crate::datagram::Target;
+pub use crate::datagram_route::DatagramRoute;
+pub use crate::ece::Ece;
 pub use crate::error::{ConnectError, Rejection};
 pub use crate::event::{CmEvent, CmEventType};
-pub use crate::leak::leaked_objects;
+pub use crate::ib_address::IbAddr;
+pub use crate::joining::Joining;
+pub use crate::listen_options::ListenOptions;
 pub use crate::listener::Listener;
+pub use crate::multicast::{JoinAs, Membership};
 pub use crate::params::{ConnectParams, PrivateDataLimits};
 pub use crate::pending::Pending;
+pub use crate::port_space::PortSpace;
+pub use crate::progress::InProgress;
+pub use crate::querying::{Querying, Service};
 pub use crate::ready::Ready;
 pub use crate::reject::RejectReason;
 pub use crate::request::ConnectRequest;
 pub use crate::resolver::Resolver;
+pub use crate::resolving::Resolving;
 pub use crate::route::Route;
+pub use crate::service_listener::{ServiceListener, ServiceRequest};

@@ -2,15 +2,11 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ibverbs::{Error, ErrorKind, Result};
+use ibverbs::Result;
 
-use crate::channel::EventChannel;
-use crate::deadline::Deadline;
-use crate::event::CmEventType;
-use crate::id::Id;
+use crate::listening::Listening;
 use crate::request::ConnectRequest;
 
 /// A listening port. Several threads may accept from it; what they accept is independent of it and of each other.
@@ -36,50 +32,30 @@ use crate::request::ConnectRequest;
 /// # References
 /// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html)
 #[derive(Debug)]
-pub struct Listener {
-    id: Mutex<Id>,
-    channel: Arc<EventChannel>,
-    local: SocketAddr,
-}
+pub struct Listener(Listening);
 
 impl Listener {
-    /// Listens on an address: that of one device, or an unspecified one (`0.0.0.0`, `::`) for all. Port 0 lets the system choose.
-    ///
-    /// `backlog` is how many requests may wait to be accepted; more are rejected by the kernel.
-    ///
-    /// # Errors
-    /// `EADDRINUSE` (the port is taken), `EADDRNOTAVAIL` (not an address of this host), `ENODEV` (no RDMA device has it); the text says
-    /// what to do.
-    pub fn bind(address: SocketAddr, backlog: u16) -> Result<Self> {
-        let id = Id::create()?;
-        id.bind(address)?;
-        id.listen(backlog.into(), &address)?;
-        let local = id.local_addr().unwrap_or(address);
-        let channel = Arc::clone(id.channel());
-        Ok(Self { id: Mutex::new(id), channel, local })
+    pub(crate) fn new(listening: Listening) -> Self {
+        Self(listening)
     }
 
     /// The address that it listens on, with the port that the system chose.
     pub fn local_addr(&self) -> SocketAddr {
-        self.local
+        self.0.local_addr()
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn channel(&self) -> &std::sync::Arc<crate::channel::EventChannel> {
+        self.0.channel()
     }
 
     /// Waits for a request, at most for `timeout` (for ever when `None`); `Ok(None)` when the time is over.
     ///
     /// # Errors
-    /// When the device is removed ([`ErrorKind::NotFound`]), or when the process has no file descriptor left: the request is then
-    /// rejected, and the listener goes on.
+    /// When the device is removed or the address moved ([`ErrorKind::NotFound`](ibverbs::ErrorKind::NotFound)), or when the process has no
+    /// file descriptor left: the request is then rejected, and the listener goes on.
     pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<ConnectRequest>> {
-        let deadline = Deadline::after(timeout);
-        loop {
-            if let Some(request) = self.try_accept()? {
-                return Ok(Some(request));
-            }
-            if deadline.is_over() {
-                return Ok(None);
-            }
-            self.channel.wait_readable(deadline)?;
-        }
+        self.0.accept(timeout, ConnectRequest::new)
     }
 
     /// Takes a request that is there already, for programs that wait on the [descriptor](AsFd) by themselves.
@@ -87,24 +63,12 @@ impl Listener {
     /// # Errors
     /// As [`accept`](Self::accept).
     pub fn try_accept(&self) -> Result<Option<ConnectRequest>> {
-        // One thread at a time, so that nobody takes an event of the new identifier before it is on a channel of its own.
-        let id = self.id.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(event) = id.try_event()? {
-            if let Some(mut new) = id.adopt(&event) {
-                new.migrate()?;
-                return ConnectRequest::new(new, &event).map(Some);
-            }
-            if event.event_type() == CmEventType::DEVICE_REMOVAL {
-                let what = format!("{}: the device was removed", self.local);
-                return Err(Error::new(ErrorKind::NotFound, "rdma_listen", what));
-            }
-        }
-        Ok(None)
+        self.0.try_accept(ConnectRequest::new)
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
+        self.0.as_fd()
     }
 }

@@ -2,6 +2,8 @@
 
 use ibverbs::{Context, Error, ErrorKind, Result, TransportType};
 
+use crate::ece::Ece;
+
 /// Parameters of a connection.
 ///
 /// # Example
@@ -32,6 +34,8 @@ pub struct ConnectParams<'a> {
     /// Code of the time that the peer waits before such a retry, 0 to 31: 1 is 0.01 ms, 12 is 0.64 ms, 0 is 655 ms (IBA table 45).
     /// Not on iWARP.
     pub min_rnr_timer: u8,
+    /// What this side's driver tells the peer's, if anything. Not on iWARP.
+    pub ece: Option<Ece>,
 }
 
 impl Default for ConnectParams<'_> {
@@ -44,6 +48,7 @@ impl Default for ConnectParams<'_> {
             retry_count: 6,
             rnr_retry_count: 7,
             min_rnr_timer: 12,
+            ece: None,
         }
     }
 }
@@ -76,31 +81,47 @@ impl ConnectParams<'_> {
     }
 }
 
-/// How many bytes of private data fit into the messages of a handshake, over the port space TCP.
+/// How many bytes of private data fit into the messages of a handshake, or of the resolution of a service of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrivateDataLimits {
-    /// Into a request ([`Ready::connect`](crate::Ready::connect)).
+    /// Into a request: [`Ready::connect`](crate::Ready::connect), [`DatagramRoute::query`](crate::DatagramRoute::query).
     pub request: usize,
-    /// Into its acceptance ([`Pending::accept`](crate::Pending::accept)).
+    /// Into its acceptance: [`Pending::accept`](crate::Pending::accept), [`ServiceRequest::accept`](crate::ServiceRequest::accept).
     pub reply: usize,
-    /// Into its rejection ([`ConnectRequest::reject`](crate::ConnectRequest::reject)).
+    /// Into its rejection: [`ConnectRequest::reject`](crate::ConnectRequest::reject),
+    /// [`ServiceRequest::reject`](crate::ServiceRequest::reject).
     pub reject: usize,
 }
 
 impl PrivateDataLimits {
-    /// The limits of a transport.
+    /// The limits of connections over a transport, by IP addresses.
     ///
     /// On InfiniBand and RoCE the peer always sees the full length, padded with zeros; on iWARP exactly what was given.
     pub const fn of(transport: TransportType) -> Self {
         match transport {
             // The MPA frame has room for 512 bytes (RFC 5044), Linux for 256, of which it needs up to 5 itself.
             TransportType::IWARP => Self { request: 251, reply: 251, reject: 251 },
-            // A REQ has 92 bytes, of which the IP addressing annex takes 36 (IBA A11); a REP has 196, a REJ 148.
-            _ => Self { request: 56, reply: 196, reject: 148 },
+            // A REQ has 92 bytes, of which the IP addressing annex takes its part; a REP has 196, a REJ 148.
+            _ => Self { request: 92 - IP_ANNEX, reply: 196, reject: 148 },
         }
     }
+
+    /// The limits of connections on InfiniBand by GIDs and service numbers: nothing is needed for IP addresses.
+    pub const fn of_ib_addresses() -> Self {
+        Self { request: 92, reply: 196, reject: 148 }
+    }
+
+    /// The limits of asking for a service of datagrams (a SIDR_REQ has 216 bytes, a SIDR_REP 136).
+    ///
+    /// The peer always sees the full length, padded with zeros.
+    pub const fn of_datagrams() -> Self {
+        Self { request: 216 - IP_ANNEX, reply: 136, reject: 136 }
+    }
 }
+
+/// What the IP addresses take of a request's private data (IBA A11).
+const IP_ANNEX: usize = 36;
 
 /// Refuses private data that does not fit.
 pub(crate) fn check_private_data(verb: &'static str, data: &[u8], limit: usize) -> Result<()> {

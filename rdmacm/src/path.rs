@@ -12,6 +12,8 @@ use crate::params::PrivateDataLimits;
 pub(crate) struct Path {
     pub(crate) device: String,
     pub(crate) transport: TransportType,
+    /// Whether the addresses are IP addresses, rather than GIDs written as such.
+    pub(crate) is_ip: bool,
     pub(crate) port_num: u8,
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
@@ -28,7 +30,7 @@ impl Path {
     }
 
     pub(crate) fn private_data_limits(&self) -> PrivateDataLimits {
-        PrivateDataLimits::of(self.transport)
+        if self.is_ip { PrivateDataLimits::of(self.transport) } else { PrivateDataLimits::of_ib_addresses() }
     }
 
     /// Refuses a queue pair of another device.

@@ -4,17 +4,15 @@ use std::time::Duration;
 
 use ibverbs::{Qpn, QueuePair, Rc};
 
+use crate::accepting::{Accepting, VERB};
 use crate::connection::Connection;
-use crate::deadline::Deadline;
 use crate::error::ConnectError;
-use crate::event::CmEventType;
 use crate::id::Id;
-use crate::params::ConnectParams;
+use crate::params::{ConnectParams, check_private_data};
 use crate::path::Path;
+use crate::progress::InProgress;
 use crate::request::Offer;
 use crate::transition;
-
-const VERB: &str = "rdma_accept";
 
 /// A request with a queue pair in INIT: post the first receives, then accept. Dropping it rejects.
 #[derive(Debug)]
@@ -61,8 +59,15 @@ impl Pending {
         params: &ConnectParams<'_>,
         timeout: Duration,
     ) -> std::result::Result<Connection, ConnectError> {
+        self.start(params)?.wait(Some(timeout))
+    }
+
+    /// Accepts, and does not wait until the connection stands.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept), as far as they are known at once.
+    pub fn start(self, params: &ConnectParams<'_>) -> std::result::Result<Accepting, ConnectError> {
         let Self { mut qp, mut id, path, qp_num, offer, private_data } = self;
-        let deadline = Deadline::after(timeout);
         params.check(VERB, path.private_data_limits().reply)?;
         path.check_same(VERB, &qp, qp_num)?;
         let mut params = params.within(qp.pd().context())?;
@@ -71,12 +76,19 @@ impl Pending {
         if !path.is_iwarp() {
             transition::to_send(&mut qp, &id, &params, &path)?;
         }
-        id.accept(&params, qp_num.0, &path)?;
-        let event = id.expect_event(VERB, &path, deadline)?;
-        if event.event_type() != CmEventType::ESTABLISHED {
-            return Err(ConnectError::from_event(VERB, &path, &event));
-        }
-        drop(event);
-        Ok(Connection::new(qp, id, path, private_data))
+        id.accept(&params, transition::identity(&qp), &path)?;
+        Ok(Accepting::new(qp, id, path, private_data))
+    }
+
+    /// Rejects after all: see [`ConnectRequest::reject`](crate::ConnectRequest::reject). The buffers posted to the queue pair go back to their
+    /// pools.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reject(self, reason: &[u8]) -> ibverbs::Result<()> {
+        let Self { qp, mut id, path, .. } = self;
+        drop(qp);
+        check_private_data("rdma_reject", reason, path.private_data_limits().reject)?;
+        id.reject(reason, &path)
     }
 }

@@ -2,19 +2,16 @@
 
 use std::time::Duration;
 
-use ibverbs::{Qpn, QueuePair, Rc, Result};
+use ibverbs::{Qpn, QueuePair, Rc};
 
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, VERB};
+use crate::connecting::Connecting;
 use crate::connection::Connection;
-use crate::deadline::Deadline;
 use crate::error::ConnectError;
-use crate::event::CmEventType;
 use crate::id::Id;
 use crate::params::ConnectParams;
 use crate::path::Path;
-use crate::transition;
-
-const VERB: &str = "rdma_connect";
+use crate::progress::InProgress;
 
 /// A route with a queue pair in INIT: post the first receives, then connect.
 #[derive(Debug)]
@@ -57,51 +54,30 @@ impl Ready {
         params: &ConnectParams<'_>,
         timeout: Duration,
     ) -> std::result::Result<Connection, ConnectError> {
+        self.start(params)?.wait(Some(timeout))
+    }
+
+    /// Sends the request, and does not wait for the answer.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), as far as they are known at once.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # use rdmacm::{ConnectParams, InProgress, Ready};
+    /// # fn connect(ready: Ready) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut connecting = ready.start(&ConnectParams::default())?;
+    /// while connecting.try_finish()?.is_none() {
+    ///     // … do something else, or poll(2) on connecting.as_fd() …
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start(self, params: &ConnectParams<'_>) -> std::result::Result<Connecting, ConnectError> {
         let Self { qp, id, path, qp_num } = self;
-        let deadline = Deadline::after(timeout);
         params.check(VERB, path.private_data_limits().request)?;
         path.check_same(VERB, &qp, qp_num)?;
         let params = params.within(qp.pd().context())?;
-        let mut attempt = Attempt::start(qp, id, &path, &params, deadline)?;
-        let Some(answer) = Answer::wait(&attempt.id, &path, deadline)? else {
-            return Err(attempt.give_up(&path).into());
-        };
-        if answer.to_follow {
-            follow(&mut attempt, &params, &path)?;
-        }
-        let Attempt { qp, id } = attempt;
-        Ok(Connection::new(qp, id, path, answer.private_data))
+        Ok(Connecting::start(Attempt { qp, id }, &params, path)?)
     }
-}
-
-/// A peer's yes.
-struct Answer {
-    private_data: Vec<u8>,
-    /// Whether this side's queue pair has to follow. On iWARP the kernel has moved it.
-    to_follow: bool,
-}
-
-impl Answer {
-    /// `None` when there is no answer until the deadline.
-    fn wait(id: &Id, path: &Path, deadline: Deadline) -> std::result::Result<Option<Self>, ConnectError> {
-        let Some(event) = id.next_event(deadline)? else { return Ok(None) };
-        let to_follow = match event.event_type() {
-            CmEventType::CONNECT_RESPONSE => true,
-            CmEventType::ESTABLISHED => false,
-            _ => return Err(ConnectError::from_event(VERB, path, &event)),
-        };
-        Ok(Some(Self { private_data: event.private_data().to_vec(), to_follow }))
-    }
-}
-
-/// InfiniBand and RoCE: the peer has accepted and waits for this side's queue pair to follow.
-fn follow(attempt: &mut Attempt, params: &ConnectParams<'_>, path: &Path) -> Result<()> {
-    let Attempt { qp, id } = attempt;
-    let moved = transition::to_send(qp, id, params, path);
-    if moved.is_err() {
-        // So that the peer need not wait for its timeout; the first error is the one that counts.
-        let _ = id.reject(&[], path);
-    }
-    moved?;
-    id.establish(path)
 }

@@ -93,6 +93,18 @@ impl RejectReason {
         matches!(self, Self::CONSUMER_DEFINED | Self::IWARP_RESET)
     }
 
+    /// The status of a service that was asked for and refused (IBA 16.7.2), as the reason that means the same.
+    pub(crate) fn of_service(status: i32) -> Self {
+        match status {
+            1 => Self::INVALID_SERVICE_ID,
+            2 => Self::CONSUMER_DEFINED,
+            3 => Self::NO_QP,
+            4 => Self::PORT_CM_REDIRECT,
+            5 => Self::INVALID_CLASS_VERSION,
+            other => Self(other),
+        }
+    }
+
     /// What to do about it.
     pub(crate) fn hint(self) -> Option<&'static str> {
         Some(match self {
@@ -121,6 +133,12 @@ mod tests {
         assert_eq!(RejectReason(28).to_string(), "rejected by the peer's program");
         assert_eq!(RejectReason(34).to_string(), "unknown (34)");
         assert_eq!(RejectReason(-5).to_string(), "unknown (-5)");
+    }
+
+    #[test]
+    fn a_service_says_no_in_the_same_words() {
+        assert!(RejectReason::of_service(1).is_nobody_listening());
+        assert!(RejectReason::of_service(2).is_by_program());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use ibverbs::{AccessFlags, Context, QueuePair, Rc, Result, TransportType};
 
+use crate::ece::Ece;
 use crate::event::Event;
 use crate::id::Id;
 use crate::params::{PrivateDataLimits, check_private_data};
@@ -74,6 +75,14 @@ impl ConnectRequest {
         self.path.private_data_limits()
     }
 
+    /// What the peer's driver offers; all zeros when nothing.
+    ///
+    /// # Errors
+    /// Fails when librdmacm is too old to know.
+    pub fn remote_ece(&self) -> Result<Ece> {
+        self.id.remote_ece(&self.path)
+    }
+
     /// Opens the device, to make the queue pair on. With several connections over one device, open it once and share that.
     ///
     /// # Errors
@@ -114,5 +123,17 @@ impl ConnectRequest {
     pub fn reject(mut self, reason: &[u8]) -> Result<()> {
         check_private_data("rdma_reject", reason, self.private_data_limits().reject)?;
         self.id.reject(reason, &self.path)
+    }
+
+    /// Rejects because the peer's [`Ece`] options are not acceptable; otherwise as [`reject`](Self::reject).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # References
+    /// [`rdma_reject_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+    pub fn reject_ece(mut self, reason: &[u8]) -> Result<()> {
+        check_private_data("rdma_reject_ece", reason, self.private_data_limits().reject)?;
+        self.id.reject_ece(reason, &self.path)
     }
 }

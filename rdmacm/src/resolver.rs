@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use ibverbs::{Error, ErrorKind, Result};
 
-use crate::deadline::Deadline;
-use crate::error::ConnectError;
-use crate::event::CmEventType;
+use crate::address::Address;
+use crate::datagram_route::DatagramRoute;
+use crate::device_address;
+use crate::ib_address::IbAddr;
 use crate::id::Id;
+use crate::id_options::IdOptions;
+use crate::port_space::PortSpace;
+use crate::progress::InProgress;
+use crate::resolving::{Resolved, Resolving};
 use crate::route::Route;
-
-/// How much longer than the kernel this side waits, so that the kernel's reason arrives.
-const GRACE: Duration = Duration::from_millis(500);
 
 /// Finds the device and the route to a peer.
 ///
@@ -23,29 +25,88 @@ const GRACE: Duration = Duration::from_millis(500);
 /// println!("over {} port {}", route.device_name(), route.port_num());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "a resolver does nothing until `resolve`"]
 pub struct Resolver {
-    peer: SocketAddr,
-    source: Option<SocketAddr>,
+    peer: Address,
+    source: Option<Address>,
+    device: Option<String>,
     timeout: Duration,
+    port_space: Option<PortSpace>,
+    options: IdOptions,
 }
 
 impl Resolver {
-    /// For a connection to `peer`, an IPv4 or IPv6 address and the port that it listens on.
+    /// For `peer`, an IPv4 or IPv6 address and the port that it listens on.
     pub fn new(peer: SocketAddr) -> Self {
-        Self { peer, source: None, timeout: Duration::from_secs(2) }
+        Self::to(peer.into())
+    }
+
+    /// For `peer`, the GID and service number of an InfiniBand port (`AF_IB`).
+    pub fn new_ib(peer: IbAddr) -> Self {
+        Self::to(peer.into())
+    }
+
+    pub(crate) fn to(peer: Address) -> Self {
+        let timeout = Duration::from_secs(2);
+        Self { peer, source: None, device: None, timeout, port_space: None, options: IdOptions::default() }
     }
 
     /// From this local address, and so over the device that has it. Without, the system's routing chooses.
-    pub fn source(mut self, source: IpAddr) -> Self {
-        self.source = Some(SocketAddr::new(source, 0));
+    pub fn source(self, source: IpAddr) -> Self {
+        self.source_addr(SocketAddr::new(source, 0))
+    }
+
+    /// From this local address and port; port 0 lets the system choose.
+    pub fn source_addr(mut self, source: SocketAddr) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// From this local GID, to a peer given by its own.
+    pub fn source_ib(mut self, source: IbAddr) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Over this device: from the first of its addresses that is of the peer's family.
+    pub fn device(mut self, name: impl Into<String>) -> Self {
+        self.device = Some(name.into());
         self
     }
 
     /// How long each of the two steps, address and route, may take; 2 s if not given.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Of another port space than TCP for connections and UDP for datagrams.
+    pub fn port_space(mut self, port_space: PortSpace) -> Self {
+        self.port_space = Some(port_space);
+        self
+    }
+
+    /// The type of service: the traffic class of packets on RoCE v2 (DSCP in the upper six bits), the service level by the subnet manager's
+    /// rules on InfiniBand, that of the TCP connection on iWARP.
+    ///
+    /// # References
+    /// [`rdma_set_option(3)`](https://man7.org/linux/man-pages/man3/rdma_set_option.3.html)
+    pub fn type_of_service(mut self, type_of_service: u8) -> Self {
+        self.options.type_of_service = Some(type_of_service);
+        self
+    }
+
+    /// Lets several identifiers have the same source address and port, as `SO_REUSEADDR` does.
+    pub fn reuse_address(mut self, reuse: bool) -> Self {
+        self.options.reuse_address = Some(reuse);
+        self
+    }
+
+    /// How long the queue pair waits for an acknowledgement before it sends again: 4.096 µs × 2^`ack_timeout`, 0 to 31. Without, the
+    /// kernel computes it from the path. Of connections on InfiniBand and RoCE.
+    pub fn ack_timeout(mut self, ack_timeout: u8) -> Self {
+        self.options.ack_timeout = Some(ack_timeout);
         self
     }
 
@@ -60,28 +121,70 @@ impl Resolver {
     /// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html),
     /// [`rdma_resolve_route(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)
     pub fn resolve(self) -> Result<Route> {
-        if let Some(source) = self.source.filter(|source| source.is_ipv4() != self.peer.is_ipv4()) {
+        let limit = Resolving::<Route>::limit(self.timeout);
+        self.start()?.wait(Some(limit))
+    }
+
+    /// Begins to resolve, and does not wait.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve), as far as they are known at once.
+    pub fn start(self) -> Result<Resolving<Route>> {
+        self.begin()
+    }
+
+    /// Resolves to a service of datagrams. Nothing is sent to the peer's program yet.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub fn resolve_datagram(self) -> Result<DatagramRoute> {
+        let limit = Resolving::<DatagramRoute>::limit(self.timeout);
+        self.start_datagram()?.wait(Some(limit))
+    }
+
+    /// Begins to resolve to a service of datagrams, and does not wait.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve), as far as they are known at once.
+    pub fn start_datagram(self) -> Result<Resolving<DatagramRoute>> {
+        self.begin()
+    }
+
+    pub(crate) fn peer(&self) -> Address {
+        self.peer
+    }
+
+    pub(crate) fn step_timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn begin<R: Resolved>(self) -> Result<Resolving<R>> {
+        let (id, source) = self.identifier(R::PORT_SPACE)?;
+        id.resolve_addr(source, self.peer, self.timeout)?;
+        Ok(Resolving::new(id, self.peer, self.timeout))
+    }
+
+    /// An identifier with the options given, and the source it shall have.
+    pub(crate) fn identifier(&self, usual: PortSpace) -> Result<(Id, Option<Address>)> {
+        let source = match &self.device {
+            Some(device) => Some(device_address::choose(device, self.peer, self.source)?),
+            None => self.source,
+        };
+        if let Some(source) = source.filter(|source| !source.is_same_family(self.peer)) {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "rdma_resolve_addr",
-                format!("{} from {}: addresses of two families", self.peer, source.ip()),
+                format!("{} from {source}: addresses of two families", self.peer),
             ));
         }
-        let id = Id::create()?;
-        id.resolve_addr(self.source, self.peer, self.timeout)?;
-        self.step(&id, "rdma_resolve_addr", CmEventType::ADDR_RESOLVED)?;
-        id.resolve_route(self.timeout, &self.peer)?;
-        self.step(&id, "rdma_resolve_route", CmEventType::ROUTE_RESOLVED)?;
-        let path = id.path("rdma_resolve_route")?;
-        Ok(Route::new(id, path))
-    }
-
-    fn step(&self, id: &Id, verb: &'static str, wanted: CmEventType) -> Result<()> {
-        let deadline = Deadline::after(self.timeout.saturating_add(GRACE));
-        let event = id.expect_event(verb, &self.peer, deadline)?;
-        if event.event_type() == wanted {
-            return Ok(());
+        let port_space = self.port_space.unwrap_or(usual);
+        if port_space.is_datagram() != usual.is_datagram() {
+            let what = format!("{}: port space {port_space} in the place of {usual}", self.peer);
+            return Err(Error::new(ErrorKind::InvalidInput, "rdma_create_id", what)
+                .with_hint("TCP and IB are of connections, UDP and IPoIB of datagrams"));
         }
-        Err(ConnectError::from_event(verb, &self.peer, &event).into())
+        let id = Id::create(port_space)?;
+        self.options.apply(&id, &self.peer)?;
+        Ok((id, source))
     }
 }

@@ -7,7 +7,9 @@ use ibverbs::{AccessFlags, Context, QueuePair, Rc, Result, TransportType};
 use crate::id::Id;
 use crate::params::PrivateDataLimits;
 use crate::path::Path;
+use crate::port_space::PortSpace;
 use crate::ready::Ready;
+use crate::resolving::Resolved;
 use crate::transition;
 
 /// A route to a peer: the device is chosen, the queue pair is still missing. Dropping it leaves nothing behind.
@@ -19,11 +21,15 @@ pub struct Route {
     access: AccessFlags,
 }
 
-impl Route {
-    pub(crate) fn new(id: Id, path: Path) -> Self {
-        Self { id, path, access: AccessFlags::empty() }
-    }
+impl Resolved for Route {
+    const PORT_SPACE: PortSpace = PortSpace::TCP;
 
+    fn new(id: Id, path: Path) -> Result<Self> {
+        Ok(Self { id, path, access: AccessFlags::empty() })
+    }
+}
+
+impl Route {
     /// The device that leads to the peer.
     pub fn device_name(&self) -> &str {
         &self.path.device

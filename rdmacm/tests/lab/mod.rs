@@ -205,7 +205,7 @@ pub(crate) fn leaves_nothing_within(place: &Place, patience: Duration, work: imp
         assert!(Instant::now() < deadline, "left behind on {}: before {before:?}, after {after:?}", place.name());
         thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(rdmacm::leaked_objects() + ibverbs::leaked_objects(), 0);
+    assert_eq!(ibverbs::leaked_objects(), 0);
 }
 
 pub(crate) fn leaves_nothing(place: &Place, work: impl FnOnce()) {

@@ -1,0 +1,78 @@
+//! A connection on its way, at the passive side.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use ibverbs::{QueuePair, Rc};
+
+use crate::channel::EventChannel;
+use crate::connection::Connection;
+use crate::error::ConnectError;
+use crate::event::CmEventType;
+use crate::id::Id;
+use crate::path::Path;
+use crate::progress::{InProgress, is_over, sealed::Sealed};
+use crate::wait::Descriptor;
+
+pub(crate) const VERB: &str = "rdma_accept";
+
+/// A connection being accepted by [`Pending::start`](crate::Pending::start). Dropping it disconnects.
+#[derive(Debug)]
+pub struct Accepting {
+    accepted: Option<Accepted>,
+    channel: Arc<EventChannel>,
+    path: Path,
+}
+
+#[derive(Debug)]
+struct Accepted {
+    // Dropped in this order: the queue pair before its identifier.
+    qp: QueuePair<Rc>,
+    id: Id,
+    private_data: Vec<u8>,
+}
+
+impl Accepting {
+    pub(crate) fn new(qp: QueuePair<Rc>, id: Id, path: Path, private_data: Vec<u8>) -> Self {
+        let channel = Arc::clone(id.channel());
+        Self { accepted: Some(Accepted { qp, id, private_data }), channel, path }
+    }
+}
+
+impl Sealed for Accepting {
+    const VERB: &'static str = VERB;
+
+    fn what(&self) -> String {
+        self.path.to_string()
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        Arc::clone(&self.channel) as Descriptor
+    }
+}
+
+impl InProgress for Accepting {
+    type Output = Connection;
+    type Error = ConnectError;
+
+    fn try_finish(&mut self) -> std::result::Result<Option<Connection>, ConnectError> {
+        let accepted = self.accepted.take().ok_or_else(|| is_over(VERB, &self.path))?;
+        let Some(event) = accepted.id.try_event()? else {
+            self.accepted = Some(accepted);
+            return Ok(None);
+        };
+        if event.event_type() != CmEventType::ESTABLISHED {
+            return Err(ConnectError::from_event(VERB, &self.path, &event));
+        }
+        drop(event);
+        let Accepted { qp, id, private_data } = accepted;
+        Ok(Some(Connection::new(qp, id, self.path.clone(), private_data)))
+    }
+}
+
+impl AsFd for Accepting {
+    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}

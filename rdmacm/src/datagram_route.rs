@@ -1,0 +1,129 @@
+//! A resolved route to a service of datagrams.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ibverbs::{Context, QueuePair, Result, TransportType, Ud};
+
+use crate::datagram;
+use crate::error::ConnectError;
+use crate::id::{Id, QpIdentity};
+use crate::params::{ConnectParams, PrivateDataLimits, check_private_data};
+use crate::path::Path;
+use crate::port_space::PortSpace;
+use crate::progress::InProgress;
+use crate::querying::{Querying, Service, VERB};
+use crate::resolving::Resolved;
+
+/// A route to a service of datagrams: the device is chosen, the service is to be asked.
+///
+/// One queue pair can speak with any number of services; it is started once, on one route.
+///
+/// # Example
+/// ```no_run
+/// use std::time::Duration;
+/// use ibverbs::{CqOptions, QpOptions, Ud, wr};
+///
+/// let route = rdmacm::Resolver::new("10.99.0.1:7174".parse()?).resolve_datagram()?;
+/// let pd = route.context()?.alloc_pd()?;
+/// let mut cq = pd.context().create_cq(CqOptions::default())?;
+/// let mut qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
+/// route.start_qp(&mut qp)?;
+/// let service = route.query(b"", Duration::from_secs(5))?;
+/// let to = service.target.destination(&mut qp)?;
+/// qp.post_send(wr::send_to(pd.buf(64)?, to))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a route leads nowhere until `query`"]
+pub struct DatagramRoute {
+    id: Id,
+    path: Path,
+}
+
+impl Resolved for DatagramRoute {
+    const PORT_SPACE: PortSpace = PortSpace::UDP;
+
+    fn new(id: Id, path: Path) -> Result<Self> {
+        datagram::check("rdma_resolve_route", &path)?;
+        Ok(Self { id, path })
+    }
+}
+
+impl DatagramRoute {
+    /// The device that leads to the peer.
+    pub fn device_name(&self) -> &str {
+        &self.path.device
+    }
+
+    /// The port of the device, from 1.
+    pub fn port_num(&self) -> u8 {
+        self.path.port_num
+    }
+
+    /// The transport of the device.
+    pub fn transport(&self) -> TransportType {
+        self.path.transport
+    }
+
+    /// The local address, with the port that the connection manager chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.path.local
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.path.peer
+    }
+
+    /// How much private data fits.
+    pub fn private_data_limits(&self) -> PrivateDataLimits {
+        PrivateDataLimits::of_datagrams()
+    }
+
+    /// Opens the device, to make the queue pair on.
+    ///
+    /// # Errors
+    /// As [`Device::open`](ibverbs::Device::open).
+    pub fn context(&self) -> Result<Context> {
+        self.path.open()
+    }
+
+    /// Moves a fresh queue pair of [this device](Self::device_name) from RESET to RTS, with the partition and the queue key of the port
+    /// space: it can receive and send from now on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the text names both.
+    ///
+    /// # References
+    /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
+    pub fn start_qp(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
+        datagram::start(&self.id, &self.path, qp, None)
+    }
+
+    /// Asks the service, giving it `private_data`, and waits for the answer at most for `timeout`.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) and a [`Rejection`](crate::Rejection): the service refused, or
+    ///   nobody listens;
+    /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): no answer in time;
+    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not fit.
+    ///
+    /// # References
+    /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html), IBA 12.11 (service ID resolution)
+    pub fn query(self, private_data: &[u8], timeout: Duration) -> std::result::Result<Service, ConnectError> {
+        self.start_query(private_data)?.wait(Some(timeout))
+    }
+
+    /// Asks the service, and does not wait for the answer.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query), as far as they are known at once.
+    pub fn start_query(self, private_data: &[u8]) -> Result<Querying> {
+        let Self { id, path } = self;
+        check_private_data(VERB, private_data, PrivateDataLimits::of_datagrams().request)?;
+        let params = ConnectParams { private_data, ..ConnectParams::default() };
+        id.connect(&params, QpIdentity { qp_num: 0, has_srq: false }, &path)?;
+        Ok(Querying::new(id, path))
+    }
+}

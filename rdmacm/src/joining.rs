@@ -1,0 +1,127 @@
+//! A multicast group being joined.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use ibverbs::{Error, Result};
+
+use crate::address::Address;
+use crate::channel::EventChannel;
+use crate::datagram::{self, Target};
+use crate::error::ConnectError;
+use crate::event::CmEventType;
+use crate::id::Id;
+use crate::multicast::{JoinAs, Membership, VERB};
+use crate::path::Path;
+use crate::port_space::PortSpace;
+use crate::progress::{InProgress, is_over, sealed::Sealed};
+use crate::resolver::Resolver;
+use crate::resolving::Resolving;
+use crate::wait::Descriptor;
+
+/// A multicast group being joined by [`Resolver::start_join`].
+#[derive(Debug)]
+pub struct Joining {
+    id: Option<Id>,
+    channel: Arc<EventChannel>,
+    group: Address,
+    how: JoinAs,
+    /// Once the device is known.
+    path: Option<Path>,
+}
+
+impl Resolver {
+    /// Joins the multicast group whose address the resolver was made for, an IPv4 or IPv6 multicast address; the port does not matter. The
+    /// network interface is that of [`source`](Self::source) or [`device`](Self::device), or as the system's routing chooses. Waits twice the
+    /// [timeout](Self::timeout) at most.
+    ///
+    /// In the port space UDP a group has an address of its own, in [`IPOIB`](PortSpace::IPOIB) that of IP over InfiniBand.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on iWARP, which has no datagrams, and for IPv6 groups on
+    ///   RoCE v2, which Linux does not have;
+    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): no multicast address;
+    /// - as [`resolve`](Self::resolve).
+    ///
+    /// # References
+    /// [`rdma_join_multicast_ex(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast_ex.3.html)
+    pub fn join(self, how: JoinAs) -> Result<Membership> {
+        let limit = Resolving::<()>::limit(self.step_timeout());
+        self.start_join(how)?.wait(Some(limit))
+    }
+
+    /// Begins to join, and does not wait.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join), as far as they are known at once.
+    pub fn start_join(self, how: JoinAs) -> Result<Joining> {
+        let group = self.peer();
+        if !group.is_multicast() {
+            return Err(Error::new(ibverbs::ErrorKind::InvalidInput, VERB, format!("{group}: no multicast address"))
+                .with_hint("IPv4: 224.0.0.0 to 239.255.255.255; IPv6: ff00::/8"));
+        }
+        let (id, source) = self.identifier(PortSpace::UDP)?;
+        id.resolve_addr(source, group, self.step_timeout())?;
+        let channel = Arc::clone(id.channel());
+        Ok(Joining { id: Some(id), channel, group, how, path: None })
+    }
+}
+
+impl Joining {
+    /// Takes the identifier out, and puts it back while there is no outcome.
+    fn advance(&mut self, id: Id) -> Result<Option<Membership>> {
+        loop {
+            let Some(event) = id.try_event()? else { break };
+            match (event.event_type(), event.datagram(), &self.path) {
+                (CmEventType::ADDR_RESOLVED, _, None) => {
+                    drop(event);
+                    let peer = match self.group {
+                        Address::Ip(group) => group,
+                        Address::Ib(group) => (group.gid.as_ipv6(), group.port()).into(),
+                    };
+                    let path = id.path_to(VERB, peer)?;
+                    datagram::check(VERB, &path)?;
+                    id.join(self.group, self.how, &path)?;
+                    self.path = Some(path);
+                }
+                (CmEventType::MULTICAST_JOIN, Some(param), Some(path)) => {
+                    let (target, path) = (Target::of(param), path.clone());
+                    drop(event);
+                    return Ok(Some(Membership::new(id, path, self.group, target)));
+                }
+                _ => return Err(ConnectError::from_event(VERB, &self.group, &event).into()),
+            }
+        }
+        self.id = Some(id);
+        Ok(None)
+    }
+}
+
+impl Sealed for Joining {
+    const VERB: &'static str = VERB;
+
+    fn what(&self) -> String {
+        self.group.to_string()
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        Arc::clone(&self.channel) as Descriptor
+    }
+}
+
+impl InProgress for Joining {
+    type Output = Membership;
+    type Error = Error;
+
+    fn try_finish(&mut self) -> Result<Option<Membership>> {
+        let id = self.id.take().ok_or_else(|| is_over(VERB, &self.group))?;
+        self.advance(id)
+    }
+}
+
+impl AsFd for Joining {
+    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}

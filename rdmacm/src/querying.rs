@@ -1,0 +1,79 @@
+//! A service of datagrams being asked.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use crate::channel::EventChannel;
+use crate::datagram::Target;
+use crate::error::ConnectError;
+use crate::event::CmEventType;
+use crate::id::Id;
+use crate::path::Path;
+use crate::progress::{InProgress, is_over, sealed::Sealed};
+use crate::wait::Descriptor;
+
+pub(crate) const VERB: &str = "rdma_connect";
+
+/// Where a service of datagrams is, as it said itself. It is a plain value: nothing stays open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Service {
+    /// Where its datagrams go.
+    pub target: Target,
+    /// What it gave along, padded with zeros.
+    pub private_data: Vec<u8>,
+}
+
+/// A service being asked by [`DatagramRoute::start_query`](crate::DatagramRoute::start_query).
+#[derive(Debug)]
+pub struct Querying {
+    id: Option<Id>,
+    channel: Arc<EventChannel>,
+    path: Path,
+}
+
+impl Querying {
+    pub(crate) fn new(id: Id, path: Path) -> Self {
+        let channel = Arc::clone(id.channel());
+        Self { id: Some(id), channel, path }
+    }
+}
+
+impl Sealed for Querying {
+    const VERB: &'static str = VERB;
+
+    fn what(&self) -> String {
+        self.path.to_string()
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        Arc::clone(&self.channel) as Descriptor
+    }
+}
+
+impl InProgress for Querying {
+    type Output = Service;
+    type Error = ConnectError;
+
+    fn try_finish(&mut self) -> std::result::Result<Option<Service>, ConnectError> {
+        let id = self.id.take().ok_or_else(|| is_over(VERB, &self.path))?;
+        if let Some(event) = id.try_event()? {
+            return match (event.event_type(), event.datagram()) {
+                (CmEventType::ESTABLISHED, Some(param)) => {
+                    let target = Target::of(param);
+                    Ok(Some(Service { target, private_data: event.private_data().to_vec() }))
+                }
+                _ => Err(ConnectError::from_event(VERB, &self.path, &event)),
+            };
+        }
+        self.id = Some(id);
+        Ok(None)
+    }
+}
+
+impl AsFd for Querying {
+    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}

@@ -1,0 +1,130 @@
+//! An address on its way to a device and a route.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ibverbs::{Error, Result};
+
+use crate::address::Address;
+use crate::channel::EventChannel;
+use crate::error::ConnectError;
+use crate::event::CmEventType;
+use crate::id::Id;
+use crate::path::Path;
+use crate::port_space::PortSpace;
+use crate::progress::{InProgress, held, is_over, sealed::Sealed};
+use crate::wait::Descriptor;
+
+/// How much longer than the kernel this side waits, so that the kernel's reason arrives.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What an address can be resolved to.
+pub(crate) trait Resolved: Send + Sized {
+    const PORT_SPACE: PortSpace;
+
+    fn new(id: Id, path: Path) -> Result<Self>;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Address,
+    Route,
+}
+
+/// An address being resolved, to a [`Route`](crate::Route) or a [`DatagramRoute`](crate::DatagramRoute). Each of the two steps ends by itself
+/// when its time is over.
+pub struct Resolving<R> {
+    id: Option<Id>,
+    channel: Arc<EventChannel>,
+    step: Step,
+    peer: Address,
+    timeout: Duration,
+    becomes: PhantomData<fn() -> R>,
+}
+
+impl<R> Resolving<R> {
+    pub(crate) fn new(id: Id, peer: Address, timeout: Duration) -> Self {
+        let channel = Arc::clone(id.channel());
+        Self { id: Some(id), channel, step: Step::Address, peer, timeout, becomes: PhantomData }
+    }
+
+    /// How long both steps take at most.
+    pub(crate) fn limit(timeout: Duration) -> Duration {
+        timeout.saturating_add(GRACE).saturating_mul(2)
+    }
+
+    fn verb(&self) -> &'static str {
+        match self.step {
+            Step::Address => "rdma_resolve_addr",
+            Step::Route => "rdma_resolve_route",
+        }
+    }
+
+    /// Goes as far as the events lead; `true` at the end.
+    fn advance(&mut self) -> Result<bool> {
+        let verb = self.verb();
+        let id = held(&self.id, verb, &self.peer)?;
+        while let Some(event) = id.try_event()? {
+            match (self.step, event.event_type()) {
+                (Step::Address, CmEventType::ADDR_RESOLVED) => {
+                    drop(event);
+                    id.resolve_route(self.timeout, self.peer)?;
+                    self.step = Step::Route;
+                }
+                (Step::Route, CmEventType::ROUTE_RESOLVED) => return Ok(true),
+                _ => return Err(ConnectError::from_event(verb, &self.peer, &event).into()),
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl<R> Sealed for Resolving<R> {
+    const VERB: &'static str = "rdma_resolve_addr";
+
+    fn what(&self) -> String {
+        self.peer.to_string()
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        Arc::clone(&self.channel) as Descriptor
+    }
+}
+
+#[allow(private_bounds, reason = "what an address can be resolved to is this crate's affair")]
+impl<R: Resolved> InProgress for Resolving<R> {
+    type Output = R;
+    type Error = Error;
+
+    fn try_finish(&mut self) -> Result<Option<R>> {
+        match self.advance() {
+            Ok(false) => Ok(None),
+            Ok(true) => {
+                let verb = self.verb();
+                let id = self.id.take().ok_or_else(|| is_over(verb, &self.peer))?;
+                let path = id.path(verb)?;
+                R::new(id, path).map(Some)
+            }
+            Err(error) => {
+                self.id = None;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<R> AsFd for Resolving<R> {
+    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+impl<R> fmt::Debug for Resolving<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolving").field("peer", &self.peer).field("step", &self.step).finish_non_exhaustive()
+    }
+}
