@@ -3,7 +3,8 @@
 #![allow(unsafe_code)]
 
 use ibverbs::{
-    AhAttr, Destination, Error, ErrorKind, Gid, GlobalRoute, Lid, Psn, Qkey, QpState, Qpn, QueuePair, Result, Ud,
+    AhAttr, Destination, Error, ErrorKind, Gid, GidIndex, GlobalRoute, Lid, Psn, Qkey, QpState, Qpn, QueuePair, Result,
+    Ud,
 };
 use rdma_sys::{ibv_ah_attr, rdma_ud_param};
 
@@ -38,10 +39,10 @@ impl Target {
 }
 
 fn ah_attr(raw: &ibv_ah_attr) -> AhAttr {
-    let grh = (raw.is_global != 0).then(|| GlobalRoute {
+    let grh = (raw.is_global != 0).then_some(GlobalRoute {
         // SAFETY: the bytes of a GID, whichever member was written.
         dgid: Gid(unsafe { raw.grh.dgid.raw }),
-        sgid_index: raw.grh.sgid_index,
+        sgid_index: GidIndex(raw.grh.sgid_index),
         hop_limit: raw.grh.hop_limit,
         traffic_class: raw.grh.traffic_class,
         flow_label: raw.grh.flow_label,

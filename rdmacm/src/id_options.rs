@@ -25,7 +25,7 @@ pub(crate) struct IdOptions {
 }
 
 impl IdOptions {
-    pub(crate) fn apply(&self, id: &Id, what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn apply(self, id: &Id, what: &dyn fmt::Display) -> Result<()> {
         if let Some(value) = self.type_of_service {
             set(id, RDMA_OPTION_ID_TOS, value, &format_args!("{what}: type of service {value}"))?;
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use ibverbs::{Error, ErrorKind, Result};
+use ibverbs::{Error, ErrorKind};
 
 use crate::deadline::Deadline;
 use crate::error::timed_out;
@@ -99,9 +99,4 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
 /// The answer to a call on something that is over.
 pub(crate) fn is_over(verb: &'static str, what: &dyn fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidInput, verb, format!("{what}: it is over already"))
-}
-
-/// For what needs the object that the operation still holds.
-pub(crate) fn held<'a, T>(slot: &'a Option<T>, verb: &'static str, what: &dyn fmt::Display) -> Result<&'a T> {
-    slot.as_ref().ok_or_else(|| is_over(verb, what))
 }

@@ -15,7 +15,7 @@ use crate::event::CmEventType;
 use crate::id::Id;
 use crate::path::Path;
 use crate::port_space::PortSpace;
-use crate::progress::{InProgress, held, is_over, sealed::Sealed};
+use crate::progress::{InProgress, is_over, sealed::Sealed};
 use crate::wait::Descriptor;
 
 /// How much longer than the kernel this side waits, so that the kernel's reason arrives.
@@ -66,7 +66,7 @@ impl<R> Resolving<R> {
     /// Goes as far as the events lead; `true` at the end.
     fn advance(&mut self) -> Result<bool> {
         let verb = self.verb();
-        let id = held(&self.id, verb, &self.peer)?;
+        let id = self.id.as_ref().ok_or_else(|| is_over(verb, &self.peer))?;
         while let Some(event) = id.try_event()? {
             match (self.step, event.event_type()) {
                 (Step::Address, CmEventType::ADDR_RESOLVED) => {

@@ -67,7 +67,7 @@ fn an_address_is_reused_only_when_both_say_so() {
         let error = ListenOptions::new().reuse_address(true).bind(address).map(drop).expect_err("the first listens");
         assert_eq!(error.errno().map(|errno| errno.0), Some(nix::errno::Errno::EADDRINUSE as i32), "{error}");
         // Two ways from one source port, as long as both share.
-        let source = SocketAddr::new(place.ip, 20_000 + std::process::id() as u16 % 10_000);
+        let source = SocketAddr::new(place.ip, 20_000 + u16::try_from(std::process::id() % 10_000).expect("small"));
         let from = |reuse| Resolver::new(address).source_addr(source).reuse_address(reuse).timeout(PATIENCE).resolve();
         let one = from(true).expect("resolve");
         assert_eq!(one.local_addr(), source);
