@@ -42,7 +42,7 @@
 //!
 //! Each step that waits has three forms: the call that blocks, with a limit (`resolve`, `connect`, `accept`, `query`, `join`); the one that
 //! begins and does not wait (`start` and its like), whose result is [`InProgress`] and has a descriptor; and that awaited on tokio
-//! ([`InProgress::finish`], with the feature `tokio`). A step that is dropped, or a future of it, leaves nothing behind.
+//! (`InProgress::finish`, with the feature `tokio`). A step that is dropped, or a future of it, leaves nothing behind.
 //!
 //! # Time
 //!

@@ -32,7 +32,7 @@ pub(crate) mod sealed {
 ///
 /// - wait until the descriptor ([`AsFd`]) is readable, by whatever means the program has, and call [`try_finish`](Self::try_finish);
 /// - [`wait`](Self::wait), which sleeps, with a limit;
-/// - with the feature `tokio`, await [`finish`](Self::finish).
+/// - with the feature `tokio`, await `finish`.
 ///
 /// Dropping it at any time abandons it: the identifier goes, the queue pair with it, and no event is left unacknowledged. That holds for a
 /// dropped future too.
