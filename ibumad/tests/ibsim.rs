@@ -35,7 +35,7 @@ fn number(text: &str) -> u64 {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn ports_are_as_ibstat_says() {
     on_a_host("ports_are_as_ibstat_says", |port| {
         let said = tool("ibstat", &[]);
@@ -58,7 +58,7 @@ fn ports_are_as_ibstat_says() {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn the_subnet_manager_is_as_sminfo_says() {
     on_a_host("the_subnet_manager_is_as_sminfo_says", |port| {
         let said = tool("sminfo", &[]);
@@ -79,7 +79,7 @@ fn the_subnet_manager_is_as_sminfo_says() {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn nodes_and_ports_are_as_smpquery_says() {
     on_a_host("nodes_and_ports_are_as_smpquery_says", |port| {
         let attr = port.attr().expect("it is there");
@@ -161,7 +161,7 @@ fn nodes_and_ports_are_as_smpquery_says() {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn directed_routes_lead_hop_by_hop() {
     on_a_host("directed_routes_lead_hop_by_hop", |port| {
         let smi = port.subnet_management().expect("subnet management");
@@ -178,7 +178,7 @@ fn directed_routes_lead_hop_by_hop() {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn paths_come_from_subnet_administration() {
     on_a_host("paths_come_from_subnet_administration", |port| {
         let attr = port.attr().expect("it is there");
@@ -197,7 +197,7 @@ fn paths_come_from_subnet_administration() {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn what_nobody_answers_times_out_in_time() {
     on_a_host("what_nobody_answers_times_out_in_time", |port| {
         let patience = Patience { timeout: Duration::from_millis(100), tries: 2 };
@@ -212,7 +212,7 @@ fn what_nobody_answers_times_out_in_time() {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn agents_and_ports_are_given_back() {
     on_a_host("agents_and_ports_are_given_back", |port| {
         // The simulator has room for 32 agents and 8 openings.

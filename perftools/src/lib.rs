@@ -1,6 +1,6 @@
-//! Performance tools for RDMA: `rperf`.
+//! Tools for RDMA: `rperf` measures, [`ping`] tells whether somebody is reachable, [`info`] whether a host is set up right.
 //!
-//! Data flows one way: [`args`] → [`config`] (checked) → [`control`] (the conversation with the peer) → [`transport`]
+//! In `rperf` data flows one way: [`args`] → [`config`] (checked) → [`control`] (the conversation with the peer) → [`transport`]
 //! (a connected queue pair) → [`engine`] (the loop that is timed) → [`stats`] → [`report`] (a record, then a format).
 //! [`run`] puts them together; the binary calls nothing else. [`units`], [`error`], [`test`](mod@test) and [`host`] are
 //! used by all.
@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod commands;
 pub mod config;
 pub mod control;
 pub mod diagnose;

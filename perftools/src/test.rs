@@ -87,6 +87,11 @@ impl Test {
         Err(Error::usage(format!("{name}: no such test; {hint}`rperf --help tests` lists them")))
     }
 
+    /// The names of all tests.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        TESTS.iter().map(|test| test.1)
+    }
+
     /// True for the name of a test, also of one that is still to come.
     pub fn is_name(name: &str) -> bool {
         NOT_YET.contains(&name) || TESTS.iter().any(|t| t.1 == name)

@@ -46,7 +46,7 @@ fn shape(said: &str) -> Vec<String> {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn ribping_pings_ibping_by_lid_and_by_guid_in_ibpings_words() {
     let fabric = Fabric::start();
     let _server = fabric.ibping_server();
@@ -61,7 +61,7 @@ fn ribping_pings_ibping_by_lid_and_by_guid_in_ibpings_words() {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn ibping_pings_ribping_by_lid_and_by_guid() {
     let fabric = Fabric::start();
     let mut server = ribping_server(&fabric, &[]);
@@ -76,7 +76,7 @@ fn ibping_pings_ribping_by_lid_and_by_guid() {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn of_a_thousand_flood_pings_none_is_lost() {
     let fabric = Fabric::start();
     let _theirs = fabric.ibping_server();
@@ -96,7 +96,7 @@ fn of_a_thousand_flood_pings_none_is_lost() {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn lost_packets_are_counted_and_resending_saves_them() {
     let mut fabric = Fabric::start();
     let _theirs = fabric.ibping_server();
@@ -120,7 +120,7 @@ fn lost_packets_are_counted_and_resending_saves_them() {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn the_clock_is_right() {
     let fabric = Fabric::start();
     let _server = ribping_server(&fabric, &[]);
@@ -132,7 +132,7 @@ fn the_clock_is_right() {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn the_exit_status_is_pings() {
     let fabric = Fabric::start();
     let status = |args: &[&str]| run(ribping(&fabric).args(args)).status.code();
@@ -158,7 +158,7 @@ fn the_exit_status_is_pings() {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn another_oui_is_another_service() {
     let fabric = Fabric::start();
     let _server = ribping_server(&fabric, &["-o", "0x1406"]);
@@ -168,7 +168,7 @@ fn another_oui_is_another_service() {
 }
 
 #[test]
-#[ignore = "needs ibsim and opensm: run by ci/test fabric"]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn an_interrupt_ends_it_with_the_summary() {
     let fabric = Fabric::start();
     let server = ribping_server(&fabric, &[]);

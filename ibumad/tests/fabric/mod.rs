@@ -46,7 +46,15 @@ pub(crate) struct Fabric {
 pub(crate) struct Server(Child);
 
 impl Fabric {
+    /// With a subnet manager, once it has set the ports up.
     pub(crate) fn start() -> Self {
+        let mut fabric = Self::unmanaged();
+        fabric.manage();
+        fabric
+    }
+
+    /// The simulator alone: links are up, and nobody has set them up.
+    pub(crate) fn unmanaged() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("fabric-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(&name);
@@ -65,14 +73,18 @@ impl Fabric {
             let mut query = fabric.on(host, "smpquery");
             said_by(query.env("SIM_SET_ISSM", "1").args(["-D", "nodeinfo", "0"]));
         }
-        let log = fabric.log("opensm.out");
-        let mut opensm = fabric.on("Hca3", "opensm");
-        let opensm = spawn(opensm.args(["-f", "opensm.log"]).stdout(log.0).stderr(log.1));
-        fabric.children.push(opensm);
-        for host in ["Hca1", "Hca2", "Hca4"] {
-            fabric.wait_until_active(host);
-        }
         fabric
+    }
+
+    /// Starts the subnet manager on `Hca3` and waits until it has set the ports up.
+    pub(crate) fn manage(&mut self) {
+        let log = self.log("opensm.out");
+        let mut opensm = self.on("Hca3", "opensm");
+        let opensm = spawn(opensm.args(["-f", "opensm.log"]).stdout(log.0).stderr(log.1));
+        self.children.push(opensm);
+        for host in ["Hca1", "Hca2", "Hca4"] {
+            self.wait_until_active(host);
+        }
     }
 
     /// A command that runs on this host.

@@ -6,7 +6,7 @@ use super::options::Options;
 use crate::error::{Error, Result};
 use crate::test::Test;
 
-const EXAMPLES: &str =
+pub(crate) const EXAMPLES: &str =
     "    rperf                                 be the server, until `rperf HOST quit` from the same host or a signal
     rperf node1 rc_bw rc_lat              bandwidth and latency to node1
     rperf rc_bw rc_lat                    the same with both ends on this machine: is the device all right?

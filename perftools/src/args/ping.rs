@@ -28,7 +28,8 @@ pub enum Via {
 ///
 /// The target is a LID (`4`), with -G a port GUID, a GID (an IPv6 address as in `ribinfo gids`), or a host's name or address. LIDs and
 /// GUIDs are pinged as ibping does it, and GIDs of RoCE in the same way; hosts, and GIDs that stand for an IPv4 address, as rping does it.
-/// The server answers ibping and rping too. Exit status: 0 when an answer came, 1 when none came, 2 for an error.
+/// The server answers ibping and rping too. Exit status: 0 when an answer came (with -c and -w: all of them), 1 when not, 2 for an
+/// error.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ribping", version)]
 #[allow(clippy::struct_excessive_bools, reason = "a command line has switches")]

@@ -132,7 +132,7 @@ pub struct Port {
     pub sm_lid: u32,
     /// Capabilities.
     pub cap_mask: u32,
-    /// `InfiniBand` or `Ethernet`.
+    /// `InfiniBand` or `Ethernet`; `IB` where the driver does not say.
     pub link_layer: String,
     /// The places of the GID table that are taken.
     pub gids: Vec<GidRow>,
@@ -254,8 +254,8 @@ fn read_port(root: &Root, device: &str, port: u32) -> Port {
     let value = |file: &str| root.value(&format!("{directory}/{file}"));
     let named = |file: &str| value(file).and_then(|text| Named::parse(&text)).unwrap_or_default();
     let hex = |file: &str| value(file).and_then(|text| u32::try_from(unsigned(&text)?).ok()).unwrap_or(0);
-    // Drivers older than the file are InfiniBand's.
-    let link_layer = value("link_layer").unwrap_or_else(|| "InfiniBand".to_owned());
+    // Drivers older than the file are InfiniBand's; libibumad calls it so then.
+    let link_layer = value("link_layer").unwrap_or_else(|| "IB".to_owned());
     let mut gids = Vec::new();
     for index in root.list(&format!("{directory}/gids")).iter().filter_map(|index| index.parse().ok()) {
         let gid = value(&format!("gids/{index}")).and_then(|text| text.parse::<Ipv6Addr>().ok()).map(Gid::from);

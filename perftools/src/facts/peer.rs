@@ -111,7 +111,7 @@ impl PeerFacts {
         let is_kind = |text: &str| matches!(text, V1 | V2);
         let is_sound = |port: &PeerPort| {
             is_name(&port.device)
-                && matches!(port.link_layer.as_str(), "InfiniBand" | "Ethernet" | "Unknown")
+                && matches!(port.link_layer.as_str(), "InfiniBand" | "IB" | "Ethernet" | "Unknown")
                 && port.roce_mode.as_deref().is_none_or(is_kind)
         };
         if is_name(&self.host) && self.ports.iter().all(is_sound) {

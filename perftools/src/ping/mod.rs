@@ -64,5 +64,5 @@ fn ping(target: &str, args: &PingArgs) -> Result<ExitCode> {
     let ended = session::run(way.as_mut(), &plan, &stop, &mut report);
     report.finish(args.json)?;
     ended?;
-    Ok(ExitCode::from(u8::from(!report.was_answered())))
+    Ok(ExitCode::from(u8::from(!plan.is_met(report.counts()))))
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::ledger::{Answer, Ledger};
+use super::ledger::{Answer, Counts, Ledger};
 use crate::error::{Error, Result};
 use crate::stats::histogram::{Latencies, Percentiles};
 
@@ -79,9 +79,9 @@ impl Report {
         &mut self.ledger
     }
 
-    /// Whether any ping was answered.
-    pub fn was_answered(&self) -> bool {
-        self.ledger.counts().received > 0
+    /// What was sent and answered, in numbers.
+    pub fn counts(&self) -> Counts {
+        self.ledger.counts()
     }
 
     /// An answer came now; the result says what it is.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::ledger::Counts;
 use super::report::Report;
 use super::stop::{GLANCE, Stop};
 use super::way::{Heard, Way};
@@ -29,7 +30,9 @@ impl Plan {
     /// # Errors
     /// A number that makes no sense.
     pub fn new(args: &PingArgs) -> Result<Self> {
-        for (name, value) in [("--timeout", args.timeout), ("--tries", args.tries)] {
+        for (name, value) in
+            [("--count", args.count.unwrap_or(1)), ("--timeout", args.timeout.into()), ("--tries", args.tries.into())]
+        {
             if value == 0 {
                 return Err(Error::usage(format!("{name} 0: at least 1")));
             }
@@ -42,6 +45,12 @@ impl Plan {
             tries: args.tries,
             deadline: args.deadline,
         })
+    }
+
+    /// Whether the exit status is 0, as ping's: an answer came; where a count and a deadline were given, that many.
+    pub fn is_met(&self, counts: Counts) -> bool {
+        let wanted = if self.deadline.is_some() && self.count < u64::MAX { self.count } else { 1 };
+        counts.received >= wanted
     }
 }
 
@@ -183,15 +192,28 @@ mod tests {
         Heard::Pong { seq, from: "node1".into() }
     }
 
+    fn plan(count: u64, deadline: Option<Duration>) -> Plan {
+        Plan { count, interval: Duration::from_millis(2), timeout: Duration::from_millis(10), tries: 1, deadline }
+    }
+
+    #[test]
+    fn with_a_count_and_a_deadline_all_must_be_answered() {
+        let counts = |received| Counts { transmitted: 3, received, ..Counts::default() };
+        let deadline = Some(Duration::from_secs(1));
+        for (plan, received, is_met) in [
+            (plan(3, None), 0, false),
+            (plan(3, None), 1, true),
+            (plan(u64::MAX, deadline), 1, true),
+            (plan(3, deadline), 2, false),
+            (plan(3, deadline), 3, true),
+        ] {
+            assert_eq!(plan.is_met(counts(received)), is_met, "{plan:?} {received}");
+        }
+    }
+
     fn play(answers: Vec<Vec<Heard>>, tries: u32) -> (Report, Vec<u32>) {
         let mut way = Fake { answers: answers.into(), pending: VecDeque::new(), sends: Vec::new() };
-        let plan = Plan {
-            count: 3,
-            interval: Duration::from_millis(2),
-            timeout: Duration::from_millis(10),
-            tries,
-            deadline: None,
-        };
+        let plan = Plan { tries, ..plan(3, None) };
         let journey = Journey { target: way.target(), way: way.name(), device: way.device(), port: 1 };
         let mut report = Report::new(journey, true, false);
         run(&mut way, &plan, &Stop::default(), &mut report).expect("no error");
@@ -220,7 +242,7 @@ mod tests {
         let counts = report.ledger().counts();
         assert_eq!(sends, [0, 0, 0, 1, 1, 1, 2, 2, 2]);
         assert_eq!((counts.transmitted, counts.received, counts.resent), (3, 1, 6));
-        assert!(report.was_answered());
+        assert!(counts.received > 0 && plan(3, None).is_met(counts));
     }
 
     #[test]
@@ -237,6 +259,6 @@ mod tests {
         let mut report = Report::new(journey, true, false);
         run(&mut way, &plan, &Stop::default(), &mut report).expect("no error");
         assert_eq!(way.sends, [0]);
-        assert!(!report.was_answered());
+        assert_eq!(report.counts().received, 0);
     }
 }
