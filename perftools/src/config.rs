@@ -168,6 +168,21 @@ impl Spec {
                 Size(MAX_MESSAGE)
             )));
         }
+        if let Some(kind) = self.test.socket() {
+            if self.msg_size > kind.max_message() {
+                return Err(Error::limit(format!(
+                    "message of {}: {} carries at most {} bytes in one; give --msg-size (-m) a smaller size",
+                    Size(self.msg_size),
+                    kind.name(),
+                    kind.max_message()
+                )));
+            }
+            if self.verify && kind.is_datagram() && self.msg_size < 8 && !self.test.is_latency() {
+                return Err(Error::limit(
+                    "--verify: a datagram of fewer than 8 bytes cannot say which one it is; give --msg-size (-m) at least 8",
+                ));
+            }
+        }
         if self.depth == 0 || self.depth > MAX_DEPTH {
             return Err(Error::limit(format!("depth of {}: give --depth a number from 1 to {MAX_DEPTH}", self.depth)));
         }

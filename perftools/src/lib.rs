@@ -2,6 +2,7 @@
 //!
 //! In `rperf` data flows one way: [`args`] → [`config`] (checked) → [`control`] (the conversation with the peer) → [`transport`]
 //! (a connected queue pair) → [`engine`] (the loop that is timed) → [`stats`] → [`report`] (a record, then a format).
+//! Tests over sockets take [`socket`] instead of transport and engine; [`qperf`] is the conversation with that program.
 //! [`run`] puts them together; the binary calls nothing else. [`units`], [`error`], [`test`](mod@test) and [`host`] are
 //! used by all.
 
@@ -22,6 +23,7 @@ pub mod qperf;
 pub mod report;
 pub mod run;
 pub mod show;
+pub mod socket;
 pub mod stats;
 pub mod test;
 pub mod transport;

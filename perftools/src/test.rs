@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::socket::Kind;
 
 /// A test that this version runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -14,6 +15,22 @@ pub enum Test {
     RcBiBw,
     /// RC send/receive ping-pong, one-way latency.
     RcLat,
+    /// TCP, bandwidth.
+    TcpBw,
+    /// TCP ping-pong, one-way latency.
+    TcpLat,
+    /// UDP, bandwidth of both ends: what is lost on the way shows.
+    UdpBw,
+    /// UDP ping-pong, one-way latency.
+    UdpLat,
+    /// SCTP, bandwidth.
+    SctpBw,
+    /// SCTP ping-pong, one-way latency.
+    SctpLat,
+    /// RDS, bandwidth.
+    RdsBw,
+    /// RDS ping-pong, one-way latency.
+    RdsLat,
     /// What the two hosts are.
     Conf,
     /// Ends the server.
@@ -25,22 +42,20 @@ const TESTS: &[(Test, &str, &str)] = &[
     (Test::RcBw, "rc_bw", "RC send/receive, one-way bandwidth"),
     (Test::RcBiBw, "rc_bi_bw", "RC send/receive, bandwidth in both directions at once"),
     (Test::RcLat, "rc_lat", "RC send/receive ping-pong, one-way latency"),
+    (Test::TcpBw, "tcp_bw", "TCP, one-way bandwidth"),
+    (Test::TcpLat, "tcp_lat", "TCP ping-pong, one-way latency"),
+    (Test::UdpBw, "udp_bw", "UDP, one-way bandwidth, sent and received"),
+    (Test::UdpLat, "udp_lat", "UDP ping-pong, one-way latency"),
+    (Test::SctpBw, "sctp_bw", "SCTP, one-way bandwidth"),
+    (Test::SctpLat, "sctp_lat", "SCTP ping-pong, one-way latency"),
+    (Test::RdsBw, "rds_bw", "RDS, one-way bandwidth"),
+    (Test::RdsLat, "rds_lat", "RDS ping-pong, one-way latency"),
     (Test::Conf, "conf", "what the two hosts are"),
     (Test::Quit, "quit", "ends the server (from its own host only)"),
 ];
 
 /// Tests that qperf has and this version has not.
 const NOT_YET: &[&str] = &[
-    "rds_bw",
-    "rds_lat",
-    "sctp_bw",
-    "sctp_lat",
-    "sdp_bw",
-    "sdp_lat",
-    "tcp_bw",
-    "tcp_lat",
-    "udp_bw",
-    "udp_lat",
     "rc_compare_swap_mr",
     "rc_fetch_add_mr",
     "rc_rdma_read_bw",
@@ -64,6 +79,9 @@ const NOT_YET: &[&str] = &[
     "xrc_lat",
 ];
 
+/// Tests of qperf that nothing can run any more.
+const GONE: &[&str] = &["sdp_bw", "sdp_lat"];
+
 impl Test {
     /// The name on the command line and in the output.
     pub fn name(self) -> &'static str {
@@ -77,6 +95,11 @@ impl Test {
     pub fn from_name(name: &str) -> Result<Self> {
         if let Some(test) = TESTS.iter().find(|t| t.1 == name) {
             return Ok(test.0);
+        }
+        if GONE.contains(&name) {
+            return Err(Error::usage(format!(
+                "{name}: SDP is gone from Linux (it never was in the kernel's own sources, and OFED dropped it in 2014); rc_bw and tcp_bw measure what replaced it"
+            )));
         }
         if NOT_YET.contains(&name) {
             return Err(Error::usage(format!(
@@ -94,7 +117,7 @@ impl Test {
 
     /// True for the name of a test, also of one that is still to come.
     pub fn is_name(name: &str) -> bool {
-        NOT_YET.contains(&name) || TESTS.iter().any(|t| t.1 == name)
+        NOT_YET.contains(&name) || GONE.contains(&name) || TESTS.iter().any(|t| t.1 == name)
     }
 
     /// The test name nearest to a misspelt one, if it is near.
@@ -109,7 +132,23 @@ impl Test {
 
     /// True where messages are counted by time of flight, not by volume.
     pub fn is_latency(self) -> bool {
-        self == Test::RcLat
+        matches!(self, Test::RcLat | Test::TcpLat | Test::UdpLat | Test::SctpLat | Test::RdsLat)
+    }
+
+    /// What carries the messages of a test over sockets.
+    pub fn socket(self) -> Option<Kind> {
+        match self {
+            Test::TcpBw | Test::TcpLat => Some(Kind::Tcp),
+            Test::UdpBw | Test::UdpLat => Some(Kind::Udp),
+            Test::SctpBw | Test::SctpLat => Some(Kind::Sctp),
+            Test::RdsBw | Test::RdsLat => Some(Kind::Rds),
+            _ => None,
+        }
+    }
+
+    /// True where messages may be lost, so that what was sent is a figure of its own.
+    pub fn may_lose(self) -> bool {
+        self.socket() == Some(Kind::Udp)
     }
 
     /// True where data moves between the two ends.
@@ -117,9 +156,14 @@ impl Test {
         !matches!(self, Test::Conf | Test::Quit)
     }
 
-    /// The message size where none is asked for, as qperf's: 64 KiB for bandwidth, one byte for latency.
+    /// The message size where none is asked for, as qperf's: 64 KiB for bandwidth (UDP and SCTP 32, RDS 8), one byte for latency.
     pub fn default_size(self) -> u64 {
-        if self.is_latency() { 1 } else { 65_536 }
+        match self.socket() {
+            _ if self.is_latency() => 1,
+            Some(Kind::Udp | Kind::Sctp) => 32 << 10,
+            Some(Kind::Rds) => 8 << 10,
+            _ => 64 << 10,
+        }
     }
 
     /// The list that `--help tests` prints.
@@ -146,6 +190,12 @@ mod tests {
         let text = Test::from_name("ud_bw").unwrap_err().to_string();
         assert!(text.contains("does not have this test yet"), "{text}");
         assert!(Test::is_name("ud_bw"));
+    }
+
+    #[test]
+    fn sdp_is_gone() {
+        let text = Test::from_name("sdp_lat").unwrap_err().to_string();
+        assert!(text.contains("gone from Linux"), "{text}");
     }
 
     #[test]

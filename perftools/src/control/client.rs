@@ -8,6 +8,7 @@ use super::frame::Until;
 use super::hello::{self, Caller};
 use super::link::ControlLink;
 use super::message::Message;
+use super::sockets::{self, Addresses};
 use super::{frame, session};
 use crate::config::Spec;
 use crate::engine::{self, Role};
@@ -76,12 +77,14 @@ fn greet(stream: &mut TcpStream, target: &Target, timeout: Duration) -> Result<(
 }
 
 fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B) -> Result<Outcome> {
-    let address = |a: std::io::Result<SocketAddr>| {
-        a.map(|a| a.ip().to_canonical()).map_err(|e| Error::system("the control connection has no address", &e))
-    };
-    let hosts = Hosts { local: address(stream.local_addr())?, peer: address(stream.peer_addr())? };
+    let addresses = Addresses::of(&stream)?;
+    let hosts = Hosts { local: addresses.local.ip().to_canonical(), peer: addresses.peer.ip().to_canonical() };
     let link = ControlLink::new(stream, "the server", spec.client.timeout, Arc::default())?;
     let run = || {
+        if let Some(kind) = spec.test.socket() {
+            link.send(&Message::Request { spec: Box::new(spec.clone()), ask: None })?;
+            return sockets::client(&link, spec, kind, addresses);
+        }
         let (mut setup, ask) = backend.client(spec, hosts)?;
         link.send(&Message::Request { spec: Box::new(spec.clone()), ask: Some(ask) })?;
         let offer = match link.receive()? {

@@ -6,6 +6,7 @@ use crate::config::Spec;
 use crate::error::{Error, Kind, Result};
 use crate::facts::peer::PeerFacts;
 use crate::report::record::{HostConf, Via};
+use crate::socket::ends::Listening;
 use crate::stats::SideStats;
 use crate::transport::{Answer, Ask, Offer};
 
@@ -24,6 +25,13 @@ pub enum Message {
     Offer(Offer),
     /// Client: this is my end.
     Answer(Answer),
+    /// Server, for tests over sockets: this is where it waits.
+    Listening(Listening),
+    /// Client, for tests over sockets: this is its port there.
+    Bound {
+        /// The port.
+        port: u16,
+    },
     /// Connected, receives posted.
     Ready {
         /// The path of the end that speaks.

@@ -22,6 +22,7 @@ pub mod link;
 pub mod message;
 pub mod server;
 pub mod session;
+mod sockets;
 
 #[cfg(test)]
 mod tests;

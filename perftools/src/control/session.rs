@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::frame::Until;
 use super::link::ControlLink;
 use super::message::Message;
+use super::sockets::{self, Addresses};
 use super::{frame, hello};
 use crate::config::Spec;
 use crate::engine::{self, Role};
@@ -101,10 +102,8 @@ fn refuse(stream: &mut TcpStream, error: Error) -> Error {
 }
 
 fn hosts(stream: &TcpStream) -> Result<Hosts> {
-    let address = |a: std::io::Result<std::net::SocketAddr>| {
-        a.map(|a| a.ip().to_canonical()).map_err(|e| Error::system("the control connection has no address", &e))
-    };
-    Ok(Hosts { local: address(stream.local_addr())?, peer: address(stream.peer_addr())? })
+    let addresses = Addresses::of(stream)?;
+    Ok(Hosts { local: addresses.local.ip().to_canonical(), peer: addresses.peer.ip().to_canonical() })
 }
 
 fn quit(stream: &mut TcpStream, hosts: Hosts) -> Result<Served> {
@@ -136,6 +135,10 @@ fn measured<B: Backend>(
     let link = ControlLink::new(stream.try_clone().map_err(system)?, "the client", timeout, Arc::clone(stop))?;
     let run = || {
         spec.check()?;
+        if let Some(kind) = spec.test.socket() {
+            let done = sockets::server(&link, spec, kind, Addresses::of(stream)?, begins);
+            return done.map(drop);
+        }
         let ask = ask.ok_or_else(|| Error::protocol("the client did not say how it can be reached"))?;
         if ask.addresses.len() > 256 {
             return Err(Error::protocol(format!("{} addresses: the limit is 256", ask.addresses.len())));

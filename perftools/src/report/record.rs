@@ -17,9 +17,9 @@ pub const SCHEMA: u32 = 1;
 /// How one end is connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Via {
-    /// The device.
+    /// The device; for tests over sockets the protocol.
     pub device: String,
-    /// Its port.
+    /// Its port, from 1; 0 for tests over sockets.
     pub port: u8,
     /// `RoCE v2`, `InfiniBand` or `iWARP`.
     pub link: String,
@@ -37,6 +37,9 @@ pub struct Via {
 
 impl std::fmt::Display for Via {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.port == 0 {
+            return write!(f, "{} {}", self.link, self.address);
+        }
         write!(f, "{}:{} {}", self.device, self.port, self.link)?;
         if let Some(index) = self.gid_index {
             write!(f, " gid[{index}]")?;

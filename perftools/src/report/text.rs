@@ -72,8 +72,13 @@ impl Format {
         if let Some(latency) = m.summary.latency {
             block.figure("latency", style.time(latency));
         }
-        if let Some(bandwidth) = m.summary.bandwidth {
-            block.figure("bw", style.bandwidth(bandwidth));
+        match (m.summary.send_bandwidth, m.summary.bandwidth) {
+            (Some(sent), Some(received)) => {
+                block.figure("send_bw", style.bandwidth(sent));
+                block.figure("recv_bw", style.bandwidth(received));
+            }
+            (_, Some(bandwidth)) => block.figure("bw", style.bandwidth(bandwidth)),
+            _ => {}
         }
         if verbosity.stat >= 1 && m.summary.msg_rate > 0.0 {
             block.figure("msg_rate", style.rate(m.summary.msg_rate));

@@ -10,6 +10,9 @@ use crate::test::Test;
 pub struct Summary {
     /// Bytes that arrived, over the receiver's time; both ways: the sum over the mean time.
     pub bandwidth: Option<f64>,
+    /// Bytes that were sent, over the sender's time, where messages may be lost on the way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub send_bandwidth: Option<f64>,
     /// One way: half a round trip, the mean.
     pub latency: Option<f64>,
     /// Messages that arrived.
@@ -42,6 +45,7 @@ impl Summary {
         let (sender, receiver) = if local.sent.bytes > 0 { (local, remote) } else { (remote, local) };
         Self {
             bandwidth: Some(over(local.received.bytes, remote.received.bytes)),
+            send_bandwidth: test.may_lose().then(|| over(local.sent.bytes, remote.sent.bytes)),
             latency: None,
             msg_rate,
             send_cost: cost(sender, sender.sent.bytes),

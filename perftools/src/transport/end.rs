@@ -106,7 +106,7 @@ impl End {
 }
 
 /// A number that nobody foresees, for sequence numbers and tokens.
-pub(super) fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 

@@ -24,6 +24,7 @@ use crate::engine::Wire;
 use crate::error::Result;
 use crate::report::record::Via;
 use address::Candidate;
+pub(crate) use end::random;
 
 /// What carries the packets of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,6 +15,17 @@ pub fn fill(bytes: &mut [u8], message: u64) {
     }
 }
 
+/// The number of the message that begins with these bytes, eight at least; any number where they are no payload.
+pub fn number(bytes: &[u8]) -> u64 {
+    // The inverse of what `word` does to the first eight bytes: of the shift, then of the product (modulo 2^64).
+    const INVERSE: u64 = 0xf1de_83e1_9937_733d;
+    let mut first = [0; 8];
+    first.copy_from_slice(bytes.get(..8).unwrap_or(&[0; 8]));
+    let mixed = u64::from_le_bytes(first);
+    let mixed = mixed ^ (mixed >> 29) ^ (mixed >> 58);
+    mixed.wrapping_mul(INVERSE).wrapping_sub(1)
+}
+
 /// Checks every byte of message number `message`.
 ///
 /// # Errors
@@ -49,6 +60,15 @@ mod tests {
             bytes[at] ^= flip;
             let text = check(&bytes, message).unwrap_err().to_string();
             proptest::prop_assert!(text.contains(&format!("byte {at} ")), "{}", text);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_number_reads_back(message: u64) {
+            let mut bytes = [0; 8];
+            fill(&mut bytes, message);
+            proptest::prop_assert_eq!(number(&bytes), message);
         }
     }
 

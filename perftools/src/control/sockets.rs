@@ -1,0 +1,98 @@
+//! The conversation of a test over sockets, and the test itself.
+//!
+//! ```text
+//! client                                    server
+//!   Request ──────────────────────────────▶
+//!          ◀────────────────────────────── Listening (port, token)
+//!                 the client connects
+//!   Bound (its port) ─────────────────────▶
+//!   Ready ◀───────────────────────────────▶ Ready
+//!                 the test runs; Finished each way
+//!   Stats ◀───────────────────────────────▶ Stats
+//! ```
+
+use std::net::{SocketAddr, TcpStream};
+
+use socket2::Socket;
+
+use super::link::ControlLink;
+use super::message::Message;
+use super::session::Exchanged;
+use crate::config::Spec;
+use crate::engine::{Peer, Role};
+use crate::error::{Error, Result};
+use crate::socket::{Ending, Kind, ends};
+use crate::test::Test;
+
+/// The addresses of the control connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses {
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+}
+
+impl Addresses {
+    pub(super) fn of(stream: &TcpStream) -> Result<Self> {
+        let error = |e| Error::system("the control connection has no address", &e);
+        Ok(Self { local: stream.local_addr().map_err(error)?, peer: stream.peer_addr().map_err(error)? })
+    }
+}
+
+/// The client's end, after its request.
+pub(super) fn client(link: &ControlLink, spec: &Spec, kind: Kind, addresses: Addresses) -> Result<Exchanged> {
+    let listening = match link.receive()? {
+        Message::Listening(listening) => listening,
+        other => return Err(other.unexpected("the server")),
+    };
+    let timeout = spec.client.timeout;
+    let socket = ends::connect(kind, addresses.local, addresses.peer, listening, timeout);
+    let socket = socket.map_err(|e| link.explain(e))?;
+    link.send(&Message::Bound { port: ends::port(&socket)? })?;
+    exchange(link, spec, Role::Client, kind, socket, &|_| ())
+}
+
+/// The server's end, after the request.
+pub(super) fn server(
+    link: &ControlLink,
+    spec: &Spec,
+    kind: Kind,
+    addresses: Addresses,
+    begins: &dyn Fn(Test),
+) -> Result<Exchanged> {
+    let place = ends::Server::open(kind, addresses.local, crate::transport::random())?;
+    link.send(&Message::Listening(place.listening()))?;
+    let port = match link.receive()? {
+        Message::Bound { port } => port,
+        other => return Err(other.unexpected("the client")),
+    };
+    let socket = place.accept(addresses.peer, port, spec.server.timeout, &|| link.is_gone());
+    exchange(link, spec, Role::Server, kind, socket.map_err(|e| link.explain(e))?, begins)
+}
+
+fn exchange(
+    link: &ControlLink,
+    spec: &Spec,
+    role: Role,
+    kind: Kind,
+    socket: Socket,
+    begins: &dyn Fn(Test),
+) -> Result<Exchanged> {
+    let (side, who) = match role {
+        Role::Client => (&spec.client, "the server"),
+        Role::Server => (&spec.server, "the client"),
+    };
+    let via = ends::via(kind, &socket, side);
+    link.send(&Message::Ready { via: via.clone() })?;
+    let peer_via = match link.receive()? {
+        Message::Ready { via } => via,
+        other => return Err(other.unexpected(who)),
+    };
+    begins(spec.test);
+    let outcome = ends::run(kind, spec, role, side, socket, Ending::Told, link)?;
+    link.send(&Message::Stats(Box::new(outcome.stats)))?;
+    let peer_stats = match link.receive()? {
+        Message::Stats(stats) => *stats,
+        other => return Err(other.unexpected(who)),
+    };
+    Ok(Exchanged { outcome, via, peer_via, peer_stats, depth: 1 })
+}

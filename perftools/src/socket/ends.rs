@@ -1,0 +1,148 @@
+//! Both ends of a test over sockets, from its specification.
+//!
+//! The server opens a place next to the control connection's address and says its port; the client connects from its own
+//! side of the control connection and says the port it has there. Streams begin with a token, so that nobody else slips in.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use socket2::Socket;
+
+use super::line::Line;
+use super::open::{self, Place};
+use super::run::{self, Part};
+use super::{Ending, Kind, Plan};
+use crate::args::options::Wait;
+use crate::config::{Side, Spec};
+use crate::engine::{Outcome, Peer, Role};
+use crate::error::{Error, Result};
+use crate::report::record::Via;
+
+/// Where the server waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listening {
+    /// The port.
+    pub port: u16,
+    /// What a stream has to begin with.
+    pub token: u64,
+}
+
+/// The server's end before the client came.
+#[derive(Debug)]
+pub struct Server {
+    place: Place,
+    kind: Kind,
+    token: u64,
+}
+
+impl Server {
+    /// Opens a place at the control connection's address.
+    ///
+    /// # Errors
+    /// The kernel has no such protocol.
+    pub fn open(kind: Kind, control: SocketAddr, token: u64) -> Result<Self> {
+        Ok(Self { place: Place::open(kind, at(control, 0), 0)?, kind, token })
+    }
+
+    /// What the client has to know.
+    pub fn listening(&self) -> Listening {
+        Listening { port: self.place.address().port(), token: self.token }
+    }
+
+    /// Takes the client, who has `port` on its side.
+    ///
+    /// # Errors
+    /// It did not come in time, or is `gone`.
+    pub fn accept(self, client: SocketAddr, port: u16, timeout: Duration, gone: &dyn Fn() -> bool) -> Result<Socket> {
+        if self.kind.is_datagram() {
+            return self.place.join(at(client, port));
+        }
+        self.place.accept(Some(self.token), timeout, gone)
+    }
+}
+
+/// Connects the client's end, from its side of the control connection to where the server waits.
+///
+/// # Errors
+/// The kernel has no such protocol, or the server cannot be reached.
+pub fn connect(
+    kind: Kind,
+    local: SocketAddr,
+    server: SocketAddr,
+    listening: Listening,
+    timeout: Duration,
+) -> Result<Socket> {
+    let server = at(server, listening.port);
+    if kind.is_datagram() {
+        return Place::open(kind, at(local, 0), 0)?.join(server);
+    }
+    open::connect(kind, at(local, 0), server, Some(listening.token), 0, timeout)
+}
+
+/// The local port of a connected socket.
+///
+/// # Errors
+/// The system does not say.
+pub fn port(socket: &Socket) -> Result<u16> {
+    let address = socket.local_addr().map_err(|e| Error::system("the socket has no address", &e))?;
+    address.as_socket().map(|a| a.port()).ok_or_else(|| Error::protocol("the socket has no port"))
+}
+
+/// How this end is connected, for the record.
+pub fn via(kind: Kind, socket: &Socket, side: &Side) -> Via {
+    let address = socket.local_addr().ok().and_then(|a| a.as_socket());
+    let family = if address.is_some_and(|a| is_v6(&a)) { "IPv6" } else { "IPv4" };
+    let address = address.map_or_else(String::new, |a| SocketAddr::new(a.ip().to_canonical(), a.port()).to_string());
+    Via {
+        device: kind.name().to_lowercase(),
+        port: 0,
+        link: format!("{}/{family}", kind.name()),
+        gid_index: None,
+        address,
+        cm: false,
+        mtu: None,
+        wait: side.wait,
+    }
+}
+
+fn is_v6(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_ipv6()
+}
+
+/// Runs the test over a connected socket.
+///
+/// # Errors
+/// See [`run::run`].
+pub fn run<P: Peer>(
+    kind: Kind,
+    spec: &Spec,
+    role: Role,
+    side: &Side,
+    socket: Socket,
+    ending: Ending,
+    peer: &P,
+) -> Result<Outcome> {
+    let latency = spec.test.is_latency();
+    if latency && kind == Kind::Tcp {
+        // A system that refuses only makes it slower.
+        let _ = socket.set_tcp_nodelay(true);
+    }
+    let polled = side.wait == Wait::Poll;
+    let mut line = Line::new(socket, kind, polled)?;
+    let size = usize::try_from(spec.msg_size).map_err(|_| Error::limit("the message is larger than the memory"))?;
+    let plan = Plan { size, limit: spec.limit, verify: spec.verify, timeout: side.timeout, ending };
+    run::run(Part::of(role, latency), &mut line, &plan, polled, peer)
+}
+
+/// The same host (and scope, which link-local addresses have) with another port.
+fn at(mut address: SocketAddr, port: u16) -> SocketAddr {
+    match address.ip().to_canonical() {
+        // As a server of both families sees a client of IPv4.
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, port),
+        IpAddr::V6(_) => {
+            address.set_port(port);
+            address
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Makes connected sockets.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use super::Kind;
+use crate::error::{Error, Kind as Failure, Result};
+use crate::units::show_time;
+
+/// How often a wait looks whether the peer is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A new socket of `kind`, bound to `address`.
+fn bound(kind: Kind, address: SocketAddr) -> std::io::Result<Socket> {
+    let domain = Domain::for_address(address);
+    let socket = match kind {
+        Kind::Tcp => Socket::new(domain, Type::STREAM, Some(Protocol::TCP)),
+        Kind::Udp => Socket::new(domain, Type::DGRAM, Some(Protocol::UDP)),
+        Kind::Sctp => Socket::new(domain, Type::STREAM, Some(Protocol::from(nix::libc::IPPROTO_SCTP))),
+        Kind::Rds => Socket::new(Domain::from(nix::libc::AF_RDS), Type::SEQPACKET, None),
+    }?;
+    if address.is_ipv6() && kind != Kind::Rds {
+        // Where it is the wildcard, it takes IPv4 as well.
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn cannot(kind: Kind, what: &str, error: &std::io::Error) -> Error {
+    let hint = match error.raw_os_error() {
+        Some(nix::libc::EPROTONOSUPPORT | nix::libc::EAFNOSUPPORT | nix::libc::ESOCKTNOSUPPORT) => match kind {
+            Kind::Sctp => "; this host's kernel has no SCTP: `modprobe sctp` loads it",
+            Kind::Rds => "; this host's kernel has no RDS: `modprobe rds_rdma` or `modprobe rds_tcp` loads it",
+            _ => "; this host's kernel has no such protocol",
+        },
+        Some(nix::libc::EADDRNOTAVAIL) if kind == Kind::Rds => {
+            "; RDS wants an address that an RDMA device or rds_tcp carries"
+        }
+        _ => "",
+    };
+    Error::new(Failure::System, format!("cannot {what} over {}: {error}{hint}", kind.name()))
+}
+
+/// The size of the socket's buffers, where one was asked for.
+fn set_buffers(socket: &Socket, bytes: u32) -> std::io::Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    socket.set_send_buffer_size(bytes as usize)?;
+    socket.set_recv_buffer_size(bytes as usize)
+}
+
+/// A place where one peer is awaited.
+#[derive(Debug)]
+pub struct Place {
+    socket: Socket,
+    kind: Kind,
+    address: SocketAddr,
+}
+
+impl Place {
+    /// Opens a place at `address`, whose port may be 0: any. Sockets' buffers are of `buffers` bytes, 0: as the system has them.
+    ///
+    /// # Errors
+    /// The kernel has no such protocol, or the port is taken.
+    pub fn open(kind: Kind, address: SocketAddr, buffers: u32) -> Result<Self> {
+        let open = || {
+            let socket = bound(kind, address)?;
+            set_buffers(&socket, buffers)?;
+            if !kind.is_datagram() {
+                socket.listen(1)?;
+                socket.set_nonblocking(true)?;
+            }
+            Ok(socket)
+        };
+        let socket = open().map_err(|e| cannot(kind, "listen", &e))?;
+        let address = socket.local_addr().ok().and_then(|a| a.as_socket());
+        let address = address.ok_or_else(|| Error::new(Failure::System, "the socket has no address"))?;
+        Ok(Self { socket, kind, address })
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes the stream of a peer who says `token` first; anyone else is turned away. Without a token the first who comes.
+    ///
+    /// # Errors
+    /// Nobody came in time, or the peer is `gone`.
+    pub fn accept(self, token: Option<u64>, timeout: Duration, gone: &dyn Fn() -> bool) -> Result<Socket> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if gone() {
+                return Err(Error::new(Failure::Gone, "the client went away before it connected"));
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::new(
+                    Failure::System,
+                    format!(
+                        "the client did not connect by {} within {}: can it reach {}, or does a firewall stand between?",
+                        self.kind.name(),
+                        show_time(timeout),
+                        self.address
+                    ),
+                ));
+            }
+            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            let wait = u16::try_from(LOOK_EVERY.as_millis()).unwrap_or(u16::MAX);
+            if !matches!(poll(&mut fds, PollTimeout::from(wait)), Ok(n) if n > 0) {
+                continue;
+            }
+            let Ok((socket, _)) = self.socket.accept() else { continue };
+            socket.set_nonblocking(false).map_err(|e| cannot(self.kind, "accept", &e))?;
+            if token.is_none_or(|token| says(&socket, token)) {
+                return Ok(socket);
+            }
+        }
+    }
+
+    /// Joins a place of datagrams with a peer's: nobody else's are taken then.
+    ///
+    /// # Errors
+    /// The address cannot be reached.
+    pub fn join(self, peer: SocketAddr) -> Result<Socket> {
+        self.socket.connect(&peer.into()).map_err(|e| cannot(self.kind, &format!("reach {peer}"), &e))?;
+        Ok(self.socket)
+    }
+
+    /// The socket as it is: it takes datagrams of anyone.
+    pub fn into_socket(self) -> Socket {
+        self.socket
+    }
+}
+
+/// Whether who connected says the token.
+fn says(socket: &Socket, token: u64) -> bool {
+    let mut said = [0; 8];
+    let _ = socket.set_read_timeout(Some(Duration::from_secs(1)));
+    let mut stream = socket;
+    stream.read_exact(&mut said).is_ok() && said == token.to_be_bytes()
+}
+
+/// Connects a stream from `source` (whose port is 0) to `peer`, and says the token.
+///
+/// # Errors
+/// The kernel has no such protocol, or the peer cannot be reached.
+pub fn connect(
+    kind: Kind,
+    source: SocketAddr,
+    peer: SocketAddr,
+    token: Option<u64>,
+    buffers: u32,
+    timeout: Duration,
+) -> Result<Socket> {
+    let connect = || {
+        let socket = bound(kind, source)?;
+        set_buffers(&socket, buffers)?;
+        socket.connect_timeout(&SockAddr::from(peer), timeout)?;
+        if let Some(token) = token {
+            let mut stream = &socket;
+            stream.write_all(&token.to_be_bytes())?;
+        }
+        Ok(socket)
+    };
+    connect().map_err(|e| cannot(kind, &format!("connect to {peer}"), &e))
+}
