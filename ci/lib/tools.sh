@@ -28,7 +28,7 @@ readonly PEER_PACKAGES=(
     rdma-core libibverbs1 ibverbs-providers librdmacm1 libibumad3
     libibverbs-dev librdmacm-dev libibumad-dev pkg-config
     ibverbs-utils rdmacm-utils infiniband-diags perftest qperf
-    opensm ibsim-utils libumad2sim0 iproute2 kmod
+    opensm ibsim-utils libumad2sim0 iproute2 kmod procps
 )
 
 apt_quietly() {
