@@ -64,6 +64,17 @@ impl AhAttr {
         Self { port_num, dlid, sl: 0, src_path_bits: 0, static_rate: 0, grh: None }
     }
 
+    pub(crate) fn from_raw(raw: &ibv_ah_attr) -> Self {
+        Self {
+            port_num: raw.port_num,
+            dlid: Lid(raw.dlid),
+            sl: raw.sl,
+            src_path_bits: raw.src_path_bits,
+            static_rate: raw.static_rate,
+            grh: (raw.is_global != 0).then(|| GlobalRoute::from_raw(&raw.grh)),
+        }
+    }
+
     pub(crate) fn to_raw(self) -> ibv_ah_attr {
         ibv_ah_attr {
             grh: self.grh.map(GlobalRoute::to_raw).unwrap_or_default(),
@@ -78,6 +89,16 @@ impl AhAttr {
 }
 
 impl GlobalRoute {
+    fn from_raw(raw: &ibv_global_route) -> Self {
+        Self {
+            dgid: Gid::from_raw(&raw.dgid),
+            sgid_index: GidIndex(raw.sgid_index),
+            hop_limit: raw.hop_limit,
+            traffic_class: raw.traffic_class,
+            flow_label: raw.flow_label,
+        }
+    }
+
     fn to_raw(self) -> ibv_global_route {
         ibv_global_route {
             dgid: self.dgid.to_raw(),

@@ -59,7 +59,7 @@ impl Gid {
         ibv_gid { raw: self.0 }
     }
 
-    fn from_raw(raw: &ibv_gid) -> Self {
+    pub(crate) fn from_raw(raw: &ibv_gid) -> Self {
         // SAFETY: every field of the union covers the same 16 bytes, and any bytes are a GID.
         Self(unsafe { raw.raw })
     }

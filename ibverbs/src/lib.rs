@@ -104,9 +104,9 @@ pub use crate::pkey::{Pkey, PkeyEntry};
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};
 pub use crate::port_caps::{PortCapFlags, PortCapFlags2, PortFlags};
 pub use crate::qp::{
-    Batch, BatchError, Connected, Destination, Endpoint, HeldAddress, NotMine, Operation, PostError, QpCaps, QpOptions,
-    QpState, QpType, QueuePair, Rc, RcPath, Reclaimed, RecvBatch, Rejected, Retired, SharedReceiveQueue, SrqAttr,
-    SrqOptions, Transport, Uc, Ud, wr,
+    Batch, BatchError, Connected, DRAIN_TAG, Destination, Ece, Endpoint, HeldAddress, NotMine, Operation, PostError,
+    QpAttr, QpCaps, QpChange, QpOptions, QpState, QpType, QueuePair, Rc, RcPath, Reclaimed, RecvBatch, Rejected,
+    Retired, SharedReceiveQueue, SrqAttr, SrqOptions, Transport, Uc, Ud, wr,
 };
 pub use crate::qp::{Lent, LentMut, Scope, ScopeEnd};
 pub use crate::raw::AsRaw;

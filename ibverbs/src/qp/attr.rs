@@ -113,13 +113,16 @@ impl<T: Transport> QueuePair<T> {
     /// # Errors
     /// Fails when the device is gone.
     pub fn to_error(&mut self) -> Result<()> {
-        self.modify("ERR", &mut ibv_qp_attr { qp_state: QpState::ERR.0, ..Default::default() }, IBV_QP_STATE)
+        self.modify_raw("ERR", &mut ibv_qp_attr { qp_state: QpState::ERR.0, ..Default::default() }, IBV_QP_STATE)
     }
 
-    pub(super) fn modify(&mut self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
+    /// A step, which says what it lacks or does not take when the driver refuses it.
+    pub(super) fn modify_raw(&mut self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
         // SAFETY: the queue pair is alive; the attributes are valid during the call.
         let returned = unsafe { ibv_modify_qp(self.as_raw(), attr, mask as i32) };
-        zero_or_errno("ibv_modify_qp", || format!("{} to {state}", self.describe()), returned)
+        zero_or_errno("ibv_modify_qp", || format!("{} to {state}", self.describe()), returned).map_err(|error| {
+            if mask & IBV_QP_STATE == 0 { error } else { self.explain(error, QpState(attr.qp_state), mask) }
+        })
     }
 }
 
@@ -154,7 +157,7 @@ impl<T: Connected> QueuePair<T> {
             qp_access_flags: path.access.bits(),
             ..Default::default()
         };
-        self.modify("INIT", &mut attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+        self.modify_raw("INIT", &mut attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
     }
 
     /// Moves the queue pair from INIT through RTR to RTS: connected to `remote`.
@@ -177,7 +180,7 @@ impl<T: Connected> QueuePair<T> {
             ah_attr: address(path, remote).to_raw(),
             ..Default::default()
         };
-        self.modify("RTR", &mut rtr, T::RTR_MASK)?;
+        self.modify_raw("RTR", &mut rtr, T::RTR_MASK)?;
         let mut rts = ibv_qp_attr {
             qp_state: QpState::RTS.0,
             timeout: path.timeout,
@@ -187,7 +190,7 @@ impl<T: Connected> QueuePair<T> {
             max_rd_atomic: path.max_rd_atomic,
             ..Default::default()
         };
-        self.modify("RTS", &mut rts, T::RTS_MASK)
+        self.modify_raw("RTS", &mut rts, T::RTS_MASK)
     }
 }
 

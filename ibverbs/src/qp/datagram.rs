@@ -77,11 +77,11 @@ impl QueuePair<Ud> {
     pub fn start(&mut self, port_num: u8, pkey_index: u16, qkey: Qkey, psn: Psn) -> Result<()> {
         let mut init =
             ibv_qp_attr { qp_state: QpState::INIT.0, pkey_index, port_num, qkey: qkey.0, ..Default::default() };
-        self.modify("INIT", &mut init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)?;
+        self.modify_raw("INIT", &mut init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)?;
         let mut rtr = ibv_qp_attr { qp_state: QpState::RTR.0, ..Default::default() };
-        self.modify("RTR", &mut rtr, IBV_QP_STATE)?;
+        self.modify_raw("RTR", &mut rtr, IBV_QP_STATE)?;
         let mut rts = ibv_qp_attr { qp_state: QpState::RTS.0, sq_psn: psn.0, ..Default::default() };
-        self.modify("RTS", &mut rts, IBV_QP_STATE | IBV_QP_SQ_PSN)
+        self.modify_raw("RTS", &mut rts, IBV_QP_STATE | IBV_QP_SQ_PSN)
     }
 
     /// Keeps an address handle alive, so that any number of datagrams can name it by the returned token at no cost, until the queue pair

@@ -1,0 +1,99 @@
+//! What a queue pair is set to.
+
+#![allow(unsafe_code)]
+
+use rdma_sys::{ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp};
+
+use super::pair::QueuePair;
+use super::state::QpState;
+use super::transport::Transport;
+use crate::ah::AhAttr;
+use crate::convert::zero_or_errno;
+use crate::error::Result;
+use crate::identity::{Psn, Qkey, Qpn};
+use crate::mr::AccessFlags;
+use crate::port::Mtu;
+use crate::raw::AsRaw;
+
+/// What a queue pair is set to, as the device says it. What its transport or state has no use for means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QpAttr {
+    /// Its state.
+    pub state: QpState,
+    /// Whether its send queue is being drained, in SQD.
+    pub is_draining: bool,
+    /// What the peer may do.
+    pub access: AccessFlags,
+    /// Index of the partition key.
+    pub pkey_index: u16,
+    /// Its port, from 1.
+    pub port_num: u8,
+    /// The queue key that senders must know.
+    pub qkey: Qkey,
+    /// The way to the peer.
+    pub address: AhAttr,
+    /// The MTU of that way.
+    pub path_mtu: Mtu,
+    /// Waiting time for an acknowledgement: 4.096 µs × 2^timeout.
+    pub timeout: u8,
+    /// Retries without an acknowledgement.
+    pub retry_cnt: u8,
+    /// Retries when the peer has no receive posted.
+    pub rnr_retry: u8,
+    /// Packet sequence number that is expected of the peer.
+    pub rq_psn: Psn,
+    /// Packet sequence number that this side sends.
+    pub sq_psn: Psn,
+    /// Reads and atomics of this side that can be in flight.
+    pub max_rd_atomic: u8,
+    /// Reads and atomics of the peer that this side serves at once.
+    pub max_dest_rd_atomic: u8,
+    /// Code of the time that a peer waits when no receive is posted here.
+    pub min_rnr_timer: u8,
+    /// The peer's queue pair.
+    pub dest_qpn: Qpn,
+    /// Bytes that a request can carry inline.
+    pub max_inline_data: u32,
+    /// At most so many kbit/s; 0 for no limit.
+    pub rate_limit: u32,
+}
+
+impl<T: Transport> QueuePair<T> {
+    /// What the queue pair is set to.
+    ///
+    /// # Errors
+    /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
+    pub fn query(&self) -> Result<QpAttr> {
+        const ALL: i32 = (1 << 21) - 1; // every flag of enum ibv_qp_attr_mask but the rate limit, which a query need not ask for
+        let mut attr = ibv_qp_attr::default();
+        let mut init = ibv_qp_init_attr::default();
+        // SAFETY: the queue pair is alive and both structures are valid for writing.
+        let returned = unsafe { ibv_query_qp(self.as_raw(), &raw mut attr, ALL, &raw mut init) };
+        zero_or_errno("ibv_query_qp", || self.describe(), returned)?;
+        Ok(QpAttr {
+            state: QpState(attr.qp_state),
+            is_draining: attr.sq_draining != 0,
+            access: AccessFlags::from_bits_retain(attr.qp_access_flags),
+            pkey_index: attr.pkey_index,
+            port_num: attr.port_num,
+            qkey: Qkey(attr.qkey),
+            address: AhAttr::from_raw(&attr.ah_attr),
+            path_mtu: Mtu(attr.path_mtu),
+            timeout: attr.timeout,
+            retry_cnt: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+            rq_psn: Psn(attr.rq_psn),
+            sq_psn: Psn(attr.sq_psn),
+            max_rd_atomic: attr.max_rd_atomic,
+            max_dest_rd_atomic: attr.max_dest_rd_atomic,
+            min_rnr_timer: attr.min_rnr_timer,
+            dest_qpn: Qpn(attr.dest_qp_num),
+            max_inline_data: attr.cap.max_inline_data,
+            rate_limit: attr.rate_limit,
+        })
+    }
+}
