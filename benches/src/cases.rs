@@ -77,10 +77,10 @@ measured! {
     /// One send from held memory, its completion retired.
     fn measured_rust_send_held(rig) {
         rig.a.post_send(wr::send(rig.source))?;
-        let mut count = 0;
-        for completion in rig.cq_a.poll()? {
+        let completions = rig.cq_a.poll()?;
+        let count = completions.len();
+        for completion in completions {
             rig.a.retire(completion)?.ok()?;
-            count += 1;
         }
         Ok(count)
     }
@@ -90,12 +90,12 @@ measured! {
         if let Some(buf) = rig.bufs.pop() {
             rig.a.post_send(wr::send(buf))?;
         }
-        let mut count = 0;
-        for completion in rig.cq_a.poll()? {
+        let completions = rig.cq_a.poll()?;
+        let count = completions.len();
+        for completion in completions {
             let retired = rig.a.retire(completion)?;
             retired.ok()?;
             rig.bufs.extend(retired.into_buf());
-            count += 1;
         }
         Ok(count)
     }
@@ -109,10 +109,10 @@ measured! {
             }
             Ok(())
         })?;
-        let mut count = 0;
-        for completion in rig.cq_a.poll()? {
+        let completions = rig.cq_a.poll()?;
+        let count = completions.len();
+        for completion in completions {
             rig.a.retire(completion)?.ok()?;
-            count += 1;
         }
         Ok(count)
     }
@@ -126,22 +126,22 @@ measured! {
             }
             Ok(())
         })?;
-        let mut count = 0;
-        for completion in rig.cq_a.poll()? {
+        let completions = rig.cq_a.poll()?;
+        let count = completions.len();
+        for completion in completions {
             let retired = rig.a.retire(completion)?;
             retired.ok()?;
             rig.bufs.extend(retired.into_buf());
-            count += 1;
         }
         Ok(count)
     }
 
     /// One message received into a sink, the receive posted again.
     fn measured_rust_recv_held(rig) {
-        let mut count = 0;
-        for completion in rig.cq_b.poll()? {
+        let completions = rig.cq_b.poll()?;
+        let count = completions.len();
+        for completion in completions {
             rig.b.retire(completion)?.ok()?;
-            count += 1;
         }
         rig.b.post_recv(wr::recv(rig.sink))?;
         Ok(count)
@@ -149,12 +149,12 @@ measured! {
 
     /// One message received into a buffer, which is posted again.
     fn measured_rust_recv_buf(rig) {
-        let mut count = 0;
-        for completion in rig.cq_b.poll()? {
+        let completions = rig.cq_b.poll()?;
+        let count = completions.len();
+        for completion in completions {
             let retired = rig.b.retire(completion)?;
             retired.ok()?;
             rig.bufs.extend(retired.into_buf());
-            count += 1;
         }
         if let Some(buf) = rig.bufs.pop() {
             rig.b.post_recv(wr::recv(buf))?;

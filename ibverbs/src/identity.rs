@@ -78,31 +78,29 @@ pub enum Direction {
     Recv,
 }
 
-const RECV_BIT: u32 = 1 << 31;
-
-/// What goes into `wr_id`: the queue's identity, one bit of direction, and 31 bits that the table of that queue makes.
+/// What goes into `wr_id`. From the lowest bit: the queue's identity (32 bits), one bit of direction, and 31 bits that the table of that
+/// queue makes. The table's bits are the highest, so that they wrap by themselves, and a number that counts them up is a `wr_id` as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrId(pub(crate) u64);
 
-impl WrId {
-    /// The bits that a table may use.
-    pub(crate) const TABLE_MASK: u32 = RECV_BIT - 1;
+const RECV_BIT: u64 = 1 << 32;
 
-    pub(crate) fn new(queue: QueueId, direction: Direction, table: u32) -> Self {
-        let bit = if direction == Direction::Recv { RECV_BIT } else { 0 };
-        Self(u64::from(queue.0) << 32 | u64::from(bit | (table & Self::TABLE_MASK)))
+impl WrId {
+    /// Where the table's bits begin.
+    pub(crate) const TABLE_SHIFT: u32 = 33;
+
+    /// The `wr_id` of table number 0.
+    pub(crate) const fn first(queue: QueueId, direction: Direction) -> Self {
+        let bit = if matches!(direction, Direction::Recv) { RECV_BIT } else { 0 };
+        Self(bit | queue.0 as u64)
     }
 
     pub(crate) fn queue(self) -> QueueId {
-        QueueId((self.0 >> 32) as u32)
+        QueueId(self.0 as u32)
     }
 
     pub(crate) fn direction(self) -> Direction {
-        if self.0 as u32 & RECV_BIT == 0 { Direction::Send } else { Direction::Recv }
-    }
-
-    pub(crate) fn table(self) -> u32 {
-        self.0 as u32 & Self::TABLE_MASK
+        if self.0 & RECV_BIT == 0 { Direction::Send } else { Direction::Recv }
     }
 }
 
@@ -113,9 +111,13 @@ mod tests {
     #[test]
     fn a_wr_id_gives_back_what_it_was_made_of() {
         for direction in [Direction::Send, Direction::Recv] {
-            for table in [0, 1, WrId::TABLE_MASK] {
-                let id = WrId::new(QueueId(u32::MAX), direction, table);
-                assert_eq!((id.queue(), id.direction(), id.table()), (QueueId(u32::MAX), direction, table));
+            for table in [0, 1, u64::MAX >> WrId::TABLE_SHIFT] {
+                let first = WrId::first(QueueId(u32::MAX), direction);
+                let id = WrId(first.0 + (table << WrId::TABLE_SHIFT));
+                assert_eq!(
+                    (id.queue(), id.direction(), id.0 >> WrId::TABLE_SHIFT),
+                    (QueueId(u32::MAX), direction, table)
+                );
             }
         }
     }

@@ -48,6 +48,7 @@ mod dm;
 mod errno;
 mod error;
 mod event;
+mod fixed;
 pub mod fork;
 mod gid;
 mod gid_select;

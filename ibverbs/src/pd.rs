@@ -85,11 +85,21 @@ impl ProtectionDomain {
         AttachedQueuePair(self.clone())
     }
 
+    /// A number that no other domain has while this one exists.
+    #[inline]
+    pub(crate) fn key(&self) -> DomainKey {
+        DomainKey(Arc::as_ptr(&self.0).addr())
+    }
+
     /// Whether both are the same domain.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
+
+/// Which domain: two that exist at the same time have different ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DomainKey(usize);
 
 /// What every queue pair of a domain keeps while it exists; memory that peers could reach relies on the count.
 #[derive(Debug)]

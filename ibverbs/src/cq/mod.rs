@@ -13,6 +13,7 @@ mod status;
 mod with_fields;
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ use crate::context::Context;
 use crate::convert::{non_null, zero_or_errno};
 use crate::errno::Errno;
 use crate::error::{Error, Result};
+use crate::fixed::Fixed;
 use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
 
@@ -80,10 +82,11 @@ impl Drop for Shared {
 pub struct CompletionQueue {
     shared: Arc<Shared>,
     extended: Option<NonNull<ibv_cq_ex>>,
-    /// Entries copied out of the provider's queue; those from `next` to `filled` were not taken yet.
-    entries: Box<[ibv_wc; BURST as usize]>,
-    next: usize,
+    raw: NonNull<ibv_cq>,
+    /// Entries copied out of the provider's queue: `filled` of them, of which the last `left` were not taken yet.
+    entries: Fixed<ibv_wc>,
     filled: usize,
+    left: usize,
     /// An error that came after entries: reported by the next poll.
     deferred: Option<Errno>,
 }
@@ -138,12 +141,14 @@ impl CompletionQueue {
         }
         let id = CqId::next();
         let (raw, extended) = make(id)?;
+        let entries = Fixed::<ibv_wc>::new(BURST.into());
         Ok(Self {
             shared: Arc::new(Shared { raw, id, context: context.clone(), channel: options.channel.cloned() }),
             extended,
-            entries: Box::new([ibv_wc::default(); BURST as usize]),
-            next: 0,
+            raw,
+            entries,
             filled: 0,
+            left: 0,
             deferred: None,
         })
     }
@@ -197,27 +202,31 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// An error is not a completion: requests in flight stay in flight.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn poll(&mut self) -> Result<Completions<'_>> {
-        if self.next == self.filled {
+        let mut next = self.entries.as_ptr().cast_const();
+        if self.left == 0 {
             self.refill()?;
+        } else {
+            // SAFETY: of the `filled` entries, `left` are left.
+            next = unsafe { next.add(self.filled - self.left) };
         }
-        let fresh = &self.entries[self.next..self.filled];
-        Ok(Completions { entries: fresh.iter(), next: &mut self.next })
+        Ok(Completions { next, left: self.left, stays: &mut self.left, entries: PhantomData })
     }
 
     #[inline]
     fn refill(&mut self) -> Result<()> {
-        self.next = 0;
-        self.filled = 0;
         if let Some(extended) = self.extended {
             return self.refill_extended(extended);
         }
-        // SAFETY: the queue is alive, and the array has the number of entries that the call is told.
-        let returned = unsafe { ibv_poll_cq(self.shared.as_ptr(), BURST.into(), self.entries.as_mut_ptr()) };
+        // SAFETY: the queue is alive, and there are as many entries as the call is told.
+        let returned = unsafe { ibv_poll_cq(self.raw.as_ptr(), BURST.into(), self.entries.as_ptr()) };
         match usize::try_from(returned) {
             Ok(filled) => {
-                self.filled = filled.min(BURST.into());
+                // More than it was told would have been written beyond the end.
+                debug_assert!(filled <= BURST.into());
+                (self.filled, self.left) = (filled, filled);
                 Ok(())
             }
             Err(_) => Err(self.poll_failed(returned)),
@@ -229,8 +238,10 @@ impl CompletionQueue {
         if let Some(errno) = self.deferred.take() {
             return Err(self.poll_error(errno));
         }
-        let (filled, error) = extended::poll(extended, &mut self.entries[..]);
-        self.filled = filled;
+        // SAFETY: there are `BURST` entries, and no completion refers to one: they end with the next poll.
+        let entries = unsafe { std::slice::from_raw_parts_mut(self.entries.as_ptr(), BURST.into()) };
+        let (filled, error) = extended::poll(extended, entries);
+        (self.filled, self.left) = (filled, filled);
         match error {
             Some(errno) if filled == 0 => Err(self.poll_error(errno)),
             error => {
@@ -277,22 +288,36 @@ impl fmt::Debug for CompletionQueue {
 
 /// The completions of one poll.
 pub struct Completions<'cq> {
-    entries: std::slice::Iter<'cq, ibv_wc>,
-    next: &'cq mut usize,
+    next: *const ibv_wc,
+    left: usize,
+    /// Where the queue reads how many are left, should this be forgotten.
+    stays: &'cq mut usize,
+    entries: PhantomData<&'cq [ibv_wc]>,
 }
+
+// SAFETY: it refers to entries that are written by the next poll only, which needs the queue after this.
+unsafe impl Send for Completions<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Completions<'_> {}
 
 impl<'cq> Iterator for Completions<'cq> {
     type Item = Completion<'cq>;
 
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     fn next(&mut self) -> Option<Completion<'cq>> {
-        let wc = self.entries.next()?;
-        *self.next += 1;
-        Some(Completion::new(wc))
+        self.left = self.left.checked_sub(1)?;
+        *self.stays = self.left;
+        // SAFETY: one of the entries that were filled; they stay as they are until the next poll.
+        unsafe {
+            let wc = &*self.next;
+            self.next = self.next.add(1);
+            Some(Completion::new(wc))
+        }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.entries.size_hint()
+        (self.left, Some(self.left))
     }
 }
 
@@ -300,6 +325,6 @@ impl ExactSizeIterator for Completions<'_> {}
 
 impl fmt::Debug for Completions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Completions").field("left", &self.entries.len()).finish()
+        f.debug_struct("Completions").field("left", &self.len()).finish()
     }
 }

@@ -1,5 +1,7 @@
 //! Several buffers as one message.
 
+#![allow(unsafe_code)]
+
 use std::ops::{Deref, DerefMut};
 
 use rdma_sys::ibv_sge;
@@ -59,6 +61,21 @@ impl BufList {
         let Inner { bufs, sges } = &mut *self.0;
         sges.clear();
         sges.extend(bufs.iter().map(Buf::whole));
+    }
+
+    /// What the address of [`into_raw`](Self::into_raw) is a multiple of.
+    pub(crate) const ALIGN: usize = align_of::<Inner>();
+
+    /// As a pointer, which owns the list.
+    pub(crate) fn into_raw(self) -> *const () {
+        Box::into_raw(self.0).cast_const().cast()
+    }
+
+    /// # Safety
+    /// The pointer is from [`into_raw`](Self::into_raw), and is used once.
+    pub(crate) unsafe fn from_raw(raw: *mut ()) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { Box::from_raw(raw.cast()) })
     }
 
     /// The entries as prepared, on the heap: they do not move with the list.

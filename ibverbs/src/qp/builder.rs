@@ -9,7 +9,8 @@ use rdma_sys::{
     ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex,
 };
 
-use super::inflight::{RecvSlab, SendRing};
+use super::inflight::SendRing;
+use super::slab::RecvSlab;
 use super::srq::SharedReceiveQueue;
 use super::transport::Transport;
 use crate::convert::non_null;

@@ -1,113 +1,158 @@
-//! What is in flight: a ring for sends, a slab for receives.
+//! What is in flight: a ring for sends here, a slab for receives in `slab`.
 //!
-//! Plain data structures without a line of `unsafe`: they own the buffers that the device may touch, and decide by number alone
-//! whether a completion is one of theirs.
+//! They own the buffers that the device may touch, and decide by number alone whether a completion is one of theirs. The number is the whole
+//! `wr_id`, so that one comparison asks for queue, direction and request; cut to the size of the table it always leads to a place in it.
 
-use super::lent::Loan;
-use super::window::WindowInFlight;
-use crate::identity::WrId;
-use crate::mr::{Buf, BufList};
+#![allow(unsafe_code)]
 
-/// What a posted request keeps from being freed.
-#[derive(Debug)]
-pub enum InFlight {
-    /// Nothing: inline data, no data, or memory that the queue pair holds anyway.
-    Nothing,
-    /// A buffer.
-    Buf(Buf),
-    /// Several buffers.
-    List(BufList),
-    /// Memory that a scope borrowed.
-    Lent(Loan),
-    /// A memory window.
-    Window(WindowInFlight),
-}
+use std::fmt;
 
-impl InFlight {
-    /// What is left when the request is done: a loan has ended, and a binding needs no keeping alive.
-    #[inline]
-    pub(super) fn settled(self) -> Self {
-        match self {
-            Self::Lent(_) | Self::Window(WindowInFlight::Bind(_)) => Self::Nothing,
-            other => other,
-        }
-    }
+use super::kept::InFlight;
+use crate::fixed::Fixed;
+use crate::identity::{Direction, QueueId, WrId};
 
-    pub(super) fn into_list(self) -> Option<BufList> {
-        match self {
-            Self::List(list) => Some(list),
-            Self::Nothing | Self::Buf(_) | Self::Lent(_) | Self::Window(_) => None,
-        }
-    }
-
-    /// All buffers, one by one.
-    pub(super) fn into_bufs(self) -> Vec<Buf> {
-        match self {
-            Self::Nothing | Self::Lent(_) | Self::Window(_) => Vec::new(),
-            Self::Buf(buf) => vec![buf],
-            Self::List(list) => list.into_bufs(),
-        }
-    }
-
-    pub(super) fn into_buf(self) -> Option<Buf> {
-        match self {
-            Self::Buf(buf) => Some(buf),
-            Self::Nothing | Self::List(_) | Self::Lent(_) | Self::Window(_) => None,
-        }
-    }
-}
-
-/// A request in flight.
+/// A request that is done.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) payload: InFlight,
     pub(super) tag: u64,
 }
 
-const VACANT: Entry = Entry { payload: InFlight::Nothing, tag: 0 };
+/// One step of the table's bits.
+pub(super) const STEP: u64 = 1 << WrId::TABLE_SHIFT;
+
+/// Where the place of a `wr_id` lies in a table of places of this size, in bytes, before it is cut to the table.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "it is cut to the table")]
+pub(super) fn offset<Place>(wr_id: u64) -> usize {
+    const { assert!(size_of::<Place>().is_power_of_two()) };
+    (wr_id >> (WrId::TABLE_SHIFT - size_of::<Place>().trailing_zeros())) as usize
+}
+
+/// What cuts an offset to a table of so many places, a power of two.
+pub(super) fn mask_of<Place>(count: usize) -> usize {
+    (count - 1) * size_of::<Place>()
+}
+
+/// A place of the send queue's table. What it keeps is owned while a request is in flight there.
+#[derive(Clone, Copy)]
+struct Place {
+    payload: *mut (),
+    tag: u64,
+}
 
 /// The send queue's table. Send completions come in order, so one retires every entry up to it.
-#[derive(Debug)]
 pub(super) struct SendRing {
-    entries: Box<[Entry]>,
-    capacity: u32,
-    /// Sequence number of the next request; the entry is the number modulo the ring.
-    head: u32,
-    /// Sequence number of the oldest request in flight.
-    tail: u32,
+    /// A power of two of them.
+    places: Fixed<Place>,
+    mask: usize,
+    /// How many requests may be in flight, times [`STEP`]; as many places at most.
+    span: u64,
+    /// The `wr_id` of the next request.
+    head: u64,
+    /// The `wr_id` of the oldest request in flight.
+    tail: u64,
+}
+
+// SAFETY: what the places keep is Send, and owned.
+unsafe impl Send for SendRing {}
+// SAFETY: through a shared ring numbers are read only.
+unsafe impl Sync for SendRing {}
+
+/// The place of the next request.
+pub(super) struct NextSend<'ring> {
+    ring: &'ring mut SendRing,
+    wr_id: u64,
+}
+
+impl NextSend<'_> {
+    #[inline]
+    pub(super) fn wr_id(&self) -> WrId {
+        WrId(self.wr_id)
+    }
+
+    /// Takes the request in.
+    #[inline]
+    pub(super) fn fill(self, payload: InFlight, tag: u64) {
+        let place = self.ring.place(self.wr_id);
+        // SAFETY: a place of the ring, with nothing in it: the request is not in flight yet.
+        unsafe { place.write(Place { payload: payload.into_raw(), tag }) };
+        self.ring.head = self.wr_id.wrapping_add(STEP);
+    }
 }
 
 impl SendRing {
     /// The most requests a ring can tell apart: half the numbers that fit into a `wr_id`.
     pub(super) const MAX: u32 = 1 << 30;
 
-    pub(super) fn new(capacity: u32) -> Self {
+    pub(super) fn new(queue: QueueId, capacity: u32) -> Self {
         let capacity = capacity.min(Self::MAX);
-        let entries = (0..capacity.next_power_of_two()).map(|_| VACANT).collect();
-        Self { entries, capacity, head: 0, tail: 0 }
+        let count = capacity.next_power_of_two() as usize;
+        let vacant = Place { payload: InFlight::NOTHING.into_raw(), tag: 0 };
+        let first = WrId::first(queue, Direction::Send).0;
+        let span = u64::from(capacity) * STEP;
+        Self { places: Fixed::of(vacant, count), mask: mask_of::<Place>(count), span, head: first, tail: first }
+    }
+
+    /// Where the request with this `wr_id` has its place.
+    #[inline]
+    fn place(&self, wr_id: u64) -> *mut Place {
+        // SAFETY: cut to the table.
+        unsafe { self.places.as_ptr().byte_add(offset::<Place>(wr_id) & self.mask) }
     }
 
     #[inline]
+    fn in_flight(&self) -> u64 {
+        self.head.wrapping_sub(self.tail)
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "at most 2^30")]
     pub(super) fn room(&self) -> u32 {
-        self.capacity - self.head.wrapping_sub(self.tail)
+        ((self.span - self.in_flight()) / STEP) as u32
     }
 
+    #[allow(clippy::cast_possible_truncation, reason = "at most 2^30")]
     pub(super) fn capacity(&self) -> u32 {
-        self.capacity
+        (self.span / STEP) as u32
     }
 
-    /// What the next request pushed will carry in its `wr_id`.
+    /// The place of the next request, if there is room.
     #[inline]
-    pub(super) fn next_number(&self) -> u32 {
-        self.head
+    pub(super) fn next(&mut self) -> Option<NextSend<'_>> {
+        if self.in_flight() >= self.span {
+            return None;
+        }
+        Some(NextSend { wr_id: self.head, ring: self })
     }
 
-    /// Takes a request in. The caller has checked that there is room.
+    /// How far a batch can go that begins now and has so many requests at most, while nothing is retired.
+    pub(super) fn limit(&self, max: usize) -> Limit {
+        let room = u64::from(self.room()).min(max as u64);
+        Limit { start: self.head, end: self.head.wrapping_add(room * STEP) }
+    }
+
+    /// As [`next`](Self::next), in a batch.
     #[inline]
-    pub(super) fn push(&mut self, entry: Entry) {
-        // What was there is vacant: forgetting it says that there is nothing to drop.
-        std::mem::forget(std::mem::replace(self.entry(self.head), entry));
-        self.head = self.head.wrapping_add(1);
+    pub(super) fn next_within(&mut self, limit: &Limit) -> Option<NextSend<'_>> {
+        if self.head == limit.end {
+            return None;
+        }
+        Some(NextSend { wr_id: self.head, ring: self })
+    }
+
+    /// How many requests were taken in since the batch began.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "at most 2^30")]
+    pub(super) fn count_since(&self, limit: &Limit) -> usize {
+        (self.head.wrapping_sub(limit.start) / STEP) as usize
+    }
+
+    /// Takes in a request that was posted with the `wr_id` of [`next`](Self::next), whose place was there.
+    pub(super) fn push(&mut self, payload: InFlight, tag: u64) {
+        if let Some(next) = self.next() {
+            next.fill(payload, tag);
+        }
     }
 
     /// Takes the newest request out again: it was never posted.
@@ -115,192 +160,83 @@ impl SendRing {
         if self.head == self.tail {
             return None;
         }
-        self.head = self.head.wrapping_sub(1);
-        Some(std::mem::replace(self.entry(self.head), VACANT))
+        self.head = self.head.wrapping_sub(STEP);
+        // SAFETY: it was in flight, and is not any more.
+        Some(unsafe { self.take(self.head) })
     }
 
-    /// Takes out the request with this number and everything older, whose buffers go back to their pools.
+    /// Takes out the request with this `wr_id`, if it is the oldest in flight.
     #[inline]
-    pub(super) fn retire(&mut self, number: u32) -> Option<Entry> {
-        let older = number.wrapping_sub(self.tail) & WrId::TABLE_MASK;
-        if older >= self.head.wrapping_sub(self.tail) {
-            return None; // stale, or never posted
+    pub(super) fn retire_oldest(&mut self, wr_id: WrId) -> Option<Entry> {
+        if wr_id.0 != self.tail || self.tail == self.head {
+            return None;
+        }
+        self.tail = wr_id.0.wrapping_add(STEP);
+        // SAFETY: it was in flight, and is not any more.
+        Some(unsafe { self.take(wr_id.0) })
+    }
+
+    /// Takes out everything older than the request with this `wr_id`, so that it is the oldest; the buffers go back to their pools. `false`
+    /// for what is none of the ring's requests in flight.
+    #[inline(never)]
+    pub(super) fn retire_older(&mut self, wr_id: WrId) -> bool {
+        // Rotated, a difference in queue or direction is above every number of requests.
+        let older = wr_id.0.wrapping_sub(self.tail).rotate_right(WrId::TABLE_SHIFT);
+        if older >= self.in_flight() / STEP {
+            return false;
         }
         for _ in 0..older {
-            let payload = std::mem::replace(&mut self.entry(self.tail).payload, InFlight::Nothing);
-            drop(payload);
-            self.tail = self.tail.wrapping_add(1);
+            let oldest = self.tail;
+            self.tail = oldest.wrapping_add(STEP);
+            // SAFETY: it was in flight, and is not any more.
+            drop(unsafe { self.take(oldest) });
         }
-        let place = self.entry(self.tail);
-        let entry = Entry { payload: std::mem::replace(&mut place.payload, InFlight::Nothing), tag: place.tag };
-        self.tail = self.tail.wrapping_add(1);
-        Some(entry)
+        true
     }
 
     /// Empties the ring, oldest first.
     pub(super) fn drain(&mut self) -> Vec<Entry> {
         let mut all = Vec::new();
-        while self.tail != self.head {
-            all.push(std::mem::replace(self.entry(self.tail), VACANT));
-            self.tail = self.tail.wrapping_add(1);
+        while let Some(entry) = self.retire_oldest(WrId(self.tail)) {
+            all.push(entry);
         }
         all
     }
 
+    /// Goes on as if so many requests had been posted and retired.
+    #[cfg(test)]
+    pub(super) fn start_at(&mut self, requests: u64) {
+        self.head = self.head.wrapping_add(requests.wrapping_mul(STEP));
+        self.tail = self.head;
+    }
+
+    /// # Safety
+    /// The request was taken in, and is taken out once.
     #[inline]
-    fn entry(&mut self, number: u32) -> &mut Entry {
-        let mask = self.entries.len() - 1;
-        &mut self.entries[number as usize & mask]
+    unsafe fn take(&self, wr_id: u64) -> Entry {
+        // SAFETY: a place of the ring, with what the request left there.
+        unsafe {
+            let Place { payload, tag } = self.place(wr_id).read();
+            Entry { payload: InFlight::from_raw(payload), tag }
+        }
     }
 }
 
-/// A place of the receive table.
+impl Drop for SendRing {
+    fn drop(&mut self) {
+        drop(self.drain());
+    }
+}
+
+impl fmt::Debug for SendRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendRing").field("room", &self.room()).field("capacity", &self.capacity()).finish()
+    }
+}
+
+/// Where a batch began, and how far it can go.
 #[derive(Debug)]
-struct Slot {
-    /// `None` when the slot is free.
-    entry: Option<Entry>,
-    /// Counts the uses of the slot, so that a completion of an earlier use does not match.
-    generation: u32,
-    /// The next free slot, while this one is free.
-    next_free: u32,
-}
-
-/// The receive queue's table: completions may come in any order.
-#[derive(Debug)]
-pub(super) struct RecvSlab {
-    slots: Box<[Slot]>,
-    free: u32,
-    room: u32,
-}
-
-const SLOT_BITS: u32 = 20;
-const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
-
-impl RecvSlab {
-    /// The most receives a slab can tell apart.
-    pub(super) const MAX: u32 = 1 << SLOT_BITS;
-
-    pub(super) fn new(capacity: u32) -> Self {
-        let capacity = capacity.min(Self::MAX);
-        let slots = (0..capacity).map(|index| Slot { entry: None, generation: 0, next_free: index + 1 }).collect();
-        Self { slots, free: 0, room: capacity }
-    }
-
-    #[inline]
-    pub(super) fn room(&self) -> u32 {
-        self.room
-    }
-
-    #[allow(clippy::cast_possible_truncation, reason = "a slab has at most 2^20 slots")]
-    pub(super) fn capacity(&self) -> u32 {
-        self.slots.len() as u32
-    }
-
-    /// What the next receive inserted will carry in its `wr_id`; `None` when the slab is full.
-    #[inline]
-    pub(super) fn next_number(&self) -> Option<u32> {
-        let slot = self.slots.get(self.free as usize)?;
-        Some((slot.generation << SLOT_BITS | self.free) & WrId::TABLE_MASK)
-    }
-
-    /// Takes a receive in, under the number that `next_number` told.
-    #[inline]
-    pub(super) fn insert(&mut self, entry: Entry) {
-        if let Some(slot) = self.slots.get_mut(self.free as usize) {
-            slot.entry = Some(entry);
-            self.free = slot.next_free;
-            self.room -= 1;
-        }
-    }
-
-    /// Takes out the receive with this number.
-    #[inline]
-    pub(super) fn retire(&mut self, number: u32) -> Option<Entry> {
-        let index = number & SLOT_MASK;
-        let slot = self.slots.get_mut(index as usize)?;
-        if (slot.generation ^ number >> SLOT_BITS) & (WrId::TABLE_MASK >> SLOT_BITS) != 0 {
-            return None; // a completion of an earlier use of the slot
-        }
-        let entry = slot.entry.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.next_free = self.free;
-        self.free = index;
-        self.room += 1;
-        Some(entry)
-    }
-
-    /// Empties the slab.
-    pub(super) fn drain(&mut self) -> Vec<Entry> {
-        let all = self.slots.iter_mut().filter_map(|slot| slot.entry.take()).collect();
-        *self = Self::new(0);
-        all
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry(tag: u64) -> Entry {
-        Entry { payload: InFlight::Nothing, tag }
-    }
-
-    #[test]
-    fn one_send_completion_retires_all_before_it() {
-        let mut ring = SendRing::new(5);
-        for tag in 0..5 {
-            ring.push(entry(tag));
-        }
-        assert_eq!(ring.room(), 0);
-        assert_eq!(ring.retire(3).expect("in flight").tag, 3);
-        assert_eq!(ring.room(), 4);
-        assert!(ring.retire(3).is_none(), "a completion retires once");
-        assert!(ring.retire(1).is_none(), "what a later one retired is gone");
-        assert!(ring.retire(5).is_none(), "never posted");
-        assert_eq!(ring.retire(4).expect("in flight").tag, 4);
-    }
-
-    #[test]
-    fn a_ring_works_across_the_wrap_of_its_numbers() {
-        let mut ring = SendRing::new(3);
-        ring.head = u32::MAX - 1;
-        ring.tail = ring.head;
-        for tag in 0..20 {
-            let number = ring.next_number() & WrId::TABLE_MASK;
-            ring.push(entry(tag));
-            assert_eq!(ring.retire(number).expect("in flight").tag, tag);
-            assert_eq!(ring.room(), 3);
-        }
-    }
-
-    #[test]
-    fn an_aborted_send_leaves_the_ring_as_it_was() {
-        let mut ring = SendRing::new(2);
-        ring.push(entry(1));
-        ring.push(entry(2));
-        assert_eq!(ring.pop().expect("newest").tag, 2);
-        assert_eq!(ring.retire(0).expect("oldest").tag, 1);
-        assert!(ring.pop().is_none());
-    }
-
-    #[test]
-    fn receives_retire_in_any_order_and_once() {
-        let mut slab = RecvSlab::new(3);
-        let numbers: Vec<u32> = (0..3)
-            .map(|tag| {
-                let number = slab.next_number().expect("room");
-                slab.insert(entry(tag));
-                number
-            })
-            .collect();
-        assert_eq!(slab.next_number(), None);
-        assert_eq!(slab.retire(numbers[1]).expect("posted").tag, 1);
-        assert!(slab.retire(numbers[1]).is_none());
-        let again = slab.next_number().expect("one is free");
-        assert_ne!(again, numbers[1], "the generation tells uses of a slot apart");
-        slab.insert(entry(9));
-        assert!(slab.retire(numbers[1]).is_none(), "stale");
-        assert_eq!(slab.retire(again).expect("posted").tag, 9);
-        assert_eq!(slab.drain().len(), 2);
-    }
+pub(super) struct Limit {
+    start: u64,
+    end: u64,
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rdma_sys::ibv_sge;
 
-use super::inflight::InFlight;
+use super::kept::InFlight;
 use super::payload::private::{Payload, Source, Target};
 use super::payload::{Belongs, Gather, ReadPayload, RecvPayload, SendPayload};
 use crate::identity::QueueId;
@@ -22,20 +22,20 @@ impl Loans {
         self.0.load(Ordering::Acquire)
     }
 
-    fn begin(self) -> Loan {
+    /// Counts one more request, until a [`Loan`] made of what is returned is dropped.
+    pub(super) fn begin(self) -> Arc<AtomicUsize> {
         self.0.fetch_add(1, Ordering::AcqRel);
-        Loan(self)
+        self.0
     }
 }
 
 /// A request in flight with borrowed memory. Dropped when its table lets go of it: at its completion, when it turns out not to be
 /// posted, or after the queue pair was destroyed.
-#[derive(Debug)]
-pub struct Loan(Loans);
+pub(super) struct Loan(pub(super) Arc<AtomicUsize>);
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::AcqRel);
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -103,7 +103,7 @@ macro_rules! token {
             }
 
             fn into_in_flight(self) -> InFlight {
-                InFlight::Lent(self.piece.loans.begin())
+                InFlight::lent(self.piece.loans)
             }
         }
 

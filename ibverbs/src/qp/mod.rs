@@ -8,6 +8,9 @@ mod datagram;
 mod drain;
 mod ece;
 mod inflight;
+#[cfg(test)]
+mod inflight_tests;
+mod kept;
 mod lent;
 mod operation;
 mod owner;
@@ -20,6 +23,7 @@ mod rejected;
 mod retired;
 mod scope;
 mod scratch;
+mod slab;
 mod srq;
 mod state;
 mod transitions;

@@ -11,7 +11,7 @@ use rdma_sys::{
 };
 
 use super::datagram::{Destination, HeldAddress};
-use super::inflight::InFlight;
+use super::kept::InFlight;
 use super::payload::private::{Payload, Source, Target};
 use super::payload::{Gather, ReadPayload, SendPayload};
 use super::rejected::PostError;
@@ -343,18 +343,6 @@ fn check_local(len: u64, payload: &impl Target) -> Result<u32, PostError> {
     }
 }
 
-/// The buffer of a fetch shows what was fetched.
-#[inline]
-fn showing(payload: impl Payload, len: usize) -> InFlight {
-    match payload.into_in_flight() {
-        InFlight::Buf(mut buf) => {
-            buf.set_len(len);
-            InFlight::Buf(buf)
-        }
-        other => other,
-    }
-}
-
 impl<P: ReadPayload> Moves<P> for RdmaRead {
     #[inline]
     fn check(self, payload: &P) -> Result<(), PostError> {
@@ -370,7 +358,7 @@ impl<P: ReadPayload> Moves<P> for RdmaRead {
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "checked to fit before")]
     fn into_in_flight(self, payload: P) -> InFlight {
-        showing(payload, self.0.len as usize)
+        payload.into_in_flight().showing(self.0.len as usize)
     }
 }
 
@@ -394,7 +382,7 @@ macro_rules! atomics {
 
             #[inline]
             fn into_in_flight(self, payload: P) -> InFlight {
-                showing(payload, 8)
+                payload.into_in_flight().showing(8)
             }
         }
     )*};

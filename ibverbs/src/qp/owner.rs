@@ -8,12 +8,13 @@ use crate::error::{Error, Result};
 use crate::identity::QueueId;
 use crate::kind::ErrorKind;
 use crate::mr::{Held, HeldList, Hold, Keep};
-use crate::pd::ProtectionDomain;
+use crate::pd::{DomainKey, ProtectionDomain};
 
 /// A queue's identity, its domain, and the memory that it holds until it is destroyed.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) id: QueueId,
+    domain: DomainKey,
     pub(super) pd: ProtectionDomain,
     held: Vec<Keep>,
     lists: Vec<Box<[ibv_sge]>>,
@@ -21,7 +22,7 @@ pub(super) struct Owner {
 
 impl Owner {
     pub(super) fn new(pd: &ProtectionDomain) -> Result<Self> {
-        Ok(Self { id: QueueId::next()?, pd: pd.clone(), held: Vec::new(), lists: Vec::new() })
+        Ok(Self { id: QueueId::next()?, domain: pd.key(), pd: pd.clone(), held: Vec::new(), lists: Vec::new() })
     }
 
     /// Keeps memory alive; holding the same memory again gives an equal token.
@@ -54,6 +55,7 @@ impl Owner {
     #[inline]
     pub(super) fn check(&self, belongs: Belongs<'_>) -> std::result::Result<(), PostError> {
         match belongs {
+            Belongs::Of(domain) if domain != self.domain => Err(PostError::WrongDomain),
             Belongs::To(pd) if !pd.is(&self.pd) => Err(PostError::WrongDomain),
             Belongs::HeldBy(queue) if queue != self.id => Err(PostError::WrongQueue),
             Belongs::Nowhere => Err(PostError::WrongDomain),

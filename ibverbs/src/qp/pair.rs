@@ -14,7 +14,7 @@ use super::builder::{self, QpCaps, QpOptions};
 use super::datagram::Addresses;
 use super::inflight::{Entry, SendRing};
 use super::owner::Owner;
-use super::receives::{Queue, Receives};
+use super::receives::Receives;
 use super::retired::{NotMine, Reclaimed, Retired};
 use super::scratch::Scratch;
 use super::srq::{self, SharedReceiveQueue};
@@ -24,7 +24,7 @@ use crate::convert::zero_or_errno;
 use crate::cq::{Completion, CompletionQueue, Shared};
 use crate::device::TransportType;
 use crate::error::Result;
-use crate::identity::{Direction, Qpn, QueueId};
+use crate::identity::{Qpn, QueueId};
 use crate::mr::{Held, HeldList, Hold};
 use crate::pd::{AttachedQueuePair, ProtectionDomain};
 use crate::raw::AsRaw;
@@ -155,8 +155,8 @@ impl<T: Transport> QueuePair<T> {
             has_extra_ops: made.has_extra_ops,
             fetches_as_writes: pd.context().device().transport() == TransportType::IWARP,
             tables: ManuallyDrop::new(Tables {
-                sends: SendRing::new(made.caps.max_send_wr),
-                recvs: Receives::new(Queue::Pair(made.raw), made.caps.max_recv_wr, made.caps.max_recv_sge, max_batch),
+                sends: SendRing::new(owner.id, made.caps.max_send_wr),
+                recvs: Receives::new(&owner, made.caps.max_recv_wr, made.caps.max_recv_sge, max_batch),
                 owner,
                 addresses: Addresses::default(),
                 windows: Windows::default(),
@@ -239,17 +239,19 @@ impl<T: Transport> QueuePair<T> {
     #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
     pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
         let wr_id = completion.wr_id();
-        if wr_id.queue() != self.id() {
-            return Err(NotMine { queue: wr_id.queue() });
+        let Tables { sends, recvs, .. } = &mut *self.tables;
+        if let Some(entry) = sends.retire_oldest(wr_id) {
+            return Ok(Retired::new(&completion, entry));
         }
-        let entry = match wr_id.direction() {
-            Direction::Send => self.tables.sends.retire(wr_id.table()),
-            Direction::Recv => self.tables.recvs.retire(wr_id.table()),
-        };
-        match entry {
-            Some(Entry { payload, tag }) => Ok(Retired::new(&completion, payload, tag)),
-            None => Err(NotMine { queue: wr_id.queue() }),
+        if let Some(entry) = recvs.retire(wr_id) {
+            return Ok(Retired::new(&completion, entry));
         }
+        if sends.retire_older(wr_id) {
+            if let Some(entry) = sends.retire_oldest(wr_id) {
+                return Ok(Retired::new(&completion, entry));
+            }
+        }
+        Err(NotMine { queue: wr_id.queue() })
     }
 
     /// Destroys the queue pair and gives back the buffers of requests that never completed.

@@ -2,10 +2,10 @@
 
 use rdma_sys::ibv_sge;
 
-use super::inflight::InFlight;
+use super::kept::InFlight;
 use crate::identity::QueueId;
 use crate::mr::{Buf, BufList, DeviceRegion, Frozen, Held, HeldList, Hold, SharedRegion, Sink};
-use crate::pd::ProtectionDomain;
+use crate::pd::{DomainKey, ProtectionDomain};
 
 /// Bytes that are copied when the request is posted: no registered memory is needed, and they are free again at once.
 ///
@@ -75,6 +75,8 @@ pub enum Belongs<'a> {
     Anywhere,
     /// It fits the queues of this domain.
     To(&'a ProtectionDomain),
+    /// As `To`, of a domain that the payload keeps alive.
+    Of(DomainKey),
     /// It is held by this queue.
     HeldBy(QueueId),
     /// Its parts are of different domains: it fits none.
@@ -124,12 +126,12 @@ pub trait ReadPayload: Target {}
 impl Payload for Buf {
     #[inline]
     fn belongs(&self) -> Belongs<'_> {
-        Belongs::To(self.pd())
+        Belongs::Of(self.domain())
     }
 
     #[inline]
     fn into_in_flight(self) -> InFlight {
-        InFlight::Buf(self)
+        InFlight::buf(self)
     }
 }
 
@@ -161,7 +163,7 @@ impl<K: Hold> Payload for Held<K> {
 
     #[inline]
     fn into_in_flight(self) -> InFlight {
-        InFlight::Nothing
+        InFlight::NOTHING
     }
 }
 
@@ -179,7 +181,7 @@ impl Payload for BufList {
     }
 
     fn into_in_flight(self) -> InFlight {
-        InFlight::List(self)
+        InFlight::list(self)
     }
 }
 
@@ -213,7 +215,7 @@ impl<K: Hold> Payload for HeldList<K> {
 
     #[inline]
     fn into_in_flight(self) -> InFlight {
-        InFlight::Nothing
+        InFlight::NOTHING
     }
 }
 
@@ -254,7 +256,7 @@ impl Payload for Inline<'_> {
 
     #[inline]
     fn into_in_flight(self) -> InFlight {
-        InFlight::Nothing
+        InFlight::NOTHING
     }
 }
 
@@ -275,7 +277,7 @@ impl Payload for Empty {
 
     #[inline]
     fn into_in_flight(self) -> InFlight {
-        InFlight::Nothing
+        InFlight::NOTHING
     }
 }
 

@@ -4,22 +4,18 @@
 
 use std::ptr::{self, NonNull};
 
-use rdma_sys::{
-    ibv_post_send, ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_wr_complete, ibv_wr_set_inline_data, ibv_wr_set_sge,
-    ibv_wr_set_sge_list, ibv_wr_start,
-};
+use rdma_sys::{ibv_qp_ex, ibv_wr_complete, ibv_wr_set_inline_data, ibv_wr_set_sge, ibv_wr_set_sge_list, ibv_wr_start};
 
-use super::inflight::Entry;
 use super::operation::Operation;
-use super::pair::QueuePair;
+use super::pair::{QueuePair, Tables};
 use super::payload::private::Payload;
 use super::payload::{Gather, RecvPayload};
+use super::receives::Queue;
 use super::rejected::{PostError, Rejected};
-use super::scratch::{Local, inline_flag, outcome};
+use super::scratch::{failure, inline_flag};
 use super::transport::Transport;
 use super::wr::{RecvRequest, SendRequest};
-use crate::errno::Errno;
-use crate::identity::{Direction, WrId};
+use crate::identity::WrId;
 
 impl<T: Transport> QueuePair<T> {
     /// Posts one request to the send queue. A [`Buf`](crate::Buf) moves in, and comes back with the completion.
@@ -38,26 +34,31 @@ impl<T: Transport> QueuePair<T> {
         if let Err(error) = self.check_send(&request) {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         }
-        let wr_id = WrId::new(self.id(), Direction::Send, self.tables.sends.next_number());
-        let outcome = match self.extended {
+        let Tables { sends, windows, .. } = &mut *self.tables;
+        let Some(next) = sends.next() else {
+            let capacity = sends.capacity();
+            return Err(Rejected::new(VERB, PostError::QueueFull { capacity }, Some(request.payload)));
+        };
+        let mut bad = ptr::null_mut();
+        let returned = match self.extended {
             // SAFETY: the queue pair is alive and used by one thread; what the payload names is checked above, and stays valid: a Buf moves
             // into the table below, held memory is kept, inline bytes are copied by the call.
-            Some(qp) => unsafe { extended(qp, wr_id, &request) },
-            // SAFETY: as above.
-            None => unsafe { classic(self.raw, wr_id, &request) },
+            Some(qp) => unsafe { extended(qp, next.wr_id(), &request) },
+            // SAFETY: as above; without the extended verbs, the requests are for classic posts.
+            None => unsafe { self.scratch.post(self.raw, next.wr_id(), &request, &mut bad) },
         };
-        match outcome {
-            Err(error @ PostError::Refused(_)) => Err(Rejected::new(VERB, error, Some(request.payload))),
-            outcome => {
-                if let Some(window) = O::bound(&request.payload) {
-                    self.tables.windows.push(window);
-                }
-                self.tables
-                    .sends
-                    .push(Entry { payload: request.operation.into_in_flight(request.payload), tag: request.tag });
-                outcome.map_err(|error| Rejected::new(VERB, error, None))
+        if returned != 0 {
+            let error = failure(returned, bad.is_null());
+            if let PostError::Refused(_) = error {
+                return Err(Rejected::new(VERB, error, Some(request.payload)));
             }
+            windows.extend(O::bound(&request.payload));
+            next.fill(request.operation.into_in_flight(request.payload), request.tag);
+            return Err(Rejected::new(VERB, error, None));
         }
+        windows.extend(O::bound(&request.payload));
+        next.fill(request.operation.into_in_flight(request.payload), request.tag);
+        Ok(())
     }
 
     /// Posts one receive. A [`Buf`](crate::Buf) moves in whole, and comes back with the completion, showing what was received.
@@ -73,7 +74,7 @@ impl<T: Transport> QueuePair<T> {
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
         let tables = &mut *self.tables;
-        tables.recvs.post(&tables.owner, request)
+        tables.recvs.post(Queue::Pair(self.raw), &tables.owner, request)
     }
 
     /// What can be said before the provider hears of a send.
@@ -105,59 +106,26 @@ impl<T: Transport> QueuePair<T> {
                 return Err(PostError::InlineTooLong { len: bytes.len(), max });
             }
         }
-        match self.tables.sends.room() {
-            0 => Err(PostError::QueueFull { capacity: self.tables.sends.capacity() }),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 
-/// Posts by `ibv_post_send`.
+/// Posts by `ibv_wr_start` … `ibv_wr_complete`, and returns what the latter did.
 ///
 /// # Safety
-/// `qp` is alive and not used by another thread; the memory that the request names stays valid until its completion.
-#[inline]
-unsafe fn classic<T: Transport, O: Operation<T, P>, P: Payload>(
-    qp: NonNull<ibv_qp>,
-    wr_id: WrId,
-    request: &SendRequest<O, P>,
-) -> Result<(), PostError> {
-    let gather = request.operation.local(&request.payload);
-    let mut local = Local::of(gather);
-    let mut wr = ibv_send_wr {
-        wr_id: wr_id.0,
-        sg_list: local.entries(),
-        num_sge: local.count,
-        send_flags: request.flags | inline_flag(gather),
-        ..Default::default()
-    };
-    request.operation.classic(&mut wr);
-    let mut bad = ptr::null_mut();
-    // SAFETY: the caller's promise; request and entry are valid during the call.
-    let returned = unsafe { ibv_post_send(qp.as_ptr(), &raw mut wr, &raw mut bad) };
-    outcome(returned, bad.is_null())
-}
-
-/// Posts by `ibv_wr_start` … `ibv_wr_complete`. An error of the latter leaves it open whether the device sees the request: Soft-RoCE, for one,
-/// queues it and then reports that the queue pair is in the wrong state.
-///
-/// # Safety
-/// As [`classic`]; `qp` was made with the operation.
+/// `qp` is alive, not used by another thread, and was made with the operation; the memory that the request names stays valid until its
+/// completion.
 #[inline]
 unsafe fn extended<T: Transport, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
     wr_id: WrId,
     request: &SendRequest<O, P>,
-) -> Result<(), PostError> {
+) -> i32 {
     // SAFETY: the caller's promise; nothing between start and complete can panic or return.
-    let returned = unsafe {
+    unsafe {
         ibv_wr_start(qp.as_ptr());
         write_extended(qp, wr_id, request);
         ibv_wr_complete(qp.as_ptr())
-    };
-    match returned {
-        0 => Ok(()),
-        number => Err(PostError::InDoubt(Errno::from_return(number))),
     }
 }
 

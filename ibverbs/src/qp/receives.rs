@@ -7,13 +7,15 @@ use std::ptr::{self, NonNull};
 
 use rdma_sys::{ibv_post_recv, ibv_post_srq_recv, ibv_qp, ibv_recv_wr, ibv_sge, ibv_srq};
 
-use super::inflight::{Entry, RecvSlab};
+use super::inflight::Entry;
 use super::owner::Owner;
 use super::payload::{Gather, RecvPayload};
 use super::rejected::{PostError, Rejected};
-use super::scratch::{BatchError, Local, Posted, outcome};
+use super::scratch::{BatchError, Posted, describe, failure};
+use super::slab::RecvSlab;
 use super::wr::RecvRequest;
-use crate::identity::{Direction, WrId};
+use crate::fixed::Fixed;
+use crate::identity::WrId;
 
 /// Where receives are posted.
 #[derive(Clone, Copy)]
@@ -44,30 +46,29 @@ impl Queue {
     }
 }
 
-/// The receives in flight on a queue, and the room for a batch of them.
+/// The receives in flight on a queue, and room for requests: one that is posted alone, and after it those of a batch, linked in order.
 pub(super) struct Receives {
-    queue: Queue,
     slab: RecvSlab,
     max_sge: u32,
-    wrs: Box<[ibv_recv_wr]>,
-    sges: Box<[ibv_sge]>,
+    max_batch: usize,
+    wrs: Fixed<ibv_recv_wr>,
+    sges: Fixed<ibv_sge>,
 }
 
-// SAFETY: the pointers in the requests are set anew before each use and mean nothing in between; the queue is used through `&mut`.
+// SAFETY: the pointers in the requests are set anew before each use, or point into this.
 unsafe impl Send for Receives {}
 // SAFETY: as above; nothing is reachable through a shared Receives.
 unsafe impl Sync for Receives {}
 
 impl Receives {
-    pub(super) fn new(queue: Queue, capacity: u32, max_sge: u32, max_batch: u32) -> Self {
-        let size = max_batch as usize;
-        Self {
-            queue,
-            slab: RecvSlab::new(capacity),
-            max_sge,
-            wrs: vec![ibv_recv_wr::default(); size].into(),
-            sges: vec![ibv_sge::default(); size].into(),
+    pub(super) fn new(owner: &Owner, capacity: u32, max_sge: u32, max_batch: u32) -> Self {
+        let max_batch = max_batch as usize;
+        let (wrs, sges) = (Fixed::<ibv_recv_wr>::new(max_batch + 1), Fixed::new(max_batch + 1));
+        for index in 1..max_batch {
+            // SAFETY: both are among the `max_batch` + 1.
+            unsafe { (*wrs.as_ptr().add(index)).next = wrs.as_ptr().add(index + 1) };
         }
+        Self { slab: RecvSlab::new(owner.id, capacity), max_sge, max_batch, wrs, sges }
     }
 
     #[inline]
@@ -76,8 +77,8 @@ impl Receives {
     }
 
     #[inline]
-    pub(super) fn retire(&mut self, number: u32) -> Option<Entry> {
-        self.slab.retire(number)
+    pub(super) fn retire(&mut self, wr_id: WrId) -> Option<Entry> {
+        self.slab.retire(wr_id)
     }
 
     pub(super) fn drain(&mut self) -> Vec<Entry> {
@@ -85,46 +86,57 @@ impl Receives {
     }
 
     #[inline]
-    pub(super) fn post<P: RecvPayload>(&mut self, owner: &Owner, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
-        let verb = self.queue.verb();
-        let number = match self.check(owner, &request) {
-            Ok(number) => number,
-            Err(error) => return Err(Rejected::new(verb, error, Some(request.payload))),
-        };
-        let wr_id = WrId::new(owner.id, Direction::Recv, number);
-        let mut local = Local::of(request.payload.scatter());
-        let mut wr =
-            ibv_recv_wr { wr_id: wr_id.0, next: ptr::null_mut(), sg_list: local.entries(), num_sge: local.count };
-        let mut bad = ptr::null_mut();
-        // SAFETY: the queue is alive and used by one thread; request and entry are valid during the call, and the memory they name stays
-        // valid: a Buf moves into the table below, held memory is kept.
-        let returned = unsafe { self.queue.post(&raw mut wr, &mut bad) };
-        match outcome(returned, bad.is_null()) {
-            Err(error @ PostError::Refused(_)) => Err(Rejected::new(verb, error, Some(request.payload))),
-            outcome => {
-                self.slab.insert(Entry { payload: request.payload.into_in_flight(), tag: request.tag });
-                outcome.map_err(|error| Rejected::new(verb, error, None))
-            }
+    pub(super) fn post<P: RecvPayload>(
+        &mut self,
+        queue: Queue,
+        owner: &Owner,
+        request: RecvRequest<P>,
+    ) -> Result<(), Rejected<P>> {
+        if let Err(error) = self.check(owner, &request) {
+            return Err(Rejected::new(queue.verb(), error, Some(request.payload)));
         }
+        let Some(next) = self.slab.next() else {
+            let capacity = self.slab.capacity();
+            return Err(Rejected::new(queue.verb(), PostError::QueueFull { capacity }, Some(request.payload)));
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the first request, which is linked to none. The queue is alive and used by one thread; the memory that is named stays
+        // valid: a Buf moves into the table below, held memory is kept.
+        let returned = unsafe {
+            let wr = write(&self.wrs, &self.sges, 0, next.wr_id(), request.payload.scatter());
+            queue.post(wr, &mut bad)
+        };
+        if returned != 0 {
+            let error = failure(returned, bad.is_null());
+            if let PostError::Refused(_) = error {
+                return Err(Rejected::new(queue.verb(), error, Some(request.payload)));
+            }
+            next.fill(request.payload.into_in_flight(), request.tag);
+            return Err(Rejected::new(queue.verb(), error, None));
+        }
+        next.fill(request.payload.into_in_flight(), request.tag);
+        Ok(())
     }
 
-    /// What can be said before the provider hears of a receive; the number that it will carry.
+    /// What can be said before the provider hears of a receive.
     #[inline]
-    fn check<P: RecvPayload>(&self, owner: &Owner, request: &RecvRequest<P>) -> Result<u32, PostError> {
+    fn check<P: RecvPayload>(&self, owner: &Owner, request: &RecvRequest<P>) -> Result<(), PostError> {
         owner.check(request.payload.belongs())?;
-        let local = request.payload.scatter();
-        if local.count() > self.max_sge as usize && matches!(local, Gather::List { .. }) {
-            return Err(PostError::TooManyPieces { count: local.count(), max: self.max_sge });
+        match request.payload.scatter() {
+            Gather::List { count, .. } if count > self.max_sge as usize => {
+                Err(PostError::TooManyPieces { count, max: self.max_sge })
+            }
+            _ => Ok(()),
         }
-        self.slab.next_number().ok_or(PostError::QueueFull { capacity: self.slab.capacity() })
     }
 
     pub(super) fn batch<R, E: From<BatchError>>(
         &mut self,
+        queue: Queue,
         owner: &Owner,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
-        let mut batch = RecvBatch { receives: self, owner, count: 0, finished: false };
+        let mut batch = RecvBatch { queue, receives: self, owner, count: 0, finished: false };
         let value = fill(&mut batch)?;
         batch.finish()?;
         Ok(value)
@@ -139,6 +151,7 @@ impl fmt::Debug for Receives {
 
 /// Receives that are posted together. See [`QueuePair::recv_batch`](crate::QueuePair::recv_batch).
 pub struct RecvBatch<'queue> {
+    queue: Queue,
     receives: &'queue mut Receives,
     owner: &'queue Owner,
     count: usize,
@@ -152,22 +165,23 @@ impl RecvBatch<'_> {
     /// As [`QueuePair::post_recv`](crate::QueuePair::post_recv), and [`PostError::BatchFull`]; the batch goes on without the request.
     #[inline]
     pub fn recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
-        let receives = &mut *self.receives;
-        let checked = if self.count == receives.wrs.len() {
-            Err(PostError::BatchFull { max: u32::try_from(self.count).unwrap_or(u32::MAX) })
-        } else {
-            receives.check(self.owner, &request)
+        let checked = self.receives.check(self.owner, &request);
+        let queue = self.queue;
+        let Receives { slab, max_batch, wrs, sges, .. } = &mut *self.receives;
+        if self.count == *max_batch {
+            let max = u32::try_from(self.count).unwrap_or(u32::MAX);
+            return Err(Rejected::new(queue.verb(), PostError::BatchFull { max }, Some(request.payload)));
+        }
+        if let Err(error) = checked {
+            return Err(Rejected::new(queue.verb(), error, Some(request.payload)));
+        }
+        let Some(next) = slab.next() else {
+            let capacity = slab.capacity();
+            return Err(Rejected::new(queue.verb(), PostError::QueueFull { capacity }, Some(request.payload)));
         };
-        let number = match checked {
-            Ok(number) => number,
-            Err(error) => return Err(Rejected::new(receives.queue.verb(), error, Some(request.payload))),
-        };
-        let wr_id = WrId::new(self.owner.id, Direction::Recv, number);
-        let local = Local::of(request.payload.scatter());
-        receives.sges[self.count] = local.sge;
-        receives.wrs[self.count] =
-            ibv_recv_wr { wr_id: wr_id.0, sg_list: local.list, num_sge: local.count, ..Default::default() };
-        receives.slab.insert(Entry { payload: request.payload.into_in_flight(), tag: request.tag });
+        // SAFETY: `count` is less than `max_batch`.
+        unsafe { write(wrs, sges, self.count + 1, next.wr_id(), request.payload.scatter()) };
+        next.fill(request.payload.into_in_flight(), request.tag);
         self.count += 1;
         Ok(())
     }
@@ -177,32 +191,53 @@ impl RecvBatch<'_> {
         if self.count == 0 {
             return Ok(());
         }
-        let (wrs, sges) = (self.receives.wrs.as_mut_ptr(), self.receives.sges.as_mut_ptr());
-        for index in 0..self.count {
-            // SAFETY: index < count, which is at most the length of both.
-            unsafe {
-                if (*wrs.add(index)).sg_list.is_null() {
-                    (*wrs.add(index)).sg_list = sges.add(index);
-                }
-                (*wrs.add(index)).next = if index + 1 < self.count { wrs.add(index + 1) } else { ptr::null_mut() };
-            }
-        }
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue is alive and used by one thread; the requests are linked above and valid during the call, and the memory they
-        // name is in the table or held.
-        let returned = unsafe { self.receives.queue.post(wrs, &mut bad) };
-        let outcome = Posted::of(returned, wrs.addr(), bad.addr(), size_of::<ibv_recv_wr>());
-        let (verb, mut index) = (self.receives.queue.verb(), self.count);
+        // SAFETY: so many requests were added. The queue is alive and used by one thread; the memory that the requests name is in the table
+        // or held.
+        let (returned, first) = unsafe {
+            let (first, last) = (self.receives.wrs.as_ptr().add(1), self.receives.wrs.as_ptr().add(self.count));
+            (*last).next = ptr::null_mut();
+            let returned = self.queue.post(first, &mut bad);
+            (*last).next = last.add(1); // which is beyond the end for the last of all, and followed by none
+            (returned, first.addr())
+        };
+        let outcome = Posted::of(returned, first, bad.addr(), size_of::<ibv_recv_wr>());
+        let (verb, mut index) = (self.queue.verb(), self.count);
         outcome.into_result(verb, self.count, || {
             index -= 1;
             self.take_back(index)
         })
     }
 
-    /// Takes the receive at `index` of the batch out of the table again.
+    /// Takes the receive at `index` of the batch, one of `count`, out of the table again.
     fn take_back(&mut self, index: usize) -> Option<Entry> {
-        let number = WrId(self.receives.wrs.get(index)?.wr_id).table();
-        self.receives.slab.retire(number)
+        debug_assert!(index < self.count);
+        // SAFETY: one of the requests that were added.
+        let wr_id = unsafe { (*self.receives.wrs.as_ptr().add(index + 1)).wr_id };
+        self.receives.slab.retire(WrId(wr_id))
+    }
+}
+
+/// Writes the receive at `index` and returns it.
+///
+/// # Safety
+/// There are so many of both, and no reference to either exists.
+#[inline]
+unsafe fn write(
+    wrs: &Fixed<ibv_recv_wr>,
+    sges: &Fixed<ibv_sge>,
+    index: usize,
+    wr_id: WrId,
+    scatter: Gather<'_>,
+) -> *mut ibv_recv_wr {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (wr, sge) = (wrs.as_ptr().add(index), sges.as_ptr().add(index));
+        let (list, count) = describe(scatter, sge);
+        (*wr).wr_id = wr_id.0;
+        (*wr).sg_list = list;
+        (*wr).num_sge = count;
+        wr
     }
 }
 

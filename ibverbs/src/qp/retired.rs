@@ -1,16 +1,18 @@
 //! What comes back when a completion is retired.
 
 use std::fmt;
+use std::sync::Arc;
 
 use rdma_sys::{IBV_WC_WITH_IMM, IBV_WC_WITH_INV};
 
-use super::inflight::InFlight;
-use super::window::WindowInFlight;
+use super::inflight::Entry;
+use super::kept::InFlight;
 use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::error::{Error, Result};
-use crate::identity::{Direction, QueueId};
+use crate::identity::{Direction, QueueId, WrId};
 use crate::kind::ErrorKind;
 use crate::mr::{Buf, BufList};
+use crate::mw::Bound;
 
 /// A finished request: how it ended, and the buffer it was posted with.
 ///
@@ -18,9 +20,9 @@ use crate::mr::{Buf, BufList};
 pub struct Retired {
     payload: InFlight,
     tag: u64,
+    wr_id: WrId,
     status: WcStatus,
     opcode: WcOpcode,
-    direction: Direction,
     byte_len: u32,
     wc_flags: u32,
     /// Immediate data, or an invalidated key, as the flags say.
@@ -29,15 +31,16 @@ pub struct Retired {
 }
 
 impl Retired {
-    #[inline]
-    pub(super) fn new(completion: &Completion<'_>, payload: InFlight, tag: u64) -> Self {
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    pub(super) fn new(completion: &Completion<'_>, Entry { payload, tag }: Entry) -> Self {
         let (wc_flags, immediate) = completion.flags_and_immediate();
         Self {
             payload: payload.settled(),
             tag,
             status: completion.status(),
             opcode: completion.opcode(),
-            direction: completion.direction(),
+            wr_id: completion.wr_id(),
             byte_len: u32::try_from(completion.byte_len()).unwrap_or(u32::MAX),
             wc_flags,
             immediate,
@@ -45,12 +48,9 @@ impl Retired {
         }
     }
 
-    /// The window that was in flight, if the request succeeded.
-    pub(super) fn into_invalidated(self) -> Option<WindowInFlight> {
-        match self.payload {
-            InFlight::Window(window) if self.status.is_success() => Some(window),
-            _ => None,
-        }
+    /// The window that was being invalidated, if the request succeeded.
+    pub(super) fn into_invalidated(self) -> Option<Arc<Bound>> {
+        if self.status.is_success() { self.payload.into_invalidated() } else { None }
     }
 
     /// The key of this side's that the message of the peer invalidated ([`wr::send_with_inv`](crate::wr::send_with_inv)).
@@ -85,7 +85,7 @@ impl Retired {
 
     /// Whether it was posted to the send or to the receive queue.
     pub fn direction(&self) -> Direction {
-        self.direction
+        self.wr_id.direction()
     }
 
     /// How many bytes were received; 0 for sends and failures.
@@ -107,23 +107,10 @@ impl Retired {
     ///
     /// # Errors
     /// [`ErrorKind::Completion`] with the status in words and its usual cause.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn ok(&self) -> Result<()> {
-        if self.is_success() { Ok(()) } else { Err(self.error()) }
-    }
-
-    #[cold]
-    fn error(&self) -> Error {
-        let what = match self.direction {
-            Direction::Send => "send",
-            Direction::Recv => "receive",
-        };
-        let text = format!("{what} failed: {} (status {}, vendor {:#x})", self.status, self.status.0, self.vendor_err);
-        let error = Error::new(ErrorKind::Completion, "completion", text);
-        match self.status.hint() {
-            Some(hint) => error.with_hint(hint),
-            None => error,
-        }
+        if self.is_success() { Ok(()) } else { Err(failed(self.direction(), self.status, self.vendor_err)) }
     }
 
     /// The buffer; after a receive it shows what was received. `None` if the request was posted without one, or with a list.
@@ -148,14 +135,31 @@ impl Retired {
     }
 
     fn received(&self) -> bool {
-        self.direction == Direction::Recv && self.is_success()
+        self.direction() == Direction::Recv && self.is_success()
+    }
+}
+
+/// A C function because those do not unwind: so the caller, who has the request, need not be ready to drop it here.
+#[cold]
+#[inline(never)]
+#[allow(improper_ctypes_definitions, reason = "only Rust calls it")]
+extern "C" fn failed(direction: Direction, status: WcStatus, vendor_err: u32) -> Error {
+    let what = match direction {
+        Direction::Send => "send",
+        Direction::Recv => "receive",
+    };
+    let text = format!("{what} failed: {status} (status {}, vendor {vendor_err:#x})", status.0);
+    let error = Error::new(ErrorKind::Completion, "completion", text);
+    match status.hint() {
+        Some(hint) => error.with_hint(hint),
+        None => error,
     }
 }
 
 impl fmt::Debug for Retired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Retired")
-            .field("direction", &self.direction)
+            .field("direction", &self.direction())
             .field("status", &self.status)
             .field("tag", &self.tag)
             .field("byte_len", &self.byte_len())

@@ -3,81 +3,164 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
-use rdma_sys::{IBV_SEND_INLINE, ibv_send_wr, ibv_sge};
+use rdma_sys::{IBV_SEND_INLINE, ibv_post_send, ibv_qp, ibv_send_wr, ibv_sge};
 
 use super::inflight::Entry;
+use super::operation::Operation;
 use super::payload::Gather;
+use super::payload::private::Payload;
 use super::rejected::PostError;
+use super::transport::Transport;
+use super::wr::SendRequest;
 use crate::errno::Errno;
 use crate::error::Error;
+use crate::fixed::Fixed;
+use crate::identity::WrId;
 use crate::mr::Buf;
 
-/// Room for the classic sends of a batch, allocated with the queue pair.
+/// Classic sends, allocated with the queue pair: one that is posted alone, and after it those of a batch, linked in order.
+///
+/// What a request does not set keeps the value of an earlier one, which means nothing for another opcode.
 pub(super) struct Scratch {
-    pub(super) sends: Box<[ibv_send_wr]>,
-    pub(super) sges: Box<[ibv_sge]>,
+    sends: Fixed<ibv_send_wr>,
+    sges: Fixed<ibv_sge>,
     /// Inline bytes of sends, copied when they are added: `inline_each` for each request.
-    pub(super) inline: Box<[u8]>,
-    pub(super) inline_each: usize,
+    inline: Fixed<u8>,
+    inline_each: usize,
+    max_batch: usize,
 }
 
-// SAFETY: the pointers in the requests are set anew before each use and mean nothing in between.
+// SAFETY: the pointers in the requests are set anew before each use, or point into this; nothing is reached through a shared Scratch.
 unsafe impl Send for Scratch {}
-// SAFETY: as above; nothing is reachable through a shared Scratch.
+// SAFETY: as above.
 unsafe impl Sync for Scratch {}
 
 impl Scratch {
     pub(super) fn new(max_batch: u32, max_inline: u32, classic: bool) -> Self {
-        let size = max_batch as usize;
-        let inline_each = if classic { max_inline as usize } else { 0 };
-        Self {
-            sends: vec![ibv_send_wr::default(); if classic { size } else { 0 }].into(),
-            sges: vec![ibv_sge::default(); size].into(),
-            inline: vec![0; size * inline_each].into(),
-            inline_each,
+        let max_batch = max_batch as usize;
+        let (count, inline_each) = if classic { (max_batch + 1, max_inline as usize) } else { (0, 0) };
+        let sends = Fixed::<ibv_send_wr>::new(count);
+        for index in 2..count {
+            // SAFETY: both are among the `count`.
+            unsafe { (*sends.as_ptr().add(index - 1)).next = sends.as_ptr().add(index) };
         }
+        Self { sends, sges: Fixed::new(count), inline: Fixed::new(max_batch * inline_each), inline_each, max_batch }
     }
 
+    /// How many requests a batch can have.
+    #[inline]
     pub(super) fn max(&self) -> usize {
-        self.sges.len()
+        self.max_batch
     }
-}
 
-/// How a payload is told to the classic verbs: its one entry, or the list that describes it.
-pub(super) struct Local {
-    pub(super) sge: ibv_sge,
-    /// Null where there is no list.
-    pub(super) list: *mut ibv_sge,
-    pub(super) count: i32,
-}
-
-impl Local {
+    /// Writes a request and posts it; returns what the verb did, and sets `bad` if the verb does.
+    ///
+    /// # Safety
+    /// Made for classic posts. `qp` is alive and not used by another thread; the memory that the request names stays valid until its
+    /// completion.
     #[inline]
-    pub(super) fn of(gather: Gather<'_>) -> Self {
-        let one = |sge| Self { sge, list: ptr::null_mut(), count: 1 };
-        match gather {
-            Gather::Empty => Self { count: 0, ..one(ibv_sge::default()) },
-            Gather::One(sge) => one(sge),
-            Gather::List { sges, count, .. } => {
-                // `check_send` and `Receives::check` bounded the count.
-                let count = i32::try_from(count).unwrap_or(i32::MAX);
-                Self { sge: ibv_sge::default(), list: sges.cast_mut(), count }
-            }
-            // The address is read during the call only; `check_send` bounded the length.
-            Gather::Inline(bytes) => {
-                let length = u32::try_from(bytes.len()).unwrap_or(0);
-                one(ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length, lkey: 0 })
+    pub(super) unsafe fn post<T: Transport, O: Operation<T, P>, P: Payload>(
+        &mut self,
+        qp: NonNull<ibv_qp>,
+        wr_id: WrId,
+        request: &SendRequest<O, P>,
+        bad: &mut *mut ibv_send_wr,
+    ) -> i32 {
+        // SAFETY: the first request, which is linked to none; the caller's promise.
+        unsafe {
+            let wr = self.write(0, wr_id, request);
+            ibv_post_send(qp.as_ptr(), wr, bad)
+        }
+    }
+
+    /// Adds a request to a batch.
+    ///
+    /// # Safety
+    /// Made for classic posts; `index` is less than `max`, and the inline bytes are not more than the queue pair takes.
+    #[inline]
+    pub(super) unsafe fn add<T: Transport, O: Operation<T, P>, P: Payload>(
+        &mut self,
+        index: usize,
+        wr_id: WrId,
+        request: &SendRequest<O, P>,
+    ) {
+        // SAFETY: the caller's promise; there are `inline_each` bytes for each request of a batch.
+        unsafe {
+            self.write(index + 1, wr_id, request);
+            if let Gather::Inline(bytes) = request.operation.local(&request.payload) {
+                // The caller's bytes need not live until the doorbell: they are copied now.
+                let place = self.inline.as_ptr().add(index * self.inline_each);
+                ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
+                (*self.sges.as_ptr().add(index + 1)).addr = place.expose_provenance() as u64;
             }
         }
     }
 
-    /// Where the entries are: the list, or the one entry.
+    /// Writes the request at `index` and returns it.
+    ///
+    /// # Safety
+    /// Made for classic posts; `index` is at most `max`.
     #[inline]
-    pub(super) fn entries(&mut self) -> *mut ibv_sge {
-        if self.list.is_null() { &raw mut self.sge } else { self.list }
+    unsafe fn write<T: Transport, O: Operation<T, P>, P: Payload>(
+        &mut self,
+        index: usize,
+        wr_id: WrId,
+        request: &SendRequest<O, P>,
+    ) -> *mut ibv_send_wr {
+        let gather = request.operation.local(&request.payload);
+        // SAFETY: both have `max_batch` + 1; no reference to either exists.
+        unsafe {
+            let (wr, sge) = (self.sends.as_ptr().add(index), self.sges.as_ptr().add(index));
+            let (list, count) = describe(gather, sge);
+            (*wr).wr_id = wr_id.0;
+            (*wr).sg_list = list;
+            (*wr).num_sge = count;
+            (*wr).send_flags = request.flags | inline_flag(gather);
+            request.operation.classic(&mut *wr);
+            wr
+        }
     }
+
+    /// Posts the first `count` requests, of which there is one at least.
+    ///
+    /// # Safety
+    /// They were added; as for [`post`](Self::post).
+    pub(super) unsafe fn post_batch(&mut self, qp: NonNull<ibv_qp>, count: usize) -> Posted {
+        let mut bad = ptr::null_mut();
+        // SAFETY: the caller's promise.
+        let (returned, first) = unsafe {
+            let (first, last) = (self.sends.as_ptr().add(1), self.sends.as_ptr().add(count));
+            (*last).next = ptr::null_mut();
+            let returned = ibv_post_send(qp.as_ptr(), first, &raw mut bad);
+            (*last).next = last.add(1); // which is beyond the end for the last of all, and followed by none
+            (returned, first.addr())
+        };
+        Posted::of(returned, first, bad.addr(), size_of::<ibv_send_wr>())
+    }
+}
+
+/// Tells the classic verbs a payload: where its entries are, which is `sge` if it is a single one, and how many.
+///
+/// # Safety
+/// `sge` can be written.
+#[inline]
+pub(super) unsafe fn describe(gather: Gather<'_>, sge: *mut ibv_sge) -> (*mut ibv_sge, i32) {
+    let one = match gather {
+        Gather::Empty => return (sge, 0),
+        Gather::One(one) => one,
+        // `check_send` and `Receives::check` bounded the count.
+        Gather::List { sges, count, .. } => return (sges.cast_mut(), i32::try_from(count).unwrap_or(i32::MAX)),
+        // The address is read during the call only; `check_send` bounded the length.
+        Gather::Inline(bytes) => {
+            let length = u32::try_from(bytes.len()).unwrap_or(0);
+            ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length, lkey: 0 }
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { sge.write(one) };
+    (sge, 1)
 }
 
 /// The flag that goes with a payload whose bytes are copied.
@@ -86,14 +169,13 @@ pub(super) fn inline_flag(gather: Gather<'_>) -> u32 {
     if matches!(gather, Gather::Inline(_)) { IBV_SEND_INLINE } else { 0 }
 }
 
-/// What the return value of a classic post says of a single request. Only a `bad_wr` that was set says that it was not posted.
-#[inline]
-pub(super) fn outcome(returned: i32, bad_is_null: bool) -> Result<(), PostError> {
-    match (returned, bad_is_null) {
-        (0, _) => Ok(()),
-        (number, false) => Err(PostError::Refused(Errno::from_return(number))),
-        (number, true) => Err(PostError::InDoubt(Errno::from_return(number))),
-    }
+/// What a return value that is not 0 says of a single request. Only a `bad_wr` that was set says that it was not posted; the extended verbs
+/// have none. Soft-RoCE, for one, queues a request and then reports that the queue pair is in the wrong state.
+#[cold]
+#[inline(never)]
+pub(super) fn failure(returned: i32, bad_is_null: bool) -> PostError {
+    let errno = Errno::from_return(returned);
+    if bad_is_null { PostError::InDoubt(errno) } else { PostError::Refused(errno) }
 }
 
 /// How much of a batch the provider took.

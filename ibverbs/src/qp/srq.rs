@@ -13,18 +13,18 @@ use rdma_sys::{
     ibv_srq_attr, ibv_srq_init_attr,
 };
 
-use super::inflight::{Entry, RecvSlab};
 use super::owner::Owner;
 use super::payload::RecvPayload;
 use super::receives::{Queue, Receives, RecvBatch};
 use super::rejected::Rejected;
 use super::retired::{NotMine, Retired};
 use super::scratch::BatchError;
+use super::slab::RecvSlab;
 use super::wr::RecvRequest;
 use crate::convert::{non_null, zero_or_errno};
 use crate::cq::Completion;
 use crate::error::{Error, Result};
-use crate::identity::{Direction, QueueId};
+use crate::identity::QueueId;
 use crate::kind::ErrorKind;
 use crate::mr::{Held, Hold};
 use crate::pd::ProtectionDomain;
@@ -119,7 +119,8 @@ impl ProtectionDomain {
             // SAFETY: the domain is alive and the attributes are valid during the call.
             unsafe { ibv_create_srq(self.as_raw(), &raw mut init) }
         })?;
-        let receives = Receives::new(Queue::Shared(raw), init.attr.max_wr, init.attr.max_sge, options.max_batch.max(1));
+        let max_batch = options.max_batch.max(1);
+        let receives = Receives::new(&owner, init.attr.max_wr, init.attr.max_sge, max_batch);
         let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving { receives, owner }));
         Ok(SharedReceiveQueue(Arc::new(Inner { raw, pd: self.clone(), receiving })))
     }
@@ -169,8 +170,9 @@ impl SharedReceiveQueue {
     /// [`ibv_post_srq_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)
     #[inline]
     pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> std::result::Result<(), Rejected<P>> {
+        let queue = Queue::Shared(self.0.raw);
         let Receiving { receives, owner } = self.receiving();
-        receives.post(owner, request)
+        receives.post(queue, owner, request)
     }
 
     /// Posts the receives that the closure adds. See [`QueuePair::recv_batch`](crate::QueuePair::recv_batch).
@@ -181,22 +183,22 @@ impl SharedReceiveQueue {
         &mut self,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
+        let queue = Queue::Shared(self.0.raw);
         let Receiving { receives, owner } = self.receiving();
-        receives.batch(owner, fill)
+        receives.batch(queue, owner, fill)
     }
 
     /// Retires the completion of a receive of this queue. See [`QueuePair::retire`](crate::QueuePair::retire).
     ///
     /// # Errors
     /// [`NotMine`] if it is of another queue; nothing changes then.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
     pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
         let wr_id = completion.wr_id();
-        let Receiving { receives, owner } = self.receiving();
-        let mine = wr_id.queue() == owner.id && wr_id.direction() == Direction::Recv;
-        match mine.then(|| receives.retire(wr_id.table())).flatten() {
-            Some(Entry { payload, tag }) => Ok(Retired::new(&completion, payload, tag)),
+        match self.receiving().receives.retire(wr_id) {
+            Some(entry) => Ok(Retired::new(&completion, entry)),
             None => Err(NotMine { queue: wr_id.queue() }),
         }
     }

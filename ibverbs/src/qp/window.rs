@@ -11,7 +11,7 @@ use rdma_sys::{
 };
 
 use super::builder::is_soft_roce;
-use super::inflight::{Entry, InFlight};
+use super::kept::InFlight;
 use super::operation::Operation;
 use super::operation::private::{Moves, Write};
 use super::pair::QueuePair;
@@ -22,20 +22,10 @@ use super::retired::Retired;
 use super::transport::{Connected, Transport};
 use crate::convert::zero_or_errno;
 use crate::error::{Error, Result};
-use crate::identity::{Direction, WrId};
 use crate::kind::ErrorKind;
 use crate::mr::{AccessFlags, SharedRegion};
 use crate::mw::{Binding, Bound, BoundWindow, Type1, Type2, Window, WindowType};
 use crate::raw::AsRaw;
-
-/// A window in flight.
-#[derive(Debug)]
-pub enum WindowInFlight {
-    /// It is being bound: kept alive, with its region.
-    Bind(Arc<Bound>),
-    /// It is being invalidated: a success makes it unbound.
-    Invalidate(Arc<Bound>),
-}
 
 /// The operation [`wr::bind`](crate::wr::bind). The pointers are valid while the payload is.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +47,7 @@ impl Payload for Binding {
     }
 
     fn into_in_flight(self) -> InFlight {
-        InFlight::Window(WindowInFlight::Bind(self.0))
+        InFlight::bind(self.0)
     }
 }
 
@@ -88,7 +78,7 @@ impl Payload for BoundWindow<Type2> {
     }
 
     fn into_in_flight(self) -> InFlight {
-        InFlight::Window(WindowInFlight::Invalidate(self.bound))
+        InFlight::invalidate(self.bound)
     }
 }
 
@@ -141,7 +131,14 @@ without_data! {
 pub(super) struct Windows(Vec<Weak<Bound>>);
 
 impl Windows {
-    pub(super) fn push(&mut self, window: Weak<Bound>) {
+    #[inline]
+    pub(super) fn extend(&mut self, window: Option<Weak<Bound>>) {
+        if let Some(window) = window {
+            self.push(window);
+        }
+    }
+
+    fn push(&mut self, window: Weak<Bound>) {
         if self.0.len() == self.0.capacity() {
             self.0.retain(|window| window.strong_count() > 0);
         }
@@ -210,8 +207,7 @@ impl<T: Transport> QueuePair<T> {
         let bound = window.pair(region, access)?;
         let returned = self.post_bind(&bound, bound.remote().len)?;
         let bound = Arc::new(bound.with_key_of_handle());
-        let payload = InFlight::Window(WindowInFlight::Bind(Arc::clone(&bound)));
-        self.tables.sends.push(Entry { payload, tag });
+        self.tables.sends.push(InFlight::bind(Arc::clone(&bound)), tag);
         zero_or_errno("ibv_bind_mw", || self.describe(), returned)?;
         Ok(BoundWindow { bound, kind: PhantomData })
     }
@@ -223,7 +219,7 @@ impl<T: Transport> QueuePair<T> {
     /// As [`bind_mw`](Self::bind_mw).
     pub fn unbind_mw(&mut self, window: BoundWindow<Type1>, tag: u64) -> Result<()> {
         let returned = self.post_bind(&window.bound, 0)?;
-        self.tables.sends.push(Entry { payload: InFlight::Window(WindowInFlight::Invalidate(window.bound)), tag });
+        self.tables.sends.push(InFlight::invalidate(window.bound), tag);
         zero_or_errno("ibv_bind_mw", || self.describe(), returned)
     }
 
@@ -233,10 +229,10 @@ impl<T: Transport> QueuePair<T> {
             let what = "a window and a queue pair of different protection domains";
             return Err(Error::new(ErrorKind::Mismatch, "ibv_bind_mw", what));
         }
-        if self.send_room() == 0 {
+        let Some(next) = self.tables.sends.next() else {
             return Err(Error::new(ErrorKind::QueueFull, "ibv_bind_mw", "the send queue is full"));
-        }
-        let wr_id = WrId::new(self.id(), Direction::Send, self.tables.sends.next_number());
+        };
+        let wr_id = next.wr_id();
         let mut bind = ibv_mw_bind { wr_id: wr_id.0, send_flags: IBV_SEND_SIGNALED, bind_info: bound.info(length) };
         // SAFETY: queue pair, window and region are alive and of one domain; the queue pair is used by one thread.
         Ok(unsafe { ibv_bind_mw(self.as_raw(), bound.handle.as_ptr(), &raw mut bind) })
@@ -247,14 +243,9 @@ impl Retired {
     /// The window that a successful [`wr::invalidate`](crate::wr::invalidate) or [`QueuePair::unbind_mw`] made free to be bound anew. `None`
     /// for another request, a window of the other type, or a failure; the window is then freed.
     pub fn into_window<K: WindowType>(self) -> Option<Window<K>> {
-        match self.into_invalidated()? {
-            WindowInFlight::Invalidate(bound) => {
-                // Requests before this one have retired; one of another queue may still hold it, and then frees it.
-                let handle = Arc::try_unwrap(bound).ok()?.handle;
-                (handle.is::<K>() && handle.is_live()).then(|| Window { handle: handle.unbound(), kind: PhantomData })
-            }
-            WindowInFlight::Bind(_) => None,
-        }
+        // Requests before this one have retired; one of another queue may still hold it, and then frees it.
+        let handle = Arc::try_unwrap(self.into_invalidated()?).ok()?.handle;
+        (handle.is::<K>() && handle.is_live()).then(|| Window { handle: handle.unbound(), kind: PhantomData })
     }
 }
 

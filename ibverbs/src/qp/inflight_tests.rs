@@ -1,0 +1,104 @@
+//! Tests of the tables of what is in flight.
+
+use super::inflight::{Entry, SendRing};
+use super::kept::InFlight;
+use super::slab::RecvSlab;
+use crate::identity::{Direction, QueueId, WrId};
+
+fn queue() -> QueueId {
+    QueueId::next().expect("an identity")
+}
+
+fn send(ring: &mut SendRing, tag: u64) -> WrId {
+    let next = ring.next().expect("room");
+    let wr_id = next.wr_id();
+    next.fill(InFlight::NOTHING, tag);
+    wr_id
+}
+
+fn retire(ring: &mut SendRing, wr_id: WrId) -> Option<Entry> {
+    if ring.retire_older(wr_id) { ring.retire_oldest(wr_id) } else { None }
+}
+
+fn recv(slab: &mut RecvSlab, tag: u64) -> WrId {
+    let next = slab.next().expect("room");
+    let wr_id = next.wr_id();
+    next.fill(InFlight::NOTHING, tag);
+    wr_id
+}
+
+#[test]
+fn one_send_completion_retires_all_before_it() {
+    let mut ring = SendRing::new(queue(), 5);
+    let ids: Vec<WrId> = (0..5).map(|tag| send(&mut ring, tag)).collect();
+    assert_eq!(ring.room(), 0);
+    assert!(ring.next().is_none(), "full");
+    assert_eq!(retire(&mut ring, ids[3]).expect("in flight").tag, 3);
+    assert_eq!(ring.room(), 4);
+    assert!(retire(&mut ring, ids[3]).is_none(), "a completion retires once");
+    assert!(retire(&mut ring, ids[1]).is_none(), "what a later one retired is gone");
+    let mut never = SendRing::new(ids[0].queue(), 6);
+    let never = (0..6).map(|tag| send(&mut never, tag)).last().expect("the sixth");
+    assert!(retire(&mut ring, never).is_none(), "never posted");
+    assert_eq!(retire(&mut ring, ids[4]).expect("in flight").tag, 4);
+}
+
+#[test]
+fn a_completion_of_another_queue_or_direction_matches_nothing() {
+    let (mine, other) = (queue(), queue());
+    let (mut ring, mut foreign) = (SendRing::new(mine, 4), SendRing::new(other, 4));
+    let (mut slab, mut foreign_slab) = (RecvSlab::new(mine, 4), RecvSlab::new(other, 4));
+    for tag in 0..4 {
+        let (sent, posted) = (send(&mut ring, tag), recv(&mut slab, tag));
+        assert!(retire(&mut ring, send(&mut foreign, tag)).is_none());
+        assert!(slab.retire(recv(&mut foreign_slab, tag)).is_none());
+        assert!(retire(&mut ring, posted).is_none());
+        assert!(slab.retire(sent).is_none());
+    }
+    assert_eq!((ring.room(), slab.room()), (0, 0));
+}
+
+#[test]
+fn a_ring_works_across_the_wrap_of_its_numbers() {
+    let mut ring = SendRing::new(queue(), 3);
+    ring.start_at(u64::MAX - 1);
+    for tag in 0..20 {
+        let old = send(&mut ring, 100);
+        let new = send(&mut ring, tag);
+        assert_eq!(ring.room(), 1);
+        assert_eq!(new.direction(), Direction::Send);
+        assert_eq!(retire(&mut ring, new).expect("in flight").tag, tag);
+        assert!(retire(&mut ring, old).is_none());
+        assert_eq!(ring.room(), 3);
+    }
+}
+
+#[test]
+fn an_aborted_send_leaves_the_ring_as_it_was() {
+    let mut ring = SendRing::new(queue(), 2);
+    let oldest = send(&mut ring, 1);
+    send(&mut ring, 2);
+    assert_eq!(ring.pop().expect("newest").tag, 2);
+    assert_eq!(retire(&mut ring, oldest).expect("oldest").tag, 1);
+    assert!(ring.pop().is_none());
+}
+
+#[test]
+fn receives_retire_in_any_order_and_once() {
+    let mut slab = RecvSlab::new(queue(), 3);
+    let ids: Vec<WrId> = (0..3).map(|tag| recv(&mut slab, tag)).collect();
+    assert!(slab.next().is_none());
+    assert_eq!(slab.retire(ids[1]).expect("posted").tag, 1);
+    assert!(slab.retire(ids[1]).is_none());
+    let again = recv(&mut slab, 9);
+    assert_ne!(again, ids[1], "the count of uses tells those of a slot apart");
+    assert!(slab.retire(ids[1]).is_none(), "stale");
+    assert_eq!(slab.retire(again).expect("posted").tag, 9);
+    assert_eq!(slab.drain().len(), 2);
+}
+
+#[test]
+fn tables_without_places_take_nothing() {
+    assert!(SendRing::new(queue(), 0).next().is_none());
+    assert!(RecvSlab::new(queue(), 0).next().is_none());
+}
