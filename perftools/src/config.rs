@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::options::{Cm, DeviceId, Options, Wait};
 use crate::error::{Error, Result};
+use crate::plan::{Pattern, Plan, Service, Verb};
 use crate::test::Test;
 use crate::units::{Size, show_time};
 
@@ -16,6 +17,8 @@ use crate::units::{Size, show_time};
 pub const MAX_MESSAGE: u64 = 1 << 30;
 /// The most messages in flight.
 pub const MAX_DEPTH: u32 = 16_384;
+/// The most queue pairs of one test.
+pub const MAX_QPS: u32 = 256;
 /// The memory that one end of a test may register.
 pub const MAX_MEMORY: u64 = 1 << 30;
 /// The memory that distinct buffers of `--verify` fill before the depth is lowered for them.
@@ -55,8 +58,14 @@ pub struct Spec {
     pub msg_size: u64,
     /// When it ends.
     pub limit: Limit,
-    /// Messages in flight at most.
+    /// Messages in flight at most, on each queue pair.
     pub depth: u32,
+    /// Queue pairs.
+    pub qps: u32,
+    /// RDMA writes with immediate data; none: where the link has it.
+    pub immediate: Option<bool>,
+    /// Unreliable services: send without regard to what the receiver is ready for.
+    pub flood: bool,
     /// How to connect.
     pub use_cm: Cm,
     /// The path MTU, if not the port's.
@@ -80,19 +89,31 @@ pub struct Bounds {
     pub max_qp_wr: u32,
     /// The longest completion queue.
     pub max_cqe: u32,
+    /// The port's active MTU: the largest datagram.
+    pub mtu: u32,
+    /// Whether messages can carry immediate data, and queue pairs be unreliable (iWARP: neither).
+    pub infiniband: bool,
+    /// Whether it has atomics.
+    pub atomics: bool,
 }
 
 /// The numbers an engine runs by; both ends compute the same from the same [`Spec`] and depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
+    /// What to do.
+    pub plan: Plan,
     /// Bytes a message.
     pub msg_size: u32,
-    /// Data messages that may be under way in one direction.
+    /// Queue pairs.
+    pub qps: u32,
+    /// Data messages that may be under way in one direction, on all queue pairs together.
     pub depth: u32,
     /// Messages after whose arrival the receiver returns a credit message.
     pub batch: u32,
-    /// Every so many sends ask for a completion.
+    /// Every so many sends of a queue pair ask for a completion.
     pub signal_every: u32,
+    /// Whether the receiver's credits bound the sender.
+    pub credited: bool,
     /// When the test ends.
     pub limit: Limit,
     /// Payload is checked.
@@ -105,14 +126,34 @@ impl Shape {
         self.depth / self.batch + 1
     }
 
-    /// Receives that have to be posted before the peer may start, and again whenever one was used.
+    /// Receives that each queue pair has posted before the peer may start, and again whenever one was used.
     pub fn receives(&self) -> u32 {
-        self.depth + self.credits()
+        if self.plan.verb.takes_receives() { self.depth + self.credits() } else { 0 }
     }
 
-    /// Room that the send queue needs.
+    /// Room that each send queue needs: any one may have to carry all that is under way.
     pub fn sends(&self) -> u32 {
         self.depth + self.credits() + 1
+    }
+
+    /// Places in memory that is open to the peer: one for each message under way, where each is looked at.
+    pub fn slots(&self) -> u32 {
+        match self.plan {
+            // A number for each queue pair, as atomics of several come in no order.
+            plan if plan.verb.is_atomic() => self.qps,
+            plan if self.verify && plan.pattern != Pattern::Polled => self.depth,
+            _ => 1,
+        }
+    }
+
+    /// Bytes of such a place: whole words.
+    pub fn stride(&self) -> usize {
+        (self.msg_size as usize).next_multiple_of(8)
+    }
+
+    /// Whether what is sent arrives, or the connection breaks.
+    pub fn is_reliable(&self) -> bool {
+        self.plan.service.is_reliable()
     }
 }
 
@@ -138,9 +179,12 @@ impl Spec {
             msg_size: o.msg_size.map_or(test.default_size(), |s| s.0),
             limit,
             depth: o.depth.unwrap_or(DEFAULT_DEPTH),
+            qps: o.qps.unwrap_or(1),
+            immediate: o.immediate,
+            flood: o.flood,
             use_cm: o.use_cm.unwrap_or_default(),
             mtu,
-            verify: o.verify,
+            verify: o.verify || test.verifies(),
             client: side(&o.local_id, o.local_wait, o.local_timeout),
             server: side(&o.remote_id, o.remote_wait, o.remote_timeout),
         };
@@ -186,6 +230,12 @@ impl Spec {
         if self.depth == 0 || self.depth > MAX_DEPTH {
             return Err(Error::limit(format!("depth of {}: give --depth a number from 1 to {MAX_DEPTH}", self.depth)));
         }
+        if self.qps == 0 || self.qps > MAX_QPS {
+            return Err(Error::limit(format!("{} queue pairs: give --qps a number from 1 to {MAX_QPS}", self.qps)));
+        }
+        if let Some(plan) = self.test.plan() {
+            self.check_plan(plan)?;
+        }
         if let Some(mtu) = self.mtu.filter(|m| ![256, 512, 1024, 2048, 4096].contains(m)) {
             return Err(Error::limit(format!("MTU of {mtu}: give --mtu (-mt) one of 256, 512, 1024, 2048 and 4096")));
         }
@@ -214,45 +264,90 @@ impl Spec {
         Ok(())
     }
 
+    fn check_plan(&self, plan: Plan) -> Result<()> {
+        let name = self.test.name();
+        if plan.verb.is_atomic() && self.msg_size != 8 {
+            return Err(Error::limit(format!(
+                "message of {}: an atomic has 8 bytes; leave --msg-size (-m) away for {name}",
+                Size(self.msg_size)
+            )));
+        }
+        if plan.is_latency() && self.qps > 1 {
+            return Err(Error::limit(format!("{} queue pairs: {name} has one; leave --qps away", self.qps)));
+        }
+        if self.use_cm == Cm::On && plan.service != Service::Rc {
+            return Err(Error::limit(format!(
+                "{name} by rdma_cm: it connects RC here, not {}; leave --use-cm (-cm1) away",
+                plan.service
+            )));
+        }
+        Ok(())
+    }
+
     /// Fits the test to a device: lowers the depth where the device or memory needs it.
     ///
     /// # Errors
     /// The message is too large for the device, or for the memory a test may use.
     pub fn fit(&self, bounds: &Bounds) -> Result<Shape> {
         self.check()?;
-        if self.msg_size > bounds.max_msg {
+        let plan = self.plan_on(bounds)?;
+        let max_msg = if plan.service == Service::Ud { u64::from(bounds.mtu) } else { bounds.max_msg };
+        if self.msg_size > max_msg {
+            let what = if plan.service == Service::Ud { "one datagram" } else { "one message" };
             return Err(Error::limit(format!(
-                "message of {}: {} carries at most {} in one message; give --msg-size (-m) a smaller size",
+                "message of {}: {} carries at most {} in {what}; give --msg-size (-m) a smaller size",
                 Size(self.msg_size),
                 bounds.device,
-                Size(bounds.max_msg)
+                Size(max_msg)
             )));
         }
-        let mut depth = if self.test.is_latency() { self.depth.min(4) } else { self.depth };
+        let mut depth =
+            if plan.is_latency() { self.depth.min(4) } else { self.depth.saturating_mul(self.qps).min(MAX_DEPTH) };
         if let Limit::Messages(n) = self.limit {
             depth = depth.min(u32::try_from(n).unwrap_or(u32::MAX).max(4));
         }
         // A queue holds depth, depth / batch + 1 credits (at most 5 where depth ≥ 4, depth + 1 below) and one.
-        let room = bounds.max_qp_wr.min(bounds.max_cqe / 2);
+        let room = bounds.max_qp_wr.min(bounds.max_cqe / 2 / self.qps);
         depth = depth.min(room.saturating_sub(7)).max(1);
         if self.verify {
             // Both directions have their own buffers: depth to send, depth and the credits to receive.
-            let buffers = u32::try_from(VERIFY_MEMORY / self.msg_size / 2).unwrap_or(u32::MAX);
+            let buffers = u32::try_from(VERIFY_MEMORY / self.msg_size / 2 / u64::from(self.qps)).unwrap_or(u32::MAX);
             depth = depth.min(buffers.saturating_sub(6)).max(1);
         }
-        Ok(self.shape(depth))
+        Ok(self.shape(depth, plan))
+    }
+
+    /// What the test does on this device.
+    fn plan_on(&self, bounds: &Bounds) -> Result<Plan> {
+        let plan = self.test.plan().ok_or_else(|| Error::limit("uses no RDMA device"))?;
+        let lacks =
+            |what: &dyn std::fmt::Display| Err(Error::limit(format!("needs {what}, which {} lacks", bounds.device)));
+        match plan.service {
+            Service::Uc | Service::Ud if !bounds.infiniband => return lacks(&plan.service),
+            Service::Xrc => return lacks(&plan.service),
+            _ => {}
+        }
+        if plan.verb.is_atomic() && !bounds.atomics {
+            return lacks(&"atomics");
+        }
+        match self.immediate {
+            Some(false) => Ok(plan.without_immediate()),
+            Some(true) if plan.verb == Verb::WriteImm && !bounds.infiniband => lacks(&"writes with immediate data"),
+            None if !bounds.infiniband => Ok(plan.without_immediate()),
+            _ => Ok(plan),
+        }
     }
 
     /// The shape with a depth that both ends have agreed on.
     ///
     /// # Errors
     /// The buffers of that depth would take more memory than a test may use.
-    pub fn agreed(&self, depth: u32) -> Result<Shape> {
+    pub fn agreed(&self, depth: u32, plan: Plan) -> Result<Shape> {
         if depth == 0 || depth > MAX_DEPTH {
             return Err(Error::protocol(format!("the peer wants a depth of {depth}")));
         }
-        let shape = self.shape(depth);
-        let buffers = if self.verify { u64::from(shape.sends() + shape.receives()) } else { 2 };
+        let shape = self.shape(depth, plan);
+        let buffers = if self.verify { u64::from(shape.sends() + shape.receives() * shape.qps) } else { 2 };
         let memory = buffers * self.msg_size;
         if memory > MAX_MEMORY * 2 {
             return Err(Error::limit(format!(
@@ -264,13 +359,17 @@ impl Spec {
         Ok(shape)
     }
 
-    fn shape(&self, depth: u32) -> Shape {
+    fn shape(&self, depth: u32, plan: Plan) -> Shape {
         let batch = (depth / 4).max(1);
         Shape {
+            plan,
             msg_size: u32::try_from(self.msg_size).unwrap_or(u32::MAX),
+            qps: self.qps,
             depth,
             batch,
-            signal_every: if self.verify { 1 } else { batch },
+            // What all queue pairs together may leave unsaid stays below the depth.
+            signal_every: if self.verify { 1 } else { (batch / self.qps).max(1) },
+            credited: plan.verb.takes_receives() && (!self.flood || plan.service.is_reliable()),
             limit: self.limit,
             verify: self.verify,
         }
@@ -288,7 +387,43 @@ mod tests {
     }
 
     fn bounds() -> Bounds {
-        Bounds { device: "dev0".into(), max_msg: 8 << 20, max_qp_wr: 1024, max_cqe: 2048 }
+        Bounds {
+            device: "dev0".into(),
+            max_msg: 8 << 20,
+            max_qp_wr: 1024,
+            max_cqe: 2048,
+            mtu: 4096,
+            infiniband: true,
+            atomics: true,
+        }
+    }
+
+    fn of(test: Test) -> Spec {
+        Spec::new(test, &Options::try_parse_from(["rperf"]).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_a_device_lacks_is_said_in_one_line() {
+        let iwarp = Bounds { infiniband: false, atomics: false, ..bounds() };
+        for (test, what) in [
+            (Test::UcBw, "needs UC (unreliable connections), which dev0 lacks"),
+            (Test::UdLat, "needs UD"),
+            (Test::RcFetchAddMr, "needs atomics"),
+            (Test::XrcLat, "needs XRC"),
+        ] {
+            let text = of(test).fit(&iwarp).unwrap_err().to_string();
+            assert!(text.starts_with(what) && !text.contains('\n'), "{text}");
+        }
+        let shape = of(Test::RcRdmaWriteLat).fit(&iwarp).unwrap();
+        assert_eq!((shape.plan.verb, shape.plan.pattern), (Verb::Write, Pattern::Polled));
+        let asked = Spec { immediate: Some(true), ..of(Test::RcRdmaWriteBw) };
+        assert!(asked.fit(&iwarp).unwrap_err().to_string().contains("writes with immediate data, which dev0 lacks"));
+    }
+
+    #[test]
+    fn a_datagram_is_at_most_the_mtu() {
+        let text = Spec { msg_size: 4097, ..of(Test::UdBw) }.fit(&bounds()).unwrap_err().to_string();
+        assert!(text.contains("4 KiB in one datagram"), "{text}");
     }
 
     #[test]
@@ -333,16 +468,16 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn every_shape_fits_its_device(depth in 1..=MAX_DEPTH, size in 1_u64..8 << 20, verify: bool, room in 16_u32..100_000, n in 1_u64..1000) {
+        fn every_shape_fits_its_device(depth in 1..=MAX_DEPTH, size in 1_u64..8 << 20, verify: bool, room in 16_u32..100_000, n in 1_u64..1000, qps in 1_u32..9) {
             let mut s = spec("").unwrap();
-            (s.depth, s.msg_size, s.verify) = (depth, size, verify);
+            (s.depth, s.msg_size, s.verify, s.qps) = (depth, size, verify, qps);
             for limit in [s.limit, Limit::Messages(n)] {
                 s.limit = limit;
-                let shape = s.fit(&Bounds { max_qp_wr: room, max_cqe: room * 2, ..bounds() }).unwrap();
-                proptest::prop_assert!(shape.depth >= 1 && shape.depth <= depth);
+                let shape = s.fit(&Bounds { max_qp_wr: room, max_cqe: room * 2 * qps, ..bounds() }).unwrap();
+                proptest::prop_assert!(shape.depth >= 1 && shape.depth <= depth * qps);
                 proptest::prop_assert!(shape.sends() <= room && shape.receives() <= room, "{shape:?}");
                 proptest::prop_assert!(shape.batch >= 1 && shape.batch <= shape.depth);
-                proptest::prop_assert_eq!(s.agreed(shape.depth).unwrap(), shape);
+                proptest::prop_assert_eq!(s.agreed(shape.depth, shape.plan).unwrap(), shape);
             }
         }
     }

@@ -19,6 +19,7 @@ pub mod facts;
 pub mod host;
 pub mod info;
 pub mod ping;
+pub mod plan;
 pub mod qperf;
 pub mod report;
 pub mod run;

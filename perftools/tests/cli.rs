@@ -17,7 +17,7 @@ fn a_wrong_command_line_ends_with_status_2_and_says_what_to_do() {
         ("-m 1K", "is for a client"),
         ("node rc_bw --msgsize 1", "did you mean --msg-size"),
         ("node rc_bw -m much", "not a size"),
-        ("node ud_bw", "does not have this test yet"),
+        ("node sdp_bw", "gone from Linux"),
         ("node rc_bw -oo msg_size:1:64", "does not have this option"),
     ] {
         let text = fails(line, 2);

@@ -36,10 +36,10 @@ fn assert_verified(record: &Value, device: &str, messages: u64, size: u64) {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn both_ends_in_one_command_with_every_byte_checked() {
     for device in devices() {
-        let tests = json(&format!("-i {device} --verify -n 300 -m 64K rc_bw rc_lat rc_bi_bw"));
+        let tests = json(&format!("-i {device} --verify -n 30 -m 64K rc_bw rc_lat rc_bi_bw"));
         assert_eq!(tests.len(), 3);
         for record in &tests {
-            assert_verified(record, &device, 300, 65536);
+            assert_verified(record, &device, 30, 65536);
         }
     }
 }
@@ -51,7 +51,7 @@ fn client_and_server_as_two_processes_each_way_to_connect() {
         let server = Server::start();
         for way in ways(&device) {
             for size in [1, 4097, 1 << 20] {
-                let n = if size > 100_000 { 50 } else { 500 };
+                let n = if size > 100_000 { 3 } else { 100 };
                 let line =
                     format!("{} -i {device} {way} --verify -n {n} -m {size} rc_bw rc_lat rc_bi_bw", server.here());
                 for record in json(&line) {
@@ -64,11 +64,67 @@ fn client_and_server_as_two_processes_each_way_to_connect() {
     }
 }
 
+/// All tests that move data: the atomics, whose size is 8, and the others.
+const ATOMICS: &str = "rc_compare_swap_mr rc_compare_swap_lat rc_fetch_add_mr rc_fetch_add_lat ver_rc_compare_swap \
+    ver_rc_fetch_add";
+const OTHERS: &str = "rc_bw rc_bi_bw rc_lat rc_rdma_write_bw rc_rdma_write_bi_bw rc_rdma_write_lat \
+    rc_rdma_write_poll_lat rc_rdma_read_bw rc_rdma_read_bi_bw rc_rdma_read_lat uc_bw uc_bi_bw uc_lat uc_rdma_write_bw \
+    uc_rdma_write_bi_bw uc_rdma_write_lat uc_rdma_write_poll_lat ud_bw ud_bi_bw ud_lat xrc_bw xrc_bi_bw xrc_lat";
+
+/// What a device lacks for a test, as rperf has to say it.
+fn lacking(device: &str, test: &str, way: &str) -> Option<&'static str> {
+    let direct = connects_directly(device);
+    match test.split('_').next() {
+        Some("uc" | "ud" | "xrc") if way == "-cm1" => Some("by rdma_cm: it connects RC here"),
+        Some("xrc") => Some("needs XRC"),
+        Some("uc") if !direct => Some("needs UC"),
+        Some("ud") if !direct => Some("needs UD"),
+        _ if !direct && (test.contains("compare") || test.contains("fetch")) => Some("needs atomics"),
+        _ => None,
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn every_test_each_way_to_connect_checks_every_byte_or_says_what_the_device_lacks() {
+    for device in devices() {
+        let server = Server::start();
+        for way in ways(&device) {
+            let (runs, lacks): (Vec<_>, Vec<_>) = ATOMICS
+                .split_whitespace()
+                .chain(["-m", "4001"])
+                .chain(OTHERS.split_whitespace())
+                .partition(|test| lacking(&device, test, way).is_none());
+            let n = 40;
+            let line = format!("{} -i {device} {way} --verify -n {n} {}", server.here(), runs.join(" "));
+            let records = json(&line);
+            assert_eq!(records.len(), runs.len() - 2);
+            for record in records {
+                let m = &record["outcome"]["measured"];
+                let sum = |path: [&str; 2]| -> u64 {
+                    ["local_stats", "remote_stats"].iter().map(|side| m[side][path[0]][path[1]].as_u64().unwrap()).sum()
+                };
+                let verified: u64 =
+                    ["local_stats", "remote_stats"].iter().map(|side| m[side]["verified"].as_u64().unwrap()).sum();
+                let lost: u64 = ["local_stats", "remote_stats"].iter().map(|s| m[s]["lost"].as_u64().unwrap()).sum();
+                let (sent, received) = (sum(["sent", "msgs"]), sum(["received", "msgs"]));
+                let directions = if record["test"].as_str().unwrap().contains("_bi_") { 2 } else { 1 };
+                assert!(sent + received >= n * directions && sent + received + lost >= n, "{record:#}");
+                assert!(verified > 0, "{record:#}");
+            }
+            for test in lacks {
+                let text = fails(&format!("{} -i {device} {way} -n {n} {test}", server.here()), 1);
+                assert!(text.contains(lacking(&device, test, way).unwrap()) && text.lines().count() == 1, "{text}");
+            }
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_timed_test_prints_qperfs_lines_and_the_path() {
     for device in devices() {
-        let output = run(&format!("-i {device} -t 500ms rc_bw rc_lat"));
+        let output = run(&format!("-i {device} -t 200ms rc_bw rc_lat"));
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{text}");
         for line in
@@ -84,11 +140,11 @@ fn a_timed_test_prints_qperfs_lines_and_the_path() {
 fn every_way_to_wait_and_every_depth_moves_all_messages() {
     for device in devices() {
         for wait in ["-cp0", "-cp1", ""] {
-            for depth in [1, 2, 7, 1000] {
-                let tests = json(&format!("-i {device} {wait} --depth {depth} -n 400 -m 2K rc_bi_bw rc_bw"));
+            for depth in [1, 2, 7, 50] {
+                let tests = json(&format!("-i {device} {wait} --depth {depth} -n 100 -m 2K rc_bi_bw rc_bw"));
                 for record in &tests {
                     let received = &record["outcome"]["measured"]["remote_stats"]["received"]["msgs"];
-                    assert_eq!(*received, 400, "{record:#}");
+                    assert_eq!(*received, 100, "{record:#}");
                 }
             }
         }
@@ -100,12 +156,12 @@ fn every_way_to_wait_and_every_depth_moves_all_messages() {
 fn two_clients_at_once() {
     for device in devices() {
         let server = Server::start();
-        let line = format!("{} -i {device} --verify -n 400 rc_bw rc_bi_bw", server.here());
+        let line = format!("{} -i {device} --verify -n 200 -m 4K rc_bw rc_bi_bw", server.here());
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for record in json(&line) {
-                        assert_verified(&record, &device, 400, 65536);
+                        assert_verified(&record, &device, 200, 4096);
                     }
                 });
             }
@@ -127,7 +183,7 @@ fn a_client_killed_in_the_middle_leaves_the_server_serving() {
                 client.kill().unwrap();
                 client.wait().unwrap();
                 server.says("the client closed the connection");
-                let line = format!("{} -i {device} {way} --verify -n 100 {test}", server.here());
+                let line = format!("{} -i {device} {way} --verify -n 10 -m 4K {test}", server.here());
                 let begin = Instant::now();
                 while !run(&line).status.success() {
                     assert!(begin.elapsed() < Duration::from_secs(5), "{line}: the server does not serve on");
@@ -247,8 +303,8 @@ fn the_device_and_its_gid_follow_the_address_that_the_server_is_called_by() {
         for address in all {
             let address = address.split('/').next().unwrap();
             for way in ways(&device) {
-                for record in json(&format!("-lp {} {address} {way} --verify -n 20 rc_bw", server.port)) {
-                    assert_verified(&record, &device, 20, 65536);
+                for record in json(&format!("-lp {} {address} {way} --verify -n 5 -m 4K rc_bw", server.port)) {
+                    assert_verified(&record, &device, 5, 4096);
                     let via = record["outcome"]["measured"]["local"]["address"].as_str().unwrap();
                     assert!(via.ends_with(address), "{address}: {record:#}");
                 }

@@ -177,7 +177,7 @@ mod tests {
             ("node rc_bw --msgsize 1", "--msg-size"),
             ("node rc_bw -zzz", "-zzz"),
             ("node rc_bw -ap 2", "does not have"),
-            ("node ud_bw", "does not have this test yet"),
+            ("node sdp_bw", "gone from Linux"),
             ("node rc_bw --bind ::1", "--bind is for the server"),
             ("node rc_bw -H other rc_lat", "two hosts"),
             ("node rc_bw -n -5", "-5"),

@@ -145,9 +145,18 @@ pub struct Options {
     /// End after this time; seconds unless ms, s, m, h or d follows [default: 2]
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = TEST)]
     pub time: Option<Duration>,
-    /// Messages in flight at most [default: 128]
+    /// Messages in flight at most, on each queue pair [default: 128]
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub depth: Option<u32>,
+    /// Queue pairs [default: 1]
+    #[arg(long, value_name = "N", help_heading = TEST)]
+    pub qps: Option<u32>,
+    /// RDMA writes with immediate data, so that the peer counts them: on or off [default: on, where the link has it]
+    #[arg(long, value_name = "on|off", value_parser = clap::builder::BoolishValueParser::new(), help_heading = TEST)]
+    pub immediate: Option<bool>,
+    /// UC and UD: send as fast as can be, without regard to what the receiver is ready for; what is lost is shown
+    #[arg(long, help_heading = TEST)]
+    pub flood: bool,
     /// Send a different payload in every message and check each byte on arrival
     #[arg(long, help_heading = TEST)]
     pub verify: bool,
@@ -242,6 +251,9 @@ impl Options {
             (self.messages.is_some(), "--messages (-n)"),
             (self.time.is_some(), "--time (-t)"),
             (self.depth.is_some(), "--depth"),
+            (self.qps.is_some(), "--qps"),
+            (self.immediate.is_some(), "--immediate"),
+            (self.flood, "--flood"),
             (self.verify, "--verify"),
             (self.wait.is_some() || self.local_wait.is_some() || self.remote_wait.is_some(), "--wait (-cp)"),
             (self.wait_server.is_some(), "--wait-server (-ws)"),

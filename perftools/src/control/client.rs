@@ -15,7 +15,7 @@ use crate::engine::{self, Role};
 use crate::error::{Error, Kind, Result};
 use crate::host;
 use crate::report::record::{Measured, Outcome};
-use crate::stats::summary::Summary;
+use crate::stats::summary::{Meaning, Summary};
 use crate::test::Test;
 use crate::transport::{Backend, ClientSetup, Hosts};
 use crate::units::show_time;
@@ -99,10 +99,11 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B) -> Result<O
     let done = run().inspect_err(|error| link.report(error))?;
     Ok(Outcome::Measured(Box::new(Measured {
         spec: spec.clone(),
+        plan: done.plan,
         depth: done.depth,
         local: done.via,
         remote: done.peer_via,
-        summary: Summary::new(spec.test, &done.outcome.stats, &done.peer_stats),
+        summary: Summary::new(Meaning::of(spec.test, done.plan), &done.outcome.stats, &done.peer_stats),
         latency: done.outcome.latency.and_then(|l| l.percentiles()),
         local_stats: done.outcome.stats,
         remote_stats: done.peer_stats,

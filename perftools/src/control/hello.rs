@@ -11,7 +11,7 @@ use socket2::SockRef;
 use crate::error::{Error, Result};
 
 /// Version of the protocol: both ends have to have the same.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 /// Length of a hello.
 pub const LEN: usize = 32;
 const MAGIC: [u8; 8] = *b"\x89rperf\r\n";

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::Spec;
+use crate::engine::Exposed;
 use crate::error::{Error, Kind, Result};
 use crate::facts::peer::PeerFacts;
 use crate::report::record::{HostConf, Via};
@@ -36,6 +37,8 @@ pub enum Message {
     Ready {
         /// The path of the end that speaks.
         via: Via,
+        /// Its memory that the peer will read or write.
+        memory: Option<Exposed>,
     },
     /// No more than `sent` data messages will come.
     Finished {

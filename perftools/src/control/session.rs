@@ -169,20 +169,25 @@ pub(super) fn exchange<W: engine::Wire>(
         Role::Client => (&spec.client, "the server"),
         Role::Server => (&spec.server, "the client"),
     };
-    wire.post_receives(shape.receives())?;
-    link.send(&Message::Ready { via: via.clone() })?;
+    wire.post_receives()?;
+    link.send(&Message::Ready { via: via.clone(), memory: wire.exposed() })?;
     let peer_via = match link.receive()? {
-        Message::Ready { via } => via,
+        Message::Ready { via, memory } => {
+            if let Some(memory) = memory {
+                wire.peer_exposes(memory);
+            }
+            via
+        }
         other => return Err(other.unexpected(who)),
     };
     begins(spec.test);
-    let outcome = engine::run(spec.test, role, &shape, side, &mut wire, link)?;
+    let outcome = engine::run(role, &shape, side, &mut wire, link)?;
     link.send(&Message::Stats(Box::new(outcome.stats)))?;
     let peer_stats = match link.receive()? {
         Message::Stats(stats) => *stats,
         other => return Err(other.unexpected(who)),
     };
-    Ok(Exchanged { outcome, via, peer_via, peer_stats, depth: shape.depth })
+    Ok(Exchanged { outcome, via, peer_via, peer_stats, plan: Some(shape.plan), depth: shape.depth })
 }
 
 /// What an end knows after a test.
@@ -192,5 +197,6 @@ pub(super) struct Exchanged {
     pub(super) via: crate::report::record::Via,
     pub(super) peer_via: crate::report::record::Via,
     pub(super) peer_stats: crate::stats::SideStats,
+    pub(super) plan: Option<crate::plan::Plan>,
     pub(super) depth: u32,
 }

@@ -82,9 +82,9 @@ fn exchange(
         Role::Server => (&spec.server, "the client"),
     };
     let via = ends::via(kind, &socket, side);
-    link.send(&Message::Ready { via: via.clone() })?;
+    link.send(&Message::Ready { via: via.clone(), memory: None })?;
     let peer_via = match link.receive()? {
-        Message::Ready { via } => via,
+        Message::Ready { via, .. } => via,
         other => return Err(other.unexpected(who)),
     };
     begins(spec.test);
@@ -94,5 +94,5 @@ fn exchange(
         Message::Stats(stats) => *stats,
         other => return Err(other.unexpected(who)),
     };
-    Ok(Exchanged { outcome, via, peer_via, peer_stats, depth: 1 })
+    Ok(Exchanged { outcome, via, peer_via, peer_stats, plan: None, depth: 1 })
 }

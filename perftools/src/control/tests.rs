@@ -43,7 +43,15 @@ struct FakeServer {
 }
 
 fn bounds() -> Bounds {
-    Bounds { device: "fake0".into(), max_msg: 1 << 20, max_qp_wr: 1000, max_cqe: 2000 }
+    Bounds {
+        device: "fake0".into(),
+        max_msg: 1 << 20,
+        max_qp_wr: 1000,
+        max_cqe: 2000,
+        mtu: 1024,
+        infiniband: true,
+        atomics: true,
+    }
 }
 
 fn via() -> Via {
@@ -65,16 +73,17 @@ impl<'a> Backend for &'a Fake {
     type Server = FakeServer;
 
     fn client(&self, spec: &Spec, _: Hosts) -> Result<(FakeClient<'a>, Ask)> {
-        let ask = Ask { link: Link::Roce, addresses: vec![], mtu: 1024, depth: spec.depth };
+        let ask =
+            Ask { link: Link::Roce, addresses: vec![], mtu: 1024, depth: spec.depth, plan: spec.test.plan().unwrap() };
         Ok((FakeClient { backend: self, spec: spec.clone() }, ask))
     }
 
     fn server(&self, spec: &Spec, ask: &Ask, _: Hosts) -> Result<(FakeServer, Offer)> {
         let depth = spec.fit(&bounds())?.depth.min(ask.depth);
-        let [(client, _), (wire, _)] = fake::pair(&spec.agreed(depth)?);
+        let [(client, _), (wire, _)] = fake::pair(&spec.agreed(depth, ask.plan)?);
         let qpn = self.made.fetch_add(1, Ordering::Relaxed);
         self.waiting.lock().unwrap().insert(qpn, client);
-        let method = Method::Direct(PlainEnd { qpn, psn: 0, lid: 0, gid: "::".into() });
+        let method = Method::Direct(vec![PlainEnd { qpn, psn: 0, lid: 0, gid: "::".into(), rd_atomic: 1 }]);
         let offer = Offer { depth, mtu: 1024, client_address: 0, method, via: via() };
         Ok((FakeServer { wire, spec: spec.clone(), depth }, offer))
     }
@@ -84,13 +93,13 @@ impl ClientSetup for FakeClient<'_> {
     type Wire = FakeWire;
 
     fn answer(&mut self, _: &Offer) -> Result<Answer> {
-        Ok(Answer { end: None })
+        Ok(Answer { ends: vec![] })
     }
 
     fn connect(self, offer: &Offer, _: Duration) -> Result<Connected<FakeWire>> {
         let Method::Direct(end) = &offer.method else { return Err(Error::protocol("which?")) };
-        let wire = self.backend.waiting.lock().unwrap().remove(&end.qpn).unwrap();
-        Ok(Connected { wire, via: via(), shape: self.spec.agreed(offer.depth)? })
+        let wire = self.backend.waiting.lock().unwrap().remove(&end[0].qpn).unwrap();
+        Ok(Connected { wire, via: via(), shape: self.spec.agreed(offer.depth, self.spec.test.plan().unwrap())? })
     }
 }
 
@@ -98,7 +107,11 @@ impl ServerSetup for FakeServer {
     type Wire = FakeWire;
 
     fn accept(self, _: &Answer, _: Duration, _: &dyn Fn() -> bool) -> Result<Connected<FakeWire>> {
-        Ok(Connected { wire: self.wire, via: via(), shape: self.spec.agreed(self.depth)? })
+        Ok(Connected {
+            wire: self.wire,
+            via: via(),
+            shape: self.spec.agreed(self.depth, self.spec.test.plan().unwrap())?,
+        })
     }
 }
 
@@ -251,8 +264,8 @@ fn a_client_that_vanishes_in_the_middle_leaves_the_server_serving() {
         let (_, ask) = backend.client(&spec, Hosts { local: address.ip(), peer: address.ip() }).unwrap();
         frame::write(&mut stream, &Message::Request { spec: Box::new(spec), ask: Some(ask) }).unwrap();
         assert!(matches!(frame::read(&mut stream), Ok(Message::Offer(_))));
-        frame::write(&mut stream, &Message::Answer(Answer { end: None })).unwrap();
-        frame::write(&mut stream, &Message::Ready { via: via() }).unwrap();
+        frame::write(&mut stream, &Message::Answer(Answer { ends: vec![] })).unwrap();
+        frame::write(&mut stream, &Message::Ready { via: via(), memory: None }).unwrap();
         assert!(matches!(frame::read(&mut stream), Ok(Message::Ready { .. })));
         drop(stream);
         // Only one client is served at once: the test that lost its client has to make room, which the end of this looks at.
@@ -289,7 +302,7 @@ fn a_server_that_is_stopped_tells_its_clients() {
 #[test]
 fn messages_out_of_turn_are_refused() {
     with_server(8, |address, _| {
-        for message in [Message::Finished { sent: 1 }, Message::Quitting, Message::Answer(Answer { end: None })] {
+        for message in [Message::Finished { sent: 1 }, Message::Quitting, Message::Answer(Answer { ends: vec![] })] {
             let mut stream = greeted(address, PROTOCOL);
             frame::write(&mut stream, &message).unwrap();
             let Ok(Message::Error { text }) = frame::read(&mut stream) else { panic!("no error") };

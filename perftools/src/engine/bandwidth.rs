@@ -1,6 +1,6 @@
 //! Bandwidth, one way or both ways at once.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::wait::Waiter;
 use super::{Counted, Peer, Progress, Wire, deadline, lost};
@@ -22,17 +22,25 @@ pub struct Flow {
 
 /// Messages a doorbell.
 const BURST: u32 = 16;
+/// Where messages can be lost: how long a sender without credit waits before it takes what is under way for lost, and
+/// how long a receiver whose peer has finished waits for stragglers.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 struct State<'a> {
     flow: Flow,
     shape: &'a Shape,
-    /// Data messages that the peer has receives for.
-    window: u32,
     posted: u64,
     completed: u64,
+    /// Posted, and known to have been taken by the peer.
+    acked: u64,
     arrived: Count,
-    /// Arrived and not yet returned as credit.
-    owed: u32,
+    /// When the latest arrived, where some may not.
+    latest: Instant,
+    /// How far the peer's numbering has come, and up to where credit was returned.
+    reached: u64,
+    returned: u64,
+    /// Since when a sender without credit has heard nothing.
+    quiet_since: Option<Instant>,
     /// No more will be posted; the peer knows.
     finished: bool,
     waiting: bool,
@@ -51,39 +59,62 @@ pub(crate) fn run<W: Wire, P: Peer>(
     let mut s = State {
         flow,
         shape,
-        window: shape.depth,
         posted: 0,
         completed: 0,
+        acked: 0,
         arrived: Count::default(),
-        owed: 0,
+        latest: start.wall(),
+        reached: 0,
+        returned: 0,
+        quiet_since: None,
         finished: false,
         waiting: flow.waits_first,
     };
+    let reliable = shape.is_reliable();
     let mut counted = None;
     loop {
         let moved = s.send(wire)?;
         let progress = if moved || s.can_send() {
             waiter.poll(wire)?
         } else {
-            waiter.wait(wire, peer, deadline.filter(|_| counted.is_none()))?
+            let patience = (!reliable).then(|| Instant::now() + PATIENCE);
+            let until = deadline.filter(|_| counted.is_none()).into_iter().chain(patience).min();
+            waiter.wait(wire, peer, until)?
         };
         s.take(progress, wire)?;
-        if counted.is_none() && s.clock_stops(deadline) {
-            counted = Some(Counted { sent: s.completed, received: s.arrived, end: Reading::now() });
+        if !reliable {
+            s.forgive(progress);
         }
-        if counted.is_some() && !s.finished && s.sent_all() {
-            // Not before: what is told here is what the peer waits for.
+        if counted.is_none() && s.clock_stops(deadline) {
+            counted = Some(Counted::new(s.completed, s.arrived, Reading::now()));
+            if s.one_sided() && s.completed < s.posted {
+                s.flush(wire)?;
+            }
+        }
+        if (counted.is_some() || !reliable && s.sent_its_count()) && !s.finished && s.sent_all() {
+            // Not before: what is told here is what the peer waits for. (Where some of it may not arrive, nobody waits for all.)
             s.finished = true;
             peer.finish(s.posted)?;
         }
-        if let (Some(counted), true) = (counted, s.finished) {
+        if let Some(sent) = peer.finished().filter(|_| s.finished || !reliable) {
+            if flow.receives && s.arrived.msgs > sent {
+                return Err(lost(s.arrived.msgs, sent));
+            }
+            let drained = !reliable && progress.completions == 0 && s.latest.elapsed() >= PATIENCE;
+            if counted.is_none() && drained && flow.receives && s.sent_all() {
+                // What is missing will not come: the clock stopped with what came last.
+                let until = Some(s.latest);
+                counted = Some(Counted { until, ..Counted::new(s.completed, s.arrived, Reading::now()) });
+                continue;
+            }
             // A sender stays until the peer has what it sent; so each end hears from the other.
-            if let Some(sent) = peer.finished() {
-                if s.arrived.msgs > sent {
-                    return Err(lost(s.arrived.msgs, sent));
-                }
-                if s.arrived.msgs == sent {
-                    return Ok(counted);
+            if let (Some(counted), true) = (counted, s.finished) {
+                if !flow.receives || s.arrived.msgs == sent || drained {
+                    let lost = if flow.receives { sent - s.arrived.msgs } else { 0 };
+                    if !flow.receives {
+                        wire.settle(sent)?;
+                    }
+                    return Ok(Counted { lost, ..counted });
                 }
             }
         }
@@ -107,9 +138,10 @@ impl State<'_> {
         if self.finished || self.waiting {
             return 0;
         }
-        let under_way = u32::try_from(self.posted - self.completed).unwrap_or(u32::MAX);
-        let left = u32::try_from(self.total() - self.posted).unwrap_or(u32::MAX);
-        self.window.min(self.shape.depth.saturating_sub(under_way)).min(left)
+        let left = u32::try_from(self.total().saturating_sub(self.posted)).unwrap_or(u32::MAX);
+        let taken = if self.shape.credited { self.acked.min(self.completed) } else { self.completed };
+        let under_way = u32::try_from(self.posted - taken).unwrap_or(u32::MAX);
+        self.shape.depth.saturating_sub(under_way).min(left)
     }
 
     fn can_send(&self) -> bool {
@@ -123,7 +155,6 @@ impl State<'_> {
         }
         wire.send(self.posted, count, self.shape.signal_every, self.total())?;
         self.posted += u64::from(count);
-        self.window -= count;
         Ok(true)
     }
 
@@ -134,19 +165,43 @@ impl State<'_> {
             return Ok(());
         }
         // Before any credit goes out: it promises these.
-        wire.post_receives(used)?;
+        wire.repost()?;
         self.waiting = false;
-        self.window += progress.credits * self.shape.batch;
-        if self.window > self.shape.depth {
+        self.acked = self.acked.max(progress.acked);
+        if self.acked > self.posted {
             return Err(Error::protocol("the peer returned more credit than it was owed"));
+        }
+        if progress.data == 0 {
+            return Ok(());
         }
         self.arrived.msgs += u64::from(progress.data);
         self.arrived.bytes += progress.bytes;
-        self.owed += progress.data;
-        while self.owed >= self.shape.batch {
-            self.owed -= self.shape.batch;
-            wire.send_credit(self.posted)?;
+        self.reached = self.reached.max(progress.reached);
+        if !self.shape.is_reliable() {
+            self.latest = Instant::now();
         }
+        let batch = u64::from(self.shape.batch);
+        while self.shape.credited && self.reached - self.returned >= batch {
+            self.returned = if self.shape.is_reliable() { self.returned + batch } else { self.reached };
+            wire.send_credit(self.returned)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what is under way for lost when nothing was heard of it for long.
+    fn forgive(&mut self, progress: Progress) {
+        if progress.completions > 0 || !self.flow.sends || self.can_send() {
+            self.quiet_since = None;
+        } else if self.quiet_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+            self.acked = self.posted;
+        }
+    }
+
+    /// Asks for the completion of what was posted without.
+    fn flush<W: Wire>(&mut self, wire: &mut W) -> Result<()> {
+        let one_each = self.shape.qps;
+        wire.send(self.posted, one_each, 1, self.posted + u64::from(one_each))?;
+        self.posted += u64::from(one_each);
         Ok(())
     }
 
@@ -161,11 +216,23 @@ impl State<'_> {
         }
     }
 
-    /// Whether this end has nothing more to post after the clock stopped.
+    /// Whether this end has sent all messages of a test by count.
+    fn sent_its_count(&self) -> bool {
+        matches!(self.shape.limit, Limit::Messages(n) if self.flow.sends && self.completed >= n)
+    }
+
+    /// Whether the peer takes no part in what this end does.
+    fn one_sided(&self) -> bool {
+        !self.shape.plan.has_receiver()
+    }
+
+    /// Whether this end has nothing more to do after the clock stopped. Where the peer takes no part, nothing may be under
+    /// way then: the peer takes its memory away, or looks at it.
     fn sent_all(&self) -> bool {
+        let quiet = !self.one_sided() || self.completed == self.posted;
         match self.shape.limit {
-            Limit::Messages(_) => self.posted == self.total(),
-            Limit::Time(_) => true,
+            Limit::Messages(_) => quiet && self.posted >= self.total(),
+            Limit::Time(_) => quiet,
         }
     }
 }

@@ -1,18 +1,20 @@
 //! A wire within the process, for tests: it breaks when a message meets no posted receive, as iWARP does.
 
 use std::collections::VecDeque;
+use std::result::Result as Either;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use super::{Peer, Progress, Wire};
-use crate::config::Shape;
+use super::{Exposed, Peer, Progress, Wire};
+use crate::config::{Limit, Shape};
 use crate::error::{Error, Result};
+use crate::test::Test;
 
 #[derive(Debug, Default)]
 struct Inbox {
     receives: u32,
-    /// Sizes of messages that have arrived; `None` is a credit.
-    messages: VecDeque<Option<u64>>,
+    /// Numbers of messages that have arrived; `Err` is a credit, up to a number.
+    messages: VecDeque<Either<u64, u64>>,
     broken: bool,
     finished: Option<u64>,
     failure: Option<Error>,
@@ -25,8 +27,13 @@ type Shared = Arc<(Mutex<Inbox>, Condvar)>;
 pub(crate) struct FakeWire {
     mine: Shared,
     theirs: Shared,
-    msg_size: u64,
+    shape: Shape,
     signalled: u64,
+    posted: u64,
+    used: u32,
+    reached: u64,
+    /// Loses each message whose number divides by this.
+    pub(crate) loses: u64,
     /// Drops every message from this one on.
     pub(crate) mute_after: u64,
 }
@@ -38,6 +45,14 @@ pub(crate) struct FakePeer {
     theirs: Shared,
 }
 
+/// The shape of a test with messages of 100 bytes.
+pub(crate) fn shape(test: Test, depth: u32, limit: Limit) -> Shape {
+    let batch = (depth / 4).max(1);
+    let plan = test.plan().unwrap();
+    let credited = plan.verb.takes_receives();
+    Shape { plan, msg_size: 100, qps: 1, depth, batch, signal_every: batch, credited, limit, verify: false }
+}
+
 /// Two connected ends.
 pub(crate) fn pair(shape: &Shape) -> [(FakeWire, FakePeer); 2] {
     let (a, b) = (Shared::default(), Shared::default());
@@ -45,8 +60,12 @@ pub(crate) fn pair(shape: &Shape) -> [(FakeWire, FakePeer); 2] {
         let wire = FakeWire {
             mine: mine.clone(),
             theirs: theirs.clone(),
-            msg_size: u64::from(shape.msg_size),
+            shape: *shape,
             signalled: 0,
+            posted: 0,
+            used: 0,
+            reached: 0,
+            loses: 0,
             mute_after: u64::MAX,
         };
         (wire, FakePeer { mine, theirs })
@@ -54,8 +73,11 @@ pub(crate) fn pair(shape: &Shape) -> [(FakeWire, FakePeer); 2] {
 }
 
 impl FakeWire {
-    fn deliver(&self, message: Option<u64>) -> Result<()> {
+    fn deliver(&self, message: Either<u64, u64>) -> Result<()> {
         let mut inbox = self.theirs.0.lock().unwrap();
+        if inbox.receives == 0 && !self.shape.is_reliable() {
+            return Ok(());
+        }
         if inbox.receives == 0 {
             inbox.broken = true;
             return Err(Error::device("a message met no receive"));
@@ -68,25 +90,38 @@ impl FakeWire {
 }
 
 impl Wire for FakeWire {
+    fn exposed(&self) -> Option<Exposed> {
+        None
+    }
+
+    fn peer_exposes(&mut self, _: Exposed) {}
+
     fn send(&mut self, first: u64, count: u32, signal_every: u32, last: u64) -> Result<()> {
         for n in first..first + u64::from(count) {
-            if n < self.mute_after {
-                self.deliver(Some(self.msg_size))?;
+            let lost = self.loses > 0 && n % self.loses == 0;
+            if n < self.mute_after && !lost && self.shape.plan.has_receiver() {
+                self.deliver(Ok(n))?;
             }
-            if (n + 1) % u64::from(signal_every) == 0 || n + 1 == last {
-                self.signalled = n + 1;
+            self.posted += 1;
+            if self.posted % u64::from(signal_every) == 0 || n + 1 >= last {
+                self.signalled = self.posted;
             }
         }
         Ok(())
     }
 
-    fn send_credit(&mut self, sent: u64) -> Result<()> {
-        self.signalled = self.signalled.max(sent);
-        self.deliver(None)
+    fn send_credit(&mut self, reached: u64) -> Result<()> {
+        self.signalled = self.posted;
+        self.deliver(Err(reached))
     }
 
-    fn post_receives(&mut self, count: u32) -> Result<()> {
-        self.mine.0.lock().unwrap().receives += count;
+    fn post_receives(&mut self) -> Result<()> {
+        self.mine.0.lock().unwrap().receives += self.shape.receives();
+        Ok(())
+    }
+
+    fn repost(&mut self) -> Result<()> {
+        self.mine.0.lock().unwrap().receives += std::mem::take(&mut self.used);
         Ok(())
     }
 
@@ -100,12 +135,18 @@ impl Wire for FakeWire {
         self.signalled = 0;
         for message in inbox.messages.drain(..) {
             progress.completions += 1;
+            self.used += 1;
             match message {
-                Some(bytes) => {
+                Ok(number) => {
                     progress.data += 1;
-                    progress.bytes += bytes;
+                    progress.bytes += u64::from(self.shape.msg_size);
+                    self.reached = number + 1;
+                    progress.reached = self.reached;
                 }
-                None => progress.credits += 1,
+                Err(reached) => {
+                    progress.credits += 1;
+                    progress.acked = reached;
+                }
             }
         }
         Ok(progress)
@@ -124,6 +165,10 @@ impl Wire for FakeWire {
     }
 
     fn check(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn settle(&mut self, _: u64) -> Result<()> {
         Ok(())
     }
 
@@ -161,30 +206,23 @@ impl Peer for FakePeer {
 mod tests {
     use super::*;
     use crate::args::options::Wait;
-    use crate::config::{Limit, Side};
+    use crate::config::Side;
     use crate::engine::{Outcome, Role, run};
-    use crate::test::Test;
     use std::thread;
-
-    fn shape(depth: u32, limit: Limit) -> Shape {
-        let batch = (depth / 4).max(1);
-        Shape { msg_size: 100, depth, batch, signal_every: batch, limit, verify: false }
-    }
 
     fn side(wait: Wait, timeout_ms: u64) -> Side {
         Side { id: None, wait, timeout: Duration::from_millis(timeout_ms) }
     }
 
-    fn both(test: Test, shape: Shape, wait: Wait) -> (Result<Outcome>, Result<Outcome>) {
+    fn both(shape: Shape, wait: Wait) -> (Result<Outcome>, Result<Outcome>) {
         let ends = pair(&shape).map(|mut end| {
-            end.0.post_receives(shape.receives()).unwrap();
+            end.0.post_receives().unwrap();
             end
         });
-        run_ends(test, shape, wait, 5000, ends)
+        run_ends(shape, wait, 5000, ends)
     }
 
     fn run_ends(
-        test: Test,
         shape: Shape,
         wait: Wait,
         timeout_ms: u64,
@@ -192,9 +230,8 @@ mod tests {
     ) -> (Result<Outcome>, Result<Outcome>) {
         let [mut client, mut server] = ends;
         thread::scope(|scope| {
-            let s =
-                scope.spawn(move || run(test, Role::Server, &shape, &side(wait, timeout_ms), &mut server.0, &server.1));
-            let c = run(test, Role::Client, &shape, &side(wait, timeout_ms), &mut client.0, &client.1);
+            let s = scope.spawn(move || run(Role::Server, &shape, &side(wait, timeout_ms), &mut server.0, &server.1));
+            let c = run(Role::Client, &shape, &side(wait, timeout_ms), &mut client.0, &client.1);
             if let Err(error) = &c {
                 client.1.fail_other(error.clone());
             }
@@ -207,7 +244,7 @@ mod tests {
         for depth in [1, 2, 3, 5, 64] {
             for n in [1, 7, 64, 1000] {
                 for wait in [Wait::Adaptive, Wait::Poll, Wait::Events] {
-                    let (c, s) = both(Test::RcBw, shape(depth, Limit::Messages(n)), wait);
+                    let (c, s) = both(shape(Test::RcBw, depth, Limit::Messages(n)), wait);
                     let (c, s) = (c.unwrap().stats, s.unwrap().stats);
                     assert_eq!((c.sent.msgs, s.received.msgs, s.received.bytes), (n, n, n * 100));
                     assert_eq!((c.received.msgs, s.sent.msgs), (0, 0));
@@ -219,7 +256,7 @@ mod tests {
     #[test]
     fn both_ways_at_once_each_end_gets_all() {
         for depth in [1, 3, 16] {
-            let (c, s) = both(Test::RcBiBw, shape(depth, Limit::Messages(500)), Wait::Adaptive);
+            let (c, s) = both(shape(Test::RcBiBw, depth, Limit::Messages(500)), Wait::Adaptive);
             for end in [c.unwrap().stats, s.unwrap().stats] {
                 assert_eq!((end.sent.msgs, end.received.msgs), (500, 500));
             }
@@ -230,7 +267,7 @@ mod tests {
     fn a_timed_test_ends_in_time_and_counts_within_it() {
         for test in [Test::RcBw, Test::RcBiBw, Test::RcLat] {
             let time = Duration::from_millis(100);
-            let (c, s) = both(test, shape(16, Limit::Time(time)), Wait::Adaptive);
+            let (c, s) = both(shape(test, 16, Limit::Time(time)), Wait::Adaptive);
             let (c, s) = (c.unwrap().stats, s.unwrap().stats);
             assert!(s.received.msgs > 0, "{test:?}");
             let nanos = Duration::from_nanos(c.nanos);
@@ -240,7 +277,7 @@ mod tests {
 
     #[test]
     fn ping_pong_records_each_round_trip() {
-        let (c, s) = both(Test::RcLat, shape(4, Limit::Messages(300)), Wait::Events);
+        let (c, s) = both(shape(Test::RcLat, 4, Limit::Messages(300)), Wait::Events);
         let (c, s) = (c.unwrap(), s.unwrap());
         let p = c.latency.unwrap().percentiles().unwrap();
         assert_eq!((p.samples, s.stats.received.msgs, c.stats.received.msgs), (300, 300, 300));
@@ -250,14 +287,14 @@ mod tests {
 
     #[test]
     fn a_silent_peer_ends_the_test_within_the_timeout() {
-        let shape = shape(8, Limit::Messages(100));
+        let shape = shape(Test::RcBw, 8, Limit::Messages(100));
         let ends = pair(&shape).map(|mut end| {
-            end.0.post_receives(shape.receives()).unwrap();
+            end.0.post_receives().unwrap();
             end.0.mute_after = 20;
             end
         });
         let begin = std::time::Instant::now();
-        let (c, s) = run_ends(Test::RcBw, shape, Wait::Adaptive, 200, ends);
+        let (c, s) = run_ends(shape, Wait::Adaptive, 200, ends);
         assert!(begin.elapsed() < Duration::from_secs(2));
         for error in [c.unwrap_err(), s.unwrap_err()] {
             assert!(error.to_string().contains("nothing arrived from the peer for 200 ms"), "{error}");
@@ -266,11 +303,56 @@ mod tests {
 
     #[test]
     fn a_peer_that_fails_ends_the_test_with_its_words() {
-        let shape = shape(8, Limit::Time(Duration::from_secs(60)));
+        let shape = shape(Test::RcBw, 8, Limit::Time(Duration::from_secs(60)));
         let [(mut wire, peer), (_, other)] = pair(&shape);
-        wire.post_receives(shape.receives()).unwrap();
+        wire.post_receives().unwrap();
         other.fail_other(Error::new(crate::error::Kind::Peer, "the server says: out of beans"));
-        let error = run(Test::RcBw, Role::Server, &shape, &side(Wait::Adaptive, 5000), &mut wire, &peer).unwrap_err();
+        let error = run(Role::Server, &shape, &side(Wait::Adaptive, 5000), &mut wire, &peer).unwrap_err();
         assert!(error.to_string().contains("out of beans"));
+    }
+
+    #[test]
+    fn where_messages_can_be_lost_the_test_ends_and_says_how_many_were() {
+        for test in [Test::UcBw, Test::UdBiBw] {
+            for n in [1, 100, 1001] {
+                let shape = shape(test, 16, Limit::Messages(n));
+                let ends = pair(&shape).map(|mut end| {
+                    end.0.post_receives().unwrap();
+                    end.0.loses = 10;
+                    end
+                });
+                let (c, s) = run_ends(shape, Wait::Adaptive, 5000, ends);
+                let (c, s) = (c.unwrap().stats, s.unwrap().stats);
+                assert_eq!((c.sent.msgs, s.received.msgs + s.lost), (n, n), "{test:?}");
+                assert!(s.lost >= n.div_ceil(10), "{test:?} {s:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_lost_ping_is_counted_and_not_waited_for() {
+        let shape = shape(Test::UdLat, 4, Limit::Messages(21));
+        let ends = pair(&shape).map(|mut end| {
+            end.0.post_receives().unwrap();
+            end
+        });
+        let [mut client, server] = ends;
+        client.0.loses = 10;
+        let (c, _) = run_ends(shape, Wait::Adaptive, 5000, [client, server]);
+        let c = c.unwrap();
+        assert_eq!((c.stats.lost, c.latency.unwrap().percentiles().unwrap().samples), (3, 18));
+    }
+
+    #[test]
+    fn where_the_peer_takes_no_part_it_stays_to_the_end() {
+        for test in [Test::RcRdmaReadBw, Test::RcRdmaReadBiBw, Test::RcFetchAddMr, Test::RcRdmaReadLat] {
+            for limit in [Limit::Messages(100), Limit::Time(Duration::from_millis(50))] {
+                let (c, s) = both(shape(test, 16, limit), Wait::Poll);
+                let (c, s) = (c.unwrap().stats, s.unwrap().stats);
+                let done = c.sent.msgs + c.received.msgs;
+                assert!(done > 0 && (limit != Limit::Messages(100) || done == 100), "{test:?} {c:?}");
+                assert_eq!(s.received.msgs > 0, test == Test::RcRdmaReadBiBw, "{test:?}");
+            }
+        }
     }
 }

@@ -1,11 +1,17 @@
 //! The loops that are timed. They see a connected [`Wire`], a [`Shape`] and the [`Peer`]'s words, and nothing of how
 //! these came about; a fake wire runs them in tests.
 //!
+//! What a test does is data, its [`Plan`](crate::plan::Plan); the wire knows verb and service, the loops the pattern:
+//! [`bandwidth`] moves many messages, [`pingpong`] one, and [`passive`] stays while the peer reads and writes memory here.
+//!
 //! No receiver is ever without a posted receive: a sender has a window of [`Shape::depth`] messages, and the receiver
 //! returns a credit, a message of no bytes, for each [`Shape::batch`] messages that it has taken and posted receives for
 //! again. (iWARP drops a connection whose message meets no receive; RoCE stalls for as long as the RNR timer says.)
+//! Where messages can be lost, so can credits: each says up to which message the receiver has come, and a sender that
+//! hears nothing for a while takes what is under way for lost.
 
 pub mod bandwidth;
+pub mod passive;
 pub mod pingpong;
 pub mod wait;
 mod window;
@@ -15,12 +21,15 @@ pub(crate) mod fake;
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
+use crate::args::options::Wait;
 use crate::config::{Shape, Side};
 use crate::error::{Error, Kind, Result};
+use crate::plan::{Pattern, Verb};
 use crate::stats::cpu::Reading;
 use crate::stats::histogram::Latencies;
 use crate::stats::{Count, SideStats};
-use crate::test::Test;
 use wait::Waiter;
 
 /// What one poll brought.
@@ -32,32 +41,59 @@ pub struct Progress {
     pub data: u32,
     /// Their bytes.
     pub bytes: u64,
+    /// How far the peer's numbering has come: the number after that of the latest arrival; 0 when nothing new is known.
+    pub reached: u64,
+    /// Data messages of this end that the peer has given credit for, from the start; 0 when nothing new is known.
+    pub acked: u64,
     /// Credit messages that arrived.
     pub credits: u32,
     /// Completions of any kind.
     pub completions: u32,
 }
 
+/// Memory that is open to the peer, as the peer names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exposed {
+    /// Its address.
+    pub addr: u64,
+    /// Its length.
+    pub len: u64,
+    /// Its key.
+    pub rkey: u32,
+}
+
 /// A connected end. Data messages carry [`Shape::msg_size`] bytes, credits none.
 pub trait Wire {
-    /// Posts `count` data messages, the first of them number `first`; number `n` (from 0) asks for a completion when
-    /// `n + 1` divides by `signal_every` or `n + 1 == last`.
+    /// The memory here that the peer will read or write, for it to be told.
+    fn exposed(&self) -> Option<Exposed>;
+
+    /// The memory there.
+    fn peer_exposes(&mut self, memory: Exposed);
+
+    /// Posts `count` data messages, the first of them number `first`. Of those on one queue pair each `signal_every`-th
+    /// asks for a completion, and so does the one before `last`.
     ///
     /// # Errors
     /// The queue pair refuses: it is in error, or its queue is full.
     fn send(&mut self, first: u64, count: u32, signal_every: u32, last: u64) -> Result<()>;
 
-    /// Posts a credit message; `sent` data messages were posted before it.
+    /// Posts a credit message for the peer's messages up to number `reached`.
     ///
     /// # Errors
     /// As [`Wire::send`].
-    fn send_credit(&mut self, sent: u64) -> Result<()>;
+    fn send_credit(&mut self, reached: u64) -> Result<()>;
 
-    /// Posts `count` receives.
+    /// Posts the receives that there have to be before the peer may start.
     ///
     /// # Errors
     /// As [`Wire::send`].
-    fn post_receives(&mut self, count: u32) -> Result<()>;
+    fn post_receives(&mut self) -> Result<()>;
+
+    /// Posts again what the last polls have used.
+    ///
+    /// # Errors
+    /// As [`Wire::send`].
+    fn repost(&mut self) -> Result<()>;
 
     /// Takes the completions that are there; checks payload if that was asked for.
     ///
@@ -82,6 +118,12 @@ pub trait Wire {
     /// # Errors
     /// The connection is over.
     fn check(&mut self) -> Result<()>;
+
+    /// Checks what the peer, which has made `made` messages, left in memory here without a word.
+    ///
+    /// # Errors
+    /// A byte is wrong.
+    fn settle(&mut self, made: u64) -> Result<()>;
 
     /// Bytes checked so far.
     fn verified(&self) -> u64;
@@ -126,47 +168,68 @@ pub struct Outcome {
 /// A finished loop: what it counted while its clock ran.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
+    /// Messages of this end that are done.
     pub(crate) sent: u64,
+    /// What arrived from the peer.
     pub(crate) received: Count,
     pub(crate) end: Reading,
+    /// When the clock stopped, where that was before `end` was read.
+    pub(crate) until: Option<Instant>,
+    /// Messages of the peer that never arrived.
+    pub(crate) lost: u64,
 }
 
-/// Runs `test` over `wire`, whose receives are posted on both ends.
+impl Counted {
+    pub(crate) fn new(sent: u64, received: Count, end: Reading) -> Self {
+        Self { sent, received, end, until: None, lost: 0 }
+    }
+}
+
+/// Runs what `shape` plans over `wire`, whose receives are posted on both ends.
 ///
 /// # Errors
 /// The connection broke, the peer went away or reported an error, nothing moved for the timeout, or payload was wrong.
-pub fn run<W: Wire, P: Peer>(
-    test: Test,
-    role: Role,
-    shape: &Shape,
-    side: &Side,
-    wire: &mut W,
-    peer: &P,
-) -> Result<Outcome> {
-    let mut waiter = Waiter::new(side, test.is_latency());
-    let mut latency = (test.is_latency() && role == Role::Client).then(Latencies::new);
+pub fn run<W: Wire, P: Peer>(role: Role, shape: &Shape, side: &Side, wire: &mut W, peer: &P) -> Result<Outcome> {
+    let plan = shape.plan;
+    let client = role == Role::Client;
+    // Nothing wakes who looks at memory.
+    let polled = Side { wait: Wait::Poll, ..side.clone() };
+    let mut waiter = Waiter::new(if plan.pattern == Pattern::Polled { &polled } else { side }, plan.is_latency());
+    let mut latency = (plan.is_latency() && client).then(Latencies::new);
     let start = Reading::now();
-    let counted = match (test.is_latency(), &mut latency) {
-        (true, Some(latency)) => pingpong::ping(shape, wire, peer, &mut waiter, &start, latency),
-        (true, None) => pingpong::pong(shape, wire, peer, &mut waiter),
-        (false, _) => {
-            let both = test == Test::RcBiBw;
+    let counted = match (plan.pattern, &mut latency) {
+        (Pattern::PingPong, Some(latency)) if plan.is_round_trip() => {
+            pingpong::ask(shape, wire, peer, &mut waiter, &start, latency)
+        }
+        (Pattern::PingPong | Pattern::Polled, Some(latency)) => {
+            pingpong::ping(shape, wire, peer, &mut waiter, &start, latency)
+        }
+        (Pattern::PingPong | Pattern::Polled, None) if plan.has_receiver() => {
+            pingpong::pong(shape, wire, peer, &mut waiter)
+        }
+        (Pattern::OneWay, _) if !client && !plan.has_receiver() => passive::stay(shape, side, wire, peer),
+        (Pattern::PingPong | Pattern::Polled, None) => passive::stay(shape, side, wire, peer),
+        (Pattern::OneWay | Pattern::BothWays, _) => {
+            let both = plan.pattern == Pattern::BothWays;
             let flow = bandwidth::Flow {
-                sends: both || role == Role::Client,
-                receives: both || role == Role::Server,
+                sends: both || client,
+                receives: plan.has_receiver() && (both || !client),
                 // An accepting iWARP end may not send before the connecting one has.
-                waits_first: both && role == Role::Server,
+                waits_first: both && plan.has_receiver() && shape.is_reliable() && !client,
             };
             bandwidth::run(flow, shape, wire, peer, &mut waiter, &start)
         }
     }
     // What the peer says explains more than what a completion says; what was found wrong here needs no explanation.
     .map_err(|error| if error.kind() == Kind::Device { peer.explain(error) } else { error })?;
-    let size = u64::from(shape.msg_size);
+    let done = Count { msgs: counted.sent, bytes: counted.sent * u64::from(shape.msg_size) };
+    let (sent, received) = if plan.verb == Verb::Read { (Count::default(), done) } else { (done, counted.received) };
+    let until = counted.until.unwrap_or(counted.end.wall());
     let stats = SideStats {
-        sent: Count { msgs: counted.sent, bytes: counted.sent * size },
-        received: counted.received,
-        nanos: u64::try_from(counted.end.wall().duration_since(start.wall()).as_nanos()).unwrap_or(u64::MAX),
+        sent,
+        received,
+        lost: counted.lost,
+        nanos: u64::try_from(until.duration_since(start.wall()).as_nanos()).unwrap_or(u64::MAX),
         max_cqe: waiter.max_completions(),
         cpu: counted.end.since(&start),
         verified: wire.verified(),

@@ -1,6 +1,7 @@
-//! Latency: one message goes to and fro.
+//! Latency: one message goes to and fro, or one request at a time is answered by the peer's device.
 
-use std::time::Instant;
+use std::cmp::Ordering;
+use std::time::{Duration, Instant};
 
 use super::wait::Waiter;
 use super::{Counted, Peer, Wire, deadline, lost};
@@ -10,9 +11,51 @@ use crate::stats::Count;
 use crate::stats::cpu::Reading;
 use crate::stats::histogram::Latencies;
 
+/// How long an answer may take before its message counts as lost, where messages can be lost.
+const PATIENCE: Duration = Duration::from_millis(200);
+
 /// Every so many sends ask for a completion; the send queue has room for more.
 fn signal_every(shape: &Shape) -> u32 {
     if shape.verify { 1 } else { shape.depth.max(2) / 2 }
+}
+
+fn last(shape: &Shape) -> u64 {
+    match shape.limit {
+        Limit::Messages(n) => n,
+        Limit::Time(_) => u64::MAX,
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What has arrived so far.
+#[derive(Default)]
+struct Arrived {
+    count: Count,
+    /// The number after that of the latest.
+    reached: u64,
+}
+
+impl Arrived {
+    /// Waits once, and posts again what was used.
+    fn wait<W: Wire, P: Peer>(
+        &mut self,
+        wire: &mut W,
+        peer: &P,
+        waiter: &mut Waiter,
+        until: Option<Instant>,
+    ) -> Result<()> {
+        let progress = waiter.wait(wire, peer, until)?;
+        if progress.data + progress.credits > 0 {
+            wire.repost()?;
+        }
+        self.count.msgs += u64::from(progress.data);
+        self.count.bytes += progress.bytes;
+        self.reached = self.reached.max(progress.reached);
+        Ok(())
+    }
 }
 
 /// The client: sends, waits for the answer, and records half of the time.
@@ -25,75 +68,84 @@ pub(crate) fn ping<W: Wire, P: Peer>(
     latency: &mut Latencies,
 ) -> Result<Counted> {
     let deadline = deadline(shape, start.wall());
-    let signal = signal_every(shape);
-    let last = match shape.limit {
-        Limit::Messages(n) => n,
-        Limit::Time(_) => u64::MAX,
-    };
-    let mut received = Count::default();
+    let (signal, last) = (signal_every(shape), last(shape));
+    let mut arrived = Arrived::default();
     let mut sent = 0;
+    let mut unanswered = 0;
     let mut before = start.wall();
     while sent < last && deadline.is_none_or(|end| before < end) {
         wire.send(sent, 1, signal, last)?;
         sent += 1;
-        await_one(wire, peer, waiter, &mut received, sent)?;
+        let patience = (!shape.is_reliable()).then(|| before + PATIENCE);
+        while arrived.reached < sent {
+            arrived.wait(wire, peer, waiter, patience)?;
+            if patience.is_some_and(|end| arrived.reached < sent && Instant::now() >= end) {
+                break;
+            }
+        }
         let now = Instant::now();
-        latency.record(u64::try_from(now.duration_since(before).as_nanos() / 2).unwrap_or(u64::MAX));
+        match arrived.reached.cmp(&sent) {
+            Ordering::Equal => latency.record(nanos(now.duration_since(before)) / 2),
+            Ordering::Less => unanswered += 1,
+            Ordering::Greater => {
+                return Err(Error::test(format!("{} answers arrived to {sent} messages", arrived.reached)));
+            }
+        }
         before = now;
     }
     let end = Reading::now();
     peer.finish(sent)?;
-    Ok(Counted { sent, received, end })
+    Ok(Counted { lost: unanswered, ..Counted::new(sent, arrived.count, end) })
 }
 
 /// The server: answers until the client has finished.
 pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, waiter: &mut Waiter) -> Result<Counted> {
-    let signal = signal_every(shape);
-    let last = match shape.limit {
-        Limit::Messages(n) => n,
-        Limit::Time(_) => u64::MAX,
-    };
-    let mut received = Count::default();
-    let mut sent = 0;
+    let (signal, last) = (signal_every(shape), last(shape));
+    let mut arrived = Arrived::default();
+    let (mut answered, mut sent) = (0, 0);
     loop {
-        let progress = waiter.wait(wire, peer, None)?;
-        let used = progress.data + progress.credits;
-        wire.post_receives(used)?;
-        received.msgs += u64::from(progress.data);
-        received.bytes += progress.bytes;
-        while sent < received.msgs {
-            wire.send(sent, 1, signal, last)?;
+        arrived.wait(wire, peer, waiter, None)?;
+        if answered < arrived.reached {
+            // The number says which message it answers.
+            wire.send(arrived.reached - 1, 1, signal, last)?;
+            answered = arrived.reached;
             sent += 1;
         }
         match peer.finished() {
-            Some(pinged) if pinged == received.msgs => break,
-            Some(pinged) if pinged < received.msgs => return Err(lost(received.msgs, pinged)),
+            Some(pinged) if arrived.reached > pinged => return Err(lost(arrived.reached, pinged)),
+            Some(pinged) if arrived.reached == pinged || !shape.is_reliable() => break,
             _ => {}
         }
     }
     let end = Reading::now();
     peer.finish(sent)?;
-    Ok(Counted { sent, received, end })
+    Ok(Counted::new(sent, arrived.count, end))
 }
 
-/// Waits until as many answers have arrived as were asked for, and posts their receives again.
-fn await_one<W: Wire, P: Peer>(
+/// The client of a test in which the server's device answers alone: one request at a time, the whole way there and back.
+pub(crate) fn ask<W: Wire, P: Peer>(
+    shape: &Shape,
     wire: &mut W,
     peer: &P,
     waiter: &mut Waiter,
-    received: &mut Count,
-    sent: u64,
-) -> Result<()> {
-    while received.msgs < sent {
-        let progress = waiter.wait(wire, peer, None)?;
-        if progress.data + progress.credits > 0 {
-            wire.post_receives(progress.data + progress.credits)?;
+    start: &Reading,
+    latency: &mut Latencies,
+) -> Result<Counted> {
+    let deadline = deadline(shape, start.wall());
+    let last = last(shape);
+    let (mut asked, mut done) = (0, 0);
+    let mut before = start.wall();
+    while asked < last && deadline.is_none_or(|end| before < end) {
+        wire.send(asked, 1, 1, last)?;
+        asked += 1;
+        while done < asked {
+            done = waiter.wait(wire, peer, None)?.sent.max(done);
         }
-        received.msgs += u64::from(progress.data);
-        received.bytes += progress.bytes;
+        let now = Instant::now();
+        latency.record(nanos(now.duration_since(before)));
+        before = now;
     }
-    if received.msgs > sent {
-        return Err(Error::test(format!("{} answers arrived to {sent} messages", received.msgs)));
-    }
-    Ok(())
+    let end = Reading::now();
+    peer.finish(asked)?;
+    Ok(Counted::new(asked, Count::default(), end))
 }

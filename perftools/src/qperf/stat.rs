@@ -203,6 +203,7 @@ mod tests {
     #[test]
     fn what_this_end_sends_reads_back_as_what_it_counted() {
         let side = SideStats {
+            lost: 0,
             sent: Count { msgs: 3, bytes: 300 },
             received: Count { msgs: 4, bytes: 400 },
             nanos: 1_234_567_890,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::options::Wait;
 use crate::config::Spec;
+use crate::plan::Plan;
 use crate::stats::SideStats;
 use crate::stats::histogram::Percentiles;
 use crate::stats::summary::Summary;
@@ -66,7 +67,9 @@ pub struct HostConf {
 pub struct Measured {
     /// What was asked for.
     pub spec: Spec,
-    /// Messages in flight that both ends agreed on.
+    /// What the test came to on these devices, if it uses any.
+    pub plan: Option<Plan>,
+    /// Messages in flight that both ends agreed on, on all queue pairs together.
     pub depth: u32,
     /// This end's path.
     pub local: Via,
@@ -74,7 +77,8 @@ pub struct Measured {
     pub remote: Via,
     /// The figures.
     pub summary: Summary,
-    /// One-way latencies (half of each round trip), where the test measures them.
+    /// Latencies, where the test measures them: one way (half of each round trip), or there and back where the peer's
+    /// device answers alone (reads and atomics).
     pub latency: Option<Percentiles>,
     /// What this end counted.
     pub local_stats: SideStats,

@@ -72,15 +72,16 @@ impl Format {
         if let Some(latency) = m.summary.latency {
             block.figure("latency", style.time(latency));
         }
-        match (m.summary.send_bandwidth, m.summary.bandwidth) {
-            (Some(sent), Some(received)) => {
+        let rate = m.plan.is_some_and(|plan| plan.verb.is_atomic() && !plan.is_latency());
+        match (m.summary.bandwidth.filter(|_| !rate), m.summary.send_bandwidth) {
+            (Some(bandwidth), Some(sent)) => {
                 block.figure("send_bw", style.bandwidth(sent));
-                block.figure("recv_bw", style.bandwidth(received));
+                block.figure("recv_bw", style.bandwidth(bandwidth));
             }
-            (_, Some(bandwidth)) => block.figure("bw", style.bandwidth(bandwidth)),
+            (Some(bandwidth), None) => block.figure("bw", style.bandwidth(bandwidth)),
             _ => {}
         }
-        if verbosity.stat >= 1 && m.summary.msg_rate > 0.0 {
+        if (rate || verbosity.stat >= 1) && m.summary.msg_rate > 0.0 {
             block.figure("msg_rate", style.rate(m.summary.msg_rate));
         }
         self.parameters(m, &mut block);
@@ -209,6 +210,9 @@ impl Format {
                 b.figure(name, s.time(side.cpu.process * 1e9));
             }
         }
+        if m.spec.test.may_lose() {
+            b.figure("lost", s.count(m.local_stats.lost + m.remote_stats.lost));
+        }
         let verified = m.local_stats.verified + m.remote_stats.verified;
         if m.spec.verify {
             b.figure("verified", s.size(verified));
@@ -287,7 +291,7 @@ pub(crate) mod tests {
     use crate::stats::Count;
     use crate::stats::cpu::{CpuUse, Host};
     use crate::stats::histogram::Latencies;
-    use crate::stats::summary::Summary;
+    use crate::stats::summary::{Meaning, Summary};
     use crate::test::Test;
     use clap::Parser;
 
@@ -312,6 +316,7 @@ pub(crate) mod tests {
             max_cqe: 32,
             cpu: CpuUse { thread: 0.5, process: 0.6, host: Host { kernel: 2.0, ..Host::default() }, cpus: 1 },
             verified: 0,
+            lost: 0,
         }
     }
 
@@ -325,9 +330,10 @@ pub(crate) mod tests {
             outcome: Outcome::Measured(Box::new(Measured {
                 spec,
                 depth: 128,
+                plan: test.plan(),
                 local: via(cm),
                 remote: via(cm),
-                summary: Summary::new(test, &local, &remote),
+                summary: Summary::new(Meaning::of(test, test.plan()), &local, &remote),
                 latency: latency.and_then(|l| l.percentiles()),
                 local_stats: local,
                 remote_stats: remote,

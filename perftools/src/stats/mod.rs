@@ -24,6 +24,9 @@ pub struct SideStats {
     pub sent: Count,
     /// What its receives' completions say.
     pub received: Count,
+    /// Messages that the peer sent and that never arrived.
+    #[serde(default)]
+    pub lost: u64,
     /// Nanoseconds that its clock ran.
     pub nanos: u64,
     /// Most completions that one poll returned.

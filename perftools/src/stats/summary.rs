@@ -3,17 +3,19 @@
 use serde::{Deserialize, Serialize};
 
 use super::SideStats;
+use crate::plan::{Pattern, Plan, Verb};
 use crate::test::Test;
 
 /// The figures of one test. Rates are per second, times in nanoseconds, costs in processor seconds a gigabyte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Bytes that arrived, over the receiver's time; both ways: the sum over the mean time.
+    /// Bytes that arrived, over the receiver's time (that were written, over the writer's, where nobody sees them arrive);
+    /// both ways: the sum over the mean time.
     pub bandwidth: Option<f64>,
-    /// Bytes that were sent, over the sender's time, where messages may be lost on the way.
+    /// What was sent, over the sender's time, where it need not arrive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_bandwidth: Option<f64>,
-    /// One way: half a round trip, the mean.
+    /// One way: half a round trip, the mean; or there and back, where nobody answers.
     pub latency: Option<f64>,
     /// Messages that arrived.
     pub msg_rate: f64,
@@ -23,29 +25,72 @@ pub struct Summary {
     pub recv_cost: Option<f64>,
 }
 
+/// What the counts of a test mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // Independent of each other.
+pub struct Meaning {
+    /// The time of one message is the figure.
+    pub latency: bool,
+    /// What arrives is counted; else what is done, as nobody sees it arrive.
+    pub arrives: bool,
+    /// The server's software takes no part.
+    pub alone: bool,
+    /// Both ends send.
+    pub both_ways: bool,
+    /// Data comes to the client.
+    pub fetches: bool,
+    /// What is sent need not arrive.
+    pub may_lose: bool,
+}
+
+impl Meaning {
+    /// Of a test and, on an RDMA device, what it came to there.
+    pub fn of(test: Test, plan: Option<Plan>) -> Self {
+        let Some(plan) = plan else {
+            let may_lose = test.may_lose();
+            let latency = test.is_latency();
+            return Self { latency, arrives: true, alone: false, both_ways: false, fetches: false, may_lose };
+        };
+        let alone = !plan.has_receiver();
+        Self {
+            latency: plan.is_latency(),
+            arrives: !alone || plan.verb == Verb::Read,
+            alone,
+            both_ways: plan.pattern == Pattern::BothWays,
+            fetches: plan.verb == Verb::Read,
+            may_lose: test.may_lose() && !alone,
+        }
+    }
+}
+
 #[allow(clippy::cast_precision_loss)] // Counts below 2^53.
 impl Summary {
-    /// Makes the figures of `test` from both ends' counts.
-    pub fn new(test: Test, local: &SideStats, remote: &SideStats) -> Self {
+    /// Makes the figures of a plan from both ends' counts.
+    pub fn new(meaning: Meaning, local: &SideStats, remote: &SideStats) -> Self {
         let (lt, rt) = (seconds(local), seconds(remote));
         let over = |l: u64, r: u64| match (l, r) {
             (0, r) => ratio(r as f64, rt),
             (l, 0) => ratio(l as f64, lt),
             (l, r) => ratio((l + r) as f64, f64::midpoint(lt, rt)),
         };
-        let msg_rate = over(local.received.msgs, remote.received.msgs);
-        if test.is_latency() {
-            let arrived = local.received.msgs + remote.received.msgs;
-            let latency = (arrived > 0).then(|| local.nanos as f64 / arrived as f64);
+        // Where the peer takes no part, what counts is what is done: nobody sees it arrive.
+        let done = |side: &SideStats| if meaning.arrives { side.received } else { side.sent };
+        let msg_rate = over(done(local).msgs, done(remote).msgs);
+        if meaning.latency {
+            let moved = done(local).msgs + done(remote).msgs;
+            let latency = (moved > 0).then(|| local.nanos as f64 / moved as f64);
             return Self { latency, msg_rate, ..Self::default() };
         }
-        let one_way = local.received.bytes == 0 || remote.received.bytes == 0;
-        let cost =
-            |side: &SideStats, bytes: u64| (one_way && bytes > 0).then(|| side.cpu.host.busy() * 1e9 / bytes as f64);
-        let (sender, receiver) = if local.sent.bytes > 0 { (local, remote) } else { (remote, local) };
+        let moved = done(local).bytes + done(remote).bytes;
+        let cost = |side: &SideStats, bytes: u64| {
+            // The end that takes no part has moved as much as the other.
+            let bytes = if meaning.alone { moved } else { bytes };
+            (!meaning.both_ways && bytes > 0).then(|| side.cpu.host.busy() * 1e9 / bytes as f64)
+        };
+        let (sender, receiver) = if meaning.fetches { (remote, local) } else { (local, remote) };
         Self {
-            bandwidth: Some(over(local.received.bytes, remote.received.bytes)),
-            send_bandwidth: test.may_lose().then(|| over(local.sent.bytes, remote.sent.bytes)),
+            bandwidth: Some(over(done(local).bytes, done(remote).bytes)),
+            send_bandwidth: meaning.may_lose.then(|| over(local.sent.bytes, remote.sent.bytes)),
             latency: None,
             msg_rate,
             send_cost: cost(sender, sender.sent.bytes),
@@ -69,6 +114,10 @@ mod tests {
     use crate::stats::Count;
     use crate::stats::cpu::{CpuUse, Host};
 
+    fn meaning(test: Test) -> Meaning {
+        Meaning::of(test, test.plan())
+    }
+
     fn side(sent: u64, received: u64, secs: u64, busy: f64) -> SideStats {
         SideStats {
             sent: Count { msgs: sent, bytes: sent * 1000 },
@@ -81,7 +130,7 @@ mod tests {
 
     #[test]
     fn bandwidth_is_the_receivers_bytes_over_the_receivers_time() {
-        let s = Summary::new(Test::RcBw, &side(5000, 0, 1, 1.0), &side(0, 4000, 2, 3.0));
+        let s = Summary::new(meaning(Test::RcBw), &side(5000, 0, 1, 1.0), &side(0, 4000, 2, 3.0));
         assert_eq!(s.bandwidth, Some(2_000_000.0));
         assert!((s.msg_rate - 2000.0).abs() < 1e-9);
         assert_eq!(s.send_cost, Some(1e9 / 5_000_000.0));
@@ -90,22 +139,22 @@ mod tests {
 
     #[test]
     fn both_ways_is_the_sum_over_the_mean_time_and_has_no_cost() {
-        let s = Summary::new(Test::RcBiBw, &side(9, 3000, 1, 1.0), &side(9, 6000, 2, 1.0));
+        let s = Summary::new(meaning(Test::RcBiBw), &side(9, 3000, 1, 1.0), &side(9, 6000, 2, 1.0));
         assert_eq!(s.bandwidth, Some(6_000_000.0));
         assert_eq!((s.send_cost, s.recv_cost), (None, None));
     }
 
     #[test]
     fn latency_is_half_a_round_trip() {
-        let s = Summary::new(Test::RcLat, &side(500, 500, 1, 1.0), &side(500, 500, 1, 1.0));
+        let s = Summary::new(meaning(Test::RcLat), &side(500, 500, 1, 1.0), &side(500, 500, 1, 1.0));
         assert_eq!(s.latency, Some(1_000_000.0));
         assert_eq!(s.bandwidth, None);
     }
 
     #[test]
     fn nothing_arrived_is_zero_not_nan() {
-        let s = Summary::new(Test::RcBw, &side(0, 0, 0, 0.0), &side(0, 0, 0, 0.0));
+        let s = Summary::new(meaning(Test::RcBw), &side(0, 0, 0, 0.0), &side(0, 0, 0, 0.0));
         assert_eq!((s.bandwidth, s.send_cost), (Some(0.0), None));
-        assert_eq!(Summary::new(Test::RcLat, &side(0, 0, 0, 0.0), &side(0, 0, 0, 0.0)).latency, None);
+        assert_eq!(Summary::new(meaning(Test::RcLat), &side(0, 0, 0, 0.0), &side(0, 0, 0, 0.0)).latency, None);
     }
 }

@@ -3,11 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ibverbs::{QueuePair, Rc, RcPath};
-
 use super::address::Candidate;
-use super::device::{self, device_error};
-use super::end::{End, by_cm, endpoint};
+use super::device;
+use super::end::{End, Prepared, by_cm};
 use super::wire::{Line, VerbsWire};
 use super::{Answer, Ask, ClientSetup, Connected, Hosts, Method, Offer, cm};
 use crate::config::Spec;
@@ -18,18 +16,19 @@ use crate::error::{Error, Result};
 pub struct Client {
     end: End,
     spec: Spec,
-    qp: Option<(QueuePair<Rc>, RcPath)>,
+    prepared: Vec<Prepared>,
 }
 
 impl Client {
     pub(super) fn new(spec: &Spec, hosts: Hosts) -> Result<(Self, Ask)> {
         let opened = device::open(spec.client.id.as_ref(), hosts)?;
         by_cm(opened.link, spec.use_cm, opened.context.device_name())?;
-        let shape = spec.agreed(spec.fit(&opened.bounds)?.depth)?;
+        let fit = spec.fit(&opened.bounds)?;
+        let shape = spec.agreed(fit.depth, fit.plan)?;
         let end = End::new(opened, shape, &spec.client)?;
         let addresses = end.opened.addresses.clone();
-        let ask = Ask { link: end.opened.link, addresses, mtu: end.mtu(), depth: shape.depth };
-        Ok((Self { end, spec: spec.clone(), qp: None }, ask))
+        let ask = Ask { link: end.opened.link, addresses, mtu: end.mtu(), depth: shape.depth, plan: shape.plan };
+        Ok((Self { end, spec: spec.clone(), prepared: Vec::new() }, ask))
     }
 
     fn address(&self, offer: &Offer) -> Result<Candidate> {
@@ -45,35 +44,37 @@ impl ClientSetup for Client {
         if offer.depth > self.end.shape.depth {
             return Err(Error::protocol("the server offers a greater depth than it was asked for"));
         }
-        self.end.shape = self.spec.agreed(offer.depth)?;
+        self.end.shape = self.spec.agreed(offer.depth, self.end.shape.plan)?;
         match &offer.method {
-            Method::Cm { .. } => Ok(Answer { end: None }),
+            Method::Cm { .. } => Ok(Answer { ends: Vec::new() }),
             Method::Direct(_) => {
-                let mut qp = self.end.queue_pair()?;
-                let (path, plain) = self.end.prepare(&mut qp, self.address(offer)?, offer.mtu)?;
-                self.qp = Some((qp, path));
-                Ok(Answer { end: Some(plain) })
+                self.prepared = self.end.prepare(self.address(offer)?, offer.mtu)?;
+                Ok(Answer { ends: self.prepared.iter().map(|one| one.plain.clone()).collect() })
             }
         }
     }
 
     fn connect(mut self, offer: &Offer, timeout: Duration) -> Result<Connected<VerbsWire>> {
         let address = self.address(offer)?;
-        match (&offer.method, self.qp.take()) {
-            (Method::Direct(server), Some((mut qp, path))) => {
-                qp.connect(&path, &endpoint(server)?).map_err(device_error)?;
+        match &offer.method {
+            Method::Direct(server) => {
+                let lines = self.end.join(std::mem::take(&mut self.prepared), server)?;
                 let via = self.end.via(address, false, Some(offer.mtu));
-                self.end.connected(Line::Direct(qp), via)
+                self.end.connected(lines, via)
             }
-            (Method::Cm { address: server, port, token }, _) => {
+            Method::Cm { address: server, port, token } => {
                 let source = address.ip.ok_or_else(|| Error::device("rdma_cm needs an IP address on this end"))?;
-                let qp = self.end.queue_pair()?;
-                let server = SocketAddr::new(*server, *port);
-                let connection = cm::connect(qp, self.end.device(), source, server, *token, timeout)?;
+                let target = cm::Target { source, server: SocketAddr::new(*server, *port), token: *token };
+                let shape = self.end.shape;
+                let lines = (0..shape.qps).map(|index| {
+                    let qp = self.end.queue_pair()?;
+                    let verb = shape.plan.verb;
+                    cm::connect(qp, self.end.device(), &target, index, verb, timeout).map(Line::Cm)
+                });
+                let lines = lines.collect::<Result<Vec<_>>>()?;
                 let via = self.end.via(address, true, None);
-                self.end.connected(Line::Cm(connection), via)
+                self.end.connected(lines, via)
             }
-            (Method::Direct(_), None) => Err(Error::protocol("connected before the answer")),
         }
     }
 }

@@ -7,8 +7,9 @@ use ibverbs::{QueuePair, Rc};
 use rdmacm::{CmEventType, ConnectParams, Listener, Resolver};
 
 use super::device::device_error;
+use super::wire::access;
 use crate::error::{Error, Kind, Result};
-use crate::units::show_time;
+use crate::plan::Verb;
 
 /// How often a server that waits for its client looks whether the client is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -59,35 +60,51 @@ impl Waiting {
         self.listener.local_addr().port()
     }
 
-    /// Waits for the client and connects `qp`, which is of `device`. Anyone else is turned away.
+    /// Waits for the client's connections and takes them with `qps`, which are of `device`. Anyone else is turned away.
     ///
     /// # Errors
     /// The client does not come in time, or is `gone`.
     pub fn accept(
         self,
-        qp: QueuePair<Rc>,
+        qps: Vec<QueuePair<Rc>>,
         device: &str,
+        verb: Verb,
         timeout: Duration,
         gone: &dyn Fn() -> bool,
-    ) -> Result<Connection> {
+    ) -> Result<Vec<Connection>> {
         let deadline = Instant::now() + timeout;
+        let mut connections = Vec::new();
+        for (index, qp) in (0_u32..).zip(qps) {
+            connections.push(self.accept_one(qp, &hello(self.token, index), device, verb, deadline, gone)?);
+        }
+        Ok(connections)
+    }
+
+    fn accept_one(
+        &self,
+        qp: QueuePair<Rc>,
+        hello: &[u8],
+        device: &str,
+        verb: Verb,
+        deadline: Instant,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<Connection> {
         loop {
             if gone() {
                 return Err(Error::new(Kind::Gone, "the client went away before it connected"));
             }
             if Instant::now() >= deadline {
                 return Err(Error::device(format!(
-                    "the client did not connect by rdma_cm within {}: can it reach {}?",
-                    show_time(timeout),
+                    "the client did not connect by rdma_cm in time: can it reach {}? --timeout (-to) sets how long to wait",
                     self.listener.local_addr()
                 )));
             }
             let Some(request) = self.listener.accept(Some(LOOK_EVERY)).map_err(device_error)? else { continue };
             // RoCE pads what the client said with zeros. Dropping a request rejects it.
-            if !request.private_data().starts_with(&self.token.to_be_bytes()) || request.device_name() != device {
+            if !request.private_data().starts_with(hello) || request.device_name() != device {
                 continue;
             }
-            let pending = request.with_qp(qp).map_err(device_error)?;
+            let pending = request.access(access(verb)).with_qp(qp).map_err(device_error)?;
             let left = deadline.saturating_duration_since(Instant::now()).max(LOOK_EVERY);
             return pending
                 .accept(&ConnectParams::default(), left)
@@ -97,18 +114,38 @@ impl Waiting {
     }
 }
 
-/// Connects `qp`, which is of `device`, from `source` to a server that waits for `token`.
+/// Where a client connects to.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The client's own address.
+    pub source: IpAddr,
+    /// The server's.
+    pub server: SocketAddr,
+    /// What the server waits for.
+    pub token: u64,
+}
+
+/// What the client says with its connection number `index`: they are taken in this order.
+fn hello(token: u64, index: u32) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[..8].copy_from_slice(&token.to_be_bytes());
+    bytes[8..].copy_from_slice(&index.to_be_bytes());
+    bytes
+}
+
+/// Connects `qp`, which is of `device`, as number `index` of those that the server waits for.
 ///
 /// # Errors
 /// No route, nobody there, or the server turned it away.
 pub fn connect(
     qp: QueuePair<Rc>,
     device: &str,
-    source: IpAddr,
-    server: SocketAddr,
-    token: u64,
+    target: &Target,
+    index: u32,
+    verb: Verb,
     timeout: Duration,
 ) -> Result<Connection> {
+    let Target { source, server, token } = *target;
     let route = Resolver::new(server).source(source).timeout(timeout).resolve().map_err(device_error)?;
     if route.device_name() != device {
         return Err(Error::device(format!(
@@ -117,7 +154,8 @@ pub fn connect(
             route.device_name()
         )));
     }
-    let params = ConnectParams { private_data: &token.to_be_bytes(), ..ConnectParams::default() };
-    let ready = route.with_qp(qp).map_err(device_error)?;
+    let private_data = hello(token, index);
+    let params = ConnectParams { private_data: &private_data, ..ConnectParams::default() };
+    let ready = route.access(access(verb)).with_qp(qp).map_err(device_error)?;
     ready.connect(&params, timeout).map(Connection).map_err(|error| device_error(error.into()))
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ibverbs::{Context, Device, GidType, LinkLayer, PortAttr, PortState, TransportType};
+use ibverbs::{AtomicCap, Context, Device, GidType, LinkLayer, PortAttr, PortState, TransportType};
 use nix::ifaddrs::getifaddrs;
 
 use super::address::Candidate;
@@ -28,6 +28,8 @@ pub struct Opened {
     pub addresses: Vec<Candidate>,
     /// What it allows.
     pub bounds: Bounds,
+    /// RDMA reads and atomics in flight: those that it starts, those that it serves.
+    pub rd_atomic: (u8, u8),
 }
 
 /// Opens the device of this name, or without one the device that owns the control connection's address, or else the
@@ -90,8 +92,13 @@ fn open_port(device: &Device, wanted: Option<u8>) -> Result<Opened> {
             max_msg: u64::from(port.max_msg_sz),
             max_qp_wr: attr.max_qp_wr,
             max_cqe: attr.max_cqe,
+            mtu: port.active_mtu.bytes().unwrap_or(1024),
+            infiniband: link != Link::Iwarp,
+            atomics: attr.atomic_cap != AtomicCap::NONE,
         };
-        return Ok(Opened { context, port_num, port, link, link_name, addresses, bounds });
+        let least = |n: u32| u8::try_from(n.min(16)).unwrap_or(16);
+        let rd_atomic = (least(attr.max_qp_init_rd_atom), least(attr.max_qp_rd_atom));
+        return Ok(Opened { context, port_num, port, link, link_name, addresses, bounds, rd_atomic });
     }
     Err(down.unwrap_or_else(|| Error::device(format!("{name} has no port"))))
 }

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Shape, Spec};
 use crate::engine::Wire;
 use crate::error::Result;
+use crate::plan::Plan;
 use crate::report::record::Via;
 use address::Candidate;
 pub(crate) use end::random;
@@ -68,6 +69,8 @@ pub struct Ask {
     pub mtu: u32,
     /// The depth that fits its device.
     pub depth: u32,
+    /// What the test comes to on its device.
+    pub plan: Plan,
 }
 
 /// A queue pair's end, in the form that crosses the control connection.
@@ -81,21 +84,23 @@ pub struct PlainEnd {
     pub lid: u16,
     /// GID of the port, as an IPv6 address.
     pub gid: String,
+    /// RDMA reads and atomics that it serves at once.
+    pub rd_atomic: u8,
 }
 
 /// How the server wants to be reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
-    /// By modifying the queue pair, with what the control connection carries.
-    Direct(PlainEnd),
+    /// By modifying the queue pairs, with what the control connection carries.
+    Direct(Vec<PlainEnd>),
     /// By rdma_cm.
     Cm {
         /// Where the server listens.
         address: IpAddr,
         /// The port there.
         port: u16,
-        /// What the connect request has to carry.
+        /// What the connect request has to carry, before the number of the queue pair.
         token: u64,
     },
 }
@@ -118,8 +123,8 @@ pub struct Offer {
 /// The client's end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The client's queue pair, unless rdma_cm carries that.
-    pub end: Option<PlainEnd>,
+    /// The client's queue pairs, unless rdma_cm carries that.
+    pub ends: Vec<PlainEnd>,
 }
 
 /// A connected end.

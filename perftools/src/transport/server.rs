@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use ibverbs::{QueuePair, Rc, RcPath};
-
 use super::address::{Candidate, choose};
 use super::cm::Waiting;
-use super::device::{self, Opened, device_error};
-use super::end::{End, by_cm, endpoint, random};
+use super::device::{self, Opened};
+use super::end::{End, Prepared, by_cm, random};
 use super::wire::{Line, VerbsWire};
 use super::{Answer, Ask, Connected, Hosts, Method, Offer, ServerSetup};
 use crate::config::Spec;
@@ -18,14 +16,13 @@ use crate::report::record::Via;
 #[derive(Debug)]
 pub struct Server {
     end: End,
-    qp: QueuePair<Rc>,
     way: Way,
     via: Via,
 }
 
 #[derive(Debug)]
 enum Way {
-    Direct(RcPath),
+    Direct(Vec<Prepared>),
     Cm(Waiting),
 }
 
@@ -43,11 +40,18 @@ impl Server {
         let chosen = choose(&opened.addresses, &ask.addresses, hosts);
         let (mine, client_address) = chosen.ok_or_else(|| no_path(&opened, ask))?;
         let by_cm = by_cm(opened.link, spec.use_cm, opened.context.device_name())?;
-        let shape = spec.agreed(spec.fit(&opened.bounds)?.depth.min(ask.depth))?;
+        let fit = spec.fit(&opened.bounds)?;
+        if fit.plan != ask.plan {
+            return Err(Error::limit(format!(
+                "{} comes to one thing on the client's device and to another on {}: give --immediate off",
+                spec.test.name(),
+                opened.context.device_name()
+            )));
+        }
+        let shape = spec.agreed(fit.depth.min(ask.depth), fit.plan)?;
         let end = End::new(opened, shape, &spec.server)?;
         let mtu = path_mtu(spec, end.mtu(), ask.mtu)?;
         let address = end.opened.addresses[mine];
-        let mut qp = end.queue_pair()?;
         let (way, method) = if by_cm {
             let ip = address.ip.ok_or_else(|| Error::device("rdma_cm needs an IP address on the server"))?;
             let token = random();
@@ -55,12 +59,13 @@ impl Server {
             let port = waiting.port();
             (Way::Cm(waiting), Method::Cm { address: ip, port, token })
         } else {
-            let (path, plain) = end.prepare(&mut qp, address, mtu)?;
-            (Way::Direct(path), Method::Direct(plain))
+            let prepared = end.prepare(address, mtu)?;
+            let plain = prepared.iter().map(|one| one.plain.clone()).collect();
+            (Way::Direct(prepared), Method::Direct(plain))
         };
         let via = end.via(address, by_cm, (!by_cm).then_some(mtu));
         let offer = Offer { depth: shape.depth, mtu, client_address, method, via: via.clone() };
-        Ok((Self { end, qp, way, via }, offer))
+        Ok((Self { end, way, via }, offer))
     }
 }
 
@@ -68,17 +73,16 @@ impl ServerSetup for Server {
     type Wire = VerbsWire;
 
     fn accept(self, answer: &Answer, timeout: Duration, gone: &dyn Fn() -> bool) -> Result<Connected<VerbsWire>> {
-        let Self { end, mut qp, way, via } = self;
-        let line = match way {
-            Way::Cm(waiting) => Line::Cm(waiting.accept(qp, end.device(), timeout, gone)?),
-            Way::Direct(path) => {
-                let client = answer.end.as_ref();
-                let client = client.ok_or_else(|| Error::protocol("the client did not say which queue pair it has"))?;
-                qp.connect(&path, &endpoint(client)?).map_err(device_error)?;
-                Line::Direct(qp)
+        let Self { end, way, via } = self;
+        let lines = match way {
+            Way::Cm(waiting) => {
+                let qps = (0..end.shape.qps).map(|_| end.queue_pair()).collect::<Result<Vec<_>>>()?;
+                let connections = waiting.accept(qps, end.device(), end.shape.plan.verb, timeout, gone)?;
+                connections.into_iter().map(Line::Cm).collect()
             }
+            Way::Direct(prepared) => end.join(prepared, &answer.ends)?,
         };
-        end.connected(line, via)
+        end.connected(lines, via)
     }
 }
 

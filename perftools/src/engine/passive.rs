@@ -1,0 +1,42 @@
+//! The end that takes no part: the peer reads, writes or does atomics on its memory.
+
+use std::time::{Duration, Instant};
+
+use super::{Counted, Peer, Wire};
+use crate::config::{Limit, Shape, Side};
+use crate::error::{Error, Result};
+use crate::stats::Count;
+use crate::stats::cpu::Reading;
+use crate::units::show_time;
+
+/// How often it looks whether the peer has finished.
+const NAP: Duration = Duration::from_millis(2);
+
+/// Stays until the peer has finished, then looks at what that left.
+pub(crate) fn stay<W: Wire, P: Peer>(shape: &Shape, side: &Side, wire: &mut W, peer: &P) -> Result<Counted> {
+    // Nothing is heard of a peer that works on memory; one that works by the clock is heard of at the end.
+    let deadline = match shape.limit {
+        Limit::Time(time) => Instant::now().checked_add(time + side.timeout),
+        Limit::Messages(_) => None,
+    };
+    let made = loop {
+        if let Some(made) = peer.finished() {
+            break made;
+        }
+        if let Some(failure) = peer.failure() {
+            return Err(failure);
+        }
+        wire.check()?;
+        if deadline.is_some_and(|end| Instant::now() >= end) {
+            return Err(Error::test(format!(
+                "nothing arrived from the peer for {} after the time of the test: is it still running, and the link up? --timeout (-to) sets how long to wait",
+                show_time(side.timeout)
+            )));
+        }
+        std::thread::sleep(NAP);
+    };
+    let end = Reading::now();
+    wire.settle(made)?;
+    peer.finish(0)?;
+    Ok(Counted::new(0, Count::default(), end))
+}

@@ -1,0 +1,74 @@
+//! A queue pair of any service, with what owns it, and what is counted on it.
+
+use ibverbs::{Destination, Frozen, Held, QueuePair, Rc, SharedRegion, Sink, Uc, Ud};
+
+use crate::transport::cm::Connection;
+
+/// What owns a connected queue pair.
+#[derive(Debug)]
+pub enum Line {
+    /// Reliable, connected through the control connection.
+    Rc(QueuePair<Rc>),
+    /// Reliable, an rdma_cm connection.
+    Cm(Connection),
+    /// Unreliable, connected.
+    Uc(QueuePair<Uc>),
+    /// Datagrams, and where they go.
+    Ud(QueuePair<Ud>, Destination),
+}
+
+/// Does the same with the queue pair of a line, whatever its service.
+macro_rules! with_qp {
+    ($line:expr, $qp:ident => $body:expr) => {
+        match $line {
+            $crate::transport::wire::Line::Rc($qp) => $body,
+            $crate::transport::wire::Line::Cm(connection) => {
+                let $qp = connection.qp_mut();
+                $body
+            }
+            $crate::transport::wire::Line::Uc($qp) => $body,
+            $crate::transport::wire::Line::Ud($qp, _) => $body,
+        }
+    };
+}
+
+pub(super) use with_qp;
+
+/// A line with its share of the memory and its counts.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) line: Line,
+    pub(super) id: ibverbs::QueueId,
+    pub(super) max_inline: u32,
+    /// What all messages are sent from, where they are not told apart.
+    pub(super) source: Option<Held<Frozen>>,
+    /// What all are received into.
+    pub(super) sink: Option<Held<Sink>>,
+    /// What fetches bring here, and what writes that are looked for are made from.
+    pub(super) shared: Option<Held<SharedRegion>>,
+    /// Data messages posted, and known to be complete.
+    pub(super) posted: u64,
+    pub(super) completed: u64,
+    /// Data messages that arrived.
+    pub(super) arrived: u64,
+    /// Receives used and not yet posted again.
+    pub(super) used: u32,
+}
+
+impl Lane {
+    pub(super) fn new(mut line: Line) -> Self {
+        let (id, max_inline) = with_qp!(&mut line, qp => (qp.id(), qp.caps().max_inline_data));
+        Self {
+            line,
+            id,
+            max_inline,
+            source: None,
+            sink: None,
+            shared: None,
+            posted: 0,
+            completed: 0,
+            arrived: 0,
+            used: 0,
+        }
+    }
+}

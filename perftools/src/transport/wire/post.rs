@@ -1,0 +1,212 @@
+//! Posting the messages of a test, verb by verb.
+
+use ibverbs::{Connected, Destination, QueuePair, Rc, RemoteMemory, Ud, wr};
+
+use super::line::{Lane, Line};
+use super::memory::{Content, Memory};
+use crate::error::Result;
+use crate::plan::Verb;
+use crate::transport::device::device_error;
+use crate::transport::payload;
+
+/// Which of the messages to post: those on one queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    /// The first, and the one after the last.
+    pub(super) first: u64,
+    pub(super) end: u64,
+    /// From one to the next.
+    pub(super) step: u64,
+    pub(super) signal_every: u64,
+    /// The last of the test.
+    pub(super) last: u64,
+    /// Whether numbers travel with the messages.
+    pub(super) numbered: bool,
+}
+
+impl Job {
+    /// The numbers, each with how many were posted on its queue pair up to it and whether it asks for a completion.
+    #[inline]
+    fn each(self, posted: u64) -> impl Iterator<Item = (u64, u64, bool)> {
+        let numbers = (self.first..self.end).step_by(usize::try_from(self.step).unwrap_or(1));
+        numbers
+            .zip(posted + 1..)
+            .map(move |(n, tag)| (n, tag, tag % self.signal_every == 0 || n + self.step >= self.last))
+    }
+}
+
+/// Posts a request for each message of a job, with what the content gives it as payload.
+macro_rules! post_each {
+    ($qp:expr, $job:expr, $posted:expr, $lane:expr, $memory:expr, |$n:ident, $payload:ident| $request:expr) => {
+        $qp.batch(|batch| {
+            for ($n, tag, signalled) in $job.each($posted) {
+                match &$memory.content {
+                    Content::Same { bytes } if bytes.len() <= $lane.1 as usize => {
+                        let $payload = wr::Inline(bytes);
+                        batch.send(marked($request, tag, signalled))?;
+                    }
+                    Content::Same { .. } => {
+                        let $payload = $lane.0.ok_or_else(|| missing("source"))?;
+                        batch.send(marked($request, tag, signalled))?;
+                    }
+                    Content::Distinct { sends, .. } => {
+                        let mut $payload = sends.take().ok_or_else(|| missing("free buffer"))?;
+                        payload::fill(&mut $payload, $n);
+                        batch.send(marked($request, tag, signalled))?;
+                    }
+                    Content::Marked { bytes, .. } if bytes.len() <= $lane.1 as usize => {
+                        let $payload = wr::Inline(bytes);
+                        batch.send(marked($request, tag, signalled))?;
+                    }
+                    Content::Marked { bytes, .. } => {
+                        let $payload = $lane.2.and_then(|held| held.slice(0..bytes.len()));
+                        let $payload = $payload.ok_or_else(|| missing("source"))?;
+                        batch.send(marked($request, tag, signalled))?;
+                    }
+                    Content::Fetched { .. } => return Err(missing("message to send")),
+                }
+            }
+            Ok(())
+        })
+    };
+}
+
+/// Posts the messages of a job on a lane.
+pub(super) fn post(lane: &mut Lane, memory: &Memory, remote: Option<RemoteMemory>, job: Job) -> Result<()> {
+    let posted = lane.posted;
+    let with = (lane.source, lane.max_inline, lane.shared);
+    let outcome = match &mut lane.line {
+        Line::Rc(qp) => reliable(qp, with, memory, remote, job, posted),
+        Line::Cm(connection) => reliable(connection.qp_mut(), with, memory, remote, job, posted),
+        Line::Uc(qp) => connected(qp, with, memory, remote, job, posted),
+        Line::Ud(qp, to) => datagrams(qp, *to, with, memory, job, posted),
+    };
+    outcome.map_err(device_error)?;
+    lane.posted += (job.end - job.first).div_ceil(job.step);
+    Ok(())
+}
+
+type With = (Option<ibverbs::Held<ibverbs::Frozen>>, u32, Option<ibverbs::Held<ibverbs::SharedRegion>>);
+
+/// What every connection has.
+fn connected<T: Connected>(
+    qp: &mut QueuePair<T>,
+    (source, max_inline, shared): With,
+    memory: &Memory,
+    remote: Option<RemoteMemory>,
+    job: Job,
+    posted: u64,
+) -> ibverbs::Result<()> {
+    let lane = (source, max_inline, shared);
+    let size = u64::from(memory.shape.msg_size);
+    let place = |n: u64| {
+        let offset = memory.slot(n) as u64;
+        remote.and_then(|r| r.slice(offset, size)).ok_or_else(|| missing("memory of the peer's"))
+    };
+    match memory.shape.plan.verb {
+        Verb::Write => post_each!(qp, job, posted, lane, memory, |n, payload| wr::write(payload, place(n)?)),
+        Verb::WriteImm => {
+            post_each!(qp, job, posted, lane, memory, |n, payload| wr::write_with_imm(payload, place(n)?, low(n)))
+        }
+        _ if job.numbered => {
+            post_each!(qp, job, posted, lane, memory, |n, payload| wr::send_with_imm(payload, low(n)))
+        }
+        _ => post_each!(qp, job, posted, lane, memory, |_n, payload| wr::send(payload)),
+    }
+}
+
+/// What only reliable connections have, and what every connection has.
+fn reliable(
+    qp: &mut QueuePair<Rc>,
+    lane: With,
+    memory: &Memory,
+    remote: Option<RemoteMemory>,
+    job: Job,
+    posted: u64,
+) -> ibverbs::Result<()> {
+    let Content::Fetched { .. } = &memory.content else {
+        return connected(qp, lane, memory, remote, job, posted);
+    };
+    let (stride, size) = (memory.shape.stride(), memory.shape.msg_size as usize);
+    let held = lane.2.ok_or_else(|| missing("memory to fetch into"))?;
+    let remote = remote.ok_or_else(|| missing("memory of the peer's"))?;
+    let places = (held.len() / stride) as u64;
+    let place = |n: u64| {
+        let start = usize::try_from(n % places).unwrap_or(0) * stride;
+        held.slice(start..start + size).ok_or_else(|| missing("memory to fetch into"))
+    };
+    let slot = |n: u64| remote.slice(memory.slot(n) as u64, size as u64).ok_or_else(|| missing("memory of the peer's"));
+    let verb = memory.shape.plan.verb;
+    let turn = |n: u64| n / u64::from(memory.shape.qps);
+    qp.batch(|batch| {
+        for (n, tag, signalled) in job.each(posted) {
+            match verb {
+                Verb::CompareSwap => {
+                    batch.send(marked(wr::compare_swap(place(n)?, slot(n)?, turn(n), turn(n) + 1), tag, signalled))?;
+                }
+                Verb::FetchAdd => batch.send(marked(wr::fetch_add(place(n)?, slot(n)?, 1), tag, signalled))?,
+                _ => batch.send(marked(wr::read(place(n)?, slot(n)?), tag, signalled))?,
+            }
+        }
+        Ok(())
+    })
+}
+
+fn datagrams(
+    qp: &mut QueuePair<Ud>,
+    to: Destination,
+    lane: With,
+    memory: &Memory,
+    job: Job,
+    posted: u64,
+) -> ibverbs::Result<()> {
+    if job.numbered {
+        post_each!(qp, job, posted, lane, memory, |n, payload| wr::send_to_with_imm(payload, to, low(n)))
+    } else {
+        post_each!(qp, job, posted, lane, memory, |_n, payload| wr::send_to(payload, to))
+    }
+}
+
+/// What travels of a number.
+#[allow(clippy::cast_possible_truncation)] // 32 bits of it, see `widened`.
+pub(super) fn low(n: u64) -> u32 {
+    n as u32
+}
+
+/// The number near `expected` of which these bits travelled.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The difference of the low bits, as a signed number.
+pub(super) fn widened(low: u32, expected: u64) -> u64 {
+    expected.wrapping_add_signed(i64::from(low.wrapping_sub(expected as u32) as i32))
+}
+
+fn marked<O, P>(request: wr::SendRequest<O, P>, tag: u64, signalled: bool) -> wr::SendRequest<O, P> {
+    let request = request.tag(tag);
+    if signalled { request } else { request.unsignaled() }
+}
+
+#[cold]
+fn missing(what: &str) -> ibverbs::Error {
+    ibverbs::Error::new(ibverbs::ErrorKind::InvalidInput, "post", format!("there is no {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_comes_back_from_its_low_bits_near_what_is_expected() {
+        for n in [0_u64, 1, 1000, u64::from(u32::MAX), 1 << 32, (1 << 40) + 7] {
+            for off in [-1000_i64, -1, 0, 1, 1000] {
+                let Some(expected) = n.checked_add_signed(off) else { continue };
+                assert_eq!(widened(low(n), expected), n);
+            }
+        }
+    }
+
+    #[test]
+    fn each_queue_pair_asks_for_its_last_completion() {
+        let job = Job { first: 1, end: 10, step: 3, signal_every: 100, last: 10, numbered: false };
+        let all: Vec<_> = job.each(5).collect();
+        assert_eq!(all, [(1, 6, false), (4, 7, false), (7, 8, true)]);
+    }
+}
