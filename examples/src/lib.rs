@@ -1,16 +1,20 @@
 //! Small programs to copy from: the binaries. Here is what they share.
 //!
 //! - [`local`]: which device, port and GID to use;
+//! - [`datagrams`]: a datagram queue pair with its receives;
 //! - [`exchange`]: telling a peer over TCP where a queue pair is, as the `ibv_*_pingpong` programs do;
 //! - [`wait`]: waiting for completions, by polling or asleep;
 //! - [`pingpong`]: the options of those programs, and what they print;
+//! - [`rping`]: the two ends of `rping`;
 //! - [`table`]: the table of `kv`, and how a reader knows that an entry is whole.
 
 #![forbid(unsafe_code)]
 
+pub mod datagrams;
 pub mod exchange;
 pub mod local;
 pub mod pingpong;
+pub mod rping;
 pub mod table;
 pub mod wait;
 

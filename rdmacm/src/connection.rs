@@ -153,6 +153,11 @@ impl Connection {
         }
     }
 
+    #[cfg(feature = "tokio")]
+    pub(crate) fn channel(&self) -> &std::sync::Arc<crate::channel::EventChannel> {
+        self.id.channel()
+    }
+
     /// Awaits an event on a tokio runtime with I/O enabled; a dropped future loses none.
     ///
     /// # Errors

@@ -29,6 +29,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! For messages there is less to do: a [`Messenger`] is a connection with its queues and buffers, and its receives are posted in time.
+//!
 //! # Ownership
 //!
 //! - Every connection has an identifier and an event channel of its own: it depends neither on the listener nor on other connections.
@@ -74,6 +76,10 @@ mod joining;
 mod listen_options;
 mod listener;
 mod listening;
+mod messenger;
+#[cfg(feature = "tokio")]
+mod messenger_async;
+mod messenger_parts;
 mod multicast;
 mod newtype;
 mod params;
@@ -108,6 +114,10 @@ pub use crate::ib_address::IbAddr;
 pub use crate::joining::Joining;
 pub use crate::listen_options::ListenOptions;
 pub use crate::listener::Listener;
+pub use crate::messenger::Messenger;
+#[cfg(feature = "tokio")]
+pub use crate::messenger_async::AsyncMessenger;
+pub use crate::messenger_parts::MessengerOptions;
 pub use crate::multicast::{JoinAs, Membership};
 pub use crate::params::{ConnectParams, PrivateDataLimits};
 pub use crate::pending::Pending;

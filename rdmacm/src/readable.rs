@@ -5,6 +5,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::task::{Context as TaskContext, Poll};
 
 use ibverbs::{Errno, Error, ErrorKind, Result};
 use tokio::io::Interest;
@@ -54,6 +55,18 @@ impl Readable {
                 return Ok(taken);
             }
             ready.clear_ready();
+        }
+    }
+
+    /// Whether it was readable; then it is asked anew. If not, the task is woken when it is.
+    pub(crate) fn poll_clear(&self, context: &mut TaskContext<'_>) -> Result<bool> {
+        match self.0.poll_read_ready(context) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(mut ready)) => {
+                ready.clear_ready();
+                Ok(true)
+            }
+            Poll::Ready(Err(error)) => Err(failed(&error)),
         }
     }
 }

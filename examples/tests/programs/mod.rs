@@ -1,9 +1,12 @@
 //! Running programs, ours and the real ones, none for longer than it should.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 use std::fs;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -40,8 +43,26 @@ pub(crate) use example;
 pub(crate) struct Running {
     line: String,
     child: Child,
-    stdout: JoinHandle<String>,
-    stderr: JoinHandle<String>,
+    stdout: Printed,
+    stderr: Printed,
+}
+
+/// What a program prints, as far as it has come.
+struct Printed {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Printed {
+    fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.bytes.lock().expect("whole")).into_owned()
+    }
+
+    fn all(self) -> String {
+        let Self { bytes, reader } = self;
+        reader.join().expect("reads a pipe");
+        String::from_utf8_lossy(&bytes.lock().expect("whole")).into_owned()
+    }
 }
 
 /// What a program left behind.
@@ -68,12 +89,16 @@ pub(crate) fn run(program: &str, arguments: &str) -> Ended {
     start(program, arguments).end()
 }
 
-fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        pipe.read_to_end(&mut bytes).expect("a pipe");
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+fn collect(mut pipe: impl Read + Send + 'static) -> Printed {
+    let bytes = Arc::new(Mutex::new(Vec::new()));
+    let filled = Arc::clone(&bytes);
+    let reader = thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Some(len) = pipe.read(&mut piece).ok().filter(|&len| len > 0) {
+            filled.lock().expect("whole").extend_from_slice(&piece[..len]);
+        }
+    });
+    Printed { bytes, reader }
 }
 
 impl Running {
@@ -91,8 +116,7 @@ impl Running {
             self.child.kill().expect("a child");
             self.child.wait().expect("a child");
         }
-        let text = |thread: JoinHandle<String>| thread.join().expect("reads a pipe");
-        let (stdout, stderr) = (text(self.stdout), text(self.stderr));
+        let (stdout, stderr) = (self.stdout.all(), self.stderr.all());
         let how = status.map_or("killed, as it did not end".to_owned(), |status| status.to_string());
         println!("{}: {how}\n{stdout}{stderr}", self.line);
         Ended { success: status.is_some_and(|status| status.success()), stdout, stderr }
@@ -102,6 +126,17 @@ impl Running {
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("a child");
         self.child.wait().expect("a child");
+    }
+
+    /// Waits until it has printed something.
+    pub(crate) fn printed(self, text: &str) -> Self {
+        let begun = Instant::now();
+        while !self.stdout.so_far().contains(text) {
+            let (out, err) = (self.stdout.so_far(), self.stderr.so_far());
+            assert!(begun.elapsed() < DEADLINE, "{} does not print {text:?}: {out}{err}", self.line);
+            thread::sleep(Duration::from_millis(2));
+        }
+        self
     }
 
     /// Waits until something listens at a TCP port; connecting to try would be taken for the client.

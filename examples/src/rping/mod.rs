@@ -1,0 +1,8 @@
+//! What the two ends of `rping` share: settings and messages.
+
+pub mod client;
+pub mod message;
+pub mod server;
+pub mod settings;
+
+pub use settings::Settings;
