@@ -69,6 +69,7 @@ impl Context {
                 unsafe { ibv_open_device(device.as_raw()) }
             },
         )?;
+        crate::trace::opened(device.name());
         Ok(Self(Arc::new(Inner { raw, device })))
     }
 

@@ -27,11 +27,13 @@ impl Error {
     ///
     /// For this crate and those built on it; a user reads errors rather than making them.
     pub fn of_verb(verb: &'static str, errno: Errno, what: impl Into<Cow<'static, str>>) -> Self {
+        let what = what.into();
+        crate::trace::failed(verb, errno, &what);
         Self(Box::new(Inner {
             kind: ErrorKind::of(verb, errno),
             verb,
             errno: Some(errno),
-            what: what.into(),
+            what,
             hint: crate::hint::hint_for(verb, errno),
         }))
     }

@@ -127,6 +127,7 @@ c_value! {
 /// assert_eq!(path.sgid_index, Some(GidIndex(3)));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct GidIndex(pub u8);
 
 impl From<u8> for GidIndex {

@@ -12,6 +12,7 @@ use crate::kind::ErrorKind;
 
 /// The number of a queue pair on its device (24 bits). Numbers are reused after a queue pair is destroyed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Qpn(pub u32);
 
 impl fmt::Display for Qpn {
@@ -27,10 +28,12 @@ impl Qpn {
 
 /// A queue key: datagrams are taken only from senders that know the receiver's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Qkey(pub u32);
 
 /// A packet sequence number (24 bits).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Psn(pub u32);
 
 /// Which queue pair of this process; never reused, so that a completion of a destroyed one matches nothing.

@@ -31,6 +31,7 @@ pub fn count_leaked_object() {
 /// Counts an object whose destruction failed. The caller forgets what the object guards.
 pub(crate) fn count() {
     LEAKED.fetch_add(1, Ordering::Relaxed);
+    crate::trace::leaked();
 }
 
 /// Counts an object whose destruction failed, and keeps what it stands on alive for ever: nothing is destroyed before its children.

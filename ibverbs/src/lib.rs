@@ -34,8 +34,21 @@
 //! [`CompletionQueue`] are used through `&mut`, by one thread at a time, and can be sent between threads. After [`fork`] the child must not
 //! use objects of the parent.
 
+//!
+//! # Features
+//!
+//! All are off by default.
+//!
+//! - `serde`: [`Endpoint`], [`Gid`], [`RemoteMemory`] and what they are made of can be serialised, to be told to a peer. A GID is text in formats for
+//!   people (JSON) and 16 bytes in others.
+//! - `tokio`: `AsyncCompletionQueue` awaits completions. Waiting can be cancelled at any time; requests in flight stay in flight.
+//! - `tracing`: events with target `ibverbs` when a device is opened, a queue pair changes its state, a verb fails (with its errno), or an object is leaked.
+//!   The data path has none.
+
 mod ah;
 mod async_events;
+#[cfg(feature = "tokio")]
+mod awaiting;
 mod clock;
 mod context;
 mod convert;
@@ -70,9 +83,14 @@ mod qp;
 mod raw;
 mod readable;
 mod roce;
+#[cfg(feature = "serde")]
+mod serialised;
+mod trace;
 
 pub use crate::ah::{AddressHandle, AhAttr, GRH_LEN, GlobalRoute};
 pub use crate::async_events::AsyncEvents;
+#[cfg(feature = "tokio")]
+pub use crate::awaiting::AsyncCompletionQueue;
 pub use crate::context::Context;
 pub use crate::cq::{
     Asked, Completion, CompletionChannel, CompletionEx, CompletionQueue, CompletionQueueEx, Completions, CompletionsEx,

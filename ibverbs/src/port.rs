@@ -106,6 +106,7 @@ c_value! {
 
 /// A local identifier: the address of a port within an InfiniBand subnet; 0 on RoCE and iWARP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Lid(pub u16);
 
 impl fmt::Display for Lid {

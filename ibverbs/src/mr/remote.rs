@@ -5,6 +5,7 @@
 /// Knowing one does not make access safe or possible: the owner's registration decides, and the owner sees the memory as a
 /// [`SharedRegion`](crate::SharedRegion).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RemoteMemory {
     /// Address in the peer's terms.
     pub addr: u64,

@@ -21,6 +21,7 @@ use crate::raw::AsRaw;
 
 /// What two peers tell each other to connect their queue pairs: [`QueuePair::endpoint`] of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Endpoint {
     /// Number of the queue pair.
     pub qpn: Qpn,
@@ -118,6 +119,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// A step, which says what it lacks or does not take when the driver refuses it.
     pub(super) fn modify_raw(&mut self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
+        crate::trace::stepped(self.qp_num(), state, mask);
         // SAFETY: the queue pair is alive; the attributes are valid during the call.
         let returned = unsafe { ibv_modify_qp(self.as_raw(), attr, mask as i32) };
         zero_or_errno("ibv_modify_qp", || format!("{} to {state}", self.describe()), returned).map_err(|error| {

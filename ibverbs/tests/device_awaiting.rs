@@ -1,0 +1,125 @@
+//! Awaiting completions: woken, cancelled and woken again, two tasks at once.
+
+mod lab;
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use ibverbs::{AsyncCompletionQueue, Context, CqOptions, ErrorKind, GidQuery, QpOptions, QueuePair, Rc, RcPath, wr};
+use lab::{Rest, devices, roce};
+use tokio::runtime::{Builder, Runtime};
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_io().build().expect("runtime")
+}
+
+/// A queue that is awaited, and a queue pair that is connected to itself.
+fn end(context: &Context) -> (AsyncCompletionQueue, QueuePair<Rc>) {
+    let cq = AsyncCompletionQueue::new(context, CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("domain");
+    let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
+    let entry = context.select_gid(1, &GidQuery::default()).expect("GID").entry;
+    let path = RcPath::new(1, entry.index, context.query_port(1).expect("port").active_mtu);
+    qp.init(&path).expect("INIT");
+    qp.connect(&path, &qp.endpoint(&path).expect("itself")).expect("connected to itself");
+    (cq, qp)
+}
+
+fn message(qp: &mut QueuePair<Rc>) {
+    qp.post_recv(wr::recv(wr::Empty)).expect("receive");
+    qp.post_send(wr::send(wr::Empty)).expect("send");
+}
+
+/// Awaits until so many have retired.
+async fn retire(cq: &mut AsyncCompletionQueue, qp: &mut QueuePair<Rc>, count: usize) {
+    let mut retired = 0;
+    while retired < count {
+        let completions = cq.completions().await.expect("await");
+        assert!(completions.len() > 0, "woken for nothing");
+        for completion in completions {
+            qp.retire(completion).expect("mine").ok().expect("success");
+            retired += 1;
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_task_wakes_when_something_completes() {
+    let _rest = Rest::now();
+    for context in roce() {
+        runtime().block_on(async {
+            let (mut cq, mut qp) = end(&context);
+            for round in 0..50 {
+                for _ in 0..=round % 3 {
+                    message(&mut qp);
+                }
+                retire(&mut cq, &mut qp, 2 * (round % 3 + 1)).await;
+            }
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_cancelled_wait_loses_no_completion_and_ends_no_request() {
+    let _rest = Rest::now();
+    for context in roce() {
+        runtime().block_on(async {
+            let (mut cq, mut qp) = end(&context);
+            for round in 0..50 {
+                // Dropped while it sleeps: before the post, after it, or both.
+                for when in [0, 1] {
+                    if when == round % 2 {
+                        message(&mut qp);
+                    }
+                    let waiting = pin!(cq.completions());
+                    match waiting.poll(&mut TaskContext::from_waker(Waker::noop())) {
+                        Poll::Pending => {}
+                        Poll::Ready(completions) => drop(completions.expect("poll")),
+                    }
+                }
+                retire(&mut cq, &mut qp, 2).await;
+            }
+            assert!(qp.is_idle());
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn two_tasks_await_two_queues_of_one_device() {
+    let _rest = Rest::now();
+    for context in roce() {
+        let runtime = runtime();
+        let task = || {
+            let context = context.clone();
+            async move {
+                let (mut cq, mut qp) = end(&context);
+                for _ in 0..50 {
+                    message(&mut qp);
+                    retire(&mut cq, &mut qp, 2).await;
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        let tasks = [runtime.spawn(task()), runtime.spawn(task())];
+        runtime.block_on(async {
+            for task in tasks {
+                task.await.expect("no panic");
+            }
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn without_a_runtime_it_says_so() {
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        let error = AsyncCompletionQueue::new(&context, CqOptions::default()).expect_err("no runtime");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.hint().is_some_and(|hint| hint.contains("tokio")), "{error}");
+    }
+}
