@@ -26,7 +26,7 @@ const VERIFY_MEMORY: u64 = 64 << 20;
 /// Messages in flight where nothing is asked for.
 const DEFAULT_DEPTH: u32 = 128;
 /// The longest test.
-const MAX_TIME: Duration = Duration::from_secs(7 * 86_400);
+pub const MAX_TIME: Duration = Duration::from_secs(7 * 86_400);
 
 /// When a test ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -282,6 +282,17 @@ impl Spec {
             )));
         }
         Ok(())
+    }
+
+    /// Bytes of the buffers that one end takes for it, at most.
+    pub fn memory(&self) -> u64 {
+        if self.test.socket().is_some() {
+            return self.msg_size;
+        }
+        let buffers = if self.verify { u64::from(self.depth) * 2 + 12 } else { 2 };
+        let most =
+            if self.verify { VERIFY_MEMORY + self.msg_size.saturating_mul(12 * u64::from(self.qps)) } else { u64::MAX };
+        buffers.saturating_mul(self.msg_size).min(most)
     }
 
     /// Fits the test to a device: lowers the depth where the device or memory needs it.

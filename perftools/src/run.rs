@@ -9,16 +9,15 @@ use crate::args::options::Options;
 use crate::args::{self, Invocation};
 use crate::config::Spec;
 use crate::control::client::{self, Target};
+use crate::control::rules::Rules;
 use crate::control::server::Server;
+use crate::control::token::Token;
 use crate::error::{Error, Result};
 use crate::report::json::Document;
 use crate::report::record::{Outcome, Record};
 use crate::report::text::Format;
 use crate::test::Test;
 use crate::transport::verbs::Verbs;
-
-/// Clients that a server serves at once where nothing is asked for.
-const MAX_CLIENTS: u32 = 64;
 
 /// `rperf` with these arguments.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
@@ -38,7 +37,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 fn serve(options: &Options) -> Result<()> {
-    let mut server = Server::bind(options.bind, options.listen_port, options.max_clients.unwrap_or(MAX_CLIENTS))?;
+    let mut server = Server::bind(options.bind, options.listen_port, Rules::new(&options.server)?)?;
     if options.verbose || options.verbose_more {
         server = server.verbose();
     }
@@ -52,19 +51,22 @@ fn run(host: Option<&str>, tests: &[(Test, Options)], global: &Options) -> Resul
     let mut specs = tests.iter().map(|(test, o)| Spec::new(*test, o)).collect::<Result<Vec<_>>>()?;
     let wait = global.wait_server.unwrap_or(Duration::from_secs(5));
     if let Some(host) = host {
-        let target = Target { host: host.to_owned(), port: global.listen_port, wait };
+        let token = global.server.token_file.as_deref().map(Token::read).transpose()?;
+        let target =
+            Target { host: host.to_owned(), port: global.listen_port, wait, token, qperf: global.server.qperf };
         return run_tests(Some(host), &target, &specs, global);
     }
     // Both ends here: the other one is a thread, on a port that nobody else knows.
     for spec in &mut specs {
         spec.server.id = spec.server.id.take().or_else(|| spec.client.id.clone());
     }
-    let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, MAX_CLIENTS)?.quiet();
+    let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, Rules::default())?.quiet();
     let address = server.local_addr()?;
     let stopper = server.stopper();
     std::thread::scope(|scope| {
         scope.spawn(move || server.run(&Verbs));
-        let target = Target { host: address.ip().to_string(), port: address.port(), wait };
+        let (host, port) = (address.ip().to_string(), address.port());
+        let target = Target { host, port, wait, token: None, qperf: false };
         let outcome = run_tests(None, &target, &specs, global);
         stopper.stop();
         outcome

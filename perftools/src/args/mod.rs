@@ -6,6 +6,7 @@ pub mod info;
 pub mod options;
 pub mod ping;
 pub mod qperf;
+pub mod server;
 pub mod split;
 
 use clap::Parser;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Parser;
 use serde::{Deserialize, Serialize};
 
+use super::server::ServerOptions;
 use crate::error::{Error, Result};
 use crate::units::{Size, parse_time};
 
@@ -235,9 +236,9 @@ pub struct Options {
     /// Listen on this address only
     #[arg(long, value_name = "ADDRESS", help_heading = SERVER)]
     pub bind: Option<IpAddr>,
-    /// Serve at most N clients at once [default: 64]
-    #[arg(long, value_name = "N", help_heading = SERVER)]
-    pub max_clients: Option<u32>,
+    /// What a server allows, and what a client shows it.
+    #[command(flatten)]
+    pub server: ServerOptions,
 }
 
 impl Options {
@@ -258,6 +259,7 @@ impl Options {
             (self.wait.is_some() || self.local_wait.is_some() || self.remote_wait.is_some(), "--wait (-cp)"),
             (self.wait_server.is_some(), "--wait-server (-ws)"),
             (self.json, "--json"),
+            (self.server.qperf, "--qperf"),
         ];
         uses.into_iter().find(|u| u.0).map(|u| u.1)
     }
@@ -267,10 +269,8 @@ impl Options {
     /// # Errors
     /// Names the option.
     pub fn refuse_server_only(&self) -> Result<()> {
-        let option = if self.bind.is_some() { "--bind" } else { "--max-clients" };
-        if self.bind.is_none() && self.max_clients.is_none() {
-            return Ok(());
-        }
+        let option = if self.bind.is_some() { Some("--bind") } else { self.server.server_only() };
+        let Some(option) = option else { return Ok(()) };
         Err(Error::usage(format!("{option} is for the server (`rperf` alone, without tests)")))
     }
 }

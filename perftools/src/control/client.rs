@@ -9,11 +9,13 @@ use super::hello::{self, Caller};
 use super::link::ControlLink;
 use super::message::Message;
 use super::sockets::{self, Addresses};
-use super::{frame, session};
+use super::token::Token;
+use super::{admission, frame, session};
 use crate::config::Spec;
 use crate::engine::{self, Role};
 use crate::error::{Error, Kind, Result};
 use crate::host;
+use crate::qperf;
 use crate::report::record::{Measured, Outcome};
 use crate::stats::summary::{Meaning, Summary};
 use crate::test::Test;
@@ -29,6 +31,10 @@ pub struct Target {
     pub port: u16,
     /// How long to keep trying.
     pub wait: Duration,
+    /// What a server that wants a token is shown.
+    pub token: Option<Token>,
+    /// The server is known to be a qperf.
+    pub qperf: bool,
 }
 
 /// Runs one test against a server.
@@ -41,7 +47,13 @@ pub fn run<B: Backend>(target: &Target, spec: &Spec, backend: &B) -> Result<Outc
     let timeout = spec.client.timeout;
     stream.set_nodelay(true).map_err(system)?;
     stream.set_write_timeout(Some(timeout)).map_err(system)?;
-    greet(&mut stream, target, timeout)?;
+    if target.qperf {
+        return qperf::client::run(stream, spec);
+    }
+    if !greet(&mut stream, target, timeout)? {
+        drop(stream);
+        return qperf::client::run(connect(target)?, spec);
+    }
     match spec.test {
         Test::Conf => match ask(&mut stream, spec)? {
             Message::Conf(remote) => Ok(Outcome::Conf { local: host::conf(), remote }),
@@ -60,7 +72,8 @@ fn ask(stream: &mut TcpStream, spec: &Spec) -> Result<Message> {
     frame::read::<Message>(&mut Until::new(stream, spec.client.timeout))?.or_error("the server")
 }
 
-fn greet(stream: &mut TcpStream, target: &Target, timeout: Duration) -> Result<()> {
+/// Greets; false where the server is a qperf.
+fn greet(stream: &mut TcpStream, target: &Target, timeout: Duration) -> Result<bool> {
     hello::write(stream)?;
     let not_rperf = || {
         Error::protocol(format!(
@@ -69,7 +82,14 @@ fn greet(stream: &mut TcpStream, target: &Target, timeout: Duration) -> Result<(
         ))
     };
     match hello::read(&mut Until::new(stream, timeout)) {
-        Ok(Caller::Rperf(server)) => hello::check(&server, "the server"),
+        Ok(Caller::Rperf(server)) => {
+            hello::check(&server, "the server")?;
+            if server.wants_token {
+                admission::prove(stream, target.token.as_ref(), timeout)?;
+            }
+            Ok(true)
+        }
+        Ok(Caller::QperfServer) => Ok(false),
         Ok(_) => Err(not_rperf()),
         Err(error) if error.kind() == Kind::Gone => Err(not_rperf()),
         Err(error) => Err(error),
@@ -112,7 +132,7 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B) -> Result<O
 
 /// Connects, and keeps trying while nobody listens.
 fn connect(target: &Target) -> Result<TcpStream> {
-    let Target { host, port, wait } = target;
+    let Target { host, port, wait, .. } = target;
     let deadline = Instant::now() + *wait;
     // `[::1]` is how an IPv6 address is written before a port.
     let name = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);

@@ -39,7 +39,12 @@ fn converse(mut stream: TcpStream) -> Result<PeerFacts> {
     stream.set_write_timeout(Some(PATIENCE)).map_err(|e| Error::system("cannot set the connection up", &e))?;
     hello::write(&mut stream)?;
     match hello::read(&mut Until::new(&stream, PATIENCE))? {
-        hello::Caller::Rperf(server) => hello::check(&server, "the peer")?,
+        hello::Caller::Rperf(server) => {
+            hello::check(&server, "the peer")?;
+            if server.wants_token {
+                return Err(Error::protocol("the rperf server there wants a token, which ribinfo does not have"));
+            }
+        }
         _ => return Err(Error::protocol("what listens there is neither ribinfo nor rperf")),
     }
     frame::write(&mut stream, &Message::AskFacts)?;

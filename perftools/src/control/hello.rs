@@ -4,9 +4,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
-
-use socket2::SockRef;
 
 use crate::error::{Error, Result};
 
@@ -24,6 +21,8 @@ pub struct Hello {
     pub protocol: u16,
     /// Its program's version.
     pub version: String,
+    /// A server that serves only who has its token.
+    pub wants_token: bool,
 }
 
 /// Who is there, by the first bytes.
@@ -31,11 +30,17 @@ pub struct Hello {
 pub enum Caller {
     /// rperf.
     Rperf(Hello),
-    /// A qperf client of this version.
-    Qperf(u16, u16, u16),
+    /// A qperf client, whose request begins with these bytes.
+    Qperf(Vec<u8>),
+    /// A qperf server, which takes a hello for a qperf of another version and says so.
+    QperfServer,
     /// Neither.
     Stranger,
 }
+
+/// Where a hello says what its sender wants, and that it wants a token.
+const FLAGS: usize = 10;
+const WANTS_TOKEN: u8 = 1;
 
 /// This program's hello with a protocol version.
 pub fn encode(protocol: u16) -> [u8; LEN] {
@@ -51,11 +56,15 @@ pub fn encode(protocol: u16) -> [u8; LEN] {
 pub fn decode(bytes: &[u8]) -> Caller {
     if bytes.starts_with(&MAGIC) && bytes.len() >= LEN {
         let version = bytes[12..LEN].iter().take_while(|b| b.is_ascii_graphic()).map(|b| char::from(*b)).collect();
-        return Caller::Rperf(Hello { protocol: u16::from_be_bytes([bytes[8], bytes[9]]), version });
+        let protocol = u16::from_be_bytes([bytes[8], bytes[9]]);
+        return Caller::Rperf(Hello { protocol, version, wants_token: bytes[FLAGS] & WANTS_TOKEN != 0 });
+    }
+    if bytes.starts_with(b"upgrade ") {
+        return Caller::QperfServer;
     }
     let word = |at: usize| bytes.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
     match (word(0), word(2), word(4), word(6)) {
-        (Some(0), Some(minor @ 1..=99), Some(inc @ 0..=999), Some(0..=63)) => Caller::Qperf(0, minor, inc),
+        (Some(0), Some(1..=99), Some(0..=999), Some(0..=63)) => Caller::Qperf(bytes.to_vec()),
         _ => Caller::Stranger,
     }
 }
@@ -88,7 +97,21 @@ pub fn read(stream: &mut impl Read) -> Result<Caller> {
 /// # Errors
 /// The stream broke.
 pub fn write(stream: &mut TcpStream) -> Result<()> {
-    stream.write_all(&encode(PROTOCOL)).map_err(|e| Error::system("cannot greet the peer", &e))
+    send(stream, 0)
+}
+
+/// Sends the hello of a server that wants a token.
+///
+/// # Errors
+/// The stream broke.
+pub fn write_wanting_token(stream: &mut TcpStream) -> Result<()> {
+    send(stream, WANTS_TOKEN)
+}
+
+fn send(stream: &mut TcpStream, flags: u8) -> Result<()> {
+    let mut hello = encode(PROTOCOL);
+    hello[FLAGS] = flags;
+    stream.write_all(&hello).map_err(|e| Error::system("cannot greet the peer", &e))
 }
 
 /// Whether this protocol version is ours.
@@ -103,22 +126,6 @@ pub fn check(peer: &Hello, who: &str) -> Result<()> {
         "{who} speaks version {} of the protocol (rperf {}), this end version {PROTOCOL} (rperf {VERSION}): use the same rperf on both",
         peer.protocol, peer.version
     )))
-}
-
-/// Answers a qperf client as a qperf server reports an error: an urgent `?`, then the text.
-pub fn refuse_qperf(stream: &mut TcpStream) {
-    let refused = SockRef::from(&*stream).send_out_of_band(b"?").and_then(|_| {
-        stream.write_all(
-            b"this is an rperf server, which does not serve qperf clients yet: run rperf on the client too",
-        )?;
-        stream.shutdown(std::net::Shutdown::Write)
-    });
-    if refused.is_ok() {
-        // So that the text is not lost to a reset: the client reads it, then closes.
-        let _ = stream.set_read_timeout(Some(Duration::from_secs(3)));
-        let mut rest = [0; 256];
-        while matches!(stream.read(&mut rest), Ok(n) if n > 0) {}
-    }
 }
 
 #[cfg(test)]
@@ -137,7 +144,9 @@ mod tests {
 
     #[test]
     fn a_qperf_request_is_known() {
-        assert_eq!(decode(&[0, 0, 4, 0, 11, 0, 13, 0, 1]), Caller::Qperf(0, 4, 11));
+        let request = [0, 0, 4, 0, 11, 0, 13, 0, 1];
+        assert_eq!(decode(&request), Caller::Qperf(request.to_vec()));
+        assert_eq!(decode(b"upgrade qperf on server"), Caller::QperfServer);
         assert_eq!(decode(b"GET / HTTP/1.1\r\n"), Caller::Stranger);
         assert_eq!(decode(&[]), Caller::Stranger);
     }

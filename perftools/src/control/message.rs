@@ -15,6 +15,18 @@ use crate::transport::{Answer, Ask, Offer};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
+    /// Server: prove that you have the token.
+    Challenge {
+        /// A number that is used once.
+        nonce: String,
+    },
+    /// This end has the token.
+    Proof {
+        /// A number that is used once.
+        nonce: String,
+        /// The proof over both numbers.
+        mac: String,
+    },
     /// Client: run this.
     Request {
         /// The whole specification.

@@ -4,6 +4,9 @@
 //! client                                    server
 //!   hello: magic, protocol, version ──────▶
 //!          ◀────────────────────────────── hello
+//!          ◀────────────────────────────── Challenge            where the server wants a token
+//!   Proof ────────────────────────────────▶
+//!          ◀────────────────────────────── Proof
 //!   Request (the whole specification) ────▶           checked again, against the server's device
 //!          ◀────────────────────────────── Offer
 //!   Answer ───────────────────────────────▶
@@ -14,15 +17,18 @@
 //! ```
 //! Instead of `Request`, `AskFacts` may come, which `Facts` answers. Instead of any message an `Error` with a text may come, which ends the conversation. One connection is one test.
 
+pub mod admission;
 pub mod client;
 pub mod facts;
 pub mod frame;
 pub mod hello;
 pub mod link;
 pub mod message;
+pub mod rules;
 pub mod server;
 pub mod session;
 mod sockets;
+pub mod token;
 
 #[cfg(test)]
 mod tests;

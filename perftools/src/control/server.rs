@@ -12,13 +12,17 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::session::{self, Served};
+use super::rules::Rules;
+use super::session::{self, Served, Terms};
 use crate::error::{Error, Kind, Result};
 use crate::test::Test;
 use crate::transport::Backend;
 
 /// How long running tests may take to end when the server stops.
 const FAREWELL: Duration = Duration::from_secs(3);
+
+/// How often, in milliseconds, it is looked whether a connection is open for too long.
+const SWEEP: u16 = 1000;
 
 /// Connections beyond the limit that are told so at the same time; what comes still is closed without a word.
 const TURNED_AWAY: usize = 16;
@@ -37,9 +41,17 @@ pub struct Server {
     listener: TcpListener,
     wake: UnixStream,
     stopper: Stopper,
-    max_clients: u32,
+    rules: Rules,
     log: Log,
-    open: Mutex<HashMap<u64, TcpStream>>,
+    open: Mutex<HashMap<u64, Open>>,
+}
+
+/// A connection that is served.
+#[derive(Debug)]
+struct Open {
+    stream: TcpStream,
+    /// When it is cut.
+    until: Option<Instant>,
 }
 
 /// Stops a server, from any thread or signal.
@@ -77,7 +89,7 @@ impl Server {
     ///
     /// # Errors
     /// The port is taken or not allowed.
-    pub fn bind(address: Option<IpAddr>, port: u16, max_clients: u32) -> Result<Self> {
+    pub fn bind(address: Option<IpAddr>, port: u16, rules: Rules) -> Result<Self> {
         let listener = match address {
             Some(ip) => listen(SocketAddr::new(ip, port), false),
             None => listen((Ipv6Addr::UNSPECIFIED, port).into(), true).or_else(|e| match e.kind() {
@@ -99,7 +111,7 @@ impl Server {
         let (wake, waker) = UnixStream::pair().map_err(system)?;
         waker.set_nonblocking(true).map_err(system)?;
         let stopper = Stopper { stop: Arc::new(AtomicBool::new(false)), wake: Arc::new(waker) };
-        Ok(Self { listener, wake, stopper, max_clients, log: Log::Errors, open: Mutex::default() })
+        Ok(Self { listener, wake, stopper, rules, log: Log::Errors, open: Mutex::default() })
     }
 
     /// Logs nothing.
@@ -146,8 +158,8 @@ impl Server {
                         return Err(error);
                     }
                 };
-                let entered = this.enter(number, &stream);
-                if this.open().len() > this.max_clients as usize + TURNED_AWAY {
+                let entered = this.enter(number, &stream, peer);
+                if this.open().len() > this.rules.max_clients as usize + TURNED_AWAY {
                     this.open().remove(&number);
                     continue;
                 }
@@ -172,19 +184,21 @@ impl Server {
     }
 
     /// Notes a connection down, and says whether there is room for one more.
-    fn enter(&self, number: u64, stream: &TcpStream) -> Result<()> {
+    fn enter(&self, number: u64, stream: &TcpStream, peer: SocketAddr) -> Result<()> {
         let system = |e| Error::system("cannot take a client", &e);
         stream.set_nonblocking(false).map_err(system)?;
         let mut open = self.open();
         let served = open.len();
-        open.insert(number, stream.try_clone().map_err(system)?);
-        if served < self.max_clients as usize {
+        let until = Instant::now().checked_add(self.rules.longest());
+        open.insert(number, Open { stream: stream.try_clone().map_err(system)?, until });
+        self.rules.admit_host(peer.ip())?;
+        if served < self.rules.max_clients as usize {
             return Ok(());
         }
         Err(Error::new(Kind::Limit, format!("{served} clients are served already (--max-clients sets how many)")))
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -194,7 +208,8 @@ impl Server {
                 self.log(peer, &format!("{} begins", test.name()));
             }
         };
-        match session::serve(stream, backend, &self.stopper.stop, &begins) {
+        let terms = Terms { stop: &self.stopper.stop, rules: &self.rules, begins: &begins };
+        match session::serve(stream, backend, &terms) {
             Ok(Served::Quit) => self.stopper.stop(),
             Ok(Served::Test(_) | Served::Nothing) => {}
             Err(error) => self.log(peer, &error.to_string()),
@@ -208,7 +223,7 @@ impl Server {
                 PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
             ];
-            match poll(&mut fds, PollTimeout::NONE) {
+            match poll(&mut fds, PollTimeout::from(SWEEP)) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(errno) => return Err(Error::system("cannot wait for clients", &errno.into())),
             }
@@ -216,6 +231,7 @@ impl Server {
                 let _ = (&self.wake).read(&mut [0; 16]);
                 return Ok(None);
             }
+            self.cut_overdue();
             match self.listener.accept() {
                 Ok((stream, peer)) => return Ok(Some((stream, peer))),
                 Err(e)
@@ -232,14 +248,25 @@ impl Server {
         }
     }
 
+    /// Cuts connections that are open for longer than any test may take.
+    fn cut_overdue(&self) {
+        let now = Instant::now();
+        for open in self.open().values_mut() {
+            if open.until.is_some_and(|until| now >= until) {
+                open.until = None;
+                let _ = open.stream.shutdown(std::net::Shutdown::Both);
+            }
+        }
+    }
+
     /// Gives running tests a moment to tell their clients, then cuts what is left.
     fn farewell(&self) {
         let end = Instant::now() + FAREWELL;
         while !self.open().is_empty() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));
         }
-        for stream in self.open().values() {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+        for open in self.open().values() {
+            let _ = open.stream.shutdown(std::net::Shutdown::Both);
         }
     }
 

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
+
 use super::frame::Until;
 use super::link::ControlLink;
 use super::message::Message;
+use super::rules::Rules;
 use super::sockets::{self, Addresses};
-use super::{frame, hello};
+use super::{admission, frame, hello};
 use crate::config::Spec;
 use crate::engine::{self, Role};
 use crate::error::{Error, Kind, Result};
@@ -33,35 +36,53 @@ pub enum Served {
     Nothing,
 }
 
-/// Serves one connection to its end; says through `begins` which test begins, once both ends are ready.
+/// What holds for every connection of a server.
+pub struct Terms<'a> {
+    /// Ends the conversation from this end.
+    pub stop: &'a Arc<AtomicBool>,
+    /// What is allowed.
+    pub rules: &'a Rules,
+    /// Is told which test begins, once both ends are ready.
+    pub begins: &'a dyn Fn(Test),
+}
+
+impl std::fmt::Debug for Terms<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Terms").field("rules", self.rules).finish_non_exhaustive()
+    }
+}
+
+/// Serves one connection to its end.
 ///
 /// # Errors
 /// What went wrong, for the log; the peer has been told, as far as it listens.
-pub fn serve<B: Backend>(
-    mut stream: TcpStream,
-    backend: &B,
-    stop: &Arc<AtomicBool>,
-    begins: &dyn Fn(Test),
-) -> Result<Served> {
+pub fn serve<B: Backend>(mut stream: TcpStream, backend: &B, terms: &Terms<'_>) -> Result<Served> {
     let system = |e| Error::system("cannot set the control connection up", &e);
     let hosts = hosts(&stream)?;
     stream.set_nodelay(true).map_err(system)?;
     stream.set_write_timeout(Some(GREETING)).map_err(system)?;
+    // A client whose host went away without a word is noticed within half a minute.
+    let keepalive =
+        TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5)).with_retries(3);
+    SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(system)?;
     match hello::read(&mut Until::new(&stream, GREETING))? {
         hello::Caller::Rperf(caller) => {
-            hello::write(&mut stream)?;
+            match &terms.rules.token {
+                Some(_) => hello::write_wanting_token(&mut stream)?,
+                None => hello::write(&mut stream)?,
+            }
             // Told in words too: the other end compares as well, but may be a later program that does not.
             if let Err(error) = hello::check(&caller, "the client") {
                 return Err(refuse(&mut stream, error));
             }
+            if let Some(token) = &terms.rules.token {
+                admission::challenge(&mut stream, token, GREETING).map_err(|error| refuse(&mut stream, error))?;
+            }
         }
-        hello::Caller::Qperf(major, minor, inc) => {
-            hello::refuse_qperf(&mut stream);
-            return Err(Error::protocol(format!(
-                "a qperf {major}.{minor}.{inc} client, which this version does not serve"
-            )));
+        hello::Caller::Qperf(begun) => return admission::qperf(stream, &begun, terms, hosts),
+        hello::Caller::QperfServer | hello::Caller::Stranger => {
+            return Err(Error::protocol("neither rperf nor qperf: not answered"));
         }
-        hello::Caller::Stranger => return Err(Error::protocol("neither rperf nor qperf: not answered")),
     }
     let (spec, ask) = match frame::read::<Message>(&mut Until::new(&stream, GREETING)) {
         Ok(Message::Request { spec, ask }) => (*spec, ask),
@@ -76,8 +97,8 @@ pub fn serve<B: Backend>(
     };
     let outcome = match spec.test {
         Test::Conf => frame::write(&mut stream, &Message::Conf(host::conf())).map(|()| Served::Test(Test::Conf)),
-        Test::Quit => quit(&mut stream, hosts),
-        test => measured(&stream, backend, &spec, ask, hosts, (stop, begins)).map(|()| Served::Test(test)),
+        Test::Quit => quit(&mut stream, terms.rules.may_quit(hosts.local, hosts.peer)),
+        test => measured(&stream, backend, &spec, ask, hosts, terms).map(|()| Served::Test(test)),
     };
     outcome.map_err(|error| if spec.test.moves_data() { error } else { refuse(&mut stream, error) })
 }
@@ -85,11 +106,15 @@ pub fn serve<B: Backend>(
 /// Tells a client why it is not served.
 pub fn turn_away(mut stream: TcpStream, error: &Error) {
     let _ = stream.set_write_timeout(Some(GREETING));
-    if let Ok(hello::Caller::Rperf(_)) = hello::read(&mut Until::new(&stream, GREETING)) {
-        let _ = hello::write(&mut stream);
-        // What it asks is read, so that the answer is not lost to a reset.
-        let _ = frame::read::<Message>(&mut Until::new(&stream, GREETING));
-        let _ = frame::write(&mut stream, &Message::Error { text: error.to_string() });
+    match hello::read(&mut Until::new(&stream, GREETING)) {
+        Ok(hello::Caller::Rperf(_)) => {
+            let _ = hello::write(&mut stream);
+            // What it asks is read, so that the answer is not lost to a reset.
+            let _ = frame::read::<Message>(&mut Until::new(&stream, GREETING));
+            let _ = frame::write(&mut stream, &Message::Error { text: error.to_string() });
+        }
+        Ok(hello::Caller::Qperf(begun)) => admission::refuse_qperf(stream, &begun, error),
+        _ => {}
     }
 }
 
@@ -106,17 +131,8 @@ fn hosts(stream: &TcpStream) -> Result<Hosts> {
     Ok(Hosts { local: addresses.local.ip().to_canonical(), peer: addresses.peer.ip().to_canonical() })
 }
 
-fn quit(stream: &mut TcpStream, hosts: Hosts) -> Result<Served> {
-    // A host's connection to one of its own addresses has that address at both ends.
-    if !hosts.peer.is_loopback() && hosts.peer != hosts.local {
-        return Err(Error::new(
-            Kind::Limit,
-            format!(
-                "quit is for the server's own host only, and you are {}: run `rperf localhost quit` there",
-                hosts.peer
-            ),
-        ));
-    }
+fn quit(stream: &mut TcpStream, may_quit: Result<()>) -> Result<Served> {
+    may_quit?;
     frame::write(stream, &Message::Quitting)?;
     Ok(Served::Quit)
 }
@@ -127,16 +143,17 @@ fn measured<B: Backend>(
     spec: &Spec,
     ask: Option<Ask>,
     hosts: Hosts,
-    (stop, begins): (&Arc<AtomicBool>, &dyn Fn(Test)),
+    terms: &Terms<'_>,
 ) -> Result<()> {
     let system = |e| Error::system("cannot set the control connection up", &e);
     // From the specification on the client's word on timeouts holds, once it is checked.
     let timeout = spec.check().map_or(GREETING, |()| spec.server.timeout);
-    let link = ControlLink::new(stream.try_clone().map_err(system)?, "the client", timeout, Arc::clone(stop))?;
+    let link = ControlLink::new(stream.try_clone().map_err(system)?, "the client", timeout, Arc::clone(terms.stop))?;
     let run = || {
         spec.check()?;
+        let _reserved = terms.rules.admit(spec)?;
         if let Some(kind) = spec.test.socket() {
-            let done = sockets::server(&link, spec, kind, Addresses::of(stream)?, begins);
+            let done = sockets::server(&link, spec, kind, Addresses::of(stream)?, terms.begins);
             return done.map(drop);
         }
         let ask = ask.ok_or_else(|| Error::protocol("the client did not say how it can be reached"))?;
@@ -151,7 +168,7 @@ fn measured<B: Backend>(
         };
         let gone = || link.is_gone();
         let connected = setup.accept(&answer, timeout, &gone).map_err(|e| engine::Peer::explain(&link, e))?;
-        exchange(&link, spec, Role::Server, connected, begins).map(drop)
+        exchange(&link, spec, Role::Server, connected, terms.begins).map(drop)
     };
     run().inspect_err(|error| link.report(error))
 }

@@ -45,7 +45,7 @@ pub(super) fn client(link: &ControlLink, spec: &Spec, kind: Kind, addresses: Add
         other => return Err(other.unexpected("the server")),
     };
     let timeout = spec.client.timeout;
-    let socket = ends::connect(kind, addresses.local, addresses.peer, listening, timeout);
+    let socket = ends::connect(kind, addresses.local, addresses.peer, listening.port, Some(listening.token), timeout);
     let socket = socket.map_err(|e| link.explain(e))?;
     link.send(&Message::Bound { port: ends::port(&socket)? })?;
     exchange(link, spec, Role::Client, kind, socket, &|_| ())

@@ -13,6 +13,7 @@ use super::client::{self, Target};
 use super::frame;
 use super::hello::{self, PROTOCOL};
 use super::message::Message;
+use super::rules::Rules;
 use super::server::Server;
 use crate::args::options::{Options, Wait};
 use crate::config::{Bounds, Spec};
@@ -121,13 +122,20 @@ fn spec(test: Test, options: &str) -> Spec {
 }
 
 fn target(address: SocketAddr) -> Target {
-    Target { host: address.ip().to_string(), port: address.port(), wait: Duration::from_secs(2) }
+    Target {
+        host: address.ip().to_string(),
+        port: address.port(),
+        wait: Duration::from_secs(2),
+        token: None,
+        qperf: false,
+    }
 }
 
 /// Runs `body` beside a server; the server has to be alive at the end, and ends by `quit`.
 fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &Fake)) {
     let backend = Fake::default();
-    let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, max_clients).unwrap().quiet();
+    let mut server =
+        Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, Rules::default().clients(max_clients)).unwrap().quiet();
     let address = server.local_addr().unwrap();
     std::thread::scope(|scope| {
         let (stopper, backend) = (server.stopper(), &backend);
@@ -229,7 +237,7 @@ fn a_qperf_client_is_answered_in_its_own_way() {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut request = vec![0; 200];
-        request[..8].copy_from_slice(&[0, 0, 4, 0, 11, 0, 13, 0]);
+        request[..8].copy_from_slice(&[0, 0, 4, 0, 11, 0, 29, 0]);
         stream.write_all(&request).unwrap();
         // The urgent byte first: reading beyond its place loses it.
         let begin = Instant::now();
@@ -240,7 +248,7 @@ fn a_qperf_client_is_answered_in_its_own_way() {
         }
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
-        assert!(text.contains("rperf server") && text.len() < 256 && !text.contains('\n'), "{text}");
+        assert!(text.contains("ud_bw") && text.len() < 256 && !text.contains('\n'), "{text}");
     });
 }
 
@@ -285,7 +293,7 @@ fn a_client_too_many_is_told_so() {
 #[test]
 fn a_server_that_is_stopped_tells_its_clients() {
     let backend = Fake::default();
-    let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, 8).unwrap().quiet();
+    let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, Rules::default()).unwrap().quiet();
     let (address, stopper) = (server.local_addr().unwrap(), server.stopper());
     std::thread::scope(|scope| {
         let backend = &backend;
@@ -327,7 +335,8 @@ fn whoever_listens_instead_of_rperf_is_named_so() {
 
 #[test]
 fn nobody_there_says_so_in_time() {
-    let target = Target { host: "127.0.0.1".into(), port: 1, wait: Duration::from_millis(300) };
+    let target =
+        Target { host: "127.0.0.1".into(), port: 1, wait: Duration::from_millis(300), token: None, qperf: false };
     let begin = Instant::now();
     let text = client::run(&target, &spec(Test::Conf, ""), &&Fake::default()).unwrap_err().to_string();
     assert!(text.contains("cannot reach the server") && text.contains("300 ms"), "{text}");

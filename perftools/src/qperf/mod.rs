@@ -13,14 +13,18 @@
 //! ```
 //! All numbers are little-endian. An end that fails sends the urgent byte `?`, then a text, and shuts its side down.
 //!
+//! [`talk`] is that conversation's words, [`client`] and [`serve`] the two roles.
 //! [`request`], [`node`], [`stat`] and [`conf`] are pure: bytes to values and back, any bytes without a panic.
 
 mod bytes;
+pub mod client;
 pub mod conf;
 pub mod index;
 pub mod node;
 pub mod request;
+pub mod serve;
 pub mod stat;
+pub mod talk;
 
 /// What both ends say before the test.
 pub const BEFORE: &[u8] = b"synchronization before test";

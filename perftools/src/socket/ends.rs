@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
 use super::line::Line;
-use super::open::{self, Place};
+use super::open::{self, Place, Whom};
 use super::run::{self, Part};
 use super::{Ending, Kind, Plan};
 use crate::args::options::Wait;
@@ -45,6 +45,31 @@ impl Server {
         Ok(Self { place: Place::open(kind, at(control, 0), 0)?, kind, token })
     }
 
+    /// Opens a place at the control connection's address and a port, 0: any, with buffers of so many bytes, 0: as the system has
+    /// them. For a client that knows of no token.
+    ///
+    /// # Errors
+    /// As [`Server::open`], or the port is taken.
+    pub fn at_port(kind: Kind, control: SocketAddr, port: u16, buffers: u32) -> Result<Self> {
+        Ok(Self { place: Place::open(kind, at(control, port), buffers)?, kind, token: 0 })
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.place.address().port()
+    }
+
+    /// Takes the first client of this host; datagrams are taken of whoever sends the first.
+    ///
+    /// # Errors
+    /// It did not come in time, or is `gone`.
+    pub fn accept_from(self, host: IpAddr, timeout: Duration, gone: &dyn Fn() -> bool) -> Result<Socket> {
+        if self.kind.is_datagram() {
+            return Ok(self.place.into_socket());
+        }
+        self.place.accept(Whom::Host(host), timeout, gone)
+    }
+
     /// What the client has to know.
     pub fn listening(&self) -> Listening {
         Listening { port: self.place.address().port(), token: self.token }
@@ -58,11 +83,12 @@ impl Server {
         if self.kind.is_datagram() {
             return self.place.join(at(client, port));
         }
-        self.place.accept(Some(self.token), timeout, gone)
+        self.place.accept(Whom::Token(self.token), timeout, gone)
     }
 }
 
-/// Connects the client's end, from its side of the control connection to where the server waits.
+/// Connects the client's end, from its side of the control connection to where the server waits; a stream says the token, if
+/// there is one.
 ///
 /// # Errors
 /// The kernel has no such protocol, or the server cannot be reached.
@@ -70,14 +96,15 @@ pub fn connect(
     kind: Kind,
     local: SocketAddr,
     server: SocketAddr,
-    listening: Listening,
+    port: u16,
+    token: Option<u64>,
     timeout: Duration,
 ) -> Result<Socket> {
-    let server = at(server, listening.port);
+    let server = at(server, port);
     if kind.is_datagram() {
         return Place::open(kind, at(local, 0), 0)?.join(server);
     }
-    open::connect(kind, at(local, 0), server, Some(listening.token), 0, timeout)
+    open::connect(kind, at(local, 0), server, token, 0, timeout)
 }
 
 /// The local port of a connected socket.

@@ -1,7 +1,7 @@
 //! Makes connected sockets.
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,15 @@ fn set_buffers(socket: &Socket, bytes: u32) -> std::io::Result<()> {
     socket.set_recv_buffer_size(bytes as usize)
 }
 
+/// The peer that is awaited.
+#[derive(Clone, Copy, Debug)]
+pub enum Whom {
+    /// Whoever says this number first.
+    Token(u64),
+    /// The first of this host.
+    Host(IpAddr),
+}
+
 /// A place where one peer is awaited.
 #[derive(Debug)]
 pub struct Place {
@@ -90,11 +99,11 @@ impl Place {
         self.address
     }
 
-    /// Takes the stream of a peer who says `token` first; anyone else is turned away. Without a token the first who comes.
+    /// Takes the stream of `whom`; anyone else is turned away.
     ///
     /// # Errors
     /// Nobody came in time, or the peer is `gone`.
-    pub fn accept(self, token: Option<u64>, timeout: Duration, gone: &dyn Fn() -> bool) -> Result<Socket> {
+    pub fn accept(self, whom: Whom, timeout: Duration, gone: &dyn Fn() -> bool) -> Result<Socket> {
         let deadline = Instant::now() + timeout;
         loop {
             if gone() {
@@ -116,9 +125,13 @@ impl Place {
             if !matches!(poll(&mut fds, PollTimeout::from(wait)), Ok(n) if n > 0) {
                 continue;
             }
-            let Ok((socket, _)) = self.socket.accept() else { continue };
+            let Ok((socket, peer)) = self.socket.accept() else { continue };
             socket.set_nonblocking(false).map_err(|e| cannot(self.kind, "accept", &e))?;
-            if token.is_none_or(|token| says(&socket, token)) {
+            let is_meant = match whom {
+                Whom::Token(token) => says(&socket, token),
+                Whom::Host(host) => peer.as_socket().is_some_and(|p| p.ip().to_canonical() == host.to_canonical()),
+            };
+            if is_meant {
                 return Ok(socket);
             }
         }

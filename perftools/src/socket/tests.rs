@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::line::Line;
-use super::open::{self, Place};
+use super::open::{self, Place, Whom};
 use super::run::{self, Part};
 use super::{Ending, Kind, Plan};
 use crate::config::Limit;
@@ -47,7 +47,7 @@ fn lines(kind: Kind, host: &str, poll: bool) -> [Line; 2] {
         (Place::open(kind, address, 0).unwrap().join(there).unwrap(), server.into_socket())
     } else {
         let client = open::connect(kind, address, there, Some(7), 0, Duration::from_secs(2)).unwrap();
-        (client, server.accept(Some(7), Duration::from_secs(2), &|| false).unwrap())
+        (client, server.accept(Whom::Token(7), Duration::from_secs(2), &|| false).unwrap())
     };
     [client, server].map(|socket| Line::new(socket, kind, poll).unwrap())
 }
@@ -129,7 +129,7 @@ fn who_does_not_say_the_token_is_turned_away() {
     let server = Place::open(Kind::Tcp, address, 0).unwrap();
     let there = server.address();
     std::thread::scope(|scope| {
-        let taken = scope.spawn(|| server.accept(Some(7), Duration::from_secs(5), &|| false).unwrap());
+        let taken = scope.spawn(|| server.accept(Whom::Token(7), Duration::from_secs(5), &|| false).unwrap());
         let _stranger = open::connect(Kind::Tcp, address, there, Some(8), 0, Duration::from_secs(2)).unwrap();
         let client = open::connect(Kind::Tcp, address, there, Some(7), 0, Duration::from_secs(2)).unwrap();
         let taken = taken.join().unwrap();
@@ -140,9 +140,9 @@ fn who_does_not_say_the_token_is_turned_away() {
 #[test]
 fn a_client_that_never_comes_or_is_gone_ends_the_wait() {
     let place = || Place::open(Kind::Tcp, HOSTS[0].parse().unwrap(), 0).unwrap();
-    let text = place().accept(Some(1), Duration::from_millis(200), &|| false).unwrap_err().to_string();
+    let text = place().accept(Whom::Token(1), Duration::from_millis(200), &|| false).unwrap_err().to_string();
     assert!(text.contains("did not connect by TCP within 200 ms"), "{text}");
-    let text = place().accept(Some(1), Duration::from_secs(60), &|| true).unwrap_err().to_string();
+    let text = place().accept(Whom::Token(1), Duration::from_secs(60), &|| true).unwrap_err().to_string();
     assert!(text.contains("went away"), "{text}");
 }
 

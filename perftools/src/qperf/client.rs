@@ -1,0 +1,162 @@
+//! The client's side, towards a qperf server.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::request::Request;
+use super::stat::{self, Stat};
+use super::talk::Talk;
+use super::{AFTER, conf, index};
+use crate::args::options::{Cm, Wait};
+use crate::config::{Limit, Spec};
+use crate::engine::{self, Peer, Role};
+use crate::error::{Error, Result};
+use crate::host;
+use crate::report::record::{Measured, Outcome, Via};
+use crate::socket::{Ending, Kind, ends};
+use crate::stats::summary::{Meaning, Summary};
+use crate::test::Test;
+
+/// Runs one test against a qperf server.
+///
+/// # Errors
+/// qperf has no such test or option, refuses, or the test failed.
+pub fn run(stream: TcpStream, spec: &Spec) -> Result<Outcome> {
+    let spec = &as_qperf_can(spec)?;
+    let request = request(spec)?;
+    let address =
+        |a: std::io::Result<SocketAddr>| a.map_err(|e| Error::system("the control connection has no address", &e));
+    let (local, peer) = (address(stream.local_addr())?, address(stream.peer_addr())?);
+    let talk = Talk::new(stream, "the server (qperf)", spec.client.timeout, Arc::default())?;
+    talk.send(&request.encode())?;
+    let run = || match (spec.test, spec.test.socket()) {
+        (Test::Conf, _) => {
+            let mut bytes = [0; conf::LEN];
+            talk.receive(&mut bytes, "its configuration")?;
+            Ok(Outcome::Conf { local: host::conf(), remote: conf::decode(&bytes) })
+        }
+        (Test::Quit, _) => talk.before().map(|()| Outcome::Quit),
+        (_, Some(kind)) => over_sockets(&talk, spec, kind, local, peer),
+        _ => Err(no_such(spec.test)),
+    };
+    run().inspect_err(|error| talk.report(error))
+}
+
+/// The specification as far as qperf can follow it: whole seconds.
+fn as_qperf_can(spec: &Spec) -> Result<Spec> {
+    let mut spec = spec.clone();
+    if spec.verify && spec.test.moves_data() {
+        return Err(Error::limit(
+            "--verify: the server is a qperf, which sends nothing that could be checked; run rperf there",
+        ));
+    }
+    spec.limit = match spec.limit {
+        Limit::Messages(_) if spec.test.socket().is_some() => {
+            return Err(Error::limit(
+                "--messages (-n): the server is a qperf, which ends tests over sockets by time only; give --time (-t)",
+            ));
+        }
+        Limit::Time(time) => Limit::Time(Duration::from_secs(whole(time).into())),
+        messages @ Limit::Messages(_) => messages,
+    };
+    Ok(spec)
+}
+
+/// Whole seconds, one at least: qperf fails at once where a timeout is 0.
+fn whole(time: Duration) -> u32 {
+    let secs = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    u32::try_from(secs.max(1)).unwrap_or(u32::MAX)
+}
+
+fn no_such(test: Test) -> Error {
+    Error::limit(format!("{}: the server is a qperf, with which this test cannot be run; run rperf there", test.name()))
+}
+
+fn request(spec: &Spec) -> Result<Request> {
+    let index = index::of(spec.test.name()).ok_or_else(|| no_such(spec.test))?;
+    let msg_size = u32::try_from(spec.msg_size).map_err(|_| Error::limit("qperf's messages end at 4 GiB"))?;
+    let (time, no_msgs) = match spec.limit {
+        Limit::Time(time) => (whole(time), 0),
+        Limit::Messages(n) => {
+            (0, u32::try_from(n).map_err(|_| Error::limit("qperf counts at most 4294967295 messages"))?)
+        }
+    };
+    let mut request = Request {
+        msg_size,
+        time,
+        no_msgs,
+        timeout: whole(spec.server.timeout),
+        poll_mode: u32::from(spec.server.wait == Wait::Poll),
+        ..Request::new(index)
+    };
+    if spec.test.socket().is_none() && spec.test.moves_data() {
+        request.use_cm = u32::from(spec.use_cm != Cm::Off);
+        request.id = spec.server.id.as_ref().map_or_else(String::new, ToString::to_string);
+    }
+    Ok(request)
+}
+
+fn over_sockets(talk: &Talk, spec: &Spec, kind: Kind, local: SocketAddr, peer: SocketAddr) -> Result<Outcome> {
+    if kind == Kind::Rds {
+        return Err(no_such(spec.test));
+    }
+    let port =
+        u16::try_from(talk.receive_u32("its port")?).map_err(|_| Error::protocol("the server's port is none"))?;
+    let socket = ends::connect(kind, local, peer, port, None, spec.client.timeout).map_err(|e| talk.explain(e))?;
+    let here = ends::via(kind, &socket, &spec.client);
+    let there = Via { address: SocketAddr::new(peer.ip().to_canonical(), port).to_string(), ..here.clone() };
+    talk.before()?;
+    let outcome = ends::run(kind, spec, Role::Client, &spec.client, socket, Ending::Clock, talk)?;
+    measured(talk, spec, outcome, (here, there))
+}
+
+/// Takes the server's figures, and makes the record of both.
+pub(super) fn measured(talk: &Talk, spec: &Spec, mut outcome: engine::Outcome, via: (Via, Via)) -> Result<Outcome> {
+    let mut bytes = [0; stat::LEN];
+    talk.receive(&mut bytes, "its figures")?;
+    let theirs = Stat::decode(&bytes);
+    talk.send(AFTER)?;
+    // What the peer knows of this end: nothing, in the tests there are; but it may say so.
+    outcome.stats.sent.msgs += theirs.peer_sent.msgs;
+    outcome.stats.sent.bytes += theirs.peer_sent.bytes;
+    let remote = theirs.side();
+    Ok(Outcome::Measured(Box::new(Measured {
+        spec: spec.clone(),
+        depth: 1,
+        local: via.0,
+        remote: via.1,
+        plan: spec.test.plan(),
+        summary: Summary::new(Meaning::of(spec.test, spec.test.plan()), &outcome.stats, &remote),
+        latency: outcome.latency.and_then(|l| l.percentiles()),
+        local_stats: outcome.stats,
+        remote_stats: remote,
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::options::Options;
+    use clap::Parser;
+
+    fn spec(test: Test, line: &str) -> Spec {
+        let args = std::iter::once("rperf").chain(line.split_whitespace());
+        Spec::new(test, &Options::try_parse_from(args).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_request_says_whole_seconds_and_never_a_timeout_of_none() {
+        let spec = as_qperf_can(&spec(Test::TcpBw, "--time 1500ms --timeout 20ms --remote-wait poll")).unwrap();
+        let request = request(&spec).unwrap();
+        assert_eq!((request.index, request.time, request.timeout, request.poll_mode), (8, 2, 1, 1));
+        assert_eq!(spec.limit, Limit::Time(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn what_qperf_cannot_do_is_refused_before_it_is_asked() {
+        for line in ["--verify", "--messages 10"] {
+            assert!(as_qperf_can(&spec(Test::TcpBw, line)).unwrap_err().to_string().contains("qperf"), "{line}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The server's side, towards a qperf client.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use super::request::{self, Request};
+use super::stat::Stat;
+use super::talk::Talk;
+use super::{VERSION, conf, index};
+use crate::args::options::{Cm, Wait};
+use crate::config::{Limit, Side, Spec};
+use crate::engine::{Peer, Role};
+use crate::error::{Error, Result};
+use crate::host;
+use crate::socket::{Ending, Kind, ends};
+use crate::stats::SideStats;
+use crate::test::Test;
+
+/// How long a client may take for its request, and for what belongs to no test.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// What a client's request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// This test ran.
+    Test(Test),
+    /// The server shall end.
+    Quit,
+}
+
+/// What the server says to a request before it is served.
+pub trait Admission {
+    /// Whether a client may have this test run; what comes back is kept until its end.
+    ///
+    /// # Errors
+    /// Says what the server does not allow.
+    fn admit(&self, spec: &Spec) -> Result<Box<dyn std::any::Any>>;
+
+    /// Whether this client may end the server.
+    ///
+    /// # Errors
+    /// Says who may.
+    fn may_quit(&self) -> Result<()>;
+
+    /// A test begins.
+    fn begins(&self, test: Test);
+}
+
+/// Serves a client of whose request `begun` has arrived.
+///
+/// # Errors
+/// What went wrong, for the log; the peer has been told.
+pub fn serve(stream: TcpStream, begun: &[u8], admission: &dyn Admission, stop: &Arc<AtomicBool>) -> Result<Served> {
+    let mut talk = Talk::new(stream, "the client (qperf)", GREETING, Arc::clone(stop))?;
+    let served = answer(&mut talk, begun, admission);
+    served.inspect_err(|error| talk.report(error))
+}
+
+fn answer(talk: &mut Talk, begun: &[u8], admission: &dyn Admission) -> Result<Served> {
+    let mut bytes = [0; request::LEN];
+    let have = begun.len().min(request::LEN);
+    bytes[..have].copy_from_slice(&begun[..have]);
+    // A client of another version may have a request of another length.
+    if have >= 8 {
+        compatible(&bytes)?;
+    }
+    talk.receive(&mut bytes[have..], "its request")?;
+    compatible(&bytes)?;
+    let request = Request::decode(&bytes);
+    let name = index::name(request.index)
+        .ok_or_else(|| Error::protocol(format!("no test has the number {}", request.index)))?;
+    let test = Test::from_name(name).map_err(|_| cannot(name))?;
+    let spec = spec(test, &request);
+    match (test, test.socket()) {
+        (Test::Conf, _) => talk.send(&conf::encode(&host::conf())).map(|()| Served::Test(test)),
+        (Test::Quit, _) => {
+            admission.may_quit()?;
+            talk.before()?;
+            talk.wait_closed();
+            Ok(Served::Quit)
+        }
+        (_, Some(kind)) => {
+            spec.check()?;
+            let _reserved = admission.admit(&spec)?;
+            talk.set_timeout(spec.server.timeout);
+            over_sockets(talk, &spec, kind, &request, admission).map(|()| Served::Test(test))
+        }
+        _ => Err(cannot(name)),
+    }
+}
+
+fn compatible(bytes: &[u8; request::LEN]) -> Result<()> {
+    let request = Request::decode(bytes);
+    if request.is_compatible() {
+        return Ok(());
+    }
+    let (v, (major, minor, inc)) = (request.version, VERSION);
+    Err(Error::protocol(format!(
+        "this rperf speaks qperf {major}.{minor}.{inc}, the client is {}.{}.{}: use {major}.{minor} or rperf",
+        v.0, v.1, v.2
+    )))
+}
+
+fn cannot(name: &str) -> Error {
+    Error::limit(format!("{name}: rperf does not run this test with a qperf client: use rperf there too"))
+}
+
+/// What the request asks for, as a specification.
+fn spec(test: Test, request: &Request) -> Spec {
+    let side = Side {
+        id: request.id.parse().ok(),
+        wait: if request.poll_mode == 0 { Wait::Events } else { Wait::Poll },
+        timeout: Duration::from_secs(u64::from(request.timeout.clamp(1, 86_400))),
+    };
+    Spec {
+        test,
+        msg_size: u64::from(request.msg_size),
+        limit: match request.no_msgs {
+            0 => Limit::Time(Duration::from_secs(request.time.into())),
+            n => Limit::Messages(n.into()),
+        },
+        depth: 1024,
+        qps: 1,
+        immediate: None,
+        flood: true,
+        use_cm: if request.use_cm == 0 { Cm::Off } else { Cm::On },
+        mtu: None,
+        verify: false,
+        client: side.clone(),
+        server: side,
+    }
+}
+
+fn over_sockets(talk: &Talk, spec: &Spec, kind: Kind, request: &Request, admission: &dyn Admission) -> Result<()> {
+    if kind == Kind::Rds {
+        return Err(cannot(spec.test.name()));
+    }
+    let address =
+        |a: std::io::Result<SocketAddr>| a.map_err(|e| Error::system("the control connection has no address", &e));
+    let (local, peer) = (address(talk.stream().local_addr())?, address(talk.stream().peer_addr())?);
+    let port = u16::try_from(request.port).map_err(|_| Error::limit(format!("{} is no port", request.port)))?;
+    let place = ends::Server::at_port(kind, local, port, request.sock_buf_size)?;
+    talk.send(&u32::from(place.port()).to_le_bytes())?;
+    let socket = place.accept_from(peer.ip(), spec.server.timeout, &|| talk.is_gone()).map_err(|e| talk.explain(e))?;
+    talk.before()?;
+    admission.begins(spec.test);
+    let outcome = ends::run(kind, spec, Role::Server, &spec.server, socket, Ending::Clock, talk)?;
+    finish(talk, &outcome.stats)
+}
+
+/// Sends this end's figures; the client has left its loop when it says so.
+pub(super) fn finish(talk: &Talk, stats: &SideStats) -> Result<()> {
+    let begin = Instant::now();
+    talk.send(&Stat::of(stats).encode())?;
+    talk.expect_after().map_err(|error| error.context(format!("{} ms after the test", begin.elapsed().as_millis())))
+}
