@@ -1,0 +1,276 @@
+//! Each verb, and each way in which it can fail: the completion says how, the buffer comes back, and the queue pair is in error.
+//!
+//! On iWARP, which needs rdma_cm to connect, the same is tested in `rdmacm`.
+
+mod lab;
+
+use ibverbs::{
+    AccessFlags, Buf, Context, GidQuery, QpChange, QpOptions, QpState, QueuePair, Rc, RcPath, RemoteMemory, Retired,
+    WcStatus, wr,
+};
+use lab::{Pair, Rest, both_forms, pair_of, roce};
+
+const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Verb {
+    Send,
+    SendWithImm,
+    Write,
+    WriteWithImm,
+    Read,
+    CompareSwap,
+    FetchAdd,
+}
+
+use Verb::{CompareSwap, FetchAdd, Read, Send, SendWithImm, Write, WriteWithImm};
+
+const ALL: [Verb; 7] = [Send, SendWithImm, Write, WriteWithImm, Read, CompareSwap, FetchAdd];
+const REMOTE: [Verb; 5] = [Write, WriteWithImm, Read, CompareSwap, FetchAdd];
+const RECEIVED: [Verb; 3] = [Send, SendWithImm, WriteWithImm];
+
+impl Verb {
+    /// Posts 8 bytes; whether the buffer is now the queue pair's.
+    fn post(self, qp: &mut QueuePair<Rc>, buf: Buf, remote: RemoteMemory) -> bool {
+        let remote = RemoteMemory { len: 8, ..remote };
+        let posted = match self {
+            Send => qp.post_send(wr::send(buf)),
+            SendWithImm => qp.post_send(wr::send_with_imm(buf, 1)),
+            Write => qp.post_send(wr::write(buf, remote)),
+            WriteWithImm => qp.post_send(wr::write_with_imm(buf, remote, 1)),
+            Read => qp.post_send(wr::read(buf, remote)),
+            CompareSwap => qp.post_send(wr::compare_swap(buf, remote, 0, 1)),
+            FetchAdd => qp.post_send(wr::fetch_add(buf, remote, 1)),
+        };
+        posted.is_ok()
+    }
+
+    /// The access that it needs at the peer.
+    fn needs(self) -> AccessFlags {
+        match self {
+            Send | SendWithImm => AccessFlags::empty(),
+            Write | WriteWithImm => AccessFlags::REMOTE_WRITE,
+            Read => AccessFlags::REMOTE_READ,
+            CompareSwap | FetchAdd => AccessFlags::REMOTE_ATOMIC,
+        }
+    }
+}
+
+/// Has `a` do it, and gives the completion of that.
+fn fail(pair: &mut Pair, verb: Verb, remote: RemoteMemory) -> Retired {
+    let buf = pair.pd.buf(8).expect("buf");
+    assert!(verb.post(&mut pair.a, buf, remote), "{verb:?}");
+    let mut all = pair.retire(1);
+    let at = all.iter().position(|one| one.direction() == ibverbs::Direction::Send);
+    all.swap_remove(at.unwrap_or_else(|| panic!("{verb:?}: {all:?}")))
+}
+
+/// The buffer is back, the error says how, and the queue pair takes no part any more.
+fn check(pair: &mut Pair, verb: Verb, failed: Retired, status: WcStatus) {
+    assert_eq!(failed.status(), status, "{verb:?}");
+    assert_ne!(status, WcStatus::SUCCESS, "{verb:?}");
+    let error = failed.ok().expect_err("failed");
+    assert!(error.to_string().contains(status.name().expect("known")), "{error}");
+    assert_eq!(failed.into_buf().expect("a failed request gives its buffer back").capacity(), 8, "{verb:?}");
+    assert_eq!(pair.a.state().expect("query"), QpState::ERR, "{verb:?}");
+    assert!(pair.a.is_idle(), "{verb:?}");
+}
+
+fn open_pair(context: &Context, options: QpOptions) -> Pair {
+    pair_of::<Rc>(context, options, OPEN)
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn what_the_peers_memory_does_not_allow_is_a_remote_access_error() {
+    let _rest = Rest::now();
+    for context in roce() {
+        for options in both_forms() {
+            for verb in REMOTE {
+                for way in
+                    ["a wrong key", "beyond its end", "a right that it lacks", "a right that the queue pair lacks"]
+                {
+                    let lacks = OPEN - verb.needs();
+                    let mut pair = if way == "a right that the queue pair lacks" {
+                        pair_of::<Rc>(&context, options, lacks)
+                    } else {
+                        open_pair(&context, options)
+                    };
+                    let rights = if way == "a right that it lacks" { lacks } else { OPEN };
+                    let region = pair.pd.shared(64, rights).expect("region");
+                    let mut remote = region.remote();
+                    match way {
+                        "a wrong key" => remote.rkey ^= 0x5500,
+                        "beyond its end" => remote.addr += 64,
+                        _ => {}
+                    }
+                    pair.b.post_recv(wr::recv(wr::Empty)).expect("for the immediate data");
+                    let failed = fail(&mut pair, verb, remote);
+                    // What the queue pair does not allow, the specification lets a peer call an invalid request.
+                    let status = match failed.status() {
+                        WcStatus::REM_INV_REQ_ERR if way == "a right that the queue pair lacks" => failed.status(),
+                        _ => WcStatus::REM_ACCESS_ERR,
+                    };
+                    check(&mut pair, verb, failed, status);
+                    let mut seen = [7; 64];
+                    region.read(0, &mut seen).expect("within");
+                    assert_eq!(seen, [0; 64], "{verb:?} with {way} changed nothing");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_peer_that_is_gone_exceeds_the_retries() {
+    let _rest = Rest::now();
+    for context in roce() {
+        for verb in ALL {
+            let mut pair = open_pair(&context, QpOptions::default());
+            let remote = pair.pd.shared(64, OPEN).expect("region").remote();
+            let other = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, QpOptions::default()).expect("unconnected");
+            drop(std::mem::replace(&mut pair.b, other));
+            let failed = fail(&mut pair, verb, remote);
+            check(&mut pair, verb, failed, WcStatus::RETRY_EXC_ERR);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_peer_without_a_receive_exceeds_the_rnr_retries() {
+    let _rest = Rest::now();
+    for context in roce() {
+        for verb in RECEIVED {
+            let mut pair = open_pair(&context, QpOptions::default());
+            impatient(&context, &mut pair);
+            let region = pair.pd.shared(64, OPEN).expect("region");
+            let failed = fail(&mut pair, verb, region.remote());
+            check(&mut pair, verb, failed, WcStatus::RNR_RETRY_EXC_ERR);
+        }
+    }
+}
+
+/// Connects the pair anew, so that `a` does not wait for a receive.
+fn impatient(context: &Context, pair: &mut Pair) {
+    let entry = context.select_gid(1, &GidQuery::default()).expect("GID").entry;
+    let mtu = context.query_port(1).expect("port").active_mtu;
+    let path = RcPath { rnr_retry: 0, access: OPEN, ..RcPath::new(1, entry.index, mtu) };
+    let ends = [&pair.b, &pair.a].map(|qp| qp.endpoint(&path).expect("endpoint"));
+    for (qp, peer) in [&mut pair.a, &mut pair.b].into_iter().zip(ends) {
+        qp.modify(&QpChange::to(QpState::RESET)).expect("idle");
+        qp.init(&path).expect("INIT");
+        qp.connect(&path, &peer).expect("connect");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_message_longer_than_the_receive_is_an_error_of_both_ends() {
+    let _rest = Rest::now();
+    for context in roce() {
+        for options in both_forms() {
+            for verb in [Send, SendWithImm] {
+                let mut pair = open_pair(&context, options);
+                pair.b.post_recv(wr::recv(pair.pd.buf(4).expect("buf")).tag(9)).expect("receive");
+                let remote = RemoteMemory { addr: 0, len: 8, rkey: 0 };
+                let buf = pair.pd.buf(8).expect("buf");
+                assert!(verb.post(&mut pair.a, buf, remote));
+                for retired in pair.retire(2) {
+                    // Soft-RoCE calls both an error of the operation.
+                    let expected = if retired.tag() == 9 {
+                        [WcStatus::LOC_LEN_ERR, WcStatus::LOC_QP_OP_ERR]
+                    } else {
+                        [WcStatus::REM_INV_REQ_ERR, WcStatus::REM_OP_ERR]
+                    };
+                    assert!(expected.contains(&retired.status()), "{verb:?}: {retired:?}");
+                    assert!(retired.into_buf().is_some());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn what_is_in_flight_or_posted_later_is_flushed() {
+    let _rest = Rest::now();
+    for context in roce() {
+        for options in both_forms() {
+            for verb in ALL {
+                let mut pair = open_pair(&context, options);
+                let remote = pair.pd.shared(64, OPEN).expect("region").remote();
+                pair.a.to_error().expect("error state");
+                let pool = pair.pd.pool(3, 8).expect("pool");
+                let mut posted = 0;
+                for _ in 0..3 {
+                    posted += usize::from(verb.post(&mut pair.a, pool.take().expect("free"), remote));
+                }
+                let flushed = pair.retire(posted);
+                assert!(flushed.iter().all(|one| one.status() == WcStatus::WR_FLUSH_ERR), "{verb:?}: {flushed:?}");
+                drop(flushed);
+                drop(pair);
+                assert_eq!(pool.available(), 3, "{verb:?}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn the_first_failure_flushes_what_was_posted_after_it() {
+    let _rest = Rest::now();
+    for context in roce() {
+        for options in both_forms() {
+            let mut pair = open_pair(&context, options);
+            let region = pair.pd.shared(64, OPEN).expect("region");
+            let remote = region.remote();
+            let wrong = RemoteMemory { rkey: remote.rkey ^ 0x5500, ..remote };
+            let pool = pair.pd.pool(4, 8).expect("pool");
+            for (tag, to) in [remote, wrong, remote, remote].into_iter().enumerate() {
+                let request = wr::write(pool.take().expect("free"), RemoteMemory { len: 8, ..to }).tag(tag as u64);
+                pair.a.post_send(request).expect("post");
+            }
+            let statuses: Vec<(u64, WcStatus)> = pair.retire(4).iter().map(|one| (one.tag(), one.status())).collect();
+            let (access, flush) = (WcStatus::REM_ACCESS_ERR, WcStatus::WR_FLUSH_ERR);
+            assert_eq!(statuses, [(0, WcStatus::SUCCESS), (1, access), (2, flush), (3, flush)]);
+            assert_eq!(pool.available(), 4);
+        }
+    }
+}
+
+/// Local keys come from registrations that a request keeps alive, so that a protection error takes a request that this crate did not make.
+#[test]
+#[allow(unsafe_code)]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_request_with_a_wrong_local_key_fails_and_matches_nothing() {
+    use ibverbs::AsRaw;
+    use rdma_sys::{IBV_SEND_SIGNALED, IBV_WR_SEND, ibv_post_send, ibv_send_wr, ibv_sge};
+
+    let _rest = Rest::now();
+    for context in roce() {
+        let mut pair = open_pair(&context, QpOptions { classic_only: true, ..QpOptions::default() });
+        pair.b.post_recv(wr::recv(pair.pd.buf(64).expect("buf"))).expect("receive");
+        let bytes = [0_u8; 8];
+        let mut sge = ibv_sge { addr: bytes.as_ptr() as u64, length: 8, lkey: 0x00de_ad00 };
+        let mut request = ibv_send_wr {
+            sg_list: &raw mut sge,
+            num_sge: 1,
+            opcode: IBV_WR_SEND,
+            send_flags: IBV_SEND_SIGNALED,
+            ..Default::default()
+        };
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: the queue pair is alive, the request and its entry are valid during the call, and the key opens nothing.
+        assert_eq!(unsafe { ibv_post_send(pair.a.as_raw(), &raw mut request, &raw mut bad) }, 0);
+        let completion = loop {
+            if let Some(completion) = pair.cq.poll().expect("poll").next() {
+                break (completion.status(), pair.a.retire(completion).is_err());
+            }
+        };
+        // Soft-RoCE says "flushed" for it.
+        assert!([WcStatus::LOC_PROT_ERR, WcStatus::WR_FLUSH_ERR].contains(&completion.0), "{}", completion.0);
+        assert!(completion.1, "no request of this crate is retired by it");
+    }
+}
