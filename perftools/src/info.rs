@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -30,7 +31,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { UNKNOWN } else { 0 });
         }
     };
-    match run(&info) {
+    match run(&info).and_then(|(text, status)| print(&text).map(|()| status)) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             eprintln!("ribinfo: {error}");
@@ -39,32 +40,37 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     }
 }
 
-fn run(info: &Info) -> Result<u8> {
+/// Does what the command line says: what to print, and the exit status.
+///
+/// # Errors
+/// The question is wrong or cannot be answered.
+pub fn run(info: &Info) -> Result<(String, u8)> {
     let root = root(&info.global)?;
     let json = info.global.json;
-    match &info.command {
-        Command::Devices => print(&show::devices::show(&root, json)?)?,
+    let text = match &info.command {
+        Command::Devices => show::devices::show(&root, json)?,
         Command::Devinfo { verbose, device, port } => {
-            print(&show::devinfo::show(&root, *verbose, device.as_deref(), *port, json)?)?;
+            show::devinfo::show(&root, *verbose, device.as_deref(), *port, json)?
         }
-        Command::Stat { device, port } => print(&show::stat::show(&root, device.as_deref(), *port, json)?)?,
-        Command::Gids => print(&show::gids::show(&root, json)?)?,
-        Command::Links => print(&show::links::show(&root, json)?)?,
-        Command::Sm => print(&show::sm::show(&root, json)?)?,
+        Command::Stat { device, port } => show::stat::show(&root, device.as_deref(), *port, json)?,
+        Command::Gids => show::gids::show(&root, json)?,
+        Command::Links => show::links::show(&root, json)?,
+        Command::Sm => show::sm::show(&root, json)?,
         Command::Check(options) => return checked(&root, options, json),
-        Command::Facts => print(&show::json(&PeerFacts::here(&root))?)?,
-        Command::Serve { port } => serve(&root, ANY, *port)?,
-        Command::Capture { directory } => {
-            let root = root.keeping();
-            let facts = Facts::read(&root, &[], None);
-            let _ = check(&facts, &[]);
-            let _ = PeerFacts::here(&root);
-            let probe = Probe { sms: root.sms().unwrap_or_default(), ..facts.probe };
-            root.save(directory, &probe)
-                .map_err(|e| Error::system(format!("cannot write to {}", directory.display()), &e))?;
-        }
-    }
-    Ok(0)
+        Command::Facts => show::json(&PeerFacts::here(&root))?,
+        Command::Serve { port } => serve(&root, ANY, *port).map(|()| String::new())?,
+        Command::Capture { directory } => capture(root, directory).map(|()| String::new())?,
+    };
+    Ok((text, 0))
+}
+
+fn capture(root: Root, directory: &Path) -> Result<()> {
+    let root = root.keeping();
+    let facts = Facts::read(&root, &[], None);
+    let _ = check(&facts, &[]);
+    let _ = PeerFacts::here(&root);
+    let probe = Probe { sms: root.sms().unwrap_or_default(), ..facts.probe };
+    root.save(directory, &probe).map_err(|e| Error::system(format!("cannot write to {}", directory.display()), &e))
 }
 
 fn root(global: &Global) -> Result<Root> {
@@ -82,12 +88,11 @@ struct Report<'a> {
     findings: &'a [Finding],
 }
 
-fn checked(root: &Root, options: &Check, json: bool) -> Result<u8> {
+fn checked(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     if options.list {
         let lines: String =
             show::lines(SUBJECTS.iter().map(|subject| format!("{:<12}{}", subject.name, subject.about)));
-        print(&lines)?;
-        return Ok(0);
+        return Ok((lines, 0));
     }
     if let Some(unknown) = options.subjects.iter().find(|name| SUBJECTS.iter().all(|subject| subject.name != *name)) {
         let near = SUBJECTS
@@ -115,17 +120,17 @@ fn checked(root: &Root, options: &Check, json: bool) -> Result<u8> {
     if options.quiet {
         findings.retain(|finding| finding.level > Level::Ok);
     }
-    if json {
+    let text = if json {
         let status = match status {
             0 => Level::Ok,
             1 => Level::Warning,
             _ => Level::Fault,
         };
-        print(&show::json(&Report { schema: 1, status, findings: &findings })?)?;
+        show::json(&Report { schema: 1, status, findings: &findings })?
     } else {
-        print(&show::lines(&findings))?;
-    }
-    Ok(status)
+        show::lines(&findings)
+    };
+    Ok((text, status))
 }
 
 fn print(text: &str) -> Result<()> {

@@ -65,11 +65,15 @@ impl Server {
         server
     }
 
-    /// The real `rping -s`, which does not say when it is ready.
+    /// The real `rping -s`, once it listens, which it does not say.
     fn rping(ip: &str) -> Self {
         let child = Command::new("rping").args(["-s", "-a", ip]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let server = Self(child.unwrap_or_else(|error| panic!("rping: {error}; apt install rdmacm-utils")));
-        thread::sleep(Duration::from_secs(2));
+        let until = Instant::now() + Duration::from_secs(20);
+        while !listeners().contains(":7174") {
+            assert!(Instant::now() < until, "rping -s does not listen");
+            thread::sleep(Duration::from_millis(50));
+        }
         server
     }
 
@@ -96,15 +100,22 @@ impl Drop for Server {
     }
 }
 
+/// Where connections of rdma_cm are listened for.
+fn listeners() -> String {
+    let output = run("rdma", &["resource", "show", "cm_id"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().filter(|line| line.contains("LISTEN")).collect::<Vec<_>>().join("\n")
+}
+
 fn run(program: &str, args: &[&str]) -> Output {
     Command::new(program).args(args).output().unwrap_or_else(|error| panic!("{program}: {error}"))
 }
 
 /// Pings; all pings must be answered. The result says how.
 fn pings(args: &[&str]) -> Value {
-    let output = run(RIBPING, &[&["--json", "-c", "20", "-i", "0.01", "-t", "5000"], args].concat());
+    let output = run(RIBPING, &[&["--json", "-c", "5", "-i", "0.01", "-t", "5000"], args].concat());
     let value: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    assert_eq!((output.status.code(), &value["received"], &value["lost"]), (Some(0), &20.into(), &0.into()), "{value}");
+    assert_eq!((output.status.code(), &value["received"], &value["lost"]), (Some(0), &5.into(), &0.into()), "{value}");
     value
 }
 
@@ -148,9 +159,9 @@ fn a_gid_is_pinged_by_datagrams_where_it_allows_them() {
 fn a_flood_loses_nothing() {
     let server = Server::ribping(&[]);
     for (_, ip) in places() {
-        let output = run(RIBPING, &["-f", "-c", "300", "-t", "5000", &ip.to_string()]);
+        let output = run(RIBPING, &["-f", "-c", "60", "-t", "5000", &ip.to_string()]);
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("300 packets transmitted, 300 received, 0% packet loss"), "{ip}: {output:?}");
+        assert!(said.contains("60 packets transmitted, 60 received, 0% packet loss"), "{ip}: {output:?}");
     }
     server.interrupt();
 }
@@ -171,9 +182,9 @@ fn the_real_rping_answers_ribping() {
 fn the_real_rping_is_answered_with_its_own_data() {
     let server = Server::ribping(&[]);
     for (_, ip) in places() {
-        for size in ["64", "1000", "65535"] {
+        for size in ["64", "65535"] {
             // -V: rping compares what comes back.
-            let output = run("rping", &["-c", "-a", &ip.to_string(), "-C", "20", "-S", size, "-V"]);
+            let output = run("rping", &["-c", "-a", &ip.to_string(), "-C", "5", "-S", size, "-V"]);
             assert!(output.status.success(), "{ip} {size}: {output:?}");
         }
     }
@@ -184,7 +195,7 @@ fn the_real_rping_is_answered_with_its_own_data() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_server_of_one_device_refuses_the_others() {
     let places = places();
-    for (context, ip) in &places {
+    for (context, ip) in places.iter().filter(|(_, ip)| ip.is_ipv4()) {
         let server = Server::ribping(&["--via", "rdma_cm", "-C", context.device_name()]);
         pings(&["--via", "rdma_cm", &ip.to_string()]);
         for (other, ip) in places.iter().filter(|place| place.0.device_name() != context.device_name()) {

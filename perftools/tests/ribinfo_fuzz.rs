@@ -2,9 +2,13 @@
 //!
 //! The inputs are made of pieces that the parsers know, in any order and cut anywhere; the seed is fixed.
 
+use perftools::facts::cpus::list;
 use perftools::facts::device::{Named, parse_guid};
+use perftools::facts::eipoib::slave;
 use perftools::facts::filter::{Packet, iptables, nft};
 use perftools::facts::hwaddr::HwAddr;
+use perftools::facts::limits::{is_free, memlock};
+use perftools::facts::mounts::mounts;
 use perftools::facts::opensm::{Conf, Sysconfig};
 use perftools::facts::partitions;
 use perftools::facts::rate::Rate;
@@ -211,5 +215,66 @@ fn packet_filters() {
     fuzz(5, INPUTS, &pieces, |text| {
         let packet = Packet { protocol: "udp", port: 4791 };
         let _ = if text.len() % 2 == 0 { nft(text, packet) } else { iptables(text, packet) };
+    });
+}
+
+#[test]
+fn mounts_and_slaves() {
+    let pieces = [
+        "10.0.0.1:/a",
+        " ",
+        "/mnt",
+        "nfs",
+        "nfs4",
+        "ext4",
+        "proto=rdma",
+        "rdma6",
+        ",",
+        "port=",
+        "20049",
+        "99999",
+        "\n",
+        "#",
+        "SLAVE=",
+        "MAC=",
+        "VLAN=",
+        "ib0.1",
+        "N/A",
+        "3",
+        "-1",
+        "0 0",
+    ];
+    fuzz(6, INPUTS, &pieces, |text| {
+        for mount in mounts(text) {
+            assert!(!mount.source.starts_with('#') && !mount.target.is_empty(), "{text:?}");
+        }
+        if let Some(slave) = slave(text) {
+            assert!(slave.vlan.is_none_or(|vlan| (1..4095).contains(&vlan)), "{text:?}");
+        }
+    });
+}
+
+#[test]
+fn limits_rights_and_processors() {
+    let pieces = [
+        "Max locked memory",
+        " ",
+        "unlimited",
+        "65536",
+        "99999999999999999999",
+        "bytes",
+        "\n",
+        "CapEff:\t",
+        "000001ffffffffff",
+        "f",
+        "0-3",
+        ",",
+        "-",
+        "8",
+        "4294967295",
+    ];
+    fuzz(7, INPUTS, &pieces, |text| {
+        let _ = (memlock(text), is_free(text));
+        assert!(list(text).len() <= 8192, "{text:?}");
     });
 }

@@ -2,18 +2,11 @@
 
 use super::finding::Finding;
 use crate::facts::Facts;
+use crate::facts::eipoib::{Slave, slave};
 
 const INTERFACES: &str = "/sys/class/net/eth_ipoib_interfaces";
 const CONF: &str = "/etc/infiniband/openib.conf";
 const ENHANCED: &str = "/sys/module/ib_ipoib/parameters/ipoib_enhanced";
-
-/// A slave of an eIPoIB interface: `SLAVE=ib0.1 MAC=… VLAN=N/A`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Slave {
-    name: String,
-    mac: String,
-    vlan: Option<u16>,
-}
 
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let wanted = facts.root.text(CONF).is_some_and(|text| text.lines().any(|line| line.trim() == "LOAD_EIPOIB=yes"));
@@ -84,26 +77,4 @@ fn judge(facts: &Facts<'_>, interface: &str, port: &str) -> Vec<Finding> {
         }
     }
     findings
-}
-
-fn slave(line: &str) -> Option<Slave> {
-    let value = |key: &str| line.split_whitespace().find_map(|word| word.strip_prefix(key));
-    Some(Slave {
-        name: value("SLAVE=")?.to_owned(),
-        mac: value("MAC=").unwrap_or_default().to_owned(),
-        vlan: value("VLAN=").and_then(|vlan| vlan.parse().ok()).filter(|vlan| (1..4095).contains(vlan)),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slaves_are_read() {
-        let read = slave("SLAVE=ib0.1           MAC=9a:c2:1f:d7:3b:63 VLAN=N/A").unwrap();
-        assert_eq!((read.name.as_str(), read.vlan), ("ib0.1", None));
-        assert_eq!(slave("SLAVE=ib0.2 MAC=x VLAN=3").unwrap().vlan, Some(3));
-        assert_eq!(slave("MAC=x"), None);
-    }
 }

@@ -2,16 +2,12 @@
 
 use super::finding::Finding;
 use crate::facts::Facts;
+use crate::facts::limits::{Limit, is_free, memlock};
 use crate::units::Size;
 
 /// What real programs pin at least.
 const ENOUGH: u64 = 1 << 30;
-/// `CAP_IPC_LOCK`: no limit holds.
-const CAP_IPC_LOCK: u32 = 14;
 const LIMITS: &str = "in /etc/security/limits.conf: `@rdma soft memlock unlimited` and `@rdma hard memlock unlimited`; usermod -aG rdma USER; log in again";
-
-/// A limit; none: unlimited.
-type Limit = Option<u64>;
 
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let limits = facts.root.text("/proc/self/limits").unwrap_or_default();
@@ -50,35 +46,10 @@ fn show(limit: Limit) -> String {
     limit.map_or_else(|| "unlimited".to_owned(), |limit| Size(limit).to_string())
 }
 
-/// The soft and the hard limit of `/proc/self/limits`.
-fn memlock(limits: &str) -> Option<(Limit, Limit)> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
-    let mut words = line.split_whitespace();
-    let mut limit = || match words.next()? {
-        "unlimited" => Some(None),
-        number => number.parse().ok().map(Some),
-    };
-    Some((limit()?, limit()?))
-}
-
-/// Whether `/proc/self/status` shows `CAP_IPC_LOCK`.
-fn is_free(status: &str) -> bool {
-    let caps = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    caps.and_then(|caps| u64::from_str_radix(caps.trim(), 16).ok()).is_some_and(|caps| caps >> CAP_IPC_LOCK & 1 == 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::diagnose::finding::Level;
-
-    #[test]
-    fn limits_are_read() {
-        let line = |rest: &str| memlock(&format!("Limit\nMax locked memory         {rest} bytes     \n"));
-        assert_eq!(line("65536 unlimited"), Some((Some(65536), None)));
-        assert_eq!(line("unlimited unlimited"), Some((None, None)));
-        assert_eq!((line("x"), memlock("")), (None, None));
-    }
 
     #[test]
     fn a_small_limit_is_a_warning_with_the_way_out() {

@@ -3,20 +3,12 @@
 use super::finding::Finding;
 use super::modules::{Modules, present};
 use crate::facts::Facts;
+use crate::facts::mounts::{Mount, mounts};
 use crate::facts::root::Root;
 
 /// The port that NFS over RDMA has.
 const PORT: u16 = 20049;
 const PORTLIST: &str = "/proc/fs/nfsd/portlist";
-
-/// A line of `/proc/mounts` or `/etc/fstab` that is NFS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Mount {
-    source: String,
-    target: String,
-    rdma: bool,
-    port: Option<u16>,
-}
 
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let root = facts.root;
@@ -115,34 +107,4 @@ fn wants_rdma(root: &Root) -> bool {
         key.trim() == "rdma"
             && matches!(value.trim().to_ascii_lowercase().as_str(), "y" | "yes" | "true" | "1" | "on" | "t" | "20049")
     })
-}
-
-/// The NFS mounts of a table.
-fn mounts(table: &str) -> Vec<Mount> {
-    let read = |line: &str| {
-        let mut words = line.split_whitespace();
-        let (source, target, kind, options) = (words.next()?, words.next()?, words.next()?, words.next()?);
-        if source.starts_with('#') || !matches!(kind, "nfs" | "nfs4") {
-            return None;
-        }
-        let rdma = options.split(',').any(|option| matches!(option, "rdma" | "proto=rdma" | "proto=rdma6"));
-        let port = options.split(',').find_map(|option| option.strip_prefix("port=")?.parse().ok());
-        Some(Mount { source: source.to_owned(), target: target.to_owned(), rdma, port })
-    };
-    table.lines().filter_map(read).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mounts_by_rdma_are_told_apart() {
-        let table = "10.0.0.1:/a /mnt/a nfs4 rw,vers=4.2,proto=rdma,port=20049,timeo=600 0 0\n10.0.0.1:/b /mnt/b nfs rw,proto=tcp 0 0\n/dev/sda1 / ext4 rw 0 0\n# x:/y /z nfs rdma 0 0\nshort\n";
-        let read = mounts(table);
-        assert_eq!(
-            read.iter().map(|m| (m.target.as_str(), m.rdma, m.port)).collect::<Vec<_>>(),
-            [("/mnt/a", true, Some(20049)), ("/mnt/b", false, None)]
-        );
-    }
 }

@@ -4,9 +4,13 @@
 //! packet filter's commands print) is a [`Probe`]: asked of this host, or read from `probe.json` where the
 //! root is a captured tree.
 
+pub mod cpus;
 pub mod device;
+pub mod eipoib;
 pub mod filter;
 pub mod hwaddr;
+pub mod limits;
+pub mod mounts;
 pub mod netdev;
 pub mod opensm;
 pub mod partitions;
