@@ -62,10 +62,10 @@ fn configured(root: &Root, modules: &Modules, mount: &Mount, mounted: &[Mount]) 
     }
 }
 
-/// The module is rpcrdma; the old names are its aliases.
+/// The module is rpcrdma; the old names are its aliases. Where it is part of the kernel, what it has in common with the server shows.
 fn client(root: &Root, modules: &Modules) -> bool {
     ["rpcrdma", "xprtrdma"].iter().any(|name| present(root, modules, name, None))
-        || root.exists("/proc/sys/sunrpc/rdma_slot_table_entries")
+        || root.exists("/proc/sys/sunrpc/svc_rdma")
 }
 
 fn load(modules: &Modules, name: &str) -> String {
