@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::request::Request;
 use super::stat::{self, Stat};
 use super::talk::Talk;
-use super::{AFTER, conf, index};
+use super::{AFTER, conf, index, rdma};
 use crate::args::options::{Cm, Wait};
 use crate::config::{Limit, Spec};
 use crate::engine::{self, Peer, Role};
@@ -38,7 +38,7 @@ pub fn run(stream: TcpStream, spec: &Spec) -> Result<Outcome> {
         }
         (Test::Quit, _) => talk.before().map(|()| Outcome::Quit),
         (_, Some(kind)) => over_sockets(&talk, spec, kind, local, peer),
-        _ => Err(no_such(spec.test)),
+        _ => over_rdma(&talk, spec, peer),
     };
     run().inspect_err(|error| talk.report(error))
 }
@@ -46,7 +46,8 @@ pub fn run(stream: TcpStream, spec: &Spec) -> Result<Outcome> {
 /// The specification as far as qperf can follow it: whole seconds.
 fn as_qperf_can(spec: &Spec) -> Result<Spec> {
     let mut spec = spec.clone();
-    if spec.verify && spec.test.moves_data() {
+    let atomic = spec.test.plan().is_some_and(|plan| plan.verb.is_atomic());
+    if spec.verify && spec.test.moves_data() && !atomic {
         return Err(Error::limit(
             "--verify: the server is a qperf, which sends nothing that could be checked; run rperf there",
         ));
@@ -82,6 +83,9 @@ fn request(spec: &Spec) -> Result<Request> {
             (0, u32::try_from(n).map_err(|_| Error::limit("qperf counts at most 4294967295 messages"))?)
         }
     };
+    if spec.test.socket().is_none() && spec.test.moves_data() {
+        rdma::plan(spec, spec.use_cm != Cm::Off)?;
+    }
     let mut request = Request {
         msg_size,
         time,
@@ -111,8 +115,18 @@ fn over_sockets(talk: &Talk, spec: &Spec, kind: Kind, local: SocketAddr, peer: S
     measured(talk, spec, outcome, (here, there))
 }
 
+fn over_rdma(talk: &Talk, spec: &Spec, peer: SocketAddr) -> Result<Outcome> {
+    let plan = spec.test.plan().ok_or_else(|| no_such(spec.test))?;
+    let mut end = rdma::End::connect(talk, spec, plan, peer).map_err(|e| talk.explain(e))?;
+    let via = end.via(&spec.client);
+    let outcome = rdma::run(&mut end, spec, &spec.client, talk, &|| ())?;
+    let measured = measured(talk, spec, outcome, via)?;
+    end.part_ways(true);
+    Ok(measured)
+}
+
 /// Takes the server's figures, and makes the record of both.
-pub(super) fn measured(talk: &Talk, spec: &Spec, mut outcome: engine::Outcome, via: (Via, Via)) -> Result<Outcome> {
+fn measured(talk: &Talk, spec: &Spec, mut outcome: engine::Outcome, via: (Via, Via)) -> Result<Outcome> {
     let mut bytes = [0; stat::LEN];
     talk.receive(&mut bytes, "its figures")?;
     let theirs = Stat::decode(&bytes);

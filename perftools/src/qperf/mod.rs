@@ -13,7 +13,8 @@
 //! ```
 //! All numbers are little-endian. An end that fails sends the urgent byte `?`, then a text, and shuts its side down.
 //!
-//! [`talk`] is that conversation's words, [`client`] and [`serve`] the two roles.
+//! [`talk`] is that conversation's words, [`client`] and [`serve`] the two roles; `rdma` connects RC by rdma_cm and has loops that end as qperf's do,
+//! each by its own clock.
 //! [`request`], [`node`], [`stat`] and [`conf`] are pure: bytes to values and back, any bytes without a panic.
 
 mod bytes;
@@ -21,6 +22,7 @@ pub mod client;
 pub mod conf;
 pub mod index;
 pub mod node;
+mod rdma;
 pub mod request;
 pub mod serve;
 pub mod stat;

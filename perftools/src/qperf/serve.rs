@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use super::request::{self, Request};
 use super::stat::Stat;
 use super::talk::Talk;
-use super::{VERSION, conf, index};
+use super::{VERSION, conf, index, rdma};
 use crate::args::options::{Cm, Wait};
 use crate::config::{Limit, Side, Spec};
 use crate::engine::{Peer, Role};
 use crate::error::{Error, Result};
 use crate::host;
+use crate::plan::Plan;
 use crate::socket::{Ending, Kind, ends};
 use crate::stats::SideStats;
 use crate::test::Test;
@@ -87,8 +88,23 @@ fn answer(talk: &mut Talk, begun: &[u8], admission: &dyn Admission) -> Result<Se
             talk.set_timeout(spec.server.timeout);
             over_sockets(talk, &spec, kind, &request, admission).map(|()| Served::Test(test))
         }
-        _ => Err(cannot(name)),
+        _ => {
+            let plan = rdma::plan(&spec, request.use_cm != 0)?;
+            spec.check()?;
+            let _reserved = admission.admit(&spec)?;
+            talk.set_timeout(spec.server.timeout);
+            over_rdma(talk, &spec, plan, admission).map(|()| Served::Test(test))
+        }
     }
+}
+
+fn over_rdma(talk: &Talk, spec: &Spec, plan: Plan, admission: &dyn Admission) -> Result<()> {
+    let end = rdma::End::accept(talk, spec, plan, spec.server.timeout);
+    let mut end = end.map_err(|e| talk.explain(e))?;
+    let outcome = rdma::run(&mut end, spec, &spec.server, talk, &|| admission.begins(spec.test))?;
+    finish(talk, &outcome.stats)?;
+    end.part_ways(false);
+    Ok(())
 }
 
 fn compatible(bytes: &[u8; request::LEN]) -> Result<()> {
@@ -114,9 +130,11 @@ fn spec(test: Test, request: &Request) -> Spec {
         wait: if request.poll_mode == 0 { Wait::Events } else { Wait::Poll },
         timeout: Duration::from_secs(u64::from(request.timeout.clamp(1, 86_400))),
     };
+    // What qperf says of an atomic's size is its client's memory, or nothing.
+    let atomic = test.plan().is_some_and(|plan| plan.verb.is_atomic());
     Spec {
         test,
-        msg_size: u64::from(request.msg_size),
+        msg_size: if atomic { 8 } else { request.msg_size.into() },
         limit: match request.no_msgs {
             0 => Limit::Time(Duration::from_secs(request.time.into())),
             n => Limit::Messages(n.into()),
@@ -151,7 +169,7 @@ fn over_sockets(talk: &Talk, spec: &Spec, kind: Kind, request: &Request, admissi
 }
 
 /// Sends this end's figures; the client has left its loop when it says so.
-pub(super) fn finish(talk: &Talk, stats: &SideStats) -> Result<()> {
+fn finish(talk: &Talk, stats: &SideStats) -> Result<()> {
     let begin = Instant::now();
     talk.send(&Stat::of(stats).encode())?;
     talk.expect_after().map_err(|error| error.context(format!("{} ms after the test", begin.elapsed().as_millis())))

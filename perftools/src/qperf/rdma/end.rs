@@ -1,0 +1,188 @@
+//! A connected end with its memory.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use ibverbs::{
+    AccessFlags, CompletionChannel, CompletionQueue, Context, CqOptions, Held, LinkLayer, ProtectionDomain, QpOptions,
+    QueuePair, Rc, RemoteMemory, SharedRegion, TransportType,
+};
+use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
+
+use super::super::node::{self, Node};
+use super::super::talk::Talk;
+use super::{DEPTH, FEW, Part, ipv4};
+use crate::config::{Side, Spec};
+use crate::engine::Peer;
+use crate::error::{Error, Kind, Result};
+use crate::plan::Plan;
+use crate::report::record::Via;
+use crate::transport::device::device_error;
+use crate::units::show_time;
+
+/// How often a wait looks whether the peer is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The memory that results of checked atomics arrive in, as qperf's.
+const VERIFIED: u64 = 64 << 10;
+/// How long the peer's disconnection is waited for.
+const PARTING: Duration = Duration::from_secs(3);
+
+/// A connected end with its memory: one region for everything, as qperf has it.
+#[derive(Debug)]
+pub(in super::super) struct End {
+    pub(super) part: Part,
+    pub(super) connection: Connection,
+    pub(super) cq: CompletionQueue,
+    pub(super) channel: CompletionChannel,
+    pub(super) region: SharedRegion,
+    pub(super) held: Held<SharedRegion>,
+    pub(super) remote: RemoteMemory,
+    pub(super) depth: u32,
+    link: String,
+}
+
+/// The objects of an end that is not connected yet.
+struct Parts {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    channel: CompletionChannel,
+    depth: u32,
+}
+
+impl Parts {
+    fn new(context: &Context, part: Part) -> Result<(Self, QueuePair<Rc>)> {
+        let few = matches!(part, Part::Ping(_) | Part::Pong(_) | Part::Source { one: true, .. });
+        let most = context.query_device().map_err(device_error)?;
+        let depth = if few { FEW } else { DEPTH }.min(most.max_qp_wr).min(most.max_cqe / 2);
+        let pd = context.alloc_pd().map_err(device_error)?;
+        let channel = context.create_comp_channel().map_err(device_error)?;
+        let options = CqOptions { depth: depth * 2, channel: Some(&channel), ..CqOptions::default() };
+        let cq = context.create_cq(options).map_err(device_error)?;
+        let options = QpOptions { max_send_wr: depth, max_recv_wr: depth, ..QpOptions::default() };
+        let qp = pd.create_qp(&cq, &cq, options).map_err(device_error)?;
+        Ok((Self { pd, cq, channel, depth }, qp))
+    }
+
+    /// Registers the memory and tells the peer where it is.
+    fn join(self, mut connection: Connection, part: Part, spec: &Spec, talk: &Talk) -> Result<End> {
+        let Self { pd, cq, channel, depth } = self;
+        let size = if matches!(part, Part::Verify(_)) { VERIFIED } else { spec.msg_size };
+        let size = usize::try_from(size).map_err(|_| Error::limit("the message is larger than the memory"))?;
+        let region = pd.shared(size.next_multiple_of(8), all()).map_err(device_error)?;
+        let held = connection.qp_mut().hold(&region).map_err(device_error)?;
+        let mine = region.remote();
+        talk.send(&Node { vaddr: mine.addr, rkey: mine.rkey, rd_atomic: 1, ..Node::default() }.encode())?;
+        let mut bytes = [0; node::LEN];
+        talk.receive(&mut bytes, "where its memory is")?;
+        let node = Node::decode(&bytes);
+        let remote = RemoteMemory { addr: node.vaddr, len: spec.msg_size, rkey: node.rkey };
+        let port = connection.qp().pd().context().query_port(connection.port_num()).map_err(device_error)?;
+        let link = match (connection.transport(), port.link_layer) {
+            (TransportType::IWARP, _) => "iWARP".to_owned(),
+            (_, LinkLayer::ETHERNET) => "RoCE".to_owned(),
+            (transport, _) => transport.to_string(),
+        };
+        Ok(End { part, connection, cq, channel, region, held, remote, depth, link })
+    }
+}
+
+/// What the peer may do: qperf opens its memory to everything, whatever the test.
+fn all() -> AccessFlags {
+    AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC
+}
+
+/// As qperf connects.
+fn params() -> ConnectParams<'static> {
+    ConnectParams { responder_resources: 1, initiator_depth: 1, retry_count: 7, ..ConnectParams::default() }
+}
+
+impl End {
+    /// The server: says a port and takes the client who connects there.
+    pub(in super::super) fn accept(talk: &Talk, spec: &Spec, plan: Plan, timeout: Duration) -> Result<Self> {
+        let part = super::part(spec.test, plan, false);
+        let everywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        let listener = Listener::bind(everywhere, 1).map_err(device_error)?;
+        talk.send(&u32::from(listener.local_addr().port()).to_le_bytes())?;
+        let deadline = Instant::now() + timeout;
+        let request = loop {
+            if let Some(failure) = talk.failure() {
+                return Err(failure);
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::device(format!(
+                    "the client did not connect by rdma_cm within {}",
+                    show_time(timeout)
+                )));
+            }
+            if let Some(request) = listener.accept(Some(LOOK_EVERY)).map_err(device_error)? {
+                break request;
+            }
+        };
+        let context = request.context().map_err(device_error)?;
+        let (parts, qp) = Parts::new(&context, part)?;
+        let pending = request.access(all()).with_qp(qp).map_err(device_error)?;
+        let connection = pending.accept(&params(), timeout).map_err(|error| device_error(error.into()))?;
+        parts.join(connection, part, spec, talk)
+    }
+
+    /// The client: connects to the port that the server says.
+    pub(in super::super) fn connect(talk: &Talk, spec: &Spec, plan: Plan, server: SocketAddr) -> Result<Self> {
+        let part = super::part(spec.test, plan, true);
+        let port =
+            u16::try_from(talk.receive_u32("its port")?).map_err(|_| Error::protocol("the server's port is none"))?;
+        let timeout = spec.client.timeout;
+        let route = Resolver::new(ipv4(server, port)?).timeout(timeout).resolve().map_err(device_error)?;
+        if let Some(id) = spec.client.id.as_ref().filter(|id| id.name != route.device_name()) {
+            let (found, asked) = (route.device_name(), &id.name);
+            return Err(Error::device(format!(
+                "rdma_cm reaches {server} over {found}, not over {asked}: leave --id (-i) away"
+            )));
+        }
+        let context = route.context().map_err(device_error)?;
+        let (parts, qp) = Parts::new(&context, part)?;
+        let ready = route.access(all()).with_qp(qp).map_err(device_error)?;
+        let connection = ready.connect(&params(), timeout).map_err(|error| device_error(error.into()))?;
+        parts.join(connection, part, spec, talk)
+    }
+
+    /// How it is connected, and the peer, for the record.
+    pub(in super::super) fn via(&self, side: &Side) -> (Via, Via) {
+        let end = |address: SocketAddr| Via {
+            device: self.connection.device_name().to_owned(),
+            port: self.connection.port_num(),
+            link: self.link.clone(),
+            gid_index: None,
+            address: address.ip().to_string(),
+            cm: true,
+            mtu: None,
+            wait: side.wait,
+        };
+        let here = end(self.connection.local_addr());
+        (here, Via { device: "qperf".into(), ..end(self.connection.peer_addr()) })
+    }
+
+    /// The client disconnects; both wait until it is done.
+    pub(in super::super) fn part_ways(mut self, client: bool) {
+        if client {
+            let _ = self.connection.disconnect();
+        }
+        let deadline = Instant::now() + PARTING;
+        while Instant::now() < deadline {
+            match self.connection.wait_event(Some(LOOK_EVERY)) {
+                Ok(Some(event)) if event.event_type == CmEventType::DISCONNECTED => break,
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+    }
+
+    /// Whether the connection still stands.
+    pub(super) fn check(&mut self) -> Result<()> {
+        match self.connection.check_event().map_err(device_error)?.map(|event| event.event_type) {
+            Some(CmEventType::DISCONNECTED | CmEventType::DEVICE_REMOVAL) => {
+                Err(Error::new(Kind::Device, "the peer disconnected in the middle of the test"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

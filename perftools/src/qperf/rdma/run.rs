@@ -1,0 +1,381 @@
+//! The loops. Each end stops by its own clock; what is under way then is lost, and counts nowhere.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ibverbs::{Direction, Held, Rejected, SharedRegion, wr};
+
+use super::super::talk::Talk;
+use super::{End, Part};
+use crate::args::options::Wait;
+use crate::config::{Limit, Side, Spec};
+use crate::engine::{Outcome, Peer};
+use crate::error::{Error, Kind, Result};
+use crate::plan::Verb;
+use crate::stats::cpu::Reading;
+use crate::stats::histogram::Latencies;
+use crate::stats::{Count, SideStats};
+use crate::transport::device::device_error;
+
+/// The longest sleep: how late the clock is seen.
+const NAP: Duration = Duration::from_millis(10);
+/// Empty polls between looks at the clock, and at the peer.
+const POLLS_PER_CLOCK: u32 = 16;
+const LOOK_AFTER: Duration = Duration::from_millis(100);
+/// What the ends of `rc_rdma_write_poll_lat` write, the client first.
+const MARKS: [u8; 2] = [0x55, 0xaa];
+/// What qperf's compare-and-swaps count from.
+const MAGIC: u64 = 0x0123_4567_89ab_cdef;
+
+struct Run<'a> {
+    end: &'a mut End,
+    talk: &'a Talk,
+    size: u64,
+    total: u64,
+    polled: bool,
+    deadline: Option<Instant>,
+    looked: Instant,
+    idle: u32,
+    /// Completed, not only posted.
+    sent: u64,
+    received: u64,
+    /// Bytes of results that were as they have to be.
+    verified: u64,
+    max_cqe: u32,
+}
+
+/// Runs the test: posts its receives, synchronizes, moves data. `begins` is told when it begins.
+///
+/// # Errors
+/// The connection broke, the peer failed, or a result was wrong.
+pub(in super::super) fn run(
+    end: &mut End,
+    spec: &Spec,
+    side: &Side,
+    talk: &Talk,
+    begins: &dyn Fn(),
+) -> Result<Outcome> {
+    let part = end.part;
+    let (time, total) = match spec.limit {
+        Limit::Time(time) => (Some(time), u64::MAX),
+        Limit::Messages(n) => (None, n),
+    };
+    let mut run = Run {
+        end,
+        talk,
+        size: spec.msg_size,
+        total,
+        polled: side.wait == Wait::Poll,
+        deadline: None,
+        looked: Instant::now(),
+        idle: 0,
+        sent: 0,
+        received: 0,
+        verified: 0,
+        max_cqe: 0,
+    };
+    run.prepare(part)?;
+    talk.before()?;
+    begins();
+    let latency = matches!(part, Part::Ping(_) | Part::Look { first: true } | Part::Source { one: true, .. });
+    let mut latencies = latency.then(Latencies::new);
+    let start = Reading::now();
+    run.deadline = time.and_then(|time| start.wall().checked_add(time));
+    let done = match part {
+        Part::Source { verb, one } => run.source(verb, one, &mut latencies),
+        Part::Sink => run.sink(),
+        Part::Both => run.both(),
+        Part::Ping(verb) | Part::Pong(verb) => run.ping_pong(verb, matches!(part, Part::Ping(_)), &mut latencies),
+        Part::Look { first } => run.look_for_marks(first, &mut latencies),
+        Part::Verify(verb) => run.verify(verb),
+        Part::Idle => run.idle_until_over(),
+    };
+    let stop = Reading::now();
+    done.map_err(|error| if error.kind() == Kind::Device { talk.explain(error) } else { error })?;
+    let count = |msgs: u64| Count { msgs, bytes: msgs * run.size };
+    let fetches = matches!(part, Part::Source { verb: Verb::Read, .. });
+    let stats = SideStats {
+        sent: if fetches { Count::default() } else { count(run.sent) },
+        received: if fetches { count(run.sent) } else { count(run.received) },
+        nanos: u64::try_from(stop.wall().duration_since(start.wall()).as_nanos()).unwrap_or(u64::MAX),
+        max_cqe: run.max_cqe,
+        cpu: stop.since(&start),
+        verified: run.verified,
+        ..SideStats::default()
+    };
+    Ok(Outcome { stats, latency: latencies })
+}
+
+fn posted<P>(result: std::result::Result<(), Rejected<P>>) -> Result<()> {
+    result.map_err(|error| device_error(error.into()))
+}
+
+impl Run<'_> {
+    /// What has to be there before the peer begins.
+    fn prepare(&mut self, part: Part) -> Result<()> {
+        match part {
+            Part::Sink | Part::Both => self.post_receives(self.end.depth),
+            Part::Ping(_) | Part::Pong(_) => self.post_receives(1),
+            Part::Look { first } => self.mark(MARKS[usize::from(!first)]),
+            Part::Source { .. } | Part::Verify(_) | Part::Idle => Ok(()),
+        }
+    }
+
+    fn post_receives(&mut self, count: u32) -> Result<()> {
+        let held = self.end.held;
+        for _ in 0..count {
+            posted(self.end.connection.qp_mut().post_recv(wr::recv(held)))?;
+        }
+        Ok(())
+    }
+
+    /// Posts a message.
+    fn post(&mut self, verb: Verb) -> Result<()> {
+        let (message, remote) = (self.message()?, self.end.remote);
+        let qp = self.end.connection.qp_mut();
+        match verb {
+            Verb::Send => posted(qp.post_send(wr::send(message))),
+            Verb::Write => posted(qp.post_send(wr::write(message, remote))),
+            Verb::WriteImm => posted(qp.post_send(wr::write_with_imm(message, remote, 0))),
+            Verb::Read => posted(qp.post_send(wr::read(message, remote))),
+            Verb::CompareSwap => posted(qp.post_send(wr::compare_swap(message, remote, 0, 0))),
+            Verb::FetchAdd => posted(qp.post_send(wr::fetch_add(message, remote, 0))),
+        }
+    }
+
+    /// The memory of a message: the region is rounded up to words.
+    fn message(&self) -> Result<Held<SharedRegion>> {
+        let size = usize::try_from(self.size).unwrap_or(usize::MAX);
+        self.end.held.slice(0..size).ok_or_else(|| Error::limit("the message is larger than its memory"))
+    }
+
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|end| Instant::now() >= end)
+    }
+
+    /// Takes what has completed: sends, receives.
+    fn poll(&mut self) -> Result<(u32, u32)> {
+        let (mut sends, mut receives) = (0, 0);
+        let qp = self.end.connection.qp_mut();
+        for completion in self.end.cq.poll().map_err(device_error)? {
+            let Ok(retired) = qp.retire(completion) else { continue };
+            retired.ok().map_err(device_error)?;
+            if retired.direction() == Direction::Send {
+                sends += 1;
+            } else {
+                receives += 1;
+            }
+        }
+        self.sent += u64::from(sends);
+        self.received += u64::from(receives);
+        if sends + receives > 0 {
+            self.idle = 0;
+            self.max_cqe = self.max_cqe.max(sends + receives);
+        }
+        Ok((sends, receives))
+    }
+
+    /// Waits until something completes; nothing where the clock came first.
+    fn wait(&mut self) -> Result<(u32, u32)> {
+        loop {
+            let got = self.poll()?;
+            if got != (0, 0) {
+                return Ok(got);
+            }
+            self.idle += 1;
+            if self.polled {
+                std::thread::yield_now();
+                if self.idle % POLLS_PER_CLOCK != 0 {
+                    continue;
+                }
+            } else {
+                self.end.cq.arm(false).map_err(device_error)?;
+                let got = self.poll()?;
+                if got != (0, 0) {
+                    return Ok(got);
+                }
+                self.end.channel.wait(Some(NAP)).map_err(device_error)?;
+            }
+            if self.is_over() {
+                return Ok((0, 0));
+            }
+            self.look()?;
+        }
+    }
+
+    /// Whether there is still somebody to wait for.
+    fn look(&mut self) -> Result<()> {
+        if self.looked.elapsed() < LOOK_AFTER {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        if let Some(failure) = self.talk.failure() {
+            return Err(failure);
+        }
+        self.end.check()
+    }
+
+    fn source(&mut self, verb: Verb, one: bool, latencies: &mut Option<Latencies>) -> Result<()> {
+        let depth = if one { 1 } else { u64::from(self.end.depth) };
+        let mut before = Instant::now();
+        let mut posted = 0;
+        while !self.is_over() && self.sent < self.total {
+            while posted < self.total && posted - self.sent < depth {
+                self.post(verb)?;
+                posted += 1;
+            }
+            let (sends, _) = self.wait()?;
+            if let (Some(latencies), true) = (latencies.as_mut(), sends > 0) {
+                before = record(latencies, before, 1);
+            }
+        }
+        Ok(())
+    }
+
+    fn sink(&mut self) -> Result<()> {
+        while !self.is_over() && self.received < self.total {
+            let (_, receives) = self.wait()?;
+            self.post_receives(receives)?;
+        }
+        Ok(())
+    }
+
+    fn both(&mut self) -> Result<()> {
+        for _ in 0..self.end.depth {
+            self.post(Verb::Send)?;
+        }
+        while !self.is_over() {
+            let (sends, receives) = self.wait()?;
+            self.post_receives(receives)?;
+            for _ in 0..sends {
+                self.post(Verb::Send)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn ping_pong(&mut self, verb: Verb, first: bool, latencies: &mut Option<Latencies>) -> Result<()> {
+        let mut before = Instant::now();
+        if first {
+            self.post(verb)?;
+        }
+        while !self.is_over() {
+            let (_, receives) = self.wait()?;
+            if receives == 0 {
+                continue;
+            }
+            self.post_receives(receives)?;
+            if let Some(latencies) = latencies.as_mut() {
+                before = record(latencies, before, 2);
+            }
+            self.post(verb)?;
+        }
+        Ok(())
+    }
+
+    /// Writes this end's mark to both ends of its memory.
+    fn mark(&mut self, mark: u8) -> Result<()> {
+        let last = usize::try_from(self.size).unwrap_or(1).saturating_sub(1);
+        let region = &self.end.region;
+        region.write(0, &[mark]).and_then(|()| region.write(last, &[mark])).map_err(device_error)
+    }
+
+    fn look_for_marks(&mut self, first: bool, latencies: &mut Option<Latencies>) -> Result<()> {
+        let (mine, theirs) = (MARKS[usize::from(!first)], MARKS[usize::from(first)]);
+        let last = usize::try_from(self.size).unwrap_or(1).saturating_sub(1);
+        let mut before = Instant::now();
+        let mut sends = first;
+        let mut spins = 0_u32;
+        while !self.is_over() {
+            if sends {
+                self.post(Verb::Write)?;
+                self.poll()?;
+            }
+            let (mut head, mut tail) = ([0], [0]);
+            loop {
+                let region = &self.end.region;
+                region.read(0, &mut head).and_then(|()| region.read(last, &mut tail)).map_err(device_error)?;
+                if head == [theirs] && tail == [theirs] {
+                    break;
+                }
+                spins += 1;
+                std::thread::yield_now();
+                if spins % POLLS_PER_CLOCK == 0 {
+                    if self.is_over() {
+                        return Ok(());
+                    }
+                    self.poll()?;
+                    self.look()?;
+                }
+            }
+            self.received += 1;
+            if let Some(latencies) = latencies.as_mut() {
+                before = record(latencies, before, 2);
+            }
+            self.mark(mine)?;
+            sends = true;
+        }
+        Ok(())
+    }
+
+    /// Atomics whose results are known, one after the other.
+    fn verify(&mut self, verb: Verb) -> Result<()> {
+        let places = (self.end.region.len() as u64 / 8).min(u64::from(self.end.depth));
+        let word = self.end.remote.slice(0, 8).ok_or_else(|| Error::limit("the peer's memory has no 8 bytes"))?;
+        let (mut posted_so_far, mut checked) = (0_u64, 0_u64);
+        while !self.is_over() {
+            while posted_so_far - checked < places {
+                let at = usize::try_from(posted_so_far % places).unwrap_or(0) * 8;
+                let place = self.end.held.slice(at..at + 8);
+                let place = place.ok_or_else(|| Error::limit("the memory is too small"))?;
+                let qp = self.end.connection.qp_mut();
+                let n = posted_so_far;
+                match verb {
+                    Verb::CompareSwap => {
+                        posted(qp.post_send(wr::compare_swap(place, word, found(verb, n), MAGIC.wrapping_add(n))))
+                    }
+                    _ => posted(qp.post_send(wr::fetch_add(place, word, 1))),
+                }?;
+                posted_so_far += 1;
+            }
+            let (sends, _) = self.wait()?;
+            for _ in 0..sends {
+                let at = usize::try_from(checked % places).unwrap_or(0) * 8;
+                let seen = self.end.region.load(at, Ordering::Relaxed).map_err(device_error)?;
+                if seen != found(verb, checked) {
+                    return Err(Error::test(format!(
+                        "atomic {checked} found {seen:#x}, not {:#x}",
+                        found(verb, checked)
+                    )));
+                }
+                checked += 1;
+                self.verified += 8;
+            }
+        }
+        Ok(())
+    }
+
+    fn idle_until_over(&mut self) -> Result<()> {
+        while !self.is_over() {
+            std::thread::sleep(NAP);
+            self.look()?;
+        }
+        Ok(())
+    }
+}
+
+/// What atomic number `n` finds.
+fn found(verb: Verb, n: u64) -> u64 {
+    match verb {
+        Verb::CompareSwap if n > 0 => MAGIC.wrapping_add(n - 1),
+        Verb::CompareSwap => 0,
+        _ => n,
+    }
+}
+
+/// Notes the time since `before`, shared by so many ways; returns now.
+fn record(latencies: &mut Latencies, before: Instant, ways: u128) -> Instant {
+    let now = Instant::now();
+    latencies.record(u64::try_from(now.duration_since(before).as_nanos() / ways).unwrap_or(u64::MAX));
+    now
+}
