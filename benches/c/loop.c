@@ -1,8 +1,8 @@
 /*
  * What the safe data path is measured against: the same steps as a careful C program takes them, through the same function tables.
  *
- * A program of this kind keeps its requests apart by wr_id, checks every status, and looks for what it posted with. It has one registered
- * buffer and fills each request anew, as one does that sends from changing places.
+ * A program of this kind keeps its requests apart by wr_id, checks every status, and fills each request anew, as one does that sends from
+ * changing places. There are two of them: one has a single registered buffer, the other a pool of them and looks for the one it posted with.
  */
 #include <infiniband/verbs.h>
 #include <stdint.h>
@@ -10,6 +10,13 @@
 #include <string.h>
 
 #define BATCH 32
+
+struct buffer {
+	char *start;
+	uint32_t lkey;
+	uint32_t capacity;
+	uint32_t length;
+};
 
 struct side {
 	struct ibv_qp *qp;
@@ -21,6 +28,9 @@ struct side {
 	uint32_t length;
 	uint64_t next;
 	struct ibv_wc wc[BATCH];
+	struct buffer buffers[BATCH];
+	struct buffer *free[BATCH];
+	unsigned int free_count;
 };
 
 struct side *c_side_new(struct ibv_qp *qp, struct ibv_cq *cq, int extended_cq, uint32_t length)
@@ -34,8 +44,17 @@ struct side *c_side_new(struct ibv_qp *qp, struct ibv_cq *cq, int extended_cq, u
 	side->cq = cq;
 	side->cq_ex = extended_cq ? (struct ibv_cq_ex *)cq : NULL;
 	side->length = length;
-	side->memory = calloc(1, length);
-	side->mr = ibv_reg_mr(qp->pd, side->memory, length, IBV_ACCESS_LOCAL_WRITE);
+	side->memory = calloc(BATCH, length);
+	side->mr = ibv_reg_mr(qp->pd, side->memory, (size_t)BATCH * length, IBV_ACCESS_LOCAL_WRITE);
+	for (int i = 0; i < BATCH; i++) {
+		side->buffers[i] = (struct buffer){
+			.start = side->memory + (size_t)i * length,
+			.lkey = side->mr->lkey,
+			.capacity = length,
+			.length = length,
+		};
+		side->free[side->free_count++] = &side->buffers[i];
+	}
 	return side;
 }
 
@@ -167,4 +186,139 @@ int measured_c_recv_extended_poll(struct side *side)
 	int count = poll_extended(side);
 
 	return post_recv(side) ? -1 : count;
+}
+
+/* With a pool of buffers: each request has one of its own, which wr_id leads to, and which is free again when it has completed. */
+
+static inline int poll_classic_buffers(struct side *side, int receives)
+{
+	int count = ibv_poll_cq(side->cq, BATCH, side->wc);
+
+	for (int i = 0; i < count; i++) {
+		struct buffer *buffer = (struct buffer *)(uintptr_t)side->wc[i].wr_id;
+
+		if (side->wc[i].status != IBV_WC_SUCCESS)
+			return -1;
+		if (receives)
+			buffer->length = side->wc[i].byte_len;
+		side->free[side->free_count++] = buffer;
+	}
+	return count;
+}
+
+static inline int poll_extended_buffers(struct side *side, int receives)
+{
+	struct ibv_poll_cq_attr attr = {};
+	int count = 0;
+
+	if (ibv_start_poll(side->cq_ex, &attr))
+		return 0;
+	do {
+		struct buffer *buffer = (struct buffer *)(uintptr_t)side->cq_ex->wr_id;
+
+		if (side->cq_ex->status != IBV_WC_SUCCESS)
+			return -1;
+		if (receives)
+			buffer->length = ibv_wc_read_byte_len(side->cq_ex);
+		side->free[side->free_count++] = buffer;
+		count++;
+	} while (count < BATCH && !ibv_next_poll(side->cq_ex));
+	ibv_end_poll(side->cq_ex);
+	return count;
+}
+
+static inline void fill_send_buffer(struct side *side, struct ibv_send_wr *wr, struct ibv_sge *sge)
+{
+	struct buffer *buffer = side->free[--side->free_count];
+
+	*sge = (struct ibv_sge){ .addr = (uintptr_t)buffer->start, .length = buffer->length, .lkey = buffer->lkey };
+	memset(wr, 0, sizeof(*wr));
+	wr->wr_id = (uintptr_t)buffer;
+	wr->sg_list = sge;
+	wr->num_sge = 1;
+	wr->opcode = IBV_WR_SEND;
+	wr->send_flags = IBV_SEND_SIGNALED;
+}
+
+static inline int post_extended_buffers(struct side *side, int count)
+{
+	ibv_wr_start(side->qp_ex);
+	for (int i = 0; i < count; i++) {
+		struct buffer *buffer = side->free[--side->free_count];
+
+		side->qp_ex->wr_id = (uintptr_t)buffer;
+		side->qp_ex->wr_flags = IBV_SEND_SIGNALED;
+		ibv_wr_send(side->qp_ex);
+		ibv_wr_set_sge(side->qp_ex, buffer->lkey, (uintptr_t)buffer->start, buffer->length);
+	}
+	return ibv_wr_complete(side->qp_ex);
+}
+
+int measured_c_send_buf_classic(struct side *side)
+{
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+
+	fill_send_buffer(side, &wr, &sge);
+	if (ibv_post_send(side->qp, &wr, &bad))
+		return -1;
+	return poll_classic_buffers(side, 0);
+}
+
+int measured_c_send_buf_extended(struct side *side)
+{
+	return post_extended_buffers(side, 1) ? -1 : poll_classic_buffers(side, 0);
+}
+
+int measured_c_send_buf_extended_poll(struct side *side)
+{
+	return post_extended_buffers(side, 1) ? -1 : poll_extended_buffers(side, 0);
+}
+
+int measured_c_batch_buf_classic(struct side *side)
+{
+	static struct ibv_send_wr wr[BATCH];
+	static struct ibv_sge sge[BATCH];
+	struct ibv_send_wr *bad;
+
+	for (int i = 0; i < BATCH; i++) {
+		fill_send_buffer(side, &wr[i], &sge[i]);
+		wr[i].next = i + 1 < BATCH ? &wr[i + 1] : NULL;
+	}
+	if (ibv_post_send(side->qp, wr, &bad))
+		return -1;
+	return poll_classic_buffers(side, 0);
+}
+
+int measured_c_batch_buf_extended(struct side *side)
+{
+	return post_extended_buffers(side, BATCH) ? -1 : poll_classic_buffers(side, 0);
+}
+
+int measured_c_batch_buf_extended_poll(struct side *side)
+{
+	return post_extended_buffers(side, BATCH) ? -1 : poll_extended_buffers(side, 0);
+}
+
+static inline int post_recv_buffer(struct side *side)
+{
+	struct buffer *buffer = side->free[--side->free_count];
+	struct ibv_sge sge = { .addr = (uintptr_t)buffer->start, .length = buffer->capacity, .lkey = buffer->lkey };
+	struct ibv_recv_wr wr = { .wr_id = (uintptr_t)buffer, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	return ibv_post_recv(side->qp, &wr, &bad);
+}
+
+int measured_c_recv_buf_classic(struct side *side)
+{
+	int count = poll_classic_buffers(side, 1);
+
+	return post_recv_buffer(side) ? -1 : count;
+}
+
+int measured_c_recv_buf_extended_poll(struct side *side)
+{
+	int count = poll_extended_buffers(side, 1);
+
+	return post_recv_buffer(side) ? -1 : count;
 }

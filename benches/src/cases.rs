@@ -8,6 +8,11 @@ use std::ptr::NonNull;
 
 use ibverbs::{AsRaw, Error, ErrorKind, Result, wr};
 
+use crate::raw::{
+    Raw, measured_raw_batch_classic, measured_raw_batch_extended, measured_raw_batch_extended_poll,
+    measured_raw_recv_classic, measured_raw_recv_extended_poll, measured_raw_send_classic, measured_raw_send_extended,
+    measured_raw_send_extended_poll,
+};
 use crate::rig::{BATCH, Form, LENGTH, Rig};
 
 /// One measured function.
@@ -17,7 +22,7 @@ pub struct Case {
     pub what: &'static str,
     /// Which verbs it uses.
     pub form: Form,
-    /// Which program: `C`, or the safe one with the memory that it uses.
+    /// Which program: C or raw verbs from Rust, or the safe one with the memory that it uses.
     pub side: &'static str,
     /// The measured function, as a profiler knows it.
     pub function: &'static str,
@@ -30,6 +35,7 @@ pub struct Case {
 enum Run {
     Rust(Role, fn(&mut Rig) -> Result<usize>),
     C(Role, unsafe extern "C" fn(*mut Side) -> c_int),
+    Raw(Role, unsafe fn(&mut Raw) -> c_int),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +64,14 @@ unsafe extern "C" {
     fn measured_c_batch_extended_poll(side: *mut Side) -> c_int;
     fn measured_c_recv_classic(side: *mut Side) -> c_int;
     fn measured_c_recv_extended_poll(side: *mut Side) -> c_int;
+    fn measured_c_send_buf_classic(side: *mut Side) -> c_int;
+    fn measured_c_send_buf_extended(side: *mut Side) -> c_int;
+    fn measured_c_send_buf_extended_poll(side: *mut Side) -> c_int;
+    fn measured_c_batch_buf_classic(side: *mut Side) -> c_int;
+    fn measured_c_batch_buf_extended(side: *mut Side) -> c_int;
+    fn measured_c_batch_buf_extended_poll(side: *mut Side) -> c_int;
+    fn measured_c_recv_buf_classic(side: *mut Side) -> c_int;
+    fn measured_c_recv_buf_extended_poll(side: *mut Side) -> c_int;
 }
 
 type QpRaw = <ibverbs::QueuePair<ibverbs::Rc> as AsRaw>::Raw;
@@ -95,7 +109,9 @@ measured! {
         for completion in completions {
             let retired = rig.a.retire(completion)?;
             retired.ok()?;
-            rig.bufs.extend(retired.into_buf());
+            if let Some(buf) = retired.into_buf() {
+                rig.bufs.push(buf);
+            }
         }
         Ok(count)
     }
@@ -131,7 +147,9 @@ measured! {
         for completion in completions {
             let retired = rig.a.retire(completion)?;
             retired.ok()?;
-            rig.bufs.extend(retired.into_buf());
+            if let Some(buf) = retired.into_buf() {
+                rig.bufs.push(buf);
+            }
         }
         Ok(count)
     }
@@ -154,7 +172,9 @@ measured! {
         for completion in completions {
             let retired = rig.b.retire(completion)?;
             retired.ok()?;
-            rig.bufs.extend(retired.into_buf());
+            if let Some(buf) = retired.into_buf() {
+                rig.bufs.push(buf);
+            }
         }
         if let Some(buf) = rig.bufs.pop() {
             rig.b.post_recv(wr::recv(buf))?;
@@ -176,35 +196,56 @@ macro_rules! cases {
     };
 }
 
-/// Every case: for each step and form the C loop first, then the safe ones.
-pub const CASES: [Case; 27] = cases! {
+/// How many cases a step and form has: what C does, the same by raw verbs from Rust, held memory, C with buffers, buffers.
+pub const SIDES: usize = 5;
+
+/// Every case, by step and form.
+pub const CASES: [Case; 9 * SIDES] = cases! {
     "send" Classic "C" 1 => C Sends measured_c_send_classic;
+    "send" Classic "raw" 1 => Raw Sends measured_raw_send_classic;
     "send" Classic "held" 1 => Rust Sends measured_rust_send_held;
-    "send" Classic "buffer" 1 => Rust Sends measured_rust_send_buf;
+    "send" Classic "C, buffers" 1 => C Sends measured_c_send_buf_classic;
+    "send" Classic "buffers" 1 => Rust Sends measured_rust_send_buf;
     "send" Extended "C" 1 => C Sends measured_c_send_extended;
+    "send" Extended "raw" 1 => Raw Sends measured_raw_send_extended;
     "send" Extended "held" 1 => Rust Sends measured_rust_send_held;
-    "send" Extended "buffer" 1 => Rust Sends measured_rust_send_buf;
+    "send" Extended "C, buffers" 1 => C Sends measured_c_send_buf_extended;
+    "send" Extended "buffers" 1 => Rust Sends measured_rust_send_buf;
     "send" ExtendedPoll "C" 1 => C Sends measured_c_send_extended_poll;
+    "send" ExtendedPoll "raw" 1 => Raw Sends measured_raw_send_extended_poll;
     "send" ExtendedPoll "held" 1 => Rust Sends measured_rust_send_held;
-    "send" ExtendedPoll "buffer" 1 => Rust Sends measured_rust_send_buf;
+    "send" ExtendedPoll "C, buffers" 1 => C Sends measured_c_send_buf_extended_poll;
+    "send" ExtendedPoll "buffers" 1 => Rust Sends measured_rust_send_buf;
     "batch of 32" Classic "C" BATCH => C Sends measured_c_batch_classic;
+    "batch of 32" Classic "raw" BATCH => Raw Sends measured_raw_batch_classic;
     "batch of 32" Classic "held" BATCH => Rust Sends measured_rust_batch_held;
-    "batch of 32" Classic "buffer" BATCH => Rust Sends measured_rust_batch_buf;
+    "batch of 32" Classic "C, buffers" BATCH => C Sends measured_c_batch_buf_classic;
+    "batch of 32" Classic "buffers" BATCH => Rust Sends measured_rust_batch_buf;
     "batch of 32" Extended "C" BATCH => C Sends measured_c_batch_extended;
+    "batch of 32" Extended "raw" BATCH => Raw Sends measured_raw_batch_extended;
     "batch of 32" Extended "held" BATCH => Rust Sends measured_rust_batch_held;
-    "batch of 32" Extended "buffer" BATCH => Rust Sends measured_rust_batch_buf;
+    "batch of 32" Extended "C, buffers" BATCH => C Sends measured_c_batch_buf_extended;
+    "batch of 32" Extended "buffers" BATCH => Rust Sends measured_rust_batch_buf;
     "batch of 32" ExtendedPoll "C" BATCH => C Sends measured_c_batch_extended_poll;
+    "batch of 32" ExtendedPoll "raw" BATCH => Raw Sends measured_raw_batch_extended_poll;
     "batch of 32" ExtendedPoll "held" BATCH => Rust Sends measured_rust_batch_held;
-    "batch of 32" ExtendedPoll "buffer" BATCH => Rust Sends measured_rust_batch_buf;
+    "batch of 32" ExtendedPoll "C, buffers" BATCH => C Sends measured_c_batch_buf_extended_poll;
+    "batch of 32" ExtendedPoll "buffers" BATCH => Rust Sends measured_rust_batch_buf;
     "receive" Classic "C" 1 => C Receives measured_c_recv_classic;
+    "receive" Classic "raw" 1 => Raw Receives measured_raw_recv_classic;
     "receive" Classic "held" 1 => Rust Receives measured_rust_recv_held;
-    "receive" Classic "buffer" 1 => Rust Receives measured_rust_recv_buf;
+    "receive" Classic "C, buffers" 1 => C Receives measured_c_recv_buf_classic;
+    "receive" Classic "buffers" 1 => Rust Receives measured_rust_recv_buf;
     "receive" Extended "C" 1 => C Receives measured_c_recv_classic;
+    "receive" Extended "raw" 1 => Raw Receives measured_raw_recv_classic;
     "receive" Extended "held" 1 => Rust Receives measured_rust_recv_held;
-    "receive" Extended "buffer" 1 => Rust Receives measured_rust_recv_buf;
+    "receive" Extended "C, buffers" 1 => C Receives measured_c_recv_buf_classic;
+    "receive" Extended "buffers" 1 => Rust Receives measured_rust_recv_buf;
     "receive" ExtendedPoll "C" 1 => C Receives measured_c_recv_extended_poll;
+    "receive" ExtendedPoll "raw" 1 => Raw Receives measured_raw_recv_extended_poll;
     "receive" ExtendedPoll "held" 1 => Rust Receives measured_rust_recv_held;
-    "receive" ExtendedPoll "buffer" 1 => Rust Receives measured_rust_recv_buf;
+    "receive" ExtendedPoll "C, buffers" 1 => C Receives measured_c_recv_buf_extended_poll;
+    "receive" ExtendedPoll "buffers" 1 => Rust Receives measured_rust_recv_buf;
 };
 
 /// The C loop's state, freed with it.
@@ -229,6 +270,11 @@ impl Drop for CSide {
     }
 }
 
+/// How many requests a loop says it has done.
+fn done(count: c_int) -> Result<usize> {
+    usize::try_from(count).map_err(|_| Error::new(ErrorKind::Os, "benches", "a loop of raw verbs failed"))
+}
+
 impl Case {
     /// A rig on which it can run.
     ///
@@ -249,8 +295,16 @@ impl Case {
                 let side = CSide::new(rig, role)?;
                 self.repeat(rig, role, times, |_| {
                     // SAFETY: the state is alive; it posts to a queue pair that the safe side leaves alone meanwhile.
-                    let count = unsafe { measured(side.0.as_ptr()) };
-                    usize::try_from(count).map_err(|_| Error::new(ErrorKind::Os, "benches", "the C loop failed"))
+                    done(unsafe { measured(side.0.as_ptr()) })
+                })
+            }
+            Run::Raw(role, measured) => {
+                let (qp, cq) = if role == Sends { (&rig.a, &rig.cq_a) } else { (&rig.b, &rig.cq_b) };
+                // SAFETY: queue pair and queue are alive until the end of this function.
+                let mut raw = unsafe { Raw::new(qp.as_raw(), cq.as_raw(), rig.extended_cq, LENGTH) };
+                self.repeat(rig, role, times, |_| {
+                    // SAFETY: the safe side leaves the queue pair alone meanwhile.
+                    done(unsafe { measured(&mut raw) })
                 })
             }
         }

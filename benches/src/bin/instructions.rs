@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::process::{Command, ExitCode};
 
-use benches::{CASES, Case};
+use benches::{CASES, Case, SIDES};
 
 const TIMES: usize = 1000;
 
@@ -32,14 +32,19 @@ fn one(number: &str) -> Result<(), Box<dyn Error>> {
 }
 
 fn table() -> Result<(), Box<dyn Error>> {
-    println!("| step | verbs | C | safe, held memory | more | safe, buffers | more |");
-    println!("|---|---|---:|---:|---:|---:|---:|");
-    for (index, group) in CASES.chunks(3).enumerate() {
+    println!("| step | verbs | C | raw | raw / C | held memory | more | C, buffers | buffers | more |");
+    println!("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|");
+    for (index, group) in CASES.chunks(SIDES).enumerate() {
         let counts: Vec<f64> =
-            (0..group.len()).map(|place| count(index * 3 + place, &group[place])).collect::<Result<_, _>>()?;
-        let [c, held, buffer] = counts[..] else { return Err("a group has three cases".into()) };
+            (0..group.len()).map(|place| count(index * SIDES + place, &group[place])).collect::<Result<_, _>>()?;
+        let [c, raw, held, c_buffers, buffers] = counts[..] else { return Err("a group has five cases".into()) };
         let Case { what, form, .. } = group[0];
-        println!("| {what} | {form:?} | {c:.0} | {held:.0} | {:+.0} | {buffer:.0} | {:+.0} |", held - c, buffer - c);
+        println!(
+            "| {what} | {form:?} | {c:.0} | {raw:.0} | {:.3} | {held:.0} | {:+.0} | {c_buffers:.0} | {buffers:.0} | {:+.0} |",
+            raw / c,
+            held - c,
+            buffers - c_buffers
+        );
     }
     Ok(())
 }

@@ -200,9 +200,8 @@ impl Buf {
     /// # Safety
     /// The pointer is from [`into_raw`](Self::into_raw), and is used once.
     #[inline]
-    pub(crate) unsafe fn from_raw(raw: *mut ()) -> Self {
-        // SAFETY: the caller's promise.
-        Self(unsafe { NonNull::new_unchecked(raw.cast()) })
+    pub(crate) unsafe fn from_raw(raw: NonNull<()>) -> Self {
+        Self(raw.cast())
     }
 
     #[inline]

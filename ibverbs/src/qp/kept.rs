@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -106,7 +106,7 @@ impl InFlight {
         unsafe {
             match raw.addr() & KIND {
                 0 if raw.is_null() => Kind::Nothing,
-                0 => Kind::Buf(Buf::from_raw(raw)),
+                0 => Kind::Buf(Buf::from_raw(NonNull::new_unchecked(raw))),
                 LIST => Kind::List(BufList::from_raw(pointer)),
                 LENT => Kind::Lent(Loan(Arc::from_raw(pointer.cast()))),
                 BIND => Kind::Bind(Arc::from_raw(pointer.cast())),
@@ -136,13 +136,22 @@ impl InFlight {
         if self.is_rare() { settle(self) } else { self }
     }
 
+    /// As [`settled`](Self::settled), for a receive: the buffer, if it is one, shows its first `len` bytes.
+    #[inline]
+    pub(super) fn received(self, len: u32) -> Self {
+        if self.is_rare() {
+            return settle(self);
+        }
+        self.showing(len as usize)
+    }
+
     #[inline]
     pub(super) fn into_buf(self) -> Option<Buf> {
-        if self.0.is_null() || self.is_rare() {
+        if self.is_rare() {
             return None;
         }
-        // SAFETY: what is neither null nor rare was made of a buffer, and is gone.
-        Some(unsafe { Buf::from_raw(self.into_raw()) })
+        // SAFETY: what is not rare was made of a buffer, or is null; and it is gone.
+        NonNull::new(self.into_raw()).map(|raw| unsafe { Buf::from_raw(raw) })
     }
 
     pub(super) fn into_list(self) -> Option<BufList> {

@@ -241,14 +241,14 @@ impl<T: Transport> QueuePair<T> {
         let wr_id = completion.wr_id();
         let Tables { sends, recvs, .. } = &mut *self.tables;
         if let Some(entry) = sends.retire_oldest(wr_id) {
-            return Ok(Retired::new(&completion, entry));
+            return Ok(Retired::sent(&completion, entry));
         }
         if let Some(entry) = recvs.retire(wr_id) {
-            return Ok(Retired::new(&completion, entry));
+            return Ok(Retired::received_into(&completion, entry));
         }
         if sends.retire_older(wr_id) {
             if let Some(entry) = sends.retire_oldest(wr_id) {
-                return Ok(Retired::new(&completion, entry));
+                return Ok(Retired::sent(&completion, entry));
             }
         }
         Err(NotMine { queue: wr_id.queue() })

@@ -39,16 +39,16 @@ impl<T: Transport> QueuePair<T> {
             let capacity = sends.capacity();
             return Err(Rejected::new(VERB, PostError::QueueFull { capacity }, Some(request.payload)));
         };
-        let mut bad = ptr::null_mut();
-        let returned = match self.extended {
-            // SAFETY: the queue pair is alive and used by one thread; what the payload names is checked above, and stays valid: a Buf moves
-            // into the table below, held memory is kept, inline bytes are copied by the call.
-            Some(qp) => unsafe { extended(qp, next.wr_id(), &request) },
-            // SAFETY: as above; without the extended verbs, the requests are for classic posts.
-            None => unsafe { self.scratch.post(self.raw, next.wr_id(), &request, &mut bad) },
+        // SAFETY: the queue pair is alive and used by one thread; what the payload names is checked above, and stays valid: a Buf moves
+        // into the table below, held memory is kept, inline bytes are copied by the call. Without the extended verbs, the requests are for
+        // classic posts.
+        let failure = unsafe {
+            match self.extended {
+                Some(qp) => extended(qp, next.wr_id(), &request),
+                None => self.scratch.post(self.raw, next.wr_id(), &request),
+            }
         };
-        if returned != 0 {
-            let error = failure(returned, bad.is_null());
+        if let Some(error) = failure {
             if let PostError::Refused(_) = error {
                 return Err(Rejected::new(VERB, error, Some(request.payload)));
             }
@@ -110,7 +110,7 @@ impl<T: Transport> QueuePair<T> {
     }
 }
 
-/// Posts by `ibv_wr_start` … `ibv_wr_complete`, and returns what the latter did.
+/// Posts by `ibv_wr_start` … `ibv_wr_complete`.
 ///
 /// # Safety
 /// `qp` is alive, not used by another thread, and was made with the operation; the memory that the request names stays valid until its
@@ -120,13 +120,14 @@ unsafe fn extended<T: Transport, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
     wr_id: WrId,
     request: &SendRequest<O, P>,
-) -> i32 {
+) -> Option<PostError> {
     // SAFETY: the caller's promise; nothing between start and complete can panic or return.
-    unsafe {
+    let returned = unsafe {
         ibv_wr_start(qp.as_ptr());
         write_extended(qp, wr_id, request);
         ibv_wr_complete(qp.as_ptr())
-    }
+    };
+    if returned == 0 { None } else { Some(failure(returned, true)) }
 }
 
 /// Writes one request between `ibv_wr_start` and `ibv_wr_complete`.

@@ -55,7 +55,7 @@ impl Scratch {
         self.max_batch
     }
 
-    /// Writes a request and posts it; returns what the verb did, and sets `bad` if the verb does.
+    /// Writes a request and posts it.
     ///
     /// # Safety
     /// Made for classic posts. `qp` is alive and not used by another thread; the memory that the request names stays valid until its
@@ -66,13 +66,14 @@ impl Scratch {
         qp: NonNull<ibv_qp>,
         wr_id: WrId,
         request: &SendRequest<O, P>,
-        bad: &mut *mut ibv_send_wr,
-    ) -> i32 {
+    ) -> Option<PostError> {
+        let mut bad = ptr::null_mut();
         // SAFETY: the first request, which is linked to none; the caller's promise.
-        unsafe {
+        let returned = unsafe {
             let wr = self.write(0, wr_id, request);
-            ibv_post_send(qp.as_ptr(), wr, bad)
-        }
+            ibv_post_send(qp.as_ptr(), wr, &raw mut bad)
+        };
+        if returned == 0 { None } else { Some(failure(returned, bad.is_null())) }
     }
 
     /// Adds a request to a batch.

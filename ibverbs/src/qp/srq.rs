@@ -198,7 +198,7 @@ impl SharedReceiveQueue {
     pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
         let wr_id = completion.wr_id();
         match self.receiving().receives.retire(wr_id) {
-            Some(entry) => Ok(Retired::new(&completion, entry)),
+            Some(entry) => Ok(Retired::received_into(&completion, entry)),
             None => Err(NotMine { queue: wr_id.queue() }),
         }
     }

@@ -1,0 +1,184 @@
+//! The loop of `c/loop.c` in Rust, by the functions of `rdma-sys`: the raw path, which a program takes by `AsRaw`.
+
+#![allow(unsafe_code, reason = "these are the raw verbs")]
+
+use std::ffi::c_int;
+use std::ptr;
+
+use rdma_sys::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND, ibv_cq, ibv_cq_ex, ibv_dereg_mr,
+    ibv_end_poll, ibv_mr, ibv_next_poll, ibv_poll_cq, ibv_poll_cq_attr, ibv_post_recv, ibv_post_send, ibv_qp,
+    ibv_qp_ex, ibv_qp_to_qp_ex, ibv_recv_wr, ibv_reg_mr, ibv_send_wr, ibv_sge, ibv_start_poll, ibv_wc,
+    ibv_wc_read_opcode, ibv_wr_complete, ibv_wr_send, ibv_wr_set_sge, ibv_wr_start,
+};
+
+use crate::rig::BATCH;
+
+/// The state of the loop.
+pub(crate) struct Raw {
+    qp: *mut ibv_qp,
+    qp_ex: *mut ibv_qp_ex,
+    cq: *mut ibv_cq,
+    cq_ex: *mut ibv_cq_ex,
+    mr: *mut ibv_mr,
+    memory: *mut u8,
+    length: u32,
+    next: u64,
+    wc: [ibv_wc; BATCH],
+    wrs: [ibv_send_wr; BATCH],
+    sges: [ibv_sge; BATCH],
+}
+
+impl Raw {
+    /// # Safety
+    /// Queue pair and queue outlive what is returned.
+    pub(crate) unsafe fn new(qp: *mut ibv_qp, cq: *mut ibv_cq, extended_cq: bool, length: u32) -> Box<Self> {
+        let memory = Box::leak(vec![0_u8; length as usize].into_boxed_slice()).as_mut_ptr();
+        // SAFETY: the memory is registered until `drop`, and freed after.
+        let (qp_ex, mr) = unsafe {
+            (
+                ibv_qp_to_qp_ex(qp),
+                ibv_reg_mr((*qp).pd, memory.cast(), length as usize, IBV_ACCESS_LOCAL_WRITE.cast_signed()),
+            )
+        };
+        let cq_ex = if extended_cq { cq.cast() } else { ptr::null_mut() };
+        let (wc, wrs, sges) =
+            ([ibv_wc::default(); BATCH], [ibv_send_wr::default(); BATCH], [ibv_sge::default(); BATCH]);
+        Box::new(Self { qp, qp_ex, cq, cq_ex, mr, memory, length, next: 0, wc, wrs, sges })
+    }
+
+    #[inline]
+    fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    #[inline]
+    fn sge(&self) -> ibv_sge {
+        // SAFETY: the region is alive.
+        ibv_sge { addr: self.memory.expose_provenance() as u64, length: self.length, lkey: unsafe { (*self.mr).lkey } }
+    }
+
+    #[inline]
+    unsafe fn poll_classic(&mut self) -> c_int {
+        // SAFETY: the queue is alive, and there are as many entries as the call is told.
+        let count = unsafe { ibv_poll_cq(self.cq, BATCH as c_int, self.wc.as_mut_ptr()) };
+        for wc in self.wc.iter().take(count.unsigned_abs() as usize) {
+            if wc.status != IBV_WC_SUCCESS {
+                return -1;
+            }
+        }
+        count
+    }
+
+    #[inline]
+    unsafe fn poll_extended(&mut self) -> c_int {
+        let mut attr = ibv_poll_cq_attr::default();
+        let mut count = 0;
+        // SAFETY: the queue is alive; each poll that is begun is ended.
+        unsafe {
+            if ibv_start_poll(self.cq_ex, &raw mut attr) != 0 {
+                return 0;
+            }
+            loop {
+                if (*self.cq_ex).status != IBV_WC_SUCCESS {
+                    return -1;
+                }
+                self.wc[count].wr_id = (*self.cq_ex).wr_id;
+                self.wc[count].opcode = ibv_wc_read_opcode(self.cq_ex);
+                count += 1;
+                if count == BATCH || ibv_next_poll(self.cq_ex) != 0 {
+                    break;
+                }
+            }
+            ibv_end_poll(self.cq_ex);
+        }
+        count as c_int
+    }
+
+    #[inline]
+    unsafe fn post_classic(&mut self, count: usize) -> c_int {
+        for index in 0..count {
+            self.sges[index] = self.sge();
+            let wr = ibv_send_wr {
+                wr_id: self.next(),
+                sg_list: &raw mut self.sges[index],
+                num_sge: 1,
+                opcode: IBV_WR_SEND,
+                send_flags: IBV_SEND_SIGNALED,
+                next: if index + 1 < count { &raw mut self.wrs[index + 1] } else { ptr::null_mut() },
+                ..Default::default()
+            };
+            self.wrs[index] = wr;
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: queue pair and memory are alive, the requests are linked.
+        unsafe { ibv_post_send(self.qp, self.wrs.as_mut_ptr(), &raw mut bad) }
+    }
+
+    #[inline]
+    unsafe fn post_extended(&mut self, count: usize) -> c_int {
+        // SAFETY: the queue pair has the operation, and the memory is alive.
+        unsafe {
+            ibv_wr_start(self.qp_ex);
+            for _ in 0..count {
+                (*self.qp_ex).wr_id = self.next();
+                (*self.qp_ex).wr_flags = IBV_SEND_SIGNALED;
+                ibv_wr_send(self.qp_ex);
+                let ibv_sge { addr, length, lkey } = self.sge();
+                ibv_wr_set_sge(self.qp_ex, lkey, addr, length);
+            }
+            ibv_wr_complete(self.qp_ex)
+        }
+    }
+
+    #[inline]
+    unsafe fn post_recv(&mut self) -> c_int {
+        let mut sge = self.sge();
+        let mut wr = ibv_recv_wr { wr_id: self.next(), sg_list: &raw mut sge, num_sge: 1, ..Default::default() };
+        let mut bad = ptr::null_mut();
+        // SAFETY: queue pair and memory are alive.
+        unsafe { ibv_post_recv(self.qp, &raw mut wr, &raw mut bad) }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`; if the region cannot be ended, its memory stays.
+        unsafe {
+            if ibv_dereg_mr(self.mr) == 0 {
+                drop(Box::from_raw(ptr::slice_from_raw_parts_mut(self.memory, self.length as usize)));
+            }
+        }
+    }
+}
+
+macro_rules! measured {
+    ($($name:ident: $first:ident $(($count:expr))?, $second:ident $(($count_2:expr))?;)*) => {$(
+        // SAFETY: no other function has this name.
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub(crate) unsafe fn $name(raw: &mut Raw) -> c_int {
+            // SAFETY: the handles are alive, as `Raw::new` was promised.
+            unsafe {
+                let first = raw.$first($($count)?);
+                let second = raw.$second($($count_2)?);
+                measured!(@answer $first first second)
+            }
+        }
+    )*};
+    (@answer poll_classic $first:ident $second:ident) => { if $second == 0 { $first } else { -1 } };
+    (@answer poll_extended $first:ident $second:ident) => { if $second == 0 { $first } else { -1 } };
+    (@answer $post:ident $first:ident $second:ident) => { if $first == 0 { $second } else { -1 } };
+}
+
+measured! {
+    measured_raw_send_classic: post_classic(1), poll_classic;
+    measured_raw_send_extended: post_extended(1), poll_classic;
+    measured_raw_send_extended_poll: post_extended(1), poll_extended;
+    measured_raw_batch_classic: post_classic(BATCH), poll_classic;
+    measured_raw_batch_extended: post_extended(BATCH), poll_classic;
+    measured_raw_batch_extended_poll: post_extended(BATCH), poll_extended;
+    measured_raw_recv_classic: poll_classic, post_recv;
+    measured_raw_recv_extended_poll: poll_extended, post_recv;
+}
