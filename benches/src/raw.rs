@@ -14,6 +14,9 @@ use rdma_sys::{
 
 use crate::rig::BATCH;
 
+#[allow(clippy::cast_possible_truncation, reason = "it is 32")]
+const BURST: c_int = BATCH as c_int;
+
 /// The state of the loop.
 pub(crate) struct Raw {
     qp: *mut ibv_qp,
@@ -36,10 +39,7 @@ impl Raw {
         let memory = Box::leak(vec![0_u8; length as usize].into_boxed_slice()).as_mut_ptr();
         // SAFETY: the memory is registered until `drop`, and freed after.
         let (qp_ex, mr) = unsafe {
-            (
-                ibv_qp_to_qp_ex(qp),
-                ibv_reg_mr((*qp).pd, memory.cast(), length as usize, IBV_ACCESS_LOCAL_WRITE.cast_signed()),
-            )
+            (ibv_qp_to_qp_ex(qp), ibv_reg_mr((*qp).pd, memory.cast(), length as usize, IBV_ACCESS_LOCAL_WRITE as c_int))
         };
         let cq_ex = if extended_cq { cq.cast() } else { ptr::null_mut() };
         let (wc, wrs, sges) =
@@ -62,7 +62,7 @@ impl Raw {
     #[inline]
     unsafe fn poll_classic(&mut self) -> c_int {
         // SAFETY: the queue is alive, and there are as many entries as the call is told.
-        let count = unsafe { ibv_poll_cq(self.cq, BATCH as c_int, self.wc.as_mut_ptr()) };
+        let count = unsafe { ibv_poll_cq(self.cq, BURST, self.wc.as_mut_ptr()) };
         for wc in self.wc.iter().take(count.unsigned_abs() as usize) {
             if wc.status != IBV_WC_SUCCESS {
                 return -1;
@@ -93,7 +93,7 @@ impl Raw {
             }
             ibv_end_poll(self.cq_ex);
         }
-        count as c_int
+        c_int::try_from(count).unwrap_or(-1)
     }
 
     #[inline]
