@@ -8,9 +8,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::args::options::{Cm, DeviceId, Options, Wait};
+use crate::engine::pin::CpuList;
 use crate::error::{Error, Result};
 use crate::plan::{Pattern, Plan, Service, Verb};
 use crate::test::Test;
+use crate::tuning::Tuning;
 use crate::units::{Size, show_time};
 
 /// The largest message, whatever the device could: RDMA itself ends at 2 GiB.
@@ -47,6 +49,19 @@ pub struct Side {
     pub wait: Wait,
     /// When to give a silent peer up.
     pub timeout: Duration,
+    /// The processors to run on; none: any.
+    #[serde(default)]
+    pub cpus: Option<CpuList>,
+    /// The place of the GID to use; none: by the address.
+    #[serde(default)]
+    pub gid_index: Option<u8>,
+}
+
+impl Side {
+    /// An end that waits so, and gives a silent peer up after this time.
+    pub fn new(wait: Wait, timeout: Duration) -> Self {
+        Self { id: None, wait, timeout, cpus: None, gid_index: None }
+    }
 }
 
 /// A whole test, as the client sends it to the server.
@@ -72,6 +87,9 @@ pub struct Spec {
     pub mtu: Option<u32>,
     /// Check every byte.
     pub verify: bool,
+    /// How it is tuned.
+    #[serde(default)]
+    pub tuning: Tuning,
     /// The client's end.
     pub client: Side,
     /// The server's end.
@@ -118,6 +136,8 @@ pub struct Shape {
     pub limit: Limit,
     /// Payload is checked.
     pub verify: bool,
+    /// How the test is tuned.
+    pub tuning: Tuning,
 }
 
 impl Shape {
@@ -151,6 +171,12 @@ impl Shape {
         (self.msg_size as usize).next_multiple_of(8)
     }
 
+    /// Time from one message to the next, where the rate is limited.
+    pub fn gap(&self) -> Option<Duration> {
+        let nanos = u128::from(self.msg_size) * 1_000_000_000 / u128::from(self.tuning.rate_limit?.max(1));
+        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
     /// Whether what is sent arrives, or the connection breaks.
     pub fn is_reliable(&self) -> bool {
         self.plan.service.is_reliable()
@@ -166,9 +192,9 @@ impl Spec {
         let timeout = o.timeout.unwrap_or(Duration::from_secs(5));
         let side = |id: &Option<DeviceId>, wait: Option<Wait>, own: Option<Duration>| Side {
             id: id.clone().or_else(|| o.id.clone()),
-            wait: wait.or(o.wait).unwrap_or_default(),
-            timeout: own.unwrap_or(timeout),
+            ..Side::new(wait.or(o.wait).unwrap_or_default(), own.unwrap_or(timeout))
         };
+        let t = &o.tuning;
         let mtu = o.mtu.map(|m| u32::try_from(m.0).unwrap_or(u32::MAX));
         let limit = match o.messages {
             Some(n) => Limit::Messages(n),
@@ -185,8 +211,17 @@ impl Spec {
             use_cm: o.use_cm.unwrap_or_default(),
             mtu,
             verify: o.verify || test.verifies(),
-            client: side(&o.local_id, o.local_wait, o.local_timeout),
-            server: side(&o.remote_id, o.remote_wait, o.remote_timeout),
+            tuning: o.tuning.tuning(),
+            client: Side {
+                cpus: t.local_cpu_affinity.clone().or_else(|| t.cpu_affinity.clone()),
+                gid_index: t.local_gid_index.or(t.gid_index),
+                ..side(&o.local_id, o.local_wait, o.local_timeout)
+            },
+            server: Side {
+                cpus: t.remote_cpu_affinity.clone().or_else(|| t.cpu_affinity.clone()),
+                gid_index: t.remote_gid_index.or(t.gid_index),
+                ..side(&o.remote_id, o.remote_wait, o.remote_timeout)
+            },
         };
         spec.check()?;
         Ok(spec)
@@ -232,6 +267,13 @@ impl Spec {
         }
         if self.qps == 0 || self.qps > MAX_QPS {
             return Err(Error::limit(format!("{} queue pairs: give --qps a number from 1 to {MAX_QPS}", self.qps)));
+        }
+        self.tuning.check()?;
+        if self.test.socket().is_some() && self.tuning != Tuning::default() {
+            return Err(Error::limit(format!(
+                "{}: of the options that tune a test, one over sockets has --cpu-affinity (-ca) only",
+                self.test.name()
+            )));
         }
         if let Some(plan) = self.test.plan() {
             self.check_plan(plan)?;
@@ -280,6 +322,16 @@ impl Spec {
                 "{name} by rdma_cm: it connects RC here, not {}; leave --use-cm (-cm1) away",
                 plan.service
             )));
+        }
+        if !self.tuning.warm_up.is_zero() && matches!(self.limit, Limit::Messages(_)) {
+            return Err(Error::limit(
+                "a test by count has no warm-up: give --time (-t) instead of --messages (-n), or leave --warm-up away",
+            ));
+        }
+        if self.use_cm == Cm::On && self.tuning.marks_packets() {
+            return Err(Error::limit(
+                "--service-level (-sl), --traffic-class and --pkey-index are for connections that rperf makes itself: leave --use-cm (-cm1) away",
+            ));
         }
         Ok(())
     }
@@ -372,14 +424,17 @@ impl Spec {
 
     fn shape(&self, depth: u32, plan: Plan) -> Shape {
         let batch = (depth / 4).max(1);
+        let most = (depth / 2 / self.qps).max(1);
+        let signal_every = self.tuning.signal_every.unwrap_or(batch / self.qps);
         Shape {
+            tuning: self.tuning,
             plan,
             msg_size: u32::try_from(self.msg_size).unwrap_or(u32::MAX),
             qps: self.qps,
             depth,
             batch,
             // What all queue pairs together may leave unsaid stays below the depth.
-            signal_every: if self.verify { 1 } else { (batch / self.qps).max(1) },
+            signal_every: if self.verify { 1 } else { signal_every.clamp(1, most) },
             credited: plan.verb.takes_receives() && (!self.flood || plan.service.is_reliable()),
             limit: self.limit,
             verify: self.verify,

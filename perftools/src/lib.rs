@@ -28,4 +28,5 @@ pub mod socket;
 pub mod stats;
 pub mod test;
 pub mod transport;
+pub mod tuning;
 pub mod units;

@@ -210,6 +210,11 @@ impl Test {
         TESTS.iter().find(|t| t.0 == self).map_or("?", |t| t.1)
     }
 
+    /// What it is, in a line.
+    pub fn about(self) -> &'static str {
+        TESTS.iter().find(|t| t.0 == self).map_or("", |t| t.2)
+    }
+
     /// The test of this name.
     ///
     /// # Errors

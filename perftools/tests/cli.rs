@@ -18,7 +18,10 @@ fn a_wrong_command_line_ends_with_status_2_and_says_what_to_do() {
         ("node rc_bw --msgsize 1", "did you mean --msg-size"),
         ("node rc_bw -m much", "not a size"),
         ("node sdp_bw", "gone from Linux"),
-        ("node rc_bw -oo msg_size:1:64", "does not have this option"),
+        ("node rc_bw -oo msg_size:1:64:0", "never ends"),
+        ("node rc_bw -ap 2", "does not have this option"),
+        ("node rc_bw --post-list x", "--post-list"),
+        ("node rc_bw --cpu-affinity x", "names no processors"),
     ] {
         let text = fails(line, 2);
         assert!(text.contains(says), "{line}: {text}");
@@ -32,6 +35,12 @@ fn numbers_beyond_the_limits_are_refused_before_anything_is_contacted() {
         ("nowhere.invalid -m 0 rc_bw", "at least 1 byte"),
         ("nowhere.invalid -n 0 rc_lat", "at least 1"),
         ("nowhere.invalid --depth 99999 rc_bw", "from 1 to 16384"),
+        ("nowhere.invalid --post-list 65 rc_bw", "from 1 to 64"),
+        ("nowhere.invalid --qps 0 rc_bw", "from 1 to 256"),
+        ("nowhere.invalid --rate-limit 0 rc_bw", "at least 1 byte a second"),
+        ("nowhere.invalid --warm-up 1 -n 5 rc_bw", "no warm-up"),
+        ("nowhere.invalid -m 9 rc_fetch_add_mr", "an atomic has 8 bytes"),
+        ("nowhere.invalid -cm1 ud_bw", "leave --use-cm (-cm1) away"),
     ] {
         let text = fails(line, 1);
         assert!(text.contains(says), "{line}: {text}");
@@ -45,7 +54,17 @@ fn help_and_version_are_printed() {
     for word in ["--msg-size", "rc_bi_bw", "be the server", "-cm1"] {
         assert!(help.contains(word), "{word}: {help}");
     }
-    assert!(String::from_utf8(run("--help tests").stdout).unwrap().contains("rc_lat"));
+    for (topic, word) in [
+        ("tests", "rc_lat"),
+        ("qperf", "-oo "),
+        ("ud_bw", "UD send/receive"),
+        ("msg_size", "Bytes a message"),
+        ("-nr", "--rd-atomic"),
+    ] {
+        let text = String::from_utf8(run(&format!("--help {topic}")).stdout).unwrap();
+        assert!(text.contains(word), "{topic}: {text}");
+    }
+    assert!(fails("--help nonsense", 2).contains("no such help topic"));
 }
 
 #[test]

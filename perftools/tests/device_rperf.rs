@@ -335,3 +335,43 @@ fn a_server_that_hangs_ends_the_client_within_the_timeout() {
         }
     }
 }
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn options_that_tune_a_test_leave_its_bytes_as_they_are() {
+    for device in devices() {
+        let roce = if connects_directly(&device) { "--traffic-class 32 --service-level 1 --pkey-index 0" } else { "" };
+        for options in [
+            "--post-list 1 --cq-moderation 1 --inline 0 -m 32",
+            "--post-list 64 --cq-moderation 1000 --inline auto -m 32",
+            "--qps 4 --depth 3 -m 3001",
+            "--cpu-affinity 0 -cp1 -m 100",
+            "-nr 1 -m 4000",
+            roce,
+        ] {
+            for record in json(
+                &format!("-i {device} {options} --verify -n 40 rc_bw rc_bi_bw rc_rdma_read_bw rc_rdma_write_bw")
+                    .replace("rc_bw", if options.contains("-m") { "rc_bw" } else { "-m 100 rc_bw" }),
+            ) {
+                let m = &record["outcome"]["measured"];
+                let verified = |side: &str| m[side]["verified"].as_u64().unwrap();
+                assert!(verified("local_stats") + verified("remote_stats") > 0, "{record:#}");
+            }
+        }
+        let text = fails(&format!("-i {device} --gid-index 77 rc_bw"), 1);
+        assert!(text.contains("no GID 77") && text.contains("--gid-index"), "{text}");
+        let text = fails(&format!("-i {device} --cpu-affinity node77 -n 1 rc_bw"), 1);
+        assert!(text.contains("no NUMA node 77"), "{text}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_sweep_is_one_test_for_each_value() {
+    for device in devices() {
+        let records = json(&format!("-i {device} -n 5 --sizes 2..16 -oo depth:1:2:1 rc_bw"));
+        let sizes: Vec<u64> =
+            records.iter().map(|r| r["outcome"]["measured"]["spec"]["msg_size"].as_u64().unwrap()).collect();
+        assert_eq!(sizes, [2, 4, 8, 16, 2, 4, 8, 16]);
+    }
+}

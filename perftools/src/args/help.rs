@@ -3,6 +3,7 @@
 use clap::CommandFactory;
 
 use super::options::Options;
+use super::qperf::{self, Spelling};
 use crate::error::{Error, Result};
 use crate::test::Test;
 
@@ -37,6 +38,32 @@ pub fn asked(args: &[String]) -> Result<Option<String>> {
         ))),
         "tests" => Ok(Some(Test::list())),
         "examples" => Ok(Some(EXAMPLES.to_owned())),
-        other => Err(Error::usage(format!("{other}: no such help topic; there are main, tests, options and examples"))),
+        "qperf" => Ok(Some(super::qperf::table())),
+        other => about(other).map(Some),
+    }
+}
+
+/// A test or an option, by any of its names.
+fn about(topic: &str) -> Result<String> {
+    if let Ok(test) = Test::from_name(topic) {
+        return Ok(format!("    {:<24}{}\n", test.name(), test.about()));
+    }
+    let bare = topic.trim_start_matches('-');
+    let named = [format!("--{bare}"), format!("-{bare}")].into_iter().find_map(|name| match qperf::spelling(&name) {
+        Spelling::Value(long) | Spelling::Flag(long) => Some(long.split('=').next().unwrap_or_default().to_owned()),
+        _ => None,
+    });
+    let command = Options::command();
+    let found = named.and_then(|long| command.get_arguments().find(|a| a.get_long() == Some(&long)).cloned());
+    match found {
+        Some(arg) => {
+            let value = arg.get_value_names().map_or_else(String::new, |names| format!(" <{}>", names.join(" ")));
+            let value = if arg.get_action().takes_values() { value } else { String::new() };
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            Ok(format!("    --{}{value}\n        {help}\n", arg.get_long().unwrap_or_default()))
+        }
+        None => Err(Error::usage(format!(
+            "{topic}: no such help topic; there are main, tests, options, examples, qperf, and each test and option"
+        ))),
     }
 }

@@ -8,6 +8,8 @@ pub mod ping;
 pub mod qperf;
 pub mod server;
 pub mod split;
+pub mod sweep;
+pub mod tuning;
 
 use clap::Parser;
 
@@ -53,8 +55,14 @@ where
         return without_tests(host, global);
     }
     global.refuse_server_only()?;
-    let tests = tests.into_iter().map(|(test, options)| Ok((test, read(&options)?))).collect::<Result<_>>()?;
-    Ok(Invocation::Client { host, tests, global: Box::new(global) })
+    let mut all = Vec::new();
+    for (test, options) in tests {
+        for run in sweep::runs(&read(&options)?)? {
+            let options: Vec<String> = options.iter().cloned().chain(run).collect();
+            all.push((test, read(&options)?));
+        }
+    }
+    Ok(Invocation::Client { host, tests: all, global: Box::new(global) })
 }
 
 fn without_tests(host: Option<String>, global: Options) -> Result<Invocation> {

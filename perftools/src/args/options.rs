@@ -9,6 +9,7 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 
 use super::server::ServerOptions;
+use super::tuning::TuningOptions;
 use crate::error::{Error, Result};
 use crate::units::{Size, parse_time};
 
@@ -162,6 +163,10 @@ pub struct Options {
     #[arg(long, help_heading = TEST)]
     pub verify: bool,
 
+    /// Options that tune a test.
+    #[command(flatten)]
+    pub tuning: TuningOptions,
+
     /// How to wait for completions: adaptive (poll briefly, then sleep), poll (-cp1), events (-cp0, --events)
     #[arg(long, value_name = "HOW", help_heading = WAITING)]
     pub wait: Option<Wait>,
@@ -261,7 +266,7 @@ impl Options {
             (self.json, "--json"),
             (self.server.qperf, "--qperf"),
         ];
-        uses.into_iter().find(|u| u.0).map(|u| u.1)
+        uses.into_iter().find(|u| u.0).map(|u| u.1).or_else(|| self.tuning.in_use())
     }
 
     /// Refuses options that only a server has.

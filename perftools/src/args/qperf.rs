@@ -59,6 +59,19 @@ const VALUES: &[(&str, &str)] = &[
     ("-ws", "wait-server"),
     ("-W", "wait-server"),
     ("--wait", "wait"),
+    ("-oo", "loop"),
+    ("-sl", "service-level"),
+    ("-nr", "rd-atomic"),
+    ("-R", "rd-atomic"),
+    ("-ca", "cpu-affinity"),
+    ("-a", "cpu-affinity"),
+    ("--affinity", "cpu-affinity"),
+    ("-lca", "local-cpu-affinity"),
+    ("-la", "local-cpu-affinity"),
+    ("--loc-cpu-affinity", "local-cpu-affinity"),
+    ("-rca", "remote-cpu-affinity"),
+    ("-ra", "remote-cpu-affinity"),
+    ("--rem-cpu-affinity", "remote-cpu-affinity"),
     ("-H", "host"),
     ("--host", "host"),
 ];
@@ -112,39 +125,22 @@ const MISSING: &[&str] = &[
     "--alt-port",
     "--loc-alt-port",
     "--rem-alt-port",
-    "-ca",
-    "-lca",
-    "-rca",
-    "-a",
-    "-la",
-    "-ra",
-    "--cpu-affinity",
-    "--loc-cpu-affinity",
-    "--rem-cpu-affinity",
-    "--affinity",
     "-f",
     "-f1",
     "-fo",
     "--flip",
-    "-oo",
-    "--loop",
     "-ip",
     "-p",
     "--ip-port",
     "--port",
-    "-nr",
     "-lnr",
     "-rnr",
-    "-R",
     "-lR",
     "-rR",
-    "--rd-atomic",
     "--loc-rd-atomic",
     "--rem-rd-atomic",
-    "-sl",
     "-lsl",
     "-rsl",
-    "--service-level",
     "--loc-service-level",
     "--rem-service-level",
     "-sb",
@@ -199,6 +195,45 @@ pub fn spelling(name: &str) -> Spelling {
         }
         None => Spelling::Unknown,
     }
+}
+
+/// The spellings, for `--help qperf`.
+pub fn table() -> String {
+    let lines: Vec<String> =
+        VALUES.iter().chain(FLAGS).map(|(qperf, long)| format!("    {qperf:<24}--{long}\n")).collect();
+    lines.concat()
+}
+
+/// The long option that a loop goes over, by its own name or qperf's; only those that take a number.
+pub fn loop_variable(name: &str) -> Option<String> {
+    const NUMBERS: &[&str] = &[
+        "msg-size",
+        "messages",
+        "time",
+        "depth",
+        "qps",
+        "mtu",
+        "timeout",
+        "local-timeout",
+        "remote-timeout",
+        "warm-up",
+        "rate-limit",
+        "post-list",
+        "inline",
+        "cq-moderation",
+        "rd-atomic",
+        "gid-index",
+        "pkey-index",
+        "service-level",
+        "traffic-class",
+        "cpu-affinity",
+        "local-cpu-affinity",
+        "remote-cpu-affinity",
+    ];
+    [format!("--{name}"), format!("-{name}")].iter().find_map(|name| match spelling(name) {
+        Spelling::Value(long) if NUMBERS.contains(&&*long) => Some(long.into_owned()),
+        _ => None,
+    })
 }
 
 /// The long option nearest to a misspelt one, if it is near.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::wait::Waiter;
-use super::{Counted, Peer, Progress, Wire, deadline, lost};
+use super::{Base, Counted, Peer, Progress, Wire, deadline, lost, warm};
 use crate::config::{Limit, Shape};
 use crate::error::{Error, Result};
 use crate::stats::Count;
@@ -20,8 +20,6 @@ pub struct Flow {
     pub waits_first: bool,
 }
 
-/// Messages a doorbell.
-const BURST: u32 = 16;
 /// Where messages can be lost: how long a sender without credit waits before it takes what is under way for lost, and
 /// how long a receiver whose peer has finished waits for stragglers.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -39,6 +37,9 @@ struct State<'a> {
     /// How far the peer's numbering has come, and up to where credit was returned.
     reached: u64,
     returned: u64,
+    /// Time from one message to the next, and how many may have gone by now, where the rate is limited.
+    gap: Option<Duration>,
+    allowed: u64,
     /// Since when a sender without credit has heard nothing.
     quiet_since: Option<Instant>,
     /// No more will be posted; the peer knows.
@@ -66,27 +67,37 @@ pub(crate) fn run<W: Wire, P: Peer>(
         latest: start.wall(),
         reached: 0,
         returned: 0,
+        gap: shape.gap(),
+        allowed: u64::MAX,
         quiet_since: None,
         finished: false,
         waiting: flow.waits_first,
     };
     let reliable = shape.is_reliable();
     let mut counted = None;
+    let mut warm = warm(shape, start.wall());
+    let mut base = None;
     loop {
+        s.pace(start.wall());
         let moved = s.send(wire)?;
         let progress = if moved || s.can_send() {
             waiter.poll(wire)?
         } else {
             let patience = (!reliable).then(|| Instant::now() + PATIENCE);
-            let until = deadline.filter(|_| counted.is_none()).into_iter().chain(patience).min();
+            let end = deadline.filter(|_| counted.is_none());
+            let until = end.into_iter().chain(patience).chain(s.due(start.wall())).min();
             waiter.wait(wire, peer, until)?
         };
         s.take(progress, wire)?;
         if !reliable {
             s.forgive(progress);
         }
+        if warm.is_some_and(|end| Instant::now() >= end) {
+            warm = None;
+            base = Some(Base { sent: s.completed, received: s.arrived, begin: Reading::now() });
+        }
         if counted.is_none() && s.clock_stops(deadline) {
-            counted = Some(Counted::new(s.completed, s.arrived, Reading::now()));
+            counted = Some(Counted { base, ..Counted::new(s.completed, s.arrived, Reading::now()) });
             if s.one_sided() && s.completed < s.posted {
                 s.flush(wire)?;
             }
@@ -141,7 +152,23 @@ impl State<'_> {
         let left = u32::try_from(self.total().saturating_sub(self.posted)).unwrap_or(u32::MAX);
         let taken = if self.shape.credited { self.acked.min(self.completed) } else { self.completed };
         let under_way = u32::try_from(self.posted - taken).unwrap_or(u32::MAX);
-        self.shape.depth.saturating_sub(under_way).min(left)
+        let paced = u32::try_from(self.allowed.saturating_sub(self.posted)).unwrap_or(u32::MAX);
+        self.shape.depth.saturating_sub(under_way).min(left).min(paced)
+    }
+
+    /// Lets as many messages go as the rate allows by now.
+    fn pace(&mut self, start: Instant) {
+        if let Some(gap) = self.gap {
+            let gaps = start.elapsed().as_nanos() / gap.as_nanos().max(1);
+            self.allowed = u64::try_from(gaps).unwrap_or(u64::MAX).saturating_add(1);
+        }
+    }
+
+    /// When the rate lets the next message go.
+    fn due(&self, start: Instant) -> Option<Instant> {
+        let gap = self.gap.filter(|_| self.flow.sends && !self.finished && self.allowed <= self.posted)?;
+        let nanos = gap.as_nanos().saturating_mul(u128::from(self.posted));
+        start.checked_add(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
     fn can_send(&self) -> bool {
@@ -149,7 +176,7 @@ impl State<'_> {
     }
 
     fn send<W: Wire>(&mut self, wire: &mut W) -> Result<bool> {
-        let count = self.room().min(BURST);
+        let count = self.room().min(self.shape.tuning.post_list);
         if count == 0 {
             return Ok(false);
         }

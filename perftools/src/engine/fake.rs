@@ -50,7 +50,18 @@ pub(crate) fn shape(test: Test, depth: u32, limit: Limit) -> Shape {
     let batch = (depth / 4).max(1);
     let plan = test.plan().unwrap();
     let credited = plan.verb.takes_receives();
-    Shape { plan, msg_size: 100, qps: 1, depth, batch, signal_every: batch, credited, limit, verify: false }
+    Shape {
+        tuning: crate::tuning::Tuning::default(),
+        plan,
+        msg_size: 100,
+        qps: 1,
+        depth,
+        batch,
+        signal_every: batch,
+        credited,
+        limit,
+        verify: false,
+    }
 }
 
 /// Two connected ends.
@@ -211,7 +222,7 @@ mod tests {
     use std::thread;
 
     fn side(wait: Wait, timeout_ms: u64) -> Side {
-        Side { id: None, wait, timeout: Duration::from_millis(timeout_ms) }
+        Side::new(wait, Duration::from_millis(timeout_ms))
     }
 
     fn both(shape: Shape, wait: Wait) -> (Result<Outcome>, Result<Outcome>) {
@@ -354,5 +365,31 @@ mod tests {
                 assert_eq!(s.received.msgs > 0, test == Test::RcRdmaReadBiBw, "{test:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_warm_up_is_in_no_figure() {
+        let (time, warm_up) = (Duration::from_millis(100), Duration::from_millis(150));
+        for test in [Test::RcBw, Test::RcLat, Test::RcRdmaReadLat, Test::RcRdmaReadBw] {
+            let mut shape = shape(test, 16, Limit::Time(time));
+            shape.tuning.warm_up = warm_up;
+            let begin = std::time::Instant::now();
+            let (c, _) = both(shape, Wait::Poll);
+            let c = c.unwrap();
+            assert!(begin.elapsed() + time / 10 >= Duration::from_nanos(c.stats.nanos) + warm_up, "{test:?} {c:?}");
+            let counted = c.stats.sent.msgs.max(c.stats.received.msgs);
+            let samples = c.latency.map(|l| l.percentiles().map_or(0, |p| p.samples));
+            assert!(samples.is_none_or(|n| n <= counted), "{test:?} {samples:?} {counted} {:?}", c.stats);
+        }
+    }
+
+    #[test]
+    fn a_limited_rate_is_kept_to() {
+        let mut shape = shape(Test::RcBw, 16, Limit::Time(Duration::from_millis(300)));
+        shape.tuning.rate_limit = Some(100 * 1000);
+        let (c, s) = both(shape, Wait::Adaptive);
+        let (c, s) = (c.unwrap().stats, s.unwrap().stats);
+        assert!((150..=302).contains(&c.sent.msgs), "{c:?}");
+        assert!(s.received.msgs >= 140, "{s:?}");
     }
 }

@@ -12,6 +12,7 @@
 
 pub mod bandwidth;
 pub mod passive;
+pub mod pin;
 pub mod pingpong;
 pub mod wait;
 mod window;
@@ -165,9 +166,19 @@ pub struct Outcome {
     pub latency: Option<Latencies>,
 }
 
+/// Counts at the end of the warm-up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Base {
+    pub(crate) sent: u64,
+    pub(crate) received: Count,
+    pub(crate) begin: Reading,
+}
+
 /// A finished loop: what it counted while its clock ran.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
+    /// What was counted when the warm-up ended, and the clock began.
+    pub(crate) base: Option<Base>,
     /// Messages of this end that are done.
     pub(crate) sent: u64,
     /// What arrived from the peer.
@@ -181,7 +192,7 @@ pub(crate) struct Counted {
 
 impl Counted {
     pub(crate) fn new(sent: u64, received: Count, end: Reading) -> Self {
-        Self { sent, received, end, until: None, lost: 0 }
+        Self { base: None, sent, received, end, until: None, lost: 0 }
     }
 }
 
@@ -190,6 +201,7 @@ impl Counted {
 /// # Errors
 /// The connection broke, the peer went away or reported an error, nothing moved for the timeout, or payload was wrong.
 pub fn run<W: Wire, P: Peer>(role: Role, shape: &Shape, side: &Side, wire: &mut W, peer: &P) -> Result<Outcome> {
+    let _pinned = pin::Pinned::to(side.cpus.as_ref())?;
     let plan = shape.plan;
     let client = role == Role::Client;
     // Nothing wakes who looks at memory.
@@ -222,14 +234,18 @@ pub fn run<W: Wire, P: Peer>(role: Role, shape: &Shape, side: &Side, wire: &mut 
     }
     // What the peer says explains more than what a completion says; what was found wrong here needs no explanation.
     .map_err(|error| if error.kind() == Kind::Device { peer.explain(error) } else { error })?;
-    let done = Count { msgs: counted.sent, bytes: counted.sent * u64::from(shape.msg_size) };
-    let (sent, received) = if plan.verb == Verb::Read { (Count::default(), done) } else { (done, counted.received) };
+    let base = counted.base.unwrap_or(Base { sent: 0, received: Count::default(), begin: start });
+    let (sent, start) = (counted.sent - base.sent, base.begin);
+    let received =
+        Count { msgs: counted.received.msgs - base.received.msgs, bytes: counted.received.bytes - base.received.bytes };
+    let done = Count { msgs: sent, bytes: sent * u64::from(shape.msg_size) };
+    let (sent, received) = if plan.verb == Verb::Read { (Count::default(), done) } else { (done, received) };
     let until = counted.until.unwrap_or(counted.end.wall());
     let stats = SideStats {
         sent,
         received,
         lost: counted.lost,
-        nanos: u64::try_from(until.duration_since(start.wall()).as_nanos()).unwrap_or(u64::MAX),
+        nanos: u64::try_from(until.saturating_duration_since(start.wall()).as_nanos()).unwrap_or(u64::MAX),
         max_cqe: waiter.max_completions(),
         cpu: counted.end.since(&start),
         verified: wire.verified(),
@@ -242,10 +258,15 @@ fn lost(received: u64, sent: u64) -> Error {
     Error::test(format!("{received} messages arrived, but the peer sent {sent}"))
 }
 
+/// When the warm-up ends, if there is one.
+fn warm(shape: &Shape, start: Instant) -> Option<Instant> {
+    (!shape.tuning.warm_up.is_zero()).then(|| start + shape.tuning.warm_up)
+}
+
 /// When the clock stops in a test by time.
 fn deadline(shape: &Shape, start: Instant) -> Option<Instant> {
     match shape.limit {
-        crate::config::Limit::Time(time) => start.checked_add(time),
+        crate::config::Limit::Time(time) => start.checked_add(time + shape.tuning.warm_up),
         crate::config::Limit::Messages(_) => None,
     }
 }

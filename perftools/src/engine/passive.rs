@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Counted, Peer, Wire};
+use super::{Base, Counted, Peer, Wire, warm};
 use crate::config::{Limit, Shape, Side};
 use crate::error::{Error, Result};
 use crate::stats::Count;
@@ -16,10 +16,16 @@ const NAP: Duration = Duration::from_millis(2);
 pub(crate) fn stay<W: Wire, P: Peer>(shape: &Shape, side: &Side, wire: &mut W, peer: &P) -> Result<Counted> {
     // Nothing is heard of a peer that works on memory; one that works by the clock is heard of at the end.
     let deadline = match shape.limit {
-        Limit::Time(time) => Instant::now().checked_add(time + side.timeout),
+        Limit::Time(time) => Instant::now().checked_add(time + shape.tuning.warm_up + side.timeout),
         Limit::Messages(_) => None,
     };
+    let mut warm = warm(shape, Instant::now());
+    let mut base = None;
     let made = loop {
+        if warm.is_some_and(|end| Instant::now() >= end) {
+            warm = None;
+            base = Some(Base { sent: 0, received: Count::default(), begin: Reading::now() });
+        }
         if let Some(made) = peer.finished() {
             break made;
         }
@@ -38,5 +44,5 @@ pub(crate) fn stay<W: Wire, P: Peer>(shape: &Shape, side: &Side, wire: &mut W, p
     let end = Reading::now();
     wire.settle(made)?;
     peer.finish(0)?;
-    Ok(Counted::new(0, Count::default(), end))
+    Ok(Counted { base, ..Counted::new(0, Count::default(), end) })
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use super::wait::Waiter;
-use super::{Counted, Peer, Wire, deadline, lost};
+use super::{Base, Counted, Peer, Wire, deadline, lost, warm};
 use crate::config::{Limit, Shape};
 use crate::error::{Error, Result};
 use crate::stats::Count;
@@ -73,6 +73,8 @@ pub(crate) fn ping<W: Wire, P: Peer>(
     let mut sent = 0;
     let mut unanswered = 0;
     let mut before = start.wall();
+    let mut warm = warm(shape, start.wall());
+    let mut base = None;
     while sent < last && deadline.is_none_or(|end| before < end) {
         wire.send(sent, 1, signal, last)?;
         sent += 1;
@@ -85,6 +87,7 @@ pub(crate) fn ping<W: Wire, P: Peer>(
         }
         let now = Instant::now();
         match arrived.reached.cmp(&sent) {
+            Ordering::Equal if warm.is_some() => {}
             Ordering::Equal => latency.record(nanos(now.duration_since(before)) / 2),
             Ordering::Less => unanswered += 1,
             Ordering::Greater => {
@@ -92,15 +95,22 @@ pub(crate) fn ping<W: Wire, P: Peer>(
             }
         }
         before = now;
+        if warm.is_some_and(|end| now >= end) {
+            warm = None;
+            base = Some(Base { sent, received: arrived.count, begin: Reading::now() });
+            before = Instant::now();
+        }
     }
     let end = Reading::now();
     peer.finish(sent)?;
-    Ok(Counted { lost: unanswered, ..Counted::new(sent, arrived.count, end) })
+    Ok(Counted { base, lost: unanswered, ..Counted::new(sent, arrived.count, end) })
 }
 
 /// The server: answers until the client has finished.
 pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, waiter: &mut Waiter) -> Result<Counted> {
     let (signal, last) = (signal_every(shape), last(shape));
+    let mut warm = warm(shape, Instant::now());
+    let mut base = None;
     let mut arrived = Arrived::default();
     let (mut answered, mut sent) = (0, 0);
     loop {
@@ -111,6 +121,10 @@ pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, wait
             answered = arrived.reached;
             sent += 1;
         }
+        if warm.is_some_and(|end| Instant::now() >= end) {
+            warm = None;
+            base = Some(Base { sent, received: arrived.count, begin: Reading::now() });
+        }
         match peer.finished() {
             Some(pinged) if arrived.reached > pinged => return Err(lost(arrived.reached, pinged)),
             Some(pinged) if arrived.reached == pinged || !shape.is_reliable() => break,
@@ -119,7 +133,7 @@ pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, wait
     }
     let end = Reading::now();
     peer.finish(sent)?;
-    Ok(Counted::new(sent, arrived.count, end))
+    Ok(Counted { base, ..Counted::new(sent, arrived.count, end) })
 }
 
 /// The client of a test in which the server's device answers alone: one request at a time, the whole way there and back.
@@ -135,6 +149,8 @@ pub(crate) fn ask<W: Wire, P: Peer>(
     let last = last(shape);
     let (mut asked, mut done) = (0, 0);
     let mut before = start.wall();
+    let mut warm = warm(shape, start.wall());
+    let mut base = None;
     while asked < last && deadline.is_none_or(|end| before < end) {
         wire.send(asked, 1, 1, last)?;
         asked += 1;
@@ -142,10 +158,17 @@ pub(crate) fn ask<W: Wire, P: Peer>(
             done = waiter.wait(wire, peer, None)?.sent.max(done);
         }
         let now = Instant::now();
-        latency.record(nanos(now.duration_since(before)));
+        if warm.is_none() {
+            latency.record(nanos(now.duration_since(before)));
+        }
         before = now;
+        if warm.is_some_and(|end| now >= end) {
+            warm = None;
+            base = Some(Base { sent: done, received: Count::default(), begin: Reading::now() });
+            before = Instant::now();
+        }
     }
     let end = Reading::now();
     peer.finish(asked)?;
-    Ok(Counted::new(asked, Count::default(), end))
+    Ok(Counted { base, ..Counted::new(asked, Count::default(), end) })
 }

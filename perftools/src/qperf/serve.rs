@@ -18,6 +18,7 @@ use crate::plan::Plan;
 use crate::socket::{Ending, Kind, ends};
 use crate::stats::SideStats;
 use crate::test::Test;
+use crate::tuning::Tuning;
 
 /// How long a client may take for its request, and for what belongs to no test.
 const GREETING: Duration = Duration::from_secs(5);
@@ -127,8 +128,10 @@ fn cannot(name: &str) -> Error {
 fn spec(test: Test, request: &Request) -> Spec {
     let side = Side {
         id: request.id.parse().ok(),
-        wait: if request.poll_mode == 0 { Wait::Events } else { Wait::Poll },
-        timeout: Duration::from_secs(u64::from(request.timeout.clamp(1, 86_400))),
+        ..Side::new(
+            if request.poll_mode == 0 { Wait::Events } else { Wait::Poll },
+            Duration::from_secs(u64::from(request.timeout.clamp(1, 86_400))),
+        )
     };
     // What qperf says of an atomic's size is its client's memory, or nothing.
     let atomic = test.plan().is_some_and(|plan| plan.verb.is_atomic());
@@ -146,6 +149,7 @@ fn spec(test: Test, request: &Request) -> Spec {
         use_cm: if request.use_cm == 0 { Cm::Off } else { Cm::On },
         mtu: None,
         verify: false,
+        tuning: Tuning::default(),
         client: side.clone(),
         server: side,
     }

@@ -15,6 +15,7 @@ use super::run::{self, Part};
 use super::{Ending, Kind, Plan};
 use crate::args::options::Wait;
 use crate::config::{Side, Spec};
+use crate::engine::pin::Pinned;
 use crate::engine::{Outcome, Peer, Role};
 use crate::error::{Error, Result};
 use crate::report::record::Via;
@@ -150,6 +151,7 @@ pub fn run<P: Peer>(
     ending: Ending,
     peer: &P,
 ) -> Result<Outcome> {
+    let _pinned = Pinned::to(side.cpus.as_ref())?;
     let latency = spec.test.is_latency();
     if latency && kind == Kind::Tcp {
         // A system that refuses only makes it slower.

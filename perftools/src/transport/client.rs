@@ -21,7 +21,7 @@ pub struct Client {
 
 impl Client {
     pub(super) fn new(spec: &Spec, hosts: Hosts) -> Result<(Self, Ask)> {
-        let opened = device::open(spec.client.id.as_ref(), hosts)?;
+        let opened = device::open(spec.client.id.as_ref(), hosts)?.at_gid(spec.client.gid_index)?;
         by_cm(opened.link, spec.use_cm, opened.context.device_name())?;
         let fit = spec.fit(&opened.bounds)?;
         let shape = spec.agreed(fit.depth, fit.plan)?;
@@ -64,8 +64,13 @@ impl ClientSetup for Client {
             }
             Method::Cm { address: server, port, token } => {
                 let source = address.ip.ok_or_else(|| Error::device("rdma_cm needs an IP address on this end"))?;
-                let target = cm::Target { source, server: SocketAddr::new(*server, *port), token: *token };
                 let shape = self.end.shape;
+                let target = cm::Target {
+                    source,
+                    server: SocketAddr::new(*server, *port),
+                    token: *token,
+                    rd_atomic: shape.tuning.rd_atomic.unwrap_or(u8::MAX),
+                };
                 let lines = (0..shape.qps).map(|index| {
                     let qp = self.end.queue_pair()?;
                     let verb = shape.plan.verb;

@@ -123,6 +123,8 @@ pub struct Target {
     pub server: SocketAddr,
     /// What the server waits for.
     pub token: u64,
+    /// RDMA reads and atomics in flight at most.
+    pub rd_atomic: u8,
 }
 
 /// What the client says with its connection number `index`: they are taken in this order.
@@ -145,7 +147,7 @@ pub fn connect(
     verb: Verb,
     timeout: Duration,
 ) -> Result<Connection> {
-    let Target { source, server, token } = *target;
+    let Target { source, server, token, rd_atomic } = *target;
     let route = Resolver::new(server).source(source).timeout(timeout).resolve().map_err(device_error)?;
     if route.device_name() != device {
         return Err(Error::device(format!(
@@ -155,7 +157,7 @@ pub fn connect(
         )));
     }
     let private_data = hello(token, index);
-    let params = ConnectParams { private_data: &private_data, ..ConnectParams::default() };
+    let params = ConnectParams { private_data: &private_data, initiator_depth: rd_atomic, ..ConnectParams::default() };
     let ready = route.access(access(verb)).with_qp(qp).map_err(device_error)?;
     ready.connect(&params, timeout).map(Connection).map_err(|error| device_error(error.into()))
 }

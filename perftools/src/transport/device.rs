@@ -165,6 +165,27 @@ fn interface_addresses(name: Option<&str>) -> Vec<Candidate> {
         .collect()
 }
 
+impl Opened {
+    /// Leaves only the address whose GID has this place in the port's table, if one is asked for.
+    ///
+    /// # Errors
+    /// There is none; those there are, are named.
+    pub fn at_gid(mut self, index: Option<u8>) -> Result<Self> {
+        let Some(index) = index else { return Ok(self) };
+        let all: Vec<String> = self.addresses.iter().filter_map(|a| a.gid_index).map(|i| i.to_string()).collect();
+        self.addresses.retain(|a| a.gid_index == Some(index.into()));
+        if self.addresses.is_empty() {
+            return Err(Error::device(format!(
+                "no GID {index} to use on {} port {}: there are {}; give --gid-index one of them",
+                self.context.device_name(),
+                self.port_num,
+                if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+            )));
+        }
+        Ok(self)
+    }
+}
+
 /// An error of the library, in our terms: its text says verb, cause and remedy.
 #[allow(clippy::needless_pass_by_value)] // For map_err.
 pub(crate) fn device_error(error: ibverbs::Error) -> Error {

@@ -9,13 +9,14 @@ use ibverbs::{
 
 use super::address::Candidate;
 use super::device::{Opened, device_error};
-use super::wire::{Line, MAX_BATCH, VerbsWire, access};
+use super::wire::{Line, VerbsWire, access};
 use super::{Connected, Link, PlainEnd};
 use crate::args::options::{Cm, Wait};
 use crate::config::{Shape, Side};
 use crate::error::{Error, Result};
 use crate::plan::Service;
 use crate::report::record::Via;
+use crate::tuning::MAX_POST_LIST;
 
 /// Bytes up to which a message goes inline, where the device agrees.
 const INLINE: u32 = 64;
@@ -85,17 +86,20 @@ impl End {
 
     /// A queue pair that rdma_cm will connect.
     pub(super) fn queue_pair<T: Transport>(&self) -> Result<QueuePair<T>> {
+        let inline = self.shape.tuning.inline.unwrap_or(INLINE);
         let options = QpOptions {
             max_send_wr: self.shape.sends(),
             max_recv_wr: self.shape.receives().max(1),
-            max_inline_data: if self.shape.msg_size <= INLINE { self.shape.msg_size } else { 0 },
-            max_batch: MAX_BATCH,
+            max_inline_data: if self.shape.msg_size <= inline { self.shape.msg_size } else { 0 },
+            max_batch: MAX_POST_LIST,
             ..QpOptions::default()
         };
         let create = |options| self.pd.create_qp(&self.cq, &self.cq, options);
         match create(options) {
             // A device with less room for inline data still sends the message, from memory.
-            Err(_) if options.max_inline_data > 0 => create(QpOptions { max_inline_data: 0, ..options }),
+            Err(_) if options.max_inline_data > 0 && self.shape.tuning.inline.is_none() => {
+                create(QpOptions { max_inline_data: 0, ..options })
+            }
             made => made,
         }
         .map_err(device_error)
@@ -112,10 +116,14 @@ impl End {
         let index = index.map_err(|_| Error::device("the GID's index is above 255"))?;
         #[allow(clippy::cast_possible_truncation)] // 24 bits of many.
         let psn = Psn(random() as u32 & 0x00ff_ffff);
+        let tuning = &self.shape.tuning;
         let path = RcPath {
             psn,
             access: access(self.shape.plan.verb),
             max_dest_rd_atomic: self.opened.rd_atomic.1,
+            pkey_index: tuning.pkey_index,
+            sl: tuning.service_level,
+            traffic_class: tuning.traffic_class,
             ..RcPath::new(self.opened.port_num, index.map(GidIndex), mtu)
         };
         let qp = match self.shape.plan.service {
@@ -149,15 +157,18 @@ impl End {
     fn join_one(&self, Prepared { qp, mut path, .. }: Prepared, peer: &PlainEnd) -> Result<Line> {
         let gid = peer.gid.parse().map_err(|_| Error::protocol(format!("the peer's GID `{}` is none", peer.gid)))?;
         let remote = Endpoint { qpn: Qpn(peer.qpn), psn: Psn(peer.psn), lid: Lid(peer.lid), gid };
-        path.max_rd_atomic = self.opened.rd_atomic.0.min(peer.rd_atomic);
+        let asked = self.shape.tuning.rd_atomic.unwrap_or(u8::MAX);
+        path.max_rd_atomic = self.opened.rd_atomic.0.min(peer.rd_atomic).min(asked);
         match qp {
             Made::Rc(mut qp) => qp.connect(&path, &remote).map(|()| Line::Rc(qp)),
             Made::Uc(mut qp) => qp.connect(&path, &remote).map(|()| Line::Uc(qp)),
             Made::Ud(mut qp) => {
-                let to = match path.sgid_index {
+                let mut to = match path.sgid_index {
                     Some(index) => AhAttr::to_gid(path.port_num, index, gid),
                     None => AhAttr::to_lid(path.port_num, remote.lid),
                 };
+                to.sl = path.sl;
+                to.grh = to.grh.map(|grh| ibverbs::GlobalRoute { traffic_class: path.traffic_class, ..grh });
                 let address = self.pd.create_ah(&to).and_then(|handle| qp.hold_address(&handle));
                 address.map(|address| Line::Ud(qp, Destination { address, qpn: remote.qpn, qkey: QKEY }))
             }

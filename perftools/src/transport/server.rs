@@ -28,7 +28,7 @@ enum Way {
 
 impl Server {
     pub(super) fn new(spec: &Spec, ask: &Ask, hosts: Hosts) -> Result<(Self, Offer)> {
-        let opened = device::open(spec.server.id.as_ref(), hosts)?;
+        let opened = device::open(spec.server.id.as_ref(), hosts)?.at_gid(spec.server.gid_index)?;
         if opened.link != ask.link {
             return Err(Error::limit(format!(
                 "{} on the server is {}, the client's device is {}: they cannot talk to each other; choose with --id (-i), --local-id (-li), --remote-id (-ri)",

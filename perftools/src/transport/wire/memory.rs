@@ -49,26 +49,33 @@ impl Memory {
         let content = match (plan.verb, plan.pattern) {
             (Verb::Read | Verb::CompareSwap | Verb::FetchAdd, _) => Content::Fetched { region: fetched(pd, &shape)? },
             (Verb::Write, Pattern::Polled) => {
-                let region = pd.shared(shape.stride(), AccessFlags::LOCAL_WRITE).map_err(device_error)?;
+                let region = pd
+                    .shared_with(shape.stride(), AccessFlags::LOCAL_WRITE, shape.tuning.memory())
+                    .map_err(device_error)?;
                 Content::Marked { bytes: vec![0; size], region }
             }
             _ if shape.verify => {
                 let receives = if plan.verb == Verb::Send { shape.receives() * shape.qps } else { 0 };
-                let receives = pd.pool((receives as usize).max(1), size + header).map_err(device_error)?;
+                let receives = pd
+                    .pool_with((receives as usize).max(1), size + header, shape.tuning.memory())
+                    .map_err(device_error)?;
                 Content::Distinct {
-                    sends: pd.pool(shape.sends() as usize, size).map_err(device_error)?,
+                    sends: pd.pool_with(shape.sends() as usize, size, shape.tuning.memory()).map_err(device_error)?,
                     idle: std::iter::from_fn(|| receives.take()).collect(),
                 }
             }
             _ => {
-                let mut buf = pd.buf(size).map_err(device_error)?;
+                let pool = pd.pool_with(1, size, shape.tuning.memory()).map_err(device_error)?;
+                let mut buf = pool.take().ok_or_else(|| Error::device("a pool of one buffer is empty"))?;
                 payload::fill(&mut buf, 0);
                 Content::Same { bytes: buf.freeze() }
             }
         };
         let sink = match &content {
             // Credits and immediate data need no room, but a datagram's header does.
-            Content::Same { .. } if plan.verb == Verb::Send => Some(pd.sink(size + header).map_err(device_error)?),
+            Content::Same { .. } if plan.verb == Verb::Send => {
+                Some(pd.sink_with(size + header, shape.tuning.memory()).map_err(device_error)?)
+            }
             _ => None,
         };
         for lane in lanes {
@@ -191,7 +198,8 @@ pub(crate) fn access(verb: Verb) -> AccessFlags {
 /// Memory that the peer writes, reads or counts in; for reads it is filled.
 fn exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
     let slots = shape.slots() as usize;
-    let region = pd.shared(slots * shape.stride(), access(shape.plan.verb)).map_err(device_error)?;
+    let region =
+        pd.shared_with(slots * shape.stride(), access(shape.plan.verb), shape.tuning.memory()).map_err(device_error)?;
     if shape.plan.verb == Verb::Read {
         let mut bytes = vec![0; shape.msg_size as usize];
         for n in 0..slots {
@@ -206,5 +214,6 @@ fn exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
 /// write of the peer's.
 fn fetched(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
     let places = if shape.verify { shape.sends() as usize } else { 1 };
-    pd.shared(places * shape.stride(), AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE).map_err(device_error)
+    pd.shared_with(places * shape.stride(), AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE, shape.tuning.memory())
+        .map_err(device_error)
 }

@@ -26,9 +26,8 @@ use crate::config::Shape;
 use crate::engine::{Exposed, Progress, Wire};
 use crate::error::{Error, Result};
 use crate::plan::{Pattern, Verb};
+use crate::tuning::MAX_POST_LIST;
 
-/// Requests that one doorbell posts at most.
-pub const MAX_BATCH: u32 = 64;
 /// How often the connection manager is asked whether the connection stands.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
@@ -89,7 +88,7 @@ impl Traffic {
         let content = &mut self.memory.content;
         let mut left = count;
         while left > 0 {
-            let now = left.min(MAX_BATCH);
+            let now = left.min(MAX_POST_LIST);
             left -= now;
             with_qp!(&mut lane.line, qp => receive(qp, now, lane.sink, content)).map_err(device_error)?;
         }

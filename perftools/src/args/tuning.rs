@@ -1,0 +1,130 @@
+//! Options that tune a test: how it posts and waits, what its packets carry, where its memory and threads are.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::engine::pin::CpuList;
+use crate::tuning::{Pages, Tuning};
+use crate::units::{Size, parse_time};
+
+const SWEEP: &str = "Sweeps (-oo)";
+const TUNING: &str = "Tuning (-ca, -nr, -sl)";
+
+/// Options that tune a test.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TuningOptions {
+    /// Run each test with each of these message sizes: `2..8M` (doubling) or `64,4K,1M`
+    #[arg(long, value_name = "SIZES", help_heading = SWEEP)]
+    pub sizes: Option<String>,
+    /// Run each test with each value of an option: `msg-size:1:64K:*2`, `depth:1:128:+16` [default step: *2]
+    #[arg(long = "loop", value_name = "OPTION:FIRST:LAST[:STEP]", help_heading = SWEEP)]
+    pub loops: Vec<String>,
+
+    /// Run for this time before anything is counted
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = TUNING)]
+    pub warm_up: Option<Duration>,
+    /// Send no faster than this many bytes a second
+    #[arg(long, value_name = "SIZE", help_heading = TUNING)]
+    pub rate_limit: Option<Size>,
+    /// Messages that one doorbell posts at most [default: 16]
+    #[arg(long, value_name = "N", help_heading = TUNING)]
+    pub post_list: Option<u32>,
+    /// Send up to this many bytes inline: a number, or auto (64, or what the device has)
+    #[arg(long, value_name = "SIZE|auto", value_parser = inline, help_heading = TUNING)]
+    pub inline: Option<Inline>,
+    /// Every so many sends ask for a completion [default: a quarter of the depth]
+    #[arg(long, value_name = "N", help_heading = TUNING)]
+    pub cq_moderation: Option<u32>,
+    /// RDMA reads and atomics in flight [default: what both devices have, at most 16]
+    #[arg(long, value_name = "N", help_heading = TUNING)]
+    pub rd_atomic: Option<u8>,
+    /// Place of the GID in the port's table, on both ends [default: by the address]
+    #[arg(long, value_name = "N", help_heading = TUNING)]
+    pub gid_index: Option<u8>,
+    /// The same on this end only
+    #[arg(long, value_name = "N", help_heading = TUNING)]
+    pub local_gid_index: Option<u8>,
+    /// The same on the server only
+    #[arg(long, value_name = "N", help_heading = TUNING)]
+    pub remote_gid_index: Option<u8>,
+    /// Place of the partition key in the ports' tables [default: 0]
+    #[arg(long, value_name = "N", help_heading = TUNING)]
+    pub pkey_index: Option<u16>,
+    /// Service level
+    #[arg(long, value_name = "0-15", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = TUNING)]
+    pub service_level: Option<u8>,
+    /// Traffic class: DSCP and ECN bits of RoCE v2 packets
+    #[arg(long, value_name = "0-255", help_heading = TUNING)]
+    pub traffic_class: Option<u8>,
+    /// Buffers in huge pages, which the administrator has set aside: 2M or 1G
+    #[arg(long, value_name = "2M|1G", value_parser = pages, help_heading = TUNING)]
+    pub huge_pages: Option<Pages>,
+    /// Buffers that are not pinned but brought in on demand (ODP)
+    #[arg(long, help_heading = TUNING)]
+    pub on_demand: bool,
+    /// Run on these processors, on both ends: `3`, `0-3,8`, `node1` (those of a NUMA node), any
+    #[arg(long, value_name = "CPUS", help_heading = TUNING)]
+    pub cpu_affinity: Option<CpuList>,
+    /// The same on this end only
+    #[arg(long, value_name = "CPUS", help_heading = TUNING)]
+    pub local_cpu_affinity: Option<CpuList>,
+    /// The same on the server only
+    #[arg(long, value_name = "CPUS", help_heading = TUNING)]
+    pub remote_cpu_affinity: Option<CpuList>,
+}
+
+/// Bytes that go inline; none: a good choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inline(pub Option<u32>);
+
+fn inline(text: &str) -> Result<Inline, String> {
+    if text == "auto" {
+        return Ok(Inline(None));
+    }
+    let size: Size = text.parse()?;
+    u32::try_from(size.0).map(|n| Inline(Some(n))).map_err(|_| format!("`{text}`: no device sends so much inline"))
+}
+
+fn pages(text: &str) -> Result<Pages, String> {
+    match text.parse::<Size>()?.0 {
+        0x20_0000 => Ok(Pages::Huge2M),
+        0x4000_0000 => Ok(Pages::Huge1G),
+        _ => Err(format!("`{text}`: huge pages are of 2M or 1G")),
+    }
+}
+
+impl TuningOptions {
+    /// What they come to, with defaults for the rest.
+    pub fn tuning(&self) -> Tuning {
+        let default = Tuning::default();
+        Tuning {
+            warm_up: self.warm_up.unwrap_or_default(),
+            rate_limit: self.rate_limit.map(|s| s.0),
+            post_list: self.post_list.unwrap_or(default.post_list),
+            inline: self.inline.and_then(|inline| inline.0),
+            signal_every: self.cq_moderation,
+            rd_atomic: self.rd_atomic,
+            pkey_index: self.pkey_index.unwrap_or(0),
+            service_level: self.service_level.unwrap_or(0),
+            traffic_class: self.traffic_class.unwrap_or(0),
+            pages: self.huge_pages.unwrap_or_default(),
+            on_demand: self.on_demand,
+        }
+    }
+
+    /// The first option in use; all of them are a client's.
+    pub fn in_use(&self) -> Option<&'static str> {
+        let set = self.tuning() != Tuning::default()
+            || self.gid_index.or(self.local_gid_index).or(self.remote_gid_index).is_some()
+            || self.cpu_affinity.is_some()
+            || self.local_cpu_affinity.is_some()
+            || self.remote_cpu_affinity.is_some();
+        match (self.sizes.is_some(), !self.loops.is_empty(), set) {
+            (true, ..) => Some("--sizes"),
+            (_, true, _) => Some("--loop (-oo)"),
+            (.., true) => Some("an option that tunes a test"),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Which processors a test runs on.
+
+use std::fmt;
+use std::str::FromStr;
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// Processors, as a user names them: `3`, `0-3,8`, `node1`, `any`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CpuList(String);
+
+impl FromStr for CpuList {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let node = text.strip_prefix("node").is_some_and(|n| n.parse::<u16>().is_ok());
+        if text == "any" || node || parse(text).is_some() {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!("`{text}` names no processors; write 3, 0-3,8, node1 or any"))
+    }
+}
+
+impl fmt::Display for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The numbers of a list, as the kernel writes it too.
+fn parse(list: &str) -> Option<Vec<usize>> {
+    let mut all = Vec::new();
+    for part in list.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last {
+            return None;
+        }
+        all.extend((first..=last).map(usize::from));
+    }
+    Some(all)
+}
+
+/// The thread that made it runs on these processors until it is dropped.
+#[derive(Debug)]
+pub struct Pinned(Option<CpuSet>);
+
+impl Pinned {
+    /// Binds the calling thread.
+    ///
+    /// # Errors
+    /// A processor or node that is not there, or not for this process.
+    pub fn to(list: Option<&CpuList>) -> Result<Self> {
+        let Some(CpuList(text)) = list.filter(|list| list.0 != "any") else { return Ok(Self(None)) };
+        let cpus = match text.strip_prefix("node") {
+            Some(node) => {
+                let path = format!("/sys/devices/system/node/node{node}/cpulist");
+                std::fs::read_to_string(path).map_err(|e| Error::system(format!("no NUMA node {node} here"), &e))?
+            }
+            None => text.clone(),
+        };
+        let wrong = |e: nix::Error| Error::system(format!("cannot run on the processors {text}"), &e.into());
+        let mut set = CpuSet::new();
+        for cpu in parse(&cpus).unwrap_or_default() {
+            set.set(cpu).map_err(wrong)?;
+        }
+        let before = sched_getaffinity(Pid::from_raw(0)).map_err(wrong)?;
+        sched_setaffinity(Pid::from_raw(0), &set).map_err(wrong)?;
+        Ok(Self(Some(before)))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = sched_setaffinity(Pid::from_raw(0), before); // as it was, as far as that is still possible
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_the_kernels() {
+        assert_eq!(parse("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
+        for bad in ["", "3-1", "a", "1,,2", "-1", "nodeX", "99999999"] {
+            assert!(bad.parse::<CpuList>().is_err(), "{bad}");
+        }
+        assert!("node0".parse::<CpuList>().is_ok() && "any".parse::<CpuList>().is_ok());
+    }
+
+    #[test]
+    fn a_thread_is_bound_and_let_go() {
+        let before = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        let first = (0..CpuSet::count()).find(|cpu| before.is_set(*cpu).unwrap()).unwrap();
+        let pinned = Pinned::to(Some(&first.to_string().parse().unwrap())).unwrap();
+        let now = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        assert_eq!((0..CpuSet::count()).filter(|cpu| now.is_set(*cpu).unwrap()).count(), 1);
+        drop(pinned);
+        assert_eq!(sched_getaffinity(Pid::from_raw(0)).unwrap(), before);
+    }
+}
