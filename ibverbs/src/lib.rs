@@ -1,14 +1,61 @@
 //! Safe RDMA verbs: RAII over libibverbs, with no `unsafe` in user code, data path included.
 //!
+//! # The objects
+//!
 //! ```text
 //! Device ── open ──▶ Context ──▶ ProtectionDomain ──▶ Pool ──▶ Buf ──▶ Frozen
-//!                      │                  │         └▶ Sink
-//!                      ├▶ AsyncEvents                │  (moves in, or is held)
-//!                      ├▶ CompletionChannel          │
-//!                      └▶ CompletionQueue ─────▶ QueuePair<Rc>
-//!                              │ poll                ▲
-//!                              └──▶ Completion ──────┘ retire ──▶ Retired ──▶ Buf
+//!                      │              │     │      ├▶ Sink
+//!                      │              │     │      └▶ SharedRegion ──▶ Window
+//!                      │              │     └▶ AddressHandle        (move in, or are held)
+//!                      │              ├▶ SharedReceiveQueue ─────────────┐
+//!                      ├▶ AsyncEvents │                                  ▼
+//!                      ├▶ CompletionChannel                         QueuePair<T>   T: Rc, Uc, Ud
+//!                      └▶ CompletionQueue ── poll ──▶ Completion ────────┘ retire ──▶ Retired ──▶ Buf
 //! ```
+//!
+//! Each keeps alive what it stands on, so that they may be dropped in any order. What the device cannot destroy is leaked and
+//! [counted](leaked_objects), never freed.
+//!
+//! # A first program
+//!
+//! Two queue pairs of one process, one message; any RoCE or InfiniBand device will do, also one of software (`rdma link add rxe0 type rxe netdev eth0`):
+//!
+//! ```no_run
+//! use ibverbs::{CqOptions, Device, GidQuery, QpOptions, Rc, RcPath, wr};
+//!
+//! let context = Device::by_name("rxe0")?.open()?;
+//! let gid = context.select_gid(1, &GidQuery::default())?.entry;
+//! let path = RcPath::new(1, gid.index, context.query_port(1)?.active_mtu);
+//! let pd = context.alloc_pd()?;
+//! let mut cq = context.create_cq(CqOptions::default())?;
+//! let mut a = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
+//! let mut b = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
+//! a.init(&path)?;
+//! b.init(&path)?;
+//! a.connect(&path, &b.endpoint(&path)?)?; // the endpoint is what two hosts would tell each other
+//! b.connect(&path, &a.endpoint(&path)?)?;
+//!
+//! let mut message = pd.buf(5)?;
+//! message.copy_from_slice(b"hello");
+//! b.post_recv(wr::recv(pd.buf(64)?))?;
+//! a.post_send(wr::send(message))?; // `message` is the device's now
+//! let mut received = None;
+//! while received.is_none() {
+//!     for completion in cq.poll()? {
+//!         if completion.queue() == a.id() {
+//!             a.retire(completion)?.ok()?;
+//!         } else {
+//!             let retired = b.retire(completion)?;
+//!             retired.ok()?;
+//!             received = retired.into_buf();
+//!         }
+//!     }
+//! }
+//! assert_eq!(received.as_deref(), Some(&b"hello"[..]));
+//! # Ok::<(), ibverbs::Error>(())
+//! ```
+//!
+//! The crate `rdmacm` connects by IP address, and is the only way on iWARP.
 //!
 //! # A request's life
 //!
@@ -16,24 +63,50 @@
 //! 2. [`QueuePair::post_send`] or [`post_recv`](QueuePair::post_recv) takes it: the device may now read or write it, and you cannot.
 //! 3. [`CompletionQueue::poll`] yields a [`Completion`]; [`QueuePair::retire`] consumes it and gives the buffer back, after a success and
 //!    after a failure.
-//! 4. What never completes comes back when the queue pair is [destroyed](QueuePair::destroy).
+//! 4. What never completes comes back when the queue pair is [destroyed](QueuePair::destroy), or [drained](QueuePair::drain) before.
 //!
-//! Memory that many requests use at once is a [`Frozen`] (sent, read-only) or a [`Sink`] (received into, unreadable); the queue pair
-//! [holds](QueuePair::hold) it. See [`QueuePair`] for a whole program.
+//! # Classes of memory
 //!
-//! # What is assumed
+//! Memory is split when it is registered, by who may touch it:
 //!
-//! RDMA memory stands outside Rust's memory model: a device is no thread, and its accesses are not described by it. This crate
-//! assumes what the verbs promise: a device touches local memory of a request from the post until its completion was polled or its
-//! queue pair destroyed, and at no other time; polling a completion makes the device's writes visible. Over such memory no Rust reference
-//! exists in that time. Everything else is ordinary ownership: forgetting any value leaks and does nothing worse.
+//! | class | the processor sees it as | a peer may | requests |
+//! |---|---|---|---|
+//! | [`Buf`] | `&mut [u8]`, while owned | nothing | one at a time: it moves in and comes back |
+//! | [`Frozen`] | `&[u8]` | read, if so registered | any number send it |
+//! | [`Sink`] | not at all | nothing | any number receive into it |
+//! | [`SharedRegion`] | copies in and out, atomic words; never a reference | read, write, atomics, as registered | any number, in both directions |
+//! | [`DeviceRegion`] | not at all: it lies on the device or in a dma-buf, or nowhere | as registered | any number |
+//! | borrowed slices, in a [scope](QueuePair::scope) | not at all within the scope | nothing | several, until the scope ends |
+//!
+//! What many requests share is [held](QueuePair::hold) by the queue pair until it is destroyed; the token costs nothing to post. Memory comes from the heap,
+//! from pages, huge pages, the caller ([`CallerMemory`]) or a dma-buf ([`MemoryOptions`]).
+//!
+//! A [scope](QueuePair::scope) posts slices that are borrowed rather than owned: it ends when none of its requests is in flight and its regions are
+//! deregistered, by destroying the queue pair if it must.
+//!
+//! A [`Window`] gives a part of a shared region to one peer under a key of its own, and takes it back without registering anew.
+//!
+//! # What is safe, and why
+//!
+//! No reference to memory exists while a device may write it: a buffer in flight has moved, a held class has no references, a shared region never has any.
+//! A request's memory is let go by its completion only, and a completion can be neither made, copied, kept past the next poll nor retired
+//! twice; one that is stale matches nothing. Destroying a queue pair is the barrier for all that never completed. An operation that a transport lacks, a field
+//! that a completion queue was not made with, and a batch that escapes its closure do not compile. Each of these rules is a program in
+//! `tests/compile_fail`.
+//!
+//! The crate assumes what the verbs promise. RDMA memory stands outside Rust's memory model: a device is no thread, and its accesses are not described by it.
+//! A device touches local memory of a request from the post until its completion was polled or its queue pair destroyed, and at no other
+//! time; polling a completion makes the device's writes visible. Everything else is ordinary ownership: forgetting any value leaks and does nothing worse.
 //!
 //! # Threads
 //!
-//! [`Device`], [`Context`], [`AsyncEvents`], [`ProtectionDomain`], [`CompletionChannel`], [`Pool`] and memory are `Send + Sync`. A [`QueuePair`] and a
-//! [`CompletionQueue`] are used through `&mut`, by one thread at a time, and can be sent between threads. After [`fork`] the child must not
-//! use objects of the parent.
-
+//! - `Send + Sync`: [`Device`], [`Context`], [`AsyncEvents`], [`ProtectionDomain`], [`CompletionChannel`], [`AddressHandle`], [`Pool`] and all memory: the
+//!   library's calls on them are thread safe.
+//! - `Send`, and used through `&mut` by one thread at a time: [`QueuePair`], [`CompletionQueue`], [`SharedReceiveQueue`]. Through `&` they only say
+//!   what they are, so that they are `Sync` too. No lock is taken beyond the provider's own.
+//! - A [`Completion`] stays with the poll it came from.
+//!
+//! After [`fork`] the child must not use objects of the parent.
 //!
 //! # Features
 //!

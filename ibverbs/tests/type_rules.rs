@@ -5,8 +5,9 @@ use std::marker::PhantomData;
 
 use ibverbs::wr::{self, Empty, Inline, ReadPayload, RecvPayload, SendPayload, SendRequest};
 use ibverbs::{
-    Buf, Completion, CompletionQueue, Context, Destination, Frozen, Held, Hold, Operation, Pool, ProtectionDomain,
-    QueuePair, Rc, RemoteMemory, SharedRegion, Sink, Transport, Uc, Ud,
+    AddressHandle, Buf, Completion, CompletionChannel, CompletionQueue, CompletionQueueEx, Context, Destination,
+    Frozen, Held, HeldAddress, Hold, Operation, Pool, ProtectionDomain, QpChange, QueuePair, Rc, RcPath, RemoteMemory,
+    SharedReceiveQueue, SharedRegion, Sink, Transport, Type2, Uc, Ud, Window,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -56,7 +57,20 @@ assert_impl_all!(Context: Send, Sync);
 assert_impl_all!(ProtectionDomain: Send, Sync);
 assert_impl_all!(Pool: Send, Sync);
 assert_impl_all!(SharedRegion: Send, Sync);
-assert_impl_all!(QueuePair<Rc>: Send);
+assert_impl_all!(QueuePair<Rc>: Send, Sync); // posting needs `&mut`
+assert_impl_all!(QueuePair<Uc>: Send, Sync);
+assert_impl_all!(QueuePair<Ud>: Send, Sync);
+assert_impl_all!(CompletionQueueEx: Send, Sync);
+assert_impl_all!(CompletionChannel: Send, Sync, Clone);
+assert_impl_all!(SharedReceiveQueue: Send, Sync);
+assert_impl_all!(AddressHandle: Send, Sync, Clone);
+assert_impl_all!(Window<Type2>: Send);
+assert_impl_all!(Frozen: Send, Sync);
+assert_impl_all!(Sink: Send, Sync);
+assert_impl_all!(Held<Frozen>: Send, Sync);
+assert_impl_all!(HeldAddress: Send, Sync);
+assert_impl_all!(RcPath: Send, Sync, Copy);
+assert_impl_all!(QpChange: Send, Sync, Copy);
 assert_impl_all!(CompletionQueue: Send, Sync); // polling needs `&mut`
 
 /// Asks whether transport `T` has the operation `O`: the method of the type itself if so, else the trait's.

@@ -101,9 +101,7 @@ impl Context {
             fields: PhantomData,
         })
     }
-}
 
-impl Context {
     /// Why the provider made no queue: what it left in `errno`.
     #[cold]
     fn refused_fields<F: FieldSet>(&self, options: CqOptions<'_>) -> Error {

@@ -57,6 +57,8 @@ impl Write for Bind {
 
     fn classic(self, wr: &mut ibv_send_wr) {
         wr.opcode = IBV_WR_BIND_MW;
+        // Soft-RoCE's provider refuses what an invalidation before this one left there.
+        wr.__bindgen_anon_1.invalidate_rkey = 0;
         let bind =
             rdma_sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw: self.mw, rkey: self.rkey, bind_info: self.info };
         wr.__bindgen_anon_2.bind_mw = bind;
