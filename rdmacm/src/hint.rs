@@ -45,6 +45,7 @@ pub(crate) fn hint_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
         ("rdma_connect" | "rdma_accept", libc::EINVAL) => {
             "refused by the kernel or the driver: private data too long for the peer, or a queue pair that is not in INIT".into()
         }
+        ("rdma_init_qp_attr", libc::EINVAL) => "the peer has gone meanwhile".into(),
         ("ibv_modify_qp", libc::EINVAL) => "refused by the driver: give a fresh queue pair, in state RESET".into(),
         _ => return None,
     })

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
-use ibverbs::{AccessFlags, Context, QueuePair, Rc, Result, TransportType};
+use ibverbs::{AccessFlags, Context, Error, QueuePair, Rc, Result, TransportType};
 
 use crate::ece::Ece;
+use crate::error::ConnectError;
 use crate::event::Event;
 use crate::id::Id;
 use crate::params::{PrivateDataLimits, check_private_data};
@@ -100,15 +101,16 @@ impl ConnectRequest {
     /// Takes a fresh queue pair, made on any opening of [this device](Self::device_name), and moves it from RESET to INIT.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the text names both. The request is rejected
-    /// then, as on every other error.
+    /// - [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the text names both. The request is rejected
+    ///   then, as on every other error;
+    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) when the peer has gone meanwhile.
     ///
     /// # References
     /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
     pub fn with_qp(self, mut qp: QueuePair<Rc>) -> Result<Pending> {
         let Self { id, path, access, offer, private_data } = self;
         path.check("rdma_accept", &qp)?;
-        transition::init(&mut qp, &id, access, &path)?;
+        transition::init(&mut qp, &id, access, &path).map_err(|error| why_gone(&id, &path, error))?;
         Ok(Pending::new(qp, id, path, offer, private_data))
     }
 
@@ -135,5 +137,13 @@ impl ConnectRequest {
     pub fn reject_ece(mut self, reason: &[u8]) -> Result<()> {
         check_private_data("rdma_reject_ece", reason, self.private_data_limits().reject)?;
         self.id.reject_ece(reason, &self.path)
+    }
+}
+
+/// A peer that has gone shows in an event, and in an error that does not say so.
+fn why_gone(id: &Id, path: &Path, error: Error) -> Error {
+    match id.try_event() {
+        Ok(Some(event)) => ConnectError::from_event("rdma_accept", path, &event).into(),
+        _ => error,
     }
 }

@@ -113,6 +113,22 @@ impl End {
     }
 }
 
+/// Ends for many queue pairs, some on each opening of the device: Soft-iWARP refuses one in dozens of an opening (ci/DRIVERS.md, surprise 2).
+pub(crate) struct Ends(Vec<End>);
+
+impl Ends {
+    const EACH: usize = 16;
+
+    pub(crate) fn new(place: &Place, count: usize) -> Self {
+        let open = || End::new(&place.context.device().open().expect("open"));
+        Self((0..count.div_ceil(Self::EACH)).map(|_| open()).collect())
+    }
+
+    pub(crate) fn qp(&self, number: usize) -> QueuePair<Rc> {
+        self.0[number / Self::EACH].qp()
+    }
+}
+
 /// A connection and what it was made on; the connection goes first.
 pub(crate) struct Wired {
     pub(crate) connection: Connection,

@@ -1,0 +1,11 @@
+//! A group that was left cannot be attached to.
+
+use ibverbs::{QueuePair, Ud};
+use rdmacm::Membership;
+
+fn leave(member: Membership, qp: &mut QueuePair<Ud>) {
+    let _ = member.leave();
+    let _ = member.attach(qp);
+}
+
+fn main() {}
