@@ -11,7 +11,7 @@ use rdma_sys::{
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::world::{Context, MAX_CQE, MAX_SGE, MAX_WR};
-use crate::{cq, cq_ex, null, post, qp, set_errno};
+use crate::{cq, cq_ex, null, post, qp, set_errno, srq};
 
 /// Entries of the port's GID table.
 const GIDS: u8 = 2;
@@ -38,6 +38,7 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
                 req_notify_cq: Some(cq::req_notify_cq),
                 post_send: Some(post::post_send),
                 post_recv: Some(post::post_recv),
+                post_srq_recv: Some(srq::post_srq_recv),
                 ..Default::default()
             },
             // No descriptor of this device is ever read; the place holds the number of the opening.

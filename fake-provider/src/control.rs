@@ -31,6 +31,8 @@ pub struct Live {
     pub channels: usize,
     pub cqs: usize,
     pub qps: usize,
+    pub srqs: usize,
+    pub ahs: usize,
 }
 
 impl Fake {
@@ -103,6 +105,8 @@ impl Fake {
             channels: world.channels.len(),
             cqs: world.cqs.len(),
             qps: world.qps.len(),
+            srqs: world.srqs.len(),
+            ahs: world.ahs.len(),
         }
     }
 

@@ -18,6 +18,17 @@ pub(crate) fn scatter_bytes(bytes: &[u8], into: &[ibv_sge]) {
     copy(std::iter::once((bytes.as_ptr(), bytes.len())), into);
 }
 
+/// Copies bytes, and after them a list of entries, into entries, which have room for both.
+pub(crate) fn gather_after(bytes: &[u8], from: &[ibv_sge], into: &[ibv_sge]) {
+    let entries = from.iter().map(|sge| (ptr::with_exposed_provenance(address(sge)), sge.length as usize));
+    copy(std::iter::once((bytes.as_ptr(), bytes.len())).chain(entries), into);
+}
+
+/// Copies bytes, and after them others, into entries, which have room for both.
+pub(crate) fn scatter_both(first: &[u8], then: &[u8], into: &[ibv_sge]) {
+    copy([(first.as_ptr(), first.len()), (then.as_ptr(), then.len())].into_iter(), into);
+}
+
 /// The number that these 8 bytes are.
 pub(crate) fn fetch(from: &[ibv_sge; 1]) -> u64 {
     let start: *const u64 = ptr::with_exposed_provenance(address(&from[0]));

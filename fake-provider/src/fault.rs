@@ -26,15 +26,21 @@ pub enum Verb {
     ModifyQp,
     QueryQp,
     DestroyQp,
+    CreateSrq,
+    DestroySrq,
+    CreateAh,
+    DestroyAh,
 }
 
-/// One of a queue pair's two queues.
+/// Where requests are posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     /// The send queue.
     Send,
     /// The receive queue.
     Recv,
+    /// A shared receive queue.
+    SharedRecv,
 }
 
 /// How the next post to a queue fails.

@@ -11,8 +11,8 @@
 //!
 //! ```text
 //! control  profile  fault          what a test sees: make a device, choose its manners, break it, look into it
-//! device  context  pd  mr  channel  the entry points, one file an object
-//! cq  cq_ex  qp  post  wr             (classic and extended tables)
+//! device  context  pd  mr  ah  channel  the entry points, one file an object
+//! cq  cq_ex  qp  srq  post  wr        (classic and extended tables)
 //! world  slab  queue  wire  copy    the device: plain safe data behind one lock; `copy` moves the bytes
 //! ```
 //!
@@ -23,13 +23,14 @@
 //!
 //! # What it does
 //!
-//! Loopback: reliable queue pairs of one device, connected by number. A send is done when it is posted, unless the device is
+//! Loopback: reliable queue pairs of one device, connected by number, and datagrams. A send is done when it is posted, unless the device is
 //! [stalled](Fake::stall) or the receiver not ready. Whatever is against the rules of verbs, such as an object destroyed before what
 //! depends on it, a key that names no region, or a region deregistered with requests on it, is recorded as a violation, and fails the test
 //! when the [`Fake`] is dropped.
 
 #![allow(unsafe_code, reason = "it is the C side of an FFI: it takes and gives raw pointers throughout")]
 
+mod ah;
 mod channel;
 mod context;
 mod control;
@@ -45,6 +46,7 @@ mod profile;
 mod qp;
 mod queue;
 mod slab;
+mod srq;
 mod wire;
 mod world;
 mod wr;
@@ -57,6 +59,7 @@ pub use profile::{AfterDestroy, DeadPosts, NotReady, Profile};
 fn keep_entry_points() {
     std::hint::black_box([device::entry_points(), context::entry_points(), channel::entry_points()].concat());
     std::hint::black_box([pd::entry_points(), mr::entry_points(), cq::entry_points(), qp::entry_points()].concat());
+    std::hint::black_box([srq::entry_points(), ah::entry_points()].concat());
 }
 
 /// Sets the calling thread's `errno`.

@@ -80,7 +80,8 @@ impl World {
 
     /// How many requests in flight name this key.
     fn requests_on(&self, key: u32) -> usize {
-        let recvs = self.qps.iter().flat_map(|qp| qp.recvs.iter().map(|recv| recv.sges));
+        let shared = self.srqs.iter().flat_map(|srq| srq.recvs.iter());
+        let recvs = self.qps.iter().flat_map(|qp| qp.recvs.iter()).chain(shared).map(|recv| recv.sges);
         let sends = self.qps.iter().flat_map(|qp| qp.waiting.iter());
         let sends = sends.filter_map(|(send, _)| match send.data {
             Data::Registered(sges) => Some(sges),

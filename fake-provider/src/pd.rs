@@ -41,7 +41,9 @@ unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
             return errno;
         }
         let children = world.mrs.iter().filter(|mr| mr.pd == number).count()
-            + world.qps.iter().filter(|qp| qp.pd == number).count();
+            + world.qps.iter().filter(|qp| qp.pd == number).count()
+            + world.srqs.iter().filter(|srq| srq.pd == number).count()
+            + world.ahs.iter().filter(|ah| ah.pd == number).count();
         if children > 0 {
             world.violation(format!("a domain was deallocated with {children} objects alive"));
             return libc::EBUSY;

@@ -5,13 +5,13 @@ use std::ptr;
 
 use rdma_sys::{
     IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTS, IBV_SEND_INLINE, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
-    IBV_WR_RDMA_READ, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
+    IBV_WR_RDMA_READ, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 
 use crate::device::FakeDevice;
-use crate::fault::Queue;
+use crate::fault::{PostFault, Queue};
 use crate::qp::place;
-use crate::world::{Data, RecvWr, Remote, SendWr, Sges, World};
+use crate::world::{Data, RecvWr, Remote, SendWr, Sges, To, World};
 
 /// `ibv_post_send(3)`.
 pub(crate) unsafe extern "C" fn post_send(
@@ -72,7 +72,18 @@ unsafe fn post_one_send(world: &mut World, qp: usize, request: &ibv_send_wr) -> 
         imm_be,
         data: Data::Registered(sges),
         remote,
+        to: None,
     };
+    if world.is_datagram(qp) {
+        // SAFETY: every field of the union is a plain number or pointer; a datagram names a live address handle.
+        let ud = unsafe { request.wr.ud };
+        if ud.ah.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: as above.
+        send.to = Some(To { ah: unsafe { crate::ah::number(ud.ah) }, qpn: ud.remote_qpn, qkey: ud.remote_qkey });
+        send.remote = Remote::default();
+    }
     if request.send_flags & IBV_SEND_INLINE == 0 {
         world.check_send(qp, &send)?;
         world.take_send(qp, send, &[]);
@@ -112,8 +123,13 @@ impl World {
         let atomic = matches!(send.opcode, IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD);
         let fetches = atomic || send.opcode == IBV_WR_RDMA_READ;
         let known = fetches || crate::wire::PUSHES.contains(&send.opcode);
-        if !known || (atomic && self.profile.iwarp) {
+        let datagram = matches!(send.opcode, IBV_WR_SEND | IBV_WR_SEND_WITH_IMM);
+        if !known || (atomic && self.profile.iwarp) || (pair.qkey.is_some() && !datagram) {
             return Err(libc::EOPNOTSUPP);
+        }
+        let reachable = send.to.and_then(|to| self.ahs.get(to.ah)).is_some_and(|ah| ah.pd == pair.pd);
+        if pair.qkey.is_some() && !reachable {
+            return Err(libc::EINVAL);
         }
         if (atomic && send.remote.addr % 8 != 0) || (fetches && matches!(send.data, Data::Inline { .. })) {
             return Err(libc::EINVAL);
@@ -126,9 +142,13 @@ impl World {
         if pair.sends_used >= pair.caps.max_send_wr { Err(libc::ENOMEM) } else { Ok(()) }
     }
 
+    pub(crate) fn is_datagram(&self, qp: usize) -> bool {
+        self.qps.get(qp).is_some_and(|pair| pair.qkey.is_some())
+    }
+
     fn check_recv(&self, qp: usize, sges: &Sges) -> Result<(), i32> {
         let pair = self.qps.get(qp).ok_or(libc::EINVAL)?;
-        if pair.state == IBV_QPS_RESET || sges.count > pair.caps.max_recv_sge as usize {
+        if pair.state == IBV_QPS_RESET || pair.srq.is_some() || sges.count > pair.caps.max_recv_sge as usize {
             return Err(libc::EINVAL);
         }
         if pair.recvs.len() >= pair.caps.max_recv_wr as usize { Err(libc::ENOMEM) } else { Ok(()) }
@@ -138,22 +158,39 @@ impl World {
 /// `ibv_post_recv(3)`.
 pub(crate) unsafe extern "C" fn post_recv(
     qp: *mut ibv_qp,
-    mut wr: *mut ibv_recv_wr,
+    wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the caller gives a live queue pair.
     let (place, mut world) = unsafe { (place(qp), FakeDevice::of_context((*qp).context).world()) };
     let fault = world.faults.take_post(Queue::Recv);
+    let check = |world: &World, sges: &Sges| world.check_recv(place, sges);
+    // SAFETY: the caller gives a list of valid requests, and a place for the answer.
+    unsafe { post_list(&mut world, fault, wr, bad_wr, check, |world, recv| world.take_recv(place, recv)) }
+}
+
+/// Posts a list of receives.
+///
+/// # Safety
+/// The requests and their lists of entries are valid, and `bad_wr` can be written.
+pub(crate) unsafe fn post_list(
+    world: &mut World,
+    fault: Option<PostFault>,
+    mut wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+    check: impl Fn(&World, &Sges) -> Result<(), i32>,
+    take: impl Fn(&mut World, RecvWr),
+) -> c_int {
     let mut index = 0;
     while !wr.is_null() {
         // SAFETY: the caller gives a list of valid requests, each with a list of valid entries.
         let (request, list) = unsafe { (&*wr, entries((*wr).sg_list, (*wr).num_sge)) };
         let fault = fault.filter(|fault| fault.at == index);
         let sges = Sges::of(list).ok_or(libc::EINVAL);
-        let checked = sges.and_then(|sges| world.check_recv(place, &sges).map(|()| sges));
+        let checked = sges.and_then(|sges| check(world, &sges).map(|()| sges));
         match checked {
             Ok(sges) if fault.is_none_or(|fault| fault.executed) => {
-                world.take_recv(place, RecvWr { wr_id: request.wr_id, sges });
+                take(world, RecvWr { wr_id: request.wr_id, sges });
             }
             Ok(_) => {}
             Err(errno) => {

@@ -5,8 +5,9 @@ use std::ffi::c_int;
 
 use rdma_sys::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_PORT,
-    IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UC,
-    ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    IBV_QP_QKEY, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC,
+    IBV_QPT_UC, IBV_QPT_UD, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex,
 };
 
 use crate::cq::rounded;
@@ -22,6 +23,11 @@ const FIRST: u32 = 0x11;
 /// `qp_num` of a queue pair by its place.
 pub(crate) fn number_of(place: usize) -> u32 {
     FIRST + u32::try_from(place).unwrap_or(0)
+}
+
+/// The place of the queue pair with this `qp_num`.
+pub(crate) fn place_of(number: u32) -> Option<usize> {
+    number.checked_sub(FIRST).map(|place| place as usize)
 }
 
 /// The place of a queue pair.
@@ -73,9 +79,12 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
         return null(errno);
     }
     let Some(caps) = granted(&world, &attr.cap) else { return null(libc::EINVAL) };
-    if !matches!(attr.qp_type, IBV_QPT_RC | IBV_QPT_UC) || !attr.srq.is_null() {
+    let datagrams = attr.qp_type == IBV_QPT_UD && !world.profile.iwarp;
+    if !datagrams && !matches!(attr.qp_type, IBV_QPT_RC | IBV_QPT_UC) {
         return null(libc::EOPNOTSUPP);
     }
+    // SAFETY: a shared receive queue that the caller names is alive.
+    let srq = (!attr.srq.is_null()).then(|| unsafe { crate::srq::number(attr.srq) });
     attr.cap = caps;
     let (sends, recvs) = (caps.max_send_wr as usize, caps.max_recv_wr as usize);
     let extended = table.wr_start.is_some();
@@ -93,6 +102,8 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
         pd: pd_number,
         send_cq,
         recv_cq,
+        srq,
+        qkey: datagrams.then_some(0),
         state: IBV_QPS_RESET,
         peer: None,
         access: 0,
@@ -110,6 +121,7 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
         pd,
         send_cq: attr.send_cq,
         recv_cq: attr.recv_cq,
+        srq: attr.srq,
         handle: u32::try_from(place).unwrap_or(u32::MAX),
         qp_num: number_of(place),
         state: IBV_QPS_RESET,
@@ -160,7 +172,7 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     let allowed = match attr.qp_state {
         _ if !has(IBV_QP_STATE) => false,
         IBV_QPS_INIT => pair.state == IBV_QPS_RESET && has(IBV_QP_PORT) && attr.port_num == 1,
-        IBV_QPS_RTR => pair.state == IBV_QPS_INIT && has(IBV_QP_DEST_QPN),
+        IBV_QPS_RTR => pair.state == IBV_QPS_INIT && (has(IBV_QP_DEST_QPN) || pair.qkey.is_some()),
         IBV_QPS_RTS => pair.state == IBV_QPS_RTR,
         state => matches!(state, IBV_QPS_RESET | IBV_QPS_ERR),
     };
@@ -171,7 +183,10 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
         pair.access = attr.qp_access_flags;
     }
     if has(IBV_QP_DEST_QPN) {
-        pair.peer = attr.dest_qp_num.checked_sub(FIRST).map(|place| place as usize);
+        pair.peer = place_of(attr.dest_qp_num);
+    }
+    if has(IBV_QP_QKEY) && pair.qkey.is_some() {
+        pair.qkey = Some(attr.qkey);
     }
     pair.state = attr.qp_state;
     if attr.qp_state == IBV_QPS_ERR {

@@ -1,11 +1,11 @@
 //! The queues of a queue pair: requests come in, wait, are flushed, and leave completions.
 
 use rdma_sys::{
-    IBV_QPS_ERR, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_RDMA_READ,
-    IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM,
-    IBV_WC_WR_FLUSH_ERR, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND_WITH_IMM, ibv_wc, ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status,
-    ibv_wr_opcode,
+    IBV_QPS_ERR, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GRH,
+    IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS,
+    IBV_WC_WITH_IMM, IBV_WC_WR_FLUSH_ERR, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ,
+    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND_WITH_IMM, ibv_wc, ibv_wc__bindgen_ty_1, ibv_wc_opcode,
+    ibv_wc_status, ibv_wr_opcode,
 };
 
 use crate::profile::DeadPosts;
@@ -135,6 +135,25 @@ impl World {
         let solicited = from.is_some_and(|send| send.flags & IBV_SEND_SOLICITED != 0);
         let (cq, uid) = (pair.recv_cq, pair.uid);
         self.complete(cq, Cqe { wc, qp, uid, releases: 0 }, solicited);
+    }
+
+    /// The completion of a receive that a datagram of the queue pair `from` came into.
+    pub(crate) fn complete_datagram(&mut self, qp: usize, from: usize, wr_id: u64, length: usize, send: &SendWr) {
+        let Some(pair) = self.qps.get(qp) else { return };
+        let with_imm = send.opcode == IBV_WR_SEND_WITH_IMM;
+        let wc = ibv_wc {
+            wr_id,
+            status: IBV_WC_SUCCESS,
+            opcode: IBV_WC_RECV,
+            byte_len: u32::try_from(length).unwrap_or(u32::MAX),
+            qp_num: number_of(qp),
+            src_qp: number_of(from),
+            wc_flags: IBV_WC_GRH | if with_imm { IBV_WC_WITH_IMM } else { 0 },
+            __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data: send.imm_be },
+            ..Default::default()
+        };
+        let (cq, uid) = (pair.recv_cq, pair.uid);
+        self.complete(cq, Cqe { wc, qp, uid, releases: 0 }, send.flags & IBV_SEND_SOLICITED != 0);
     }
 
     fn complete(&mut self, cq: usize, cqe: Cqe, solicited: bool) {

@@ -26,6 +26,11 @@ impl<T> Slab<T> {
         number
     }
 
+    /// Above every number in use.
+    pub(crate) fn end(&self) -> usize {
+        self.places.len()
+    }
+
     pub(crate) fn get(&self, number: usize) -> Option<&T> {
         self.places.get(number)?.as_ref()
     }

@@ -8,9 +8,10 @@ use rdma_sys::{
     IBV_WR_SEND_WITH_IMM, ibv_sge, ibv_wc_status, ibv_wr_opcode,
 };
 
-use crate::copy::{fetch, gather, scatter_bytes};
+use crate::copy::{fetch, gather, gather_after, scatter_both, scatter_bytes};
 use crate::profile::NotReady;
-use crate::world::{Data, RecvWr, SendWr, Sges, World};
+use crate::qp::place_of;
+use crate::world::{Data, Qp, RecvWr, SendWr, Sges, To, World};
 
 /// Operations that move bytes to the peer.
 pub(crate) const PUSHES: [ibv_wr_opcode; 4] =
@@ -40,6 +41,9 @@ impl World {
     }
 
     fn outcome(&mut self, qp: usize, send: &SendWr, inline: &[u8]) -> Outcome {
+        if let Some(to) = send.to {
+            return self.datagram(qp, to, send, inline);
+        }
         let Some((pd, peer)) = self.peer_of(qp) else { return Done(IBV_WC_RETRY_EXC_ERR) };
         let fetches = !PUSHES.contains(&send.opcode);
         if let Data::Registered(sges) = &send.data {
@@ -67,6 +71,39 @@ impl World {
         let other = self.qps.get(peer)?;
         let connected = matches!(other.state, IBV_QPS_RTR | IBV_QPS_RTS) && other.peer == Some(qp);
         connected.then_some((pair.pd, peer))
+    }
+
+    /// A datagram is done when it is sent. It arrives after room for a header, if there is someone who knows the key and has a receive.
+    fn datagram(&mut self, qp: usize, to: To, send: &SendWr, inline: &[u8]) -> Outcome {
+        let pd = self.qps.get(qp).map_or(usize::MAX, |pair| pair.pd);
+        if let Data::Registered(sges) = &send.data {
+            if !self.registered(pd, sges, 0) {
+                return Done(IBV_WC_LOC_PROT_ERR);
+            }
+        }
+        let takes = |pair: &&Qp| pair.qkey == Some(to.qkey) && matches!(pair.state, IBV_QPS_RTR | IBV_QPS_RTS);
+        let Some(peer) = place_of(to.qpn) else { return Done(IBV_WC_SUCCESS) };
+        let Some(pd) = self.qps.get(peer).filter(takes).map(|pair| pair.pd) else { return Done(IBV_WC_SUCCESS) };
+        let Some(recv) = self.pop_posted(peer) else { return Done(IBV_WC_SUCCESS) };
+        let length = GRH.len() + length_of(send);
+        if length > recv.sges.length() {
+            self.complete_recv(peer, recv.wr_id, IBV_WC_LOC_LEN_ERR, 0, None);
+        } else if self.registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE) {
+            put_after(&GRH, send, inline, recv.sges.as_slice());
+            self.complete_datagram(peer, qp, recv.wr_id, length, send);
+        } else {
+            self.complete_recv(peer, recv.wr_id, IBV_WC_LOC_PROT_ERR, 0, None);
+        }
+        Done(IBV_WC_SUCCESS)
+    }
+
+    /// The oldest receive of a queue pair, of its own or shared.
+    fn pop_posted(&mut self, qp: usize) -> Option<RecvWr> {
+        let pair = self.qps.get_mut(qp)?;
+        match pair.srq {
+            None => pair.recvs.pop_front(),
+            Some(srq) => self.srqs.get_mut(srq)?.recvs.pop_front(),
+        }
     }
 
     fn deliver(&mut self, qp: usize, peer: usize, send: &SendWr, inline: &[u8]) -> Outcome {
@@ -140,7 +177,7 @@ impl World {
 
     /// The peer's oldest receive, or what becomes of the sender without one.
     fn take_posted(&mut self, qp: usize, peer: usize) -> Result<RecvWr, Outcome> {
-        if let Some(recv) = self.qps.get_mut(peer).and_then(|other| other.recvs.pop_front()) {
+        if let Some(recv) = self.pop_posted(peer) {
             return Ok(recv);
         }
         Err(match self.profile.not_ready {
@@ -182,6 +219,19 @@ fn length_of(send: &SendWr) -> usize {
     match &send.data {
         Data::Registered(sges) => sges.length(),
         Data::Inline { length, .. } => *length,
+    }
+}
+
+/// The header of a datagram that came by no network.
+const GRH: [u8; 40] = [0; 40];
+
+/// Moves a header and the bytes of a request into these entries.
+fn put_after(header: &[u8], send: &SendWr, inline: &[u8], into: &[ibv_sge]) {
+    match &send.data {
+        Data::Registered(sges) => gather_after(header, sges.as_slice(), into),
+        Data::Inline { start, length } => {
+            scatter_both(header, &inline[*start..*start + *length], into);
+        }
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct World {
     pub(crate) channels: Slab<Channel>,
     pub(crate) cqs: Slab<Cq>,
     pub(crate) qps: Slab<Qp>,
+    pub(crate) srqs: Slab<Srq>,
+    pub(crate) ahs: Slab<Ah>,
     /// Connections to be ended once the request that lost them is done.
     pub(crate) lost: Vec<usize>,
     pub(crate) next_uid: u64,
@@ -46,6 +48,18 @@ pub(crate) struct Context;
 
 pub(crate) struct Pd {
     pub(crate) context: usize,
+}
+
+pub(crate) struct Srq {
+    pub(crate) pd: usize,
+    pub(crate) recvs: VecDeque<RecvWr>,
+    pub(crate) depth: usize,
+    pub(crate) max_sge: usize,
+    pub(crate) limit: u32,
+}
+
+pub(crate) struct Ah {
+    pub(crate) pd: usize,
 }
 
 pub(crate) struct Mr {
@@ -91,6 +105,10 @@ pub(crate) struct Qp {
     pub(crate) pd: usize,
     pub(crate) send_cq: usize,
     pub(crate) recv_cq: usize,
+    /// Where its receives are, if they are shared.
+    pub(crate) srq: Option<usize>,
+    /// Of a datagram queue pair: the key that senders must know.
+    pub(crate) qkey: Option<u32>,
     pub(crate) state: ibv_qp_state,
     pub(crate) peer: Option<usize>,
     /// What the peer may do to this side's memory.
@@ -121,6 +139,16 @@ pub(crate) struct SendWr {
     pub(crate) imm_be: u32,
     pub(crate) data: Data,
     pub(crate) remote: Remote,
+    /// Of a datagram.
+    pub(crate) to: Option<To>,
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct To {
+    pub(crate) ah: usize,
+    pub(crate) qpn: u32,
+    pub(crate) qkey: u32,
 }
 
 /// The peer's memory that a request names, and the operands of an atomic.
@@ -188,6 +216,8 @@ impl World {
             channels: Slab::default(),
             cqs: Slab::default(),
             qps: Slab::default(),
+            srqs: Slab::default(),
+            ahs: Slab::default(),
             lost: Vec::new(),
             next_uid: 0,
             next_key: 0,

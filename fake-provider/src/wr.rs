@@ -7,13 +7,13 @@ use rdma_sys::{
     __be32, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_RDMA_READ,
     IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_qp_ex, ibv_sge, ibv_wr_opcode,
+    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_ah, ibv_qp_ex, ibv_sge, ibv_wr_opcode,
 };
 
 use crate::device::FakeDevice;
 use crate::fault::Queue;
 use crate::qp::place;
-use crate::world::{Batch, Data, Remote, SendWr, Sges, World};
+use crate::world::{Batch, Data, Remote, SendWr, Sges, To, World};
 
 /// The operations that a queue pair can be made with.
 pub(crate) const OPERATIONS: u64 = (IBV_QP_EX_WITH_SEND
@@ -41,6 +41,7 @@ pub(crate) fn table(operations: u64) -> ibv_qp_ex {
         wr_set_sge: Some(wr_set_sge),
         wr_set_sge_list: Some(wr_set_sge_list),
         wr_set_inline_data: Some(wr_set_inline_data),
+        wr_set_ud_addr: Some(wr_set_ud_addr),
         ..Default::default()
     }
 }
@@ -128,7 +129,8 @@ unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode, imm_be: u32, remote: 
         pair.batch.error = libc::ENOMEM;
         return;
     }
-    pair.batch.sends.push(SendWr { wr_id, opcode, flags, imm_be, data: Data::Registered(Sges::default()), remote });
+    let data = Data::Registered(Sges::default());
+    pair.batch.sends.push(SendWr { wr_id, opcode, flags, imm_be, data, remote, to: None });
 }
 
 /// Sets the data of the request begun last.
@@ -203,5 +205,15 @@ unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, l
             batch.inline.extend_from_slice(bytes);
             Some(Data::Inline { start, length })
         });
+    }
+}
+
+unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) {
+    // SAFETY: the caller gives a live queue pair and a live address handle.
+    let ((mut world, place), ah) = unsafe { (world_and_place(qp), crate::ah::number(ah)) };
+    let Some(pair) = world.qps.get_mut(place) else { return };
+    match pair.batch.sends.last_mut() {
+        Some(send) => send.to = Some(To { ah, qpn: remote_qpn, qkey: remote_qkey }),
+        None => pair.batch.error = libc::EINVAL,
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use std::fmt;
 use std::ptr::NonNull;
 
 /// Plain values that are used through pointers only, so that pointers into them stay good while they are written one by one: the device
@@ -16,9 +17,7 @@ unsafe impl<T: Sync> Sync for Fixed<T> {}
 impl<T: Copy> Fixed<T> {
     /// So many of the value.
     pub(crate) fn of(value: T, count: usize) -> Self {
-        let values: Box<[T]> = vec![value; count].into();
-        // SAFETY: a box is not null.
-        Self(unsafe { NonNull::new_unchecked(Box::into_raw(values)) })
+        Self::from(vec![value; count].into_boxed_slice())
     }
 
     pub(crate) fn new(count: usize) -> Self
@@ -29,7 +28,19 @@ impl<T: Copy> Fixed<T> {
     }
 }
 
+impl<T> From<Box<[T]>> for Fixed<T> {
+    fn from(values: Box<[T]>) -> Self {
+        // SAFETY: a box is not null.
+        Self(unsafe { NonNull::new_unchecked(Box::into_raw(values)) })
+    }
+}
+
 impl<T> Fixed<T> {
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The first value.
     #[inline]
     pub(crate) fn as_ptr(&self) -> *mut T {
@@ -37,9 +48,15 @@ impl<T> Fixed<T> {
     }
 }
 
+impl<T> fmt::Debug for Fixed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fixed").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
 impl<T> Drop for Fixed<T> {
     fn drop(&mut self) {
-        // SAFETY: made from a box in `of`, freed once.
+        // SAFETY: made from a box, freed once.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

@@ -8,7 +8,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use fake::{FORMS, Pair};
-use ibverbs::{AccessFlags, Error, wr};
+use ibverbs::{
+    AccessFlags, AhAttr, BufList, CqOptions, Destination, Direction, Error, Psn, Qkey, QpOptions, Rc, SrqOptions, Ud,
+    wr,
+};
 
 struct Counting;
 
@@ -197,6 +200,103 @@ fn polling_an_empty_queue_and_a_full_queue_pair_allocate_nothing() {
             drop(rejected.into_payload());
         });
         assert_eq!(calls, 0);
+        pair.finish();
+    }
+}
+
+#[test]
+fn lists_allocate_nothing_once_made() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        let options = QpOptions { max_send_sge: 2, max_recv_sge: 2, ..fake::small() };
+        pair.a = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, options).expect("a");
+        pair.b = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, options).expect("b");
+        fake::connect(&mut pair.a, &mut pair.b);
+        let parts = [pair.buf(b"one").freeze(), pair.buf(b"two").freeze()];
+        let tokens = parts.each_ref().map(|memory| pair.a.hold(memory).expect("hold"));
+        let held = pair.a.hold_list(&tokens).expect("list");
+        let mut list = Some(BufList::new(vec![pair.buf(b"a"), pair.buf(b"b")]));
+        let mut target = Some(BufList::new(vec![pair.pd.buf(4).expect("buf"), pair.pd.buf(4).expect("buf")]));
+        let calls = calls(|| {
+            for step in 0..2 {
+                pair.b.post_recv(wr::recv(target.take().expect("back"))).expect("receive");
+                match step {
+                    0 => pair.a.post_send(wr::send(list.take().expect("back"))).expect("send"),
+                    _ => pair.a.post_send(wr::send(held)).expect("send"),
+                }
+                for completion in pair.cq.poll().expect("poll") {
+                    if completion.queue() == pair.a.id() {
+                        let back = pair.a.retire(completion).expect("in flight").into_list();
+                        list = list.take().or(back);
+                    } else {
+                        target = pair.b.retire(completion).expect("in flight").into_list();
+                    }
+                }
+            }
+        });
+        assert_eq!(calls, 0);
+        drop((parts, list, target));
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_shared_receive_queue_allocates_nothing() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        let mut srq = pair.pd.create_srq(SrqOptions { max_wr: 7, max_sge: 1, max_batch: 7 }).expect("store");
+        pair.a = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, fake::small()).expect("a");
+        pair.b = pair.pd.create_qp_with_srq::<Rc>(&pair.cq, &pair.cq, &srq, fake::small()).expect("b");
+        fake::connect(&mut pair.a, &mut pair.b);
+        let calls = calls(|| {
+            srq.post_recv(wr::recv(pair.pool.take().expect("free"))).expect("receive");
+            srq.recv_batch(|batch| -> Result<(), Error> { Ok(batch.recv(wr::recv(pair.pool.take().expect("free")))?) })
+                .expect("receives");
+            for _ in 0..2 {
+                pair.a.post_send(wr::send(wr::Inline(b"inline"))).expect("send");
+            }
+            for completion in pair.cq.poll().expect("poll") {
+                let retired = if completion.queue() == srq.id() {
+                    srq.retire(completion).expect("in flight")
+                } else {
+                    pair.a.retire(completion).expect("in flight")
+                };
+                drop(retired.into_buf());
+            }
+        });
+        assert_eq!(calls, 0);
+        drop(srq);
+        pair.finish();
+    }
+}
+
+#[test]
+fn datagrams_allocate_nothing() {
+    const QKEY: Qkey = Qkey(7);
+    for form in FORMS {
+        let pair = Pair::new(form);
+        let Pair { pd, context, pool, .. } = &pair;
+        let mut cq =
+            context.create_cq(CqOptions { extended: form.extended_cq, ..CqOptions::default() }).expect("queue");
+        let mut qp = pd.create_qp::<Ud>(&cq, &cq, fake::small()).expect("queue pair");
+        qp.start(1, 0, QKEY, Psn(0)).expect("RTS");
+        let own = context.gids(1).expect("GIDs")[0];
+        let handle = pd.create_ah(&AhAttr::to_gid(1, own.index, own.gid)).expect("address handle");
+        let address = qp.hold_address(&handle).expect("hold");
+        let itself = Destination { address, qpn: qp.qp_num(), qkey: QKEY };
+        let calls = calls(|| {
+            qp.post_recv(wr::recv(pool.take().expect("free"))).expect("receive");
+            qp.post_send(wr::send_to(wr::Inline(b"to itself"), itself)).expect("send");
+            let mut count = 0;
+            for completion in cq.poll().expect("poll") {
+                assert!(completion.source().qpn == qp.qp_num() || completion.direction() == Direction::Send);
+                drop(qp.retire(completion).expect("in flight").into_buf());
+                count += 1;
+            }
+            assert_eq!(count, 2);
+        });
+        assert_eq!(calls, 0);
+        drop((qp, cq, handle));
         pair.finish();
     }
 }

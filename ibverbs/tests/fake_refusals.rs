@@ -147,7 +147,7 @@ fn a_request_in_doubt_keeps_its_buffer() {
                 let buf = pair.buf(b"in doubt");
                 let rejected = match queue {
                     Queue::Send => pair.a.post_send(wr::send(buf)).expect_err("in doubt"),
-                    Queue::Recv => pair.b.post_recv(wr::recv(buf)).expect_err("in doubt"),
+                    Queue::Recv | Queue::SharedRecv => pair.b.post_recv(wr::recv(buf)).expect_err("in doubt"),
                 };
                 assert_eq!(rejected.error(), PostError::InDoubt(Errno(libc::ENOMEM)));
                 assert!(rejected.to_string().contains("may have been posted"), "{rejected}");

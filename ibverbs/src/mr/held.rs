@@ -10,6 +10,7 @@ use super::device_region::DeviceRegion;
 use super::frozen::Frozen;
 use super::shared::SharedRegion;
 use super::sink::Sink;
+use crate::fixed::Fixed;
 use crate::identity::QueueId;
 use crate::pd::ProtectionDomain;
 
@@ -94,9 +95,8 @@ impl<K> Clone for HeldList<K> {
 impl<K> Copy for HeldList<K> {}
 
 impl<K> HeldList<K> {
-    /// A token for entries that the queue pair `queue` keeps.
-    pub(crate) fn new(sges: &[ibv_sge], queue: QueueId) -> Self {
-        let len = sges.iter().map(|sge| u64::from(sge.length)).sum();
+    /// A token for entries of `len` bytes together that the queue pair `queue` keeps.
+    pub(crate) fn new(sges: &Fixed<ibv_sge>, len: u64, queue: QueueId) -> Self {
         Self { sges: sges.as_ptr(), count: sges.len(), len, queue, kind: PhantomData }
     }
 

@@ -5,6 +5,7 @@ use rdma_sys::ibv_sge;
 use super::payload::Belongs;
 use super::rejected::PostError;
 use crate::error::{Error, Result};
+use crate::fixed::Fixed;
 use crate::identity::QueueId;
 use crate::kind::ErrorKind;
 use crate::mr::{Held, HeldList, Hold, Keep};
@@ -17,7 +18,7 @@ pub(super) struct Owner {
     domain: DomainKey,
     pub(super) pd: ProtectionDomain,
     held: Vec<Keep>,
-    lists: Vec<Box<[ibv_sge]>>,
+    lists: Vec<Fixed<ibv_sge>>,
 }
 
 impl Owner {
@@ -45,8 +46,10 @@ impl Owner {
             let what = "a token of another queue pair";
             return Err(Error::new(ErrorKind::Mismatch, "hold_list", what).with_hint("call `hold` on this one"));
         }
-        let sges: Box<[ibv_sge]> = pieces.iter().map(Held::sge).collect();
-        let list = HeldList::new(&sges, self.id);
+        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
+        // A box that moves would end pointers into it.
+        let sges = Fixed::from(pieces.iter().map(Held::sge).collect::<Box<[ibv_sge]>>());
+        let list = HeldList::new(&sges, len, self.id);
         self.lists.push(sges);
         Ok(list)
     }

@@ -1,0 +1,119 @@
+//! Scatter lists on the fake device: of buffers, which move, and of held memory, which is named.
+
+mod fake;
+
+use fake::{FORMS, Pair, small};
+use fake_provider::Profile;
+use ibverbs::{BufList, CqOptions, PostError, QpOptions, Rc, wr};
+
+/// As [`Pair`], with queue pairs that take lists.
+fn pair(profile: Profile) -> Pair {
+    let mut pair = Pair::new(profile);
+    let options = QpOptions { max_send_sge: 3, max_recv_sge: 3, ..small() };
+    let cq_options = CqOptions { depth: 63, extended: profile.extended_cq, ..CqOptions::default() };
+    let cq = pair.context.create_cq(cq_options).expect("completion queue");
+    pair.a = pair.pd.create_qp::<Rc>(&cq, &cq, options).expect("a");
+    pair.b = pair.pd.create_qp::<Rc>(&cq, &cq, options).expect("b");
+    pair.cq = cq;
+    fake::connect(&mut pair.a, &mut pair.b);
+    pair
+}
+
+impl Pair {
+    fn list(&self, parts: &[&[u8]]) -> BufList {
+        BufList::new(parts.iter().map(|part| self.buf(part)).collect())
+    }
+
+    fn targets(&self, sizes: &[usize]) -> BufList {
+        BufList::new(sizes.iter().map(|&size| self.pd.buf(size).expect("buffer")).collect())
+    }
+}
+
+#[test]
+fn a_list_is_gathered_and_scattered_in_order_and_comes_back() {
+    for form in FORMS {
+        let mut pair = pair(form);
+        let targets = pair.targets(&[2, 5, 64]);
+        pair.b.post_recv(wr::recv(targets)).expect("receive");
+        let parts = pair.list(&[b"gat", b"", b"hered"]);
+        pair.a.post_send(wr::send(parts)).expect("send");
+        let (mut sent, mut received) = pair.retire();
+        assert_eq!(sent.pop().and_then(ibverbs::Retired::into_list).expect("a list").len(), 3);
+        let list = received.pop().and_then(ibverbs::Retired::into_list).expect("a list");
+        let shown: Vec<&[u8]> = list.iter().map(|buf| &buf[..]).collect();
+        assert_eq!(shown, [&b"ga"[..], b"there", b"d"]);
+        drop(list);
+        pair.finish();
+    }
+}
+
+#[test]
+fn lists_single_pieces_and_inline_bytes_mix_in_a_batch() {
+    for form in FORMS {
+        let mut pair = pair(form);
+        pair.receives(4);
+        let frozen = [pair.buf(b"held "), pair.buf(b"list")].map(ibverbs::Buf::freeze);
+        let tokens = frozen.each_ref().map(|memory| pair.a.hold(memory).expect("hold"));
+        let held = pair.a.hold_list(&tokens).expect("list");
+        let (list, single) = (pair.list(&[b"a ", b"list"]), pair.buf(b"single"));
+        pair.a
+            .batch(|batch| -> ibverbs::Result<()> {
+                batch.send(wr::send(list))?;
+                batch.send(wr::send(single))?;
+                batch.send(wr::send(held))?;
+                batch.send(wr::send(wr::Inline(b"inline")))?;
+                Ok(())
+            })
+            .expect("posted");
+        let texts: Vec<Vec<u8>> = pair.retire().1.into_iter().map(fake::bytes).collect();
+        assert_eq!(texts, [&b"a list"[..], b"single", b"held list", b"inline"]);
+        // The same requests are written again: what a list left in them is gone.
+        pair.receives(1);
+        let single = pair.buf(b"again");
+        pair.a.batch(|batch| -> ibverbs::Result<()> { Ok(batch.send(wr::send(single))?) }).expect("posted");
+        assert_eq!(pair.retire().1.into_iter().map(fake::bytes).next().expect("one"), b"again");
+        drop(frozen);
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_list_in_flight_comes_back_from_a_queue_pair_that_is_destroyed_or_dropped() {
+    for form in FORMS {
+        for destroyed in [true, false] {
+            let mut pair = pair(form);
+            pair.fake.stall();
+            let (list, targets) = (pair.list(&[b"one", b"two"]), pair.list(&[b"to", b"write"]));
+            pair.a.post_send(wr::send(list).tag(4)).expect("send");
+            pair.b.post_recv(wr::recv(targets)).expect("receive");
+            let Pair { a, b, cq, pool, pd, context, fake } = pair;
+            if destroyed {
+                let reclaimed = a.destroy().expect("destroyed");
+                assert_eq!(reclaimed.sends.iter().map(|(tag, buf)| (*tag, buf.len())).collect::<Vec<_>>(), [(4, 3); 2]);
+            } else {
+                drop(a);
+            }
+            drop(b);
+            assert_eq!(pool.available(), 16);
+            drop((cq, pool, pd, context));
+            fake.assert_clean();
+        }
+    }
+}
+
+#[test]
+fn a_list_that_is_too_long_or_mixed_is_refused_and_given_back() {
+    for form in FORMS {
+        let mut pair = pair(form);
+        let list = pair.list(&[b"1", b"2", b"3", b"4"]);
+        let rejected = pair.a.post_send(wr::send(list)).expect_err("3 fit");
+        assert_eq!(rejected.error(), PostError::TooManyPieces { count: 4, max: 3 });
+        assert_eq!(rejected.into_payload().expect("not posted").len(), 4);
+        let other = pair.context.alloc_pd().expect("another domain");
+        let mixed = BufList::new(vec![pair.buf(b"mine"), other.buf(8).expect("buffer")]);
+        let rejected = pair.a.post_send(wr::send(mixed)).expect_err("two domains");
+        assert_eq!(rejected.error(), PostError::WrongDomain);
+        drop((rejected, other));
+        pair.finish();
+    }
+}
