@@ -13,9 +13,11 @@ use crate::control::rules::Rules;
 use crate::control::server::Server;
 use crate::control::token::Token;
 use crate::error::{Error, Result};
-use crate::report::json::Document;
+use crate::report::json::{self, Document};
 use crate::report::record::{Outcome, Record};
+use crate::report::table::Table;
 use crate::report::text::Format;
+use crate::report::{compare, csv};
 use crate::test::Test;
 use crate::transport::verbs::Verbs;
 
@@ -24,6 +26,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let outcome = match args::parse(args) {
         Ok(Invocation::Print(text)) => print(&text),
         Ok(Invocation::Server(options)) => serve(&options),
+        Ok(Invocation::Compare { old, new, threshold }) => hold_against(&old, &new, threshold),
         Ok(Invocation::Client { host, tests, global }) => run(host.as_deref(), &tests, &global),
         Err(error) => Err(error),
     };
@@ -77,14 +80,24 @@ fn run_tests(host: Option<&str>, target: &Target, specs: &[Spec], global: &Optio
     let format = Format::new(global);
     let mut records = Vec::new();
     let mut failed = None;
+    let mut table = global.tuning.is_sweep().then(|| Table::new(format.style));
+    if global.csv {
+        print(csv::HEADER)?;
+    }
     for spec in specs {
         let (outcome, error) = match client::run(target, spec, &Verbs) {
             Ok(outcome) => (outcome, None),
             Err(error) => (Outcome::Failed { error: error.to_string() }, Some(error)),
         };
         let record = Record { test: spec.test, host: host.map(str::to_owned), outcome };
-        if !global.json {
-            print(&format.render(&record))?;
+        match () {
+            () if global.json => {}
+            () if global.json_lines => print(&json::line(&record))?,
+            () if global.csv => print(&csv::render(&record))?,
+            () if table.is_some() && error.is_none() => {
+                print(&table.as_mut().map_or_else(String::new, |t| t.render(&record)))?;
+            }
+            () => print(&format.render(&record))?,
         }
         records.push(record);
         // The first test that fails ends the run: what follows would most likely fail for the same reason.
@@ -97,6 +110,23 @@ fn run_tests(host: Option<&str>, target: &Target, specs: &[Spec], global: &Optio
         print(&Document::new(records).render())?;
     }
     failed.map_or(Ok(()), Err)
+}
+
+/// Ends with status 1 where the new run is worse.
+fn hold_against(old: &str, new: &str, threshold: f64) -> Result<()> {
+    let read = |path: &str| -> Result<Document> {
+        let text = std::fs::read_to_string(path).map_err(|e| Error::system(format!("cannot read {path}"), &e))?;
+        Document::read(&text).map_err(|e| e.context(path))
+    };
+    let rows = compare::compare(&read(old)?, &read(new)?, threshold);
+    if rows.is_empty() {
+        return Err(Error::usage(format!("{old} and {new} have no test in common with the same parameters")));
+    }
+    print(&compare::render(&rows))?;
+    match rows.iter().filter(|row| row.verdict == compare::Verdict::Worse).count() {
+        0 => Ok(()),
+        n => Err(Error::test(format!("{n} of {} figures are worse by more than {} %", rows.len(), threshold * 100.0))),
+    }
 }
 
 fn print(text: &str) -> Result<()> {

@@ -130,3 +130,43 @@ fn a_server_bound_to_loopback_says_where_it_listens() {
     let server = Server::with(&["--bind", "127.0.0.1"]);
     run(&format!("-lp {} 127.0.0.1 conf", server.port)).assert().success();
 }
+
+#[test]
+fn two_runs_are_compared_and_the_status_says_which_is_worse() {
+    let directory = std::env::temp_dir().join(format!("rperf-compare-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = |name: &str| directory.join(name).display().to_string();
+    let output = run("--json -n 2000 --repeat 3 tcp_bw tcp_lat");
+    let mut document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["tests"].as_array().unwrap().len(), 6);
+    let mut write = |name: &str, bandwidth: f64| {
+        for test in document["tests"].as_array_mut().unwrap() {
+            test["outcome"]["measured"]["summary"]["bandwidth"] = serde_json::json!(bandwidth);
+        }
+        std::fs::write(file(name), document.to_string()).unwrap();
+    };
+    write("old", 1000.0);
+    write("new", 1.0);
+    let same = run(&format!("compare {} {}", file("old"), file("old")));
+    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stderr));
+    assert_eq!(String::from_utf8(same.stdout).unwrap().matches("same").count(), 2);
+    let text = fails(&format!("compare {} {} --threshold 10%", file("old"), file("new")), 1);
+    assert!(text.contains("worse by more than 10 %"), "{text}");
+    assert!(fails("compare one", 2).contains("two files"));
+    assert!(fails("compare one two --threshold x", 2).contains("--threshold"));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_sweep_is_a_table_and_csv_has_a_line_for_each_test() {
+    let text = String::from_utf8(run("-n 50 --sizes 64,4K tcp_lat").stdout).unwrap();
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert!(text.starts_with("tcp_lat:  ") && text.contains("p99.9") && text.contains("4 KiB"), "{text}");
+    let text = String::from_utf8(run("--csv -n 50 tcp_bw tcp_lat").stdout).unwrap();
+    let columns: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
+    assert_eq!(columns.len(), 3);
+    assert!(columns.iter().all(|n| *n == columns[0]), "{text}");
+    let text = String::from_utf8(run("--json-lines -n 50 tcp_bw tcp_lat").stdout).unwrap();
+    let tests: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(tests[1]["test"], "tcp_lat");
+}

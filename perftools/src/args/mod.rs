@@ -25,6 +25,15 @@ pub enum Invocation {
     Print(String),
     /// Be the server.
     Server(Box<Options>),
+    /// Hold the records of two runs against each other.
+    Compare {
+        /// The file with the old run.
+        old: String,
+        /// The file with the new one.
+        new: String,
+        /// What may change without a word, as a share.
+        threshold: f64,
+    },
     /// Run tests against `host`, or with both ends on this machine.
     Client {
         /// The server's host name or address; none: both ends here.
@@ -49,6 +58,9 @@ where
     if let Some(text) = help::asked(&args)? {
         return Ok(Invocation::Print(text));
     }
+    if args.first().is_some_and(|word| word == "compare") {
+        return compare(&args[1..]);
+    }
     let Words { host, tests, options } = split::split(&args)?;
     let global = read(&options)?;
     if tests.is_empty() {
@@ -62,7 +74,42 @@ where
             all.push((test, read(&options)?));
         }
     }
-    Ok(Invocation::Client { host, tests: all, global: Box::new(global) })
+    let times = usize::from(global.tuning.repeat.unwrap_or(1));
+    if all.len() * times > sweep::MAX_RUNS {
+        return Err(Error::usage(format!("{} runs: the limit is {}", all.len() * times, sweep::MAX_RUNS)));
+    }
+    let tests = std::iter::repeat_n(all, times).flatten().collect();
+    Ok(Invocation::Client { host, tests, global: Box::new(global) })
+}
+
+/// `compare OLD NEW [--threshold PERCENT]`.
+fn compare(args: &[String]) -> Result<Invocation> {
+    let mut files = Vec::new();
+    let mut threshold = 5.0;
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let value = match arg.strip_prefix("--threshold") {
+            Some("") => args.next().map(String::as_str),
+            Some(rest) => rest.strip_prefix('='),
+            None if arg.starts_with("--") => {
+                return Err(Error::usage(format!("{arg}: `rperf compare OLD NEW` has the option --threshold only")));
+            }
+            None => {
+                files.push(arg.clone());
+                continue;
+            }
+        };
+        let number = value.and_then(|v| v.trim_end_matches('%').trim_end().parse::<f64>().ok());
+        threshold = number
+            .filter(|n| (0.0..1000.0).contains(n))
+            .ok_or_else(|| Error::usage("--threshold needs a number of percent, such as 5"))?;
+    }
+    match <[String; 2]>::try_from(files) {
+        Ok([old, new]) => Ok(Invocation::Compare { old, new, threshold: threshold / 100.0 }),
+        Err(_) => Err(Error::usage(
+            "compare needs two files, each written by `rperf --json … > FILE`: `rperf compare OLD NEW` (a host of this name: -H compare)",
+        )),
+    }
 }
 
 fn without_tests(host: Option<String>, global: Options) -> Result<Invocation> {

@@ -192,6 +192,12 @@ pub struct Options {
     /// Print one JSON document instead of text
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
+    /// Print a line of JSON for each test, as soon as it has ended
+    #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
+    pub json_lines: bool,
+    /// Print a line of comma-separated values for each test, after a heading
+    #[arg(long, conflicts_with = "json", help_heading = OUTPUT)]
+    pub csv: bool,
     /// Significant digits [default: 3]
     #[arg(long, value_name = "DIGITS", value_parser = clap::value_parser!(u8).range(1..=15), help_heading = OUTPUT)]
     pub precision: Option<u8>,
@@ -264,6 +270,8 @@ impl Options {
             (self.wait.is_some() || self.local_wait.is_some() || self.remote_wait.is_some(), "--wait (-cp)"),
             (self.wait_server.is_some(), "--wait-server (-ws)"),
             (self.json, "--json"),
+            (self.json_lines, "--json-lines"),
+            (self.csv, "--csv"),
             (self.server.qperf, "--qperf"),
         ];
         uses.into_iter().find(|u| u.0).map(|u| u.1).or_else(|| self.tuning.in_use())

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::units::{Size, parse_time};
 
 /// The most runs that one line may come to.
-const MAX_RUNS: usize = 10_000;
+pub const MAX_RUNS: usize = 10_000;
 
 /// How a loop goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,6 +21,10 @@ pub struct TuningOptions {
     #[arg(long = "loop", value_name = "OPTION:FIRST:LAST[:STEP]", help_heading = SWEEP)]
     pub loops: Vec<String>,
 
+    /// Run each test so many times, all of them in turn: for `rperf compare`
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000), help_heading = SWEEP)]
+    pub repeat: Option<u16>,
+
     /// Run for this time before anything is counted
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = TUNING)]
     pub warm_up: Option<Duration>,
@@ -113,6 +117,11 @@ impl TuningOptions {
         }
     }
 
+    /// Whether each test runs with several values.
+    pub fn is_sweep(&self) -> bool {
+        self.sizes.is_some() || !self.loops.is_empty()
+    }
+
     /// The first option in use; all of them are a client's.
     pub fn in_use(&self) -> Option<&'static str> {
         let set = self.tuning() != Tuning::default()
@@ -120,6 +129,7 @@ impl TuningOptions {
             || self.cpu_affinity.is_some()
             || self.local_cpu_affinity.is_some()
             || self.remote_cpu_affinity.is_some();
+        let set = set || self.repeat.is_some();
         match (self.sizes.is_some(), !self.loops.is_empty(), set) {
             (true, ..) => Some("--sizes"),
             (_, true, _) => Some("--loop (-oo)"),

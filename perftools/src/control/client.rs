@@ -17,6 +17,7 @@ use crate::error::{Error, Kind, Result};
 use crate::host;
 use crate::qperf;
 use crate::report::record::{Measured, Outcome};
+use crate::report::warning;
 use crate::stats::summary::{Meaning, Summary};
 use crate::test::Test;
 use crate::transport::{Backend, ClientSetup, Hosts};
@@ -117,7 +118,9 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B) -> Result<O
         session::exchange(&link, spec, Role::Client, connected, &|_| ())
     };
     let done = run().inspect_err(|error| link.report(error))?;
+    let warnings = warning::gather(spec, &done.via, &done.outcome.stats, &done.peer_stats);
     Ok(Outcome::Measured(Box::new(Measured {
+        warnings,
         spec: spec.clone(),
         plan: done.plan,
         depth: done.depth,

@@ -14,6 +14,7 @@ use crate::engine::{self, Peer, Role};
 use crate::error::{Error, Result};
 use crate::host;
 use crate::report::record::{Measured, Outcome, Via};
+use crate::report::warning;
 use crate::socket::{Ending, Kind, ends};
 use crate::stats::summary::{Meaning, Summary};
 use crate::test::Test;
@@ -136,6 +137,7 @@ fn measured(talk: &Talk, spec: &Spec, mut outcome: engine::Outcome, via: (Via, V
     outcome.stats.sent.bytes += theirs.peer_sent.bytes;
     let remote = theirs.side();
     Ok(Outcome::Measured(Box::new(Measured {
+        warnings: warning::gather(spec, &via.0, &outcome.stats, &remote),
         spec: spec.clone(),
         depth: 1,
         local: via.0,

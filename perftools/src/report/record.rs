@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::warning::Warning;
 use crate::args::options::Wait;
 use crate::config::Spec;
 use crate::plan::Plan;
@@ -84,6 +85,9 @@ pub struct Measured {
     pub local_stats: SideStats,
     /// What the server counted.
     pub remote_stats: SideStats,
+    /// What spoils the figures, as far as this end sees it.
+    #[serde(default)]
+    pub warnings: Vec<Warning>,
 }
 
 /// What a test came to.

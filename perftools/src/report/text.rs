@@ -183,6 +183,19 @@ impl Format {
         }
     }
 
+    /// What a gigabyte and a message cost this process and the server's.
+    #[allow(clippy::cast_precision_loss)] // Counts below 2^53.
+    fn costs(self, m: &Measured, block: &mut Block) {
+        let sides = [&m.local_stats, &m.remote_stats];
+        let most = |count: fn(&SideStats) -> u64| sides.into_iter().map(count).max().unwrap_or(0).max(1) as f64;
+        let bytes = most(|s| s.sent.bytes + s.received.bytes);
+        let msgs = most(|s| s.sent.msgs + s.received.msgs);
+        for (who, side) in ["loc", "rem"].into_iter().zip(sides) {
+            block.figure(format!("{who}_cpu_cost"), self.style.cost(side.cpu.process * 1e9 / bytes));
+            block.figure(format!("{who}_cpu_msg"), self.style.time(side.cpu.process * 1e9 / msgs));
+        }
+    }
+
     /// What qperf has not.
     fn own_lines(self, m: &Measured) -> Block {
         let (s, v) = (&self.style, &self.verbosity);
@@ -206,6 +219,7 @@ impl Format {
             }
         }
         if v.time >= 1 {
+            self.costs(m, &mut b);
             for (name, side) in [("loc_process", &m.local_stats), ("rem_process", &m.remote_stats)] {
                 b.figure(name, s.time(side.cpu.process * 1e9));
             }
@@ -226,6 +240,9 @@ impl Format {
                 != (m.remote.device.as_str(), m.remote.address.as_str())
         {
             b.text("peer", m.remote.to_string());
+        }
+        for warning in &m.warnings {
+            b.text("warning", warning.text.clone());
         }
         b
     }
@@ -328,6 +345,7 @@ pub(crate) mod tests {
             test,
             host: Some("node1".into()),
             outcome: Outcome::Measured(Box::new(Measured {
+                warnings: Vec::new(),
                 spec,
                 depth: 128,
                 plan: test.plan(),

@@ -1,0 +1,74 @@
+//! A sweep as a table: a row for each run, a heading where the test changes.
+
+use super::record::{Measured, Outcome, Record};
+use crate::test::Test;
+use crate::units::{Figure, Style};
+
+/// Rows, as they come.
+#[derive(Clone, Debug)]
+pub struct Table {
+    style: Style,
+    test: Option<Test>,
+}
+
+impl Table {
+    /// An empty table with figures in this style.
+    pub fn new(style: Style) -> Self {
+        Self { style, test: None }
+    }
+
+    /// The row of a record, after its heading where one is due.
+    pub fn render(&mut self, record: &Record) -> String {
+        let Outcome::Measured(m) = &record.outcome else { return String::new() };
+        let cells = self.cells(m);
+        let line = |cells: Vec<String>| {
+            let cells: Vec<String> = cells.iter().map(|cell| format!("{cell:>14}")).collect();
+            cells.concat() + "\n"
+        };
+        let heading = if self.test == Some(record.test) {
+            String::new()
+        } else {
+            self.test = Some(record.test);
+            let names = cells.iter().map(|cell| cell.0.to_owned()).collect();
+            format!("{}:  {}\n{}", record.test.name(), m.local, line(names))
+        };
+        heading + &line(cells.into_iter().map(|cell| cell.1).collect())
+    }
+
+    fn cells(&self, m: &Measured) -> Vec<(&'static str, String)> {
+        let style = self.style;
+        let shown = |figure: Figure| format!("{} {}", figure.digits, figure.unit).trim_end().to_owned();
+        let mut cells = vec![("size", shown(style.size(m.spec.msg_size))), ("depth", m.depth.to_string())];
+        if m.spec.qps > 1 {
+            cells.push(("qps", m.spec.qps.to_string()));
+        }
+        #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
+        if let Some(p) = &m.latency {
+            for (name, nanos) in [("min", p.min), ("p50", p.p50), ("p99", p.p99), ("p99.9", p.p99_9), ("max", p.max)] {
+                cells.push((name, shown(style.time(nanos as f64))));
+            }
+            cells.push(("mean", shown(style.time(p.mean))));
+            return cells;
+        }
+        cells.push(("messages", shown(style.count(m.local_stats.sent.msgs + m.local_stats.received.msgs))));
+        cells.push(("bw", shown(style.bandwidth(m.summary.bandwidth.unwrap_or(0.0)))));
+        cells.push(("msg_rate", shown(style.rate(m.summary.msg_rate))));
+        if m.spec.test.may_lose() {
+            cells.push(("lost", (m.local_stats.lost + m.remote_stats.lost).to_string()));
+        }
+        cells
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::text::tests::{latency, one_way};
+
+    #[test]
+    fn a_heading_for_each_test_and_a_row_for_each_run() {
+        let mut table = Table::new(Style::default());
+        let text: String = [one_way(), one_way(), latency()].iter().map(|record| table.render(record)).collect();
+        insta::assert_snapshot!(text);
+    }
+}
