@@ -1,7 +1,6 @@
 //! Events for `tracing`, where the feature is on; nothing at all where it is off.
 
 use crate::errno::Errno;
-use crate::identity::Qpn;
 
 macro_rules! event {
     ($level:ident, $($what:tt)*) => {
@@ -18,8 +17,8 @@ pub(crate) fn opened(device: &str) {
 
 /// A queue pair is about to take a step, with these attributes (`enum ibv_qp_attr_mask`).
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
-pub(crate) fn stepped(qp_num: Qpn, state: &str, attributes: u32) {
-    event!(debug, qp_num = qp_num.0, state, attributes, "modify");
+pub(crate) fn stepped(qp_num: u32, state: &str, attributes: u32) {
+    event!(debug, qp_num, state, attributes, "modify");
 }
 
 /// A verb failed.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rdma_sys::{IBV_CQ_ATTR_MODERATE, ibv_moderate_cq, ibv_modify_cq, ibv_modify_cq_attr, ibv_resize_cq};
 
-use super::CompletionQueue;
+use super::queue::CompletionQueue;
 use crate::convert::zero_or_errno;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;

@@ -2,6 +2,8 @@
 //!
 //! Copying under one `start_poll … end_poll` means that no lock of the provider is held while the caller looks at completions.
 
+#![allow(unsafe_code)]
+
 use std::ptr::{self, NonNull};
 
 use rdma_sys::{

@@ -18,7 +18,7 @@ use super::completion::Completion;
 use super::extended;
 use super::fields::{Asked, CqFields, FieldSet, With};
 use super::options::CqOptions;
-use super::{BURST, CompletionQueue};
+use super::queue::{BURST, CompletionQueue, OVERFLOWED};
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::error::{Error, Result};
@@ -164,7 +164,7 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     #[cold]
     fn failed(&self, errno: Errno) -> Error {
         let device = self.queue.shared().context().device_name().to_owned();
-        Error::of_verb("ibv_start_poll", errno, device).with_hint(super::OVERFLOWED)
+        Error::of_verb("ibv_start_poll", errno, device).with_hint(OVERFLOWED)
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdma_sys::{ibv_dealloc_mw, ibv_mw};
 
-use super::WindowType;
+use super::kind::WindowType;
 use crate::mr::Region;
 use crate::pd::ProtectionDomain;
 

@@ -119,7 +119,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// A step, which says what it lacks or does not take when the driver refuses it.
     pub(super) fn modify_raw(&mut self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
-        crate::trace::stepped(self.qp_num(), state, mask);
+        crate::trace::stepped(self.qp_num().0, state, mask);
         // SAFETY: the queue pair is alive; the attributes are valid during the call.
         let returned = unsafe { ibv_modify_qp(self.as_raw(), attr, mask as i32) };
         zero_or_errno("ibv_modify_qp", || format!("{} to {state}", self.describe()), returned).map_err(|error| {

@@ -1,0 +1,53 @@
+//! The completions that one poll took.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use rdma_sys::ibv_wc;
+
+use super::completion::Completion;
+
+/// The completions of one poll.
+pub struct Completions<'cq> {
+    pub(super) next: *const ibv_wc,
+    pub(super) left: usize,
+    /// Where the queue reads how many are left, should this be forgotten.
+    pub(super) stays: &'cq mut usize,
+    pub(super) entries: PhantomData<&'cq [ibv_wc]>,
+}
+
+// SAFETY: it refers to entries that are written by the next poll only, which needs the queue after this.
+unsafe impl Send for Completions<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Completions<'_> {}
+
+impl<'cq> Iterator for Completions<'cq> {
+    type Item = Completion<'cq>;
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    fn next(&mut self) -> Option<Completion<'cq>> {
+        self.left = self.left.checked_sub(1)?;
+        *self.stays = self.left;
+        // SAFETY: one of the entries that were filled; they stay as they are until the next poll.
+        unsafe {
+            let wc = &*self.next;
+            self.next = self.next.add(1);
+            Some(Completion::new(wc))
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Completions<'_> {}
+
+impl fmt::Debug for Completions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completions").field("left", &self.len()).finish()
+    }
+}
