@@ -6,8 +6,12 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use ibverbs::{Context, Device, TransportType};
 use nix::ifaddrs::getifaddrs;
+use perftools::args::ping::PingArgs;
+use perftools::ping;
+use perftools::ping::stop::Stop;
 use serde_json::Value;
 
 const RIBPING: &str = env!("CARGO_BIN_EXE_ribping");
@@ -111,11 +115,18 @@ fn run(program: &str, args: &[&str]) -> Output {
     Command::new(program).args(args).output().unwrap_or_else(|error| panic!("{program}: {error}"))
 }
 
+/// What came of pings, as JSON; within this process, as starting one takes long under emulation.
+fn pinged(args: &[&str]) -> Result<Value, String> {
+    let args = PingArgs::try_parse_from([&["ribping", "--json", "-t", "5000"], args].concat()).expect("a command line");
+    let (report, ended) = ping::run(&args, &Stop::default()).map_err(|error| error.to_string())?;
+    ended.map_err(|error| error.to_string())?;
+    Ok(serde_json::from_str(&report.text(true)).expect("JSON"))
+}
+
 /// Pings; all pings must be answered. The result says how.
 fn pings(args: &[&str]) -> Value {
-    let output = run(RIBPING, &[&["--json", "-c", "5", "-i", "0.01", "-t", "5000"], args].concat());
-    let value: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    assert_eq!((output.status.code(), &value["received"], &value["lost"]), (Some(0), &5.into(), &0.into()), "{value}");
+    let value = pinged(&[&["-c", "5", "-i", "0.01"], args].concat()).expect("answers");
+    assert_eq!((&value["received"], &value["lost"]), (&5.into(), &0.into()), "{value}");
     value
 }
 
@@ -123,6 +134,12 @@ fn pings(args: &[&str]) -> Value {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn one_server_answers_everywhere_and_the_client_picks_the_way() {
     let server = Server::ribping(&[]);
+    let ip = places()[0].1.to_string();
+    let output = run(RIBPING, &["-c", "2", "-i", "0.01", "-t", "5000", &ip]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.starts_with(&format!("Pong from {ip} (Host {ip}): time ")), "{output:?}");
+    assert!(said.contains("2 packets transmitted, 2 received, 0% packet loss"), "{said}");
+    assert_eq!(output.status.code(), Some(0));
     for (context, ip) in places() {
         let is_iwarp = context.device().transport() == TransportType::IWARP;
         let value = pings(&[&ip.to_string()]);
@@ -159,9 +176,8 @@ fn a_gid_is_pinged_by_datagrams_where_it_allows_them() {
 fn a_flood_loses_nothing() {
     let server = Server::ribping(&[]);
     for (_, ip) in places() {
-        let output = run(RIBPING, &["-f", "-c", "60", "-t", "5000", &ip.to_string()]);
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("60 packets transmitted, 60 received, 0% packet loss"), "{ip}: {output:?}");
+        let value = pinged(&["-f", "-c", "60", &ip.to_string()]).expect("answers");
+        assert_eq!((&value["transmitted"], &value["received"]), (&60.into(), &60.into()), "{ip}: {value}");
     }
     server.interrupt();
 }
@@ -199,8 +215,8 @@ fn a_server_of_one_device_refuses_the_others() {
         let server = Server::ribping(&["--via", "rdma_cm", "-C", context.device_name()]);
         pings(&["--via", "rdma_cm", &ip.to_string()]);
         for (other, ip) in places.iter().filter(|place| place.0.device_name() != context.device_name()) {
-            let output = run(RIBPING, &["-c", "1", "--via", "rdma_cm", &ip.to_string()]);
-            assert_eq!(output.status.code(), Some(2), "{}: {output:?}", other.device_name());
+            let refused = pinged(&["-c", "1", "--via", "rdma_cm", &ip.to_string()]);
+            assert!(refused.is_err(), "{}: {refused:?}", other.device_name());
         }
         server.interrupt();
     }
@@ -210,9 +226,7 @@ fn a_server_of_one_device_refuses_the_others() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn nobody_there_is_an_error_that_says_what_to_do() {
     for (_, ip) in places() {
-        let output = run(RIBPING, &["-c", "1", "--via", "rdma_cm", "--cm-port", "7999", &ip.to_string()]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let said = pinged(&["-c", "1", "--via", "rdma_cm", "--cm-port", "7999", &ip.to_string()]).expect_err("nobody");
         assert!(said.contains("is `ribping -S` or `rping -s` running there?"), "{said}");
     }
     let output = run(RIBPING, &["-c", "1", "4"]);

@@ -71,6 +71,7 @@ fn every_command_prints_json_that_reads_back() {
         }
     }
     insta::assert_snapshot!("stat_json_mlx4", ribinfo("mlx4", &["stat", "--json"]).0);
+    insta::assert_snapshot!("sm_json_ipoib", ribinfo("ipoib", &["sm", "--json"]).0);
     insta::assert_snapshot!("facts_mlx4", ribinfo("mlx4", &["facts"]).0);
 }
 

@@ -38,8 +38,8 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
-    let outcome = match args.target.as_deref() {
-        Some(target) => ping(target, &args),
+    let outcome = match args.target {
+        Some(_) => ping(&args),
         None => serve(&args).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
@@ -53,16 +53,25 @@ fn serve(args: &PingArgs) -> Result<()> {
     serve::run(args, &stop)
 }
 
-fn ping(target: &str, args: &PingArgs) -> Result<ExitCode> {
-    let plan = Plan::new(args)?;
-    let target = Target::parse(target, args.lid, args.guid)?;
+fn ping(args: &PingArgs) -> Result<ExitCode> {
     let stop = Stop::at_signals()?;
+    let (report, ended) = run(args, &stop)?;
+    report.finish(args.json)?;
+    ended?;
+    Ok(ExitCode::from(u8::from(!Plan::new(args)?.is_met(report.counts()))))
+}
+
+/// Pings as the command line says: what came of it, and whether it ended as it should.
+///
+/// # Errors
+/// Nothing can be sent: the command line makes no sense, or there is no way to the target.
+pub fn run(args: &PingArgs, stop: &Stop) -> Result<(Report, Result<()>)> {
+    let plan = Plan::new(args)?;
+    let target = Target::parse(args.target.as_deref().unwrap_or_default(), args.lid, args.guid)?;
     let mut way = choice::choose(&target, args)?;
     let journey = Journey { target: way.target(), way: way.name(), device: way.device(), port: way.port() };
     eprintln!("ribping: to {} by {}, {} port {}", journey.target, journey.way, journey.device, journey.port);
     let mut report = Report::new(journey, args.flood || args.json, args.errors || args.level() > 0);
-    let ended = session::run(way.as_mut(), &plan, &stop, &mut report);
-    report.finish(args.json)?;
-    ended?;
-    Ok(ExitCode::from(u8::from(!plan.is_met(report.counts()))))
+    let ended = session::run(way.as_mut(), &plan, stop, &mut report);
+    Ok((report, ended))
 }

@@ -123,12 +123,17 @@ impl Report {
     /// # Errors
     /// The output cannot be written.
     pub fn finish(&self, json: bool) -> Result<()> {
-        let time = self.start.elapsed();
-        let text = if json { self.document(time) } else { self.summary(time) };
+        let text = self.text(json);
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes())
             .and_then(|()| out.flush())
             .map_err(|e| Error::system("cannot write the output", &e))
+    }
+
+    /// The summary, as lines or as JSON.
+    pub fn text(&self, json: bool) -> String {
+        let time = self.start.elapsed();
+        if json { self.document(time) } else { self.summary(time) }
     }
 
     fn summary(&self, time: Duration) -> String {

@@ -1,8 +1,46 @@
 //! `ribinfo sm`, as sminfo, for every InfiniBand port.
 
+use serde::Serialize;
+
 use crate::error::{Error, Result};
 use crate::facts::root::Root;
-use crate::facts::sm::PortSm;
+use crate::facts::sm::{PortSm, Sm};
+
+/// A port in JSON: either what the subnet manager says, or why it says nothing.
+#[derive(Serialize)]
+struct Row<'a> {
+    device: &'a str,
+    port: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sm: Option<SmRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct SmRow {
+    lid: u16,
+    guid: String,
+    activity_count: u32,
+    priority: u8,
+    state: u8,
+    state_name: &'static str,
+}
+
+impl<'a> From<&'a PortSm> for Row<'a> {
+    fn from(found: &'a PortSm) -> Self {
+        let row = |sm: &Sm| SmRow {
+            lid: sm.lid,
+            guid: format!("0x{:016x}", sm.guid),
+            activity_count: sm.activity_count,
+            priority: sm.priority,
+            state: sm.state,
+            state_name: sm.state_name(),
+        };
+        let sm = found.sm.as_ref().ok().map(row);
+        Self { device: &found.device, port: found.port, sm, error: found.sm.as_ref().err().map(String::as_str) }
+    }
+}
 
 /// The subnet manager of every InfiniBand port.
 ///
@@ -11,7 +49,7 @@ use crate::facts::sm::PortSm;
 pub fn show(root: &Root, json: bool) -> Result<String> {
     let all = root.sms().map_err(Error::device)?;
     if json {
-        return super::json(&all);
+        return super::json(&all.iter().map(Row::from).collect::<Vec<_>>());
     }
     if all.is_empty() {
         return Err(Error::device("no InfiniBand port here; RoCE and iWARP have no subnet manager"));

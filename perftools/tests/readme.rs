@@ -1,0 +1,42 @@
+//! What the README says to type is what the tools understand.
+
+use clap::Parser;
+use perftools::args::info::Info;
+use perftools::args::ping::PingArgs;
+
+/// The commands in code, in blocks and in sentences, up to a comment.
+fn commands(text: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut inside = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            inside = !inside;
+        } else if inside {
+            all.extend(line.split([';', '&']).map(str::to_owned));
+        } else {
+            all.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    all.iter().map(|line| line.split('#').next().unwrap_or_default().trim().trim_end_matches('\'').to_owned()).collect()
+}
+
+#[test]
+fn every_command_of_the_readme_is_understood() {
+    let mut seen = (0, 0);
+    for line in commands(include_str!("../../README.md")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["ribping", _, ..] => {
+                let args = PingArgs::try_parse_from(&words).unwrap_or_else(|error| panic!("{line}: {error}"));
+                perftools::ping::session::Plan::new(&args).unwrap_or_else(|error| panic!("{line}: {error}"));
+                seen.0 += 1;
+            }
+            ["ribinfo", _, ..] => {
+                Info::try_parse_from(&words).unwrap_or_else(|error| panic!("{line}: {error}"));
+                seen.1 += 1;
+            }
+            _ => {}
+        }
+    }
+    assert!(seen.0 >= 8 && seen.1 >= 10, "{seen:?}");
+}
