@@ -9,8 +9,7 @@ use std::cell::Cell;
 
 use fake::{FORMS, Pair};
 use ibverbs::{
-    AccessFlags, AhAttr, BufList, CqOptions, Destination, Direction, Error, Psn, Qkey, QpOptions, Rc, SrqOptions, Ud,
-    wr,
+    AccessFlags, AhAttr, BufList, CqOptions, Destination, Error, Psn, Qkey, QpOptions, Rc, SrqOptions, Ud, wr,
 };
 
 struct Counting;
@@ -289,7 +288,6 @@ fn datagrams_allocate_nothing() {
             qp.post_send(wr::send_to(wr::Inline(b"to itself"), itself)).expect("send");
             let mut count = 0;
             for completion in cq.poll().expect("poll") {
-                assert!(completion.source().qpn == qp.qp_num() || completion.direction() == Direction::Send);
                 drop(qp.retire(completion).expect("in flight").into_buf());
                 count += 1;
             }

@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use super::lent::{Loan, Loans};
+use super::loan::{Loan, Loans};
 use crate::mr::{Buf, BufList};
 use crate::mw::Bound;
 

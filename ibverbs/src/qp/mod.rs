@@ -12,6 +12,7 @@ mod inflight;
 mod inflight_tests;
 mod kept;
 mod lent;
+mod loan;
 mod operation;
 mod owner;
 mod pair;

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use rdma_sys::ibv_sge;
 
 use super::batch::Batch;
-use super::lent::{Brand, Lent, LentMut, Loans};
+use super::lent::{Brand, Lent, LentMut};
+use super::loan::Loans;
 use super::operation::Operation;
 use super::pair::QueuePair;
 use super::payload::RecvPayload;
