@@ -76,6 +76,7 @@ mod joining;
 mod listen_options;
 mod listener;
 mod listening;
+mod lookup;
 mod messenger;
 #[cfg(feature = "tokio")]
 mod messenger_async;
@@ -114,6 +115,7 @@ pub use crate::ib_address::IbAddr;
 pub use crate::joining::Joining;
 pub use crate::listen_options::ListenOptions;
 pub use crate::listener::Listener;
+pub use crate::lookup::{AddrInfo, LookupOptions, lookup};
 pub use crate::messenger::Messenger;
 #[cfg(feature = "tokio")]
 pub use crate::messenger_async::AsyncMessenger;

@@ -20,7 +20,7 @@ use crate::wait::sleep_any;
 /// A connection for messages: queue pair, completion queue and buffers are made, and receives are posted before the peer's first message can
 /// arrive.
 ///
-/// Who wants more than messages takes [`connection_mut`](Self::connection_mut), or makes the parts by hand.
+/// Who wants more than messages takes [`connection_mut`](Self::connection_mut).
 ///
 /// # Example
 /// ```no_run
@@ -46,7 +46,7 @@ use crate::wait::sleep_any;
 pub struct Messenger {
     // Dropped in this order: the connection first.
     connection: Connection,
-    parts: Parts,
+    pub(crate) parts: Parts,
     arrived: VecDeque<Buf>,
     /// Ended requests that were posted by hand.
     by_hand: VecDeque<Retired>,
@@ -200,10 +200,7 @@ impl Messenger {
 
     /// Sends if there is room.
     pub(crate) fn try_send(&mut self, message: &[u8]) -> Result<bool> {
-        self.progress()?;
-        if let Some(fault) = self.fault.take() {
-            return Err(fault);
-        }
+        self.progress_to_send()?;
         if self.connection.is_over() {
             return Err(self.gone());
         }
@@ -230,10 +227,7 @@ impl Messenger {
 
     /// Whether all are done.
     pub(crate) fn try_flush(&mut self) -> Result<bool> {
-        self.progress()?;
-        if let Some(fault) = self.fault.take() {
-            return Err(fault);
-        }
+        self.progress_to_send()?;
         match (self.on_their_way, self.connection.is_over()) {
             (0, _) => Ok(true),
             (_, true) => Err(self.gone()),
@@ -248,6 +242,11 @@ impl Messenger {
             None if !self.connection.is_over() => Poll::Pending,
             outcome => Poll::Ready(outcome),
         })
+    }
+
+    fn progress_to_send(&mut self) -> Result<()> {
+        self.progress()?;
+        self.fault.take().map_or(Ok(()), Err)
     }
 
     /// Takes completions and events, posts receives, and arms the completion queue for the next ones.
@@ -290,13 +289,8 @@ impl Messenger {
         sleep_any([self.parts.channel.as_fd(), self.connection.as_fd()], deadline)
     }
 
-    #[cfg(feature = "tokio")]
-    pub(crate) fn comp_channel(&self) -> &ibverbs::CompletionChannel {
-        &self.parts.channel
-    }
-
     fn gone(&self) -> Error {
-        Error::new(ErrorKind::Disconnected, "ibv_post_send", format!("{}: the connection is over", self.describe()))
+        Error::new(ErrorKind::Disconnected, "ibv_post_send", format!("{}: it is over", self.describe()))
     }
 
     fn describe(&self) -> String {

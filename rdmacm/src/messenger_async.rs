@@ -51,7 +51,7 @@ impl AsyncMessenger {
     /// # Panics
     /// As there.
     pub fn new(messenger: Messenger) -> Result<Self> {
-        let completions = Readable::new(Arc::new(messenger.comp_channel().clone()))?;
+        let completions = Readable::new(Arc::new(messenger.parts.channel.clone()))?;
         let events = Readable::new(Arc::clone(messenger.connection().channel()) as _)?;
         Ok(Self { completions, events, messenger })
     }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::TransportType;
-use lab::{PATIENCE, Place, accept, connect, leaves_nothing_within, places};
+use lab::{PATIENCE, Place, accept, connect, leaves_nothing_within, one_place_each, places};
 use nix::sys::socket::SockaddrStorage;
 use rdma_sys::{
     RDMA_PS_TCP, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_connect, rdma_create_event_channel, rdma_create_id,
@@ -22,11 +22,6 @@ use rdma_sys::{
 use rdmacm::{ConnectError, ConnectParams, InProgress, Listener, Resolver};
 
 const PEER: &str = "RDMACM_TEST_HOSTILE";
-
-/// Each device with one address: what a peer can do does not depend on the family, and Soft-iWARP takes its time to forget each.
-fn places_once() -> Vec<Place> {
-    places().into_iter().filter(|place| place.ip.is_ipv4()).collect()
-}
 
 /// Starts this program again as such a peer of a listener, and waits until it has done its worst.
 fn peer(what: &str, address: SocketAddr) -> Child {
@@ -159,7 +154,7 @@ fn serve(place: &Place, listener: &Listener) -> Result<bool, ConnectError> {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_peer_that_asked_and_vanished_is_no_hang() {
-    for place in places_once() {
+    for place in one_place_each() {
         leaves_nothing_within(&place, Duration::from_secs(30), || {
             let listener = place.listen();
             end(peer("vanishes", listener.local_addr()));
@@ -171,7 +166,7 @@ fn a_peer_that_asked_and_vanished_is_no_hang() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_peer_that_never_acknowledges_an_event_holds_up_nobody() {
-    for place in places_once() {
+    for place in one_place_each() {
         leaves_nothing_within(&place, Duration::from_secs(30), || {
             let listener = place.listen();
             let hostile = peer("never acknowledges", listener.local_addr());
@@ -184,7 +179,7 @@ fn a_peer_that_never_acknowledges_an_event_holds_up_nobody() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_peer_with_more_private_data_than_fits_is_turned_away_by_the_kernel() {
-    for place in places_once() {
+    for place in one_place_each() {
         leaves_nothing_within(&place, Duration::from_secs(30), || {
             let listener = place.listen();
             let hostile = peer("says too much", listener.local_addr());
@@ -198,7 +193,7 @@ fn a_peer_with_more_private_data_than_fits_is_turned_away_by_the_kernel() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn noise_at_the_port_is_survived() {
     let noise: Vec<u8> = (0..=255).cycle().take(1000).collect();
-    for place in places_once() {
+    for place in one_place_each() {
         if place.context.device().transport() == TransportType::IWARP {
             // Whoever can open a TCP connection to a listener of Soft-iWARP stops the kernel (ci/DRIVERS.md): nothing to be had here.
             println!("{}: left alone", place.name());
@@ -219,7 +214,7 @@ fn noise_at_the_port_is_survived() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_identifier_goes_at_every_state_of_its_life() {
-    for place in places_once() {
+    for place in one_place_each() {
         leaves_nothing_within(&place, Duration::from_secs(30), || {
             let listener = place.listen();
             let address = listener.local_addr();
@@ -271,7 +266,7 @@ fn an_identifier_goes_at_every_state_of_its_life() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn what_is_forgotten_is_leaked_and_nothing_worse() {
     // No census here: what is forgotten stays until the process ends.
-    for place in places_once() {
+    for place in one_place_each() {
         let listener = place.listen();
         let address = listener.local_addr();
         let connecting = thread::scope(|scope| {

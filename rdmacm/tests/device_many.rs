@@ -2,18 +2,18 @@
 //! measured in the same run.
 //!
 //! `RDMACM_MANY` multiplies the counts; 1 if not given, which an emulated machine does in seconds. The whole is 2,000 in a row and 256 at once:
-//! `RDMACM_MANY=20`.
+//! `RDMACM_MANY=80`.
 
 mod lab;
 
-use ibverbs::ErrorKind;
+use ibverbs::{ErrorKind, TransportType};
 use std::fs;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Ends, PATIENCE, Place, leaves_nothing, leaves_nothing_within, places};
+use lab::{Ends, PATIENCE, Place, leaves_nothing, leaves_nothing_within, one_place_each, places};
 use rdmacm::{ConnectParams, Connection, InProgress, Listener, Pending, Resolver};
 
 fn times(count: usize) -> usize {
@@ -58,12 +58,12 @@ fn in_a_row(place: &Place, count: usize) -> f64 {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn connections_in_a_row_are_all_there_and_leave_no_memory_behind() {
-    for place in places() {
-        in_a_row(&place, times(20));
+    for place in one_place_each() {
+        in_a_row(&place, times(5));
         let before = resident();
         leaves_nothing(&place, || {
-            let rate = in_a_row(&place, times(100));
-            println!("{} {}: {} in a row, {rate:.0}/s", place.name(), place.ip, times(100));
+            let rate = in_a_row(&place, times(25));
+            println!("{} {}: {} in a row, {rate:.0}/s", place.name(), place.ip, times(25));
         });
         let after = resident();
         println!("{}: {before} KiB, then {after} KiB resident", place.name());
@@ -100,8 +100,8 @@ fn connect_all(place: &Place, address: SocketAddr, ends: &Ends, count: usize) ->
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn many_at_once_are_all_accepted_by_a_listener_under_pressure() {
-    let count = times(32).min(256);
-    for place in places() {
+    let count = times(8).min(256);
+    for place in one_place_each() {
         leaves_nothing(&place, || {
             // As many as come at once have room in the backlog; they are taken late.
             let listener = Listener::bind(SocketAddr::new(place.ip, 0), 256).expect("listen");
@@ -155,7 +155,12 @@ fn connect_in_the_end(place: &Place, address: SocketAddr) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn what_is_beyond_the_backlog_is_told_and_served_in_the_end() {
-    for place in places().into_iter().filter(|place| place.ip.is_ipv4()) {
+    for place in one_place_each() {
+        if place.context.device().transport() == TransportType::IWARP {
+            // A listener of Soft-iWARP that turned requests away can stop the kernel when it is closed (ci/DRIVERS.md).
+            println!("{}: left alone", place.name());
+            continue;
+        }
         leaves_nothing_within(&place, Duration::from_secs(30), || {
             let listener = Listener::bind(SocketAddr::new(place.ip, 0), 1).expect("listen");
             let address = listener.local_addr();
@@ -206,7 +211,7 @@ fn cmtime(place: &Place, count: usize) -> Option<f64> {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn the_rate_is_of_the_order_of_cmtime() {
-    let count = times(50).min(200);
+    let count = times(10).min(200);
     for place in places().into_iter().filter(|place| place.ip.is_ipv4()) {
         let listener = Listener::bind(SocketAddr::new(place.ip, 0), 1024).expect("listen");
         let address = listener.local_addr();

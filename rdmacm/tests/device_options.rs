@@ -9,11 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use ibverbs::{AsRaw, ErrorKind, QpOptions, Rc, SrqOptions, TransportType, wr};
-use lab::{PATIENCE, Place, accept, connect, leaves_nothing, places};
+use lab::{PATIENCE, Place, accept, connect, leaves_nothing, one_place_each, places};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdma_sys::{IBV_QP_AV, IBV_QP_TIMEOUT, ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp};
 use rdmacm::{
-    ConnectParams, ConnectRequest, Connection, Ece, IbAddr, InProgress, ListenOptions, Listener, PortSpace, Resolver,
+    ConnectParams, ConnectRequest, Connection, Ece, IbAddr, InProgress, ListenOptions, Listener, LookupOptions,
+    PortSpace, Resolver, lookup,
 };
 
 /// What the device says of a connected queue pair.
@@ -41,7 +42,7 @@ fn pair(place: &Place, listener: &Listener, resolver: Resolver) -> (Connection, 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn type_of_service_and_ack_timeout_reach_the_queue_pair() {
-    for place in places() {
+    for place in one_place_each() {
         let listener = place.listen();
         let resolver = || Resolver::new(listener.local_addr());
         if place.context.device().transport() == TransportType::IWARP {
@@ -121,7 +122,7 @@ fn a_device_is_bound_to_by_its_name() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn port_spaces_have_ports_of_their_own() {
-    for place in places() {
+    for place in one_place_each() {
         let tcp = place.listen();
         let address = tcp.local_addr();
         if place.context.device().transport() == TransportType::IWARP {
@@ -164,7 +165,7 @@ fn request_with(
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn options_of_the_drivers_travel_both_ways() {
-    for place in places() {
+    for place in one_place_each() {
         let (mine, yours) = (Ece { vendor_id: 0x15b3, options: 0x1234 }, Ece { vendor_id: 0x15b3, options: 0x0034 });
         let travels = place.context.device().transport() == TransportType::IB;
         let end = place.end();
@@ -185,7 +186,7 @@ fn options_of_the_drivers_travel_both_ways() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn accepted_queue_pairs_receive_from_a_shared_queue() {
-    for place in places() {
+    for place in one_place_each() {
         leaves_nothing(&place, || {
             let mut end = place.end();
             let mut srq = end.pd.create_srq(SrqOptions { max_wr: 16, ..SrqOptions::default() }).expect("shared queue");
@@ -252,7 +253,7 @@ fn every_step_goes_without_blocking_by_its_descriptor() {
             assert_eq!(poll(&mut fds, PollTimeout::from(20_000_u16)).expect("poll"), 1);
         }
     }
-    for place in places() {
+    for place in one_place_each() {
         leaves_nothing(&place, || {
             let listener = place.listen();
             let address = listener.local_addr();
@@ -291,5 +292,25 @@ fn an_address_by_gid_is_of_infiniband_only_and_that_is_told() {
             let text = error.to_string();
             assert!(text.contains("service 0x1061b58") && text.contains("AF_IB"), "{text}");
         }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_name_is_looked_up_and_led_to() {
+    for place in places() {
+        let listener = place.listen();
+        let (host, port) = (place.ip.to_string(), listener.local_addr().port().to_string());
+        let options = LookupOptions { numeric_host: true, ..LookupOptions::default() };
+        let all = lookup(Some(&host), Some(&port), options).expect("an address in digits");
+        let info = all.iter().find(|info| info.destination == Some(listener.local_addr())).expect("itself");
+        assert_eq!(info.port_space, PortSpace::TCP);
+        let route = info.resolver().expect("somewhere").timeout(PATIENCE).resolve().expect("resolve");
+        assert_eq!(route.device_name(), place.name());
+        let passive = LookupOptions { passive: true, ..options };
+        let all = lookup(Some(&host), Some(&port), passive).expect("to listen");
+        assert!(all.iter().any(|info| info.source == Some(listener.local_addr())), "{all:?}");
+        let error = lookup(Some("no.such.host.invalid"), None, options).expect_err("no digits");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     }
 }

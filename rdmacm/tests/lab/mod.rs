@@ -9,7 +9,9 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{CompletionQueue, Context, CqOptions, Device, ProtectionDomain, QpOptions, QueuePair, Rc, Retired, wr};
+use ibverbs::{
+    CompletionQueue, Context, CqOptions, Device, ProtectionDomain, QpOptions, QueuePair, Rc, Retired, TransportType, wr,
+};
 use nix::ifaddrs::getifaddrs;
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
@@ -49,6 +51,12 @@ pub(crate) fn places() -> Vec<Place> {
         }
     }
     all
+}
+
+/// Each device with one of its addresses, for what does not depend on the family: RoCE by IPv4, iWARP by IPv6.
+pub(crate) fn one_place_each() -> Vec<Place> {
+    let is_fitting = |place: &Place| place.ip.is_ipv4() == (place.context.device().transport() == TransportType::IB);
+    places().into_iter().filter(is_fitting).collect()
 }
 
 /// The addresses of an interface that are not link-local.
