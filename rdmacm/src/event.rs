@@ -7,7 +7,6 @@ use std::ptr::NonNull;
 
 use rdma_sys::{IBV_QPT_UD, rdma_ack_cm_event, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_ud_param};
 
-use crate::id::Id;
 use crate::newtype::c_value;
 
 c_value! {
@@ -66,7 +65,7 @@ pub struct CmEvent {
 /// so before that identifier can be destroyed, which would wait for the acknowledgement.
 pub(crate) struct Event<'id> {
     raw: NonNull<rdma_cm_event>,
-    id: PhantomData<&'id Id>,
+    id: PhantomData<&'id ()>,
 }
 
 impl Event<'_> {

@@ -71,6 +71,7 @@ mod event;
 mod hint;
 mod ib_address;
 mod id;
+mod id_ece;
 mod id_options;
 mod joining;
 mod listen_options;

@@ -11,8 +11,14 @@ use crate::id::Id;
 use crate::params::{ConnectParams, check_private_data};
 use crate::path::Path;
 use crate::progress::InProgress;
-use crate::request::Offer;
 use crate::transition;
+
+/// What the peer offers, to be met and not exceeded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    pub(crate) responder_resources: u8,
+    pub(crate) initiator_depth: u8,
+}
 
 /// A request with a queue pair in INIT: post the first receives, then accept. Dropping it rejects.
 #[derive(Debug)]

@@ -10,15 +10,8 @@ use crate::event::Event;
 use crate::id::Id;
 use crate::params::{PrivateDataLimits, check_private_data};
 use crate::path::Path;
-use crate::pending::Pending;
+use crate::pending::{Offer, Pending};
 use crate::transition;
-
-/// What the peer offers, to be met and not exceeded.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Offer {
-    pub(crate) responder_resources: u8,
-    pub(crate) initiator_depth: u8,
-}
 
 /// A peer's request to connect. Dropping it rejects.
 ///
