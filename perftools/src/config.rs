@@ -10,13 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::args::options::{Cm, DeviceId, Options, Wait};
 use crate::engine::pin::CpuList;
 use crate::error::{Error, Result};
+pub use crate::plan::MAX_MESSAGE;
 use crate::plan::{Pattern, Plan, Service, Verb};
 use crate::test::Test;
 use crate::tuning::Tuning;
 use crate::units::{Size, show_time};
 
-/// The largest message, whatever the device could: RDMA itself ends at 2 GiB.
-pub const MAX_MESSAGE: u64 = 1 << 30;
 /// The most messages in flight.
 pub const MAX_DEPTH: u32 = 16_384;
 /// The most queue pairs of one test.
@@ -161,9 +160,15 @@ impl Shape {
         match self.plan {
             // A number for each queue pair, as atomics of several come in no order.
             plan if plan.verb.is_atomic() => self.qps,
-            plan if self.verify && plan.pattern != Pattern::Polled => self.depth,
+            // One queue pair may lag behind the others by the whole depth.
+            plan if self.verify && plan.pattern != Pattern::Polled => self.depth * self.qps,
             _ => 1,
         }
+    }
+
+    /// Places that fetches bring the peer's memory into.
+    pub fn places(&self) -> u32 {
+        if self.verify { self.sends() * self.qps } else { 1 }
     }
 
     /// Bytes of such a place: whole words.

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The largest message, whatever the device could: RDMA itself ends at 2 GiB.
+pub const MAX_MESSAGE: u64 = 1 << 30;
+
 /// The transport service of the queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

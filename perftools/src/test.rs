@@ -7,7 +7,7 @@ use crate::plan::Pattern::{self, BothWays, OneWay, PingPong, Polled};
 use crate::plan::Plan;
 use crate::plan::Service::{self, Rc, Uc, Ud, Xrc};
 use crate::plan::Verb::{self, CompareSwap, FetchAdd, Read, Send, Write, WriteImm};
-use crate::socket::Kind;
+use crate::socket::kind::Kind;
 
 /// A test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -110,6 +110,14 @@ impl FromStr for Wait {
     }
 }
 
+fn on_off(text: &str) -> std::result::Result<bool, String> {
+    match text {
+        "on" | "yes" | "1" => Ok(true),
+        "off" | "no" | "0" => Ok(false),
+        _ => Err(format!("`{text}`: say on or off")),
+    }
+}
+
 /// Measures RDMA bandwidth and latency between two hosts, or within one.
 #[derive(Clone, Debug, Parser)]
 #[command(
@@ -154,7 +162,7 @@ pub struct Options {
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub qps: Option<u32>,
     /// RDMA writes with immediate data, so that the peer counts them: on or off [default: on, where the link has it]
-    #[arg(long, value_name = "on|off", value_parser = clap::builder::BoolishValueParser::new(), help_heading = TEST)]
+    #[arg(long, value_name = "on|off", value_parser = on_off, help_heading = TEST)]
     pub immediate: Option<bool>,
     /// UC and UD: send as fast as can be, without regard to what the receiver is ready for; what is lost is shown
     #[arg(long, help_heading = TEST)]

@@ -118,7 +118,7 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B) -> Result<O
         session::exchange(&link, spec, Role::Client, connected, &|_| ())
     };
     let done = run().inspect_err(|error| link.report(error))?;
-    let warnings = warning::gather(spec, &done.via, &done.outcome.stats, &done.peer_stats);
+    let warnings = warning::gather(spec, done.via.mtu, &done.outcome.stats, &done.peer_stats);
     Ok(Outcome::Measured(Box::new(Measured {
         warnings,
         spec: spec.clone(),

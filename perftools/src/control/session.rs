@@ -198,7 +198,7 @@ pub(super) fn exchange<W: engine::Wire>(
         other => return Err(other.unexpected(who)),
     };
     begins(spec.test);
-    let outcome = engine::run(role, &shape, side, &mut wire, link)?;
+    let outcome = engine::run::run(role, &shape, side, &mut wire, link)?;
     link.send(&Message::Stats(Box::new(outcome.stats)))?;
     let peer_stats = match link.receive()? {
         Message::Stats(stats) => *stats,

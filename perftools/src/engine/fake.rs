@@ -218,7 +218,8 @@ mod tests {
     use super::*;
     use crate::args::options::Wait;
     use crate::config::Side;
-    use crate::engine::{Outcome, Role, run};
+    use crate::engine::run::run;
+    use crate::engine::{Outcome, Role};
     use std::thread;
 
     fn side(wait: Wait, timeout_ms: u64) -> Side {

@@ -14,6 +14,7 @@ pub mod bandwidth;
 pub mod passive;
 pub mod pin;
 pub mod pingpong;
+pub mod run;
 pub mod wait;
 mod window;
 
@@ -24,14 +25,11 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::options::Wait;
-use crate::config::{Shape, Side};
-use crate::error::{Error, Kind, Result};
-use crate::plan::{Pattern, Verb};
+use crate::config::Shape;
+use crate::error::{Error, Result};
 use crate::stats::cpu::Reading;
 use crate::stats::histogram::Latencies;
 use crate::stats::{Count, SideStats};
-use wait::Waiter;
 
 /// What one poll brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -194,63 +192,6 @@ impl Counted {
     pub(crate) fn new(sent: u64, received: Count, end: Reading) -> Self {
         Self { base: None, sent, received, end, until: None, lost: 0 }
     }
-}
-
-/// Runs what `shape` plans over `wire`, whose receives are posted on both ends.
-///
-/// # Errors
-/// The connection broke, the peer went away or reported an error, nothing moved for the timeout, or payload was wrong.
-pub fn run<W: Wire, P: Peer>(role: Role, shape: &Shape, side: &Side, wire: &mut W, peer: &P) -> Result<Outcome> {
-    let _pinned = pin::Pinned::to(side.cpus.as_ref())?;
-    let plan = shape.plan;
-    let client = role == Role::Client;
-    // Nothing wakes who looks at memory.
-    let polled = Side { wait: Wait::Poll, ..side.clone() };
-    let mut waiter = Waiter::new(if plan.pattern == Pattern::Polled { &polled } else { side }, plan.is_latency());
-    let mut latency = (plan.is_latency() && client).then(Latencies::new);
-    let start = Reading::now();
-    let counted = match (plan.pattern, &mut latency) {
-        (Pattern::PingPong, Some(latency)) if plan.is_round_trip() => {
-            pingpong::ask(shape, wire, peer, &mut waiter, &start, latency)
-        }
-        (Pattern::PingPong | Pattern::Polled, Some(latency)) => {
-            pingpong::ping(shape, wire, peer, &mut waiter, &start, latency)
-        }
-        (Pattern::PingPong | Pattern::Polled, None) if plan.has_receiver() => {
-            pingpong::pong(shape, wire, peer, &mut waiter)
-        }
-        (Pattern::OneWay, _) if !client && !plan.has_receiver() => passive::stay(shape, side, wire, peer),
-        (Pattern::PingPong | Pattern::Polled, None) => passive::stay(shape, side, wire, peer),
-        (Pattern::OneWay | Pattern::BothWays, _) => {
-            let both = plan.pattern == Pattern::BothWays;
-            let flow = bandwidth::Flow {
-                sends: both || client,
-                receives: plan.has_receiver() && (both || !client),
-                // An accepting iWARP end may not send before the connecting one has.
-                waits_first: both && plan.has_receiver() && shape.is_reliable() && !client,
-            };
-            bandwidth::run(flow, shape, wire, peer, &mut waiter, &start)
-        }
-    }
-    // What the peer says explains more than what a completion says; what was found wrong here needs no explanation.
-    .map_err(|error| if error.kind() == Kind::Device { peer.explain(error) } else { error })?;
-    let base = counted.base.unwrap_or(Base { sent: 0, received: Count::default(), begin: start });
-    let (sent, start) = (counted.sent - base.sent, base.begin);
-    let received =
-        Count { msgs: counted.received.msgs - base.received.msgs, bytes: counted.received.bytes - base.received.bytes };
-    let done = Count { msgs: sent, bytes: sent * u64::from(shape.msg_size) };
-    let (sent, received) = if plan.verb == Verb::Read { (Count::default(), done) } else { (done, received) };
-    let until = counted.until.unwrap_or(counted.end.wall());
-    let stats = SideStats {
-        sent,
-        received,
-        lost: counted.lost,
-        nanos: u64::try_from(until.saturating_duration_since(start.wall()).as_nanos()).unwrap_or(u64::MAX),
-        max_cqe: waiter.max_completions(),
-        cpu: counted.end.since(&start),
-        verified: wire.verified(),
-    };
-    Ok(Outcome { stats, latency })
 }
 
 /// The error of a receiver that got another number of messages than were sent.

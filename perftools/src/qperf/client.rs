@@ -137,7 +137,7 @@ fn measured(talk: &Talk, spec: &Spec, mut outcome: engine::Outcome, via: (Via, V
     outcome.stats.sent.bytes += theirs.peer_sent.bytes;
     let remote = theirs.side();
     Ok(Outcome::Measured(Box::new(Measured {
-        warnings: warning::gather(spec, &via.0, &outcome.stats, &remote),
+        warnings: warning::gather(spec, via.0.mtu, &outcome.stats, &remote),
         spec: spec.clone(),
         depth: 1,
         local: via.0,

@@ -61,6 +61,11 @@ impl Format {
             Outcome::Measured(m) => {
                 self.qperf_lines(m).print(&mut out);
                 self.own_lines(m).print(&mut out);
+                let mut warnings = Block::default();
+                for warning in &m.warnings {
+                    warnings.text("warning", warning.text.clone());
+                }
+                warnings.print(&mut out);
             }
         }
         out
@@ -240,9 +245,6 @@ impl Format {
                 != (m.remote.device.as_str(), m.remote.address.as_str())
         {
             b.text("peer", m.remote.to_string());
-        }
-        for warning in &m.warnings {
-            b.text("warning", warning.text.clone());
         }
         b
     }

@@ -4,7 +4,6 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use super::record::Via;
 use crate::args::options::Wait;
 use crate::config::Spec;
 use crate::stats::SideStats;
@@ -24,8 +23,8 @@ impl Warning {
     }
 }
 
-/// What this end sees after a test.
-pub fn gather(spec: &Spec, via: &Via, local: &SideStats, remote: &SideStats) -> Vec<Warning> {
+/// What this end sees after a test; `mtu` is the path's, where this end knows it.
+pub fn gather(spec: &Spec, mtu: Option<u32>, local: &SideStats, remote: &SideStats) -> Vec<Warning> {
     let mut all = Vec::new();
     if cfg!(debug_assertions) {
         all.push(Warning::new("debug_build", "this rperf was built without optimisation: build it with --release"));
@@ -33,7 +32,7 @@ pub fn gather(spec: &Spec, via: &Via, local: &SideStats, remote: &SideStats) -> 
     let governor = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").unwrap_or_default();
     all.extend(scaling(governor.trim()));
     all.extend(oversubscribed(spec, local));
-    all.extend(small_mtu(via));
+    all.extend(small_mtu(mtu));
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     all.extend(swapped(&swaps));
     all.extend(lost(local.lost + remote.lost, local.sent.msgs + remote.sent.msgs));
@@ -53,8 +52,8 @@ fn oversubscribed(spec: &Spec, local: &SideStats) -> Option<Warning> {
     (polls && local.cpu.cpus == 1).then(|| Warning::new("oversubscribed", text))
 }
 
-fn small_mtu(via: &Via) -> Option<Warning> {
-    let mtu = via.mtu.filter(|mtu| *mtu < 4096)?;
+fn small_mtu(mtu: Option<u32>) -> Option<Warning> {
+    let mtu = mtu.filter(|mtu| *mtu < 4096)?;
     Some(Warning::new(
         "small_mtu",
         format!("the path MTU is {mtu}: packets of 4096 bytes cost less (`ribinfo check mtu` says what bounds it)"),

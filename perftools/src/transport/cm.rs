@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use ibverbs::{QueuePair, Rc};
 use rdmacm::{CmEventType, ConnectParams, Listener, Resolver};
 
+use super::access::access;
 use super::device::device_error;
-use super::wire::access;
 use crate::error::{Error, Kind, Result};
 use crate::plan::Verb;
 

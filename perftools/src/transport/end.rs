@@ -7,9 +7,10 @@ use ibverbs::{
     ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath, Transport, Uc, Ud,
 };
 
+use super::access::access;
 use super::address::Candidate;
 use super::device::{Opened, device_error};
-use super::wire::{Line, VerbsWire, access};
+use super::wire::{Line, VerbsWire};
 use super::{Connected, Link, PlainEnd};
 use crate::args::options::{Cm, Wait};
 use crate::config::{Shape, Side};

@@ -4,6 +4,7 @@
 //! the client [asks](Ask) with its addresses, the server [offers](Offer) an end, the client [answers](Answer) with its
 //! own, and both connect. [`Backend`] is that as a trait; [`verbs`] does it with RDMA, the tests of `control` with a fake.
 
+mod access;
 pub mod address;
 pub mod client;
 pub mod cm;

@@ -21,13 +21,13 @@ pub enum Line {
 macro_rules! with_qp {
     ($line:expr, $qp:ident => $body:expr) => {
         match $line {
-            $crate::transport::wire::Line::Rc($qp) => $body,
-            $crate::transport::wire::Line::Cm(connection) => {
+            $crate::transport::wire::line::Line::Rc($qp) => $body,
+            $crate::transport::wire::line::Line::Cm(connection) => {
                 let $qp = connection.qp_mut();
                 $body
             }
-            $crate::transport::wire::Line::Uc($qp) => $body,
-            $crate::transport::wire::Line::Ud($qp, _) => $body,
+            $crate::transport::wire::line::Line::Uc($qp) => $body,
+            $crate::transport::wire::line::Line::Ud($qp, _) => $body,
         }
     };
 }

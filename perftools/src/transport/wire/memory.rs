@@ -8,6 +8,7 @@ use super::line::{Lane, with_qp};
 use crate::config::Shape;
 use crate::error::{Error, Result};
 use crate::plan::{Pattern, Service, Verb};
+use crate::transport::access::access;
 use crate::transport::device::device_error;
 use crate::transport::payload;
 
@@ -185,16 +186,6 @@ fn hold<K: ibverbs::Hold>(lane: &mut Lane, memory: Option<&K>) -> Result<Option<
     memory.map(|memory| with_qp!(&mut lane.line, qp => qp.hold(memory)).map_err(device_error)).transpose()
 }
 
-/// What the peer may do to memory here, for this verb.
-pub(crate) fn access(verb: Verb) -> AccessFlags {
-    match verb {
-        Verb::Send => AccessFlags::empty(),
-        Verb::Write | Verb::WriteImm => AccessFlags::REMOTE_WRITE,
-        Verb::Read => AccessFlags::REMOTE_READ,
-        Verb::CompareSwap | Verb::FetchAdd => AccessFlags::REMOTE_ATOMIC,
-    }
-}
-
 /// Memory that the peer writes, reads or counts in; for reads it is filled.
 fn exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
     let slots = shape.slots() as usize;
@@ -213,7 +204,10 @@ fn exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
 /// What fetches bring here: a place for each that is under way, as each is looked at. On iWARP the answer to a read is a
 /// write of the peer's.
 fn fetched(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
-    let places = if shape.verify { shape.sends() as usize } else { 1 };
-    pd.shared_with(places * shape.stride(), AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE, shape.tuning.memory())
-        .map_err(device_error)
+    pd.shared_with(
+        shape.places() as usize * shape.stride(),
+        AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE,
+        shape.tuning.memory(),
+    )
+    .map_err(device_error)
 }

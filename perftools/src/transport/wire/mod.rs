@@ -16,7 +16,6 @@ use ibverbs::{
 
 pub use line::Line;
 use line::{Lane, with_qp};
-pub(super) use memory::access;
 use memory::{Content, Memory};
 use post::{Job, low, widened};
 
@@ -193,7 +192,7 @@ impl Traffic {
         self.lanes[lane].completed = done.max(tag);
         progress.sent = self.lanes.iter().map(|lane| lane.completed).sum();
         if self.memory.shape.verify && matches!(self.memory.content, Content::Fetched { .. }) {
-            let (stride, places) = (self.shape().stride(), u64::from(self.shape().sends()));
+            let (stride, places) = (self.shape().stride(), u64::from(self.shape().places()));
             for k in done..tag {
                 let n = k * qps + lane as u64;
                 self.memory.check_fetched(usize::try_from(n % places).unwrap_or(0) * stride, n)?;
