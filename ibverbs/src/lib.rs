@@ -108,6 +108,10 @@
 //!
 //! After [`fork`] the child must not use objects of the parent.
 //!
+//! # What is not covered
+//!
+//! XRC and raw packet queue pairs, parent and thread domains, flow rules and tag matching: [`AsRaw`] gives the handles for them.
+//!
 //! # Features
 //!
 //! All are off by default.
