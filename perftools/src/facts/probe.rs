@@ -1,12 +1,13 @@
 //! What is no file: asked of the library, the kernel and the packet filter's commands; kept in a tree's `probe.json`.
 
+use std::fs::{self, DirEntry};
 use std::net::IpAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use super::root::Root;
 use super::sm::PortSm;
 use super::verbs::Verbs;
 
@@ -77,11 +78,11 @@ pub struct Firewall {
 }
 
 impl Probe {
-    /// Asks this host; devices are opened, memory is registered and commands are run only for the subjects that want them.
-    pub fn ask(root: &Root, wanted: impl Fn(&str) -> bool) -> Self {
+    /// Asks this host, whose device nodes are in this directory; devices are opened, memory is registered and commands are run only for the subjects that want them.
+    pub fn ask(nodes_in: &Path, wanted: impl Fn(&str) -> bool) -> Self {
         let output = |command, args| if wanted("firewall") { output(command, args) } else { None };
         Self {
-            nodes: nodes(root),
+            nodes: nodes(nodes_in),
             registrations: if wanted("memlock") { registrations() } else { Vec::new() },
             addresses: addresses(),
             firewall: Firewall {
@@ -100,20 +101,20 @@ impl Probe {
     }
 }
 
-fn nodes(root: &Root) -> Vec<Node> {
-    const DIRECTORY: &str = "/dev/infiniband";
-    let read = |name: String| {
-        let path = root.path(&format!("{DIRECTORY}/{name}"));
-        let metadata = std::fs::metadata(&path).ok().filter(|metadata| !metadata.is_dir())?;
-        let open = std::fs::OpenOptions::new().read(true).write(true).open(&path);
+fn nodes(directory: &Path) -> Vec<Node> {
+    let read = |entry: DirEntry| {
+        let metadata = fs::metadata(entry.path()).ok().filter(|metadata| !metadata.is_dir())?;
+        let open = fs::OpenOptions::new().read(true).write(true).open(entry.path());
         Some(Node {
-            name,
+            name: entry.file_name().to_string_lossy().into_owned(),
             mode: metadata.mode() & 0o7777,
             device: metadata.file_type().is_char_device(),
             open: open.map(drop).map_err(|error| error.to_string()),
         })
     };
-    root.list(DIRECTORY).into_iter().filter_map(read).collect()
+    let mut nodes: Vec<Node> = fs::read_dir(directory).into_iter().flatten().flatten().filter_map(read).collect();
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    nodes
 }
 
 fn registrations() -> Vec<Registration> {

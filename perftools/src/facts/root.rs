@@ -62,7 +62,7 @@ impl Root {
 
     /// What is no file: the captured, or asked of this host now for the subjects that are wanted.
     pub fn probe(&self, wanted: impl Fn(&str) -> bool) -> Probe {
-        self.captured.as_deref().cloned().unwrap_or_else(|| Probe::ask(self, wanted))
+        self.captured.as_deref().cloned().unwrap_or_else(|| Probe::ask(&self.path("/dev/infiniband"), wanted))
     }
 
     /// What the verbs say: as [`probe`](Root::probe), without the rest.
