@@ -50,8 +50,8 @@ fn client_and_server_as_two_processes_each_way_to_connect() {
     for device in devices() {
         let server = Server::start();
         for way in ways(&device) {
-            for size in [1, 4097, 1 << 20] {
-                let n = if size > 100_000 { 3 } else { 100 };
+            for size in [1, 200_001] {
+                let n = if size > 100_000 { 3 } else { 50 };
                 let line =
                     format!("{} -i {device} {way} --verify -n {n} -m {size} rc_bw rc_lat rc_bi_bw", server.here());
                 for record in json(&line) {
@@ -95,7 +95,7 @@ fn every_test_each_way_to_connect_checks_every_byte_or_says_what_the_device_lack
                 .chain(["-m", "4001"])
                 .chain(OTHERS.split_whitespace())
                 .partition(|test| lacking(&device, test, way).is_none());
-            let n = 40;
+            let n = 14;
             let line = format!("{} -i {device} {way} --verify -n {n} {}", server.here(), runs.join(" "));
             let records = json(&line);
             assert_eq!(records.len(), runs.len() - 2);
@@ -140,11 +140,11 @@ fn a_timed_test_prints_qperfs_lines_and_the_path() {
 fn every_way_to_wait_and_every_depth_moves_all_messages() {
     for device in devices() {
         for wait in ["-cp0", "-cp1", ""] {
-            for depth in [1, 2, 7, 50] {
-                let tests = json(&format!("-i {device} {wait} --depth {depth} -n 100 -m 2K rc_bi_bw rc_bw"));
+            for depth in [1, 50] {
+                let tests = json(&format!("-i {device} {wait} --depth {depth} -n 60 -m 2K rc_bi_bw"));
                 for record in &tests {
                     let received = &record["outcome"]["measured"]["remote_stats"]["received"]["msgs"];
-                    assert_eq!(*received, 100, "{record:#}");
+                    assert_eq!(*received, 60, "{record:#}");
                 }
             }
         }
@@ -350,7 +350,7 @@ fn options_that_tune_a_test_leave_its_bytes_as_they_are() {
             roce,
         ] {
             for record in json(
-                &format!("-i {device} {options} --verify -n 40 rc_bw rc_bi_bw rc_rdma_read_bw rc_rdma_write_bw")
+                &format!("-i {device} {options} --verify -n 40 rc_bw rc_rdma_write_bw")
                     .replace("rc_bw", if options.contains("-m") { "rc_bw" } else { "-m 100 rc_bw" }),
             ) {
                 let m = &record["outcome"]["measured"];
