@@ -16,6 +16,8 @@ use crate::test::Test;
 use crate::tuning::Tuning;
 use crate::units::{Size, show_time};
 
+/// The largest buffers of sockets.
+const MAX_BUFFERS: u32 = 1 << 30;
 /// The most messages in flight.
 pub const MAX_DEPTH: u32 = 16_384;
 /// The most queue pairs of one test.
@@ -63,6 +65,23 @@ impl Side {
     }
 }
 
+/// What holds for tests over sockets only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sockets {
+    /// The port of the server's end; 0: any.
+    pub port: u16,
+    /// Bytes of the client's buffers; 0: as the system has them.
+    pub client_buffers: u32,
+    /// Bytes of the server's buffers.
+    pub server_buffers: u32,
+}
+
+impl Sockets {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A whole test, as the client sends it to the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
@@ -89,6 +108,9 @@ pub struct Spec {
     /// How it is tuned.
     #[serde(default)]
     pub tuning: Tuning,
+    /// For tests over sockets.
+    #[serde(default, skip_serializing_if = "Sockets::is_default")]
+    pub sockets: Sockets,
     /// The client's end.
     pub client: Side,
     /// The server's end.
@@ -216,6 +238,7 @@ impl Spec {
             use_cm: o.use_cm.unwrap_or_default(),
             mtu,
             verify: o.verify || test.verifies(),
+            sockets: o.sockets.sockets(),
             tuning: o.tuning.tuning(),
             client: Side {
                 cpus: t.local_cpu_affinity.clone().or_else(|| t.cpu_affinity.clone()),
@@ -259,6 +282,12 @@ impl Spec {
                     Size(self.msg_size),
                     kind.name(),
                     kind.max_message()
+                )));
+            }
+            if self.sockets.client_buffers > MAX_BUFFERS || self.sockets.server_buffers > MAX_BUFFERS {
+                return Err(Error::limit(format!(
+                    "sockets' buffers above {}: give --sock-buf-size (-sb) less",
+                    Size(MAX_BUFFERS.into())
                 )));
             }
             if self.verify && kind.is_datagram() && self.msg_size < 8 && !self.test.is_latency() {

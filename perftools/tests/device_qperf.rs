@@ -8,12 +8,27 @@ use std::time::{Duration, Instant};
 
 use common::{Server, addresses, connects_directly, devices, fails, netdev, run};
 
-/// All of qperf's tests over RC, in groups that run at the same time.
-const GROUPS: [&[&str]; 3] = [
-    &["rc_bw", "rc_rdma_read_bw", "rc_compare_swap_mr", "ver_rc_compare_swap"],
-    &["rc_lat", "rc_rdma_write_lat", "rc_rdma_read_lat", "rc_fetch_add_mr"],
-    &["rc_bi_bw", "rc_rdma_write_bw", "rc_rdma_write_poll_lat", "ver_rc_fetch_add"],
+/// All of qperf's tests over RC.
+const TESTS: [&str; 12] = [
+    "rc_bw",
+    "rc_lat",
+    "rc_rdma_write_bw",
+    "rc_rdma_write_lat",
+    "rc_rdma_read_lat",
+    "rc_rdma_read_bw",
+    "ver_rc_fetch_add",
+    "ver_rc_compare_swap",
+    "rc_compare_swap_mr",
+    "rc_fetch_add_mr",
+    "rc_rdma_write_poll_lat",
+    "rc_bi_bw",
 ];
+
+/// Those that a role runs: every other one, as each takes seconds where everything is emulated; all with RDMA_LAB_FULL set.
+fn tests(role: usize) -> impl Iterator<Item = &'static str> {
+    let full = std::env::var_os("RDMA_LAB_FULL").is_some();
+    TESTS.into_iter().enumerate().filter(move |(n, _)| full || n % 2 == role).map(|(_, test)| test)
+}
 
 /// qperf's own server; killed when dropped.
 struct Qperf {
@@ -59,47 +74,31 @@ fn assert_measured(text: &str, test: &str) {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn every_rc_test_runs_with_a_qperf_client() {
+fn rc_tests_run_with_a_qperf_client() {
     for device in devices().iter().filter(|d| connects_directly(d)) {
         let (server, address) = (Server::start(), address(device));
-        let (port, address) = (server.port, &address);
-        std::thread::scope(|scope| {
-            for group in GROUPS {
-                scope.spawn(move || {
-                    for test in group {
-                        let words = format!("-lp {port} {address} -cm1 -t 1 {test}");
-                        let output = Command::new("qperf").args(words.split(' ')).output().unwrap();
-                        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-                        assert!(output.status.success(), "{text} {}", String::from_utf8_lossy(&output.stderr));
-                        assert_measured(&text, test);
-                    }
-                });
-            }
-        });
+        for test in tests(0) {
+            let words = format!("-lp {} {address} -cm1 -to 30 -t 1 {test}", server.port);
+            let output = Command::new("qperf").args(words.split(' ')).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "{text} {}", String::from_utf8_lossy(&output.stderr));
+            assert_measured(&text, test);
+        }
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn every_rc_test_runs_with_a_qperf_server() {
+fn rc_tests_run_with_a_qperf_server() {
     for device in devices().iter().filter(|d| connects_directly(d)) {
-        let address = &address(device);
-        std::thread::scope(|scope| {
-            for group in GROUPS {
-                scope.spawn(move || {
-                    // qperf serves one client at a time.
-                    let server = Qperf::start();
-                    for test in group {
-                        let line = format!("-lp {} --qperf -t 1 {address} {test}", server.port);
-                        let output = run(&line);
-                        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-                        assert!(output.status.success(), "{text} {}", String::from_utf8_lossy(&output.stderr));
-                        assert_measured(&text, test);
-                        assert!(text.contains("via") && text.contains("(rdma_cm)"), "{text}");
-                    }
-                });
-            }
-        });
+        let (server, address) = (Qperf::start(), address(device));
+        for test in tests(1) {
+            let output = run(&format!("-lp {} --qperf -to 30 -t 1 {address} {test}", server.port));
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "{text} {}", String::from_utf8_lossy(&output.stderr));
+            assert_measured(&text, test);
+            assert!(text.contains("via") && text.contains("(rdma_cm)"), "{text}");
+        }
     }
 }
 
@@ -108,11 +107,11 @@ fn every_rc_test_runs_with_a_qperf_server() {
 fn a_test_by_count_ends_by_count_with_either_peer() {
     for device in devices().iter().filter(|d| connects_directly(d)) {
         let (server, qperf, address) = (Server::start(), Qperf::start(), address(device));
-        let record = &common::json(&format!("-lp {} --qperf -n 200 -m 1K {address} rc_bw", qperf.port))[0];
+        let record = &common::json(&format!("-lp {} --qperf -to 30 -n 200 -m 1K {address} rc_bw", qperf.port))[0];
         let stats = &record["outcome"]["measured"];
         assert_eq!(stats["remote_stats"]["received"]["msgs"], 200, "{record:#}");
         assert_eq!(stats["local_stats"]["sent"]["msgs"], 200, "{record:#}");
-        let words = format!("-lp {} {address} -cm1 -n 200 -m 1K -vvs -un rc_bw", server.port);
+        let words = format!("-lp {} {address} -cm1 -to 30 -n 200 -m 1K -vvs -un rc_bw", server.port);
         let output = Command::new("qperf").args(words.split(' ')).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(text.lines().any(|l| l.contains("rem_recv_msgs") && l.trim_end().ends_with("200")), "{text}");
@@ -131,12 +130,12 @@ fn what_qperf_cannot_do_here_is_said_in_one_line_each_way() {
             ("-cm0 rc_bw", "give --use-cm (-cm1)"),
             ("-n 5 rc_lat", "ends by time only"),
         ] {
-            let text = fails(&format!("-lp {} --qperf -t 1 {address} {words}", qperf.port), 1);
+            let text = fails(&format!("-lp {} --qperf -to 30 -t 1 {address} {words}", qperf.port), 1);
             assert!(text.contains(says), "{words}: {text}");
         }
         if !connects_directly(&device) {
             // qperf's own server fails on iWARP, and its words arrive here.
-            let text = fails(&format!("-lp {} --qperf -t 1 {address} rc_bw", qperf.port), 1);
+            let text = fails(&format!("-lp {} --qperf -to 60 -t 1 {address} rc_bw", qperf.port), 1);
             assert!(text.contains("the server (qperf): "), "{text}");
         }
     }

@@ -60,7 +60,7 @@ fn figure(text: &str, name: &str) -> f64 {
 #[test]
 fn a_qperf_client_measures_against_an_rperf_server() {
     let server = Server::with(&["-v"]);
-    let text = prints(&qperf(&server, "-uu -t 1 tcp_bw tcp_lat udp_bw udp_lat"));
+    let text = prints(&qperf(&server, "-uu -t 1 -sb 128K -rca 0 tcp_bw tcp_lat udp_bw udp_lat"));
     for name in ["bw", "latency", "send_bw", "recv_bw"] {
         assert!(figure(&text, name) > 0.0, "{text}");
     }
@@ -111,7 +111,7 @@ fn a_qperf_client_is_told_what_is_wrong_by_urgent_data() {
 #[test]
 fn an_rperf_client_measures_against_a_qperf_server_by_itself_or_told_so() {
     let server = Qperf::start();
-    for line in ["127.0.0.1 -t 1 tcp_bw tcp_lat udp_bw udp_lat", "::1 --qperf -t 1 tcp_bw udp_lat"] {
+    for line in ["127.0.0.1 -t 1 tcp_bw tcp_lat udp_bw udp_lat", "::1 --qperf -t 1 -sb 128K -rca 0 tcp_bw udp_lat"] {
         for record in json(&format!("-lp {} {line}", server.port)) {
             let m = &record["outcome"]["measured"];
             let lat = record["test"].as_str().unwrap().ends_with("lat");
@@ -152,6 +152,8 @@ fn what_qperf_cannot_do_is_refused_with_a_reason() {
     let server = Qperf::start();
     let text = fails(&format!("-lp {} localhost --verify tcp_bw", server.port), 1);
     assert!(text.contains("--verify") && text.contains("qperf"), "{text}");
+    let text = fails(&format!("-lp {} localhost -rca 0-1 tcp_bw", server.port), 1);
+    assert!(text.contains("a qperf server runs on one"), "{text}");
     let text = fails(&format!("-lp {} localhost -n 10 tcp_bw", server.port), 1);
     assert!(text.contains("by time only"), "{text}");
 }

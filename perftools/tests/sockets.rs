@@ -102,3 +102,20 @@ fn a_client_that_ends_in_the_middle_leaves_the_server_serving() {
         }
     }
 }
+
+#[test]
+fn the_port_and_the_buffers_are_those_asked_for() {
+    let server = Server::start();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for record in json(&format!("{} -ip {port} -sb 64K -n 100 tcp_bw udp_lat", server.here())) {
+        let there = measured(&record)["remote"]["address"].as_str().unwrap();
+        assert!(there.ends_with(&format!(":{port}")), "{there}");
+        assert_eq!(measured(&record)["spec"]["sockets"]["server_buffers"], 65536, "{record:#}");
+    }
+    let text = fails(&format!("{} -sb 2G tcp_bw", server.here()), 1);
+    assert!(text.contains("--sock-buf-size"), "{text}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let text =
+        fails(&format!("-lp {} 127.0.0.1 -ip {} -n 1 tcp_bw", server.port, taken.local_addr().unwrap().port()), 1);
+    assert!(text.contains("the server: cannot listen over TCP"), "{text}");
+}

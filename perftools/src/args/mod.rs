@@ -7,6 +7,7 @@ pub mod options;
 pub mod ping;
 pub mod qperf;
 pub mod server;
+pub mod sockets;
 pub mod split;
 pub mod sweep;
 pub mod tuning;

@@ -9,6 +9,7 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 
 use super::server::ServerOptions;
+use super::sockets::SocketOptions;
 use super::tuning::TuningOptions;
 use crate::error::{Error, Result};
 use crate::units::{Size, parse_time};
@@ -255,6 +256,9 @@ pub struct Options {
     /// Listen on this address only
     #[arg(long, value_name = "ADDRESS", help_heading = SERVER)]
     pub bind: Option<IpAddr>,
+    /// Of tests over sockets.
+    #[command(flatten)]
+    pub sockets: SocketOptions,
     /// What a server allows, and what a client shows it.
     #[command(flatten)]
     pub server: ServerOptions,
@@ -280,6 +284,7 @@ impl Options {
             (self.json, "--json"),
             (self.json_lines, "--json-lines"),
             (self.csv, "--csv"),
+            (self.sockets.in_use(), "--ip-port (-ip) or --sock-buf-size (-sb)"),
             (self.server.qperf, "--qperf"),
         ];
         uses.into_iter().find(|u| u.0).map(|u| u.1).or_else(|| self.tuning.in_use())

@@ -45,7 +45,8 @@ pub(super) fn client(link: &ControlLink, spec: &Spec, kind: Kind, addresses: Add
         other => return Err(other.unexpected("the server")),
     };
     let timeout = spec.client.timeout;
-    let socket = ends::connect(kind, addresses.local, addresses.peer, listening.port, Some(listening.token), timeout);
+    let place = (listening.port, Some(listening.token));
+    let socket = ends::connect(kind, addresses.local, addresses.peer, place, spec.sockets, timeout);
     let socket = socket.map_err(|e| link.explain(e))?;
     link.send(&Message::Bound { port: ends::port(&socket)? })?;
     exchange(link, spec, Role::Client, kind, socket, &|_| ())
@@ -59,7 +60,7 @@ pub(super) fn server(
     addresses: Addresses,
     begins: &dyn Fn(Test),
 ) -> Result<Exchanged> {
-    let place = ends::Server::open(kind, addresses.local, crate::transport::random())?;
+    let place = ends::Server::open(kind, addresses.local, spec.sockets, crate::transport::random())?;
     link.send(&Message::Listening(place.listening()))?;
     let port = match link.receive()? {
         Message::Bound { port } => port,

@@ -93,13 +93,30 @@ fn request(spec: &Spec) -> Result<Request> {
         no_msgs,
         timeout: whole(spec.server.timeout),
         poll_mode: u32::from(spec.server.wait == Wait::Poll),
+        affinity: affinity(spec)?,
         ..Request::new(index)
     };
-    if spec.test.socket().is_none() && spec.test.moves_data() {
+    if spec.test.socket().is_some() {
+        request.port = spec.sockets.port.into();
+        request.sock_buf_size = spec.sockets.server_buffers;
+    } else if spec.test.moves_data() {
         request.use_cm = u32::from(spec.use_cm != Cm::Off);
         request.id = spec.server.id.as_ref().map_or_else(String::new, ToString::to_string);
     }
     Ok(request)
+}
+
+/// The server's processor, from 1; 0: any.
+fn affinity(spec: &Spec) -> Result<u32> {
+    let Some(cpus) = spec.server.cpus.as_ref().map(ToString::to_string).filter(|cpus| cpus != "any") else {
+        return Ok(0);
+    };
+    let cpu: Option<u32> = cpus.parse().ok();
+    cpu.and_then(|cpu| cpu.checked_add(1)).ok_or_else(|| {
+        Error::limit(format!(
+            "processors {cpus}: a qperf server runs on one; give --remote-cpu-affinity (-rca) a number"
+        ))
+    })
 }
 
 fn over_sockets(talk: &Talk, spec: &Spec, kind: Kind, local: SocketAddr, peer: SocketAddr) -> Result<Outcome> {
@@ -108,7 +125,8 @@ fn over_sockets(talk: &Talk, spec: &Spec, kind: Kind, local: SocketAddr, peer: S
     }
     let port =
         u16::try_from(talk.receive_u32("its port")?).map_err(|_| Error::protocol("the server's port is none"))?;
-    let socket = ends::connect(kind, local, peer, port, None, spec.client.timeout).map_err(|e| talk.explain(e))?;
+    let socket = ends::connect(kind, local, peer, (port, None), spec.sockets, spec.client.timeout)
+        .map_err(|e| talk.explain(e))?;
     let here = ends::via(kind, &socket, &spec.client);
     let there = Via { address: SocketAddr::new(peer.ip().to_canonical(), port).to_string(), ..here.clone() };
     talk.before()?;

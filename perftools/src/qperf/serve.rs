@@ -10,7 +10,7 @@ use super::stat::Stat;
 use super::talk::Talk;
 use super::{VERSION, conf, index, rdma};
 use crate::args::options::{Cm, Wait};
-use crate::config::{Limit, Side, Spec};
+use crate::config::{Limit, Side, Sockets, Spec};
 use crate::engine::{Peer, Role};
 use crate::error::{Error, Result};
 use crate::host;
@@ -74,7 +74,7 @@ fn answer(talk: &mut Talk, begun: &[u8], admission: &dyn Admission) -> Result<Se
     let name = index::name(request.index)
         .ok_or_else(|| Error::protocol(format!("no test has the number {}", request.index)))?;
     let test = Test::from_name(name).map_err(|_| cannot(name))?;
-    let spec = spec(test, &request);
+    let spec = spec(test, &request)?;
     match (test, test.socket()) {
         (Test::Conf, _) => talk.send(&conf::encode(&host::conf())).map(|()| Served::Test(test)),
         (Test::Quit, _) => {
@@ -87,7 +87,7 @@ fn answer(talk: &mut Talk, begun: &[u8], admission: &dyn Admission) -> Result<Se
             spec.check()?;
             let _reserved = admission.admit(&spec)?;
             talk.set_timeout(spec.server.timeout);
-            over_sockets(talk, &spec, kind, &request, admission).map(|()| Served::Test(test))
+            over_sockets(talk, &spec, kind, admission).map(|()| Served::Test(test))
         }
         _ => {
             let plan = rdma::plan(&spec, request.use_cm != 0)?;
@@ -125,9 +125,12 @@ fn cannot(name: &str) -> Error {
 }
 
 /// What the request asks for, as a specification.
-fn spec(test: Test, request: &Request) -> Spec {
+fn spec(test: Test, request: &Request) -> Result<Spec> {
+    let port = u16::try_from(request.port).map_err(|_| Error::limit(format!("{} is no port", request.port)))?;
     let side = Side {
         id: request.id.parse().ok(),
+        // From 1; 0 is any.
+        cpus: request.affinity.checked_sub(1).and_then(|cpu| cpu.to_string().parse().ok()),
         ..Side::new(
             if request.poll_mode == 0 { Wait::Events } else { Wait::Poll },
             Duration::from_secs(u64::from(request.timeout.clamp(1, 86_400))),
@@ -135,7 +138,7 @@ fn spec(test: Test, request: &Request) -> Spec {
     };
     // What qperf says of an atomic's size is its client's memory, or nothing.
     let atomic = test.plan().is_some_and(|plan| plan.verb.is_atomic());
-    Spec {
+    Ok(Spec {
         test,
         msg_size: if atomic { 8 } else { request.msg_size.into() },
         limit: match request.no_msgs {
@@ -150,20 +153,20 @@ fn spec(test: Test, request: &Request) -> Spec {
         mtu: None,
         verify: false,
         tuning: Tuning::default(),
+        sockets: Sockets { port, client_buffers: 0, server_buffers: request.sock_buf_size },
         client: side.clone(),
         server: side,
-    }
+    })
 }
 
-fn over_sockets(talk: &Talk, spec: &Spec, kind: Kind, request: &Request, admission: &dyn Admission) -> Result<()> {
+fn over_sockets(talk: &Talk, spec: &Spec, kind: Kind, admission: &dyn Admission) -> Result<()> {
     if kind == Kind::Rds {
         return Err(cannot(spec.test.name()));
     }
     let address =
         |a: std::io::Result<SocketAddr>| a.map_err(|e| Error::system("the control connection has no address", &e));
     let (local, peer) = (address(talk.stream().local_addr())?, address(talk.stream().peer_addr())?);
-    let port = u16::try_from(request.port).map_err(|_| Error::limit(format!("{} is no port", request.port)))?;
-    let place = ends::Server::at_port(kind, local, port, request.sock_buf_size)?;
+    let place = ends::Server::open(kind, local, spec.sockets, 0)?;
     talk.send(&u32::from(place.port()).to_le_bytes())?;
     let socket = place.accept_from(peer.ip(), spec.server.timeout, &|| talk.is_gone()).map_err(|e| talk.explain(e))?;
     talk.before()?;

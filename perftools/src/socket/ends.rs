@@ -14,7 +14,7 @@ use super::open::{self, Place, Whom};
 use super::run::{self, Part};
 use super::{Ending, Kind, Plan};
 use crate::args::options::Wait;
-use crate::config::{Side, Spec};
+use crate::config::{Side, Sockets, Spec};
 use crate::engine::pin::Pinned;
 use crate::engine::{Outcome, Peer, Role};
 use crate::error::{Error, Result};
@@ -38,21 +38,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens a place at the control connection's address.
+    /// Opens a place at the control connection's address, with the port and the buffers of `sockets`.
     ///
     /// # Errors
-    /// The kernel has no such protocol.
-    pub fn open(kind: Kind, control: SocketAddr, token: u64) -> Result<Self> {
-        Ok(Self { place: Place::open(kind, at(control, 0), 0)?, kind, token })
-    }
-
-    /// Opens a place at the control connection's address and a port, 0: any, with buffers of so many bytes, 0: as the system has
-    /// them. For a client that knows of no token.
-    ///
-    /// # Errors
-    /// As [`Server::open`], or the port is taken.
-    pub fn at_port(kind: Kind, control: SocketAddr, port: u16, buffers: u32) -> Result<Self> {
-        Ok(Self { place: Place::open(kind, at(control, port), buffers)?, kind, token: 0 })
+    /// The kernel has no such protocol, or the port is taken.
+    pub fn open(kind: Kind, control: SocketAddr, sockets: Sockets, token: u64) -> Result<Self> {
+        Ok(Self { place: Place::open(kind, at(control, sockets.port), sockets.server_buffers)?, kind, token })
     }
 
     /// Its port.
@@ -88,8 +79,8 @@ impl Server {
     }
 }
 
-/// Connects the client's end, from its side of the control connection to where the server waits; a stream says the token, if
-/// there is one.
+/// Connects the client's end, from its side of the control connection to the port where the server waits; a stream says the
+/// token, if there is one.
 ///
 /// # Errors
 /// The kernel has no such protocol, or the server cannot be reached.
@@ -97,15 +88,15 @@ pub fn connect(
     kind: Kind,
     local: SocketAddr,
     server: SocketAddr,
-    port: u16,
-    token: Option<u64>,
+    (port, token): (u16, Option<u64>),
+    sockets: Sockets,
     timeout: Duration,
 ) -> Result<Socket> {
     let server = at(server, port);
     if kind.is_datagram() {
-        return Place::open(kind, at(local, 0), 0)?.join(server);
+        return Place::open(kind, at(local, 0), sockets.client_buffers)?.join(server);
     }
-    open::connect(kind, at(local, 0), server, token, 0, timeout)
+    open::connect(kind, at(local, 0), server, token, sockets.client_buffers, timeout)
 }
 
 /// The local port of a connected socket.

@@ -58,7 +58,7 @@ impl Server {
                 let _ = sender.send(line);
             }
         });
-        let first = lines.recv_timeout(Duration::from_secs(10)).expect("the server says where it serves");
+        let first = lines.recv_timeout(Duration::from_secs(60)).expect("the server says where it serves");
         let port = first.rsplit(':').next().and_then(|p| p.parse().ok()).expect("a port");
         Self { child, port, lines }
     }

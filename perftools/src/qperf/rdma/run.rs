@@ -9,6 +9,7 @@ use super::super::talk::Talk;
 use super::{End, Part};
 use crate::args::options::Wait;
 use crate::config::{Limit, Side, Spec};
+use crate::engine::pin::Pinned;
 use crate::engine::{Outcome, Peer};
 use crate::error::{Error, Kind, Result};
 use crate::plan::Verb;
@@ -74,6 +75,7 @@ pub(in super::super) fn run(
         verified: 0,
         max_cqe: 0,
     };
+    let _pinned = Pinned::to(side.cpus.as_ref())?;
     run.prepare(part)?;
     talk.before()?;
     begins();

@@ -1,0 +1,43 @@
+//! Options of tests over sockets.
+
+use clap::Args;
+
+use crate::config::Sockets;
+use crate::units::Size;
+
+const SOCKETS: &str = "Tests over sockets (-ip, -sb)";
+
+/// Options of tests over sockets.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SocketOptions {
+    /// Port of the server's end of the data connection, where a firewall lets only one through [default: any]
+    #[arg(long, value_name = "PORT", help_heading = SOCKETS)]
+    pub ip_port: Option<u16>,
+    /// Size of the sockets' buffers [default: the system's]
+    #[arg(long, value_name = "SIZE", help_heading = SOCKETS)]
+    pub sock_buf_size: Option<Size>,
+    /// The same on this end only
+    #[arg(long, value_name = "SIZE", help_heading = SOCKETS)]
+    pub local_sock_buf_size: Option<Size>,
+    /// The same on the server only
+    #[arg(long, value_name = "SIZE", help_heading = SOCKETS)]
+    pub remote_sock_buf_size: Option<Size>,
+}
+
+impl SocketOptions {
+    /// What they come to.
+    pub fn sockets(&self) -> Sockets {
+        let bytes =
+            |own: Option<Size>| own.or(self.sock_buf_size).map_or(0, |s| u32::try_from(s.0).unwrap_or(u32::MAX));
+        Sockets {
+            port: self.ip_port.unwrap_or(0),
+            client_buffers: bytes(self.local_sock_buf_size),
+            server_buffers: bytes(self.remote_sock_buf_size),
+        }
+    }
+
+    /// Whether one of them is in use; all are a client's.
+    pub fn in_use(&self) -> bool {
+        self.sockets() != Sockets::default()
+    }
+}
