@@ -284,6 +284,12 @@ impl Spec {
                     kind.max_message()
                 )));
             }
+            if self.qps > 1 || self.tuning != Tuning::default() {
+                return Err(Error::limit(format!(
+                    "{}: several queue pairs (--qps), rate, warm-up and what tunes RDMA are not for tests over sockets; leave them away",
+                    self.test.name()
+                )));
+            }
             if self.sockets.client_buffers > MAX_BUFFERS || self.sockets.server_buffers > MAX_BUFFERS {
                 return Err(Error::limit(format!(
                     "sockets' buffers above {}: give --sock-buf-size (-sb) less",

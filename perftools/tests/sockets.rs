@@ -36,9 +36,11 @@ fn udp_shows_what_was_sent_and_what_arrived() {
     let record = &json(&format!("{} --verify -t 300ms -m 1K udp_bw", server.here()))[0];
     let (sent, received) = (count(record, "local_stats", "sent"), count(record, "remote_stats", "received"));
     assert!(received > 0 && received <= sent, "{record:#}");
+    let lost = measured(record)["remote_stats"]["lost"].as_u64().unwrap();
+    assert!(lost <= sent, "{record:#}");
     let text = String::from_utf8(run(&format!("{} -t 300ms udp_bw", server.here())).stdout).unwrap();
     assert!(text.contains("    send_bw  =  ") && text.contains("    recv_bw  =  "), "{text}");
-    assert!(text.contains("    via   =  UDP/IPv") || text.contains("    via  =  UDP/IPv"), "{text}");
+    assert!(text.lines().any(|l| l.starts_with("    via ") && l.contains("=  UDP/IPv")), "{text}");
 }
 
 #[test]
@@ -69,6 +71,8 @@ fn what_a_datagram_cannot_hold_is_refused() {
     assert!(text.contains("UDP carries at most 65507 bytes"), "{text}");
     let text = fails("nowhere.invalid -m 4 --verify udp_bw", 1);
     assert!(text.contains("at least 8"), "{text}");
+    let text = fails("nowhere.invalid --qps 2 tcp_bw", 1);
+    assert!(text.contains("not for tests over sockets"), "{text}");
     let text = fails("nowhere.invalid sdp_bw", 2);
     assert!(text.contains("gone from Linux"), "{text}");
 }

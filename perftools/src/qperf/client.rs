@@ -18,6 +18,7 @@ use crate::report::warning;
 use crate::socket::{Ending, Kind, ends};
 use crate::stats::summary::{Meaning, Summary};
 use crate::test::Test;
+use crate::tuning::Tuning;
 
 /// Runs one test against a qperf server.
 ///
@@ -52,6 +53,12 @@ fn as_qperf_can(spec: &Spec) -> Result<Spec> {
         return Err(Error::limit(
             "--verify: the server is a qperf, which sends nothing that could be checked; run rperf there",
         ));
+    }
+    if spec.test.moves_data() && (spec.qps > 1 || spec.mtu.is_some() || spec.tuning != Tuning::default()) {
+        return Err(Error::limit(format!(
+            "{}: the server is a qperf, which knows nothing of several queue pairs, MTU, rate, warm-up and the like; run rperf there",
+            spec.test.name()
+        )));
     }
     spec.limit = match spec.limit {
         Limit::Messages(_) if spec.test.socket().is_some() => {
@@ -153,7 +160,11 @@ fn measured(talk: &Talk, spec: &Spec, mut outcome: engine::Outcome, via: (Via, V
     // What the peer knows of this end: nothing, in the tests there are; but it may say so.
     outcome.stats.sent.msgs += theirs.peer_sent.msgs;
     outcome.stats.sent.bytes += theirs.peer_sent.bytes;
-    let remote = theirs.side();
+    let mut remote = theirs.side();
+    if spec.test.may_lose() {
+        // By both ends' clocks: what was under way when they stopped is among it.
+        remote.lost = outcome.stats.sent.msgs.saturating_sub(remote.received.msgs);
+    }
     Ok(Outcome::Measured(Box::new(Measured {
         warnings: warning::gather(spec, via.0.mtu, &outcome.stats, &remote),
         spec: spec.clone(),
@@ -189,7 +200,7 @@ mod tests {
 
     #[test]
     fn what_qperf_cannot_do_is_refused_before_it_is_asked() {
-        for line in ["--verify", "--messages 10"] {
+        for line in ["--verify", "--messages 10", "--mtu 1024"] {
             assert!(as_qperf_can(&spec(Test::TcpBw, line)).unwrap_err().to_string().contains("qperf"), "{line}");
         }
     }

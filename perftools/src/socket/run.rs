@@ -57,6 +57,8 @@ struct Run<'a, P> {
     sent: Count,
     received: Count,
     verified: u64,
+    /// Datagrams that never arrived.
+    lost: u64,
     /// The peer was heard to have finished.
     told: bool,
     counted: Option<(Count, Count, Reading)>,
@@ -87,6 +89,7 @@ pub fn run<P: Peer>(part: Part, line: &mut Line, plan: &Plan, polled: bool, peer
         sent: Count::default(),
         received: Count::default(),
         verified: 0,
+        lost: 0,
         told: false,
         counted: None,
     };
@@ -104,6 +107,7 @@ pub fn run<P: Peer>(part: Part, line: &mut Line, plan: &Plan, polled: bool, peer
         nanos: u64::try_from(end.wall().duration_since(start.wall()).as_nanos()).unwrap_or(u64::MAX),
         cpu: end.since(&start),
         verified: run.verified,
+        lost: run.lost,
         ..SideStats::default()
     };
     Ok(Outcome { stats, latency: latencies })
@@ -255,6 +259,7 @@ impl<P: Peer> Run<'_, P> {
         if self.received.msgs > sent || (!datagrams && self.received.msgs < sent) {
             return Err(Error::test(format!("{} messages arrived, but the peer sent {sent}", self.received.msgs)));
         }
+        self.lost = sent - self.received.msgs;
         self.peer.finish(0)
     }
 
