@@ -50,7 +50,7 @@ pub(crate) mod sealed {
 ///     // … do something else, or poll(2) on resolving.as_fd() …
 /// };
 /// println!("{}", route.device_name());
-/// # Ok::<(), ibverbs::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "what is under way is abandoned when it is dropped"]
 pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
