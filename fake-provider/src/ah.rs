@@ -33,18 +33,9 @@ unsafe fn create(pd: *mut ibv_pd) -> *mut ibv_ah {
         if let Some(errno) = world.faults.take(Verb::CreateAh) {
             return null(errno);
         }
-        let number = world.ahs.insert(Ah { pd: crate::pd::number(pd) });
+        let number = world.ahs.insert(Ah { pd: crate::handle::pd(pd) });
         Box::into_raw(Box::new(ibv_ah { context, pd, handle: u32::try_from(number).unwrap_or(u32::MAX) }))
     }
-}
-
-/// The number of a handle.
-///
-/// # Safety
-/// The handle is alive.
-pub(crate) unsafe fn number(ah: *mut ibv_ah) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { (*ah).handle as usize }
 }
 
 /// `ibv_destroy_ah(3)`.
@@ -52,7 +43,7 @@ pub(crate) unsafe fn number(ah: *mut ibv_ah) -> usize {
 unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: the caller gives a live handle, and gives it up if the answer is 0.
     unsafe {
-        let (number, mut world) = (number(ah), FakeDevice::of_context((*ah).context).world());
+        let (number, mut world) = (crate::handle::ah(ah), FakeDevice::of_context((*ah).context).world());
         if let Some(errno) = world.faults.take(Verb::DestroyAh) {
             return errno;
         }

@@ -14,7 +14,7 @@ use crate::world::{Channel, World};
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     // SAFETY: the caller gives an open context.
-    let (mut world, number) = unsafe { (FakeDevice::of_context(context).world(), crate::context::number(context)) };
+    let (mut world, number) = unsafe { (FakeDevice::of_context(context).world(), crate::handle::context(context)) };
     if let Some(errno) = world.faults.take(Verb::CreateCompChannel) {
         return null(errno);
     }
@@ -97,7 +97,7 @@ unsafe extern "C" fn ibv_get_cq_event(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
     // SAFETY: the caller gives a live queue.
-    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), crate::cq::number(cq)) };
+    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), crate::handle::cq(cq)) };
     let left = world.cqs.get_mut(number).and_then(|queue| {
         queue.unacknowledged = queue.unacknowledged.checked_sub(count)?;
         Some(queue.unacknowledged)

@@ -54,22 +54,13 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
     unsafe { &raw mut (*made).context }
 }
 
-/// The number of an opening.
-///
-/// # Safety
-/// The context is alive.
-pub(crate) unsafe fn number(context: *mut ibv_context) -> usize {
-    // SAFETY: the caller's promise.
-    usize::try_from(unsafe { (*context).cmd_fd }).unwrap_or(usize::MAX)
-}
-
 /// `ibv_close_device(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: the caller gives an open context, and gives it up.
     unsafe {
         let mut world = FakeDevice::of_context(context).world();
-        let number = number(context);
+        let number = crate::handle::context(context);
         if let Some(errno) = world.faults.take(Verb::CloseDevice) {
             return errno;
         }

@@ -46,7 +46,7 @@ pub(crate) unsafe fn create(empty: &ibv_cq_ex, asked: u32, vector: c_int) -> *mu
     }
     // SAFETY: the caller's promise.
     let (mut world, context) =
-        unsafe { (FakeDevice::of_context(empty.context).world(), crate::context::number(empty.context)) };
+        unsafe { (FakeDevice::of_context(empty.context).world(), crate::handle::context(empty.context)) };
     let depth = rounded(&world, asked);
     let channel = World::channel_number(empty.channel);
     let handle = u32::try_from(world.cqs.next()).unwrap_or(u32::MAX);
@@ -75,23 +75,13 @@ pub(crate) fn rounded(world: &World, asked: u32) -> u32 {
     }
 }
 
-/// The number of a queue.
-///
-/// # Safety
-/// The queue is alive.
-#[inline]
-pub(crate) unsafe fn number(cq: *mut ibv_cq) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { (*cq).handle as usize }
-}
-
 /// `ibv_destroy_cq(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: the caller gives a live queue, and gives it up if the answer is 0.
     unsafe {
         let mut world = FakeDevice::of_context((*cq).context).world();
-        let number = number(cq);
+        let number = crate::handle::cq(cq);
         if let Some(errno) = world.faults.take(Verb::DestroyCq) {
             return errno;
         }
@@ -128,7 +118,7 @@ impl World {
 /// `ibv_poll_cq(3)`.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, max: c_int, wcs: *mut ibv_wc) -> c_int {
     // SAFETY: the caller gives a live queue.
-    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), number(cq)) };
+    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), crate::handle::cq(cq)) };
     for filled in 0..max {
         if let Some(errno) = world.faults.take_poll() {
             // A provider that fails after entries would lose them: none does.
@@ -144,7 +134,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, max: c_int, wcs: *mut i
 /// `ibv_req_notify_cq(3)`.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the caller gives a live queue.
-    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), number(cq)) };
+    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), crate::handle::cq(cq)) };
     if let Some(errno) = world.faults.take(Verb::ReqNotifyCq) {
         return errno;
     }

@@ -9,7 +9,7 @@ use rdma_sys::{
     ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc, ibv_wc_opcode,
 };
 
-use crate::cq::{FakeCq, number};
+use crate::cq::FakeCq;
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
@@ -94,7 +94,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 /// The queue is alive, and used by one thread.
 unsafe fn step(cq: *mut ibv_cq_ex, first: bool) -> c_int {
     // SAFETY: the caller's promise.
-    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), number(cq.cast())) };
+    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), crate::handle::cq(cq.cast())) };
     if let Some(errno) = world.faults.take_poll() {
         return errno;
     }
@@ -119,7 +119,7 @@ unsafe fn step(cq: *mut ibv_cq_ex, first: bool) -> c_int {
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: the caller gives a live queue.
-    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), number(cq.cast())) };
+    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), crate::handle::cq(cq.cast())) };
     if !world.cqs.get_mut(number).is_some_and(|queue| std::mem::take(&mut queue.polling)) {
         world.violation("a poll was ended that was not begun");
     }

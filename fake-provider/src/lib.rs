@@ -39,6 +39,7 @@ mod cq;
 mod cq_ex;
 mod device;
 mod fault;
+mod handle;
 mod mr;
 mod pd;
 mod post;

@@ -42,7 +42,7 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     world.next_key = (world.next_key + 1) % 0x100;
     let key = (u32::try_from(world.mrs.next()).unwrap_or(0) + 1) << 8 | world.next_key;
     // SAFETY: as above.
-    let pd_number = unsafe { crate::pd::number(pd) };
+    let pd_number = unsafe { crate::handle::pd(pd) };
     let number = world.mrs.insert(Mr { pd: pd_number, key, address, length, access });
     let handle = u32::try_from(number).unwrap_or(u32::MAX);
     Box::into_raw(Box::new(ibv_mr { context, pd, addr, length, handle, lkey: key, rkey: key }))

@@ -13,21 +13,12 @@ use crate::world::Pd;
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     // SAFETY: the caller gives an open context.
-    let (mut world, number) = unsafe { (FakeDevice::of_context(context).world(), crate::context::number(context)) };
+    let (mut world, number) = unsafe { (FakeDevice::of_context(context).world(), crate::handle::context(context)) };
     if let Some(errno) = world.faults.take(Verb::AllocPd) {
         return null(errno);
     }
     let handle = u32::try_from(world.pds.insert(Pd { context: number })).unwrap_or(u32::MAX);
     Box::into_raw(Box::new(ibv_pd { context, handle }))
-}
-
-/// The number of a domain.
-///
-/// # Safety
-/// The domain is alive.
-pub(crate) unsafe fn number(pd: *mut ibv_pd) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { (*pd).handle as usize }
 }
 
 /// `ibv_dealloc_pd(3)`.
@@ -36,7 +27,7 @@ unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: the caller gives a live domain, and gives it up if the answer is 0.
     unsafe {
         let mut world = FakeDevice::of_context((*pd).context).world();
-        let number = number(pd);
+        let number = crate::handle::pd(pd);
         if let Some(errno) = world.faults.take(Verb::DeallocPd) {
             return errno;
         }

@@ -10,7 +10,6 @@ use rdma_sys::{
 
 use crate::device::FakeDevice;
 use crate::fault::{PostFault, Queue};
-use crate::qp::place;
 use crate::world::{Data, RecvWr, Remote, SendWr, Sges, To, World};
 
 /// `ibv_post_send(3)`.
@@ -20,7 +19,7 @@ pub(crate) unsafe extern "C" fn post_send(
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: the caller gives a live queue pair.
-    let (place, mut world) = unsafe { (place(qp), FakeDevice::of_context((*qp).context).world()) };
+    let (place, mut world) = unsafe { (crate::handle::qp(qp), FakeDevice::of_context((*qp).context).world()) };
     let fault = world.faults.take_post(Queue::Send);
     let mut index = 0;
     while !wr.is_null() {
@@ -81,7 +80,7 @@ unsafe fn post_one_send(world: &mut World, qp: usize, request: &ibv_send_wr) -> 
             return Err(libc::EINVAL);
         }
         // SAFETY: as above.
-        send.to = Some(To { ah: unsafe { crate::ah::number(ud.ah) }, qpn: ud.remote_qpn, qkey: ud.remote_qkey });
+        send.to = Some(To { ah: unsafe { crate::handle::ah(ud.ah) }, qpn: ud.remote_qpn, qkey: ud.remote_qkey });
         send.remote = Remote::default();
     }
     if request.send_flags & IBV_SEND_INLINE == 0 {
@@ -162,7 +161,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the caller gives a live queue pair.
-    let (place, mut world) = unsafe { (place(qp), FakeDevice::of_context((*qp).context).world()) };
+    let (place, mut world) = unsafe { (crate::handle::qp(qp), FakeDevice::of_context((*qp).context).world()) };
     let fault = world.faults.take_post(Queue::Recv);
     let check = |world: &World, sges: &Sges| world.check_recv(place, sges);
     // SAFETY: the caller gives a list of valid requests, and a place for the answer.

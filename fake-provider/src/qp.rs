@@ -17,29 +17,6 @@ use crate::profile::AfterDestroy;
 use crate::world::{Batch, MAX_INLINE, MAX_SGE, MAX_WR, Qp, World};
 use crate::{null, wr};
 
-/// The number of the first queue pair.
-const FIRST: u32 = 0x11;
-
-/// `qp_num` of a queue pair by its place.
-pub(crate) fn number_of(place: usize) -> u32 {
-    FIRST + u32::try_from(place).unwrap_or(0)
-}
-
-/// The place of the queue pair with this `qp_num`.
-pub(crate) fn place_of(number: u32) -> Option<usize> {
-    number.checked_sub(FIRST).map(|place| place as usize)
-}
-
-/// The place of a queue pair.
-///
-/// # Safety
-/// The queue pair is alive.
-#[inline]
-pub(crate) unsafe fn place(qp: *mut ibv_qp) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { (*qp).handle as usize }
-}
-
 impl World {
     pub(crate) fn qp_numbers(&self) -> Vec<usize> {
         self.qps.numbers().collect()
@@ -72,7 +49,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *m
 /// Domain and completion queues are alive.
 unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table: &ibv_qp_ex) -> *mut ibv_qp {
     // SAFETY: the caller's promise.
-    let (context, pd_number) = unsafe { ((*pd).context, crate::pd::number(pd)) };
+    let (context, pd_number) = unsafe { ((*pd).context, crate::handle::pd(pd)) };
     // SAFETY: as above.
     let mut world = unsafe { FakeDevice::of_context(context) }.world();
     if let Some(errno) = world.faults.take(verb) {
@@ -84,7 +61,7 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
         return null(libc::EOPNOTSUPP);
     }
     // SAFETY: a shared receive queue that the caller names is alive.
-    let srq = (!attr.srq.is_null()).then(|| unsafe { crate::srq::number(attr.srq) });
+    let srq = (!attr.srq.is_null()).then(|| unsafe { crate::handle::srq(attr.srq) });
     attr.cap = caps;
     let (sends, recvs) = (caps.max_send_wr as usize, caps.max_recv_wr as usize);
     let extended = table.wr_start.is_some();
@@ -96,7 +73,7 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
     let uid = world.next_uid;
     world.next_uid += 1;
     // SAFETY: the caller's promise.
-    let (send_cq, recv_cq) = unsafe { (crate::cq::number(attr.send_cq), crate::cq::number(attr.recv_cq)) };
+    let (send_cq, recv_cq) = unsafe { (crate::handle::cq(attr.send_cq), crate::handle::cq(attr.recv_cq)) };
     let place = world.qps.insert(Qp {
         uid,
         pd: pd_number,
@@ -123,7 +100,7 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
         recv_cq: attr.recv_cq,
         srq: attr.srq,
         handle: u32::try_from(place).unwrap_or(u32::MAX),
-        qp_num: number_of(place),
+        qp_num: crate::handle::number_of(place),
         state: IBV_QPS_RESET,
         qp_type: attr.qp_type,
         ..Default::default()
@@ -158,7 +135,8 @@ unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     // SAFETY: the caller gives a live queue pair and readable attributes.
-    let (place, attr, mut world) = unsafe { (place(qp), &*attr, FakeDevice::of_context((*qp).context).world()) };
+    let (place, attr, mut world) =
+        unsafe { (crate::handle::qp(qp), &*attr, FakeDevice::of_context((*qp).context).world()) };
     if let Some(errno) = world.faults.take(Verb::ModifyQp) {
         return errno;
     }
@@ -183,7 +161,7 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
         pair.access = attr.qp_access_flags;
     }
     if has(IBV_QP_DEST_QPN) {
-        pair.peer = place_of(attr.dest_qp_num);
+        pair.peer = crate::handle::place_of(attr.dest_qp_num);
     }
     if has(IBV_QP_QKEY) && pair.qkey.is_some() {
         pair.qkey = Some(attr.qkey);
@@ -204,7 +182,7 @@ unsafe extern "C" fn ibv_query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the caller gives a live queue pair.
-    let (place, mut world) = unsafe { (place(qp), FakeDevice::of_context((*qp).context).world()) };
+    let (place, mut world) = unsafe { (crate::handle::qp(qp), FakeDevice::of_context((*qp).context).world()) };
     if let Some(errno) = world.faults.take(Verb::QueryQp) {
         return errno;
     }
@@ -222,7 +200,7 @@ unsafe extern "C" fn ibv_query_qp(
 unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: the caller gives a live queue pair, and gives it up if the answer is 0.
     unsafe {
-        let (place, mut world) = (place(qp), FakeDevice::of_context((*qp).context).world());
+        let (place, mut world) = (crate::handle::qp(qp), FakeDevice::of_context((*qp).context).world());
         if let Some(errno) = world.faults.take(Verb::DestroyQp) {
             return world.signed(errno);
         }

@@ -8,8 +8,8 @@ use rdma_sys::{
     ibv_wc_status, ibv_wr_opcode,
 };
 
+use crate::handle::number_of;
 use crate::profile::DeadPosts;
-use crate::qp::number_of;
 use crate::world::{Cqe, Data, RecvWr, SendWr, World};
 
 impl World {

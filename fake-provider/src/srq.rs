@@ -16,7 +16,7 @@ use crate::world::{MAX_SGE, MAX_WR, RecvWr, Sges, Srq, World};
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     // SAFETY: the caller gives a live domain, and attributes that can be read and written.
-    let (context, number, init) = unsafe { ((*pd).context, crate::pd::number(pd), &mut *init) };
+    let (context, number, init) = unsafe { ((*pd).context, crate::handle::pd(pd), &mut *init) };
     // SAFETY: as above.
     let mut world = unsafe { FakeDevice::of_context(context) }.world();
     if let Some(errno) = world.faults.take(Verb::CreateSrq) {
@@ -37,20 +37,12 @@ unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_att
     }))
 }
 
-/// The number of a queue.
-///
-/// # Safety
-/// The queue is alive.
-pub(crate) unsafe fn number(srq: *mut ibv_srq) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { (*srq).handle as usize }
-}
-
 /// `ibv_modify_srq(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
     // SAFETY: the caller gives a live queue and readable attributes.
-    let (number, attr, mut world) = unsafe { (number(srq), &*attr, FakeDevice::of_context((*srq).context).world()) };
+    let (number, attr, mut world) =
+        unsafe { (crate::handle::srq(srq), &*attr, FakeDevice::of_context((*srq).context).world()) };
     let Some(queue) = world.srqs.get_mut(number) else { return libc::EINVAL };
     let has = |flag: u32| u32::try_from(mask).unwrap_or(0) & flag != 0;
     if has(IBV_SRQ_MAX_WR) && (attr.max_wr > MAX_WR || (attr.max_wr as usize) < queue.recvs.len()) {
@@ -71,7 +63,7 @@ unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -
     // SAFETY: the caller gives a live queue and a place for the answer.
     unsafe {
         let world = FakeDevice::of_context((*srq).context).world();
-        let Some(queue) = world.srqs.get(number(srq)) else { return libc::EINVAL };
+        let Some(queue) = world.srqs.get(crate::handle::srq(srq)) else { return libc::EINVAL };
         let size = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
         attr.write(ibv_srq_attr { max_wr: size(queue.depth), max_sge: size(queue.max_sge), srq_limit: queue.limit });
     }
@@ -83,7 +75,7 @@ unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -
 unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: the caller gives a live queue, and gives it up if the answer is 0.
     unsafe {
-        let (number, mut world) = (number(srq), FakeDevice::of_context((*srq).context).world());
+        let (number, mut world) = (crate::handle::srq(srq), FakeDevice::of_context((*srq).context).world());
         if let Some(errno) = world.faults.take(Verb::DestroySrq) {
             return errno;
         }
@@ -107,7 +99,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 ) -> c_int {
     // SAFETY: the caller gives a live queue, a list of valid requests and a place for the answer.
     unsafe {
-        let (place, mut world) = (number(srq), FakeDevice::of_context((*srq).context).world());
+        let (place, mut world) = (crate::handle::srq(srq), FakeDevice::of_context((*srq).context).world());
         let fault = world.faults.take_post(Queue::SharedRecv);
         let check = |world: &World, sges: &Sges| world.check_srq_recv(place, sges);
         post_list(&mut world, fault, wr, bad_wr, check, |world, recv| world.take_srq_recv(place, recv))

@@ -9,8 +9,8 @@ use rdma_sys::{
 };
 
 use crate::copy::{fetch, gather, gather_after, scatter_both, scatter_bytes};
+use crate::handle::place_of;
 use crate::profile::NotReady;
-use crate::qp::place_of;
 use crate::world::{Data, Qp, RecvWr, SendWr, Sges, To, World};
 
 /// Operations that move bytes to the peer.

@@ -12,7 +12,6 @@ use rdma_sys::{
 
 use crate::device::FakeDevice;
 use crate::fault::Queue;
-use crate::qp::place;
 use crate::world::{Batch, Data, Remote, SendWr, Sges, To, World};
 
 /// The operations that a queue pair can be made with.
@@ -51,7 +50,7 @@ pub(crate) fn table(operations: u64) -> ibv_qp_ex {
 #[inline]
 unsafe fn world_and_place(qp: *mut ibv_qp_ex) -> (MutexGuard<'static, World>, usize) {
     // SAFETY: the caller's promise; an ibv_qp_ex begins with an ibv_qp.
-    unsafe { (FakeDevice::of_context((*qp).qp_base.context).world(), place(qp.cast())) }
+    unsafe { (FakeDevice::of_context((*qp).qp_base.context).world(), crate::handle::qp(qp.cast())) }
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
@@ -210,7 +209,7 @@ unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, l
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) {
     // SAFETY: the caller gives a live queue pair and a live address handle.
-    let ((mut world, place), ah) = unsafe { (world_and_place(qp), crate::ah::number(ah)) };
+    let ((mut world, place), ah) = unsafe { (world_and_place(qp), crate::handle::ah(ah)) };
     let Some(pair) = world.qps.get_mut(place) else { return };
     match pair.batch.sends.last_mut() {
         Some(send) => send.to = Some(To { ah, qpn: remote_qpn, qkey: remote_qkey }),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::args::options::{Cm, DeviceId, Options, Wait};
+use crate::args::sockets::SocketOptions;
 use crate::engine::pin::CpuList;
 use crate::error::{Error, Result};
 pub use crate::plan::MAX_MESSAGE;
@@ -74,6 +75,18 @@ pub struct Sockets {
     pub client_buffers: u32,
     /// Bytes of the server's buffers.
     pub server_buffers: u32,
+}
+
+impl From<&SocketOptions> for Sockets {
+    fn from(options: &SocketOptions) -> Self {
+        let bytes =
+            |own: Option<Size>| own.or(options.sock_buf_size).map_or(0, |s| u32::try_from(s.0).unwrap_or(u32::MAX));
+        Self {
+            port: options.ip_port.unwrap_or(0),
+            client_buffers: bytes(options.local_sock_buf_size),
+            server_buffers: bytes(options.remote_sock_buf_size),
+        }
+    }
 }
 
 impl Sockets {
@@ -238,7 +251,7 @@ impl Spec {
             use_cm: o.use_cm.unwrap_or_default(),
             mtu,
             verify: o.verify || test.verifies(),
-            sockets: o.sockets.sockets(),
+            sockets: Sockets::from(&o.sockets),
             tuning: o.tuning.tuning(),
             client: Side {
                 cpus: t.local_cpu_affinity.clone().or_else(|| t.cpu_affinity.clone()),

@@ -2,7 +2,6 @@
 
 use clap::Args;
 
-use crate::config::Sockets;
 use crate::units::Size;
 
 const SOCKETS: &str = "Tests over sockets (-ip, -sb)";
@@ -25,19 +24,9 @@ pub struct SocketOptions {
 }
 
 impl SocketOptions {
-    /// What they come to.
-    pub fn sockets(&self) -> Sockets {
-        let bytes =
-            |own: Option<Size>| own.or(self.sock_buf_size).map_or(0, |s| u32::try_from(s.0).unwrap_or(u32::MAX));
-        Sockets {
-            port: self.ip_port.unwrap_or(0),
-            client_buffers: bytes(self.local_sock_buf_size),
-            server_buffers: bytes(self.remote_sock_buf_size),
-        }
-    }
-
     /// Whether one of them is in use; all are a client's.
     pub fn in_use(&self) -> bool {
-        self.sockets() != Sockets::default()
+        let sizes = [&self.sock_buf_size, &self.local_sock_buf_size, &self.remote_sock_buf_size];
+        self.ip_port.is_some() || sizes.iter().any(|size| size.is_some())
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::frame::{self, Until};
 use super::message::Message;
-use super::session::{Served, Terms};
+use super::terms::{Served, Terms};
 use super::token::{self, Prover, Token};
 use crate::config::Spec;
 use crate::error::{Error, Result};

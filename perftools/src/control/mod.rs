@@ -28,6 +28,7 @@ pub mod rules;
 pub mod server;
 pub mod session;
 mod sockets;
+pub mod terms;
 pub mod token;
 
 #[cfg(test)]

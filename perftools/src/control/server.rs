@@ -13,7 +13,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::rules::Rules;
-use super::session::{self, Served, Terms};
+use super::session;
+use super::terms::{Served, Terms};
 use crate::error::{Error, Kind, Result};
 use crate::test::Test;
 use crate::transport::Backend;

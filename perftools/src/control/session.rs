@@ -2,7 +2,6 @@
 
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -10,8 +9,8 @@ use socket2::{SockRef, TcpKeepalive};
 use super::frame::Until;
 use super::link::ControlLink;
 use super::message::Message;
-use super::rules::Rules;
 use super::sockets::{self, Addresses};
+use super::terms::{Exchanged, Served, Terms};
 use super::{admission, frame, hello};
 use crate::config::Spec;
 use crate::engine::{self, Role};
@@ -24,33 +23,6 @@ use crate::transport::{Ask, Backend, Connected, Hosts, ServerSetup};
 
 /// How long a caller may take for its greeting, and again for its request.
 const GREETING: Duration = Duration::from_secs(5);
-
-/// What a connection came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
-    /// This test ran.
-    Test(Test),
-    /// The server shall end.
-    Quit,
-    /// Somebody looked whether the port is open, or asked what this host is.
-    Nothing,
-}
-
-/// What holds for every connection of a server.
-pub struct Terms<'a> {
-    /// Ends the conversation from this end.
-    pub stop: &'a Arc<AtomicBool>,
-    /// What is allowed.
-    pub rules: &'a Rules,
-    /// Is told which test begins, once both ends are ready.
-    pub begins: &'a dyn Fn(Test),
-}
-
-impl std::fmt::Debug for Terms<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Terms").field("rules", self.rules).finish_non_exhaustive()
-    }
-}
 
 /// Serves one connection to its end.
 ///
@@ -205,15 +177,4 @@ pub(super) fn exchange<W: engine::Wire>(
         other => return Err(other.unexpected(who)),
     };
     Ok(Exchanged { outcome, via, peer_via, peer_stats, plan: Some(shape.plan), depth: shape.depth })
-}
-
-/// What an end knows after a test.
-#[derive(Debug)]
-pub(super) struct Exchanged {
-    pub(super) outcome: engine::Outcome,
-    pub(super) via: crate::report::record::Via,
-    pub(super) peer_via: crate::report::record::Via,
-    pub(super) peer_stats: crate::stats::SideStats,
-    pub(super) plan: Option<crate::plan::Plan>,
-    pub(super) depth: u32,
 }

@@ -17,7 +17,7 @@ use socket2::Socket;
 
 use super::link::ControlLink;
 use super::message::Message;
-use super::session::Exchanged;
+use super::terms::Exchanged;
 use crate::config::Spec;
 use crate::engine::{Peer, Role};
 use crate::error::{Error, Result};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::devinfo::field;
+use super::columns::field;
 use crate::facts::verbs::Attr;
 
 type Flags = &'static [(u64, &'static str)];

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::caps;
+use super::columns::{field, pad};
 use crate::error::{Error, Result};
 use crate::facts::root::Root;
 use crate::facts::verbs::{Attr, Opened, VerbsDevice, VerbsPort};
@@ -70,21 +71,6 @@ pub fn show(root: &Root, verbose: bool, device: Option<&str>, port: Option<u32>,
         }
     }
     if json { super::json(&all) } else { Ok(text) }
-}
-
-/// `\tNAME:` and tabs up to the column of the values.
-pub(super) fn field(name: &str, value: impl std::fmt::Display) -> String {
-    pad(1, name, 40, &value.to_string())
-}
-
-fn pad(indent: usize, name: &str, column: usize, value: &str) -> String {
-    let mut at = indent * 8 + name.len() + 1;
-    let mut line = "\t".repeat(indent) + name + ":";
-    while at < column {
-        line.push('\t');
-        at = (at / 8 + 1) * 8;
-    }
-    line + value + "\n"
 }
 
 fn head(device: &VerbsDevice, opened: &Opened, board_id: Option<&str>) -> String {

@@ -10,6 +10,7 @@ pub mod sm;
 pub mod stat;
 
 mod caps;
+mod columns;
 
 use serde::Serialize;
 
