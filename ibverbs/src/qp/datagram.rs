@@ -5,10 +5,11 @@
 use std::ptr::NonNull;
 
 use rdma_sys::{
-    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_SQ_PSN, IBV_QP_STATE, ibv_ah, ibv_attach_mcast,
-    ibv_detach_mcast, ibv_qp_attr,
+    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_SQ_PSN, IBV_QP_STATE, ibv_attach_mcast, ibv_detach_mcast,
+    ibv_qp_attr,
 };
 
+use super::address::HeldAddress;
 use super::pair::QueuePair;
 use super::state::QpState;
 use super::transport::Ud;
@@ -16,55 +17,10 @@ use crate::ah::AddressHandle;
 use crate::convert::zero_or_errno;
 use crate::error::{Error, Result};
 use crate::gid::Gid;
-use crate::identity::{Psn, Qkey, Qpn, QueueId};
+use crate::identity::{Psn, Qkey};
 use crate::kind::ErrorKind;
 use crate::port::Lid;
 use crate::raw::AsRaw;
-
-/// A token for an address handle that a queue pair holds; `Copy`, for the queue pair that gave it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldAddress {
-    ah: NonNull<ibv_ah>,
-    queue: QueueId,
-    epoch: u32,
-}
-
-// SAFETY: the pointer is followed only by the queue pair that keeps the handle alive, which `is_valid` checks.
-unsafe impl Send for HeldAddress {}
-// SAFETY: as above.
-unsafe impl Sync for HeldAddress {}
-
-impl HeldAddress {
-    #[inline]
-    pub(super) fn as_ptr(self) -> *mut ibv_ah {
-        self.ah.as_ptr()
-    }
-
-    #[inline]
-    pub(super) fn is_valid(self, queue: QueueId, epoch: u32) -> bool {
-        self.queue == queue && self.epoch == epoch
-    }
-}
-
-/// Where a datagram goes: the port, the queue pair there, and the key it must know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Destination {
-    /// The port's address, held by the sending queue pair.
-    pub address: HeldAddress,
-    /// The queue pair at the port; [`Qpn::MULTICAST`] for a group.
-    pub qpn: Qpn,
-    /// The key that the receiving queue pair was started with.
-    pub qkey: Qkey,
-}
-
-/// The address handles that a datagram queue pair keeps alive, and the groups it listens to.
-#[derive(Debug, Default)]
-pub(super) struct Addresses {
-    handles: Vec<AddressHandle>,
-    groups: Vec<(Gid, Lid)>,
-    /// Counts the releases, so that tokens from before one are refused.
-    pub(super) epoch: u32,
-}
 
 impl QueuePair<Ud> {
     /// Moves the queue pair from RESET through INIT and RTR to RTS: it can receive from anyone who knows `qkey`, and send.

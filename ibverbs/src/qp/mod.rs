@@ -1,7 +1,10 @@
 //! Queue pairs: where work requests are posted, and where they are retired.
 
+mod address;
 mod attr;
 mod batch;
+mod bind;
+mod bindings;
 mod builder;
 mod change;
 mod datagram;
@@ -32,11 +35,11 @@ mod transport;
 mod window;
 pub mod wr;
 
+pub use self::address::{Destination, HeldAddress};
 pub use self::attr::{Endpoint, RcPath};
 pub use self::batch::Batch;
 pub use self::builder::{QpCaps, QpOptions};
 pub use self::change::QpChange;
-pub use self::datagram::{Destination, HeldAddress};
 pub use self::drain::DRAIN_TAG;
 pub use self::ece::Ece;
 pub use self::lent::{Lent, LentMut};

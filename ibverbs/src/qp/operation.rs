@@ -10,7 +10,7 @@ use rdma_sys::{
     ibv_wr_set_ud_addr,
 };
 
-use super::datagram::{Destination, HeldAddress};
+use super::address::{Destination, HeldAddress};
 use super::kept::InFlight;
 use super::payload::private::{Payload, Source, Target};
 use super::payload::{Gather, ReadPayload, SendPayload};

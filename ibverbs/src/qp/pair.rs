@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
 
+use super::address::Addresses;
+use super::bindings::Windows;
 use super::builder::{self, QpCaps, QpOptions};
-use super::datagram::Addresses;
 use super::inflight::{Entry, SendRing};
 use super::owner::Owner;
 use super::receives::Receives;
@@ -19,7 +20,6 @@ use super::retired::{NotMine, Reclaimed, Retired};
 use super::scratch::Scratch;
 use super::srq::{self, SharedReceiveQueue};
 use super::transport::Transport;
-use super::window::Windows;
 use crate::convert::zero_or_errno;
 use crate::cq::{Completion, CompletionQueue, Shared};
 use crate::device::TransportType;

@@ -12,7 +12,7 @@
 
 use rdma_sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED};
 
-use super::datagram::Destination;
+use super::address::Destination;
 use super::operation::{
     CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendTo, SendToWithImm, SendWithImm,
 };
