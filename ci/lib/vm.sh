@@ -203,7 +203,7 @@ vm_failed() {
         [[ ! -e $dir/failure ]] || sed 's/^/lab: the guest says: /' "$dir/failure"
         tail -n 5 "$dir/virtme" | sed 's/^/lab: virtme: /'
         echo "lab: the console's last lines:"
-        tail -n 15 "$dir/console" | tr -d '\r' | sed 's/^/    /'
+        tail -n 60 "$dir/console" | tr -d '\r' | sed 's/^/    /'
     } >&2
     return "$STATUS_LAB_FAILED"
 }
