@@ -48,7 +48,8 @@ ensure_rust() {
 
 # Rustup's installer, of a stated origin and with its checksum; it leaves the shell's files alone.
 install_rustup() {
-    local from=https://static.rust-lang.org/rustup/dist/$(uname -m)-unknown-linux-gnu dir status=0
+    local from dir status=0
+    from=https://static.rust-lang.org/rustup/dist/$(uname -m)-unknown-linux-gnu
     dir=$(mktemp -d)
     curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$dir/rustup-init" "$from/rustup-init" &&
         curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$dir/sum" "$from/rustup-init.sha256" &&
