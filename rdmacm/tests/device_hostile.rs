@@ -22,6 +22,8 @@ use rdma_sys::{
 use rdmacm::{ConnectError, ConnectParams, InProgress, Listener, Resolver};
 
 const PEER: &str = "RDMACM_TEST_HOSTILE";
+/// What a client is given to finish connecting, and then to send.
+const GIVEN: Duration = Duration::from_secs(3);
 
 /// Starts this program again as such a peer of a listener, and waits until it has done its worst.
 fn peer(what: &str, address: SocketAddr) -> Child {
@@ -104,21 +106,11 @@ fn is_served(place: &Place, listener: &Listener) {
     thread::scope(|scope| {
         scope.spawn(move || {
             loop {
-                let end = place.end();
-                let route = Resolver::new(address).timeout(PATIENCE).resolve().expect("resolve");
-                let mut ready = route.with_qp(end.qp()).expect("INIT");
-                end.receive_on(ready.qp_mut());
-                match ready.connect(&ConnectParams::default(), PATIENCE) {
-                    Ok(connection) => {
-                        let mut active = lab::Wired { connection, end };
-                        active.send(b"well behaved");
-                        active.retire().ok().expect("sent");
-                        active.expect_disconnected();
-                        return;
-                    }
-                    Err(error) => {
-                        println!("{}: {error}", place.name());
-                        assert!(Instant::now() < deadline, "{error}");
+                match behaves(place, address) {
+                    Ok(()) => return,
+                    Err(why) => {
+                        println!("{}: {why}", place.name());
+                        assert!(Instant::now() < deadline, "{why}");
                         thread::sleep(Duration::from_millis(100));
                     }
                 }
@@ -137,15 +129,29 @@ fn is_served(place: &Place, listener: &Listener) {
     });
 }
 
+/// Connects, sends, and waits for the end; why the server had lost patience, if it had.
+fn behaves(place: &Place, address: SocketAddr) -> Result<(), String> {
+    let end = place.end();
+    let route = Resolver::new(address).timeout(PATIENCE).resolve().expect("resolve");
+    let mut ready = route.with_qp(end.qp()).expect("INIT");
+    end.receive_on(ready.qp_mut());
+    let connection = ready.connect(&ConnectParams::default(), PATIENCE).map_err(|error| error.to_string())?;
+    let mut active = lab::Wired { connection, end };
+    active.send(b"well behaved");
+    active.retire().ok().map_err(|error| error.to_string())?;
+    active.expect_disconnected();
+    Ok(())
+}
+
 /// Serves whoever comes next; whether it behaved.
 fn serve(place: &Place, listener: &Listener) -> Result<bool, ConnectError> {
     let Some(request) = listener.accept(Some(Duration::from_secs(1)))? else { return Ok(false) };
     let end = place.end();
     let mut pending = request.with_qp(end.qp())?;
     end.receive_on(pending.qp_mut());
-    let connection = pending.accept(&ConnectParams::default(), Duration::from_secs(1))?;
+    let connection = pending.accept(&ConnectParams::default(), GIVEN)?;
     let mut passive = lab::Wired { connection, end };
-    let Some(got) = passive.retire_within(Duration::from_secs(1)).filter(ibverbs::Retired::is_success) else {
+    let Some(got) = passive.retire_within(GIVEN).filter(ibverbs::Retired::is_success) else {
         return Ok(false);
     };
     Ok(got.into_buf().is_some_and(|message| message.starts_with(b"well behaved")))

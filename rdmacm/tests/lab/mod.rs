@@ -233,5 +233,5 @@ pub(crate) fn leaves_nothing_within(place: &Place, patience: Duration, work: imp
 }
 
 pub(crate) fn leaves_nothing(place: &Place, work: impl FnOnce()) {
-    leaves_nothing_within(place, Duration::from_secs(5), work);
+    leaves_nothing_within(place, PATIENCE, work);
 }
