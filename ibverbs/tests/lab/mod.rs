@@ -62,7 +62,8 @@ pub(crate) fn pair_of<T: Connected>(context: &Context, options: QpOptions, acces
     let mut a = pd.create_qp::<T>(&cq, &cq, options).expect("a");
     let mut b = pd.create_qp::<T>(&cq, &cq, options).expect("b");
     let path = RcPath {
-        timeout: 8,
+        // 67 ms: on a slow machine a shorter one is over before the peer had a processor.
+        timeout: 14,
         retry_cnt: 3,
         max_rd_atomic: 4,
         max_dest_rd_atomic: 4,
