@@ -33,6 +33,7 @@ pub struct Live {
     pub qps: usize,
     pub srqs: usize,
     pub ahs: usize,
+    pub xrcds: usize,
 }
 
 impl Fake {
@@ -107,6 +108,7 @@ impl Fake {
             qps: world.qps.len(),
             srqs: world.srqs.len(),
             ahs: world.ahs.len(),
+            xrcds: world.xrcds.len(),
         }
     }
 

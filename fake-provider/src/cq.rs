@@ -85,9 +85,10 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         if let Some(errno) = world.faults.take(Verb::DestroyCq) {
             return errno;
         }
-        let users = world.qps.iter().filter(|qp| qp.send_cq == number || qp.recv_cq == number).count();
+        let users = world.qps.iter().filter(|qp| qp.send_cq == number || qp.recv_cq == number).count()
+            + world.srqs.iter().filter(|srq| srq.xrc.is_some_and(|(_, cq)| cq == number)).count();
         if users > 0 {
-            world.violation(format!("a completion queue was destroyed with {users} queue pairs on it"));
+            world.violation(format!("a completion queue was destroyed with {users} queues on it"));
             return libc::EBUSY;
         }
         if world.cqs.get(number).is_some_and(|queue| queue.unacknowledged > 0 || queue.polling) {

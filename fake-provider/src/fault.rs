@@ -30,6 +30,8 @@ pub enum Verb {
     DestroySrq,
     CreateAh,
     DestroyAh,
+    OpenXrcd,
+    CloseXrcd,
 }
 
 /// Where requests are posted.

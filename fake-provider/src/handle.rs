@@ -39,6 +39,19 @@ pub(crate) unsafe fn srq(srq: *mut ibv_srq) -> usize {
     unsafe { (*srq).handle as usize }
 }
 
+/// The number by which requests name the first shared receive queue of an XRC domain.
+const FIRST_SRQ: u32 = 0x900;
+
+/// The number by which requests name a shared receive queue, by its own number.
+pub(crate) fn srq_number_of(number: usize) -> u32 {
+    FIRST_SRQ + u32::try_from(number).unwrap_or(0)
+}
+
+/// The number of the shared receive queue that requests name so.
+pub(crate) fn srq_of(number: u32) -> Option<usize> {
+    number.checked_sub(FIRST_SRQ).map(|number| number as usize)
+}
+
 /// The number of an address handle.
 ///
 /// # Safety

@@ -12,7 +12,7 @@
 //! ```text
 //! control  profile  fault          what a test sees: make a device, choose its manners, break it, look into it
 //! device  context  pd  mr  ah  channel  the entry points, one file an object
-//! cq  cq_ex  qp  srq  post  wr        (classic and extended tables)
+//! cq  cq_ex  qp  srq  xrc  post  wr   (classic and extended tables)
 //! world  slab  queue  wire  copy    the device: plain safe data behind one lock; `copy` moves the bytes
 //! ```
 //!
@@ -23,7 +23,7 @@
 //!
 //! # What it does
 //!
-//! Loopback: reliable queue pairs of one device, connected by number, and datagrams. A send is done when it is posted, unless the device is
+//! Loopback: reliable queue pairs of one device, connected by number (XRC too, where [`Profile::more_verbs`] says so), and datagrams. A send is done when it is posted, unless the device is
 //! [stalled](Fake::stall) or the receiver not ready. Whatever is against the rules of verbs, such as an object destroyed before what
 //! depends on it, a key that names no region, or a region deregistered with requests on it, is recorded as a violation, and fails the test
 //! when the [`Fake`] is dropped.
@@ -51,6 +51,7 @@ mod srq;
 mod wire;
 mod world;
 mod wr;
+mod xrc;
 
 pub use control::{Fake, Live};
 pub use fault::{PostFault, Queue, Verb};

@@ -72,7 +72,12 @@ unsafe fn post_one_send(world: &mut World, qp: usize, request: &ibv_send_wr) -> 
         data: Data::Registered(sges),
         remote,
         to: None,
+        srqn: None,
     };
+    if world.is_xrc(qp) {
+        // SAFETY: the field of the union is a plain number.
+        send.srqn = Some(unsafe { request.qp_type.xrc.remote_srqn });
+    }
     if world.is_datagram(qp) {
         // SAFETY: every field of the union is a plain number or pointer; a datagram names a live address handle.
         let ud = unsafe { request.wr.ud };
@@ -126,6 +131,9 @@ impl World {
         if !known || (atomic && self.profile.iwarp) || (pair.qkey.is_some() && !datagram) {
             return Err(libc::EOPNOTSUPP);
         }
+        if pair.half.is_some() && send.srqn.is_none() {
+            return Err(libc::EINVAL);
+        }
         let reachable = send.to.and_then(|to| self.ahs.get(to.ah)).is_some_and(|ah| ah.pd == pair.pd);
         if pair.qkey.is_some() && !reachable {
             return Err(libc::EINVAL);
@@ -143,6 +151,10 @@ impl World {
 
     pub(crate) fn is_datagram(&self, qp: usize) -> bool {
         self.qps.get(qp).is_some_and(|pair| pair.qkey.is_some())
+    }
+
+    fn is_xrc(&self, qp: usize) -> bool {
+        self.qps.get(qp).is_some_and(|pair| pair.half.is_some())
     }
 
     fn check_recv(&self, qp: usize, sges: &Sges) -> Result<(), i32> {

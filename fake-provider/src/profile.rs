@@ -10,6 +10,8 @@ pub struct Profile {
     pub extended_cq: bool,
     /// Those have timestamps, VLAN tags and flow tags, too.
     pub extra_fields: bool,
+    /// Has what neither software driver has: XRC.
+    pub more_verbs: bool,
     /// Posts return negative error numbers.
     pub negative_errno: bool,
     /// Is an iWARP device; InfiniBand else.
@@ -59,6 +61,7 @@ impl Profile {
         extended_qp: true,
         extended_cq: true,
         extra_fields: false,
+        more_verbs: false,
         negative_errno: false,
         iwarp: false,
         not_ready: NotReady::Wait,
@@ -72,6 +75,7 @@ impl Profile {
         extended_qp: false,
         extended_cq: false,
         extra_fields: false,
+        more_verbs: false,
         negative_errno: true,
         iwarp: true,
         not_ready: NotReady::Lose,

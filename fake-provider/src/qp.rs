@@ -6,20 +6,45 @@ use std::ffi::c_int;
 use rdma_sys::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_PORT,
     IBV_QP_QKEY, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC,
-    IBV_QPT_UC, IBV_QPT_UD, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex,
+    IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap,
+    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
 
 use crate::cq::rounded;
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::profile::AfterDestroy;
-use crate::world::{Batch, MAX_INLINE, MAX_SGE, MAX_WR, Qp, World};
+use crate::world::{Batch, Half, MAX_INLINE, MAX_SGE, MAX_WR, Qp, World};
 use crate::{null, wr};
 
 impl World {
     pub(crate) fn qp_numbers(&self) -> Vec<usize> {
         self.qps.numbers().collect()
+    }
+
+    /// A queue pair without room for requests.
+    pub(crate) fn empty_qp(&mut self, pd: usize, [send_cq, recv_cq]: [usize; 2]) -> Qp {
+        let uid = self.next_uid;
+        self.next_uid += 1;
+        Qp {
+            uid,
+            pd,
+            send_cq,
+            recv_cq,
+            srq: None,
+            half: None,
+            qkey: None,
+            state: IBV_QPS_RESET,
+            peer: None,
+            access: 0,
+            caps: ibv_qp_cap::default(),
+            signal_all: false,
+            recvs: VecDeque::new(),
+            waiting: VecDeque::new(),
+            sends_used: 0,
+            unreported: 0,
+            batch: Batch::default(),
+        }
     }
 }
 
@@ -35,6 +60,9 @@ pub(crate) unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *m
     // SAFETY: the caller gives an open context and valid attributes, which begin with the classic ones.
     unsafe {
         let extended = FakeDevice::of_context(context).world().profile.extended_qp;
+        if (*attr).qp_type == IBV_QPT_XRC_RECV {
+            return crate::xrc::create_recv(context, &*attr);
+        }
         let mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         if !extended || (*attr).comp_mask != mask || (*attr).send_ops_flags & !wr::OPERATIONS != 0 {
             return null(libc::EOPNOTSUPP);
@@ -57,8 +85,12 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
     }
     let Some(caps) = granted(&world, &attr.cap) else { return null(libc::EINVAL) };
     let datagrams = attr.qp_type == IBV_QPT_UD && !world.profile.iwarp;
-    if !datagrams && !matches!(attr.qp_type, IBV_QPT_RC | IBV_QPT_UC) {
+    let xrc = attr.qp_type == IBV_QPT_XRC_SEND && world.profile.more_verbs;
+    if !datagrams && !xrc && !matches!(attr.qp_type, IBV_QPT_RC | IBV_QPT_UC) {
         return null(libc::EOPNOTSUPP);
+    }
+    if xrc && (caps.max_recv_wr > 0 || !attr.recv_cq.is_null() || !attr.srq.is_null()) {
+        return null(libc::EINVAL);
     }
     // SAFETY: a shared receive queue that the caller names is alive.
     let srq = (!attr.srq.is_null()).then(|| unsafe { crate::handle::srq(attr.srq) });
@@ -70,27 +102,21 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
         inline: Vec::with_capacity(if extended { sends * caps.max_inline_data as usize } else { 0 }),
         ..Batch::default()
     };
-    let uid = world.next_uid;
-    world.next_uid += 1;
     // SAFETY: the caller's promise.
-    let (send_cq, recv_cq) = unsafe { (crate::handle::cq(attr.send_cq), crate::handle::cq(attr.recv_cq)) };
+    let send_cq = unsafe { crate::handle::cq(attr.send_cq) };
+    // SAFETY: as above.
+    let recv_cq = if xrc { usize::MAX } else { unsafe { crate::handle::cq(attr.recv_cq) } };
+    let empty = world.empty_qp(pd_number, [send_cq, recv_cq]);
     let place = world.qps.insert(Qp {
-        uid,
-        pd: pd_number,
-        send_cq,
-        recv_cq,
         srq,
+        half: xrc.then_some(Half::Send),
         qkey: datagrams.then_some(0),
-        state: IBV_QPS_RESET,
-        peer: None,
-        access: 0,
         caps,
         signal_all: attr.sq_sig_all != 0,
         recvs: VecDeque::with_capacity(recvs),
         waiting: VecDeque::with_capacity(sends),
-        sends_used: 0,
-        unreported: 0,
         batch,
+        ..empty
     });
     let qp_base = ibv_qp {
         context,
@@ -203,6 +229,11 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         let (place, mut world) = (crate::handle::qp(qp), FakeDevice::of_context((*qp).context).world());
         if let Some(errno) = world.faults.take(Verb::DestroyQp) {
             return world.signed(errno);
+        }
+        if world.close_shared_qp(place) {
+            drop(world);
+            drop(Box::from_raw(qp.cast::<ibv_qp_ex>()));
+            return 0;
         }
         if world.qps.get(place).is_some_and(|pair| pair.batch.open) {
             world.violation("a queue pair was destroyed between ibv_wr_start and its end");

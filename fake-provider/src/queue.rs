@@ -119,6 +119,20 @@ impl World {
         length: usize,
         from: Option<&SendWr>,
     ) {
+        let cq = self.qps.get(qp).map_or(usize::MAX, |pair| pair.recv_cq);
+        self.complete_recv_on(cq, qp, wr_id, status, length, from);
+    }
+
+    /// As `complete_recv`, on this completion queue.
+    pub(crate) fn complete_recv_on(
+        &mut self,
+        cq: usize,
+        qp: usize,
+        wr_id: u64,
+        status: ibv_wc_status,
+        length: usize,
+        from: Option<&SendWr>,
+    ) {
         let Some(pair) = self.qps.get(qp) else { return };
         let written = from.is_some_and(|send| send.opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
         let with_imm = from.filter(|send| written || send.opcode == IBV_WR_SEND_WITH_IMM);
@@ -133,7 +147,7 @@ impl World {
             ..Default::default()
         };
         let solicited = from.is_some_and(|send| send.flags & IBV_SEND_SOLICITED != 0);
-        let (cq, uid) = (pair.recv_cq, pair.uid);
+        let uid = pair.uid;
         self.complete(cq, Cqe { wc, qp, uid, releases: 0 }, solicited);
     }
 

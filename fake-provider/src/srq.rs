@@ -22,12 +22,7 @@ unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_att
     if let Some(errno) = world.faults.take(Verb::CreateSrq) {
         return null(errno);
     }
-    if init.attr.max_wr > MAX_WR || init.attr.max_sge as usize > MAX_SGE {
-        return null(libc::EINVAL);
-    }
-    init.attr.max_wr = rounded(&world, init.attr.max_wr);
-    let (depth, max_sge) = (init.attr.max_wr as usize, init.attr.max_sge as usize);
-    let number = world.srqs.insert(Srq { pd: number, recvs: VecDeque::with_capacity(depth), depth, max_sge, limit: 0 });
+    let Some(number) = world.insert_srq(number, &mut init.attr, None) else { return null(libc::EINVAL) };
     Box::into_raw(Box::new(ibv_srq {
         context,
         srq_context: init.srq_context,
@@ -107,6 +102,22 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 }
 
 impl World {
+    /// Makes a queue and says how large it is; `None` for more than the device has.
+    pub(crate) fn insert_srq(
+        &mut self,
+        pd: usize,
+        attr: &mut ibv_srq_attr,
+        xrc: Option<(usize, usize)>,
+    ) -> Option<usize> {
+        if attr.max_wr > MAX_WR || attr.max_sge as usize > MAX_SGE {
+            return None;
+        }
+        attr.max_wr = rounded(self, attr.max_wr);
+        let (depth, max_sge) = (attr.max_wr as usize, attr.max_sge as usize);
+        let recvs = VecDeque::with_capacity(depth);
+        Some(self.srqs.insert(Srq { pd, recvs, depth, max_sge, limit: 0, xrc }))
+    }
+
     fn check_srq_recv(&self, srq: usize, sges: &Sges) -> Result<(), i32> {
         let queue = self.srqs.get(srq).ok_or(libc::EINVAL)?;
         if sges.count > queue.max_sge {
@@ -120,8 +131,9 @@ impl World {
         queue.recvs.push_back(recv);
         // Who waits for a receive of one of its queue pairs.
         for number in 0..self.qps.end() {
-            let peer = self.qps.get(number).filter(|qp| !qp.waiting.is_empty()).and_then(|qp| qp.peer);
-            if peer.and_then(|peer| self.qps.get(peer)).is_some_and(|qp| qp.srq == Some(srq)) {
+            let waits = self.qps.get(number).and_then(|qp| Some((qp.peer?, qp.waiting.front()?.0.srqn)));
+            let Some((peer, srqn)) = waits else { continue };
+            if self.target(peer, srqn).is_some_and(|target| target.srq == Some(srq)) {
                 self.progress(number);
             }
         }

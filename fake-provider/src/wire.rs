@@ -9,9 +9,9 @@ use rdma_sys::{
 };
 
 use crate::copy::{fetch, gather, gather_after, scatter_both, scatter_bytes};
-use crate::handle::place_of;
+use crate::handle::{place_of, srq_of};
 use crate::profile::NotReady;
-use crate::world::{Data, Qp, RecvWr, SendWr, Sges, To, World};
+use crate::world::{Data, Half, Qp, RecvWr, SendWr, Sges, To, World};
 
 /// Operations that move bytes to the peer.
 pub(crate) const PUSHES: [ibv_wr_opcode; 4] =
@@ -58,6 +58,10 @@ impl World {
             }
         }
         match send.opcode {
+            _ if self.target(peer, send.srqn).is_none() => {
+                self.enter_error(peer);
+                Done(IBV_WC_REM_INV_REQ_ERR)
+            }
             IBV_WR_SEND | IBV_WR_SEND_WITH_IMM => self.deliver(qp, peer, send, inline),
             IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => self.write(qp, peer, send, inline),
             _ => self.fetch(peer, send),
@@ -70,7 +74,23 @@ impl World {
         let peer = pair.peer?;
         let other = self.qps.get(peer)?;
         let connected = matches!(other.state, IBV_QPS_RTR | IBV_QPS_RTS) && other.peer == Some(qp);
-        connected.then_some((pair.pd, peer))
+        let fits = match pair.half {
+            None => other.half.is_none(),
+            Some(_) => matches!(other.half, Some(Half::Recv { .. })),
+        };
+        (connected && fits).then_some((pair.pd, peer))
+    }
+
+    /// What a message to a queue pair reaches: of XRC, by the number of a shared receive queue of the same XRC domain.
+    pub(crate) fn target(&self, peer: usize, srqn: Option<u32>) -> Option<Target> {
+        let other = self.qps.get(peer)?;
+        let Some(Half::Recv { xrcd, .. }) = other.half else {
+            return Some(Target { pd: other.pd, srq: other.srq, cq: other.recv_cq });
+        };
+        let number = srq_of(srqn?)?;
+        let srq = self.srqs.get(number)?;
+        let (of, cq) = srq.xrc?;
+        (of == xrcd).then_some(Target { pd: srq.pd, srq: Some(number), cq })
     }
 
     /// A datagram is done when it is sent. It arrives after room for a header, if there is someone who knows the key and has a receive.
@@ -84,7 +104,7 @@ impl World {
         let takes = |pair: &&Qp| pair.qkey == Some(to.qkey) && matches!(pair.state, IBV_QPS_RTR | IBV_QPS_RTS);
         let Some(peer) = place_of(to.qpn) else { return Done(IBV_WC_SUCCESS) };
         let Some(pd) = self.qps.get(peer).filter(takes).map(|pair| pair.pd) else { return Done(IBV_WC_SUCCESS) };
-        let Some(recv) = self.pop_posted(peer) else { return Done(IBV_WC_SUCCESS) };
+        let Some(recv) = self.pop_posted(peer, None) else { return Done(IBV_WC_SUCCESS) };
         let length = GRH.len() + length_of(send);
         if length > recv.sges.length() {
             self.complete_recv(peer, recv.wr_id, IBV_WC_LOC_LEN_ERR, 0, None);
@@ -98,21 +118,20 @@ impl World {
     }
 
     /// The oldest receive of a queue pair, of its own or shared.
-    fn pop_posted(&mut self, qp: usize) -> Option<RecvWr> {
-        let pair = self.qps.get_mut(qp)?;
-        match pair.srq {
-            None => pair.recvs.pop_front(),
+    fn pop_posted(&mut self, qp: usize, srqn: Option<u32>) -> Option<RecvWr> {
+        match self.target(qp, srqn)?.srq {
+            None => self.qps.get_mut(qp)?.recvs.pop_front(),
             Some(srq) => self.srqs.get_mut(srq)?.recvs.pop_front(),
         }
     }
 
     fn deliver(&mut self, qp: usize, peer: usize, send: &SendWr, inline: &[u8]) -> Outcome {
-        let recv = match self.take_posted(qp, peer) {
+        let recv = match self.take_posted(qp, peer, send.srqn) {
             Ok(recv) => recv,
             Err(outcome) => return outcome,
         };
         let length = length_of(send);
-        let pd = self.qps.get(peer).map_or(usize::MAX, |other| other.pd);
+        let (pd, cq) = self.target(peer, send.srqn).map_or((usize::MAX, usize::MAX), |target| (target.pd, target.cq));
         let failure = if length > recv.sges.length() {
             Some(IBV_WC_LOC_LEN_ERR)
         } else if !self.registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE) {
@@ -121,12 +140,12 @@ impl World {
             None
         };
         if let Some(status) = failure {
-            self.complete_recv(peer, recv.wr_id, status, 0, None);
+            self.complete_recv_on(cq, peer, recv.wr_id, status, 0, None);
             self.enter_error(peer);
             return Done(IBV_WC_REM_INV_REQ_ERR);
         }
         put(send, inline, recv.sges.as_slice());
-        self.complete_recv(peer, recv.wr_id, IBV_WC_SUCCESS, length, Some(send));
+        self.complete_recv_on(cq, peer, recv.wr_id, IBV_WC_SUCCESS, length, Some(send));
         Done(IBV_WC_SUCCESS)
     }
 
@@ -140,10 +159,11 @@ impl World {
             put(send, inline, &target);
             return Done(IBV_WC_SUCCESS);
         }
-        match self.take_posted(qp, peer) {
+        let cq = self.target(peer, send.srqn).map_or(usize::MAX, |target| target.cq);
+        match self.take_posted(qp, peer, send.srqn) {
             Ok(recv) => {
                 put(send, inline, &target);
-                self.complete_recv(peer, recv.wr_id, IBV_WC_SUCCESS, length, Some(send));
+                self.complete_recv_on(cq, peer, recv.wr_id, IBV_WC_SUCCESS, length, Some(send));
                 Done(IBV_WC_SUCCESS)
             }
             Err(outcome) => outcome,
@@ -176,8 +196,8 @@ impl World {
     }
 
     /// The peer's oldest receive, or what becomes of the sender without one.
-    fn take_posted(&mut self, qp: usize, peer: usize) -> Result<RecvWr, Outcome> {
-        if let Some(recv) = self.pop_posted(peer) {
+    fn take_posted(&mut self, qp: usize, peer: usize, srqn: Option<u32>) -> Result<RecvWr, Outcome> {
+        if let Some(recv) = self.pop_posted(peer, srqn) {
             return Ok(recv);
         }
         Err(match self.profile.not_ready {
@@ -206,9 +226,16 @@ impl World {
         let other = self.qps.get(peer)?;
         let length = u32::try_from(length).ok()?;
         let sge = ibv_sge { addr: send.remote.addr, length, lkey: send.remote.rkey };
-        let region = self.region(other.pd, sge.lkey)?;
+        let region = self.region(self.target(peer, send.srqn)?.pd, sge.lkey)?;
         (region.covers(&sge) && region.access & other.access & access == access).then_some([sge])
     }
+}
+
+/// What a message reaches: the domain of its memory, the shared receive queue that it takes a receive of, and where that completes.
+pub(crate) struct Target {
+    pub(crate) pd: usize,
+    pub(crate) srq: Option<usize>,
+    pub(crate) cq: usize,
 }
 
 /// The peer's memory of one request is one piece.

@@ -38,6 +38,7 @@ pub(crate) struct World {
     pub(crate) qps: Slab<Qp>,
     pub(crate) srqs: Slab<Srq>,
     pub(crate) ahs: Slab<Ah>,
+    pub(crate) xrcds: Slab<Xrcd>,
     /// Connections to be ended once the request that lost them is done.
     pub(crate) lost: Vec<usize>,
     pub(crate) next_uid: u64,
@@ -56,6 +57,26 @@ pub(crate) struct Srq {
     pub(crate) depth: usize,
     pub(crate) max_sge: usize,
     pub(crate) limit: u32,
+    /// Of an XRC domain: which, and the completion queue of its receives.
+    pub(crate) xrc: Option<(usize, usize)>,
+}
+
+/// An XRC domain; those that open it by the same descriptor share it.
+pub(crate) struct Xrcd {
+    pub(crate) context: usize,
+    pub(crate) file: Option<i32>,
+    pub(crate) opens: usize,
+}
+
+/// Which half of an extended reliable connection a queue pair is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Half {
+    Send,
+    /// The receiving one, of this XRC domain, opened so many times.
+    Recv {
+        xrcd: usize,
+        opens: usize,
+    },
 }
 
 pub(crate) struct Ah {
@@ -107,6 +128,7 @@ pub(crate) struct Qp {
     pub(crate) recv_cq: usize,
     /// Where its receives are, if they are shared.
     pub(crate) srq: Option<usize>,
+    pub(crate) half: Option<Half>,
     /// Of a datagram queue pair: the key that senders must know.
     pub(crate) qkey: Option<u32>,
     pub(crate) state: ibv_qp_state,
@@ -141,6 +163,8 @@ pub(crate) struct SendWr {
     pub(crate) remote: Remote,
     /// Of a datagram.
     pub(crate) to: Option<To>,
+    /// Of XRC: the number of the shared receive queue that it is for.
+    pub(crate) srqn: Option<u32>,
 }
 
 /// Where a datagram goes.
@@ -218,6 +242,7 @@ impl World {
             qps: Slab::default(),
             srqs: Slab::default(),
             ahs: Slab::default(),
+            xrcds: Slab::default(),
             lost: Vec::new(),
             next_uid: 0,
             next_key: 0,

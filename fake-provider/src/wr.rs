@@ -41,6 +41,7 @@ pub(crate) fn table(operations: u64) -> ibv_qp_ex {
         wr_set_sge_list: Some(wr_set_sge_list),
         wr_set_inline_data: Some(wr_set_inline_data),
         wr_set_ud_addr: Some(wr_set_ud_addr),
+        wr_set_xrc_srqn: Some(wr_set_xrc_srqn),
         ..Default::default()
     }
 }
@@ -129,7 +130,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode, imm_be: u32, remote: 
         return;
     }
     let data = Data::Registered(Sges::default());
-    pair.batch.sends.push(SendWr { wr_id, opcode, flags, imm_be, data, remote, to: None });
+    pair.batch.sends.push(SendWr { wr_id, opcode, flags, imm_be, data, remote, to: None, srqn: None });
 }
 
 /// Sets the data of the request begun last.
@@ -213,6 +214,16 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_
     let Some(pair) = world.qps.get_mut(place) else { return };
     match pair.batch.sends.last_mut() {
         Some(send) => send.to = Some(To { ah, qpn: remote_qpn, qkey: remote_qkey }),
+        None => pair.batch.error = libc::EINVAL,
+    }
+}
+
+unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
+    // SAFETY: the caller gives a live queue pair.
+    let (mut world, place) = unsafe { world_and_place(qp) };
+    let Some(pair) = world.qps.get_mut(place) else { return };
+    match pair.batch.sends.last_mut() {
+        Some(send) => send.srqn = Some(remote_srqn),
         None => pair.batch.error = libc::EINVAL,
     }
 }

@@ -9,8 +9,9 @@
 //!                      │              │     └▶ AddressHandle        (move in, or are held)
 //!                      │              ├▶ SharedReceiveQueue ─────────────┐
 //!                      ├▶ AsyncEvents │                                  ▼
-//!                      ├▶ CompletionChannel                         QueuePair<T>   T: Rc, Uc, Ud
-//!                      └▶ CompletionQueue ── poll ──▶ Completion ────────┘ retire ──▶ Retired ──▶ Buf
+//!                      ├▶ CompletionChannel                         QueuePair<T>   T: Rc, Uc, Ud, XrcSend
+//!                      ├▶ CompletionQueue ── poll ──▶ Completion ────────┘ retire ──▶ Retired ──▶ Buf
+//!                      └▶ XrcDomain ──▶ XrcRecvQueuePair, SharedReceiveQueue<Xrc>
 //! ```
 //!
 //! Each keeps alive what it stands on, so that they may be dropped in any order. What the device cannot destroy is leaked and
@@ -100,8 +101,8 @@
 //!
 //! # Threads
 //!
-//! - `Send + Sync`: [`Device`], [`Context`], [`AsyncEvents`], [`ProtectionDomain`], [`CompletionChannel`], [`AddressHandle`], [`Pool`] and all memory: the
-//!   library's calls on them are thread safe.
+//! - `Send + Sync`: [`Device`], [`Context`], [`AsyncEvents`], [`ProtectionDomain`], [`CompletionChannel`], [`AddressHandle`], [`XrcDomain`], [`Pool`] and all
+//!   memory: the library's calls on them are thread safe.
 //! - `Send`, and used through `&mut` by one thread at a time: [`QueuePair`], [`CompletionQueue`], [`SharedReceiveQueue`]. Through `&` they only say
 //!   what they are, so that they are `Sync` too. No lock is taken beyond the provider's own.
 //! - A [`Completion`] stays with the poll it came from.
@@ -110,7 +111,7 @@
 //!
 //! # What is not covered
 //!
-//! XRC and raw packet queue pairs, parent and thread domains, flow rules and tag matching: [`AsRaw`] gives the handles for them.
+//! Raw packet queue pairs, parent and thread domains, flow rules and tag matching: [`AsRaw`] gives the handles for them.
 //!
 //! # Features
 //!
@@ -186,7 +187,7 @@ pub use crate::error::{Error, Result};
 pub use crate::event::{AsyncEvent, EventSource, EventType};
 pub use crate::gid::{Gid, GidEntry, GidIndex, GidType};
 pub use crate::gid_select::{GidChoice, GidQuery, IpFamily};
-pub use crate::identity::{Direction, Psn, Qkey, Qpn, QueueId};
+pub use crate::identity::{Direction, Psn, Qkey, Qpn, QueueId, SrqNum};
 pub use crate::kind::ErrorKind;
 pub use crate::leak::{count_leaked_object, leaked_objects};
 pub use crate::link_rate::{LinkRate, LinkSpeed, LinkWidth};
@@ -200,9 +201,10 @@ pub use crate::pkey::{Pkey, PkeyEntry};
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};
 pub use crate::port_caps::{PortCapFlags, PortCapFlags2, PortFlags};
 pub use crate::qp::{
-    Batch, BatchError, Connected, DRAIN_TAG, Destination, Ece, Endpoint, HeldAddress, NotMine, Operation, PostError,
-    QpAttr, QpCaps, QpChange, QpOptions, QpState, QpType, QueuePair, Rc, RcPath, Reclaimed, RecvBatch, Rejected,
-    Retired, SharedReceiveQueue, SrqAttr, SrqOptions, Transport, Uc, Ud, wr,
+    Basic, Batch, BatchError, Connected, DRAIN_TAG, Destination, Ece, Endpoint, HeldAddress, NotMine, OnePeer,
+    Operation, PostError, QpAttr, QpCaps, QpChange, QpOptions, QpState, QpType, QueuePair, Rc, RcPath, Reclaimed,
+    RecvBatch, Rejected, Retired, Sends, SharedReceiveQueue, SrqAttr, SrqOptions, SrqType, Transport, Uc, Ud, Xrc,
+    XrcDomain, XrcRecvQueuePair, XrcSend, XrcdOpen, wr,
 };
 pub use crate::qp::{Lent, LentMut, Scope, ScopeEnd};
 pub use crate::raw::AsRaw;

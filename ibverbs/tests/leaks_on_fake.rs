@@ -8,8 +8,8 @@ use std::mem::forget;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fake::{FORMS, Pair, open, small};
-use fake_provider::{Fake, Live, Verb};
-use ibverbs::{AccessFlags, CqOptions, Rc, leaked_objects, wr};
+use fake_provider::{Fake, Live, Profile, Verb};
+use ibverbs::{AccessFlags, CqOptions, Rc, SrqOptions, leaked_objects, wr};
 
 /// The count of leaked objects is the process's: one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -151,4 +151,24 @@ fn what_cannot_be_destroyed_keeps_what_it_stands_on() {
         assert_eq!(leaked_objects(), before + 1, "{verb:?}");
         assert_eq!(fake.take_violations(), Vec::<String>::new(), "{verb:?}");
     }
+}
+
+#[test]
+fn a_receiving_half_that_cannot_be_destroyed_keeps_what_it_could_still_receive_into() {
+    let _alone = alone();
+    let before = leaked_objects();
+    let fake = Fake::new(Profile { more_verbs: true, ..FORMS[0] });
+    let context = open(&fake);
+    let (xrcd, pd) = (context.open_xrcd().expect("XRC domain"), context.alloc_pd().expect("domain"));
+    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let mut srq = pd.create_xrc_srq(&xrcd, &cq, SrqOptions::default()).expect("shared receive queue");
+    let receiver = xrcd.create_xrc_recv_qp().expect("receiving half");
+    let pool = pd.pool(2, 64).expect("pool");
+    srq.post_recv(wr::recv(pool.take().expect("free"))).expect("room");
+    drop(srq);
+    fake.fail_next(Verb::DestroyQp, libc::EBUSY);
+    receiver.destroy().expect_err("the driver refuses");
+    assert_eq!((leaked_objects() - before, pool.available()), (1, 1));
+    drop((xrcd, pd, cq, pool, context));
+    assert_eq!(fake.live(), Live { contexts: 1, pds: 1, mrs: 1, qps: 1, xrcds: 1, ..Live::default() });
 }

@@ -7,7 +7,8 @@ use ibverbs::wr::{self, Empty, Inline, ReadPayload, RecvPayload, SendPayload, Se
 use ibverbs::{
     AddressHandle, Buf, Completion, CompletionChannel, CompletionQueue, CompletionQueueEx, Context, Destination,
     Frozen, Held, HeldAddress, Hold, Operation, Pool, ProtectionDomain, QpChange, QueuePair, Rc, RcPath, RemoteMemory,
-    SharedReceiveQueue, SharedRegion, Sink, Transport, Type2, Uc, Ud, Window,
+    Sends, SharedReceiveQueue, SharedRegion, Sink, SrqNum, Transport, Type2, Uc, Ud, Window, Xrc, XrcDomain,
+    XrcRecvQueuePair, XrcSend,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -15,6 +16,9 @@ use static_assertions::{assert_impl_all, assert_not_impl_any};
 assert_not_impl_any!(Buf: Clone);
 assert_not_impl_any!(Completion<'static>: Clone);
 assert_not_impl_any!(QueuePair<Rc>: Clone);
+
+// What has no receive queue is no transport to make ordinary queue pairs of.
+assert_not_impl_any!(XrcSend: Transport);
 
 // A buffer can do all; it moves in, and comes back.
 assert_impl_all!(Buf: SendPayload, RecvPayload, ReadPayload, Send, Sync);
@@ -63,6 +67,11 @@ assert_impl_all!(QueuePair<Ud>: Send, Sync);
 assert_impl_all!(CompletionQueueEx: Send, Sync);
 assert_impl_all!(CompletionChannel: Send, Sync, Clone);
 assert_impl_all!(SharedReceiveQueue: Send, Sync);
+assert_impl_all!(SharedReceiveQueue<Xrc>: Send, Sync);
+assert_impl_all!(XrcDomain: Send, Sync, Clone);
+assert_impl_all!(XrcRecvQueuePair: Send, Sync);
+assert_not_impl_any!(XrcRecvQueuePair: Clone);
+assert_impl_all!(QueuePair<XrcSend>: Send, Sync);
 assert_impl_all!(AddressHandle: Send, Sync, Clone);
 assert_impl_all!(Window<Type2>: Send);
 assert_impl_all!(Frozen: Send, Sync);
@@ -76,7 +85,7 @@ assert_impl_all!(CompletionQueue: Send, Sync); // polling needs `&mut`
 /// Asks whether transport `T` has the operation `O`: the method of the type itself if so, else the trait's.
 struct Asked<T, O>(PhantomData<(T, O)>);
 
-impl<T: Transport, O: Operation<T, Buf>> Asked<T, O> {
+impl<T: Sends, O: Operation<T, Buf>> Asked<T, O> {
     #[allow(clippy::unused_self, reason = "found by method resolution")]
     fn has(&self) -> bool {
         true
@@ -122,6 +131,23 @@ macro_rules! operations {
     };
 }
 
+/// As `operations`, for a shared receive queue that each names.
+macro_rules! named {
+    ($transport:ty) => {
+        [
+            (&plain::<$transport, _>(|buf| wr::send(buf).for_srq(SrqNum(0)))).has(),
+            (&plain::<$transport, _>(|buf| wr::send_with_imm(buf, 0).for_srq(SrqNum(0)))).has(),
+            (&directed::<$transport, _>(|buf, to| wr::send_to(buf, to).for_srq(SrqNum(0)))).has(),
+            (&directed::<$transport, _>(|buf, to| wr::send_to_with_imm(buf, to, 0).for_srq(SrqNum(0)))).has(),
+            (&remote::<$transport, _>(|buf, at| wr::write(buf, at).for_srq(SrqNum(0)))).has(),
+            (&remote::<$transport, _>(|buf, at| wr::write_with_imm(buf, at, 0).for_srq(SrqNum(0)))).has(),
+            (&remote::<$transport, _>(|buf, at| wr::read(buf, at).for_srq(SrqNum(0)))).has(),
+            (&remote::<$transport, _>(|buf, at| wr::compare_swap(buf, at, 0, 0).for_srq(SrqNum(0)))).has(),
+            (&remote::<$transport, _>(|buf, at| wr::fetch_add(buf, at, 0).for_srq(SrqNum(0)))).has(),
+        ]
+    };
+}
+
 #[test]
 #[allow(clippy::needless_borrow, reason = "the borrow is what lets the trait's method be found")]
 fn a_transport_has_its_operations_and_no_others() {
@@ -129,4 +155,8 @@ fn a_transport_has_its_operations_and_no_others() {
     assert_eq!(operations!(Rc), [true, true, NO, NO, true, true, true, true, true]);
     assert_eq!(operations!(Uc), [true, true, NO, NO, true, true, NO, NO, NO]);
     assert_eq!(operations!(Ud), [NO, NO, true, true, NO, NO, NO, NO, NO]);
+    // Each request of the sending half of XRC names a queue, and no other transport's does.
+    assert_eq!(operations!(XrcSend), [NO; 9]);
+    assert_eq!(named!(XrcSend), operations!(Rc));
+    assert_eq!([named!(Rc), named!(Uc), named!(Ud)], [[NO; 9]; 3]);
 }

@@ -1,23 +1,18 @@
 //! Connecting a queue pair without the connection manager: the attributes of its states.
 
-#![allow(unsafe_code)]
+use rdma_sys::ibv_qp_attr;
 
-use rdma_sys::{
-    IBV_QP_ACCESS_FLAGS, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_STATE, ibv_modify_qp, ibv_qp_attr, ibv_qp_init_attr,
-    ibv_query_qp,
-};
-
+use super::control::Control;
 use super::pair::QueuePair;
 use super::state::QpState;
-use super::transport::{Connected, Transport};
+use super::transitions::needed;
+use super::transport::{OnePeer, Sends};
 use crate::ah::{AhAttr, GlobalRoute};
-use crate::convert::zero_or_errno;
 use crate::error::Result;
 use crate::gid::{Gid, GidIndex};
 use crate::identity::{Psn, Qpn};
 use crate::mr::AccessFlags;
 use crate::port::{Lid, Mtu};
-use crate::raw::AsRaw;
 
 /// What two peers tell each other to connect their queue pairs: [`QueuePair::endpoint`] of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +86,7 @@ impl RcPath {
     }
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Sends> QueuePair<T> {
     /// The state that the device reports.
     ///
     /// # Errors
@@ -100,12 +95,7 @@ impl<T: Transport> QueuePair<T> {
     /// # References
     /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
     pub fn state(&self) -> Result<QpState> {
-        let mut attr = ibv_qp_attr::default();
-        let mut init = ibv_qp_init_attr::default();
-        // SAFETY: the queue pair is alive and both structures are valid for writing.
-        let returned = unsafe { ibv_query_qp(self.as_raw(), &raw mut attr, IBV_QP_STATE as i32, &raw mut init) };
-        zero_or_errno("ibv_query_qp", || self.describe(), returned)?;
-        Ok(QpState(attr.qp_state))
+        self.control().state()
     }
 
     /// Puts the queue pair into the error state: what is in flight is flushed, as far as the driver does it. What does not complete
@@ -114,21 +104,11 @@ impl<T: Transport> QueuePair<T> {
     /// # Errors
     /// Fails when the device is gone.
     pub fn to_error(&mut self) -> Result<()> {
-        self.modify_raw("ERR", &mut ibv_qp_attr { qp_state: QpState::ERR.0, ..Default::default() }, IBV_QP_STATE)
-    }
-
-    /// A step, which says what it lacks or does not take when the driver refuses it.
-    pub(super) fn modify_raw(&mut self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
-        crate::trace::stepped(self.qp_num().0, state, mask);
-        // SAFETY: the queue pair is alive; the attributes are valid during the call.
-        let returned = unsafe { ibv_modify_qp(self.as_raw(), attr, mask as i32) };
-        zero_or_errno("ibv_modify_qp", || format!("{} to {state}", self.describe()), returned).map_err(|error| {
-            if mask & IBV_QP_STATE == 0 { error } else { self.explain(error, QpState(attr.qp_state), mask) }
-        })
+        self.control().to_error()
     }
 }
 
-impl<T: Connected> QueuePair<T> {
+impl<T: OnePeer> QueuePair<T> {
     /// What to tell the peer, for a connection by this path: the number of the queue pair, the path's first packet sequence number, and the
     /// address of the path's port.
     ///
@@ -136,12 +116,7 @@ impl<T: Connected> QueuePair<T> {
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) when the path's place in the GID table is empty,
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when the port does not exist.
     pub fn endpoint(&self, path: &RcPath) -> Result<Endpoint> {
-        let context = self.pd().context();
-        let gid = match path.sgid_index {
-            Some(index) => context.gid(path.port_num, index)?.gid,
-            None => Gid::default(),
-        };
-        Ok(Endpoint { qpn: self.qp_num(), psn: path.psn, lid: context.query_port(path.port_num)?.lid, gid })
+        self.control().endpoint(path)
     }
 
     /// Moves the queue pair from RESET to INIT: receives may be posted from now on.
@@ -152,14 +127,7 @@ impl<T: Connected> QueuePair<T> {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn init(&mut self, path: &RcPath) -> Result<()> {
-        let mut attr = ibv_qp_attr {
-            qp_state: QpState::INIT.0,
-            pkey_index: path.pkey_index,
-            port_num: path.port_num,
-            qp_access_flags: path.access.bits(),
-            ..Default::default()
-        };
-        self.modify_raw("INIT", &mut attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+        self.control().init(path)
     }
 
     /// Moves the queue pair from INIT through RTR to RTS: connected to `remote`.
@@ -172,6 +140,31 @@ impl<T: Connected> QueuePair<T> {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA 10.3.1
     pub fn connect(&mut self, path: &RcPath, remote: &Endpoint) -> Result<()> {
+        self.control().connect(path, remote)
+    }
+}
+
+impl Control<'_> {
+    pub(super) fn endpoint(self, path: &RcPath) -> Result<Endpoint> {
+        let gid = match path.sgid_index {
+            Some(index) => self.context.gid(path.port_num, index)?.gid,
+            None => Gid::default(),
+        };
+        Ok(Endpoint { qpn: self.qp_num(), psn: path.psn, lid: self.context.query_port(path.port_num)?.lid, gid })
+    }
+
+    pub(super) fn init(self, path: &RcPath) -> Result<()> {
+        let mut attr = ibv_qp_attr {
+            qp_state: QpState::INIT.0,
+            pkey_index: path.pkey_index,
+            port_num: path.port_num,
+            qp_access_flags: path.access.bits(),
+            ..Default::default()
+        };
+        self.modify_raw("INIT", &mut attr, needed(self.kind, QpState::RESET, QpState::INIT))
+    }
+
+    pub(super) fn connect(self, path: &RcPath, remote: &Endpoint) -> Result<()> {
         let mut rtr = ibv_qp_attr {
             qp_state: QpState::RTR.0,
             path_mtu: path.mtu.0,
@@ -182,7 +175,7 @@ impl<T: Connected> QueuePair<T> {
             ah_attr: address(path, remote).to_raw(),
             ..Default::default()
         };
-        self.modify_raw("RTR", &mut rtr, T::RTR_MASK)?;
+        self.modify_raw("RTR", &mut rtr, needed(self.kind, QpState::INIT, QpState::RTR))?;
         let mut rts = ibv_qp_attr {
             qp_state: QpState::RTS.0,
             timeout: path.timeout,
@@ -192,7 +185,7 @@ impl<T: Connected> QueuePair<T> {
             max_rd_atomic: path.max_rd_atomic,
             ..Default::default()
         };
-        self.modify_raw("RTS", &mut rts, T::RTS_MASK)
+        self.modify_raw("RTS", &mut rts, needed(self.kind, QpState::RTR, QpState::RTS))
     }
 }
 

@@ -14,18 +14,18 @@ use super::post::write_extended;
 use super::receives::{Queue, RecvBatch};
 use super::rejected::{PostError, Rejected};
 use super::scratch::{BatchError, Posted, Scratch};
-use super::transport::Transport;
+use super::transport::{Sends, Transport};
 use super::wr::SendRequest;
 use crate::errno::Errno;
 
 /// Sends that are posted together. See [`QueuePair::batch`].
-pub struct Batch<'qp, T: Transport> {
+pub struct Batch<'qp, T: Sends> {
     qp: &'qp mut QueuePair<T>,
     limit: Limit,
     finished: bool,
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Sends> QueuePair<T> {
     /// Posts what the closure adds, with one doorbell. If the closure fails or panics, nothing is posted and the buffers go
     /// back to their pools.
     ///
@@ -53,7 +53,9 @@ impl<T: Transport> QueuePair<T> {
         batch.finish()?;
         Ok(value)
     }
+}
 
+impl<T: Transport> QueuePair<T> {
     /// As [`batch`](Self::batch), for receives.
     ///
     /// # Errors
@@ -67,7 +69,7 @@ impl<T: Transport> QueuePair<T> {
     }
 }
 
-impl<'qp, T: Transport> Batch<'qp, T> {
+impl<'qp, T: Sends> Batch<'qp, T> {
     fn start(qp: &'qp mut QueuePair<T>) -> Self {
         if let Some(extended) = qp.extended {
             // SAFETY: the queue pair is alive and used by one thread; `finish` or `drop` ends what begins here.
@@ -142,7 +144,7 @@ fn full(sends: &SendRing, scratch: &Scratch) -> PostError {
     }
 }
 
-impl<T: Transport> Drop for Batch<'_, T> {
+impl<T: Sends> Drop for Batch<'_, T> {
     fn drop(&mut self) {
         if self.finished {
             return;
@@ -157,7 +159,7 @@ impl<T: Transport> Drop for Batch<'_, T> {
     }
 }
 
-impl<T: Transport> fmt::Debug for Batch<'_, T> {
+impl<T: Sends> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch").field("count", &self.count()).finish_non_exhaustive()
     }

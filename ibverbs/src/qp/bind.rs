@@ -11,7 +11,7 @@ use super::builder::is_soft_roce;
 use super::kept::InFlight;
 use super::pair::QueuePair;
 use super::retired::Retired;
-use super::transport::Transport;
+use super::transport::Sends;
 use crate::convert::zero_or_errno;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
@@ -19,7 +19,7 @@ use crate::mr::{AccessFlags, SharedRegion};
 use crate::mw::{Bound, BoundWindow, Type1, Type2, Window, WindowType};
 use crate::raw::AsRaw;
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Sends> QueuePair<T> {
     /// Binds a window of type 1 to all of `region` (or of a [slice](SharedRegion::slice) of it) with this remote access. It takes a place in
     /// the send queue and completes as a request, with `tag`.
     ///

@@ -5,14 +5,14 @@
 use std::ptr::{self, NonNull};
 
 use rdma_sys::{
-    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_create_qp, ibv_create_qp_ex, ibv_qp, ibv_qp_cap,
-    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_cq, ibv_create_qp, ibv_create_qp_ex, ibv_qp, ibv_qp_cap,
+    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex, ibv_srq,
 };
 
 use super::inflight::SendRing;
 use super::slab::RecvSlab;
 use super::srq::SharedReceiveQueue;
-use super::transport::Transport;
+use super::transport::Sends;
 use crate::convert::non_null;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
@@ -79,15 +79,34 @@ pub(super) struct Made {
     pub(super) has_extra_ops: bool,
 }
 
+/// What a queue pair is made of.
+pub(super) struct Parts<'a> {
+    pub(super) pd: &'a ProtectionDomain,
+    pub(super) send_cq: &'a CompletionQueue,
+    /// None for what does not receive.
+    pub(super) recv_cq: Option<&'a CompletionQueue>,
+    pub(super) srq: Option<&'a SharedReceiveQueue>,
+}
+
+impl Parts<'_> {
+    fn recv_cq(&self) -> *mut ibv_cq {
+        self.recv_cq.map_or(ptr::null_mut(), AsRaw::as_raw)
+    }
+
+    fn srq(&self) -> *mut ibv_srq {
+        self.srq.map_or(ptr::null_mut(), AsRaw::as_raw)
+    }
+
+    /// Whether it takes receives of its own.
+    fn receives(&self) -> bool {
+        self.recv_cq.is_some() && self.srq.is_none()
+    }
+}
+
 /// Makes a queue pair: extended where the provider can, else classic.
-pub(super) fn make<T: Transport>(
-    pd: &ProtectionDomain,
-    id: QueueId,
-    cqs: [&CompletionQueue; 2],
-    srq: Option<&SharedReceiveQueue>,
-    options: QpOptions,
-) -> Result<Made> {
-    for cq in cqs {
+pub(super) fn make<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions) -> Result<Made> {
+    let pd = parts.pd;
+    for cq in [Some(parts.send_cq), parts.recv_cq].into_iter().flatten() {
         let of_queue = cq.shared().context();
         if of_queue.as_raw() != pd.context().as_raw() {
             return Err(Error::new(
@@ -102,7 +121,7 @@ pub(super) fn make<T: Transport>(
             .with_hint("make both on the same opening of the device"));
         }
     }
-    if let Some(srq) = srq {
+    if let Some(srq) = parts.srq {
         if !srq.shared().pd().is(pd) {
             let (its, mine) = (srq.shared().pd().context().device_name(), pd.context().device_name());
             let what = format!("a domain of {mine} with a shared receive queue of another domain on {its}");
@@ -118,9 +137,9 @@ pub(super) fn make<T: Transport>(
     }
     let one_piece = is_soft_roce(pd)?;
     if !(options.classic_only || one_piece && options.max_send_sge > 1) {
-        let all = make_extended::<T>(pd, id, cqs, srq, options, T::EXTRA_OPS);
+        let all = make_extended::<T>(parts, id, options, T::EXTRA_OPS);
         let made = match all {
-            None if T::EXTRA_OPS != 0 => make_extended::<T>(pd, id, cqs, srq, options, 0),
+            None if T::EXTRA_OPS != 0 => make_extended::<T>(parts, id, options, 0),
             all => all,
         };
         if let Some(mut made) = made {
@@ -130,7 +149,7 @@ pub(super) fn make<T: Transport>(
             return Ok(made);
         }
     }
-    make_classic::<T>(pd, id, cqs, srq, options)
+    make_classic::<T>(parts, id, options)
 }
 
 /// Soft-RoCE's provider gets the length of an extended send from several pieces wrong (it takes every piece to be as long as the first; rdma-core
@@ -141,58 +160,45 @@ pub(super) fn is_soft_roce(pd: &ProtectionDomain) -> Result<bool> {
 }
 
 /// `None` when the provider refuses: the classic verb then says why, if it refuses too.
-fn make_extended<T: Transport>(
-    pd: &ProtectionDomain,
-    id: QueueId,
-    [send_cq, recv_cq]: [&CompletionQueue; 2],
-    srq: Option<&SharedReceiveQueue>,
-    options: QpOptions,
-    extra_ops: u64,
-) -> Option<Made> {
+fn make_extended<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions, extra_ops: u64) -> Option<Made> {
     let mut attr = ibv_qp_init_attr_ex {
         qp_context: id.as_context(),
-        send_cq: send_cq.as_raw(),
-        recv_cq: recv_cq.as_raw(),
-        srq: srq.map_or(ptr::null_mut(), AsRaw::as_raw),
-        cap: requested(srq, options),
+        send_cq: parts.send_cq.as_raw(),
+        recv_cq: parts.recv_cq(),
+        srq: parts.srq(),
+        cap: requested(parts, options),
         qp_type: T::QP_TYPE.0,
         comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-        pd: pd.as_raw(),
+        pd: parts.pd.as_raw(),
         send_ops_flags: T::SEND_OPS | extra_ops,
         ..Default::default()
     };
     // SAFETY: domain and queues are alive and of this context; the attributes are valid during the call.
-    let raw = NonNull::new(unsafe { ibv_create_qp_ex(pd.context().as_raw(), &raw mut attr) })?;
+    let raw = NonNull::new(unsafe { ibv_create_qp_ex(parts.pd.context().as_raw(), &raw mut attr) })?;
     // SAFETY: the queue pair was just made with send operations.
     let extended = NonNull::new(unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) });
-    Some(Made { raw, extended, caps: returned(srq, &attr.cap), has_extra_ops: extra_ops == T::EXTRA_OPS })
+    Some(Made { raw, extended, caps: returned(parts, &attr.cap), has_extra_ops: extra_ops == T::EXTRA_OPS })
 }
 
-fn make_classic<T: Transport>(
-    pd: &ProtectionDomain,
-    id: QueueId,
-    [send_cq, recv_cq]: [&CompletionQueue; 2],
-    srq: Option<&SharedReceiveQueue>,
-    options: QpOptions,
-) -> Result<Made> {
+fn make_classic<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions) -> Result<Made> {
     let mut attr = ibv_qp_init_attr {
         qp_context: id.as_context(),
-        send_cq: send_cq.as_raw(),
-        recv_cq: recv_cq.as_raw(),
-        srq: srq.map_or(ptr::null_mut(), AsRaw::as_raw),
-        cap: requested(srq, options),
+        send_cq: parts.send_cq.as_raw(),
+        recv_cq: parts.recv_cq(),
+        srq: parts.srq(),
+        cap: requested(parts, options),
         qp_type: T::QP_TYPE.0,
         ..Default::default()
     };
     let raw = non_null(
         "ibv_create_qp",
-        || describe(pd, options),
+        || describe(parts.pd, options),
         || {
             // SAFETY: domain and queues are alive and of one context; the attributes are valid during the call.
-            unsafe { ibv_create_qp(pd.as_raw(), &raw mut attr) }
+            unsafe { ibv_create_qp(parts.pd.as_raw(), &raw mut attr) }
         },
     )?;
-    Ok(Made { raw, extended: None, caps: returned(srq, &attr.cap), has_extra_ops: true })
+    Ok(Made { raw, extended: None, caps: returned(parts, &attr.cap), has_extra_ops: true })
 }
 
 fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {
@@ -208,21 +214,22 @@ fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {
 }
 
 /// A fresh structure each time: providers overwrite it with what they give.
-fn requested(srq: Option<&SharedReceiveQueue>, options: QpOptions) -> ibv_qp_cap {
+fn requested(parts: &Parts<'_>, options: QpOptions) -> ibv_qp_cap {
+    let receives = parts.receives();
     ibv_qp_cap {
         max_send_wr: options.max_send_wr,
-        max_recv_wr: if srq.is_some() { 0 } else { options.max_recv_wr },
+        max_recv_wr: if receives { options.max_recv_wr } else { 0 },
         max_send_sge: options.max_send_sge,
-        max_recv_sge: if srq.is_some() { 0 } else { options.max_recv_sge },
+        max_recv_sge: if receives { options.max_recv_sge } else { 0 },
         max_inline_data: options.max_inline_data,
     }
 }
 
-/// With a shared receive queue a queue pair takes no receives, whatever the provider leaves in the field.
-fn returned(srq: Option<&SharedReceiveQueue>, cap: &ibv_qp_cap) -> QpCaps {
+/// Without receives of its own a queue pair takes none, whatever the provider leaves in the field.
+fn returned(parts: &Parts<'_>, cap: &ibv_qp_cap) -> QpCaps {
     QpCaps {
         max_send_wr: cap.max_send_wr,
-        max_recv_wr: if srq.is_some() { 0 } else { cap.max_recv_wr },
+        max_recv_wr: if parts.receives() { cap.max_recv_wr } else { 0 },
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
         max_inline_data: cap.max_inline_data,

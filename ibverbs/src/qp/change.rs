@@ -1,7 +1,5 @@
 //! Changing attributes of a queue pair one step at a time, for what `init`, `connect` and `start` do not cover.
 
-#![allow(unsafe_code)]
-
 use rdma_sys::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_MAX_DEST_RD_ATOMIC,
     IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
@@ -9,12 +7,12 @@ use rdma_sys::{
     ibv_qp_attr,
 };
 
+use super::control::Control;
 use super::pair::QueuePair;
 use super::state::QpState;
 use super::transitions;
-use super::transport::Transport;
+use super::transport::Sends;
 use crate::ah::AhAttr;
-use crate::device::TransportType;
 use crate::error::{Error, Result};
 use crate::identity::{Psn, Qkey, Qpn};
 use crate::kind::ErrorKind;
@@ -120,7 +118,7 @@ impl QpChange {
     }
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Sends> QueuePair<T> {
     /// Changes what `change` says, after checking it against the table of the specification: what is missing or not allowed in this step is named
     /// before the driver is asked. (iWARP has another table, and its driver is asked at once.)
     ///
@@ -131,20 +129,7 @@ impl<T: Transport> QueuePair<T> {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn modify(&mut self, change: &QpChange) -> Result<()> {
-        let from = self.state()?;
-        let to = change.state.unwrap_or(from);
-        let (mut attr, mask) = change.to_raw();
-        let refuse = |what: String| Err(Error::new(ErrorKind::InvalidInput, "ibv_modify_qp", what));
-        if self.pd().context().device().transport() != TransportType::IWARP {
-            if let Some(fault) = transitions::fault(T::QP_TYPE, from, to, mask) {
-                return refuse(format!("{}: {fault}", self.describe()));
-            }
-        }
-        if to == QpState::RESET && !self.is_idle() {
-            let what = format!("{} to RESET with requests in flight", self.describe());
-            return refuse(what).map_err(|error| error.with_hint("destroy it, which gives their buffers back"));
-        }
-        self.modify_raw(&to.to_string(), &mut attr, mask)
+        self.control().modify(change, self.is_idle())
     }
 
     /// Whether every request that was posted has been retired.
@@ -153,16 +138,24 @@ impl<T: Transport> QueuePair<T> {
         let send = u32::try_from(self.send_room()).is_ok_and(|room| room >= caps.max_send_wr);
         send && u32::try_from(self.recv_room()).is_ok_and(|room| room >= caps.max_recv_wr)
     }
+}
 
-    /// Why a step failed that this crate composed: most often the queue pair is in another state than the step starts from.
-    pub(super) fn explain(&self, error: Error, to: QpState, mask: u32) -> Error {
-        if self.pd().context().device().transport() == TransportType::IWARP {
-            return error;
+impl Control<'_> {
+    /// `idle` says that no request is in flight.
+    pub(super) fn modify(self, change: &QpChange, idle: bool) -> Result<()> {
+        let from = self.state()?;
+        let to = change.state.unwrap_or(from);
+        let (mut attr, mask) = change.to_raw();
+        let refuse = |what: String| Err(Error::new(ErrorKind::InvalidInput, "ibv_modify_qp", what));
+        if self.follows_the_table() {
+            if let Some(fault) = transitions::fault(self.kind, from, to, mask) {
+                return refuse(format!("{}: {fault}", self.describe()));
+            }
         }
-        let fault = self.state().ok().and_then(|from| transitions::fault(T::QP_TYPE, from, to, mask));
-        match fault {
-            Some(fault) => error.with_hint(fault),
-            None => error,
+        if to == QpState::RESET && !idle {
+            let what = format!("{} to RESET with requests in flight", self.describe());
+            return refuse(what).map_err(|error| error.with_hint("destroy it, which gives their buffers back"));
         }
+        self.modify_raw(&to.to_string(), &mut attr, mask)
     }
 }

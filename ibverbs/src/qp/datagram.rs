@@ -33,11 +33,11 @@ impl QueuePair<Ud> {
     pub fn start(&mut self, port_num: u8, pkey_index: u16, qkey: Qkey, psn: Psn) -> Result<()> {
         let mut init =
             ibv_qp_attr { qp_state: QpState::INIT.0, pkey_index, port_num, qkey: qkey.0, ..Default::default() };
-        self.modify_raw("INIT", &mut init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)?;
+        self.control().modify_raw("INIT", &mut init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)?;
         let mut rtr = ibv_qp_attr { qp_state: QpState::RTR.0, ..Default::default() };
-        self.modify_raw("RTR", &mut rtr, IBV_QP_STATE)?;
+        self.control().modify_raw("RTR", &mut rtr, IBV_QP_STATE)?;
         let mut rts = ibv_qp_attr { qp_state: QpState::RTS.0, sq_psn: psn.0, ..Default::default() };
-        self.modify_raw("RTS", &mut rts, IBV_QP_STATE | IBV_QP_SQ_PSN)
+        self.control().modify_raw("RTS", &mut rts, IBV_QP_STATE | IBV_QP_SQ_PSN)
     }
 
     /// Keeps an address handle alive, so that any number of datagrams can name it by the returned token at no cost, until the queue pair
@@ -110,7 +110,7 @@ impl QueuePair<Ud> {
     }
 }
 
-impl<T: super::transport::Transport> QueuePair<T> {
+impl<T: super::transport::Sends> QueuePair<T> {
     /// Detaches from every group: a queue pair that listens cannot be destroyed.
     pub(super) fn detach_all(&mut self) {
         for (gid, lid) in std::mem::take(&mut self.tables.addresses.groups) {

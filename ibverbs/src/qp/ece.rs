@@ -5,7 +5,7 @@
 use rdma_sys::{ibv_ece, ibv_query_ece, ibv_set_ece};
 
 use super::pair::QueuePair;
-use super::transport::Transport;
+use super::transport::Sends;
 use crate::convert::zero_or_errno;
 use crate::error::Result;
 use crate::raw::AsRaw;
@@ -24,7 +24,7 @@ pub struct Ece {
     pub options: u32,
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Sends> QueuePair<T> {
     /// What the device offers for this queue pair, or after RTR what was agreed on.
     ///
     /// # Errors

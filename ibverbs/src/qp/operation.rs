@@ -15,7 +15,7 @@ use super::kept::InFlight;
 use super::payload::private::{Payload, Source, Target};
 use super::payload::{Gather, ReadPayload, SendPayload};
 use super::rejected::PostError;
-use super::transport::{Connected, Rc, Transport, Ud};
+use super::transport::{Connected, Rc, Sends, Ud};
 use crate::mr::RemoteMemory;
 use crate::mw::Bound;
 
@@ -119,7 +119,7 @@ pub(super) mod private {
 use private::{Moves, Write};
 
 /// An operation on a payload `P` that transport `T` has. Sealed: operations are this crate's to say.
-pub trait Operation<T: Transport, P: Payload>: Moves<P> {}
+pub trait Operation<T: Sends, P: Payload>: Moves<P> {}
 
 impl Write for Send {
     #[inline]

@@ -12,16 +12,17 @@ use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
 
 use super::address::Addresses;
 use super::bindings::Windows;
-use super::builder::{self, QpCaps, QpOptions};
+use super::builder::{Made, Parts, QpCaps};
+use super::control::Control;
 use super::inflight::{Entry, SendRing};
 use super::owner::Owner;
 use super::receives::Receives;
 use super::retired::{NotMine, Reclaimed, Retired};
 use super::scratch::Scratch;
-use super::srq::{self, SharedReceiveQueue};
-use super::transport::Transport;
+use super::srq;
+use super::transport::Sends;
 use crate::convert::zero_or_errno;
-use crate::cq::{Completion, CompletionQueue, Shared};
+use crate::cq::{Completion, Shared};
 use crate::device::TransportType;
 use crate::error::Result;
 use crate::identity::{Qpn, QueueId};
@@ -71,7 +72,7 @@ use crate::raw::AsRaw;
 /// # #[allow(unreachable_code)]
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-pub struct QueuePair<T: Transport> {
+pub struct QueuePair<T: Sends> {
     pub(super) raw: NonNull<ibv_qp>,
     pub(super) extended: Option<NonNull<ibv_qp_ex>>,
     caps: QpCaps,
@@ -93,81 +94,42 @@ pub(super) struct Tables {
     pub(super) addresses: Addresses,
     pub(super) windows: Windows,
     _send_cq: Arc<Shared>,
-    _recv_cq: Arc<Shared>,
+    _recv_cq: Option<Arc<Shared>>,
     _srq: Option<Arc<srq::Inner>>,
     _attached: AttachedQueuePair,
 }
 
 // SAFETY: using a queue pair needs `&mut self`, so one thread at a time; the provider's queue is not bound to a thread.
-unsafe impl<T: Transport> Send for QueuePair<T> {}
+unsafe impl<T: Sends> Send for QueuePair<T> {}
 // SAFETY: through `&self` only numbers are read and the library's thread-safe ibv_query_qp is called.
-unsafe impl<T: Transport> Sync for QueuePair<T> {}
+unsafe impl<T: Sends> Sync for QueuePair<T> {}
 
-impl ProtectionDomain {
-    /// Creates a queue pair of transport `T`, in state RESET.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when a size is above what the device has,
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a completion queue is of another device.
-    ///
-    /// # References
-    /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html),
-    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
-    pub fn create_qp<T: Transport>(
-        &self,
-        send_cq: &CompletionQueue,
-        recv_cq: &CompletionQueue,
-        options: QpOptions,
-    ) -> Result<QueuePair<T>> {
-        QueuePair::create(self, send_cq, recv_cq, None, options)
-    }
-
-    /// As [`create_qp`](Self::create_qp), with the receives of a shared receive queue; `options.max_recv_wr` means nothing then.
-    ///
-    /// # Errors
-    /// As there; [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the shared receive queue is of another protection domain.
-    pub fn create_qp_with_srq<T: Transport>(
-        &self,
-        send_cq: &CompletionQueue,
-        recv_cq: &CompletionQueue,
-        srq: &SharedReceiveQueue,
-        options: QpOptions,
-    ) -> Result<QueuePair<T>> {
-        QueuePair::create(self, send_cq, recv_cq, Some(srq), options)
-    }
-}
-
-impl<T: Transport> QueuePair<T> {
-    fn create(
-        pd: &ProtectionDomain,
-        send_cq: &CompletionQueue,
-        recv_cq: &CompletionQueue,
-        srq: Option<&SharedReceiveQueue>,
-        options: QpOptions,
-    ) -> Result<Self> {
-        let owner = Owner::new(pd)?;
-        let made = builder::make::<T>(pd, owner.id, [send_cq, recv_cq], srq, options)?;
-        let max_batch = options.max_batch.max(1).min(made.caps.max_send_wr.max(made.caps.max_recv_wr).max(1));
-        Ok(Self {
+impl<T: Sends> QueuePair<T> {
+    /// A queue pair of what the library made, in state RESET.
+    pub(super) fn of(made: &Made, owner: Owner, of: &Parts<'_>, max_batch: u32) -> Self {
+        let max_batch = max_batch.max(1).min(made.caps.max_send_wr.max(made.caps.max_recv_wr).max(1));
+        let (fetches_as_writes, attached) =
+            (of.pd.context().device().transport() == TransportType::IWARP, of.pd.attach_queue_pair());
+        Self {
             raw: made.raw,
             extended: made.extended,
             caps: made.caps,
             has_extra_ops: made.has_extra_ops,
-            fetches_as_writes: pd.context().device().transport() == TransportType::IWARP,
+            fetches_as_writes,
             tables: ManuallyDrop::new(Tables {
                 sends: SendRing::new(owner.id, made.caps.max_send_wr),
                 recvs: Receives::new(&owner, made.caps.max_recv_wr, made.caps.max_recv_sge, max_batch),
                 owner,
                 addresses: Addresses::default(),
                 windows: Windows::default(),
-                _send_cq: Arc::clone(send_cq.shared()),
-                _recv_cq: Arc::clone(recv_cq.shared()),
-                _srq: srq.map(|srq| Arc::clone(srq.shared())),
-                _attached: pd.attach_queue_pair(),
+                _send_cq: Arc::clone(of.send_cq.shared()),
+                _recv_cq: of.recv_cq.map(|cq| Arc::clone(cq.shared())),
+                _srq: of.srq.map(|srq| Arc::clone(srq.shared())),
+                _attached: attached,
             }),
             scratch: Scratch::new(max_batch, made.caps.max_inline_data, made.extended.is_none()),
             transport: PhantomData,
-        })
+        }
     }
 
     /// Which queue pair of this process this is, as its completions say.
@@ -178,8 +140,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Its number on the device, for the peer.
     pub fn qp_num(&self) -> Qpn {
-        // SAFETY: the queue pair is alive; its number never changes.
-        Qpn(unsafe { (*self.raw.as_ptr()).qp_num })
+        self.control().qp_num()
     }
 
     /// What the device gave.
@@ -292,12 +253,17 @@ impl<T: Transport> QueuePair<T> {
         zero_or_errno("ibv_destroy_qp", || self.describe(), returned)
     }
 
+    pub(super) fn control(&self) -> Control<'_> {
+        // SAFETY: the queue pair is alive while it is borrowed, and of its domain's context.
+        unsafe { Control::new(self.raw, T::QP_TYPE, self.tables.owner.pd.context()) }
+    }
+
     pub(super) fn describe(&self) -> String {
-        format!("{} queue pair of {}", T::QP_TYPE, self.tables.owner.pd.context().device_name())
+        self.control().describe()
     }
 }
 
-impl<T: Transport> Drop for QueuePair<T> {
+impl<T: Sends> Drop for QueuePair<T> {
     fn drop(&mut self) {
         if self.destroy_raw().is_ok() {
             // SAFETY: not used after; the device touches nothing of it any more.
@@ -306,7 +272,7 @@ impl<T: Transport> Drop for QueuePair<T> {
     }
 }
 
-impl<T: Transport> AsRaw for QueuePair<T> {
+impl<T: Sends> AsRaw for QueuePair<T> {
     type Raw = ibv_qp;
 
     fn as_raw(&self) -> *mut ibv_qp {
@@ -314,7 +280,7 @@ impl<T: Transport> AsRaw for QueuePair<T> {
     }
 }
 
-impl<T: Transport> fmt::Debug for QueuePair<T> {
+impl<T: Sends> fmt::Debug for QueuePair<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueuePair")
             .field("type", &T::QP_TYPE)

@@ -13,11 +13,11 @@ use super::payload::{Gather, RecvPayload};
 use super::receives::Queue;
 use super::rejected::{PostError, Rejected};
 use super::scratch::{failure, inline_flag};
-use super::transport::Transport;
+use super::transport::{Sends, Transport};
 use super::wr::{RecvRequest, SendRequest};
 use crate::identity::WrId;
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Sends> QueuePair<T> {
     /// Posts one request to the send queue. A [`Buf`](crate::Buf) moves in, and comes back with the completion.
     ///
     /// # Errors
@@ -61,22 +61,6 @@ impl<T: Transport> QueuePair<T> {
         Ok(())
     }
 
-    /// Posts one receive. A [`Buf`](crate::Buf) moves in whole, and comes back with the completion, showing what was received.
-    ///
-    /// A queue pair with a shared receive queue has no receives of its own: this then reports a full queue of 0.
-    ///
-    /// # Errors
-    /// As [`post_send`](Self::post_send).
-    ///
-    /// # References
-    /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
-        let tables = &mut *self.tables;
-        tables.recvs.post(Queue::Pair(self.raw), &tables.owner, request)
-    }
-
     /// What can be said before the provider hears of a send.
     #[inline]
     pub(super) fn check_send<O: Operation<T, P>, P: Payload>(
@@ -110,13 +94,31 @@ impl<T: Transport> QueuePair<T> {
     }
 }
 
+impl<T: Transport> QueuePair<T> {
+    /// Posts one receive. A [`Buf`](crate::Buf) moves in whole, and comes back with the completion, showing what was received.
+    ///
+    /// A queue pair with a shared receive queue has no receives of its own: this then reports a full queue of 0.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send).
+    ///
+    /// # References
+    /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
+        let tables = &mut *self.tables;
+        tables.recvs.post(Queue::Pair(self.raw), &tables.owner, request)
+    }
+}
+
 /// Posts by `ibv_wr_start` … `ibv_wr_complete`.
 ///
 /// # Safety
 /// `qp` is alive, not used by another thread, and was made with the operation; the memory that the request names stays valid until its
 /// completion.
 #[inline]
-unsafe fn extended<T: Transport, O: Operation<T, P>, P: Payload>(
+unsafe fn extended<T: Sends, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
     wr_id: WrId,
     request: &SendRequest<O, P>,
@@ -135,7 +137,7 @@ unsafe fn extended<T: Transport, O: Operation<T, P>, P: Payload>(
 /// # Safety
 /// As [`extended`], and between the two calls.
 #[inline]
-pub(super) unsafe fn write_extended<T: Transport, O: Operation<T, P>, P: Payload>(
+pub(super) unsafe fn write_extended<T: Sends, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
     wr_id: WrId,
     request: &SendRequest<O, P>,

@@ -1,19 +1,14 @@
 //! What a queue pair is set to.
 
-#![allow(unsafe_code)]
-
-use rdma_sys::{ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp};
-
+use super::control::Control;
 use super::pair::QueuePair;
 use super::state::QpState;
-use super::transport::Transport;
+use super::transport::Sends;
 use crate::ah::AhAttr;
-use crate::convert::zero_or_errno;
 use crate::error::Result;
 use crate::identity::{Psn, Qkey, Qpn};
 use crate::mr::AccessFlags;
 use crate::port::Mtu;
-use crate::raw::AsRaw;
 
 /// What a queue pair is set to, as the device says it. What its transport or state has no use for means nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,21 +54,10 @@ pub struct QpAttr {
     pub rate_limit: u32,
 }
 
-impl<T: Transport> QueuePair<T> {
-    /// What the queue pair is set to.
-    ///
-    /// # Errors
-    /// Fails when the device is gone.
-    ///
-    /// # References
-    /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
-    pub fn query(&self) -> Result<QpAttr> {
-        const ALL: i32 = (1 << 21) - 1; // every flag of enum ibv_qp_attr_mask but the rate limit, which a query need not ask for
-        let mut attr = ibv_qp_attr::default();
-        let mut init = ibv_qp_init_attr::default();
-        // SAFETY: the queue pair is alive and both structures are valid for writing.
-        let returned = unsafe { ibv_query_qp(self.as_raw(), &raw mut attr, ALL, &raw mut init) };
-        zero_or_errno("ibv_query_qp", || self.describe(), returned)?;
+impl Control<'_> {
+    pub(super) fn query(self) -> Result<QpAttr> {
+        const ALL: u32 = (1 << 21) - 1; // every flag of enum ibv_qp_attr_mask but the rate limit, which a query need not ask for
+        let attr = self.ask(ALL)?;
         Ok(QpAttr {
             state: QpState(attr.qp_state),
             is_draining: attr.sq_draining != 0,
@@ -95,5 +79,18 @@ impl<T: Transport> QueuePair<T> {
             max_inline_data: attr.cap.max_inline_data,
             rate_limit: attr.rate_limit,
         })
+    }
+}
+
+impl<T: Sends> QueuePair<T> {
+    /// What the queue pair is set to.
+    ///
+    /// # Errors
+    /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
+    pub fn query(&self) -> Result<QpAttr> {
+        self.control().query()
     }
 }

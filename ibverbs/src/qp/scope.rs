@@ -22,7 +22,7 @@ use super::receives::RecvBatch;
 use super::rejected::Rejected;
 use super::retired::{NotMine, Reclaimed, Retired};
 use super::scratch::BatchError;
-use super::transport::Transport;
+use super::transport::{Sends, Transport};
 use super::wr::{RecvRequest, SendRequest};
 use crate::cq::{Completion, CompletionQueue};
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ use crate::kind::ErrorKind;
 use crate::mr::{AccessFlags, Registration};
 
 /// A queue pair that requests with borrowed memory can be posted to. See [`QueuePair::scope`].
-pub struct Scope<'scope, 'env, T: Transport> {
+pub struct Scope<'scope, 'env, T: Sends> {
     /// Moved out when the scope ends.
     parts: ManuallyDrop<Parts<T>>,
     brand: Brand<'scope>,
@@ -38,7 +38,7 @@ pub struct Scope<'scope, 'env, T: Transport> {
 }
 
 /// What a scope has to end.
-struct Parts<T: Transport> {
+struct Parts<T: Sends> {
     qp: QueuePair<T>,
     loans: Loans,
     regions: Vec<Registration>,
@@ -47,7 +47,7 @@ struct Parts<T: Transport> {
 /// How a [`QueuePair::scope`] ended.
 #[derive(Debug)]
 #[must_use = "it has the queue pair"]
-pub struct ScopeEnd<T: Transport, R> {
+pub struct ScopeEnd<T: Sends, R> {
     /// What the closure returned.
     pub value: R,
     /// The queue pair; `None` if it was destroyed, because requests with borrowed memory were still in flight.
@@ -56,7 +56,7 @@ pub struct ScopeEnd<T: Transport, R> {
     pub reclaimed: Reclaimed,
 }
 
-impl<T: Transport, R> ScopeEnd<T, R> {
+impl<T: Sends, R> ScopeEnd<T, R> {
     /// The queue pair and the closure's value.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl<T: Transport, R> ScopeEnd<T, R> {
     }
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Sends> QueuePair<T> {
     /// Runs a closure in which borrowed memory can be lent to the queue pair's requests, without copying it into a [`Buf`](crate::Buf).
     ///
     /// The loan lasts until this function returns, and until then the compiler keeps everybody's hands off what was
@@ -108,7 +108,7 @@ impl<T: Transport> QueuePair<T> {
     }
 }
 
-impl<'scope, 'env, T: Transport> Scope<'scope, 'env, T> {
+impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     /// Registers memory that requests of this scope may read.
     ///
     /// # Errors
@@ -152,14 +152,6 @@ impl<'scope, 'env, T: Transport> Scope<'scope, 'env, T> {
         self.parts.qp.post_send(request)
     }
 
-    /// As [`QueuePair::post_recv`]; memory lent to this scope can be posted too.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> StdResult<(), Rejected<P>> {
-        self.parts.qp.post_recv(request)
-    }
-
     /// As [`QueuePair::batch`].
     ///
     /// # Errors
@@ -169,17 +161,6 @@ impl<'scope, 'env, T: Transport> Scope<'scope, 'env, T> {
         fill: impl FnOnce(&mut Batch<'_, T>) -> StdResult<R, E>,
     ) -> StdResult<R, E> {
         self.parts.qp.batch(fill)
-    }
-
-    /// As [`QueuePair::recv_batch`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn recv_batch<R, E: From<BatchError>>(
-        &mut self,
-        fill: impl FnOnce(&mut RecvBatch<'_>) -> StdResult<R, E>,
-    ) -> StdResult<R, E> {
-        self.parts.qp.recv_batch(fill)
     }
 
     /// As [`QueuePair::retire`].
@@ -242,7 +223,28 @@ impl<'scope, 'env, T: Transport> Scope<'scope, 'env, T> {
     }
 }
 
-impl<T: Transport> Drop for Scope<'_, '_, T> {
+impl<T: Transport> Scope<'_, '_, T> {
+    /// As [`QueuePair::post_recv`]; memory lent to this scope can be posted too.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> StdResult<(), Rejected<P>> {
+        self.parts.qp.post_recv(request)
+    }
+
+    /// As [`QueuePair::recv_batch`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_batch<R, E: From<BatchError>>(
+        &mut self,
+        fill: impl FnOnce(&mut RecvBatch<'_>) -> StdResult<R, E>,
+    ) -> StdResult<R, E> {
+        self.parts.qp.recv_batch(fill)
+    }
+}
+
+impl<T: Sends> Drop for Scope<'_, '_, T> {
     /// Only when the closure panics: as in order, and the queue pair goes.
     fn drop(&mut self) {
         // SAFETY: taken once: `end` forgets the scope.
@@ -250,7 +252,7 @@ impl<T: Transport> Drop for Scope<'_, '_, T> {
     }
 }
 
-impl<T: Transport> Parts<T> {
+impl<T: Sends> Parts<T> {
     fn end(self) -> (Option<QueuePair<T>>, Reclaimed) {
         let Self { qp, loans, regions } = self;
         let (qp, reclaimed) = if loans.count() == 0 {
@@ -278,7 +280,7 @@ fn abort(why: &str) -> ! {
     std::process::abort();
 }
 
-impl<T: Transport> fmt::Debug for Scope<'_, '_, T> {
+impl<T: Sends> fmt::Debug for Scope<'_, '_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scope").field("qp", &self.parts.qp).field("lent_in_flight", &self.lent_in_flight()).finish()
     }

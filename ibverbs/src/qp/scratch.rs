@@ -12,7 +12,7 @@ use super::operation::Operation;
 use super::payload::Gather;
 use super::payload::private::Payload;
 use super::rejected::PostError;
-use super::transport::Transport;
+use super::transport::Sends;
 use super::wr::SendRequest;
 use crate::errno::Errno;
 use crate::error::Error;
@@ -61,7 +61,7 @@ impl Scratch {
     /// Made for classic posts. `qp` is alive and not used by another thread; the memory that the request names stays valid until its
     /// completion.
     #[inline]
-    pub(super) unsafe fn post<T: Transport, O: Operation<T, P>, P: Payload>(
+    pub(super) unsafe fn post<T: Sends, O: Operation<T, P>, P: Payload>(
         &mut self,
         qp: NonNull<ibv_qp>,
         wr_id: WrId,
@@ -81,7 +81,7 @@ impl Scratch {
     /// # Safety
     /// Made for classic posts; `index` is less than `max`, and the inline bytes are not more than the queue pair takes.
     #[inline]
-    pub(super) unsafe fn add<T: Transport, O: Operation<T, P>, P: Payload>(
+    pub(super) unsafe fn add<T: Sends, O: Operation<T, P>, P: Payload>(
         &mut self,
         index: usize,
         wr_id: WrId,
@@ -104,7 +104,7 @@ impl Scratch {
     /// # Safety
     /// Made for classic posts; `index` is at most `max`.
     #[inline]
-    unsafe fn write<T: Transport, O: Operation<T, P>, P: Payload>(
+    unsafe fn write<T: Sends, O: Operation<T, P>, P: Payload>(
         &mut self,
         index: usize,
         wr_id: WrId,

@@ -4,6 +4,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -19,33 +20,16 @@ use super::receives::{Queue, Receives, RecvBatch};
 use super::rejected::Rejected;
 use super::retired::{NotMine, Retired};
 use super::scratch::BatchError;
-use super::slab::RecvSlab;
+use super::srq_options::{Basic, SrqAttr, SrqOptions, SrqType};
 use super::wr::RecvRequest;
+use super::xrc_domain::XrcDomain;
 use crate::convert::{non_null, zero_or_errno};
-use crate::cq::Completion;
-use crate::error::{Error, Result};
+use crate::cq::{Completion, Shared};
+use crate::error::Result;
 use crate::identity::QueueId;
-use crate::kind::ErrorKind;
 use crate::mr::{Held, Hold};
-use crate::pd::ProtectionDomain;
+use crate::pd::{AttachedQueuePair, ProtectionDomain};
 use crate::raw::AsRaw;
-
-/// What a shared receive queue is made with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SrqOptions {
-    /// Receives that can be in flight.
-    pub max_wr: u32,
-    /// Scatter entries of a receive.
-    pub max_sge: u32,
-    /// Receives that one batch can hold.
-    pub max_batch: u32,
-}
-
-impl Default for SrqOptions {
-    fn default() -> Self {
-        Self { max_wr: 256, max_sge: 1, max_batch: 32 }
-    }
-}
 
 /// A shared receive queue: the receives of any number of queue pairs of its protection domain.
 ///
@@ -53,14 +37,18 @@ impl Default for SrqOptions {
 /// [`Completion::queue`], and which queue pair received in [`Completion::qp_num`]. Queue pairs keep it alive; its buffers come back when it and they
 /// are gone.
 ///
+/// `K` is its type: [`Basic`], or [`Xrc`](crate::Xrc) for one that senders name in their requests.
+///
 /// # References
 /// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
-pub struct SharedReceiveQueue(Arc<Inner>);
+pub struct SharedReceiveQueue<K: SrqType = Basic>(Arc<Inner>, PhantomData<K>);
 
 /// The queue, and the receives in flight on it, which must outlive it.
 pub(super) struct Inner {
     raw: NonNull<ibv_srq>,
     pd: ProtectionDomain,
+    /// Of a queue of an XRC domain.
+    xrc: Option<XrcParts>,
     /// Reached only through the one `SharedReceiveQueue`, which is not `Clone`, by `&mut`.
     receiving: UnsafeCell<ManuallyDrop<Receiving>>,
 }
@@ -68,6 +56,15 @@ pub(super) struct Inner {
 struct Receiving {
     receives: Receives,
     owner: Owner,
+}
+
+/// What a queue of an XRC domain stands on besides its protection domain.
+pub(super) struct XrcParts {
+    pub(super) xrcd: XrcDomain,
+    /// Where its receives complete.
+    pub(super) _cq: Arc<Shared>,
+    /// Peers reach the memory of the protection domain through it, as through a queue pair.
+    pub(super) attached: AttachedQueuePair,
 }
 
 // SAFETY: `receiving` is reached through the one owner only; queue pairs keep the queue alive and do nothing with it.
@@ -89,11 +86,18 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // SAFETY: the last owner goes; every queue pair that receives from the queue held an Arc of this.
         let returned = unsafe { ibv_destroy_srq(self.raw.as_ptr()) };
-        if returned == 0 {
-            // SAFETY: not used after; the device touches nothing of it any more.
-            unsafe { ManuallyDrop::drop(self.receiving.get_mut()) }
-        } else {
+        let xrc = self.xrc.take();
+        if returned != 0 {
             crate::leak::with(&self.pd);
+            std::mem::forget(xrc);
+            return;
+        }
+        // SAFETY: taken once; not used after.
+        let receiving = unsafe { ManuallyDrop::take(self.receiving.get_mut()) };
+        // No queue pair of this process that receives from it is left, so that the device touches nothing of it any more; of an XRC domain there
+        // may be one, in the middle of a message, and what it can reach stays until it is gone.
+        if let Some(XrcParts { xrcd, attached, .. }) = xrc {
+            xrcd.park((receiving, attached));
         }
     }
 }
@@ -102,16 +106,13 @@ impl ProtectionDomain {
     /// Creates a shared receive queue.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when a size is above what the device has (`max_srq_wr`).
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when a size is above what the device has (`max_srq_wr`).
     ///
     /// # References
     /// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
     pub fn create_srq(&self, options: SrqOptions) -> Result<SharedReceiveQueue> {
         let what = || format!("{} receives on {}", options.max_wr, self.context().device_name());
-        if options.max_wr > RecvSlab::MAX {
-            return Err(Error::new(ErrorKind::InvalidInput, "ibv_create_srq", what())
-                .with_hint(format!("this library tells at most {} receives in flight apart", RecvSlab::MAX)));
-        }
+        options.check("ibv_create_srq", what)?;
         let owner = Owner::new(self)?;
         let attr = ibv_srq_attr { max_wr: options.max_wr, max_sge: options.max_sge, srq_limit: 0 };
         let mut init = ibv_srq_init_attr { srq_context: owner.id.as_context(), attr };
@@ -119,14 +120,29 @@ impl ProtectionDomain {
             // SAFETY: the domain is alive and the attributes are valid during the call.
             unsafe { ibv_create_srq(self.as_raw(), &raw mut init) }
         })?;
-        let max_batch = options.max_batch.max(1);
-        let receives = Receives::new(&owner, init.attr.max_wr, init.attr.max_sge, max_batch);
-        let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving { receives, owner }));
-        Ok(SharedReceiveQueue(Arc::new(Inner { raw, pd: self.clone(), receiving })))
+        // SAFETY: just made, in the owner's domain and with its identity.
+        Ok(unsafe { SharedReceiveQueue::of(raw, owner, &init.attr, options, None) })
     }
 }
 
-impl SharedReceiveQueue {
+impl<K: SrqType> SharedReceiveQueue<K> {
+    /// Of a queue that has these sizes.
+    ///
+    /// # Safety
+    /// The queue is alive and nobody else's; it is of the owner's domain and of `xrc`, and has the owner's identity.
+    pub(super) unsafe fn of(
+        raw: NonNull<ibv_srq>,
+        owner: Owner,
+        sizes: &ibv_srq_attr,
+        options: SrqOptions,
+        xrc: Option<XrcParts>,
+    ) -> Self {
+        let receives = Receives::new(&owner, sizes.max_wr, sizes.max_sge, options.max_batch.max(1));
+        let pd = owner.pd.clone();
+        let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving { receives, owner }));
+        Self(Arc::new(Inner { raw, pd, xrc, receiving }), PhantomData)
+    }
+
     #[inline]
     fn receiving(&mut self) -> &mut Receiving {
         // SAFETY: this is the one `SharedReceiveQueue` of its Inner, borrowed exclusively.
@@ -156,8 +172,8 @@ impl SharedReceiveQueue {
     /// Keeps memory alive until the queue is destroyed. See [`QueuePair::hold`](crate::QueuePair::hold).
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`] when the memory is of another protection domain.
-    pub fn hold<K: Hold>(&mut self, memory: &K) -> Result<Held<K>> {
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the memory is of another protection domain.
+    pub fn hold<M: Hold>(&mut self, memory: &M) -> Result<Held<M>> {
         self.receiving().owner.hold(memory)
     }
 
@@ -217,7 +233,7 @@ impl SharedReceiveQueue {
     /// Makes the device's queue longer or shorter. The receives that this library keeps in flight stay at most as many as at creation.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device cannot (siw).
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device cannot (siw).
     pub fn resize(&mut self, max_wr: u32) -> Result<()> {
         self.modify(ibv_srq_attr { max_wr, ..Default::default() }, IBV_SRQ_MAX_WR)
     }
@@ -231,7 +247,7 @@ impl SharedReceiveQueue {
     /// How long the queue is, how many scatter entries a receive has, and which limit is set.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device cannot say (siw).
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device cannot say (siw).
     ///
     /// # References
     /// [`ibv_query_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_query_srq.3.html)
@@ -243,24 +259,12 @@ impl SharedReceiveQueue {
         Ok(SrqAttr { max_wr: attr.max_wr, max_sge: attr.max_sge, limit: attr.srq_limit })
     }
 
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         format!("shared receive queue of {}", self.0.pd.context().device_name())
     }
 }
 
-/// How a shared receive queue stands (`struct ibv_srq_attr`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SrqAttr {
-    /// Receives that the device's queue holds.
-    pub max_wr: u32,
-    /// Scatter entries of a receive.
-    pub max_sge: u32,
-    /// Below how many receives an event comes; 0 for never.
-    pub limit: u32,
-}
-
-impl AsRaw for SharedReceiveQueue {
+impl<K: SrqType> AsRaw for SharedReceiveQueue<K> {
     type Raw = ibv_srq;
 
     fn as_raw(&self) -> *mut ibv_srq {
@@ -268,7 +272,7 @@ impl AsRaw for SharedReceiveQueue {
     }
 }
 
-impl fmt::Debug for SharedReceiveQueue {
+impl<K: SrqType> fmt::Debug for SharedReceiveQueue<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedReceiveQueue").field("device", &self.0.pd.context().device_name()).finish_non_exhaustive()
     }

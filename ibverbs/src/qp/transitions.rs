@@ -108,6 +108,11 @@ pub(super) fn step(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
     }
 }
 
+/// The attributes that a step must be given, with the state.
+pub(super) fn needed(kind: QpType, from: QpState, to: QpState) -> u32 {
+    IBV_QP_STATE | step(kind, from, to).map_or(0, |step| step.required)
+}
+
 fn is(kind: QpType, other: QpType) -> bool {
     kind == other
 }

@@ -1,7 +1,6 @@
 //! The table against the one of the specification, and its words.
 
 use super::*;
-use crate::qp::transport::{Connected, Rc, Uc};
 
 const ALL: [QpType; 6] = [QpType::RC, QpType::UC, QpType::UD, QpType::RAW_PACKET, QpType::XRC_SEND, QpType::XRC_RECV];
 
@@ -32,9 +31,12 @@ fn steps_exist_where_the_specification_draws_them() {
 
 #[test]
 fn what_connect_gives_is_what_the_steps_take() {
-    for (kind, rtr, rts) in [(QpType::RC, Rc::RTR_MASK, Rc::RTS_MASK), (QpType::UC, Uc::RTR_MASK, Uc::RTS_MASK)] {
-        assert_eq!(step(kind, QpState::INIT, QpState::RTR).expect("a step").required, rtr & !IBV_QP_STATE);
-        assert_eq!(step(kind, QpState::RTR, QpState::RTS).expect("a step").required, rts & !IBV_QP_STATE);
+    let uc = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    let rc = uc | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    let patience = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    for (kind, rtr, rts) in [(QpType::RC, rc, patience | IBV_QP_SQ_PSN), (QpType::UC, uc, IBV_QP_SQ_PSN)] {
+        assert_eq!(needed(kind, QpState::INIT, QpState::RTR), rtr | IBV_QP_STATE);
+        assert_eq!(needed(kind, QpState::RTR, QpState::RTS), rts | IBV_QP_STATE);
         let init = START | IBV_QP_ACCESS_FLAGS;
         assert_eq!(fault(kind, QpState::RESET, QpState::INIT, init | IBV_QP_STATE), None);
     }
@@ -58,7 +60,7 @@ fn the_halves_of_xrc_share_what_a_reliable_connection_takes() {
 
 #[test]
 fn a_fault_names_what_is_missing_forbidden_or_possible() {
-    let rtr = Rc::RTR_MASK & !IBV_QP_MIN_RNR_TIMER;
+    let rtr = needed(QpType::RC, QpState::INIT, QpState::RTR) & !IBV_QP_MIN_RNR_TIMER;
     assert_eq!(
         fault(QpType::RC, QpState::INIT, QpState::RTR, rtr | IBV_QP_QKEY).expect("a fault"),
         "the step from INIT to RTR lacks min_rnr_timer and does not take qkey"

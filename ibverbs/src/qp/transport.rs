@@ -1,10 +1,5 @@
 //! Transports as types: an operation that a transport lacks does not compile.
 
-use rdma_sys::{
-    IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
-    IBV_QP_PATH_MTU, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
-};
-
 use crate::newtype::c_value;
 
 c_value! {
@@ -30,10 +25,11 @@ mod private {
     impl Sealed for super::Rc {}
     impl Sealed for super::Uc {}
     impl Sealed for super::Ud {}
+    impl Sealed for super::XrcSend {}
 }
 
-/// A transport: what a [`QueuePair`](crate::QueuePair) speaks.
-pub trait Transport: private::Sealed + 'static {
+/// What a [`QueuePair`](crate::QueuePair) speaks: all have a send queue, and what a transport can send does not depend on whether it receives.
+pub trait Sends: private::Sealed + 'static {
     /// Its number.
     const QP_TYPE: QpType;
     /// The extended operations that a queue pair of it asks for (`IBV_QP_EX_WITH_*`).
@@ -44,6 +40,15 @@ pub trait Transport: private::Sealed + 'static {
     const EXTRA_OPS: u64 = 0;
 }
 
+/// A transport that sends and receives: what [`create_qp`](crate::ProtectionDomain::create_qp) makes queue pairs of.
+pub trait Transport: Sends {}
+
+/// A transport with one peer, connected through RTR to RTS.
+pub trait OnePeer: Sends {}
+
+/// A transport with one peer, in both directions: what every connection has ([`Rc`], [`Uc`]).
+pub trait Connected: Transport + OnePeer {}
+
 const MESSAGES: u64 = rdma_sys::IBV_QP_EX_WITH_SEND as u64 | rdma_sys::IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
 const WINDOWS: u64 = rdma_sys::IBV_QP_EX_WITH_BIND_MW as u64
     | rdma_sys::IBV_QP_EX_WITH_LOCAL_INV as u64
@@ -53,54 +58,54 @@ const FETCHES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_READ as u64
     | rdma_sys::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP as u64
     | rdma_sys::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD as u64;
 
-/// A transport with one peer, connected through RTR to RTS.
-pub trait Connected: Transport {
-    /// What the step to RTR needs (`enum ibv_qp_attr_mask`; IBA table 91).
-    #[doc(hidden)]
-    const RTR_MASK: u32;
-    /// What the step to RTS needs.
-    #[doc(hidden)]
-    const RTS_MASK: u32;
-}
-
-const TO_RTR: u32 = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-const TO_RTS: u32 = IBV_QP_STATE | IBV_QP_SQ_PSN;
-
 /// Reliable connection: ordered, acknowledged, one peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Rc;
 
-impl Transport for Rc {
+impl Sends for Rc {
     const QP_TYPE: QpType = QpType::RC;
     const SEND_OPS: u64 = MESSAGES | WRITES | FETCHES;
     const EXTRA_OPS: u64 = WINDOWS;
 }
 
-impl Connected for Rc {
-    const RTR_MASK: u32 = TO_RTR | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-    const RTS_MASK: u32 = TO_RTS | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-}
+impl Transport for Rc {}
+impl OnePeer for Rc {}
+impl Connected for Rc {}
 
 /// Unreliable connection: ordered, not acknowledged, one peer. What is lost is lost whole messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Uc;
 
-impl Transport for Uc {
+impl Sends for Uc {
     const QP_TYPE: QpType = QpType::UC;
     const SEND_OPS: u64 = MESSAGES | WRITES;
     const EXTRA_OPS: u64 = WINDOWS;
 }
 
-impl Connected for Uc {
-    const RTR_MASK: u32 = TO_RTR;
-    const RTS_MASK: u32 = TO_RTS;
-}
+impl Transport for Uc {}
+impl OnePeer for Uc {}
+impl Connected for Uc {}
 
 /// Unreliable datagram: messages of one packet, to and from anyone.
 #[derive(Clone, Copy, Debug)]
 pub struct Ud;
 
-impl Transport for Ud {
+impl Sends for Ud {
     const QP_TYPE: QpType = QpType::UD;
     const SEND_OPS: u64 = MESSAGES;
 }
+
+impl Transport for Ud {}
+
+/// The sending half of an extended reliable connection: as [`Rc`], and each request names the shared receive queue of the peer that it is
+/// for ([`for_srq`](crate::wr::SendRequest::for_srq)). It receives nothing. See [`XrcDomain`](crate::XrcDomain).
+#[derive(Clone, Copy, Debug)]
+pub struct XrcSend;
+
+impl Sends for XrcSend {
+    const QP_TYPE: QpType = QpType::XRC_SEND;
+    const SEND_OPS: u64 = Rc::SEND_OPS;
+    const EXTRA_OPS: u64 = WINDOWS;
+}
+
+impl OnePeer for XrcSend {}

@@ -1,0 +1,76 @@
+//! Making queue pairs: those that send and receive, and the sending half of XRC.
+
+use super::builder::{self, Parts, QpOptions};
+use super::owner::Owner;
+use super::pair::QueuePair;
+use super::srq::SharedReceiveQueue;
+use super::transport::{Sends, Transport, XrcSend};
+use crate::cq::CompletionQueue;
+use crate::error::Result;
+use crate::pd::ProtectionDomain;
+
+impl ProtectionDomain {
+    /// Creates a queue pair of transport `T`, in state RESET.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when a size is above what the device has,
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a completion queue is of another device.
+    ///
+    /// # References
+    /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html),
+    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
+    pub fn create_qp<T: Transport>(
+        &self,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        options: QpOptions,
+    ) -> Result<QueuePair<T>> {
+        create(&Parts { pd: self, send_cq, recv_cq: Some(recv_cq), srq: None }, options)
+    }
+
+    /// As [`create_qp`](Self::create_qp), with the receives of a shared receive queue; `options.max_recv_wr` means nothing then.
+    ///
+    /// # Errors
+    /// As there; [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the shared receive queue is of another protection domain.
+    pub fn create_qp_with_srq<T: Transport>(
+        &self,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        srq: &SharedReceiveQueue,
+        options: QpOptions,
+    ) -> Result<QueuePair<T>> {
+        create(&Parts { pd: self, send_cq, recv_cq: Some(recv_cq), srq: Some(srq) }, options)
+    }
+
+    /// Creates the sending half of an extended reliable connection, in state RESET. Its peer is an
+    /// [`XrcRecvQueuePair`](crate::XrcRecvQueuePair); each request names one of the shared receive queues there. What `options` say of receives
+    /// means nothing.
+    ///
+    /// # Errors
+    /// As [`create_qp`](Self::create_qp); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device has no XRC (both software
+    /// devices).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{Context, CompletionQueue, Endpoint, Error, QpOptions, RcPath, SrqNum, wr};
+    /// # fn f(context: Context, mut cq: CompletionQueue, path: RcPath, peer: Endpoint, srq: SrqNum) -> Result<(), Error> {
+    /// let pd = context.alloc_pd()?;
+    /// let mut qp = pd.create_xrc_send_qp(&cq, QpOptions::default())?;
+    /// qp.init(&path)?;
+    /// qp.connect(&path, &peer)?; // the endpoint of the peer's XRC receive queue pair
+    /// qp.post_send(wr::send(pd.buf(64)?).for_srq(srq))?; // the number of one of its shared receive queues
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html); IBA annex A14
+    pub fn create_xrc_send_qp(&self, send_cq: &CompletionQueue, options: QpOptions) -> Result<QueuePair<XrcSend>> {
+        create(&Parts { pd: self, send_cq, recv_cq: None, srq: None }, options)
+    }
+}
+
+fn create<T: Sends>(parts: &Parts<'_>, options: QpOptions) -> Result<QueuePair<T>> {
+    let owner = Owner::new(parts.pd)?;
+    let made = builder::make::<T>(parts, owner.id, options)?;
+    Ok(QueuePair::of(&made, owner, parts, options.max_batch))
+}

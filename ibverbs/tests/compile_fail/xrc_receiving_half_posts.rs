@@ -1,0 +1,8 @@
+//! The receiving half of an extended reliable connection posts nothing.
+use ibverbs::{wr, Buf, XrcRecvQueuePair};
+
+fn rule(qp: &mut XrcRecvQueuePair, buf: Buf) {
+    let _ = qp.post_send(wr::send(buf));
+}
+
+fn main() {}

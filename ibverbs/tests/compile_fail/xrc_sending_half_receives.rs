@@ -1,0 +1,8 @@
+//! The sending half of an extended reliable connection receives nothing.
+use ibverbs::{wr, Buf, QueuePair, XrcSend};
+
+fn rule(qp: &mut QueuePair<XrcSend>, buf: Buf) {
+    let _ = qp.post_recv(wr::recv(buf));
+}
+
+fn main() {}
