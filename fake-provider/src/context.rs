@@ -11,7 +11,7 @@ use rdma_sys::{
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::world::{Context, MAX_CQE, MAX_SGE, MAX_WR};
-use crate::{cq, cq_ex, null, post, qp, set_errno, srq, xrc};
+use crate::{cq, cq_ex, null, post, qp, set_errno, srq, td, xrc};
 
 /// Entries of the port's GID table.
 const GIDS: u8 = 2;
@@ -30,6 +30,9 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
         query_port: Some(query_port),
         create_cq_ex: Some(cq_ex::create_cq_ex),
         create_qp_ex: Some(qp::create_qp_ex),
+        alloc_td: Some(td::alloc_td),
+        dealloc_td: Some(td::dealloc_td),
+        alloc_parent_domain: Some(td::alloc_parent_domain),
         open_xrcd: Some(xrc::open_xrcd),
         close_xrcd: Some(xrc::close_xrcd),
         create_srq_ex: Some(xrc::create_srq_ex),
@@ -72,6 +75,7 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         let children = world.pds.iter().filter(|pd| pd.context == number).count()
             + world.cqs.iter().filter(|cq| cq.context == number).count()
             + world.channels.iter().filter(|channel| channel.context == number).count()
+            + world.tds.iter().filter(|td| td.context == number).count()
             + world.xrcds.iter().filter(|xrcd| xrcd.context == number).count();
         if children > 0 {
             world.violation(format!("a device was closed with {children} objects alive"));

@@ -34,6 +34,8 @@ pub struct Live {
     pub srqs: usize,
     pub ahs: usize,
     pub xrcds: usize,
+    pub tds: usize,
+    pub parents: usize,
 }
 
 impl Fake {
@@ -109,6 +111,8 @@ impl Fake {
             srqs: world.srqs.len(),
             ahs: world.ahs.len(),
             xrcds: world.xrcds.len(),
+            tds: world.tds.len(),
+            parents: world.parents.len(),
         }
     }
 

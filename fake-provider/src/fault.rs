@@ -32,6 +32,9 @@ pub enum Verb {
     DestroyAh,
     OpenXrcd,
     CloseXrcd,
+    AllocTd,
+    DeallocTd,
+    AllocParentDomain,
 }
 
 /// Where requests are posted.

@@ -11,7 +11,7 @@
 //!
 //! ```text
 //! control  profile  fault          what a test sees: make a device, choose its manners, break it, look into it
-//! device  context  pd  mr  ah  channel  the entry points, one file an object
+//! device  context  pd  td  mr  ah  channel  the entry points, one file an object
 //! cq  cq_ex  qp  srq  xrc  post  wr   (classic and extended tables)
 //! world  slab  queue  wire  copy    the device: plain safe data behind one lock; `copy` moves the bytes
 //! ```
@@ -48,6 +48,7 @@ mod qp;
 mod queue;
 mod slab;
 mod srq;
+mod td;
 mod wire;
 mod world;
 mod wr;

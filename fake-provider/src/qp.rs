@@ -13,6 +13,7 @@ use rdma_sys::{
 use crate::cq::rounded;
 use crate::device::FakeDevice;
 use crate::fault::Verb;
+use crate::pd::FakePd;
 use crate::profile::AfterDestroy;
 use crate::world::{Batch, Half, MAX_INLINE, MAX_SGE, MAX_WR, Qp, World};
 use crate::{null, wr};
@@ -33,6 +34,7 @@ impl World {
             recv_cq,
             srq: None,
             half: None,
+            parent: None,
             qkey: None,
             state: IBV_QPS_RESET,
             peer: None,
@@ -77,7 +79,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *m
 /// Domain and completion queues are alive.
 unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table: &ibv_qp_ex) -> *mut ibv_qp {
     // SAFETY: the caller's promise.
-    let (context, pd_number) = unsafe { ((*pd).context, crate::handle::pd(pd)) };
+    let (context, pd_number, parent) = unsafe { ((*pd).context, crate::handle::pd(pd), FakePd::parent(pd)) };
     // SAFETY: as above.
     let mut world = unsafe { FakeDevice::of_context(context) }.world();
     if let Some(errno) = world.faults.take(verb) {
@@ -110,6 +112,7 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
     let place = world.qps.insert(Qp {
         srq,
         half: xrc.then_some(Half::Send),
+        parent,
         qkey: datagrams.then_some(0),
         caps,
         signal_all: attr.sq_sig_all != 0,

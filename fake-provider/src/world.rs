@@ -39,6 +39,8 @@ pub(crate) struct World {
     pub(crate) srqs: Slab<Srq>,
     pub(crate) ahs: Slab<Ah>,
     pub(crate) xrcds: Slab<Xrcd>,
+    pub(crate) tds: Slab<Td>,
+    pub(crate) parents: Slab<Parent>,
     /// Connections to be ended once the request that lost them is done.
     pub(crate) lost: Vec<usize>,
     pub(crate) next_uid: u64,
@@ -49,6 +51,16 @@ pub(crate) struct Context;
 
 pub(crate) struct Pd {
     pub(crate) context: usize,
+}
+
+pub(crate) struct Td {
+    pub(crate) context: usize,
+}
+
+/// A protection domain joined with a thread domain.
+pub(crate) struct Parent {
+    pub(crate) pd: usize,
+    pub(crate) td: usize,
 }
 
 pub(crate) struct Srq {
@@ -129,6 +141,8 @@ pub(crate) struct Qp {
     /// Where its receives are, if they are shared.
     pub(crate) srq: Option<usize>,
     pub(crate) half: Option<Half>,
+    /// The parent domain that it was made in.
+    pub(crate) parent: Option<usize>,
     /// Of a datagram queue pair: the key that senders must know.
     pub(crate) qkey: Option<u32>,
     pub(crate) state: ibv_qp_state,
@@ -243,6 +257,8 @@ impl World {
             srqs: Slab::default(),
             ahs: Slab::default(),
             xrcds: Slab::default(),
+            tds: Slab::default(),
+            parents: Slab::default(),
             lost: Vec::new(),
             next_uid: 0,
             next_key: 0,

@@ -104,14 +104,15 @@
 //! - `Send + Sync`: [`Device`], [`Context`], [`AsyncEvents`], [`ProtectionDomain`], [`CompletionChannel`], [`AddressHandle`], [`XrcDomain`], [`Pool`] and all
 //!   memory: the library's calls on them are thread safe.
 //! - `Send`, and used through `&mut` by one thread at a time: [`QueuePair`], [`CompletionQueue`], [`SharedReceiveQueue`]. Through `&` they only say
-//!   what they are, so that they are `Sync` too. No lock is taken beyond the provider's own.
+//!   what they are, so that they are `Sync` too. No lock is taken beyond the provider's own, and not that either for a queue pair in a
+//!   [`ThreadDomain`], which is one queue pair's, so that `&mut` is the promise that C asks of the program.
 //! - A [`Completion`] stays with the poll it came from.
 //!
 //! After [`fork`] the child must not use objects of the parent.
 //!
 //! # What is not covered
 //!
-//! Raw packet queue pairs, parent and thread domains, flow rules and tag matching: [`AsRaw`] gives the handles for them.
+//! Raw packet queue pairs, flow rules and tag matching: [`AsRaw`] gives the handles for them.
 //!
 //! # Features
 //!
@@ -153,6 +154,7 @@ mod mr;
 mod mw;
 mod netdev;
 mod newtype;
+mod parent_domain;
 mod pd;
 mod pkey;
 mod port;
@@ -196,6 +198,7 @@ pub use crate::mr::{
     MemoryOptions, Pool, RemoteMemory, ReregError, SharedRegion, Sink, StillShared,
 };
 pub use crate::mw::{Binding, BoundWindow, Type1, Type2, Window, WindowType};
+pub use crate::parent_domain::{ParentDomain, ThreadDomain};
 pub use crate::pd::ProtectionDomain;
 pub use crate::pkey::{Pkey, PkeyEntry};
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};

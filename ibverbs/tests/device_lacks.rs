@@ -53,6 +53,7 @@ fn answers(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         ("`ibv_create_qp`: UC", pd.create_qp::<Uc>(&cq, &cq, pair).map(drop)),
         ("`ibv_create_qp`: UD", pd.create_qp::<Ud>(&cq, &cq, pair).map(drop)),
         ("`ibv_create_qp`: XRC_SEND", pd.create_xrc_send_qp(&cq, pair).map(drop)),
+        ("`ibv_alloc_td`", context.alloc_td().map(drop)),
         ("`ibv_open_xrcd`", context.open_xrcd().map(drop)),
         ("`ibv_create_qp_ex`: send operations", if rc().is_extended() { Ok(()) } else { Err(lacking()) }),
         ("`ibv_query_ece`", rc().query_ece().map(drop)),

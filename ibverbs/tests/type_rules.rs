@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use ibverbs::wr::{self, Empty, Inline, ReadPayload, RecvPayload, SendPayload, SendRequest};
 use ibverbs::{
     AddressHandle, Buf, Completion, CompletionChannel, CompletionQueue, CompletionQueueEx, Context, Destination,
-    Frozen, Held, HeldAddress, Hold, Operation, Pool, ProtectionDomain, QpChange, QueuePair, Rc, RcPath, RemoteMemory,
-    Sends, SharedReceiveQueue, SharedRegion, Sink, SrqNum, Transport, Type2, Uc, Ud, Window, Xrc, XrcDomain,
-    XrcRecvQueuePair, XrcSend,
+    Frozen, Held, HeldAddress, Hold, Operation, ParentDomain, Pool, ProtectionDomain, QpChange, QueuePair, Rc, RcPath,
+    RemoteMemory, Sends, SharedReceiveQueue, SharedRegion, Sink, SrqNum, ThreadDomain, Transport, Type2, Uc, Ud,
+    Window, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -68,6 +68,10 @@ assert_impl_all!(CompletionQueueEx: Send, Sync);
 assert_impl_all!(CompletionChannel: Send, Sync, Clone);
 assert_impl_all!(SharedReceiveQueue: Send, Sync);
 assert_impl_all!(SharedReceiveQueue<Xrc>: Send, Sync);
+assert_impl_all!(ThreadDomain: Send, Sync); // no queue pair is made of it but by the one parent domain that it becomes part of
+assert_not_impl_any!(ThreadDomain: Clone);
+assert_impl_all!(ParentDomain: Send, Sync);
+assert_not_impl_any!(ParentDomain: Clone);
 assert_impl_all!(XrcDomain: Send, Sync, Clone);
 assert_impl_all!(XrcRecvQueuePair: Send, Sync);
 assert_not_impl_any!(XrcRecvQueuePair: Clone);

@@ -5,8 +5,8 @@
 use std::ptr::{self, NonNull};
 
 use rdma_sys::{
-    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_cq, ibv_create_qp, ibv_create_qp_ex, ibv_qp, ibv_qp_cap,
-    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex, ibv_srq,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_cq, ibv_create_qp, ibv_create_qp_ex, ibv_pd, ibv_qp,
+    ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex, ibv_srq,
 };
 
 use super::inflight::SendRing;
@@ -18,6 +18,7 @@ use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
 use crate::identity::QueueId;
 use crate::kind::ErrorKind;
+use crate::parent_domain::ParentDomain;
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 
@@ -86,9 +87,15 @@ pub(super) struct Parts<'a> {
     /// None for what does not receive.
     pub(super) recv_cq: Option<&'a CompletionQueue>,
     pub(super) srq: Option<&'a SharedReceiveQueue>,
+    /// The domain to make it in, if it is not `pd` itself.
+    pub(super) parent: Option<&'a ParentDomain>,
 }
 
 impl Parts<'_> {
+    fn domain(&self) -> *mut ibv_pd {
+        self.parent.map_or(self.pd.as_raw(), AsRaw::as_raw)
+    }
+
     fn recv_cq(&self) -> *mut ibv_cq {
         self.recv_cq.map_or(ptr::null_mut(), AsRaw::as_raw)
     }
@@ -169,7 +176,7 @@ fn make_extended<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions, e
         cap: requested(parts, options),
         qp_type: T::QP_TYPE.0,
         comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-        pd: parts.pd.as_raw(),
+        pd: parts.domain(),
         send_ops_flags: T::SEND_OPS | extra_ops,
         ..Default::default()
     };
@@ -195,7 +202,7 @@ fn make_classic<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions) ->
         || describe(parts.pd, options),
         || {
             // SAFETY: domain and queues are alive and of one context; the attributes are valid during the call.
-            unsafe { ibv_create_qp(parts.pd.as_raw(), &raw mut attr) }
+            unsafe { ibv_create_qp(parts.domain(), &raw mut attr) }
         },
     )?;
     Ok(Made { raw, extended: None, caps: returned(parts, &attr.cap), has_extra_ops: true })

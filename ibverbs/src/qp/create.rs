@@ -7,6 +7,7 @@ use super::srq::SharedReceiveQueue;
 use super::transport::{Sends, Transport, XrcSend};
 use crate::cq::CompletionQueue;
 use crate::error::Result;
+use crate::parent_domain::ParentDomain;
 use crate::pd::ProtectionDomain;
 
 impl ProtectionDomain {
@@ -25,7 +26,7 @@ impl ProtectionDomain {
         recv_cq: &CompletionQueue,
         options: QpOptions,
     ) -> Result<QueuePair<T>> {
-        create(&Parts { pd: self, send_cq, recv_cq: Some(recv_cq), srq: None }, options)
+        create(&Parts { pd: self, send_cq, recv_cq: Some(recv_cq), srq: None, parent: None }, options)
     }
 
     /// As [`create_qp`](Self::create_qp), with the receives of a shared receive queue; `options.max_recv_wr` means nothing then.
@@ -39,7 +40,7 @@ impl ProtectionDomain {
         srq: &SharedReceiveQueue,
         options: QpOptions,
     ) -> Result<QueuePair<T>> {
-        create(&Parts { pd: self, send_cq, recv_cq: Some(recv_cq), srq: Some(srq) }, options)
+        create(&Parts { pd: self, send_cq, recv_cq: Some(recv_cq), srq: Some(srq), parent: None }, options)
     }
 
     /// Creates the sending half of an extended reliable connection, in state RESET. Its peer is an
@@ -65,8 +66,58 @@ impl ProtectionDomain {
     /// # References
     /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html); IBA annex A14
     pub fn create_xrc_send_qp(&self, send_cq: &CompletionQueue, options: QpOptions) -> Result<QueuePair<XrcSend>> {
-        create(&Parts { pd: self, send_cq, recv_cq: None, srq: None }, options)
+        create(&Parts { pd: self, send_cq, recv_cq: None, srq: None, parent: None }, options)
     }
+}
+
+/// A queue pair made of a parent domain takes it in: what is made in its thread domain is one queue pair.
+impl ParentDomain {
+    /// As [`ProtectionDomain::create_qp`], in the thread domain.
+    ///
+    /// # Errors
+    /// As there; the parent domain is gone then.
+    pub fn create_qp<T: Transport>(
+        self,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        options: QpOptions,
+    ) -> Result<QueuePair<T>> {
+        create_in(self, send_cq, Some(recv_cq), None, options)
+    }
+
+    /// As [`ProtectionDomain::create_qp_with_srq`], in the thread domain; the shared receive queue is of the [protection domain](Self::pd).
+    ///
+    /// # Errors
+    /// As there; the parent domain is gone then.
+    pub fn create_qp_with_srq<T: Transport>(
+        self,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        srq: &SharedReceiveQueue,
+        options: QpOptions,
+    ) -> Result<QueuePair<T>> {
+        create_in(self, send_cq, Some(recv_cq), Some(srq), options)
+    }
+
+    /// As [`ProtectionDomain::create_xrc_send_qp`], in the thread domain.
+    ///
+    /// # Errors
+    /// As there; the parent domain is gone then.
+    pub fn create_xrc_send_qp(self, send_cq: &CompletionQueue, options: QpOptions) -> Result<QueuePair<XrcSend>> {
+        create_in(self, send_cq, None, None, options)
+    }
+}
+
+fn create_in<T: Sends>(
+    parent: ParentDomain,
+    send_cq: &CompletionQueue,
+    recv_cq: Option<&CompletionQueue>,
+    srq: Option<&SharedReceiveQueue>,
+    options: QpOptions,
+) -> Result<QueuePair<T>> {
+    let mut qp = create(&Parts { pd: parent.pd(), send_cq, recv_cq, srq, parent: Some(&parent) }, options)?;
+    qp.keep(parent);
+    Ok(qp)
 }
 
 fn create<T: Sends>(parts: &Parts<'_>, options: QpOptions) -> Result<QueuePair<T>> {

@@ -27,6 +27,7 @@ use crate::device::TransportType;
 use crate::error::Result;
 use crate::identity::{Qpn, QueueId};
 use crate::mr::{Held, HeldList, Hold};
+use crate::parent_domain::ParentDomain;
 use crate::pd::{AttachedQueuePair, ProtectionDomain};
 use crate::raw::AsRaw;
 
@@ -96,6 +97,8 @@ pub(super) struct Tables {
     _send_cq: Arc<Shared>,
     _recv_cq: Option<Arc<Shared>>,
     _srq: Option<Arc<srq::Inner>>,
+    #[allow(dead_code, reason = "kept to be dropped")]
+    parent: Option<ParentDomain>,
     _attached: AttachedQueuePair,
 }
 
@@ -125,11 +128,17 @@ impl<T: Sends> QueuePair<T> {
                 _send_cq: Arc::clone(of.send_cq.shared()),
                 _recv_cq: of.recv_cq.map(|cq| Arc::clone(cq.shared())),
                 _srq: of.srq.map(|srq| Arc::clone(srq.shared())),
+                parent: None,
                 _attached: attached,
             }),
             scratch: Scratch::new(max_batch, made.caps.max_inline_data, made.extended.is_none()),
             transport: PhantomData,
         }
+    }
+
+    /// Keeps the domain that it was made in.
+    pub(super) fn keep(&mut self, parent: ParentDomain) {
+        self.tables.parent = Some(parent);
     }
 
     /// Which queue pair of this process this is, as its completions say.

@@ -1,0 +1,10 @@
+//! A thread domain is part of one parent domain.
+use ibverbs::{ProtectionDomain, Result, ThreadDomain};
+
+fn rule(pd: &ProtectionDomain, td: ThreadDomain) -> Result<()> {
+    let _a = pd.alloc_parent_domain(td)?;
+    let _b = pd.alloc_parent_domain(td)?;
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+//! One queue pair is made in a thread domain: two could be used by two threads at once.
+use ibverbs::{CompletionQueue, ParentDomain, QpOptions, Rc, Result};
+
+fn rule(alone: ParentDomain, cq: &CompletionQueue) -> Result<()> {
+    let _a = alone.create_qp::<Rc>(cq, cq, QpOptions::default())?;
+    let _b = alone.create_qp::<Rc>(cq, cq, QpOptions::default())?;
+    Ok(())
+}
+
+fn main() {}
