@@ -189,17 +189,25 @@ fn accept_on(end: &lab::End, request: rdmacm::ConnectRequest) -> rdmacm::Connect
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_sender_waits_for_a_late_receive_in_milliseconds_not_seconds() {
     for place in places().iter().filter(|place| place.context.device().transport() == TransportType::IB) {
-        let (mut a, mut b) = place.pair();
-        a.send(b"finds the receive");
-        a.send(b"finds none yet");
-        a.retire().ok().expect("the first");
-        b.retire().ok().expect("the first");
-        assert!(a.retire_within(Duration::from_millis(20)).is_none(), "nobody has received the second");
-        b.receive();
-        let posted = Instant::now();
-        a.retire().ok().expect("the second");
-        b.retire().ok().expect("the second");
-        assert!(posted.elapsed() < Duration::from_millis(400), "{:?}", posted.elapsed());
+        // The soonest of a few: a busy machine can delay any of them, and rdma_cm's own setting delays all by 0.7 s.
+        let mut soonest = Duration::MAX;
+        for _ in 0..10 {
+            let (mut a, mut b) = place.pair();
+            a.send(b"finds the receive");
+            a.send(b"finds none yet");
+            a.retire().ok().expect("the first");
+            b.retire().ok().expect("the first");
+            assert!(a.retire_within(Duration::from_millis(20)).is_none(), "nobody has received the second");
+            b.receive();
+            let posted = Instant::now();
+            a.retire().ok().expect("the second");
+            b.retire().ok().expect("the second");
+            soonest = soonest.min(posted.elapsed());
+            if soonest < Duration::from_millis(400) {
+                break;
+            }
+        }
+        assert!(soonest < Duration::from_millis(400), "{soonest:?}");
     }
 }
 

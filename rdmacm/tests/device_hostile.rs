@@ -23,7 +23,9 @@ use rdmacm::{ConnectError, ConnectParams, InProgress, Listener, Resolver};
 
 const PEER: &str = "RDMACM_TEST_HOSTILE";
 /// What a client is given to finish connecting, and then to send.
-const GIVEN: Duration = Duration::from_secs(3);
+const GIVEN: Duration = Duration::from_secs(5);
+/// How long it may come again and again until it is served.
+const SERVED: Duration = Duration::from_secs(60);
 
 /// Starts this program again as such a peer of a listener, and waits until it has done its worst.
 fn peer(what: &str, address: SocketAddr) -> Child {
@@ -101,7 +103,7 @@ fn never_acknowledges(address: SocketAddr, private_data: &[u8]) -> i32 {
 /// A client that behaves. The kernel may turn it away while it still holds what the hostile ones left in its queue: then it comes again.
 fn is_served(place: &Place, listener: &Listener) {
     let address = listener.local_addr();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + SERVED;
     let (served, is_served) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -125,7 +127,7 @@ fn is_served(place: &Place, listener: &Listener) {
                 }
             }
         });
-        is_served.recv_timeout(PATIENCE * 2).expect("the client that behaves is served");
+        is_served.recv_timeout(SERVED + PATIENCE).expect("the client that behaves is served");
     });
 }
 
