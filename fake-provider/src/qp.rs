@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 
 use rdma_sys::{
-    IBV_QP_ACCESS_FLAGS, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_PORT,
-    IBV_QP_QKEY, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC,
-    IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap,
-    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    IBV_MIG_ARMED, IBV_MIG_MIGRATED, IBV_MIG_REARM, IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_CAP, IBV_QP_DEST_QPN,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_PATH_MIG_STATE, IBV_QP_PORT, IBV_QP_QKEY,
+    IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UC,
+    IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
 
 use crate::cq::rounded;
@@ -40,6 +41,7 @@ impl World {
             peer: None,
             access: 0,
             caps: ibv_qp_cap::default(),
+            migration: ibv_qp_attr::default(),
             signal_all: false,
             recvs: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -137,6 +139,35 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
     Box::into_raw(Box::new(ibv_qp_ex { qp_base, ..*table })).cast()
 }
 
+/// What not every device can change: its path, and how long its queues are.
+const MORE: u32 = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_CAP;
+
+impl World {
+    fn modify_more(&mut self, place: usize, attr: &ibv_qp_attr, mask: u32) -> c_int {
+        let has = |flag: u32| mask & flag != 0;
+        if mask & MORE == 0 {
+            return 0;
+        }
+        let caps = granted(self, &attr.cap).filter(|_| self.profile.more_verbs);
+        let (Some(pair), Some(caps)) = (self.qps.get_mut(place), caps) else { return libc::EINVAL };
+        if has(IBV_QP_CAP) && (pair.sends_used > caps.max_send_wr || pair.recvs.len() > caps.max_recv_wr as usize) {
+            return libc::EINVAL;
+        }
+        if has(IBV_QP_CAP) {
+            pair.caps = caps;
+        }
+        if has(IBV_QP_ALT_PATH) {
+            pair.migration = ibv_qp_attr { path_mig_state: pair.migration.path_mig_state, ..*attr };
+        }
+        if has(IBV_QP_PATH_MIG_STATE) {
+            // The peer of a loopback has always loaded its path too.
+            let armed = attr.path_mig_state == IBV_MIG_REARM && pair.migration.alt_port_num != 0;
+            pair.migration.path_mig_state = if armed { IBV_MIG_ARMED } else { IBV_MIG_MIGRATED };
+        }
+        0
+    }
+}
+
 /// Sizes as a software driver rounds them up; `None` for more than the device has.
 fn granted(world: &World, asked: &ibv_qp_cap) -> Option<ibv_qp_cap> {
     let sge = asked.max_send_sge.max(asked.max_recv_sge);
@@ -171,6 +202,10 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     }
     let mask = u32::try_from(mask).unwrap_or(0);
     let has = |flag: u32| mask & flag != 0;
+    let answer = world.modify_more(place, attr, mask);
+    if answer != 0 || mask & MORE == mask {
+        return answer;
+    }
     let Some(pair) = world.qps.get_mut(place) else { return libc::EINVAL };
     if pair.batch.open {
         world.violation("a queue pair was modified between ibv_wr_start and its end");
@@ -218,7 +253,7 @@ unsafe extern "C" fn ibv_query_qp(
     let Some(pair) = world.qps.get(place) else { return libc::EINVAL };
     // SAFETY: the caller gives places for both answers.
     unsafe {
-        attr.write(ibv_qp_attr { qp_state: pair.state, cap: pair.caps, ..Default::default() });
+        attr.write(ibv_qp_attr { qp_state: pair.state, cap: pair.caps, ..pair.migration });
         init.write(ibv_qp_init_attr { cap: pair.caps, ..Default::default() });
     }
     0

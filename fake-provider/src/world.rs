@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use rdma_sys::{ibv_comp_channel, ibv_cq, ibv_qp_cap, ibv_qp_state, ibv_sge, ibv_wc, ibv_wr_opcode};
+use rdma_sys::{ibv_comp_channel, ibv_cq, ibv_qp_attr, ibv_qp_cap, ibv_qp_state, ibv_sge, ibv_wc, ibv_wr_opcode};
 
 use crate::fault::Faults;
 use crate::profile::Profile;
@@ -150,6 +150,8 @@ pub(crate) struct Qp {
     /// What the peer may do to this side's memory.
     pub(crate) access: u32,
     pub(crate) caps: ibv_qp_cap,
+    /// The alternate path that was set, and where the queue pair stands between its two.
+    pub(crate) migration: ibv_qp_attr,
     pub(crate) signal_all: bool,
     pub(crate) recvs: VecDeque<RecvWr>,
     /// Sends that wait: the device is stalled, or the receiver not ready.

@@ -43,6 +43,12 @@ impl Error {
         Self(Box::new(Inner { kind, verb, errno: None, what: what.into(), hint: None }))
     }
 
+    /// The same error as one of another class, where it is known better than the number says.
+    pub(crate) fn of_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
     /// The same error with this remedy.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {

@@ -204,10 +204,10 @@ pub use crate::pkey::{Pkey, PkeyEntry};
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};
 pub use crate::port_caps::{PortCapFlags, PortCapFlags2, PortFlags};
 pub use crate::qp::{
-    Basic, Batch, BatchError, Connected, DRAIN_TAG, Destination, Ece, Endpoint, HeldAddress, NotMine, OnePeer,
-    Operation, PostError, QpAttr, QpCaps, QpChange, QpOptions, QpState, QpType, QueuePair, Rc, RcPath, Reclaimed,
-    RecvBatch, Rejected, Retired, Sends, SharedReceiveQueue, SrqAttr, SrqOptions, SrqType, Transport, Uc, Ud, Xrc,
-    XrcDomain, XrcRecvQueuePair, XrcSend, XrcdOpen, wr,
+    AlternatePath, Basic, Batch, BatchError, Connected, DRAIN_TAG, Destination, Ece, Endpoint, HeldAddress, MigState,
+    NotMine, OnePeer, Operation, PostError, QpAttr, QpCaps, QpChange, QpOptions, QpState, QpType, QueuePair, Rc,
+    RcPath, Reclaimed, RecvBatch, Rejected, Retired, Sends, SharedReceiveQueue, SrqAttr, SrqOptions, SrqType,
+    Transport, Uc, Ud, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend, XrcdOpen, wr,
 };
 pub use crate::qp::{Lent, LentMut, Scope, ScopeEnd};
 pub use crate::raw::AsRaw;

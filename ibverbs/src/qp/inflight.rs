@@ -94,6 +94,16 @@ impl SendRing {
         Self { places: Fixed::of(vacant, count), mask: mask_of::<Place>(count), span, head: first, tail: first }
     }
 
+    /// Makes an empty ring as long as this. The numbers go on, so that a completion from before matches nothing.
+    pub(super) fn resize(&mut self, capacity: u32) {
+        debug_assert_eq!(self.head, self.tail);
+        let capacity = capacity.min(Self::MAX);
+        let count = capacity.next_power_of_two() as usize;
+        self.places = Fixed::of(Place { payload: InFlight::NOTHING.into_raw(), tag: 0 }, count);
+        self.mask = mask_of::<Place>(count);
+        self.span = u64::from(capacity) * STEP;
+    }
+
     /// Where the request with this `wr_id` has its place.
     #[inline]
     fn place(&self, wr_id: u64) -> *mut Place {

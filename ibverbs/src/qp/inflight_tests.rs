@@ -102,3 +102,29 @@ fn tables_without_places_take_nothing() {
     assert!(SendRing::new(queue(), 0).next().is_none());
     assert!(RecvSlab::new(queue(), 0).next().is_none());
 }
+
+#[test]
+fn the_numbers_of_a_table_go_on_when_its_size_changes() {
+    let queue = queue();
+    let (mut ring, mut slab) = (SendRing::new(queue, 3), RecvSlab::new(queue, 3));
+    let mut seen = Vec::new();
+    for capacity in [3_u32, 9, 2, 0, 5, 9] {
+        ring.resize(capacity);
+        slab.resize(capacity);
+        assert_eq!((ring.room(), slab.room(), slab.capacity()), (capacity, capacity, capacity));
+        for _ in 0..2 {
+            let sends: Vec<WrId> = (0..capacity).map(|tag| send(&mut ring, tag.into())).collect();
+            let recvs: Vec<WrId> = (0..capacity).map(|tag| recv(&mut slab, tag.into())).collect();
+            assert!(ring.next().is_none() && slab.next().is_none(), "full");
+            assert!(seen.iter().all(|id| !sends.contains(id) && !recvs.contains(id)), "each is new");
+            for stale in &seen {
+                assert!(retire(&mut ring, *stale).is_none() && slab.retire(*stale).is_none());
+            }
+            for (tag, (sent, posted)) in (0..).zip(sends.iter().zip(&recvs)) {
+                assert_eq!(retire(&mut ring, *sent).expect("in flight").tag, tag);
+                assert_eq!(slab.retire(*posted).expect("in flight").tag, tag);
+            }
+            seen.extend(sends.into_iter().chain(recvs));
+        }
+    }
+}

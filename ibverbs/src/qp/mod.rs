@@ -1,6 +1,7 @@
 //! Queue pairs: where work requests are posted, and where they are retired.
 
 mod address;
+mod alternate;
 mod attr;
 mod batch;
 mod bind;
@@ -26,6 +27,7 @@ mod post;
 mod query;
 mod receives;
 mod rejected;
+mod resize;
 mod retired;
 mod scope;
 mod scratch;
@@ -43,6 +45,7 @@ mod xrc_recv;
 mod xrc_srq;
 
 pub use self::address::{Destination, HeldAddress};
+pub use self::alternate::{AlternatePath, MigState};
 pub use self::attr::{Endpoint, RcPath};
 pub use self::batch::Batch;
 pub use self::builder::{QpCaps, QpOptions};

@@ -158,6 +158,10 @@ impl<T: Sends> QueuePair<T> {
         self.caps
     }
 
+    pub(super) fn set_lengths(&mut self, sends: u32, recvs: u32) {
+        (self.caps.max_send_wr, self.caps.max_recv_wr) = (sends, recvs);
+    }
+
     /// The domain it belongs to.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.tables.owner.pd

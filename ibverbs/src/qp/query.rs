@@ -1,5 +1,6 @@
 //! What a queue pair is set to.
 
+use super::alternate::{AlternatePath, MigState};
 use super::control::Control;
 use super::pair::QueuePair;
 use super::state::QpState;
@@ -28,7 +29,11 @@ pub struct QpAttr {
     pub qkey: Qkey,
     /// The way to the peer.
     pub address: AhAttr,
-    /// The MTU of that way.
+    /// The other way to the peer, if it has one.
+    pub alternate: Option<AlternatePath>,
+    /// Where it stands between the two.
+    pub path_mig_state: MigState,
+    /// The MTU of the way.
     pub path_mtu: Mtu,
     /// Waiting time for an acknowledgement: 4.096 µs × 2^timeout.
     pub timeout: u8,
@@ -48,6 +53,10 @@ pub struct QpAttr {
     pub min_rnr_timer: u8,
     /// The peer's queue pair.
     pub dest_qpn: Qpn,
+    /// Requests of the send queue that can be in flight.
+    pub max_send_wr: u32,
+    /// Receives that can be in flight.
+    pub max_recv_wr: u32,
     /// Bytes that a request can carry inline.
     pub max_inline_data: u32,
     /// At most so many kbit/s; 0 for no limit.
@@ -66,6 +75,8 @@ impl Control<'_> {
             port_num: attr.port_num,
             qkey: Qkey(attr.qkey),
             address: AhAttr::from_raw(&attr.ah_attr),
+            alternate: AlternatePath::from_raw(&attr),
+            path_mig_state: MigState(attr.path_mig_state),
             path_mtu: Mtu(attr.path_mtu),
             timeout: attr.timeout,
             retry_cnt: attr.retry_cnt,
@@ -76,6 +87,8 @@ impl Control<'_> {
             max_dest_rd_atomic: attr.max_dest_rd_atomic,
             min_rnr_timer: attr.min_rnr_timer,
             dest_qpn: Qpn(attr.dest_qp_num),
+            max_send_wr: attr.cap.max_send_wr,
+            max_recv_wr: attr.cap.max_recv_wr,
             max_inline_data: attr.cap.max_inline_data,
             rate_limit: attr.rate_limit,
         })

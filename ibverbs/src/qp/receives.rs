@@ -76,6 +76,11 @@ impl Receives {
         self.slab.room() as usize
     }
 
+    /// Makes room for so many in flight, while there is none.
+    pub(super) fn resize(&mut self, capacity: u32) {
+        self.slab.resize(capacity);
+    }
+
     #[inline]
     pub(super) fn retire(&mut self, wr_id: WrId) -> Option<Entry> {
         self.slab.retire(wr_id)

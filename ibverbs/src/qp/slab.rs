@@ -74,22 +74,39 @@ impl RecvSlab {
     pub(super) const MAX: u32 = 1 << SLOT_BITS;
 
     pub(super) fn new(queue: QueueId, capacity: u32) -> Self {
-        let capacity = capacity.min(Self::MAX);
-        let count = capacity.next_power_of_two() as usize;
         let first = WrId::first(queue, Direction::Recv).0;
         let vacant = Slot { wr_id: first, payload: InFlight::NOTHING.into_raw(), tag: 0, next_free: NONE };
+        let mut slab = Self { slots: Fixed::of(vacant, 1), mask: 0, free: NONE, room: 0, capacity: 0 };
+        slab.resize(capacity);
+        slab
+    }
+
+    /// Makes an empty slab as large as this. A slot keeps its count of uses, so that a completion from before matches nothing; slots beyond
+    /// the capacity therefore stay.
+    pub(super) fn resize(&mut self, capacity: u32) {
+        debug_assert_eq!(self.room, self.capacity);
+        let capacity = capacity.min(Self::MAX);
+        let (before, count) = (self.slots.len(), (capacity.next_power_of_two() as usize).max(self.slots.len()));
+        // SAFETY: there is one at least.
+        let vacant = unsafe { *self.slots.as_ptr() };
         let slots = Fixed::of(vacant, count);
         for index in 0..count {
             let next = index + 1;
             let next_free = if next < capacity as usize { next * size_of::<Slot>() } else { NONE };
-            // SAFETY: there are `count`.
+            // SAFETY: there are `count` of the new ones, and `before` of the old ones.
             unsafe {
-                let slot = slots.as_ptr().add(index);
-                slot.write(Slot { wr_id: first + index as u64 * STEP, next_free, ..vacant });
+                let wr_id = if index < before {
+                    (*self.slots.as_ptr().add(index)).wr_id
+                } else {
+                    vacant.wr_id % STEP + index as u64 * STEP
+                };
+                slots.as_ptr().add(index).write(Slot { wr_id, next_free, ..vacant });
             }
         }
-        let free = if capacity == 0 { NONE } else { 0 };
-        Self { slots, mask: mask_of::<Slot>(count), free, room: capacity, capacity }
+        self.slots = slots;
+        self.mask = mask_of::<Slot>(count);
+        self.free = if capacity == 0 { NONE } else { 0 };
+        (self.room, self.capacity) = (capacity, capacity);
     }
 
     #[inline]

@@ -1,10 +1,10 @@
 //! Which attributes a step between two states needs, and which it takes: the table of the specification, in words.
 
 use rdma_sys::{
-    IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN, IBV_QP_EN_SQD_ASYNC_NOTIFY,
-    IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU,
-    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RATE_LIMIT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
-    IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
+    IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CAP, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN,
+    IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
+    IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RATE_LIMIT,
+    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
 };
 
 use super::state::QpState;
@@ -21,7 +21,7 @@ const STATES: [QpState; 7] =
     [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::SQD, QpState::SQE, QpState::ERR];
 
 /// The attributes by the names that they have in [`QpChange`](super::change::QpChange).
-const NAMES: [(u32, &str); 19] = [
+const NAMES: [(u32, &str); 21] = [
     (IBV_QP_CUR_STATE, "cur_state"),
     (IBV_QP_EN_SQD_ASYNC_NOTIFY, "notify_when_drained"),
     (IBV_QP_ACCESS_FLAGS, "access"),
@@ -35,12 +35,14 @@ const NAMES: [(u32, &str); 19] = [
     (IBV_QP_RNR_RETRY, "rnr_retry"),
     (IBV_QP_RQ_PSN, "rq_psn"),
     (IBV_QP_MAX_QP_RD_ATOMIC, "max_rd_atomic"),
-    (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE, "alternate path"),
+    (IBV_QP_ALT_PATH, "alternate"),
+    (IBV_QP_PATH_MIG_STATE, "path_mig_state"),
     (IBV_QP_MIN_RNR_TIMER, "min_rnr_timer"),
     (IBV_QP_SQ_PSN, "sq_psn"),
     (IBV_QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic"),
     (IBV_QP_DEST_QPN, "dest_qpn"),
     (IBV_QP_RATE_LIMIT, "rate_limit"),
+    (IBV_QP_CAP, "max_send_wr, max_recv_wr"),
 ];
 
 const MIGRATION: u32 = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
@@ -54,6 +56,15 @@ const START: u32 = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 /// # References
 /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 10.3.1 and table 91
 pub(super) fn step(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
+    let mut step = step_of_same_size(kind, from, to)?;
+    // The sizes of queues can change wherever it has some and goes on, where the device can.
+    if from != QpState::RESET && ![QpState::RESET, QpState::ERR].contains(&to) && !is(kind, QpType::XRC_RECV) {
+        step.optional |= IBV_QP_CAP;
+    }
+    Some(step)
+}
+
+fn step_of_same_size(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
     const NOTHING: Option<Step> = Some(Step { required: 0, optional: 0 });
     let only = |optional| Some(Step { required: 0, optional });
     let (sends, serves) = (!is(kind, QpType::XRC_RECV), is(kind, QpType::RC) || is(kind, QpType::XRC_RECV));

@@ -159,7 +159,7 @@ impl XrcRecvQueuePair {
     /// # Errors
     /// As there.
     pub fn modify(&mut self, change: &QpChange) -> Result<()> {
-        self.control().modify(change, true)
+        self.control().modify(change, true, None)
     }
 
     /// Puts the queue pair into the error state: it takes no more messages.

@@ -1,0 +1,63 @@
+//! Automatic path migration: another way to the peer, for when the first fails.
+
+use rdma_sys::ibv_qp_attr;
+
+use crate::ah::AhAttr;
+use crate::newtype::c_value;
+
+c_value! {
+    /// Where a connection stands between its two paths (`enum ibv_mig_state`).
+    pub struct MigState(u32) {
+        /// It has migrated, or never had an alternate path.
+        MIGRATED = rdma_sys::IBV_MIG_MIGRATED => "MIGRATED",
+        /// Both sides are to load the alternate path: what a program sets.
+        REARM = rdma_sys::IBV_MIG_REARM => "REARM",
+        /// Both sides have loaded it: the device migrates when the path fails.
+        ARMED = rdma_sys::IBV_MIG_ARMED => "ARMED",
+    }
+}
+
+/// The other way to a connection's peer, which the device takes when the first fails, if both sides have [armed](MigState::REARM) it. On InfiniBand links only.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{AhAttr, AlternatePath, Lid, MigState, QpChange, QpState, QueuePair, Rc};
+/// # fn f(qp: &mut QueuePair<Rc>) -> Result<(), ibverbs::Error> {
+/// let alternate = AlternatePath { address: AhAttr::to_lid(2, Lid(7)), pkey_index: 0, timeout: 14 };
+/// qp.modify(&QpChange {
+///     alternate: Some(alternate),
+///     path_mig_state: Some(MigState::REARM),
+///     ..QpChange::to(QpState::RTS)
+/// })
+/// # }
+/// ```
+///
+/// # References
+/// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 17.2.8
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AlternatePath {
+    /// The way, from a port of this device.
+    pub address: AhAttr,
+    /// Index of the partition key at that port.
+    pub pkey_index: u16,
+    /// Waiting time for an acknowledgement: 4.096 µs × 2^timeout.
+    pub timeout: u8,
+}
+
+impl AlternatePath {
+    /// As a queue pair has it; `None` if it has none.
+    pub(super) fn from_raw(attr: &ibv_qp_attr) -> Option<Self> {
+        (attr.alt_port_num != 0).then(|| Self {
+            address: AhAttr { port_num: attr.alt_port_num, ..AhAttr::from_raw(&attr.alt_ah_attr) },
+            pkey_index: attr.alt_pkey_index,
+            timeout: attr.alt_timeout,
+        })
+    }
+
+    pub(super) fn write_to(self, attr: &mut ibv_qp_attr) {
+        attr.alt_ah_attr = self.address.to_raw();
+        attr.alt_port_num = self.address.port_num;
+        attr.alt_pkey_index = self.pkey_index;
+        attr.alt_timeout = self.timeout;
+    }
+}
