@@ -12,7 +12,7 @@ use rdma_sys::{
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::world::{Context, MAX_CQE, MAX_SGE, MAX_WR};
-use crate::{cq, cq_ex, null, post, qp, set_errno, srq, td, xrc};
+use crate::{cq, cq_ex, flow, null, post, qp, set_errno, srq, td, xrc};
 
 /// Entries of the port's GID table.
 const GIDS: u8 = 2;
@@ -34,6 +34,8 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
         alloc_td: Some(td::alloc_td),
         dealloc_td: Some(td::dealloc_td),
         alloc_parent_domain: Some(td::alloc_parent_domain),
+        ibv_create_flow: Some(flow::create_flow),
+        ibv_destroy_flow: Some(flow::destroy_flow),
         open_xrcd: Some(xrc::open_xrcd),
         close_xrcd: Some(xrc::close_xrcd),
         create_srq_ex: Some(xrc::create_srq_ex),

@@ -36,6 +36,7 @@ pub struct Live {
     pub xrcds: usize,
     pub tds: usize,
     pub parents: usize,
+    pub flows: usize,
 }
 
 impl Fake {
@@ -113,6 +114,7 @@ impl Fake {
             xrcds: world.xrcds.len(),
             tds: world.tds.len(),
             parents: world.parents.len(),
+            flows: world.flows.len(),
         }
     }
 

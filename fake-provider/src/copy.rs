@@ -29,6 +29,17 @@ pub(crate) fn scatter_both(first: &[u8], then: &[u8], into: &[ibv_sge]) {
     copy([(first.as_ptr(), first.len()), (then.as_ptr(), then.len())].into_iter(), into);
 }
 
+/// Copies the first bytes of entries, which have so many.
+pub(crate) fn peek(from: &[ibv_sge], into: &mut [u8]) {
+    let mut left = into;
+    for sge in from {
+        let (here, rest) = left.split_at_mut(left.len().min(sge.length as usize));
+        // SAFETY: the entry was held against a live region, as in `copy`.
+        unsafe { ptr::copy(ptr::with_exposed_provenance(address(sge)), here.as_mut_ptr(), here.len()) };
+        left = rest;
+    }
+}
+
 /// The number that these 8 bytes are.
 pub(crate) fn fetch(from: &[ibv_sge; 1]) -> u64 {
     let start: *const u64 = ptr::with_exposed_provenance(address(&from[0]));

@@ -35,6 +35,8 @@ pub enum Verb {
     AllocTd,
     DeallocTd,
     AllocParentDomain,
+    CreateFlow,
+    DestroyFlow,
 }
 
 /// Where requests are posted.

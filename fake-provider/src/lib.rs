@@ -12,7 +12,7 @@
 //! ```text
 //! control  profile  fault          what a test sees: make a device, choose its manners, break it, look into it
 //! device  context  pd  td  mr  ah  channel  the entry points, one file an object
-//! cq  cq_ex  qp  srq  xrc  post  wr   (classic and extended tables)
+//! cq  cq_ex  qp  srq  xrc  flow  post  wr   (classic and extended tables)
 //! world  slab  queue  wire  copy    the device: plain safe data behind one lock; `copy` moves the bytes
 //! ```
 //!
@@ -39,6 +39,7 @@ mod cq;
 mod cq_ex;
 mod device;
 mod fault;
+mod flow;
 mod handle;
 mod mr;
 mod pd;

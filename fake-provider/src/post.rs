@@ -131,6 +131,9 @@ impl World {
         if !known || (atomic && self.profile.iwarp) || (pair.qkey.is_some() && !datagram) {
             return Err(libc::EOPNOTSUPP);
         }
+        if pair.raw && send.opcode != IBV_WR_SEND {
+            return Err(libc::EOPNOTSUPP);
+        }
         if pair.half.is_some() && send.srqn.is_none() {
             return Err(libc::EINVAL);
         }

@@ -10,7 +10,7 @@ pub struct Profile {
     pub extended_cq: bool,
     /// Those have timestamps, VLAN tags and flow tags, too.
     pub extra_fields: bool,
-    /// Has what neither software driver has: XRC, thread and parent domains, path migration,
+    /// Has what neither software driver has: XRC, raw packets, thread and parent domains, path migration,
     /// queues that change their length.
     pub more_verbs: bool,
     /// Posts return negative error numbers.

@@ -6,9 +6,9 @@ use std::ffi::c_int;
 use rdma_sys::{
     IBV_MIG_ARMED, IBV_MIG_MIGRATED, IBV_MIG_REARM, IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_CAP, IBV_QP_DEST_QPN,
     IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_PATH_MIG_STATE, IBV_QP_PORT, IBV_QP_QKEY,
-    IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UC,
-    IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex,
-    ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RAW_PACKET, IBV_QPT_RC,
+    IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap,
+    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
 
 use crate::cq::rounded;
@@ -35,6 +35,7 @@ impl World {
             recv_cq,
             srq: None,
             half: None,
+            raw: false,
             parent: None,
             qkey: None,
             state: IBV_QPS_RESET,
@@ -90,7 +91,8 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
     let Some(caps) = granted(&world, &attr.cap) else { return null(libc::EINVAL) };
     let datagrams = attr.qp_type == IBV_QPT_UD && !world.profile.iwarp;
     let xrc = attr.qp_type == IBV_QPT_XRC_SEND && world.profile.more_verbs;
-    if !datagrams && !xrc && !matches!(attr.qp_type, IBV_QPT_RC | IBV_QPT_UC) {
+    let raw = attr.qp_type == IBV_QPT_RAW_PACKET && world.profile.more_verbs;
+    if !datagrams && !xrc && !raw && !matches!(attr.qp_type, IBV_QPT_RC | IBV_QPT_UC) {
         return null(libc::EOPNOTSUPP);
     }
     if xrc && (caps.max_recv_wr > 0 || !attr.recv_cq.is_null() || !attr.srq.is_null()) {
@@ -114,6 +116,7 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
     let place = world.qps.insert(Qp {
         srq,
         half: xrc.then_some(Half::Send),
+        raw,
         parent,
         qkey: datagrams.then_some(0),
         caps,
@@ -214,7 +217,7 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     let allowed = match attr.qp_state {
         _ if !has(IBV_QP_STATE) => false,
         IBV_QPS_INIT => pair.state == IBV_QPS_RESET && has(IBV_QP_PORT) && attr.port_num == 1,
-        IBV_QPS_RTR => pair.state == IBV_QPS_INIT && (has(IBV_QP_DEST_QPN) || pair.qkey.is_some()),
+        IBV_QPS_RTR => pair.state == IBV_QPS_INIT && (has(IBV_QP_DEST_QPN) || pair.qkey.is_some() || pair.raw),
         IBV_QPS_RTS => pair.state == IBV_QPS_RTR,
         state => matches!(state, IBV_QPS_RESET | IBV_QPS_ERR),
     };
@@ -272,6 +275,11 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             drop(world);
             drop(Box::from_raw(qp.cast::<ibv_qp_ex>()));
             return 0;
+        }
+        let flows = world.flows.iter().filter(|flow| flow.qp == place).count();
+        if flows > 0 {
+            world.violation(format!("a queue pair was destroyed with {flows} flow rules"));
+            return libc::EBUSY;
         }
         if world.qps.get(place).is_some_and(|pair| pair.batch.open) {
             world.violation("a queue pair was destroyed between ibv_wr_start and its end");

@@ -8,7 +8,7 @@ use rdma_sys::{
     IBV_WR_SEND_WITH_IMM, ibv_sge, ibv_wc_status, ibv_wr_opcode,
 };
 
-use crate::copy::{fetch, gather, gather_after, scatter_both, scatter_bytes};
+use crate::copy::{fetch, gather, gather_after, peek, scatter_both, scatter_bytes};
 use crate::handle::{place_of, srq_of};
 use crate::profile::NotReady;
 use crate::world::{Data, Half, Qp, RecvWr, SendWr, Sges, To, World};
@@ -44,6 +44,9 @@ impl World {
         if let Some(to) = send.to {
             return self.datagram(qp, to, send, inline);
         }
+        if self.qps.get(qp).is_some_and(|pair| pair.raw) {
+            return self.frame(qp, send, inline);
+        }
         let Some((pd, peer)) = self.peer_of(qp) else { return Done(IBV_WC_RETRY_EXC_ERR) };
         let fetches = !PUSHES.contains(&send.opcode);
         if let Data::Registered(sges) = &send.data {
@@ -66,6 +69,31 @@ impl World {
             IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => self.write(qp, peer, send, inline),
             _ => self.fetch(peer, send),
         }
+    }
+
+    /// A frame is done when it is sent. It arrives at every other raw queue pair that has a rule for it, and a receive.
+    fn frame(&mut self, qp: usize, send: &SendWr, inline: &[u8]) -> Outcome {
+        let pd = self.qps.get(qp).map_or(usize::MAX, |pair| pair.pd);
+        let mut to = [0; 6];
+        match &send.data {
+            Data::Registered(sges) if !self.registered(pd, sges, 0) => return Done(IBV_WC_LOC_PROT_ERR),
+            _ if length_of(send) < to.len() => return Done(IBV_WC_LOC_LEN_ERR),
+            Data::Registered(sges) => peek(sges.as_slice(), &mut to),
+            Data::Inline { start, .. } => to.copy_from_slice(&inline[*start..*start + 6]),
+        }
+        for peer in self.qp_numbers() {
+            let listens = self.flows.iter().any(|flow| flow.qp == peer && flow.to.is_none_or(|mac| mac == to));
+            let Some(pd) = self.qps.get(peer).filter(|_| peer != qp && listens).map(|pair| pair.pd) else { continue };
+            let Some(recv) = self.pop_posted(peer, None) else { continue };
+            let length = length_of(send);
+            if length <= recv.sges.length() && self.registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE) {
+                put(send, inline, recv.sges.as_slice());
+                self.complete_recv(peer, recv.wr_id, IBV_WC_SUCCESS, length, Some(send));
+            } else {
+                self.complete_recv(peer, recv.wr_id, IBV_WC_LOC_LEN_ERR, 0, None);
+            }
+        }
+        Done(IBV_WC_SUCCESS)
     }
 
     /// Domain and peer of a queue pair that can reach it.

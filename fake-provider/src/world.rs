@@ -41,6 +41,7 @@ pub(crate) struct World {
     pub(crate) xrcds: Slab<Xrcd>,
     pub(crate) tds: Slab<Td>,
     pub(crate) parents: Slab<Parent>,
+    pub(crate) flows: Slab<Flow>,
     /// Connections to be ended once the request that lost them is done.
     pub(crate) lost: Vec<usize>,
     pub(crate) next_uid: u64,
@@ -61,6 +62,12 @@ pub(crate) struct Td {
 pub(crate) struct Parent {
     pub(crate) pd: usize,
     pub(crate) td: usize,
+}
+
+/// A rule: a queue pair receives the frames to this hardware address, or all.
+pub(crate) struct Flow {
+    pub(crate) qp: usize,
+    pub(crate) to: Option<[u8; 6]>,
 }
 
 pub(crate) struct Srq {
@@ -141,6 +148,8 @@ pub(crate) struct Qp {
     /// Where its receives are, if they are shared.
     pub(crate) srq: Option<usize>,
     pub(crate) half: Option<Half>,
+    /// Sends and receives whole frames.
+    pub(crate) raw: bool,
     /// The parent domain that it was made in.
     pub(crate) parent: Option<usize>,
     /// Of a datagram queue pair: the key that senders must know.
@@ -261,6 +270,7 @@ impl World {
             xrcds: Slab::default(),
             tds: Slab::default(),
             parents: Slab::default(),
+            flows: Slab::default(),
             lost: Vec::new(),
             next_uid: 0,
             next_key: 0,

@@ -21,6 +21,9 @@ pub(crate) fn hint_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
         ("ibv_create_qp", 0) => "the siw driver fails so after some sequences of objects: destroy the newest queue pair and \
              create a larger one, or try another depth"
             .into(),
+        ("ibv_create_qp" | "ibv_create_flow", libc::EPERM | libc::EACCES) => {
+            "raw packets and flow rules need the capability CAP_NET_RAW".into()
+        }
         ("ibv_create_qp" | "ibv_create_cq", libc::EINVAL) => {
             "a depth, scatter or inline size above what the device has: see max_qp_wr, max_sge and max_cqe of ibv_devinfo -v".into()
         }

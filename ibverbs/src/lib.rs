@@ -9,7 +9,7 @@
 //!                      │              │     └▶ AddressHandle        (move in, or are held)
 //!                      │              ├▶ SharedReceiveQueue ─────────────┐
 //!                      ├▶ AsyncEvents │                                  ▼
-//!                      ├▶ CompletionChannel                         QueuePair<T>   T: Rc, Uc, Ud, XrcSend
+//!                      ├▶ CompletionChannel                         QueuePair<T>   T: Rc, Uc, Ud, XrcSend, RawPacket
 //!                      ├▶ CompletionQueue ── poll ──▶ Completion ────────┘ retire ──▶ Retired ──▶ Buf
 //!                      └▶ XrcDomain ──▶ XrcRecvQueuePair, SharedReceiveQueue<Xrc>
 //! ```
@@ -112,7 +112,7 @@
 //!
 //! # What is not covered
 //!
-//! Raw packet queue pairs, flow rules and tag matching: [`AsRaw`] gives the handles for them.
+//! Tag matching, indirection tables of work queues (RSS), flow actions and counters: [`AsRaw`] gives the handles for them.
 //!
 //! # Features
 //!
@@ -204,10 +204,11 @@ pub use crate::pkey::{Pkey, PkeyEntry};
 pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};
 pub use crate::port_caps::{PortCapFlags, PortCapFlags2, PortFlags};
 pub use crate::qp::{
-    AlternatePath, Basic, Batch, BatchError, Connected, DRAIN_TAG, Destination, Ece, Endpoint, HeldAddress, MigState,
-    NotMine, OnePeer, Operation, PostError, QpAttr, QpCaps, QpChange, QpOptions, QpState, QpType, QueuePair, Rc,
-    RcPath, Reclaimed, RecvBatch, Rejected, Retired, Sends, SharedReceiveQueue, SrqAttr, SrqOptions, SrqType,
-    Transport, Uc, Ud, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend, XrcdOpen, wr,
+    AlternatePath, Basic, Batch, BatchError, Connected, DRAIN_TAG, Destination, Ece, Endpoint, EthFilter, FlowId,
+    FlowRule, FlowSpec, FlowType, HeldAddress, Ipv4Filter, Ipv6Filter, MigState, NotMine, OnePeer, Operation,
+    PortFilter, PostError, QpAttr, QpCaps, QpChange, QpOptions, QpState, QpType, QueuePair, RawPacket, Rc, RcPath,
+    Reclaimed, RecvBatch, Rejected, Retired, Sends, SharedReceiveQueue, SrqAttr, SrqOptions, SrqType, Transport, Uc,
+    Ud, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend, XrcdOpen, wr,
 };
 pub use crate::qp::{Lent, LentMut, Scope, ScopeEnd};
 pub use crate::raw::AsRaw;

@@ -6,8 +6,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use ibverbs::{
-    AccessFlags, Advice, AhAttr, Context, CqFields, CqOptions, DeviceRegion, Ece, Error, ErrorKind, Gid, Lid,
-    MemoryOptions, Psn, Qkey, QpOptions, Rc, SrqOptions, Type1, Type2, Uc, Ud,
+    AccessFlags, Advice, AhAttr, AlternatePath, Context, CqFields, CqOptions, DeviceRegion, Ece, Error, ErrorKind,
+    FlowRule, FlowSpec, Gid, GidEntry, Lid, MemoryOptions, Mtu, Psn, Qkey, QpChange, QpOptions, QpState, QueuePair,
+    RawPacket, Rc, RcPath, SrqOptions, Type1, Type2, Uc, Ud,
 };
 use lab::{Rest, devices};
 
@@ -52,10 +53,17 @@ fn answers(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         ("`ibv_create_qp`: RC", pd.create_qp::<Rc>(&cq, &cq, pair).map(drop)),
         ("`ibv_create_qp`: UC", pd.create_qp::<Uc>(&cq, &cq, pair).map(drop)),
         ("`ibv_create_qp`: UD", pd.create_qp::<Ud>(&cq, &cq, pair).map(drop)),
+        ("`ibv_create_qp`: RAW_PACKET", pd.create_qp::<RawPacket>(&cq, &cq, pair).map(drop)),
+        ("`ibv_create_flow`", rc().create_flow(&FlowRule::new(1, [FlowSpec::to_mac([0xff; 6])])).map(drop)),
         ("`ibv_create_qp`: XRC_SEND", pd.create_xrc_send_qp(&cq, pair).map(drop)),
         ("`ibv_alloc_td`", context.alloc_td().map(drop)),
         ("`ibv_open_xrcd`", context.open_xrcd().map(drop)),
         ("`ibv_create_qp_ex`: send operations", if rc().is_extended() { Ok(()) } else { Err(lacking()) }),
+        ("`ibv_modify_qp`: alternate path", alternate(rc(), own)),
+        (
+            "`ibv_modify_qp`: queue length",
+            rc().modify(&QpChange { max_send_wr: Some(128), ..QpChange::to(QpState::INIT) }),
+        ),
         ("`ibv_query_ece`", rc().query_ece().map(drop)),
         ("`ibv_set_ece`", rc().set_ece(Ece { vendor_id: 1, options: 1 })),
         ("`ibv_create_srq`", srq().map(drop)),
@@ -91,6 +99,23 @@ fn answers(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
 
 fn lacking() -> Error {
     Error::new(ErrorKind::Unsupported, "ibv_create_qp_ex", "no send operations")
+}
+
+/// Another way to the peer, set on the way to RTR.
+fn alternate(mut qp: QueuePair<Rc>, own: &GidEntry) -> Result<(), Error> {
+    let path = RcPath::new(1, own.index, Mtu::B1024);
+    qp.init(&path)?;
+    let address = AhAttr::to_gid(1, own.index, own.gid);
+    qp.modify(&QpChange {
+        address: Some(address),
+        path_mtu: Some(path.mtu),
+        dest_qpn: Some(qp.qp_num()),
+        rq_psn: Some(Psn(0)),
+        max_dest_rd_atomic: Some(1),
+        min_rnr_timer: Some(12),
+        alternate: Some(AlternatePath { address, pkey_index: 0, timeout: 14 }),
+        ..QpChange::to(QpState::RTR)
+    })
 }
 
 fn rereg(region: ibverbs::SharedRegion) -> Result<(), Error> {

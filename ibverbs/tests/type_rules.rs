@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use ibverbs::wr::{self, Empty, Inline, ReadPayload, RecvPayload, SendPayload, SendRequest};
 use ibverbs::{
     AddressHandle, Buf, Completion, CompletionChannel, CompletionQueue, CompletionQueueEx, Context, Destination,
-    Frozen, Held, HeldAddress, Hold, Operation, ParentDomain, Pool, ProtectionDomain, QpChange, QueuePair, Rc, RcPath,
-    RemoteMemory, Sends, SharedReceiveQueue, SharedRegion, Sink, SrqNum, ThreadDomain, Transport, Type2, Uc, Ud,
-    Window, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend,
+    Frozen, Held, HeldAddress, Hold, Operation, ParentDomain, Pool, ProtectionDomain, QpChange, QueuePair, RawPacket,
+    Rc, RcPath, RemoteMemory, Sends, SharedReceiveQueue, SharedRegion, Sink, SrqNum, ThreadDomain, Transport, Type2,
+    Uc, Ud, Window, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -76,6 +76,7 @@ assert_impl_all!(XrcDomain: Send, Sync, Clone);
 assert_impl_all!(XrcRecvQueuePair: Send, Sync);
 assert_not_impl_any!(XrcRecvQueuePair: Clone);
 assert_impl_all!(QueuePair<XrcSend>: Send, Sync);
+assert_impl_all!(QueuePair<RawPacket>: Send, Sync);
 assert_impl_all!(AddressHandle: Send, Sync, Clone);
 assert_impl_all!(Window<Type2>: Send);
 assert_impl_all!(Frozen: Send, Sync);
@@ -159,6 +160,7 @@ fn a_transport_has_its_operations_and_no_others() {
     assert_eq!(operations!(Rc), [true, true, NO, NO, true, true, true, true, true]);
     assert_eq!(operations!(Uc), [true, true, NO, NO, true, true, NO, NO, NO]);
     assert_eq!(operations!(Ud), [NO, NO, true, true, NO, NO, NO, NO, NO]);
+    assert_eq!(operations!(RawPacket), [true, NO, NO, NO, NO, NO, NO, NO, NO]);
     // Each request of the sending half of XRC names a queue, and no other transport's does.
     assert_eq!(operations!(XrcSend), [NO; 9]);
     assert_eq!(named!(XrcSend), operations!(Rc));

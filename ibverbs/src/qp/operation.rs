@@ -15,7 +15,7 @@ use super::kept::InFlight;
 use super::payload::private::{Payload, Source, Target};
 use super::payload::{Gather, ReadPayload, SendPayload};
 use super::rejected::PostError;
-use super::transport::{Connected, Rc, Sends, Ud};
+use super::transport::{Connected, RawPacket, Rc, Sends, Ud};
 use crate::mr::RemoteMemory;
 use crate::mw::Bound;
 
@@ -409,4 +409,5 @@ macro_rules! transports {
 transports! {
     Rc: RdmaRead, CompareSwap, FetchAdd => ReadPayload;
     Ud: SendTo, SendToWithImm => SendPayload;
+    RawPacket: Send => SendPayload;
 }

@@ -14,6 +14,7 @@ use super::address::Addresses;
 use super::bindings::Windows;
 use super::builder::{Made, Parts, QpCaps};
 use super::control::Control;
+use super::flow::Flows;
 use super::inflight::{Entry, SendRing};
 use super::owner::Owner;
 use super::receives::Receives;
@@ -94,6 +95,7 @@ pub(super) struct Tables {
     pub(super) owner: Owner,
     pub(super) addresses: Addresses,
     pub(super) windows: Windows,
+    pub(super) flows: Flows,
     _send_cq: Arc<Shared>,
     _recv_cq: Option<Arc<Shared>>,
     _srq: Option<Arc<srq::Inner>>,
@@ -125,6 +127,7 @@ impl<T: Sends> QueuePair<T> {
                 owner,
                 addresses: Addresses::default(),
                 windows: Windows::default(),
+                flows: Flows::default(),
                 _send_cq: Arc::clone(of.send_cq.shared()),
                 _recv_cq: of.recv_cq.map(|cq| Arc::clone(cq.shared())),
                 _srq: of.srq.map(|srq| Arc::clone(srq.shared())),
@@ -256,6 +259,7 @@ impl<T: Sends> QueuePair<T> {
     /// Destroys the queue pair. On failure everything that it guards must be leaked.
     fn destroy_raw(&mut self) -> Result<()> {
         self.detach_all();
+        self.end_flows();
         // SAFETY: it is destroyed next.
         unsafe { self.tables.windows.end() };
         // SAFETY: made in `create`, destroyed once: both callers are the last to use it.

@@ -26,6 +26,7 @@ mod private {
     impl Sealed for super::Uc {}
     impl Sealed for super::Ud {}
     impl Sealed for super::XrcSend {}
+    impl Sealed for super::RawPacket {}
 }
 
 /// What a [`QueuePair`](crate::QueuePair) speaks: all have a send queue, and what a transport can send does not depend on whether it receives.
@@ -109,3 +110,15 @@ impl Sends for XrcSend {
 }
 
 impl OnePeer for XrcSend {}
+
+/// Raw packets: whole Ethernet frames, headers and all, to and from the wire. What is received is said by
+/// [flow rules](crate::QueuePair::create_flow). The process needs the right to do so (`CAP_NET_RAW`).
+#[derive(Clone, Copy, Debug)]
+pub struct RawPacket;
+
+impl Sends for RawPacket {
+    const QP_TYPE: QpType = QpType::RAW_PACKET;
+    const SEND_OPS: u64 = rdma_sys::IBV_QP_EX_WITH_SEND as u64;
+}
+
+impl Transport for RawPacket {}
