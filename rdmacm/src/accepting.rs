@@ -1,14 +1,13 @@
 //! A connection on its way, at the passive side.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
 use ibverbs::{QueuePair, Rc};
 
-use crate::channel::EventChannel;
 use crate::connection::Connection;
 use crate::error::ConnectError;
 use crate::event::CmEventType;
+use crate::event_channel::EventChannel;
 use crate::id::Id;
 use crate::path::Path;
 use crate::progress::{InProgress, is_over, sealed::Sealed};
@@ -20,7 +19,7 @@ pub(crate) const VERB: &str = "rdma_accept";
 #[derive(Debug)]
 pub struct Accepting {
     accepted: Option<Accepted>,
-    channel: Arc<EventChannel>,
+    channel: EventChannel,
     path: Path,
 }
 
@@ -34,7 +33,7 @@ struct Accepted {
 
 impl Accepting {
     pub(crate) fn new(qp: QueuePair<Rc>, id: Id, path: Path, private_data: Vec<u8>) -> Self {
-        let channel = Arc::clone(id.channel());
+        let channel = id.channel().clone();
         Self { accepted: Some(Accepted { qp, id, private_data }), channel, path }
     }
 }
@@ -47,7 +46,7 @@ impl Sealed for Accepting {
     }
 
     fn descriptor(&self) -> Descriptor {
-        Arc::clone(&self.channel) as Descriptor
+        self.channel.descriptor()
     }
 }
 
@@ -64,7 +63,6 @@ impl InProgress for Accepting {
         if event.event_type() != CmEventType::ESTABLISHED {
             return Err(ConnectError::from_event(VERB, &self.path, &event));
         }
-        drop(event);
         let Accepted { qp, id, private_data } = accepted;
         Ok(Some(Connection::new(qp, id, self.path.clone(), private_data)))
     }

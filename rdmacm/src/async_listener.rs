@@ -1,7 +1,6 @@
 //! Awaiting requests.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
 use ibverbs::Result;
 
@@ -44,13 +43,13 @@ impl AsyncListener<Listener> {
     /// For a task of a tokio runtime with I/O enabled.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) outside of a runtime; or when the process has no file descriptor
-    /// left.
+    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) outside of a runtime, and for a listener on an
+    /// [`EventChannel`](crate::EventChannel) for many, which is itself awaited; or when the process has no file descriptor left.
     ///
     /// # Panics
     /// On a runtime whose I/O is not enabled.
     pub fn new(listener: Listener) -> Result<Self> {
-        let readable = Readable::new(Arc::clone(listener.channel()) as _)?;
+        let readable = listener.channel().watch()?;
         Ok(Self { readable, listener })
     }
 
@@ -72,7 +71,7 @@ impl AsyncListener<ServiceListener> {
     /// # Panics
     /// As there.
     pub fn of_datagrams(listener: ServiceListener) -> Result<Self> {
-        let readable = Readable::new(Arc::clone(listener.channel()) as _)?;
+        let readable = listener.channel().watch()?;
         Ok(Self { readable, listener })
     }
 

@@ -9,13 +9,13 @@ use ibverbs::{Errno, Error, ErrorKind, QueuePair, Rc, Result};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::channel::EventChannel;
+use crate::conn_param::QpIdentity;
 use crate::error::{ConnectError, Rejection};
+use crate::event_channel::EventChannel;
 use crate::id::Id;
 use crate::params::ConnectParams;
 use crate::path::Path;
 use crate::reject::RejectReason;
-use crate::transition;
 use crate::wait::Descriptor;
 
 pub(crate) const VERB: &str = "rdma_connect";
@@ -30,7 +30,7 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(crate) fn request(&self, params: &ConnectParams<'_>, path: &Path) -> Result<()> {
-        self.id.connect(params, transition::identity(&self.qp), path)
+        self.id.connect(params, QpIdentity::of(&self.qp), path)
     }
 
     /// Ends a wait without an answer. On iWARP the kernel holds the queue pair until the peer answers or its own timer (10 s with
@@ -51,12 +51,12 @@ pub(crate) struct Handshake {
     /// Readable when the thread is done, and after that when the channel is.
     either: Arc<Either>,
     done: Arc<EventFd>,
-    channel: Arc<EventChannel>,
+    channel: EventChannel,
 }
 
 impl Handshake {
     pub(crate) fn start(attempt: Attempt, params: &ConnectParams<'_>, path: &Path) -> Result<Self> {
-        let channel = Arc::clone(attempt.id.channel());
+        let channel = attempt.id.channel().clone();
         let either =
             Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| failed("epoll_create1", errno, path))?;
         let either = Arc::new(Either(either));
@@ -93,8 +93,7 @@ impl Handshake {
         match requested {
             Ok(()) => {
                 let readable = EpollEvent::new(EpollFlags::EPOLLIN, 0);
-                let moved =
-                    self.either.0.delete(&*self.done).and_then(|()| self.either.0.add(&*self.channel, readable));
+                let moved = self.either.0.delete(&*self.done).and_then(|()| self.either.0.add(&self.channel, readable));
                 moved.map_err(|errno| failed("epoll_ctl", errno, path))?;
                 Ok(Some(attempt))
             }
@@ -146,5 +145,5 @@ fn in_thread(path: &Path, work: impl FnOnce() + Send + 'static) -> Result<()> {
 }
 
 fn failed(verb: &'static str, errno: nix::errno::Errno, path: &Path) -> Error {
-    crate::error::failed(verb, Errno(errno as i32), path)
+    crate::convert::failed(verb, Errno(errno as i32), path)
 }

@@ -1,4 +1,4 @@
-//! Event channels.
+//! Event channels as librdmacm has them.
 
 #![allow(unsafe_code)]
 
@@ -10,23 +10,18 @@ use rdma_sys::{
     rdma_cm_event, rdma_create_event_channel, rdma_destroy_event_channel, rdma_event_channel, rdma_get_cm_event,
 };
 
-use crate::deadline::Deadline;
-use crate::error::{failed, zero_or_last};
-use crate::wait::sleep;
+use crate::convert::{failed, zero_or_last};
 
-/// Where the kernel reports events: a descriptor that never blocks. Here each belongs to one identifier.
-///
-/// # References
-/// [`rdma_create_event_channel(3)`](https://man7.org/linux/man-pages/man3/rdma_create_event_channel.3.html)
+/// Where the kernel reports events: a descriptor that never blocks.
 #[derive(Debug)]
-pub(crate) struct EventChannel(NonNull<rdma_event_channel>);
+pub(crate) struct Channel(NonNull<rdma_event_channel>);
 
 // SAFETY: a channel is a heap object with an unchanging descriptor; librdmacm's functions on it are thread safe.
-unsafe impl Send for EventChannel {}
+unsafe impl Send for Channel {}
 // SAFETY: as above.
-unsafe impl Sync for EventChannel {}
+unsafe impl Sync for Channel {}
 
-impl EventChannel {
+impl Channel {
     pub(crate) fn create() -> Result<Self> {
         let what = &"event channel";
         // SAFETY: no arguments.
@@ -59,21 +54,16 @@ impl EventChannel {
             _ => Err(failed("rdma_get_cm_event", errno, &"event channel")),
         }
     }
-
-    /// Sleeps until there is an event, or until the deadline; a signal ends it early.
-    pub(crate) fn wait_readable(&self, deadline: Deadline) -> Result<()> {
-        sleep(self.as_fd(), deadline)
-    }
 }
 
-impl AsFd for EventChannel {
+impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is open while the channel lives, which the borrow ensures.
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).fd) }
     }
 }
 
-impl Drop for EventChannel {
+impl Drop for Channel {
     fn drop(&mut self) {
         // SAFETY: the last owner goes; every identifier on the channel held an Arc of this, so none is left.
         unsafe { rdma_destroy_event_channel(self.as_ptr()) }

@@ -1,15 +1,14 @@
 //! A connection on its way, at the active side.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
 use ibverbs::Result;
 
 use crate::attempt::{Attempt, Handshake, VERB};
-use crate::channel::EventChannel;
 use crate::connection::Connection;
 use crate::error::ConnectError;
 use crate::event::CmEventType;
+use crate::event_channel::EventChannel;
 use crate::id::Id;
 use crate::params::ConnectParams;
 use crate::path::Path;
@@ -26,7 +25,7 @@ pub struct Connecting {
     attempt: Option<Attempt>,
     /// On iWARP, from the start to the end.
     handshake: Option<Handshake>,
-    channel: Arc<EventChannel>,
+    channel: EventChannel,
     path: Path,
     /// Without the private data, which is sent.
     params: ConnectParams<'static>,
@@ -35,7 +34,7 @@ pub struct Connecting {
 
 impl Connecting {
     pub(crate) fn start(attempt: Attempt, params: &ConnectParams<'_>, path: Path) -> Result<Self> {
-        let channel = Arc::clone(attempt.id.channel());
+        let channel = attempt.id.channel().clone();
         let numbers = ConnectParams { private_data: &[], ..*params };
         let (attempt, handshake) = if path.is_iwarp() {
             (None, Some(Handshake::start(attempt, params, &path)?))
@@ -76,7 +75,7 @@ impl Sealed for Connecting {
     fn descriptor(&self) -> Descriptor {
         match &self.handshake {
             Some(handshake) => handshake.descriptor(),
-            None => Arc::clone(&self.channel) as Descriptor,
+            None => self.channel.descriptor(),
         }
     }
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use ibverbs::{Context, QueuePair, Result, TransportType, Ud};
 
+use crate::conn_param::QpIdentity;
 use crate::datagram;
 use crate::error::ConnectError;
-use crate::id::{Id, QpIdentity};
+use crate::id::Id;
 use crate::params::{ConnectParams, PrivateDataLimits, check_private_data};
 use crate::path::Path;
 use crate::port_space::PortSpace;

@@ -17,6 +17,14 @@ impl Deadline {
         self.0.map(|end| end.saturating_duration_since(Instant::now()))
     }
 
+    /// The same, or earlier: at most this long from now.
+    pub(crate) fn at_most(self, time: Duration) -> Self {
+        match self.left() {
+            Some(left) if left <= time => self,
+            _ => Self::after(time),
+        }
+    }
+
     /// Whether it has passed.
     pub(crate) fn is_over(self) -> bool {
         self.0.is_some_and(|end| Instant::now() >= end)
@@ -47,5 +55,12 @@ mod tests {
         assert!(!Deadline::after(None).is_over());
         assert!(Deadline::after(Duration::ZERO).is_over());
         assert_eq!(Deadline::after(Duration::ZERO).left(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_deadline_can_be_brought_forward_and_not_put_off() {
+        let second = Duration::from_secs(1);
+        assert!(Deadline::after(None).at_most(second).left().is_some_and(|left| left <= second));
+        assert!(Deadline::after(Duration::ZERO).at_most(second).is_over());
     }
 }

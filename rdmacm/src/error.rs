@@ -2,48 +2,12 @@
 
 use std::fmt;
 
-use ibverbs::{Errno, Error, ErrorKind, Result};
+use ibverbs::{Errno, Error, ErrorKind};
 
-use crate::address::Address;
+use crate::convert::failed;
 use crate::event::{CmEventType, Event};
-use crate::hint::{self, hint_for};
+use crate::hint;
 use crate::reject::RejectReason;
-
-/// The error of a call that failed with `errno`.
-pub(crate) fn failed(verb: &'static str, errno: Errno, what: &dyn fmt::Display) -> Error {
-    let error = Error::of_verb(verb, errno, what.to_string());
-    match hint_for(verb, errno) {
-        Some(hint) => error.with_hint(hint),
-        None => error,
-    }
-}
-
-/// The convention "0, or -1 and errno": all functions of librdmacm.
-pub(crate) fn zero_or_last(verb: &'static str, what: &dyn fmt::Display, returned: i32) -> Result<()> {
-    if returned == 0 { Ok(()) } else { Err(failed(verb, Errno::last(), what)) }
-}
-
-/// The same for calls with an address: what GIDs need is something else than what IP addresses need.
-pub(crate) fn zero_or_last_at(verb: &'static str, address: Address, returned: i32) -> Result<()> {
-    let errno = Errno::last();
-    match (returned, address) {
-        (0, _) => Ok(()),
-        (_, Address::Ib(_)) if errno.0 == libc::ENODEV => {
-            Err(Error::of_verb(verb, errno, address.to_string()).with_hint(hint::NO_IB))
-        }
-        _ => Err(failed(verb, errno, &address)),
-    }
-}
-
-/// The convention "0, or an error number" of either sign: `ibv_modify_qp`.
-pub(crate) fn zero_or_errno(verb: &'static str, what: &dyn fmt::Display, returned: i32) -> Result<()> {
-    if returned == 0 { Ok(()) } else { Err(failed(verb, Errno(returned.wrapping_abs()), what)) }
-}
-
-/// Nothing happened in time.
-pub(crate) fn timed_out(verb: &'static str, what: &dyn fmt::Display) -> Error {
-    Error::new(ErrorKind::TimedOut, verb, format!("{what}: no answer in the time given")).with_hint(hint::NO_ANSWER)
-}
 
 /// A peer's no: why, and what it said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +68,7 @@ impl ConnectError {
     }
 
     /// What an event means that came where another was hoped for.
-    pub(crate) fn from_event(verb: &'static str, what: &dyn fmt::Display, event: &Event<'_>) -> Self {
+    pub(crate) fn from_event(verb: &'static str, what: &dyn fmt::Display, event: &Event) -> Self {
         let status = event.status();
         let errno = Errno(status.wrapping_abs());
         match event.event_type() {

@@ -2,12 +2,16 @@
 
 #![allow(unsafe_code)]
 
-use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
-use rdma_sys::{IBV_QPT_UD, rdma_ack_cm_event, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_ud_param};
+use ibverbs::Result;
+use rdma_sys::{IBV_QPT_UD, rdma_ack_cm_event, rdma_cm_event, rdma_cm_id, rdma_destroy_id};
 
+use crate::channel::Channel;
 use crate::newtype::c_value;
+use crate::target::Target;
 
 c_value! {
     /// What happened (`enum rdma_cm_event_type`).
@@ -61,89 +65,157 @@ pub struct CmEvent {
     pub private_data: Vec<u8>,
 }
 
-/// An event that librdmacm handed out. It borrows the identifier whose channel it came from, and is acknowledged when it is dropped:
-/// so before that identifier can be destroyed, which would wait for the acknowledgement.
-pub(crate) struct Event<'id> {
-    raw: NonNull<rdma_cm_event>,
-    id: PhantomData<&'id ()>,
+/// An event, copied and acknowledged: nothing of it stays with librdmacm, so that no identifier has to wait for it when it goes or moves.
+#[derive(Debug)]
+pub(crate) struct Event {
+    what: CmEventType,
+    status: i32,
+    private_data: Vec<u8>,
+    param: Param,
+    /// The address of the identifier that it happened to.
+    subject: usize,
+    new_id: Option<NewId>,
 }
 
-impl Event<'_> {
+/// What events say beside private data.
+#[derive(Clone, Copy, Debug)]
+enum Param {
+    Conn { responder_resources: u8, initiator_depth: u8 },
+    Datagram(Target),
+}
+
+impl Event {
+    /// Takes an event off a channel, if one is there.
+    pub(crate) fn take_from(channel: &Arc<Channel>) -> Result<Option<Self>> {
+        // SAFETY: the event was just taken off this channel.
+        Ok(channel.try_get()?.map(|raw| unsafe { Self::copy(raw, channel) }))
+    }
+
+    /// Copies an event and acknowledges it.
+    ///
     /// # Safety
-    /// `raw` came from `rdma_get_cm_event` and is owned by nobody else; the identifier of `'id` is the one it happened to.
-    pub(crate) unsafe fn from_raw(raw: NonNull<rdma_cm_event>) -> Self {
-        Self { raw, id: PhantomData }
+    /// `raw` came from `rdma_get_cm_event` on this channel and is owned by nobody else.
+    unsafe fn copy(raw: NonNull<rdma_cm_event>, channel: &Arc<Channel>) -> Self {
+        // SAFETY: the event is not acknowledged yet, so it is valid, and so is the identifier that it happened to. librdmacm zeroes it and
+        // fills the member for datagrams if the identifier is of those, otherwise that of connections; both are integers and a pointer to so
+        // many bytes within the event, or to none.
+        unsafe {
+            let event = raw.as_ref();
+            let is_request = event.event == CmEventType::CONNECT_REQUEST.0;
+            let (param, data, len) = if (*event.id).qp_type == IBV_QPT_UD {
+                let ud = &event.param.ud;
+                (Param::Datagram(Target::of(ud)), ud.private_data, ud.private_data_len)
+            } else {
+                let conn = &event.param.conn;
+                let (responder_resources, initiator_depth) = (conn.responder_resources, conn.initiator_depth);
+                (Param::Conn { responder_resources, initiator_depth }, conn.private_data, conn.private_data_len)
+            };
+            let data = if data.is_null() { &[] } else { std::slice::from_raw_parts(data.cast(), len.into()) };
+            let new = |raw| NewId { raw, channel: Arc::clone(channel) };
+            let taken = Self {
+                what: CmEventType(event.event),
+                status: event.status,
+                private_data: data.to_vec(),
+                param,
+                subject: if is_request { event.listen_id } else { event.id }.addr(),
+                new_id: NonNull::new(event.id).filter(|_| is_request).map(new),
+            };
+            // It fails only without an event.
+            rdma_ack_cm_event(raw.as_ptr());
+            taken
+        }
+    }
+
+    /// An event of no library.
+    #[cfg(test)]
+    pub(crate) fn of(event_type: CmEventType, subject: usize, status: i32) -> Self {
+        let param = Param::Conn { responder_resources: 0, initiator_depth: 0 };
+        Self { what: event_type, status, private_data: Vec::new(), param, subject, new_id: None }
     }
 
     pub(crate) fn event_type(&self) -> CmEventType {
-        // SAFETY: the event is not acknowledged yet, so it is valid.
-        CmEventType(unsafe { (*self.raw.as_ptr()).event })
+        self.what
     }
 
     pub(crate) fn status(&self) -> i32 {
-        // SAFETY: as above.
-        unsafe { (*self.raw.as_ptr()).status }
-    }
-
-    /// The part of events of connections; `None` for those of datagrams.
-    fn conn(&self) -> Option<&rdma_conn_param> {
-        // SAFETY: the event is valid while borrowed. librdmacm zeroes it and fills this member unless the identifier is of datagrams; it is
-        // integers and a pointer, so any content is a value.
-        (!self.is_datagram()).then(|| unsafe { &(*self.raw.as_ptr()).param.conn })
-    }
-
-    /// The part of events of datagrams; `None` for those of connections.
-    pub(crate) fn datagram(&self) -> Option<&rdma_ud_param> {
-        // SAFETY: as above, for the other member.
-        self.is_datagram().then(|| unsafe { &(*self.raw.as_ptr()).param.ud })
-    }
-
-    fn is_datagram(&self) -> bool {
-        // SAFETY: the event is valid, and so is its identifier until the event is acknowledged.
-        unsafe { (*(*self.raw.as_ptr()).id).qp_type == IBV_QPT_UD }
+        self.status
     }
 
     pub(crate) fn private_data(&self) -> &[u8] {
-        let (data, len) = match (self.conn(), self.datagram()) {
-            (Some(conn), _) => (conn.private_data, conn.private_data_len),
-            (_, Some(datagram)) => (datagram.private_data, datagram.private_data_len),
-            _ => return &[],
-        };
-        if data.is_null() {
-            return &[];
+        &self.private_data
+    }
+
+    /// Where a service or a group is, of events of datagrams; `None` for those of connections.
+    pub(crate) fn datagram(&self) -> Option<Target> {
+        match self.param {
+            Param::Datagram(target) => Some(target),
+            Param::Conn { .. } => None,
         }
-        // SAFETY: librdmacm points it at so many bytes within the event, which lives while borrowed.
-        unsafe { std::slice::from_raw_parts(data.cast(), len.into()) }
     }
 
     /// Reads and atomics that the peer wants this side to serve at once.
     pub(crate) fn responder_resources(&self) -> u8 {
-        self.conn().map_or(0, |conn| conn.responder_resources)
+        match self.param {
+            Param::Conn { responder_resources, .. } => responder_resources,
+            Param::Datagram(_) => 0,
+        }
     }
 
     /// Reads and atomics that the peer serves at once.
     pub(crate) fn initiator_depth(&self) -> u8 {
-        self.conn().map_or(0, |conn| conn.initiator_depth)
-    }
-
-    /// The identifier that a connect request brings; `None` for other events.
-    pub(crate) fn new_id(&self) -> Option<NonNull<rdma_cm_id>> {
-        if self.event_type() != CmEventType::CONNECT_REQUEST {
-            return None;
+        match self.param {
+            Param::Conn { initiator_depth, .. } => initiator_depth,
+            Param::Datagram(_) => 0,
         }
-        // SAFETY: the event is valid.
-        NonNull::new(unsafe { (*self.raw.as_ptr()).id })
     }
 
-    pub(crate) fn to_public(&self) -> CmEvent {
-        CmEvent { event_type: self.event_type(), status: self.status(), private_data: self.private_data().to_vec() }
+    /// The address of the identifier that it happened to: of a connect request, the listener's.
+    pub(crate) fn subject(&self) -> usize {
+        self.subject
+    }
+
+    /// The address of the identifier that a connect request brings; `None` for other events.
+    pub(crate) fn new_subject(&self) -> Option<usize> {
+        self.new_id.as_ref().map(|new| new.raw.as_ptr().addr())
+    }
+
+    /// Takes the identifier that a connect request brings; `None` for other events. Not taken, it goes with the event.
+    pub(crate) fn take_new_id(&mut self) -> Option<NonNull<rdma_cm_id>> {
+        self.new_id.take().map(NewId::into_raw)
+    }
+
+    pub(crate) fn into_public(self) -> CmEvent {
+        CmEvent { event_type: self.what, status: self.status, private_data: self.private_data }
     }
 }
 
-impl Drop for Event<'_> {
+/// An identifier that nobody has taken yet: the request is rejected when it goes.
+#[derive(Debug)]
+struct NewId {
+    raw: NonNull<rdma_cm_id>,
+    /// It is on this channel until it is moved.
+    channel: Arc<Channel>,
+}
+
+// SAFETY: librdmacm binds an identifier to no thread.
+unsafe impl Send for NewId {}
+
+impl NewId {
+    fn into_raw(self) -> NonNull<rdma_cm_id> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: read once, and not dropped after.
+        drop(unsafe { ptr::read(&raw const this.channel) });
+        this.raw
+    }
+}
+
+impl Drop for NewId {
     fn drop(&mut self) {
-        // It fails only without an event. SAFETY: acknowledged once, here.
-        unsafe { rdma_ack_cm_event(self.raw.as_ptr()) };
+        // SAFETY: nobody else has it; its events, if there were any, are acknowledged. The kernel rejects the request.
+        if unsafe { rdma_destroy_id(self.raw.as_ptr()) } != 0 {
+            ibverbs::count_leaked_object();
+            std::mem::forget(Arc::clone(&self.channel));
+        }
     }
 }
 

@@ -6,32 +6,34 @@ use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::time::Duration;
 
-use ibverbs::{Error, ErrorKind, Result, TransportType};
+use ibverbs::{Error, ErrorKind, EventType, Result, TransportType};
 use rdma_sys::{
-    ibv_get_device_name, ibv_qp_attr, rdma_accept, rdma_bind_addr, rdma_cm_id, rdma_conn_param, rdma_connect,
-    rdma_create_id, rdma_destroy_id, rdma_disconnect, rdma_establish, rdma_get_local_addr, rdma_get_peer_addr,
-    rdma_init_qp_attr, rdma_listen, rdma_migrate_id, rdma_reject, rdma_reject_ece, rdma_resolve_addr,
-    rdma_resolve_route,
+    ibv_get_device_name, ibv_qp_attr, rdma_accept, rdma_bind_addr, rdma_cm_id, rdma_connect, rdma_create_id,
+    rdma_destroy_id, rdma_disconnect, rdma_establish, rdma_get_local_addr, rdma_get_peer_addr, rdma_init_qp_attr,
+    rdma_listen, rdma_migrate_id, rdma_notify, rdma_reject, rdma_reject_ece, rdma_resolve_addr, rdma_resolve_route,
 };
 
 use crate::address::{self, Address, RawAddress};
-use crate::channel::EventChannel;
+use crate::conn_param::{QpIdentity, raw_params};
+use crate::convert::{zero_or_last, zero_or_last_at};
 use crate::deadline::as_millis;
-use crate::error::{zero_or_last, zero_or_last_at};
+use crate::desk::IdKey;
 use crate::event::Event;
+use crate::event_channel::EventChannel;
 use crate::params::ConnectParams;
 use crate::path::Path;
 use crate::port_space::PortSpace;
 
-/// An identifier, and the channel on which its events come.
+/// An identifier, and the channel on which its events come. It has one owner.
 ///
-/// It has one owner. What borrows it for an event must be gone before it can be dropped.
+/// Only what has settled (connections, listeners, memberships) is on a channel with others: taking another's event off the channel changes
+/// nothing of this one.
 pub(crate) struct Id {
     raw: NonNull<rdma_cm_id>,
-    channel: Arc<EventChannel>,
+    channel: EventChannel,
+    key: IdKey,
     /// A connect request nobody has answered: it is rejected when dropped.
     unanswered: bool,
 }
@@ -42,40 +44,60 @@ unsafe impl Send for Id {}
 impl Id {
     /// A fresh identifier on a channel of its own.
     pub(crate) fn create(port_space: PortSpace) -> Result<Self> {
-        let channel = Arc::new(EventChannel::create()?);
+        let channel = EventChannel::private()?;
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is alive, and outlives the identifier; the pointer is valid for writing.
-        let returned = unsafe { rdma_create_id(channel.as_ptr(), &raw mut raw, ptr::null_mut(), port_space.0) };
+        let returned = unsafe { rdma_create_id(channel.raw().as_ptr(), &raw mut raw, ptr::null_mut(), port_space.0) };
         zero_or_last("rdma_create_id", &format_args!("identifier of port space {port_space}"), returned)?;
         let raw = NonNull::new(raw)
             .ok_or_else(|| Error::new(ErrorKind::Os, "rdma_create_id", "no identifier and no reason"))?;
-        Ok(Self { raw, channel, unanswered: false })
+        let id = Self { raw, channel, key: IdKey::new(), unanswered: false };
+        id.channel.enrol(id.subject(), id.key);
+        Ok(id)
     }
 
-    /// The identifier that a connect request brought to this one, if the event is one.
-    ///
-    /// It is on this one's channel still; the caller moves it to another before it takes the next event.
-    pub(crate) fn adopt(&self, event: &Event<'_>) -> Option<Self> {
-        let raw = event.new_id()?;
-        Some(Self { raw, channel: Arc::clone(&self.channel), unanswered: true })
+    /// The identifier that a connect request brought to this one, if the event is one, on a channel of its own.
+    pub(crate) fn adopt(&self, event: &mut Event) -> Result<Option<Self>> {
+        let Some(raw) = event.take_new_id() else { return Ok(None) };
+        let key = self.channel.key(raw.as_ptr().addr()).unwrap_or_else(IdKey::new);
+        let mut new = Self { raw, channel: self.channel.clone(), key, unanswered: true };
+        new.migrate(&EventChannel::private()?)?;
+        Ok(Some(new))
     }
 
     pub(crate) fn as_ptr(&self) -> *mut rdma_cm_id {
         self.raw.as_ptr()
     }
 
-    pub(crate) fn channel(&self) -> &Arc<EventChannel> {
+    /// What the channel knows it by.
+    fn subject(&self) -> usize {
+        self.as_ptr().addr()
+    }
+
+    pub(crate) fn key(&self) -> IdKey {
+        self.key
+    }
+
+    pub(crate) fn channel(&self) -> &EventChannel {
         &self.channel
     }
 
-    /// Moves the identifier and its events to a channel of its own.
-    pub(crate) fn migrate(&mut self) -> Result<()> {
-        let channel = Arc::new(EventChannel::create()?);
-        // SAFETY: both are alive; the old channel is kept until the move succeeded, the new one from then on.
-        let returned = unsafe { rdma_migrate_id(self.raw.as_ptr(), channel.as_ptr()) };
-        zero_or_last("rdma_migrate_id", &"identifier", returned)?;
-        self.channel = channel;
-        Ok(())
+    /// Moves the identifier to another channel, with those of its events that nobody has taken.
+    pub(crate) fn migrate(&mut self, to: &EventChannel) -> Result<()> {
+        if self.channel.is(to) {
+            return Ok(());
+        }
+        // From here on its events may come on either channel.
+        to.enrol(self.subject(), self.key);
+        // SAFETY: both channels are alive; the old one is kept until the move succeeded, the new one from then on. It waits until events of
+        // the identifier are acknowledged, which each is before the call that took it off the channel returns.
+        let returned = unsafe { rdma_migrate_id(self.raw.as_ptr(), to.raw().as_ptr()) };
+        if let Err(error) = zero_or_last("rdma_migrate_id", &"identifier", returned) {
+            to.strike(self.subject());
+            return Err(error);
+        }
+        let from = std::mem::replace(&mut self.channel, to.clone());
+        self.channel.forward(self.subject(), from.strike(self.subject()))
     }
 
     pub(crate) fn bind(&self, address: Address) -> Result<()> {
@@ -134,6 +156,13 @@ impl Id {
         // SAFETY: the identifier is alive and has no queue pair of its own.
         let returned = unsafe { rdma_establish(self.raw.as_ptr()) };
         zero_or_last("rdma_establish", what, returned)
+    }
+
+    /// Tells what the device said of the queue pair.
+    pub(crate) fn notify(&self, event: EventType, what: &dyn fmt::Display) -> Result<()> {
+        // SAFETY: the identifier is alive; the kernel checks the number.
+        let returned = unsafe { rdma_notify(self.raw.as_ptr(), event.0) };
+        zero_or_last("rdma_notify", &format_args!("{what}: {event}"), returned)
     }
 
     pub(crate) fn reject(&mut self, private_data: &[u8], what: &dyn fmt::Display) -> Result<()> {
@@ -218,31 +247,8 @@ impl Id {
     }
 
     /// Takes an event that is there already.
-    pub(crate) fn try_event(&self) -> Result<Option<Event<'_>>> {
-        // SAFETY: the event was just taken; the channel has events of this identifier and of requests to it only.
-        Ok(self.channel.try_get()?.map(|raw| unsafe { Event::from_raw(raw) }))
-    }
-}
-
-/// What the messages of a handshake say of a queue pair.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct QpIdentity {
-    pub(crate) qp_num: u32,
-    pub(crate) has_srq: bool,
-}
-
-/// The caller has checked that the private data fits.
-fn raw_params(params: &ConnectParams<'_>, qp: QpIdentity) -> rdma_conn_param {
-    rdma_conn_param {
-        private_data: params.private_data.as_ptr().cast(),
-        private_data_len: u8::try_from(params.private_data.len()).unwrap_or(u8::MAX),
-        responder_resources: params.responder_resources,
-        initiator_depth: params.initiator_depth,
-        flow_control: params.flow_control.into(),
-        retry_count: params.retry_count,
-        rnr_retry_count: params.rnr_retry_count,
-        srq: qp.has_srq.into(),
-        qp_num: qp.qp_num,
+    pub(crate) fn try_event(&self) -> Result<Option<Event>> {
+        self.channel.try_take(self.subject())
     }
 }
 
@@ -252,10 +258,13 @@ impl Drop for Id {
             // Only a courtesy: destroying it rejects too, without private data either.
             let _ = self.reject(&[], &"");
         }
-        // SAFETY: the only owner goes. Its queue pair, if any, was destroyed before; events borrow it and are acknowledged.
+        // First, for another identifier may have the address at once.
+        drop(self.channel.strike(self.subject()));
+        // SAFETY: the only owner goes. Its queue pair, if any, was destroyed before. It waits until events of it are acknowledged, which
+        // each is before the call that took it off the channel returns.
         if unsafe { rdma_destroy_id(self.raw.as_ptr()) } != 0 {
             ibverbs::count_leaked_object();
-            std::mem::forget(Arc::clone(&self.channel));
+            std::mem::forget(self.channel.clone());
         }
     }
 }

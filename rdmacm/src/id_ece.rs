@@ -7,8 +7,8 @@ use std::fmt;
 use ibverbs::Result;
 use rdma_sys::{ibv_ece, rdma_get_remote_ece, rdma_set_local_ece};
 
+use crate::convert::zero_or_last;
 use crate::ece::Ece;
-use crate::error::zero_or_last;
 use crate::id::Id;
 
 impl Id {

@@ -10,7 +10,7 @@ use rdma_sys::{
     rdma_set_option,
 };
 
-use crate::error::zero_or_last;
+use crate::convert::zero_or_last;
 use crate::id::Id;
 
 const VERB: &str = "rdma_set_option";

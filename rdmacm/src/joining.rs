@@ -1,15 +1,14 @@
 //! A multicast group being joined.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
 use ibverbs::{Error, Result};
 
 use crate::address::Address;
-use crate::channel::EventChannel;
-use crate::datagram::{self, Target};
+use crate::datagram;
 use crate::error::ConnectError;
 use crate::event::CmEventType;
+use crate::event_channel::EventChannel;
 use crate::id::Id;
 use crate::multicast::{JoinAs, Membership, VERB};
 use crate::path::Path;
@@ -23,7 +22,7 @@ use crate::wait::Descriptor;
 #[derive(Debug)]
 pub struct Joining {
     id: Option<Id>,
-    channel: Arc<EventChannel>,
+    channel: EventChannel,
     group: Address,
     how: JoinAs,
     /// Once the device is known.
@@ -62,7 +61,7 @@ impl Resolver {
         }
         let (id, source) = self.identifier(PortSpace::UDP)?;
         id.resolve_addr(source, group, self.step_timeout())?;
-        let channel = Arc::clone(id.channel());
+        let channel = id.channel().clone();
         Ok(Joining { id: Some(id), channel, group, how, path: None })
     }
 }
@@ -74,7 +73,6 @@ impl Joining {
             let Some(event) = id.try_event()? else { break };
             match (event.event_type(), event.datagram(), &self.path) {
                 (CmEventType::ADDR_RESOLVED, _, None) => {
-                    drop(event);
                     let peer = match self.group {
                         Address::Ip(group) => group,
                         Address::Ib(group) => (group.gid.as_ipv6(), group.port()).into(),
@@ -84,10 +82,8 @@ impl Joining {
                     id.join(self.group, self.how, &path)?;
                     self.path = Some(path);
                 }
-                (CmEventType::MULTICAST_JOIN, Some(param), Some(path)) => {
-                    let (target, path) = (Target::of(param), path.clone());
-                    drop(event);
-                    return Ok(Some(Membership::new(id, path, self.group, target)));
+                (CmEventType::MULTICAST_JOIN, Some(target), Some(path)) => {
+                    return Ok(Some(Membership::new(id, path.clone(), self.group, target)));
                 }
                 _ => return Err(ConnectError::from_event(VERB, &self.group, &event).into()),
             }
@@ -105,7 +101,7 @@ impl Sealed for Joining {
     }
 
     fn descriptor(&self) -> Descriptor {
-        Arc::clone(&self.channel) as Descriptor
+        self.channel.descriptor()
     }
 }
 

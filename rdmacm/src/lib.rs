@@ -33,11 +33,15 @@
 //!
 //! # Ownership
 //!
-//! - Every connection has an identifier and an event channel of its own: it depends neither on the listener nor on other connections.
+//! - Every connection has an identifier, and to begin with an event channel of its own: it depends neither on the listener nor on other
+//!   connections. What shall share one descriptor moves to an [`EventChannel`], which lives as long as somebody is on it.
 //! - The identifier never owns the queue pair (`id->qp` stays NULL); its states are moved here, with the attributes that the kernel
 //!   gives for the identifier. On InfiniBand and RoCE that is INIT, RTR and RTS; on iWARP the kernel does the last two.
-//! - A queue pair is destroyed before its identifier, an identifier before its channel. An event is acknowledged before the call that
-//!   took it returns. What cannot be destroyed is leaked and counted ([`ibverbs::leaked_objects`]).
+//! - Who moves a queue pair by himself (of another transport, with other attributes) uses [`Route::ask`] and
+//!   [`ConnectRequest::accept_by_hand`], and gets a [`Link`]: the connection without its queue pair.
+//! - A queue pair is destroyed before its identifier, an identifier before its channel. An event is copied and acknowledged before the call
+//!   that took it off the channel returns: nothing waits for it. What cannot be destroyed is leaked and counted
+//!   ([`ibverbs::leaked_objects`]).
 //! - An unclaimed [`ConnectRequest`] or [`Pending`] is rejected when it is dropped. A dropped [`Connection`] is disconnected.
 //!
 //! # Waiting
@@ -45,6 +49,8 @@
 //! Each step that waits has three forms: the call that blocks, with a limit (`resolve`, `connect`, `accept`, `query`, `join`); the one that
 //! begins and does not wait (`start` and its like), whose result is [`InProgress`] and has a descriptor; and that awaited on tokio
 //! (`InProgress::finish`, with the feature `tokio`). A step that is dropped, or a future of it, leaves nothing behind.
+//!
+//! A server of many clients sleeps in one place when its listener and its connections are on one [`EventChannel`], which says whose event it is.
 //!
 //! # Time
 //!
@@ -58,22 +64,29 @@ mod address;
 #[cfg(feature = "tokio")]
 mod async_listener;
 mod attempt;
+mod by_hand;
 mod channel;
+mod conn_param;
 mod connecting;
 mod connection;
+mod convert;
 mod datagram;
 mod datagram_route;
 mod deadline;
+mod desk;
 mod device_address;
+mod doorbell;
 mod ece;
 mod error;
 mod event;
+mod event_channel;
 mod hint;
 mod ib_address;
 mod id;
 mod id_ece;
 mod id_options;
 mod joining;
+mod link;
 mod listen_options;
 mod listener;
 mod listening;
@@ -89,6 +102,7 @@ mod path;
 mod pending;
 mod port_space;
 mod progress;
+mod qp_change;
 mod querying;
 #[cfg(feature = "tokio")]
 mod readable;
@@ -99,21 +113,25 @@ mod resolver;
 mod resolving;
 mod route;
 mod service_listener;
+mod target;
 mod transition;
 mod wait;
 
 pub use crate::accepting::Accepting;
 #[cfg(feature = "tokio")]
 pub use crate::async_listener::AsyncListener;
+pub use crate::by_hand::{Answer, Asking, Awaiting};
 pub use crate::connecting::Connecting;
 pub use crate::connection::Connection;
-pub use crate::datagram::Target;
 pub use crate::datagram_route::DatagramRoute;
+pub use crate::desk::IdKey;
 pub use crate::ece::Ece;
 pub use crate::error::{ConnectError, Rejection};
 pub use crate::event::{CmEvent, CmEventType};
+pub use crate::event_channel::EventChannel;
 pub use crate::ib_address::IbAddr;
 pub use crate::joining::Joining;
+pub use crate::link::Link;
 pub use crate::listen_options::ListenOptions;
 pub use crate::listener::Listener;
 pub use crate::lookup::{AddrInfo, LookupOptions, lookup};
@@ -134,3 +152,4 @@ pub use crate::resolver::Resolver;
 pub use crate::resolving::Resolving;
 pub use crate::route::Route;
 pub use crate::service_listener::{ServiceListener, ServiceRequest};
+pub use crate::target::Target;

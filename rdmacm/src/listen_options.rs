@@ -7,6 +7,7 @@ use ibverbs::{Error, ErrorKind, Result};
 use crate::address::Address;
 use crate::datagram;
 use crate::device_address;
+use crate::event_channel::EventChannel;
 use crate::ib_address::IbAddr;
 use crate::id::Id;
 use crate::id_options::IdOptions;
@@ -32,6 +33,7 @@ pub struct ListenOptions {
     device: Option<String>,
     port_space: Option<PortSpace>,
     options: IdOptions,
+    channel: Option<EventChannel>,
 }
 
 impl Default for ListenOptions {
@@ -43,7 +45,7 @@ impl Default for ListenOptions {
 impl ListenOptions {
     /// A backlog of 128, on whatever device has the address, otherwise as the system does it.
     pub fn new() -> Self {
-        Self { backlog: 128, device: None, port_space: None, options: IdOptions::default() }
+        Self { backlog: 128, device: None, port_space: None, options: IdOptions::default(), channel: None }
     }
 
     /// How many requests may wait to be accepted; more are rejected or left without an answer by the kernel.
@@ -89,6 +91,12 @@ impl ListenOptions {
     /// [`Resolver::ack_timeout`](crate::Resolver::ack_timeout).
     pub fn ack_timeout(mut self, ack_timeout: u8) -> Self {
         self.options.ack_timeout = Some(ack_timeout);
+        self
+    }
+
+    /// Has the requests arrive at a channel with the events of others: see [`EventChannel`]. What is accepted begins on a channel of its own.
+    pub fn channel(mut self, channel: &EventChannel) -> Self {
+        self.channel = Some(channel.clone());
         self
     }
 
@@ -144,7 +152,11 @@ impl ListenOptions {
             }
             (Some(device), Address::Ib(_)) => device_address::choose(device, address, Some(address))?,
         };
-        let id = Id::create(port_space)?;
+        let mut id = Id::create(port_space)?;
+        if let Some(channel) = &self.channel {
+            // Now, for the kernel leaves requests behind whose listener moves.
+            id.migrate(channel)?;
+        }
         self.options.apply(&id, &address)?;
         id.bind(address)?;
         if let (true, Some(local)) = (port_space.is_datagram(), id.local_addr()) {

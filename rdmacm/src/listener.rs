@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ibverbs::Result;
 
+use crate::desk::IdKey;
 use crate::listening::Listening;
 use crate::request::ConnectRequest;
 
@@ -44,8 +45,13 @@ impl Listener {
         self.0.local_addr()
     }
 
+    /// What an [`EventChannel`](crate::EventChannel) calls it.
+    pub fn key(&self) -> IdKey {
+        self.0.key()
+    }
+
     #[cfg(feature = "tokio")]
-    pub(crate) fn channel(&self) -> &std::sync::Arc<crate::channel::EventChannel> {
+    pub(crate) fn channel(&self) -> &crate::event_channel::EventChannel {
         self.0.channel()
     }
 

@@ -2,22 +2,23 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ibverbs::{Error, ErrorKind, Result};
 
 use crate::address::Address;
-use crate::channel::EventChannel;
-use crate::deadline::Deadline;
+use crate::desk::IdKey;
 use crate::event::{CmEventType, Event};
+use crate::event_channel::EventChannel;
 use crate::id::Id;
 
 /// A listening identifier.
 #[derive(Debug)]
 pub(crate) struct Listening {
     id: Mutex<Id>,
-    channel: Arc<EventChannel>,
+    channel: EventChannel,
+    key: IdKey,
     local: SocketAddr,
 }
 
@@ -28,63 +29,71 @@ impl Listening {
             Address::Ib(address) => SocketAddr::new(address.gid.as_ipv6().into(), address.port()),
         };
         let local = id.local_addr().unwrap_or(unknown);
-        let channel = Arc::clone(id.channel());
-        Self { id: Mutex::new(id), channel, local }
+        let (channel, key) = (id.channel().clone(), id.key());
+        Self { id: Mutex::new(id), channel, key, local }
     }
 
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
+    pub(crate) fn key(&self) -> IdKey {
+        self.key
+    }
+
     #[cfg(feature = "tokio")]
-    pub(crate) fn channel(&self) -> &Arc<EventChannel> {
+    pub(crate) fn channel(&self) -> &EventChannel {
         &self.channel
     }
 
     pub(crate) fn accept<R>(
         &self,
         timeout: Option<Duration>,
-        make: impl Fn(Id, &Event<'_>) -> Result<R>,
+        make: impl Fn(Id, &Event) -> Result<R>,
     ) -> Result<Option<R>> {
-        let deadline = Deadline::after(timeout);
-        loop {
-            if let Some(request) = self.try_accept(&make)? {
-                return Ok(Some(request));
-            }
-            if deadline.is_over() {
-                return Ok(None);
-            }
-            self.channel.wait_readable(deadline)?;
-        }
+        self.channel.wait_for(timeout, || self.try_accept(&make))
     }
 
-    pub(crate) fn try_accept<R>(&self, make: impl Fn(Id, &Event<'_>) -> Result<R>) -> Result<Option<R>> {
-        // One thread at a time, so that nobody takes an event of the new identifier before it is on a channel of its own.
+    pub(crate) fn try_accept<R>(&self, make: impl Fn(Id, &Event) -> Result<R>) -> Result<Option<R>> {
         let id = self.id.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(event) = id.try_event()? {
-            if let Some(mut new) = id.adopt(&event) {
-                new.migrate()?;
+        while let Some(mut event) = id.try_event()? {
+            if let Some(new) = id.adopt(&mut event)? {
                 return make(new, &event).map(Some);
             }
-            match event.event_type() {
-                CmEventType::DEVICE_REMOVAL => {
-                    let what = format!("{}: the device was removed", self.local);
-                    return Err(Error::new(ErrorKind::NotFound, "rdma_listen", what)
-                        .with_hint("drop the listener, so that the removal can go on"));
-                }
-                CmEventType::ADDR_CHANGE => {
-                    let what = format!("{}: the address moved to another interface", self.local);
-                    return Err(Error::new(ErrorKind::NotFound, "rdma_listen", what).with_hint("listen anew"));
-                }
-                _ => {}
-            }
+            fault(self.local, event.event_type())?;
         }
         Ok(None)
     }
 }
 
+/// Which events of a listener are errors.
+fn fault(local: SocketAddr, event_type: CmEventType) -> Result<()> {
+    let (what, remedy) = match event_type {
+        CmEventType::DEVICE_REMOVAL => ("the device was removed", "drop the listener, so that the removal can go on"),
+        CmEventType::ADDR_CHANGE => ("the address moved to another interface", "listen anew"),
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::NotFound, "rdma_listen", format!("{local}: {what}")).with_hint(remedy))
+}
+
 impl AsFd for Listening {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removed_device_and_a_moved_address_are_errors_of_the_listener() {
+        let local: SocketAddr = "10.99.0.1:7471".parse().expect("an address");
+        for event_type in [CmEventType::DEVICE_REMOVAL, CmEventType::ADDR_CHANGE] {
+            let error = fault(local, event_type).expect_err("an error");
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+            assert!(error.to_string().contains("10.99.0.1:7471") && error.hint().is_some(), "{error}");
+        }
+        fault(local, CmEventType::ESTABLISHED).expect("of somebody else");
     }
 }

@@ -10,7 +10,7 @@ use ibverbs::{Errno, Error, ErrorKind, Result};
 use rdma_sys::{RAI_NUMERICHOST, RAI_PASSIVE, rdma_addrinfo, rdma_freeaddrinfo, rdma_getaddrinfo};
 
 use crate::address;
-use crate::error::failed;
+use crate::convert::failed;
 use crate::port_space::PortSpace;
 use crate::resolver::Resolver;
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 use ibverbs::{Buf, Direction, Error, ErrorKind, Result, Retired, TransportType, wr};
 
 use crate::connection::Connection;
+use crate::convert::timed_out;
 use crate::deadline::Deadline;
-use crate::error::{ConnectError, timed_out};
+use crate::error::ConnectError;
 use crate::messenger_parts::{MessengerOptions, Parts};
 use crate::progress::InProgress;
 use crate::request::ConnectRequest;
 use crate::resolver::Resolver;
-use crate::wait::sleep_any;
 
 /// A connection for messages: queue pair, completion queue and buffers are made, and receives are posted before the peer's first message can
 /// arrive.
@@ -286,7 +286,7 @@ impl Messenger {
         if deadline.is_over() {
             return Err(timed_out("ibv_get_cq_event", &self.describe()));
         }
-        sleep_any([self.parts.channel.as_fd(), self.connection.as_fd()], deadline)
+        self.connection.channel().rest_or(self.parts.channel.as_fd(), deadline)
     }
 
     fn gone(&self) -> Error {

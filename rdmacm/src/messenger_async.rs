@@ -52,7 +52,7 @@ impl AsyncMessenger {
     /// As there.
     pub fn new(messenger: Messenger) -> Result<Self> {
         let completions = Readable::new(Arc::new(messenger.parts.channel.clone()))?;
-        let events = Readable::new(Arc::clone(messenger.connection().channel()) as _)?;
+        let events = messenger.connection().channel().watch()?;
         Ok(Self { completions, events, messenger })
     }
 

@@ -14,13 +14,16 @@ use rdma_sys::{
 };
 
 use crate::address::{Address, RawAddress};
-use crate::datagram::{self, Target};
-use crate::deadline::Deadline;
-use crate::error::{ConnectError, zero_or_last};
-use crate::event::{CmEvent, CmEventType};
+use crate::convert::zero_or_last;
+use crate::datagram;
+use crate::desk::IdKey;
+use crate::error::ConnectError;
+use crate::event::{CmEvent, CmEventType, Event};
+use crate::event_channel::EventChannel;
 use crate::id::Id;
 use crate::newtype::c_value;
 use crate::path::Path;
+use crate::target::Target;
 
 pub(crate) const VERB: &str = "rdma_join_multicast";
 
@@ -166,16 +169,7 @@ impl Membership {
     /// ([`ErrorKind::PortDown`]), or the fabric forgot the group. Join anew.
     pub fn check_event(&mut self) -> Result<Option<CmEvent>> {
         let Some(event) = self.id.try_event()? else { return Ok(None) };
-        match event.event_type() {
-            CmEventType::DEVICE_REMOVAL | CmEventType::MULTICAST_ERROR => {
-                Err(ConnectError::from_event(VERB, &self.describe(), &event).into())
-            }
-            CmEventType::ADDR_CHANGE => {
-                let what = format!("{}: the local address moved to another interface", self.describe());
-                Err(Error::new(ErrorKind::PortDown, VERB, what).with_hint("join anew to follow it"))
-            }
-            _ => Ok(Some(event.to_public())),
-        }
+        meaning(&self.describe(), event).map(Some)
     }
 
     /// Waits for an event, at most for `timeout` (for ever when `None`); `Ok(None)` when the time is over.
@@ -183,16 +177,24 @@ impl Membership {
     /// # Errors
     /// As [`check_event`](Self::check_event).
     pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
-        let deadline = Deadline::after(timeout);
-        loop {
-            if let Some(event) = self.check_event()? {
-                return Ok(Some(event));
-            }
-            if deadline.is_over() {
-                return Ok(None);
-            }
-            self.id.channel().wait_readable(deadline)?;
-        }
+        let channel = self.id.channel().clone();
+        channel.wait_for(timeout, || self.check_event())
+    }
+
+    /// What an [`EventChannel`] calls it.
+    pub fn key(&self) -> IdKey {
+        self.id.key()
+    }
+
+    /// Has the events arrive at another channel, those too that nobody has taken yet: see [`EventChannel`].
+    ///
+    /// # Errors
+    /// Fails when the device is gone; the membership stays where it was.
+    ///
+    /// # References
+    /// [`rdma_migrate_id(3)`](https://man7.org/linux/man-pages/man3/rdma_migrate_id.3.html)
+    pub fn migrate(&mut self, to: &EventChannel) -> Result<()> {
+        self.id.migrate(to)
     }
 
     /// Leaves the group, and says if that failed. Queue pairs that are attached should be detached or destroyed before.
@@ -209,8 +211,22 @@ impl Membership {
     }
 }
 
+/// Which events of a membership are errors.
+fn meaning(what: &str, event: Event) -> Result<CmEvent> {
+    match event.event_type() {
+        CmEventType::DEVICE_REMOVAL | CmEventType::MULTICAST_ERROR => {
+            Err(ConnectError::from_event(VERB, &what, &event).into())
+        }
+        CmEventType::ADDR_CHANGE => {
+            let what = format!("{what}: the local address moved to another interface");
+            Err(Error::new(ErrorKind::PortDown, VERB, what).with_hint("join anew to follow it"))
+        }
+        _ => Ok(event.into_public()),
+    }
+}
+
 impl AsFd for Membership {
-    /// Readable when there is an event.
+    /// Readable when there is an event. On a channel for many: when there is one of any of them.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.id.channel().as_fd()
     }
@@ -222,5 +238,23 @@ impl Drop for Membership {
             // The identifier is destroyed next, which leaves too.
             let _ = self.id.leave(self.group, &self.describe());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removed_device_a_moved_address_and_a_forgotten_group_are_errors() {
+        for (event_type, kind) in
+            [(CmEventType::DEVICE_REMOVAL, ErrorKind::NotFound), (CmEventType::ADDR_CHANGE, ErrorKind::PortDown)]
+        {
+            let error = meaning("group 239.1.2.3 over rxe0", Event::of(event_type, 8, 0)).expect_err("an error");
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains("239.1.2.3"), "{error}");
+        }
+        meaning("group", Event::of(CmEventType::MULTICAST_ERROR, 8, -libc::ENETDOWN)).expect_err("forgotten");
+        meaning("group", Event::of(CmEventType::TIMEWAIT_EXIT, 8, 0)).expect("no error");
     }
 }

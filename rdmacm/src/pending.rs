@@ -5,6 +5,7 @@ use std::time::Duration;
 use ibverbs::{Qpn, QueuePair, Rc};
 
 use crate::accepting::{Accepting, VERB};
+use crate::conn_param::QpIdentity;
 use crate::connection::Connection;
 use crate::error::ConnectError;
 use crate::id::Id;
@@ -82,7 +83,7 @@ impl Pending {
         if !path.is_iwarp() {
             transition::to_send(&mut qp, &id, &params, &path)?;
         }
-        id.accept(&params, transition::identity(&qp), &path)?;
+        id.accept(&params, QpIdentity::of(&qp), &path)?;
         Ok(Accepting::new(qp, id, path, private_data))
     }
 

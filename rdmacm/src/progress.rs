@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ibverbs::{Error, ErrorKind};
 
+use crate::convert::timed_out;
 use crate::deadline::Deadline;
-use crate::error::timed_out;
 use crate::wait::sleep;
 
 pub(crate) mod sealed {

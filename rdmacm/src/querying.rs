@@ -1,15 +1,14 @@
 //! A service of datagrams being asked.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
-use crate::channel::EventChannel;
-use crate::datagram::Target;
 use crate::error::ConnectError;
 use crate::event::CmEventType;
+use crate::event_channel::EventChannel;
 use crate::id::Id;
 use crate::path::Path;
 use crate::progress::{InProgress, is_over, sealed::Sealed};
+use crate::target::Target;
 use crate::wait::Descriptor;
 
 pub(crate) const VERB: &str = "rdma_connect";
@@ -28,13 +27,13 @@ pub struct Service {
 #[derive(Debug)]
 pub struct Querying {
     id: Option<Id>,
-    channel: Arc<EventChannel>,
+    channel: EventChannel,
     path: Path,
 }
 
 impl Querying {
     pub(crate) fn new(id: Id, path: Path) -> Self {
-        let channel = Arc::clone(id.channel());
+        let channel = id.channel().clone();
         Self { id: Some(id), channel, path }
     }
 }
@@ -47,7 +46,7 @@ impl Sealed for Querying {
     }
 
     fn descriptor(&self) -> Descriptor {
-        Arc::clone(&self.channel) as Descriptor
+        self.channel.descriptor()
     }
 }
 
@@ -59,8 +58,7 @@ impl InProgress for Querying {
         let id = self.id.take().ok_or_else(|| is_over(VERB, &self.path))?;
         if let Some(event) = id.try_event()? {
             return match (event.event_type(), event.datagram()) {
-                (CmEventType::ESTABLISHED, Some(param)) => {
-                    let target = Target::of(param);
+                (CmEventType::ESTABLISHED, Some(target)) => {
                     Ok(Some(Service { target, private_data: event.private_data().to_vec() }))
                 }
                 _ => Err(ConnectError::from_event(VERB, &self.path, &event)),

@@ -2,15 +2,17 @@
 
 use std::net::SocketAddr;
 
-use ibverbs::{AccessFlags, Context, Error, QueuePair, Rc, Result, TransportType};
+use ibverbs::{AccessFlags, Context, Error, QpChange, QpState, QueuePair, Rc, Result, Transport, TransportType};
 
+use crate::by_hand::{self, Awaiting};
 use crate::ece::Ece;
 use crate::error::ConnectError;
 use crate::event::Event;
 use crate::id::Id;
-use crate::params::{PrivateDataLimits, check_private_data};
+use crate::params::{ConnectParams, PrivateDataLimits, check_private_data};
 use crate::path::Path;
 use crate::pending::{Offer, Pending};
+use crate::qp_change;
 use crate::transition;
 
 /// A peer's request to connect. Dropping it rejects.
@@ -27,7 +29,7 @@ pub struct ConnectRequest {
 }
 
 impl ConnectRequest {
-    pub(crate) fn new(id: Id, event: &Event<'_>) -> Result<Self> {
+    pub(crate) fn new(id: Id, event: &Event) -> Result<Self> {
         let path = id.path("rdma_get_cm_event")?;
         let offer =
             Offer { responder_resources: event.responder_resources(), initiator_depth: event.initiator_depth() };
@@ -105,6 +107,33 @@ impl ConnectRequest {
         path.check("rdma_accept", &qp)?;
         transition::init(&mut qp, &id, access, &path).map_err(|error| why_gone(&id, &path, error))?;
         Ok(Pending::new(qp, id, path, offer, private_data))
+    }
+
+    /// What a queue pair needs to enter INIT, then RTR, then RTS for this request, for applications that move it themselves.
+    ///
+    /// # Errors
+    /// Fails when the peer has gone meanwhile.
+    ///
+    /// # References
+    /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
+    pub fn qp_change(&self, state: QpState) -> Result<QpChange> {
+        qp_change::to(state, &self.id, &self.path)
+    }
+
+    /// Accepts for a queue pair, of any transport, that stays with the application, which has moved it to RTS; and does not wait until the
+    /// connection stands. InfiniBand and RoCE only. [`with_qp`](Self::with_qp) does all this for RC.
+    ///
+    /// # Errors
+    /// As [`Pending::start`]; [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on iWARP, whose kernel moves the queue pair.
+    ///
+    /// # References
+    /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
+    pub fn accept_by_hand<T: Transport>(
+        self,
+        qp: &QueuePair<T>,
+        params: &ConnectParams<'_>,
+    ) -> std::result::Result<Awaiting, ConnectError> {
+        by_hand::accept(self.id, self.path, qp, params, self.private_data)
     }
 
     /// Rejects, giving the peer a reason of at most [`PrivateDataLimits::reject`] bytes.

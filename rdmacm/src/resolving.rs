@@ -3,15 +3,14 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 use ibverbs::{Error, Result};
 
 use crate::address::Address;
-use crate::channel::EventChannel;
 use crate::error::ConnectError;
 use crate::event::CmEventType;
+use crate::event_channel::EventChannel;
 use crate::id::Id;
 use crate::path::Path;
 use crate::port_space::PortSpace;
@@ -38,7 +37,7 @@ enum Step {
 /// when its time is over.
 pub struct Resolving<R> {
     id: Option<Id>,
-    channel: Arc<EventChannel>,
+    channel: EventChannel,
     step: Step,
     peer: Address,
     timeout: Duration,
@@ -47,7 +46,7 @@ pub struct Resolving<R> {
 
 impl<R> Resolving<R> {
     pub(crate) fn new(id: Id, peer: Address, timeout: Duration) -> Self {
-        let channel = Arc::clone(id.channel());
+        let channel = id.channel().clone();
         Self { id: Some(id), channel, step: Step::Address, peer, timeout, becomes: PhantomData }
     }
 
@@ -70,7 +69,6 @@ impl<R> Resolving<R> {
         while let Some(event) = id.try_event()? {
             match (self.step, event.event_type()) {
                 (Step::Address, CmEventType::ADDR_RESOLVED) => {
-                    drop(event);
                     id.resolve_route(self.timeout, self.peer)?;
                     self.step = Step::Route;
                 }
@@ -90,7 +88,7 @@ impl<R> Sealed for Resolving<R> {
     }
 
     fn descriptor(&self) -> Descriptor {
-        Arc::clone(&self.channel) as Descriptor
+        self.channel.descriptor()
     }
 }
 

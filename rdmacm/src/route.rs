@@ -2,12 +2,15 @@
 
 use std::net::SocketAddr;
 
-use ibverbs::{AccessFlags, Context, QueuePair, Rc, Result, TransportType};
+use ibverbs::{AccessFlags, Context, QpChange, QpState, QueuePair, Rc, Result, Transport, TransportType};
 
+use crate::by_hand::{self, Asking};
+use crate::error::ConnectError;
 use crate::id::Id;
-use crate::params::PrivateDataLimits;
+use crate::params::{ConnectParams, PrivateDataLimits};
 use crate::path::Path;
 use crate::port_space::PortSpace;
+use crate::qp_change;
 use crate::ready::Ready;
 use crate::resolving::Resolved;
 use crate::transition;
@@ -86,5 +89,53 @@ impl Route {
         path.check("rdma_connect", &qp)?;
         transition::init(&mut qp, &id, access, &path)?;
         Ok(Ready::new(qp, id, path))
+    }
+
+    /// What a queue pair needs to enter INIT on this route, for applications that move it themselves. Then
+    /// [access](Self::access) is for them to give.
+    ///
+    /// # Errors
+    /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
+    pub fn qp_change(&self, state: QpState) -> Result<QpChange> {
+        qp_change::to(state, &self.id, &self.path)
+    }
+
+    /// Sends the request for a queue pair, of any transport, that stays with the application, which moves it itself; and does not wait. InfiniBand
+    /// and RoCE only. [`with_qp`](Self::with_qp) does all this for RC.
+    ///
+    /// # Errors
+    /// As [`Ready::start`]; [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on iWARP, whose kernel moves the queue pair.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use ibverbs::{QpState, QueuePair, Uc};
+    /// use rdmacm::{ConnectParams, InProgress, Link, Route};
+    ///
+    /// fn connect(route: Route, qp: &mut QueuePair<Uc>) -> Result<Link, ibverbs::Error> {
+    ///     qp.modify(&route.qp_change(QpState::INIT)?)?;
+    ///     // … post receives …
+    ///     let answer = route.ask(qp, &ConnectParams::default())?.wait(Some(Duration::from_secs(5)))?;
+    ///     // What RC needs, UC is not given.
+    ///     let to_receive = answer.qp_change(QpState::RTR)?;
+    ///     qp.modify(&ibverbs::QpChange { max_dest_rd_atomic: None, min_rnr_timer: None, ..to_receive })?;
+    ///     let sq_psn = answer.qp_change(QpState::RTS)?.sq_psn;
+    ///     qp.modify(&ibverbs::QpChange { sq_psn, ..ibverbs::QpChange::to(QpState::RTS) })?;
+    ///     answer.establish()
+    /// }
+    /// ```
+    ///
+    /// # References
+    /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html),
+    /// [`rdma_establish(3)`](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
+    pub fn ask<T: Transport>(
+        self,
+        qp: &QueuePair<T>,
+        params: &ConnectParams<'_>,
+    ) -> std::result::Result<Asking, ConnectError> {
+        by_hand::ask(self.id, self.path, qp, params)
     }
 }

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use ibverbs::{Context, QueuePair, Result, TransportType, Ud};
 
+use crate::conn_param::QpIdentity;
 use crate::datagram;
+use crate::desk::IdKey;
 use crate::event::Event;
-use crate::id::{Id, QpIdentity};
+use crate::id::Id;
 use crate::listening::Listening;
 use crate::params::{ConnectParams, PrivateDataLimits, check_private_data};
 use crate::path::Path;
@@ -47,8 +49,13 @@ impl ServiceListener {
         self.0.local_addr()
     }
 
+    /// What an [`EventChannel`](crate::EventChannel) calls it.
+    pub fn key(&self) -> IdKey {
+        self.0.key()
+    }
+
     #[cfg(feature = "tokio")]
-    pub(crate) fn channel(&self) -> &std::sync::Arc<crate::channel::EventChannel> {
+    pub(crate) fn channel(&self) -> &crate::event_channel::EventChannel {
         self.0.channel()
     }
 
@@ -85,7 +92,7 @@ pub struct ServiceRequest {
 }
 
 impl ServiceRequest {
-    fn new(id: Id, event: &Event<'_>) -> Result<Self> {
+    fn new(id: Id, event: &Event) -> Result<Self> {
         let path = id.path("rdma_get_cm_event")?;
         datagram::check("rdma_get_cm_event", &path)?;
         Ok(Self { id, path, private_data: event.private_data().to_vec() })

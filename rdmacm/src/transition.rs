@@ -7,8 +7,8 @@ use std::fmt;
 use ibverbs::{AccessFlags, AsRaw, Error, ErrorKind, QpState, QueuePair, Rc, Result};
 use rdma_sys::{IBV_QP_ACCESS_FLAGS, ibv_modify_qp, ibv_qp_attr};
 
-use crate::error::zero_or_errno;
-use crate::id::{Id, QpIdentity};
+use crate::convert::zero_or_errno;
+use crate::id::Id;
 use crate::params::ConnectParams;
 
 /// The bit of the mask, which C's functions take as a signed number.
@@ -41,13 +41,6 @@ pub(crate) fn to_send(
     let (mut attr, mask) = id.init_qp_attr(QpState::RTS.0, what)?;
     attr.max_rd_atomic = attr.max_rd_atomic.min(params.initiator_depth);
     modify(qp, &mut attr, mask, what)
-}
-
-/// What the handshake says of the queue pair.
-pub(crate) fn identity(qp: &QueuePair<Rc>) -> QpIdentity {
-    // SAFETY: the queue pair is alive; the field is set when it is made.
-    let has_srq = unsafe { !(*qp.as_raw()).srq.is_null() };
-    QpIdentity { qp_num: qp.qp_num().0, has_srq }
 }
 
 fn modify(qp: &mut QueuePair<Rc>, attr: &mut ibv_qp_attr, mask: i32, what: &dyn fmt::Display) -> Result<()> {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ibverbs::{Errno, Result};
 
+use crate::convert::failed;
 use crate::deadline::Deadline;
-use crate::error::failed;
 
 /// A descriptor that is open as long as somebody has this.
 pub(crate) type Descriptor = Arc<dyn AsFd + Send + Sync>;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use ibverbs::{ErrorKind, TransportType};
 use lab::{End, PATIENCE, Place, leaves_nothing, leaves_nothing_within, one_place_each};
 use rdmacm::{
-    AsyncListener, CmEventType, ConnectParams, ConnectRequest, Connection, InProgress, JoinAs, ListenOptions, Ready,
-    Resolver,
+    AsyncListener, CmEventType, ConnectParams, ConnectRequest, Connection, EventChannel, InProgress, JoinAs,
+    ListenOptions, Ready, Resolver,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -243,5 +243,38 @@ fn errors_are_awaited_too_and_a_runtime_is_needed() {
         let error = AsyncListener::new(place.listen()).map(drop).expect_err("no runtime");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("tokio"), "{error}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_channel_for_many_is_awaited_and_what_is_on_it_is_not() {
+    for place in one_place_each() {
+        leaves_nothing(&place, || {
+            runtime().block_on(async {
+                let channel = EventChannel::create().expect("channel");
+                assert!(timeout(Duration::from_millis(10), channel.next()).await.is_err(), "nothing happened");
+                let listener = ListenOptions::new().channel(&channel).bind(SocketAddr::new(place.ip, 0));
+                let listener = listener.expect("listen");
+                let address = listener.local_addr();
+                let (active_end, passive_end) = (place.end(), place.end());
+                let (active, mut passive) =
+                    tokio::join!(async { connect(&place, &active_end, address).await }, async {
+                        let key = timeout(PATIENCE, channel.next()).await.expect("in time").expect("next");
+                        assert_eq!(key, listener.key());
+                        accept(listener.try_accept().expect("accept").expect("told"), &passive_end).await
+                    },);
+                passive.migrate(&channel).expect("migrate");
+                let error = passive.event().await.expect_err("it shares a channel");
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+                assert!(error.to_string().contains("EventChannel::next"), "{error}");
+                drop(active);
+                assert_eq!(timeout(PATIENCE, channel.next()).await.expect("in time").expect("next"), passive.key());
+                let event = passive.check_event().expect("check").expect("told");
+                assert_eq!(event.event_type, CmEventType::DISCONNECTED);
+                let error = AsyncListener::new(listener).map(drop).expect_err("it shares a channel");
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            });
+        });
     }
 }

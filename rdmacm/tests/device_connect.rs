@@ -235,3 +235,15 @@ fn events_wake_a_waiter_through_the_descriptor() {
         assert!(matches!(a.connection.qp_mut().post_send(wr::send(wr::Empty)), Ok(()) | Err(_)));
     }
 }
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn waiting_for_nobody_ends_in_time() {
+    for place in places() {
+        let listener = place.listen();
+        let started = Instant::now();
+        assert!(listener.accept(Some(Duration::from_millis(100))).expect("accept").is_none());
+        assert!((Duration::from_millis(100)..Duration::from_secs(3)).contains(&started.elapsed()));
+        assert!(listener.try_accept().expect("accept").is_none());
+    }
+}

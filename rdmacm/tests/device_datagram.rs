@@ -6,59 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{
-    CompletionQueue, CqOptions, Destination, ErrorKind, GRH_LEN, ProtectionDomain, QpOptions, QpState, QueuePair,
-    TransportType, Ud, wr,
-};
+use ibverbs::{Destination, ErrorKind, GRH_LEN, QpState, TransportType};
+use lab::post::Post;
 use lab::{PATIENCE, Place, leaves_nothing, one_place_each, places};
 use rdmacm::{
     ConnectError, InProgress, JoinAs, ListenOptions, PortSpace, PrivateDataLimits, RejectReason, Resolver, Service,
     ServiceListener, ServiceRequest,
 };
-
-/// A datagram queue pair and what it stands on.
-struct Post {
-    qp: QueuePair<Ud>,
-    cq: CompletionQueue,
-    pd: ProtectionDomain,
-}
-
-impl Post {
-    fn new(place: &Place) -> Self {
-        let pd = place.context.alloc_pd().expect("domain");
-        let cq = place.context.create_cq(CqOptions { depth: 64, ..CqOptions::default() }).expect("queue");
-        let options = QpOptions { max_send_wr: 16, max_recv_wr: 16, ..QpOptions::default() };
-        Self { qp: pd.create_qp::<Ud>(&cq, &cq, options).expect("queue pair"), cq, pd }
-    }
-
-    fn receive(&mut self, count: usize) {
-        for _ in 0..count {
-            let buf = self.pd.buf(GRH_LEN + 64).expect("buffer");
-            self.qp.post_recv(wr::recv(buf)).expect("receive");
-        }
-    }
-
-    fn send(&mut self, text: &[u8], to: Destination) {
-        let mut message = self.pd.buf(text.len()).expect("buffer");
-        message.copy_from_slice(text);
-        self.qp.post_send(wr::send_to(message, to).unsignaled()).expect("send");
-    }
-
-    /// The next datagram that arrives; unsignalled sends show only when they fail.
-    fn next(&mut self) -> Option<(Vec<u8>, ibverbs::UdSource)> {
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            if let Some(completion) = self.cq.poll().expect("poll").next() {
-                let source = completion.source();
-                let got = self.qp.retire(completion).expect("mine");
-                got.ok().expect("success");
-                return Some((got.into_buf().expect("posted with one")[GRH_LEN..].to_vec(), source));
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        None
-    }
-}
 
 fn is_iwarp(place: &Place) -> bool {
     place.context.device().transport() == TransportType::IWARP

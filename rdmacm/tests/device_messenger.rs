@@ -2,6 +2,7 @@
 
 mod lab;
 
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -69,9 +70,10 @@ fn messages_go_both_ways_in_order_until_one_end_leaves() {
 fn who_may_not_speak_yet_and_what_is_too_long_is_told() {
     for place in one_place_each() {
         let is_iwarp = place.context.device().transport() == TransportType::IWARP;
+        let (tell, told) = mpsc::channel();
         between(
             &place,
-            |mut server| {
+            move |mut server| {
                 match server.send(b"first", PATIENCE) {
                     Ok(()) => assert!(!is_iwarp),
                     Err(error) => {
@@ -80,6 +82,7 @@ fn who_may_not_speak_yet_and_what_is_too_long_is_told() {
                         assert!(error.to_string().contains("speaks first"), "{error}");
                     }
                 }
+                tell.send(()).expect("awaited");
                 assert_eq!(server.recv(PATIENCE).expect("receive").expect("one")[..], *b"hello");
                 server.send(b"second", PATIENCE).expect("now it may");
                 assert!(server.recv(PATIENCE).expect("receive").is_none());
@@ -92,6 +95,7 @@ fn who_may_not_speak_yet_and_what_is_too_long_is_told() {
                 if is_iwarp {
                     assert_eq!(error.expect_err("nothing yet").kind(), ErrorKind::TimedOut);
                 }
+                told.recv_timeout(PATIENCE).expect("the server has tried");
                 client.send(b"hello", PATIENCE).expect("send");
                 loop {
                     let message = client.recv(PATIENCE).expect("receive").expect("one");

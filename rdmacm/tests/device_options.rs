@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use ibverbs::{AsRaw, ErrorKind, QpOptions, Rc, SrqOptions, TransportType, wr};
 use lab::{PATIENCE, Place, accept, connect, leaves_nothing, one_place_each, places};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdma_sys::{IBV_QP_AV, IBV_QP_TIMEOUT, ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp};
 use rdmacm::{
-    ConnectParams, ConnectRequest, Connection, Ece, IbAddr, InProgress, ListenOptions, Listener, LookupOptions,
-    PortSpace, Resolver, lookup,
+    ConnectParams, ConnectRequest, Connection, Ece, IbAddr, ListenOptions, Listener, LookupOptions, PortSpace,
+    Resolver, lookup,
 };
 
 /// What the device says of a connected queue pair.
@@ -233,43 +232,6 @@ fn accepted_queue_pairs_receive_from_a_shared_queue() {
                     client.join().expect("client");
                 }
             });
-        });
-    }
-}
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn every_step_goes_without_blocking_by_its_descriptor() {
-    fn finish<P: InProgress>(mut step: P) -> P::Output
-    where
-        P::Error: std::fmt::Debug,
-    {
-        loop {
-            if let Some(output) = step.try_finish().expect("step") {
-                assert!(step.try_finish().is_err(), "it is over");
-                return output;
-            }
-            let mut fds = [PollFd::new(step.as_fd(), PollFlags::POLLIN)];
-            assert_eq!(poll(&mut fds, PollTimeout::from(20_000_u16)).expect("poll"), 1);
-        }
-    }
-    for place in one_place_each() {
-        leaves_nothing(&place, || {
-            let listener = place.listen();
-            let address = listener.local_addr();
-            let (active_end, passive_end) = (place.end(), place.end());
-            let route = finish(Resolver::new(address).timeout(PATIENCE).start().expect("start"));
-            let mut ready = route.with_qp(active_end.qp()).expect("INIT");
-            active_end.receive_on(ready.qp_mut());
-            // Both ends by one thread: nothing may block.
-            let mut connecting = ready.start(&ConnectParams::default()).expect("start");
-            assert!(connecting.try_finish().expect("early").is_none());
-            let request = listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
-            let pending = request.with_qp(passive_end.qp()).expect("INIT");
-            let accepting = pending.start(&ConnectParams::default()).expect("start");
-            let active = finish(connecting);
-            let passive = finish(accepting);
-            assert_eq!(active.local_addr().port(), passive.peer_addr().port());
         });
     }
 }

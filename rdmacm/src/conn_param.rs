@@ -1,0 +1,38 @@
+//! What the messages of a handshake say, as C has it.
+
+#![allow(unsafe_code)]
+
+use ibverbs::{AsRaw, QueuePair, Transport};
+use rdma_sys::rdma_conn_param;
+
+use crate::params::ConnectParams;
+
+/// What the messages of a handshake say of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QpIdentity {
+    pub(crate) qp_num: u32,
+    pub(crate) has_srq: bool,
+}
+
+impl QpIdentity {
+    pub(crate) fn of<T: Transport>(qp: &QueuePair<T>) -> Self {
+        // SAFETY: the queue pair is alive; the field is set when it is made.
+        let has_srq = unsafe { !(*qp.as_raw()).srq.is_null() };
+        Self { qp_num: qp.qp_num().0, has_srq }
+    }
+}
+
+/// The caller has checked that the private data fits.
+pub(crate) fn raw_params(params: &ConnectParams<'_>, qp: QpIdentity) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: params.private_data.as_ptr().cast(),
+        private_data_len: u8::try_from(params.private_data.len()).unwrap_or(u8::MAX),
+        responder_resources: params.responder_resources,
+        initiator_depth: params.initiator_depth,
+        flow_control: params.flow_control.into(),
+        retry_count: params.retry_count,
+        rnr_retry_count: params.rnr_retry_count,
+        srq: qp.has_srq.into(),
+        qp_num: qp.qp_num,
+    }
+}
