@@ -1,11 +1,12 @@
 //! The loops. Each end stops by its own clock; what is under way then is lost, and counts nowhere.
 
-use std::sync::atomic::Ordering;
+mod memory;
+mod messages;
+
 use std::time::{Duration, Instant};
 
 use ibverbs::{Direction, Held, Rejected, SharedRegion, wr};
 
-use super::super::talk::Talk;
 use super::{End, Part};
 use crate::args::options::Wait;
 use crate::config::{Limit, Side, Spec};
@@ -13,6 +14,7 @@ use crate::engine::pin::Pinned;
 use crate::engine::{Outcome, Peer};
 use crate::error::{Error, Kind, Result};
 use crate::plan::Verb;
+use crate::qperf::talk::Talk;
 use crate::stats::cpu::Reading;
 use crate::stats::histogram::Latencies;
 use crate::stats::{Count, SideStats};
@@ -23,10 +25,6 @@ const NAP: Duration = Duration::from_millis(10);
 /// Empty polls between looks at the clock, and at the peer.
 const POLLS_PER_CLOCK: u32 = 16;
 const LOOK_AFTER: Duration = Duration::from_millis(100);
-/// What the ends of `rc_rdma_write_poll_lat` write, the client first.
-const MARKS: [u8; 2] = [0x55, 0xaa];
-/// What qperf's compare-and-swaps count from.
-const MAGIC: u64 = 0x0123_4567_89ab_cdef;
 
 struct Run<'a> {
     end: &'a mut End,
@@ -49,7 +47,7 @@ struct Run<'a> {
 ///
 /// # Errors
 /// The connection broke, the peer failed, or a result was wrong.
-pub(in super::super) fn run(
+pub(in crate::qperf) fn run(
     end: &mut End,
     spec: &Spec,
     side: &Side,
@@ -118,7 +116,7 @@ impl Run<'_> {
         match part {
             Part::Sink | Part::Both => self.post_receives(self.end.depth),
             Part::Ping(_) | Part::Pong(_) => self.post_receives(1),
-            Part::Look { first } => self.mark(MARKS[usize::from(!first)]),
+            Part::Look { first } => self.mark(first),
             Part::Source { .. } | Part::Verify(_) | Part::Idle => Ok(()),
         }
     }
@@ -217,161 +215,12 @@ impl Run<'_> {
         self.end.check()
     }
 
-    fn source(&mut self, verb: Verb, one: bool, latencies: &mut Option<Latencies>) -> Result<()> {
-        let depth = if one { 1 } else { u64::from(self.end.depth) };
-        let mut before = Instant::now();
-        let mut posted = 0;
-        while !self.is_over() && self.sent < self.total {
-            while posted < self.total && posted - self.sent < depth {
-                self.post(verb)?;
-                posted += 1;
-            }
-            let (sends, _) = self.wait()?;
-            if let (Some(latencies), true) = (latencies.as_mut(), sends > 0) {
-                before = record(latencies, before, 1);
-            }
-        }
-        Ok(())
-    }
-
-    fn sink(&mut self) -> Result<()> {
-        while !self.is_over() && self.received < self.total {
-            let (_, receives) = self.wait()?;
-            self.post_receives(receives)?;
-        }
-        Ok(())
-    }
-
-    fn both(&mut self) -> Result<()> {
-        for _ in 0..self.end.depth {
-            self.post(Verb::Send)?;
-        }
-        while !self.is_over() {
-            let (sends, receives) = self.wait()?;
-            self.post_receives(receives)?;
-            for _ in 0..sends {
-                self.post(Verb::Send)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn ping_pong(&mut self, verb: Verb, first: bool, latencies: &mut Option<Latencies>) -> Result<()> {
-        let mut before = Instant::now();
-        if first {
-            self.post(verb)?;
-        }
-        while !self.is_over() {
-            let (_, receives) = self.wait()?;
-            if receives == 0 {
-                continue;
-            }
-            self.post_receives(receives)?;
-            if let Some(latencies) = latencies.as_mut() {
-                before = record(latencies, before, 2);
-            }
-            self.post(verb)?;
-        }
-        Ok(())
-    }
-
-    /// Writes this end's mark to both ends of its memory.
-    fn mark(&mut self, mark: u8) -> Result<()> {
-        let last = usize::try_from(self.size).unwrap_or(1).saturating_sub(1);
-        let region = &self.end.region;
-        region.write(0, &[mark]).and_then(|()| region.write(last, &[mark])).map_err(device_error)
-    }
-
-    fn look_for_marks(&mut self, first: bool, latencies: &mut Option<Latencies>) -> Result<()> {
-        let (mine, theirs) = (MARKS[usize::from(!first)], MARKS[usize::from(first)]);
-        let last = usize::try_from(self.size).unwrap_or(1).saturating_sub(1);
-        let mut before = Instant::now();
-        let mut sends = first;
-        let mut spins = 0_u32;
-        while !self.is_over() {
-            if sends {
-                self.post(Verb::Write)?;
-                self.poll()?;
-            }
-            let (mut head, mut tail) = ([0], [0]);
-            loop {
-                let region = &self.end.region;
-                region.read(0, &mut head).and_then(|()| region.read(last, &mut tail)).map_err(device_error)?;
-                if head == [theirs] && tail == [theirs] {
-                    break;
-                }
-                spins += 1;
-                std::thread::yield_now();
-                if spins % POLLS_PER_CLOCK == 0 {
-                    if self.is_over() {
-                        return Ok(());
-                    }
-                    self.poll()?;
-                    self.look()?;
-                }
-            }
-            self.received += 1;
-            if let Some(latencies) = latencies.as_mut() {
-                before = record(latencies, before, 2);
-            }
-            self.mark(mine)?;
-            sends = true;
-        }
-        Ok(())
-    }
-
-    /// Atomics whose results are known, one after the other.
-    fn verify(&mut self, verb: Verb) -> Result<()> {
-        let places = (self.end.region.len() as u64 / 8).min(u64::from(self.end.depth));
-        let word = self.end.remote.slice(0, 8).ok_or_else(|| Error::limit("the peer's memory has no 8 bytes"))?;
-        let (mut posted_so_far, mut checked) = (0_u64, 0_u64);
-        while !self.is_over() {
-            while posted_so_far - checked < places {
-                let at = usize::try_from(posted_so_far % places).unwrap_or(0) * 8;
-                let place = self.end.held.slice(at..at + 8);
-                let place = place.ok_or_else(|| Error::limit("the memory is too small"))?;
-                let qp = self.end.connection.qp_mut();
-                let n = posted_so_far;
-                match verb {
-                    Verb::CompareSwap => {
-                        posted(qp.post_send(wr::compare_swap(place, word, found(verb, n), MAGIC.wrapping_add(n))))
-                    }
-                    _ => posted(qp.post_send(wr::fetch_add(place, word, 1))),
-                }?;
-                posted_so_far += 1;
-            }
-            let (sends, _) = self.wait()?;
-            for _ in 0..sends {
-                let at = usize::try_from(checked % places).unwrap_or(0) * 8;
-                let seen = self.end.region.load(at, Ordering::Relaxed).map_err(device_error)?;
-                if seen != found(verb, checked) {
-                    return Err(Error::test(format!(
-                        "atomic {checked} found {seen:#x}, not {:#x}",
-                        found(verb, checked)
-                    )));
-                }
-                checked += 1;
-                self.verified += 8;
-            }
-        }
-        Ok(())
-    }
-
     fn idle_until_over(&mut self) -> Result<()> {
         while !self.is_over() {
             std::thread::sleep(NAP);
             self.look()?;
         }
         Ok(())
-    }
-}
-
-/// What atomic number `n` finds.
-fn found(verb: Verb, n: u64) -> u64 {
-    match verb {
-        Verb::CompareSwap if n > 0 => MAGIC.wrapping_add(n - 1),
-        Verb::CompareSwap => 0,
-        _ => n,
     }
 }
 

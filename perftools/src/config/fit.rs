@@ -1,0 +1,135 @@
+//! Fits a specification to a device.
+
+use super::limits::{MAX_DEPTH, MAX_MEMORY, VERIFY_MEMORY};
+use super::shape::Shape;
+use super::side::Limit;
+use super::spec::Spec;
+use crate::error::{Error, Result};
+use crate::plan::{Plan, Service, Verb};
+use crate::units::Size;
+
+/// What a device allows, as far as it bounds a test.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// The device's name, for errors.
+    pub device: String,
+    /// The largest message of its port.
+    pub max_msg: u64,
+    /// The deepest queue.
+    pub max_qp_wr: u32,
+    /// The longest completion queue.
+    pub max_cqe: u32,
+    /// The port's active MTU: the largest datagram.
+    pub mtu: u32,
+    /// Whether messages can carry immediate data, and queue pairs be unreliable (iWARP: neither).
+    pub infiniband: bool,
+    /// Whether it has atomics.
+    pub atomics: bool,
+}
+
+impl Spec {
+    /// Bytes of the buffers that one end takes for it, at most.
+    pub fn memory(&self) -> u64 {
+        if self.test.socket().is_some() {
+            return self.msg_size;
+        }
+        let buffers = if self.verify { u64::from(self.depth) * 2 + 12 } else { 2 };
+        let most =
+            if self.verify { VERIFY_MEMORY + self.msg_size.saturating_mul(12 * u64::from(self.qps)) } else { u64::MAX };
+        buffers.saturating_mul(self.msg_size).min(most)
+    }
+
+    /// Fits the test to a device: lowers the depth where the device or memory needs it.
+    ///
+    /// # Errors
+    /// The message is too large for the device, or for the memory a test may use.
+    pub fn fit(&self, bounds: &Bounds) -> Result<Shape> {
+        self.check()?;
+        let plan = self.plan_on(bounds)?;
+        let max_msg = if plan.service == Service::Ud { u64::from(bounds.mtu) } else { bounds.max_msg };
+        if self.msg_size > max_msg {
+            let what = if plan.service == Service::Ud { "one datagram" } else { "one message" };
+            return Err(Error::limit(format!(
+                "message of {}: {} carries at most {} in {what}; give --msg-size (-m) a smaller size",
+                Size(self.msg_size),
+                bounds.device,
+                Size(max_msg)
+            )));
+        }
+        let mut depth =
+            if plan.is_latency() { self.depth.min(4) } else { self.depth.saturating_mul(self.qps).min(MAX_DEPTH) };
+        if let Limit::Messages(n) = self.limit {
+            depth = depth.min(u32::try_from(n).unwrap_or(u32::MAX).max(4));
+        }
+        // A queue holds depth, depth / batch + 1 credits (at most 5 where depth ≥ 4, depth + 1 below) and one.
+        let room = bounds.max_qp_wr.min(bounds.max_cqe / 2 / self.qps);
+        depth = depth.min(room.saturating_sub(7)).max(1);
+        if self.verify {
+            // Both directions have their own buffers: depth to send, depth and the credits to receive.
+            let buffers = u32::try_from(VERIFY_MEMORY / self.msg_size / 2 / u64::from(self.qps)).unwrap_or(u32::MAX);
+            depth = depth.min(buffers.saturating_sub(6)).max(1);
+        }
+        Ok(self.shape(depth, plan))
+    }
+
+    /// What the test does on this device.
+    fn plan_on(&self, bounds: &Bounds) -> Result<Plan> {
+        let plan = self.test.plan().ok_or_else(|| Error::limit("uses no RDMA device"))?;
+        let lacks =
+            |what: &dyn std::fmt::Display| Err(Error::limit(format!("needs {what}, which {} lacks", bounds.device)));
+        match plan.service {
+            Service::Uc | Service::Ud if !bounds.infiniband => return lacks(&plan.service),
+            Service::Xrc => return lacks(&plan.service),
+            _ => {}
+        }
+        if plan.verb.is_atomic() && !bounds.atomics {
+            return lacks(&"atomics");
+        }
+        match self.immediate {
+            Some(false) => Ok(plan.without_immediate()),
+            Some(true) if plan.verb == Verb::WriteImm && !bounds.infiniband => lacks(&"writes with immediate data"),
+            None if !bounds.infiniband => Ok(plan.without_immediate()),
+            _ => Ok(plan),
+        }
+    }
+
+    /// The shape with a depth that both ends have agreed on.
+    ///
+    /// # Errors
+    /// The buffers of that depth would take more memory than a test may use.
+    pub fn agreed(&self, depth: u32, plan: Plan) -> Result<Shape> {
+        if depth == 0 || depth > MAX_DEPTH {
+            return Err(Error::protocol(format!("the peer wants a depth of {depth}")));
+        }
+        let shape = self.shape(depth, plan);
+        let buffers = if self.verify { u64::from(shape.sends() + shape.receives() * shape.qps) } else { 2 };
+        let memory = buffers * self.msg_size;
+        if memory > MAX_MEMORY * 2 {
+            return Err(Error::limit(format!(
+                "{} of buffers for --verify: the limit is {}; give --msg-size (-m) a smaller size",
+                Size(memory),
+                Size(MAX_MEMORY * 2)
+            )));
+        }
+        Ok(shape)
+    }
+
+    fn shape(&self, depth: u32, plan: Plan) -> Shape {
+        let batch = (depth / 4).max(1);
+        let most = (depth / 2 / self.qps).max(1);
+        let signal_every = self.tuning.signal_every.unwrap_or(batch / self.qps);
+        Shape {
+            tuning: self.tuning,
+            plan,
+            msg_size: u32::try_from(self.msg_size).unwrap_or(u32::MAX),
+            qps: self.qps,
+            depth,
+            batch,
+            // What all queue pairs together may leave unsaid stays below the depth.
+            signal_every: if self.verify { 1 } else { signal_every.clamp(1, most) },
+            credited: plan.verb.takes_receives() && (!self.flood || plan.service.is_reliable()),
+            limit: self.limit,
+            verify: self.verify,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The numbers that an engine runs by.
+
+use std::time::Duration;
+
+use super::side::Limit;
+use crate::plan::{Pattern, Plan};
+use crate::tuning::Tuning;
+
+/// The numbers an engine runs by; both ends compute the same from the same [`Spec`] and depth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// What to do.
+    pub plan: Plan,
+    /// Bytes a message.
+    pub msg_size: u32,
+    /// Queue pairs.
+    pub qps: u32,
+    /// Data messages that may be under way in one direction, on all queue pairs together.
+    pub depth: u32,
+    /// Messages after whose arrival the receiver returns a credit message.
+    pub batch: u32,
+    /// Every so many sends of a queue pair ask for a completion.
+    pub signal_every: u32,
+    /// Whether the receiver's credits bound the sender.
+    pub credited: bool,
+    /// When the test ends.
+    pub limit: Limit,
+    /// Payload is checked.
+    pub verify: bool,
+    /// How the test is tuned.
+    pub tuning: Tuning,
+}
+
+impl Shape {
+    /// Credit messages that may be under way in one direction.
+    pub fn credits(&self) -> u32 {
+        self.depth / self.batch + 1
+    }
+
+    /// Receives that each queue pair has posted before the peer may start, and again whenever one was used.
+    pub fn receives(&self) -> u32 {
+        if self.plan.verb.takes_receives() { self.depth + self.credits() } else { 0 }
+    }
+
+    /// Room that each send queue needs: any one may have to carry all that is under way.
+    pub fn sends(&self) -> u32 {
+        self.depth + self.credits() + 1
+    }
+
+    /// Places in memory that is open to the peer: one for each message under way, where each is looked at.
+    pub fn slots(&self) -> u32 {
+        match self.plan {
+            // A number for each queue pair, as atomics of several come in no order.
+            plan if plan.verb.is_atomic() => self.qps,
+            // One queue pair may lag behind the others by the whole depth.
+            plan if self.verify && plan.pattern != Pattern::Polled => self.depth * self.qps,
+            _ => 1,
+        }
+    }
+
+    /// Places that fetches bring the peer's memory into.
+    pub fn places(&self) -> u32 {
+        if self.verify { self.sends() * self.qps } else { 1 }
+    }
+
+    /// Bytes of such a place: whole words.
+    pub fn stride(&self) -> usize {
+        (self.msg_size as usize).next_multiple_of(8)
+    }
+
+    /// Time from one message to the next, where the rate is limited.
+    pub fn gap(&self) -> Option<Duration> {
+        let nanos = u128::from(self.msg_size) * 1_000_000_000 / u128::from(self.tuning.rate_limit?.max(1));
+        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
+    /// Whether what is sent arrives, or the connection breaks.
+    pub fn is_reliable(&self) -> bool {
+        self.plan.service.is_reliable()
+    }
+}

@@ -1,0 +1,73 @@
+//! What holds for one end, or for one kind of test.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::args::options::{DeviceId, Wait};
+use crate::args::sockets::SocketOptions;
+use crate::engine::pin::CpuList;
+use crate::units::Size;
+
+/// When a test ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// After this time.
+    Time(Duration),
+    /// After this many messages in each direction.
+    Messages(u64),
+}
+
+/// What holds for one end only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Side {
+    /// The device asked for.
+    pub id: Option<DeviceId>,
+    /// How to wait for completions.
+    pub wait: Wait,
+    /// When to give a silent peer up.
+    pub timeout: Duration,
+    /// The processors to run on; none: any.
+    #[serde(default)]
+    pub cpus: Option<CpuList>,
+    /// The place of the GID to use; none: by the address.
+    #[serde(default)]
+    pub gid_index: Option<u8>,
+}
+
+impl Side {
+    /// An end that waits so, and gives a silent peer up after this time.
+    pub fn new(wait: Wait, timeout: Duration) -> Self {
+        Self { id: None, wait, timeout, cpus: None, gid_index: None }
+    }
+}
+
+/// What holds for tests over sockets only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sockets {
+    /// The port of the server's end; 0: any.
+    pub port: u16,
+    /// Bytes of the client's buffers; 0: as the system has them.
+    pub client_buffers: u32,
+    /// Bytes of the server's buffers.
+    pub server_buffers: u32,
+}
+
+impl From<&SocketOptions> for Sockets {
+    fn from(options: &SocketOptions) -> Self {
+        let bytes =
+            |own: Option<Size>| own.or(options.sock_buf_size).map_or(0, |s| u32::try_from(s.0).unwrap_or(u32::MAX));
+        Self {
+            port: options.ip_port.unwrap_or(0),
+            client_buffers: bytes(options.local_sock_buf_size),
+            server_buffers: bytes(options.remote_sock_buf_size),
+        }
+    }
+}
+
+impl Sockets {
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}

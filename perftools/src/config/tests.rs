@@ -1,0 +1,109 @@
+use std::time::Duration;
+
+use super::*;
+use crate::args::options::{Options, Wait};
+use crate::error::Result;
+use crate::plan::{Pattern, Verb};
+use crate::test::Test;
+use clap::Parser;
+
+fn spec(line: &str) -> Result<Spec> {
+    let args = std::iter::once("rperf").chain(line.split_whitespace());
+    Spec::new(Test::RcBw, &Options::try_parse_from(args).unwrap())
+}
+
+fn bounds() -> Bounds {
+    Bounds {
+        device: "dev0".into(),
+        max_msg: 8 << 20,
+        max_qp_wr: 1024,
+        max_cqe: 2048,
+        mtu: 4096,
+        infiniband: true,
+        atomics: true,
+    }
+}
+
+fn of(test: Test) -> Spec {
+    Spec::new(test, &Options::try_parse_from(["rperf"]).unwrap()).unwrap()
+}
+
+#[test]
+fn what_a_device_lacks_is_said_in_one_line() {
+    let iwarp = Bounds { infiniband: false, atomics: false, ..bounds() };
+    for (test, what) in [
+        (Test::UcBw, "needs UC (unreliable connections), which dev0 lacks"),
+        (Test::UdLat, "needs UD"),
+        (Test::RcFetchAddMr, "needs atomics"),
+        (Test::XrcLat, "needs XRC"),
+    ] {
+        let text = of(test).fit(&iwarp).unwrap_err().to_string();
+        assert!(text.starts_with(what) && !text.contains('\n'), "{text}");
+    }
+    let shape = of(Test::RcRdmaWriteLat).fit(&iwarp).unwrap();
+    assert_eq!((shape.plan.verb, shape.plan.pattern), (Verb::Write, Pattern::Polled));
+    let asked = Spec { immediate: Some(true), ..of(Test::RcRdmaWriteBw) };
+    assert!(asked.fit(&iwarp).unwrap_err().to_string().contains("writes with immediate data, which dev0 lacks"));
+}
+
+#[test]
+fn a_datagram_is_at_most_the_mtu() {
+    let text = Spec { msg_size: 4097, ..of(Test::UdBw) }.fit(&bounds()).unwrap_err().to_string();
+    assert!(text.contains("4 KiB in one datagram"), "{text}");
+}
+
+#[test]
+fn defaults_are_qperfs() {
+    let s = spec("").unwrap();
+    assert_eq!((s.msg_size, s.limit), (65536, Limit::Time(Duration::from_secs(2))));
+    assert_eq!(s.client.timeout, Duration::from_secs(5));
+}
+
+#[test]
+fn absurd_numbers_are_refused_with_the_limit_and_the_option() {
+    for (line, says) in [
+        ("--msg-size 8G", &["8 GiB", "1 GiB", "-m"][..]),
+        ("--msg-size 0", &["at least 1 byte", "-m"]),
+        ("--messages 0", &["-n"]),
+        ("--time 0", &["-t"]),
+        ("--time 10000h", &["-t", "7 d"]),
+        ("--depth 0", &["--depth", "16384"]),
+        ("--depth 1000000", &["--depth", "16384"]),
+        ("--mtu 1000", &["-mt", "4096"]),
+        ("--timeout 0", &["-to"]),
+    ] {
+        let text = spec(line).unwrap_err().to_string();
+        assert!(says.iter().all(|s| text.contains(s)), "{line}: {text}");
+    }
+}
+
+#[test]
+fn a_message_larger_than_the_device_carries_is_refused_by_the_devices_name() {
+    let text = spec("--msg-size 9M").unwrap().fit(&bounds()).unwrap_err().to_string();
+    assert!(text.contains("dev0") && text.contains("8 MiB"), "{text}");
+}
+
+#[test]
+fn remote_options_win_for_the_server() {
+    let s = spec("--id a --remote-id b --wait poll --local-wait events --timeout 3 --remote-timeout 9").unwrap();
+    assert_eq!(s.client.id.unwrap().name, "a");
+    assert_eq!(s.server.id.unwrap().name, "b");
+    assert_eq!((s.client.wait, s.server.wait), (Wait::Events, Wait::Poll));
+    assert_eq!((s.client.timeout.as_secs(), s.server.timeout.as_secs()), (3, 9));
+}
+
+proptest::proptest! {
+    #[test]
+    fn every_shape_fits_its_device(depth in 1..=MAX_DEPTH, size in 1_u64..8 << 20, verify: bool, room in 16_u32..100_000, n in 1_u64..1000, qps in 1_u32..9) {
+        let mut s = spec("").unwrap();
+        (s.depth, s.msg_size, s.verify, s.qps) = (depth, size, verify, qps);
+        for limit in [s.limit, Limit::Messages(n)] {
+            s.limit = limit;
+            let shape = s.fit(&Bounds { max_qp_wr: room, max_cqe: room * 2 * qps, ..bounds() }).unwrap();
+            proptest::prop_assert!(shape.depth >= 1 && shape.depth <= depth * qps);
+            proptest::prop_assert!(shape.sends() <= room && shape.receives() <= room, "{shape:?}");
+            proptest::prop_assert!(shape.batch >= 1 && shape.batch <= shape.depth);
+            proptest::prop_assert_eq!(s.agreed(shape.depth, shape.plan).unwrap(), shape);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The loops that are timed: [`Part`] says which one an end runs.
+
+mod flow;
+mod ping_pong;
+
+use std::time::Instant;
+
+use super::line::Line;
+use super::{Ending, Plan};
+use crate::config::Limit;
+use crate::engine::{Outcome, Peer, Role};
+use crate::error::{Error, Kind as Failure, Result};
+use crate::stats::cpu::Reading;
+use crate::stats::histogram::Latencies;
+use crate::stats::{Count, SideStats};
+use crate::transport::payload;
+use crate::units::show_time;
+
+/// Empty calls of a polled line between looks at the clock and the peer.
+const POLLS_PER_LOOK: u32 = 64;
+
+/// Which loop an end runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Sends as fast as it can.
+    Source,
+    /// Receives.
+    Sink,
+    /// Sends, waits for the answer, measures.
+    Ping,
+    /// Answers.
+    Pong,
+}
+
+impl Part {
+    /// The part of `role` in a test of latency, or of bandwidth.
+    pub fn of(role: Role, latency: bool) -> Self {
+        match (role, latency) {
+            (Role::Client, false) => Part::Source,
+            (Role::Server, false) => Part::Sink,
+            (Role::Client, true) => Part::Ping,
+            (Role::Server, true) => Part::Pong,
+        }
+    }
+}
+
+struct Run<'a, P> {
+    line: &'a mut Line,
+    plan: &'a Plan,
+    peer: &'a P,
+    polled: bool,
+    deadline: Option<Instant>,
+    quiet_since: Option<Instant>,
+    idle: u32,
+    buffer: Vec<u8>,
+    sent: Count,
+    received: Count,
+    verified: u64,
+    /// Datagrams that never arrived.
+    lost: u64,
+    /// The peer was heard to have finished.
+    told: bool,
+    counted: Option<(Count, Count, Reading)>,
+}
+
+/// Runs `part` over a line.
+///
+/// # Errors
+/// The connection broke, the peer went away or reported an error, nothing moved for the timeout, or a byte was wrong.
+pub fn run<P: Peer>(part: Part, line: &mut Line, plan: &Plan, polled: bool, peer: &P) -> Result<Outcome> {
+    let mut latencies = (part == Part::Ping).then(Latencies::new);
+    let mut buffer = vec![0; plan.size];
+    payload::fill(&mut buffer, 0);
+    let start = Reading::now();
+    let deadline = match plan.limit {
+        Limit::Time(time) => start.wall().checked_add(time),
+        Limit::Messages(_) => None,
+    };
+    let mut run = Run {
+        line,
+        plan,
+        peer,
+        polled,
+        deadline,
+        quiet_since: None,
+        idle: 0,
+        buffer,
+        sent: Count::default(),
+        received: Count::default(),
+        verified: 0,
+        lost: 0,
+        told: false,
+        counted: None,
+    };
+    match (part, &mut latencies) {
+        (Part::Source, _) => run.source(),
+        (Part::Sink, _) => run.sink(),
+        (Part::Ping, Some(latencies)) => run.ping(start.wall(), latencies),
+        (Part::Ping | Part::Pong, _) => run.pong(),
+    }
+    .map_err(|error| if error.kind() == Failure::Device { peer.explain(error) } else { error })?;
+    let (sent, received, end) = run.counted.unwrap_or_else(|| (run.sent, run.received, Reading::now()));
+    let stats = SideStats {
+        sent,
+        received,
+        nanos: u64::try_from(end.wall().duration_since(start.wall()).as_nanos()).unwrap_or(u64::MAX),
+        cpu: end.since(&start),
+        verified: run.verified,
+        lost: run.lost,
+        ..SideStats::default()
+    };
+    Ok(Outcome { stats, latency: latencies })
+}
+
+impl<P: Peer> Run<'_, P> {
+    fn total(&self) -> u64 {
+        match self.plan.limit {
+            Limit::Messages(n) => n,
+            Limit::Time(_) => u64::MAX,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|end| Instant::now() >= end)
+    }
+
+    fn stop_clock(&mut self) {
+        if self.counted.is_none() {
+            self.counted = Some((self.sent, self.received, Reading::now()));
+        }
+    }
+
+    /// Something moved.
+    fn moved(&mut self) {
+        self.quiet_since = None;
+        self.idle = 0;
+    }
+
+    /// Nothing moved: whether there is still something to wait for.
+    fn look(&mut self) -> Result<()> {
+        self.idle += 1;
+        if self.polled {
+            std::thread::yield_now();
+            if self.idle % POLLS_PER_LOOK != 0 {
+                return Ok(());
+            }
+        }
+        if let Some(failure) = self.peer.failure() {
+            return Err(failure);
+        }
+        let now = Instant::now();
+        let since = *self.quiet_since.get_or_insert(now);
+        if self.plan.ending == Ending::Told && now.duration_since(since) >= self.plan.timeout {
+            return Err(Error::test(format!(
+                "nothing moved over {} for {}: is the peer still running? --timeout (-to) sets how long to wait",
+                self.line.kind().name(),
+                show_time(self.plan.timeout)
+            )));
+        }
+        Ok(())
+    }
+
+    /// Sends the message in the buffer, as far as it goes; true when it is gone.
+    fn send(&mut self) -> Result<bool> {
+        if !self.line.send(&self.buffer)? {
+            self.look()?;
+            return Ok(false);
+        }
+        self.moved();
+        self.sent.msgs += 1;
+        self.sent.bytes += self.plan.size as u64;
+        Ok(true)
+    }
+
+    /// Notes a message that arrived, and checks it.
+    fn arrived(&mut self, len: usize) -> Result<()> {
+        self.moved();
+        if self.plan.verify {
+            let number = if self.line.kind().is_datagram() && self.plan.size >= 8 {
+                payload::number(&self.buffer)
+            } else {
+                self.received.msgs
+            };
+            payload::check(&self.buffer[..len], number)?;
+            if len != self.plan.size {
+                return Err(Error::test(format!("a message of {len} bytes arrived where all have {}", self.plan.size)));
+            }
+            self.verified += len as u64;
+        }
+        self.received.msgs += 1;
+        self.received.bytes += len as u64;
+        Ok(())
+    }
+
+    /// Tells the peer that this end is through, and waits until it is as well.
+    fn end_both(&mut self) -> Result<()> {
+        self.peer.finish(self.sent.msgs)?;
+        self.line.finish();
+        self.moved();
+        while self.peer.finished().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            self.look()?;
+        }
+        Ok(())
+    }
+}
