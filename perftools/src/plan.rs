@@ -7,6 +7,7 @@ pub const MAX_MESSAGE: u64 = 1 << 30;
 
 /// The transport service of the queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Service {
     /// Reliable connection.
@@ -39,6 +40,7 @@ impl std::fmt::Display for Service {
 
 /// What one message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
     /// A send, into a receive of the peer.
@@ -79,6 +81,7 @@ impl Verb {
 
 /// How messages follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
     /// From the client, many at a time.
@@ -93,6 +96,7 @@ pub enum Pattern {
 
 /// What a test does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Plan {
     /// Over which service.
     pub service: Service,

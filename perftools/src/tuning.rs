@@ -15,6 +15,7 @@ const MAX_WARM_UP: Duration = Duration::from_secs(3600);
 
 /// Where buffers are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Pages {
     /// In ordinary pages.
@@ -28,6 +29,7 @@ pub enum Pages {
 
 /// How a test is tuned; the same on both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Tuning {
     /// Time before anything is counted.

@@ -17,6 +17,10 @@ pub(crate) const EXAMPLES: &str =
     rperf --verify -n 10000 node1 rc_bi_bw
                                           every byte is checked
     rperf --json node1 rc_bw rc_lat       for programs
+    rperf -t 60 --interval 1 node1 rc_bw  a line a second; dips and stalls are named
+    rperf --auto node1                    which settings are best, and what limits
+    rperf --json --sizes 2..8M node1 rc_bw >new.json; rperf report old.json new.json -o page.html
+                                          plots of two runs
 ";
 
 /// The text that was asked for, if the command line asks for help or the version.

@@ -6,6 +6,7 @@ pub mod info;
 pub mod options;
 pub mod ping;
 pub mod qperf;
+mod records;
 pub mod server;
 pub mod sockets;
 pub mod split;
@@ -35,6 +36,22 @@ pub enum Invocation {
         /// What may change without a word, as a share.
         threshold: f64,
     },
+    /// Find the best settings, and what limits.
+    Auto {
+        /// The server's host name or address; none: both ends here.
+        host: Option<String>,
+        /// The user's options that hold for every test.
+        words: Vec<String>,
+        /// All options.
+        options: Box<Options>,
+    },
+    /// Make a page of the records of these files.
+    Report {
+        /// The name of each run, where one is given, and its file.
+        files: Vec<(Option<String>, String)>,
+        /// Where the page goes; none: to standard output.
+        output: Option<String>,
+    },
     /// Run tests against `host`, or with both ends on this machine.
     Client {
         /// The server's host name or address; none: both ends here.
@@ -59,11 +76,16 @@ where
     if let Some(text) = help::asked(&args)? {
         return Ok(Invocation::Print(text));
     }
-    if args.first().is_some_and(|word| word == "compare") {
-        return compare(&args[1..]);
+    match args.split_first().map(|(word, rest)| (word.as_str(), rest)) {
+        Some(("compare", rest)) => return records::compare(rest),
+        Some(("report", rest)) => return records::report(rest),
+        _ => {}
     }
     let Words { host, tests, options } = split::split(&args)?;
     let global = read(&options)?;
+    if global.auto {
+        return auto(host, &tests, global, &options);
+    }
     if tests.is_empty() {
         return without_tests(host, global);
     }
@@ -83,34 +105,50 @@ where
     Ok(Invocation::Client { host, tests, global: Box::new(global) })
 }
 
-/// `compare OLD NEW [--threshold PERCENT]`.
-fn compare(args: &[String]) -> Result<Invocation> {
-    let mut files = Vec::new();
-    let mut threshold = 5.0;
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let value = match arg.strip_prefix("--threshold") {
-            Some("") => args.next().map(String::as_str),
-            Some(rest) => rest.strip_prefix('='),
-            None if arg.starts_with("--") => {
-                return Err(Error::usage(format!("{arg}: `rperf compare OLD NEW` has the option --threshold only")));
-            }
-            None => {
-                files.push(arg.clone());
-                continue;
-            }
-        };
-        let number = value.and_then(|v| v.trim_end_matches('%').trim_end().parse::<f64>().ok());
-        threshold = number
-            .filter(|n| (0.0..1000.0).contains(n))
-            .ok_or_else(|| Error::usage("--threshold needs a number of percent, such as 5"))?;
+/// Options that `--auto` chooses itself, or that say how its own output looks.
+const CHOSEN: &[&str] = &[
+    "--auto",
+    "--json",
+    "--time",
+    "--depth",
+    "--post-list",
+    "--inline",
+    "--qps",
+    "--wait",
+    "--local-wait",
+    "--remote-wait",
+    "--msg-size",
+    "--bits",
+    "--precision",
+    "--unify-units",
+];
+
+fn auto(
+    host: Option<String>,
+    tests: &[(Test, Vec<String>)],
+    global: Options,
+    options: &[String],
+) -> Result<Invocation> {
+    global.refuse_server_only()?;
+    if let Some((test, _)) = tests.first() {
+        return Err(Error::usage(format!(
+            "--auto chooses its tests itself: leave {} away, `rperf --auto HOST`",
+            test.name()
+        )));
     }
-    match <[String; 2]>::try_from(files) {
-        Ok([old, new]) => Ok(Invocation::Compare { old, new, threshold: threshold / 100.0 }),
-        Err(_) => Err(Error::usage(
-            "compare needs two files, each written by `rperf --json … > FILE`: `rperf compare OLD NEW` (a host of this name: -H compare)",
-        )),
+    if global.json_lines
+        || global.csv
+        || global.interval.is_some()
+        || global.messages.is_some()
+        || global.tuning.is_sweep()
+    {
+        return Err(Error::usage(
+            "--auto goes with --time and --json, not with --messages, sweeps, --interval and other formats",
+        ));
     }
+    let own = |word: &&String| !CHOSEN.contains(&word.split('=').next().unwrap_or_default());
+    let words = options.iter().filter(own).cloned().collect();
+    Ok(Invocation::Auto { host, words, options: Box::new(global) })
 }
 
 fn without_tests(host: Option<String>, global: Options) -> Result<Invocation> {

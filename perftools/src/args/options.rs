@@ -26,6 +26,7 @@ const SERVER: &str = "Server (-lp)";
 
 /// A device, with or without a port: `rxe0`, `mlx5_0:1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceId {
     /// The device's name.
     pub name: String,
@@ -59,6 +60,7 @@ impl fmt::Display for DeviceId {
 
 /// Whether rdma_cm sets the connection up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Cm {
     /// Where the device can connect no other way (iWARP).
@@ -86,6 +88,7 @@ impl FromStr for Cm {
 
 /// How an end waits for completions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
     /// Poll briefly, then sleep.
@@ -119,6 +122,14 @@ fn on_off(text: &str) -> std::result::Result<bool, String> {
     }
 }
 
+/// The shortest interval: a thread that wakes more often disturbs what it watches.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+fn interval(text: &str) -> std::result::Result<Duration, String> {
+    let time = parse_time(text)?;
+    if time < SHORTEST { Err(format!("`{text}`: an interval is at least 10 ms long")) } else { Ok(time) }
+}
+
 /// Measures RDMA bandwidth and latency between two hosts, or within one.
 #[derive(Clone, Debug, Parser)]
 #[command(
@@ -127,7 +138,7 @@ fn on_off(text: &str) -> std::result::Result<bool, String> {
     disable_help_flag = true,
     disable_version_flag = true,
     args_override_self = true,
-    override_usage = "rperf                              be the server\n       rperf [OPTIONS] HOST TEST…         run tests against the server on HOST\n       rperf [OPTIONS] TEST…              run tests with both ends on this machine"
+    override_usage = "rperf                              be the server\n       rperf [OPTIONS] HOST TEST…         run tests against the server on HOST\n       rperf [OPTIONS] TEST…              run tests with both ends on this machine\n       rperf --auto [OPTIONS] [HOST]      find the best settings, and what limits\n       rperf compare OLD NEW              hold two records of --json against each other\n       rperf report FILE… --output PAGE   make a page with plots of them"
 )]
 #[allow(clippy::struct_excessive_bools)] // Flags of a command line.
 pub struct Options {
@@ -198,12 +209,20 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
     pub wait_server: Option<Duration>,
 
+    /// Find the best settings (depth, post list, inline, waiting, queue pairs) and what limits: `rperf --auto HOST`; some 40 tests
+    /// of 0.3 s, or of --time
+    #[arg(long, help_heading = TEST)]
+    pub auto: bool,
+
     /// Print one JSON document instead of text
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
     /// Print a line of JSON for each test, as soon as it has ended
     #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     pub json_lines: bool,
+    /// A line for every interval of this length as it ends, and what dips and stalls there were; in --json and --json-lines too
+    #[arg(long, value_name = "TIME", value_parser = interval, help_heading = OUTPUT)]
+    pub interval: Option<Duration>,
     /// Print a line of comma-separated values for each test, after a heading
     #[arg(long, conflicts_with = "json", help_heading = OUTPUT)]
     pub csv: bool,
@@ -284,6 +303,7 @@ impl Options {
             (self.json, "--json"),
             (self.json_lines, "--json-lines"),
             (self.csv, "--csv"),
+            (self.interval.is_some(), "--interval"),
             (self.sockets.in_use(), "--ip-port (-ip) or --sock-buf-size (-sb)"),
             (self.server.qperf, "--qperf"),
         ];

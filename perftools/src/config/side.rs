@@ -11,6 +11,7 @@ use crate::units::Size;
 
 /// When a test ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// After this time.
@@ -21,6 +22,7 @@ pub enum Limit {
 
 /// What holds for one end only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Side {
     /// The device asked for.
     pub id: Option<DeviceId>,
@@ -45,6 +47,7 @@ impl Side {
 
 /// What holds for tests over sockets only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Sockets {
     /// The port of the server's end; 0: any.
     pub port: u16,

@@ -13,6 +13,7 @@ use crate::tuning::Tuning;
 
 /// A whole test, as the client sends it to the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spec {
     /// The test.
     pub test: Test,

@@ -11,14 +11,16 @@ use super::message::Message;
 use super::sockets::{self, Addresses};
 use super::token::Token;
 use super::{admission, frame, session};
-use crate::config::Spec;
+use crate::config::{Limit, Spec};
 use crate::engine::{self, Role};
 use crate::error::{Error, Kind, Result};
 use crate::host;
 use crate::qperf;
 use crate::report::record::{Measured, Outcome};
-use crate::report::warning;
+use crate::report::warning::{self, Known};
+use crate::stats::counters::Counters;
 use crate::stats::summary::{Meaning, Summary};
+use crate::stats::watch::{Watch, Watched, Watching};
 use crate::test::Test;
 use crate::transport::{Backend, ClientSetup, Hosts};
 use crate::units::show_time;
@@ -42,18 +44,18 @@ pub struct Target {
 ///
 /// # Errors
 /// The server cannot be reached, refuses, or the test failed.
-pub fn run<B: Backend>(target: &Target, spec: &Spec, backend: &B) -> Result<Outcome> {
+pub fn run<B: Backend>(target: &Target, spec: &Spec, backend: &B, watch: Watch<'_>) -> Result<Outcome> {
     let mut stream = connect(target)?;
     let system = |e| Error::system("cannot set the control connection up", &e);
     let timeout = spec.client.timeout;
     stream.set_nodelay(true).map_err(system)?;
     stream.set_write_timeout(Some(timeout)).map_err(system)?;
     if target.qperf {
-        return qperf::client::run(stream, spec);
+        return qperf::client::run(stream, spec, watch);
     }
     if !greet(&mut stream, target, timeout)? {
         drop(stream);
-        return qperf::client::run(connect(target)?, spec);
+        return qperf::client::run(connect(target)?, spec, watch);
     }
     match spec.test {
         Test::Conf => match ask(&mut stream, spec)? {
@@ -64,7 +66,7 @@ pub fn run<B: Backend>(target: &Target, spec: &Spec, backend: &B) -> Result<Outc
             Message::Quitting => Ok(Outcome::Quit),
             other => Err(other.unexpected("the server")),
         },
-        _ => measured(stream, spec, backend),
+        _ => measured(stream, spec, backend, watch),
     }
 }
 
@@ -97,14 +99,17 @@ fn greet(stream: &mut TcpStream, target: &Target, timeout: Duration) -> Result<b
     }
 }
 
-fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B) -> Result<Outcome> {
+fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B, watch: Watch<'_>) -> Result<Outcome> {
     let addresses = Addresses::of(&stream)?;
     let hosts = Hosts { local: addresses.local.ip().to_canonical(), peer: addresses.peer.ip().to_canonical() };
     let link = ControlLink::new(stream, "the server", spec.client.timeout, Arc::default())?;
+    let watching = Watching::new(watch, watched(spec));
+    let link = link.watched(watching.lane());
+    let begins = |_| watching.begin();
     let run = || {
         if let Some(kind) = spec.test.socket() {
             link.send(&Message::Request { spec: Box::new(spec.clone()), ask: None })?;
-            return sockets::client(&link, spec, kind, addresses);
+            return sockets::client(&link, spec, kind, addresses, &begins);
         }
         let (mut setup, ask) = backend.client(spec, hosts)?;
         link.send(&Message::Request { spec: Box::new(spec.clone()), ask: Some(ask) })?;
@@ -115,11 +120,25 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B) -> Result<O
         let answer = setup.answer(&offer)?;
         link.send(&Message::Answer(answer))?;
         let connected = setup.connect(&offer, spec.client.timeout).map_err(|e| engine::Peer::explain(&link, e))?;
-        session::exchange(&link, spec, Role::Client, connected, &|_| ())
+        session::exchange(&link, spec, Role::Client, connected, &begins)
     };
-    let done = run().inspect_err(|error| link.report(error))?;
-    let warnings = warning::gather(spec, done.via.mtu, &done.outcome.stats, &done.peer_stats);
+    let before = Counters::now();
+    let done = watching.during(run).inspect_err(|error| link.report(error))?;
+    let seen = watching.seen(done.outcome.stats.nanos);
+    let one_host = hosts.local == hosts.peer;
+    let one_port = one_host && (&done.via.device, done.via.port) == (&done.peer_via.device, done.peer_via.port);
+    let warnings = warning::gather(&Known {
+        spec,
+        via: &done.via,
+        ends: [&done.outcome.stats, &done.peer_stats],
+        one_host,
+        one_port,
+        port: Counters::now().since(&before, &done.via.device, done.via.port),
+        server: &done.peer_warnings,
+    });
     Ok(Outcome::Measured(Box::new(Measured {
+        intervals: seen.intervals,
+        dips: seen.dips,
         warnings,
         spec: spec.clone(),
         plan: done.plan,
@@ -131,6 +150,15 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B) -> Result<O
         local_stats: done.outcome.stats,
         remote_stats: done.peer_stats,
     })))
+}
+
+/// What there is to see of a test.
+fn watched(spec: &Spec) -> Watched {
+    let (time, messages) = match spec.limit {
+        Limit::Time(time) => (Some(time), None),
+        Limit::Messages(n) => (None, Some(n)),
+    };
+    Watched { latency: spec.test.is_latency(), size: spec.msg_size, warm_up: spec.tuning.warm_up, time, messages }
 }
 
 /// Connects, and keeps trying while nobody listens.

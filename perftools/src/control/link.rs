@@ -10,6 +10,7 @@ use super::frame;
 use super::message::Message;
 use crate::engine::Peer;
 use crate::error::{Error, Kind, Result};
+use crate::stats::lane::Lane;
 use crate::units::show_time;
 
 /// How long a broken data connection waits for the peer's words.
@@ -35,6 +36,7 @@ pub struct ControlLink {
     who: &'static str,
     timeout: Duration,
     stop: Arc<AtomicBool>,
+    lane: Option<Arc<Lane>>,
 }
 
 impl ControlLink {
@@ -77,7 +79,14 @@ impl ControlLink {
             return;
         };
         std::thread::Builder::new().name("control".into()).stack_size(256 << 10).spawn(read).map_err(system)?;
-        Ok(Self { stream, heard, messages, who, timeout, stop })
+        Ok(Self { stream, heard, messages, who, timeout, stop, lane: None })
+    }
+
+    /// The test counts on this lane.
+    #[must_use]
+    pub fn watched(mut self, lane: Option<Arc<Lane>>) -> Self {
+        self.lane = lane;
+        self
     }
 
     /// Sends a message.
@@ -156,6 +165,10 @@ impl Peer for ControlLink {
         }
         let failure = self.heard.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
         failure.or_else(|| self.stop.load(Ordering::Relaxed).then(stopped))
+    }
+
+    fn lane(&self) -> Option<Arc<Lane>> {
+        self.lane.clone()
     }
 
     fn explain(&self, error: Error) -> Error {

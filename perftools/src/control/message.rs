@@ -7,6 +7,7 @@ use crate::engine::Exposed;
 use crate::error::{Error, Kind, Result};
 use crate::facts::peer::PeerFacts;
 use crate::report::record::{HostConf, Via};
+use crate::report::warning::Warning;
 use crate::socket::ends::Listening;
 use crate::stats::SideStats;
 use crate::transport::{Answer, Ask, Offer};
@@ -51,6 +52,9 @@ pub enum Message {
         via: Via,
         /// Its memory that the peer will read or write.
         memory: Option<Exposed>,
+        /// What of its host spoils figures.
+        #[serde(default)]
+        warnings: Vec<Warning>,
     },
     /// No more than `sent` data messages will come.
     Finished {

@@ -18,6 +18,7 @@ use crate::error::{Error, Kind, Result};
 use crate::facts::peer::PeerFacts;
 use crate::facts::root::Root;
 use crate::host;
+use crate::report::warning;
 use crate::test::Test;
 use crate::transport::{Ask, Backend, Connected, Hosts, ServerSetup};
 
@@ -159,13 +160,13 @@ pub(super) fn exchange<W: engine::Wire>(
         Role::Server => (&spec.server, "the client"),
     };
     wire.post_receives()?;
-    link.send(&Message::Ready { via: via.clone(), memory: wire.exposed() })?;
-    let peer_via = match link.receive()? {
-        Message::Ready { via, memory } => {
+    link.send(&Message::Ready { via: via.clone(), memory: wire.exposed(), warnings: warning::host() })?;
+    let (peer_via, peer_warnings) = match link.receive()? {
+        Message::Ready { via, memory, warnings } => {
             if let Some(memory) = memory {
                 wire.peer_exposes(memory);
             }
-            via
+            (via, warnings)
         }
         other => return Err(other.unexpected(who)),
     };
@@ -176,5 +177,5 @@ pub(super) fn exchange<W: engine::Wire>(
         Message::Stats(stats) => *stats,
         other => return Err(other.unexpected(who)),
     };
-    Ok(Exchanged { outcome, via, peer_via, peer_stats, plan: Some(shape.plan), depth: shape.depth })
+    Ok(Exchanged { outcome, via, peer_via, peer_stats, peer_warnings, plan: Some(shape.plan), depth: shape.depth })
 }

@@ -21,6 +21,7 @@ use super::terms::Exchanged;
 use crate::config::Spec;
 use crate::engine::{Peer, Role};
 use crate::error::{Error, Result};
+use crate::report::warning;
 use crate::socket::{Ending, Kind, ends};
 use crate::test::Test;
 
@@ -39,7 +40,13 @@ impl Addresses {
 }
 
 /// The client's end, after its request.
-pub(super) fn client(link: &ControlLink, spec: &Spec, kind: Kind, addresses: Addresses) -> Result<Exchanged> {
+pub(super) fn client(
+    link: &ControlLink,
+    spec: &Spec,
+    kind: Kind,
+    addresses: Addresses,
+    begins: &dyn Fn(Test),
+) -> Result<Exchanged> {
     let listening = match link.receive()? {
         Message::Listening(listening) => listening,
         other => return Err(other.unexpected("the server")),
@@ -49,7 +56,7 @@ pub(super) fn client(link: &ControlLink, spec: &Spec, kind: Kind, addresses: Add
     let socket = ends::connect(kind, addresses.local, addresses.peer, place, spec.sockets, timeout);
     let socket = socket.map_err(|e| link.explain(e))?;
     link.send(&Message::Bound { port: ends::port(&socket)? })?;
-    exchange(link, spec, Role::Client, kind, socket, &|_| ())
+    exchange(link, spec, Role::Client, kind, socket, begins)
 }
 
 /// The server's end, after the request.
@@ -83,9 +90,9 @@ fn exchange(
         Role::Server => (&spec.server, "the client"),
     };
     let via = ends::via(kind, &socket, side);
-    link.send(&Message::Ready { via: via.clone(), memory: None })?;
-    let peer_via = match link.receive()? {
-        Message::Ready { via, .. } => via,
+    link.send(&Message::Ready { via: via.clone(), memory: None, warnings: warning::host() })?;
+    let (peer_via, peer_warnings) = match link.receive()? {
+        Message::Ready { via, warnings, .. } => (via, warnings),
         other => return Err(other.unexpected(who)),
     };
     begins(spec.test);
@@ -95,5 +102,5 @@ fn exchange(
         Message::Stats(stats) => *stats,
         other => return Err(other.unexpected(who)),
     };
-    Ok(Exchanged { outcome, via, peer_via, peer_stats, plan: None, depth: 1 })
+    Ok(Exchanged { outcome, via, peer_via, peer_stats, peer_warnings, plan: None, depth: 1 })
 }

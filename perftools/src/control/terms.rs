@@ -7,6 +7,7 @@ use super::rules::Rules;
 use crate::engine::Outcome;
 use crate::plan::Plan;
 use crate::report::record::Via;
+use crate::report::warning::Warning;
 use crate::stats::SideStats;
 use crate::test::Test;
 
@@ -44,6 +45,7 @@ pub(super) struct Exchanged {
     pub(super) via: Via,
     pub(super) peer_via: Via,
     pub(super) peer_stats: SideStats,
+    pub(super) peer_warnings: Vec<Warning>,
     pub(super) plan: Option<Plan>,
     pub(super) depth: u32,
 }

@@ -20,6 +20,7 @@ use crate::config::{Bounds, Spec};
 use crate::engine::fake::{self, FakeWire};
 use crate::error::{Error, Result};
 use crate::report::record::{Outcome, Via};
+use crate::stats::watch::Watch;
 use crate::test::Test;
 use crate::transport::{
     Answer, Ask, Backend, ClientSetup, Connected, Hosts, Link, Method, Offer, PlainEnd, ServerSetup,
@@ -64,6 +65,7 @@ fn via() -> Via {
         address: "here".into(),
         cm: false,
         mtu: None,
+        port_mtu: None,
         wait: Wait::Adaptive,
     }
 }
@@ -144,7 +146,8 @@ fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &Fake)) {
         let body = std::panic::AssertUnwindSafe(|| {
             body(address, backend);
             assert_alive(address);
-            let quit = until_served(|| client::run(&target(address), &spec(Test::Quit, ""), &backend));
+            let quit =
+                until_served(|| client::run(&target(address), &spec(Test::Quit, ""), &backend, Watch::default()));
             assert_eq!(quit, Outcome::Quit);
         });
         if let Err(panic) = std::panic::catch_unwind(body) {
@@ -157,7 +160,7 @@ fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &Fake)) {
 
 /// The server answers, at the latest when it has noticed that its last client is gone.
 fn assert_alive(address: SocketAddr) {
-    until_served(|| client::run(&target(address), &spec(Test::Conf, ""), &&Fake::default()));
+    until_served(|| client::run(&target(address), &spec(Test::Conf, ""), &&Fake::default(), Watch::default()));
 }
 
 /// Tries until the server has room.
@@ -189,7 +192,9 @@ fn greeted(address: SocketAddr, protocol: u16) -> TcpStream {
 fn every_test_runs_and_both_ends_agree_on_the_counts() {
     with_server(8, |address, backend| {
         for (test, received_here) in [(Test::RcBw, 0), (Test::RcBiBw, 200), (Test::RcLat, 200)] {
-            let outcome = client::run(&target(address), &spec(test, "--messages 200 --msg-size 1K"), &backend).unwrap();
+            let outcome =
+                client::run(&target(address), &spec(test, "--messages 200 --msg-size 1K"), &backend, Watch::default())
+                    .unwrap();
             let Outcome::Measured(m) = outcome else { panic!("{outcome:?}") };
             assert_eq!((m.local_stats.sent.msgs, m.remote_stats.received.msgs), (200, 200), "{test:?}");
             assert_eq!(m.local_stats.received.msgs, received_here, "{test:?}");
@@ -203,7 +208,10 @@ fn several_clients_are_served_at_once() {
     with_server(8, |address, backend| {
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| client::run(&target(address), &spec(Test::RcBw, "--time 200ms"), &backend).unwrap());
+                scope.spawn(|| {
+                    client::run(&target(address), &spec(Test::RcBw, "--time 200ms"), &backend, Watch::default())
+                        .unwrap()
+                });
             }
         });
     });
@@ -214,10 +222,10 @@ fn the_server_checks_what_it_is_sent_and_says_what_is_wrong() {
     with_server(8, |address, backend| {
         let mut wrong = spec(Test::RcBw, "");
         wrong.msg_size = 8 << 30;
-        let text = client::run(&target(address), &wrong, &backend).unwrap_err().to_string();
+        let text = client::run(&target(address), &wrong, &backend, Watch::default()).unwrap_err().to_string();
         assert!(text.starts_with("the server: message of 8 GiB: the limit is 1 GiB"), "{text}");
         let large = spec(Test::RcBw, "--msg-size 2M");
-        let text = client::run(&target(address), &large, &backend).unwrap_err().to_string();
+        let text = client::run(&target(address), &large, &backend, Watch::default()).unwrap_err().to_string();
         assert!(text.contains("fake0 carries at most 1 MiB"), "{text}");
     });
 }
@@ -258,7 +266,7 @@ fn silent_and_half_open_connections_hold_nobody_up() {
         let silent = TcpStream::connect(address).unwrap();
         let half = greeted(address, PROTOCOL);
         let begin = Instant::now();
-        client::run(&target(address), &spec(Test::RcLat, "--messages 10"), &backend).unwrap();
+        client::run(&target(address), &spec(Test::RcLat, "--messages 10"), &backend, Watch::default()).unwrap();
         assert!(begin.elapsed() < Duration::from_secs(2));
         drop((silent, half));
     });
@@ -273,7 +281,7 @@ fn a_client_that_vanishes_in_the_middle_leaves_the_server_serving() {
         frame::write(&mut stream, &Message::Request { spec: Box::new(spec), ask: Some(ask) }).unwrap();
         assert!(matches!(frame::read(&mut stream), Ok(Message::Offer(_))));
         frame::write(&mut stream, &Message::Answer(Answer { ends: vec![] })).unwrap();
-        frame::write(&mut stream, &Message::Ready { via: via(), memory: None }).unwrap();
+        frame::write(&mut stream, &Message::Ready { via: via(), memory: None, warnings: Vec::new() }).unwrap();
         assert!(matches!(frame::read(&mut stream), Ok(Message::Ready { .. })));
         drop(stream);
         // Only one client is served at once: the test that lost its client has to make room, which the end of this looks at.
@@ -284,7 +292,8 @@ fn a_client_that_vanishes_in_the_middle_leaves_the_server_serving() {
 fn a_client_too_many_is_told_so() {
     with_server(1, |address, backend| {
         let first = greeted(address, PROTOCOL);
-        let text = client::run(&target(address), &spec(Test::Conf, ""), &backend).unwrap_err().to_string();
+        let text =
+            client::run(&target(address), &spec(Test::Conf, ""), &backend, Watch::default()).unwrap_err().to_string();
         assert!(text.contains("1 clients are served already (--max-clients"), "{text}");
         drop(first);
     });
@@ -298,7 +307,8 @@ fn a_server_that_is_stopped_tells_its_clients() {
     std::thread::scope(|scope| {
         let backend = &backend;
         let serving = scope.spawn(move || server.run(&backend));
-        let running = scope.spawn(move || client::run(&target(address), &spec(Test::RcBw, "--time 60"), &backend));
+        let running = scope
+            .spawn(move || client::run(&target(address), &spec(Test::RcBw, "--time 60"), &backend, Watch::default()));
         std::thread::sleep(Duration::from_millis(200));
         stopper.stop();
         let text = running.join().unwrap().unwrap_err().to_string();
@@ -328,7 +338,9 @@ fn whoever_listens_instead_of_rperf_is_named_so() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let stranger = std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"220 ftp.example.org ready\r\n"));
-    let text = client::run(&target(address), &spec(Test::Conf, ""), &&Fake::default()).unwrap_err().to_string();
+    let text = client::run(&target(address), &spec(Test::Conf, ""), &&Fake::default(), Watch::default())
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("is no rperf server"), "{text}");
     stranger.join().unwrap().unwrap();
 }
@@ -338,7 +350,8 @@ fn nobody_there_says_so_in_time() {
     let target =
         Target { host: "127.0.0.1".into(), port: 1, wait: Duration::from_millis(300), token: None, qperf: false };
     let begin = Instant::now();
-    let text = client::run(&target, &spec(Test::Conf, ""), &&Fake::default()).unwrap_err().to_string();
+    let text =
+        client::run(&target, &spec(Test::Conf, ""), &&Fake::default(), Watch::default()).unwrap_err().to_string();
     assert!(text.contains("cannot reach the server") && text.contains("300 ms"), "{text}");
     assert!(begin.elapsed() < Duration::from_secs(2));
 }

@@ -21,6 +21,7 @@ mod window;
 #[cfg(test)]
 pub(crate) mod fake;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,7 @@ use crate::config::Shape;
 use crate::error::{Error, Result};
 use crate::stats::cpu::Reading;
 use crate::stats::histogram::Latencies;
+use crate::stats::lane::Lane;
 use crate::stats::{Count, SideStats};
 
 /// What one poll brought.
@@ -128,7 +130,7 @@ pub trait Wire {
     fn verified(&self) -> u64;
 }
 
-/// What the peer says beside the data, while the test runs.
+/// What goes on beside the data, while the test runs: what the peer says, and who watches here.
 pub trait Peer {
     /// Tells the peer that this end will send no more than `sent` data messages.
     ///
@@ -141,6 +143,11 @@ pub trait Peer {
 
     /// Why the peer will not go on, if it said so or went away.
     fn failure(&self) -> Option<Error>;
+
+    /// Where this end counts as it goes; none where nobody watches.
+    fn lane(&self) -> Option<Arc<Lane>> {
+        None
+    }
 
     /// Waits briefly for [`Peer::failure`], which explains a broken connection better than a completion status does.
     fn explain(&self, error: Error) -> Error;

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 
 /// Processors, as a user names them: `3`, `0-3,8`, `node1`, `any`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct CpuList(String);
 

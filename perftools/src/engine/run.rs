@@ -21,8 +21,9 @@ pub fn run<W: Wire, P: Peer>(role: Role, shape: &Shape, side: &Side, wire: &mut 
     let client = role == Role::Client;
     // Nothing wakes who looks at memory.
     let polled = Side { wait: Wait::Poll, ..side.clone() };
-    let mut waiter = Waiter::new(if plan.pattern == Pattern::Polled { &polled } else { side }, plan.is_latency());
-    let mut latency = (plan.is_latency() && client).then(Latencies::new);
+    let mut waiter = Waiter::new(if plan.pattern == Pattern::Polled { &polled } else { side }, plan.is_latency())
+        .watched(peer.lane());
+    let mut latency = (plan.is_latency() && client).then(|| Latencies::new().watched(peer.lane()));
     let start = Reading::now();
     let counted = match (plan.pattern, &mut latency) {
         (Pattern::PingPong, Some(latency)) if plan.is_round_trip() => {

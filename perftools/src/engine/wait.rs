@@ -6,6 +6,7 @@
 //!
 //! Sleeps are bounded, so that the peer's words and the timeout are seen.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::window::Window;
@@ -14,6 +15,7 @@ use crate::args::options::Wait;
 use crate::config::Side;
 use crate::error::{Error, Result};
 use crate::stats::cpu::online;
+use crate::stats::lane::Lane;
 use crate::units::show_time;
 
 /// How long polling goes on without giving the processor away, where there are others.
@@ -34,6 +36,7 @@ pub struct Waiter {
     /// Since when nothing has come, as far as that was looked at.
     quiet_since: Option<Instant>,
     max_completions: u32,
+    lane: Option<Arc<Lane>>,
 }
 
 impl Waiter {
@@ -47,7 +50,14 @@ impl Waiter {
             window: if latency { Window::for_latency() } else { Window::for_bandwidth(alone) },
             quiet_since: None,
             max_completions: 0,
+            lane: None,
         }
+    }
+
+    /// Counts on this lane.
+    #[must_use]
+    pub fn watched(self, lane: Option<Arc<Lane>>) -> Self {
+        Self { lane, ..self }
     }
 
     /// The most completions that one poll returned.
@@ -65,6 +75,14 @@ impl Waiter {
         if progress.completions > 0 {
             self.quiet_since = None;
             self.max_completions = self.max_completions.max(progress.completions);
+            if let Some(lane) = &self.lane {
+                if progress.sent > 0 {
+                    lane.sent(progress.sent);
+                }
+                if progress.data > 0 {
+                    lane.received(progress.data.into(), progress.bytes);
+                }
+            }
         }
         Ok(progress)
     }

@@ -14,9 +14,11 @@ use crate::engine::{self, Peer, Role};
 use crate::error::{Error, Result};
 use crate::host;
 use crate::report::record::{Measured, Outcome, Via};
-use crate::report::warning;
+use crate::report::warning::{self, Known};
 use crate::socket::{Ending, Kind, ends};
+use crate::stats::counters::Moved;
 use crate::stats::summary::{Meaning, Summary};
+use crate::stats::watch::Watch;
 use crate::test::Test;
 use crate::tuning::Tuning;
 
@@ -24,7 +26,10 @@ use crate::tuning::Tuning;
 ///
 /// # Errors
 /// qperf has no such test or option, refuses, or the test failed.
-pub fn run(stream: TcpStream, spec: &Spec) -> Result<Outcome> {
+pub fn run(stream: TcpStream, spec: &Spec, watch: Watch<'_>) -> Result<Outcome> {
+    if watch.interval.is_some() {
+        return Err(Error::limit("the server is a qperf: --interval needs an rperf there; leave it away"));
+    }
     let spec = &as_qperf_can(spec)?;
     let request = request(spec)?;
     let address =
@@ -166,7 +171,17 @@ fn measured(talk: &Talk, spec: &Spec, mut outcome: engine::Outcome, via: (Via, V
         remote.lost = outcome.stats.sent.msgs.saturating_sub(remote.received.msgs);
     }
     Ok(Outcome::Measured(Box::new(Measured {
-        warnings: warning::gather(spec, via.0.mtu, &outcome.stats, &remote),
+        intervals: Vec::new(),
+        dips: Vec::new(),
+        warnings: warning::gather(&Known {
+            spec,
+            via: &via.0,
+            ends: [&outcome.stats, &remote],
+            one_host: false,
+            one_port: false,
+            port: Moved::default(),
+            server: &[],
+        }),
         spec: spec.clone(),
         depth: 1,
         local: via.0,

@@ -10,6 +10,7 @@ use crate::config::Spec;
 use crate::plan::Plan;
 use crate::stats::SideStats;
 use crate::stats::histogram::Percentiles;
+use crate::stats::interval::{Dip, Interval};
 use crate::stats::summary::Summary;
 use crate::test::Test;
 
@@ -18,6 +19,7 @@ pub const SCHEMA: u32 = 1;
 
 /// How one end is connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Via {
     /// The device; for tests over sockets the protocol.
     pub device: String,
@@ -33,6 +35,9 @@ pub struct Via {
     pub cm: bool,
     /// The path MTU, where this end set it.
     pub mtu: Option<u32>,
+    /// The port's own, which the path's may be below of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_mtu: Option<u32>,
     /// How it waited for completions.
     pub wait: Wait,
 }
@@ -52,6 +57,7 @@ impl std::fmt::Display for Via {
 
 /// What a host is, as the test `conf` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostConf {
     /// Its name.
     pub node: String,
@@ -65,6 +71,7 @@ pub struct HostConf {
 
 /// The result of a test that moved data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Measured {
     /// What was asked for.
     pub spec: Spec,
@@ -85,6 +92,12 @@ pub struct Measured {
     pub local_stats: SideStats,
     /// What the server counted.
     pub remote_stats: SideStats,
+    /// What each interval brought, where intervals were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Interval>,
+    /// What stands out among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dips: Vec<Dip>,
     /// What spoils the figures, as far as this end sees it.
     #[serde(default)]
     pub warnings: Vec<Warning>,
@@ -92,6 +105,7 @@ pub struct Measured {
 
 /// What a test came to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Data moved.
@@ -114,6 +128,7 @@ pub enum Outcome {
 
 /// The record of one test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Record {
     /// The test.
     pub test: Test,

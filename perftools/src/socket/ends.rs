@@ -121,6 +121,7 @@ pub fn via(kind: Kind, socket: &Socket, side: &Side) -> Via {
         address,
         cm: false,
         mtu: None,
+        port_mtu: None,
         wait: side.wait,
     }
 }

@@ -11,6 +11,7 @@ const TICK: f64 = 0.01;
 
 /// Processor time used between two readings, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CpuUse {
     /// The thread that ran the test.
     pub thread: f64,
@@ -20,12 +21,16 @@ pub struct CpuUse {
     pub host: Host,
     /// Processors of the host.
     pub cpus: u32,
+    /// How long the thread that ran the test could have run, but had no processor.
+    #[serde(default)]
+    pub waited: f64,
 }
 
 impl Eq for CpuUse {}
 
 /// Processor time of the whole host in seconds, summed over its processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Host {
     /// Programs, nice or not.
     pub user: f64,
@@ -65,6 +70,7 @@ pub struct Reading {
     thread: Duration,
     process: Duration,
     host: Host,
+    waited: Duration,
 }
 
 impl Reading {
@@ -74,7 +80,8 @@ impl Reading {
         let host = Host::now();
         let thread = clock(ClockId::CLOCK_THREAD_CPUTIME_ID);
         let process = clock(ClockId::CLOCK_PROCESS_CPUTIME_ID);
-        Self { wall: Instant::now(), thread, process, host }
+        let waited = waited();
+        Self { wall: Instant::now(), thread, process, host, waited }
     }
 
     /// When it was read.
@@ -95,8 +102,16 @@ impl Reading {
                 iowait: (b.iowait - a.iowait).max(0.0),
             },
             cpus: online(),
+            waited: self.waited.saturating_sub(earlier.waited).as_secs_f64(),
         }
     }
+}
+
+/// How long the calling thread has waited for a processor: the second number of its `schedstat`, in nanoseconds.
+fn waited() -> Duration {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split_whitespace().nth(1).and_then(|n| n.parse().ok());
+    nanos.map_or(Duration::ZERO, Duration::from_nanos)
 }
 
 /// Processors that this process may use.

@@ -1,12 +1,17 @@
 //! Latencies in a histogram of three significant digits.
 
+use std::sync::Arc;
+
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+
+use super::lane::Lane;
 
 /// Latencies from 1 ns to an hour.
 #[derive(Debug)]
 pub struct Latencies {
     nanos: Histogram<u64>,
+    lane: Option<Arc<Lane>>,
 }
 
 /// One hour: what takes longer counts as an hour.
@@ -18,13 +23,22 @@ impl Latencies {
     /// # Panics
     /// Never: the bounds are constants that the histogram accepts (a test holds it).
     pub fn new() -> Self {
-        Self { nanos: Histogram::new_with_bounds(1, LONGEST, 3).expect("constant bounds") }
+        Self { nanos: Histogram::new_with_bounds(1, LONGEST, 3).expect("constant bounds"), lane: None }
     }
 
     /// Records one latency.
     #[inline]
     pub fn record(&mut self, nanos: u64) {
         self.nanos.saturating_record(nanos);
+        if let Some(lane) = &self.lane {
+            lane.latency(nanos);
+        }
+    }
+
+    /// Counts on this lane too.
+    #[must_use]
+    pub fn watched(self, lane: Option<Arc<Lane>>) -> Self {
+        Self { lane, ..self }
     }
 
     /// The figures, or none if nothing was recorded.
@@ -53,6 +67,7 @@ impl Default for Latencies {
 
 /// Figures of a histogram, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Percentiles {
     /// How many were recorded.
     pub samples: u64,

@@ -1,8 +1,14 @@
-//! What is measured: latencies ([`histogram`]), processor time ([`cpu`]), and the figures made of them ([`summary`]).
+//! What is measured: latencies ([`histogram`]), processor time ([`cpu`]), and the figures made of them
+//! ([`summary`]); and, while a test runs, what a thread beside it sees ([`watch`]).
 
+pub mod counters;
 pub mod cpu;
 pub mod histogram;
+pub mod interval;
+pub mod lane;
+mod sampler;
 pub mod summary;
+pub mod watch;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +16,7 @@ use cpu::CpuUse;
 
 /// Messages and bytes of one direction, counted by completions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Count {
     /// Messages.
     pub msgs: u64,
@@ -19,6 +26,7 @@ pub struct Count {
 
 /// What one end counted while its clock ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SideStats {
     /// What its sends' completions say.
     pub sent: Count,

@@ -8,6 +8,7 @@ use crate::test::Test;
 
 /// The figures of one test. Rates are per second, times in nanoseconds, costs in processor seconds a gigabyte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Bytes that arrived, over the receiver's time (that were written, over the writer's, where nobody sees them arrive);
     /// both ways: the sum over the mean time.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Test {
     /// RC send/receive, one-way bandwidth.

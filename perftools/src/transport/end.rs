@@ -191,6 +191,7 @@ impl End {
             address: shown,
             cm,
             mtu,
+            port_mtu: Some(self.opened.bounds.mtu),
             wait: self.wait,
         }
     }

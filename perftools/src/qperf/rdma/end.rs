@@ -155,6 +155,7 @@ impl End {
             address: address.ip().to_string(),
             cm: true,
             mtu: None,
+            port_mtu: None,
             wait: side.wait,
         };
         let here = end(self.connection.local_addr());

@@ -57,7 +57,12 @@ impl Format {
 
     /// The text of one record, its name first.
     pub fn render(self, record: &Record) -> String {
-        let mut out = format!("{}:\n", record.test.name());
+        format!("{}:\n{}", record.test.name(), self.figures(record))
+    }
+
+    /// The same without its name.
+    pub fn figures(self, record: &Record) -> String {
+        let mut out = String::new();
         match &record.outcome {
             Outcome::Quit | Outcome::Failed { .. } => {}
             Outcome::Conf { local, remote } => conf(local, remote).print(&mut out),
@@ -65,6 +70,9 @@ impl Format {
                 self.qperf_lines(m).print(&mut out);
                 self.own_lines(m).print(&mut out);
                 let mut warnings = Block::default();
+                for dip in &m.dips {
+                    warnings.text("noticed", dip.to_string());
+                }
                 for warning in &m.warnings {
                     warnings.text("warning", warning.text.clone());
                 }

@@ -18,6 +18,7 @@ fn via(cm: bool) -> Via {
         address: "::ffff:10.99.0.1".into(),
         cm,
         mtu: Some(4096),
+        port_mtu: Some(4096),
         wait: Wait::Adaptive,
     }
 }
@@ -28,7 +29,7 @@ fn stats(sent: u64, received: u64, size: u64) -> SideStats {
         received: Count { msgs: received, bytes: received * size },
         nanos: 2_000_000_000,
         max_cqe: 32,
-        cpu: CpuUse { thread: 0.5, process: 0.6, host: Host { kernel: 2.0, ..Host::default() }, cpus: 1 },
+        cpu: CpuUse { thread: 0.5, process: 0.6, host: Host { kernel: 2.0, ..Host::default() }, cpus: 1, waited: 0.0 },
         verified: 0,
         lost: 0,
     }
@@ -42,6 +43,8 @@ fn record(test: Test, options: &[&str], local: SideStats, remote: SideStats, lat
         test,
         host: Some("node1".into()),
         outcome: Outcome::Measured(Box::new(Measured {
+            intervals: Vec::new(),
+            dips: Vec::new(),
             warnings: Vec::new(),
             spec,
             depth: 128,

@@ -3,6 +3,7 @@
 mod flow;
 mod ping_pong;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::line::Line;
@@ -12,6 +13,7 @@ use crate::engine::{Outcome, Peer, Role};
 use crate::error::{Error, Kind as Failure, Result};
 use crate::stats::cpu::Reading;
 use crate::stats::histogram::Latencies;
+use crate::stats::lane::Lane;
 use crate::stats::{Count, SideStats};
 use crate::transport::payload;
 use crate::units::show_time;
@@ -60,6 +62,7 @@ struct Run<'a, P> {
     lost: u64,
     /// The peer was heard to have finished.
     told: bool,
+    lane: Option<Arc<Lane>>,
     counted: Option<(Count, Count, Reading)>,
 }
 
@@ -68,7 +71,7 @@ struct Run<'a, P> {
 /// # Errors
 /// The connection broke, the peer went away or reported an error, nothing moved for the timeout, or a byte was wrong.
 pub fn run<P: Peer>(part: Part, line: &mut Line, plan: &Plan, polled: bool, peer: &P) -> Result<Outcome> {
-    let mut latencies = (part == Part::Ping).then(Latencies::new);
+    let mut latencies = (part == Part::Ping).then(|| Latencies::new().watched(peer.lane()));
     let mut buffer = vec![0; plan.size];
     payload::fill(&mut buffer, 0);
     let start = Reading::now();
@@ -90,6 +93,7 @@ pub fn run<P: Peer>(part: Part, line: &mut Line, plan: &Plan, polled: bool, peer
         verified: 0,
         lost: 0,
         told: false,
+        lane: peer.lane(),
         counted: None,
     };
     match (part, &mut latencies) {
@@ -169,6 +173,9 @@ impl<P: Peer> Run<'_, P> {
         self.moved();
         self.sent.msgs += 1;
         self.sent.bytes += self.plan.size as u64;
+        if let Some(lane) = &self.lane {
+            lane.sent(self.sent.msgs);
+        }
         Ok(true)
     }
 
@@ -189,6 +196,9 @@ impl<P: Peer> Run<'_, P> {
         }
         self.received.msgs += 1;
         self.received.bytes += len as u64;
+        if let Some(lane) = &self.lane {
+            lane.received(1, len as u64);
+        }
         Ok(())
     }
 

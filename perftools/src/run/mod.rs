@@ -1,5 +1,9 @@
 //! Puts the parts together: from the command line to the exit status.
 
+mod auto;
+mod live;
+mod records;
+
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
@@ -13,20 +17,24 @@ use crate::control::rules::Rules;
 use crate::control::server::Server;
 use crate::control::token::Token;
 use crate::error::{Error, Result};
+use crate::report::csv;
 use crate::report::json::{self, Document};
 use crate::report::record::{Outcome, Record};
 use crate::report::table::Table;
 use crate::report::text::Format;
-use crate::report::{compare, csv};
+use crate::stats::watch::Watch;
 use crate::test::Test;
 use crate::transport::verbs::Verbs;
+use live::Live;
 
 /// `rperf` with these arguments.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let outcome = match args::parse(args) {
         Ok(Invocation::Print(text)) => print(&text),
         Ok(Invocation::Server(options)) => serve(&options),
-        Ok(Invocation::Compare { old, new, threshold }) => hold_against(&old, &new, threshold),
+        Ok(Invocation::Compare { old, new, threshold }) => records::hold_against(&old, &new, threshold),
+        Ok(Invocation::Report { files, output }) => records::report(&files, output.as_deref()),
+        Ok(Invocation::Auto { host, words, options }) => search(host.as_deref(), &words, &options),
         Ok(Invocation::Client { host, tests, global }) => run(host.as_deref(), &tests, &global),
         Err(error) => Err(error),
     };
@@ -52,15 +60,30 @@ fn serve(options: &Options) -> Result<()> {
 fn run(host: Option<&str>, tests: &[(Test, Options)], global: &Options) -> Result<()> {
     // All specifications are checked before the first test runs.
     let mut specs = tests.iter().map(|(test, o)| Spec::new(*test, o)).collect::<Result<Vec<_>>>()?;
+    with_server(host, &mut specs, global, |target, specs| run_tests(host, target, specs, global))
+}
+
+fn search(host: Option<&str>, words: &[String], options: &Options) -> Result<()> {
+    let mut spec = [Spec::new(Test::RcBw, options)?];
+    with_server(host, &mut spec, options, |target, spec| auto::run(host, target, &spec[0], options, words))
+}
+
+/// Does something with a server: that on `host`, or one here.
+fn with_server(
+    host: Option<&str>,
+    specs: &mut [Spec],
+    global: &Options,
+    act: impl FnOnce(&Target, &[Spec]) -> Result<()>,
+) -> Result<()> {
     let wait = global.wait_server.unwrap_or(Duration::from_secs(5));
     if let Some(host) = host {
         let token = global.server.token_file.as_deref().map(Token::read).transpose()?;
         let target =
             Target { host: host.to_owned(), port: global.listen_port, wait, token, qperf: global.server.qperf };
-        return run_tests(Some(host), &target, &specs, global);
+        return act(&target, specs);
     }
     // Both ends here: the other one is a thread, on a port that nobody else knows.
-    for spec in &mut specs {
+    for spec in &mut *specs {
         spec.server.id = spec.server.id.take().or_else(|| spec.client.id.clone());
     }
     let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, Rules::default())?.quiet();
@@ -70,7 +93,7 @@ fn run(host: Option<&str>, tests: &[(Test, Options)], global: &Options) -> Resul
         scope.spawn(move || server.run(&Verbs));
         let (host, port) = (address.ip().to_string(), address.port());
         let target = Target { host, port, wait, token: None, qperf: false };
-        let outcome = run_tests(None, &target, &specs, global);
+        let outcome = act(&target, specs);
         stopper.stop();
         outcome
     })
@@ -84,8 +107,12 @@ fn run_tests(host: Option<&str>, target: &Target, specs: &[Spec], global: &Optio
     if global.csv {
         print(csv::HEADER)?;
     }
+    let live = Live::new(global, host, format.style, specs.len());
     for spec in specs {
-        let (outcome, error) = match client::run(target, spec, &Verbs) {
+        let watch = Watch { interval: global.interval, audience: live.begin(spec) };
+        let outcome = client::run(target, spec, &Verbs, watch);
+        live.end()?;
+        let (outcome, error) = match outcome {
             Ok(outcome) => (outcome, None),
             Err(error) => (Outcome::Failed { error: error.to_string() }, Some(error)),
         };
@@ -97,6 +124,7 @@ fn run_tests(host: Option<&str>, target: &Target, specs: &[Spec], global: &Optio
             () if table.is_some() && error.is_none() => {
                 print(&table.as_mut().map_or_else(String::new, |t| t.render(&record)))?;
             }
+            () if live.has_begun() => print(&format.figures(&record))?,
             () => print(&format.render(&record))?,
         }
         records.push(record);
@@ -110,23 +138,6 @@ fn run_tests(host: Option<&str>, target: &Target, specs: &[Spec], global: &Optio
         print(&Document::new(records).render())?;
     }
     failed.map_or(Ok(()), Err)
-}
-
-/// Ends with status 1 where the new run is worse.
-fn hold_against(old: &str, new: &str, threshold: f64) -> Result<()> {
-    let read = |path: &str| -> Result<Document> {
-        let text = std::fs::read_to_string(path).map_err(|e| Error::system(format!("cannot read {path}"), &e))?;
-        Document::read(&text).map_err(|e| e.context(path))
-    };
-    let rows = compare::compare(&read(old)?, &read(new)?, threshold);
-    if rows.is_empty() {
-        return Err(Error::usage(format!("{old} and {new} have no test in common with the same parameters")));
-    }
-    print(&compare::render(&rows))?;
-    match rows.iter().filter(|row| row.verdict == compare::Verdict::Worse).count() {
-        0 => Ok(()),
-        n => Err(Error::test(format!("{n} of {} figures are worse by more than {} %", rows.len(), threshold * 100.0))),
-    }
 }
 
 fn print(text: &str) -> Result<()> {

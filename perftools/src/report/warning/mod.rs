@@ -1,0 +1,150 @@
+//! What makes figures worth less than they seem, as values.
+
+mod host;
+mod traffic;
+
+use serde::{Deserialize, Serialize};
+
+pub use host::host;
+
+use super::record::Via;
+use crate::args::options::Wait;
+use crate::config::Spec;
+use crate::stats::SideStats;
+use crate::stats::counters::Moved;
+
+/// Something that spoils figures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Warning {
+    /// Which, for programs: `debug_build`, `cpu_scaling`, `oversubscribed`, `mtu_below_port`, `small_mtu`, `swap`,
+    /// `other_traffic`, `lost`.
+    pub kind: String,
+    /// What, and what to do, for people.
+    pub text: String,
+}
+
+impl Warning {
+    fn new(kind: &str, text: impl Into<String>) -> Self {
+        Self { kind: kind.to_owned(), text: text.into() }
+    }
+
+    /// The same, said of the server's host.
+    fn of_server(self) -> Self {
+        Self { text: format!("the server: {}", self.text), ..self }
+    }
+}
+
+/// What is known of a test when it has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// What was asked for.
+    pub spec: &'a Spec,
+    /// This end's path.
+    pub via: &'a Via,
+    /// What both ends counted: this one, then the server.
+    pub ends: [&'a SideStats; 2],
+    /// Both ends are on one host.
+    pub one_host: bool,
+    /// Both ends are on one port.
+    pub one_port: bool,
+    /// What this end's port counted meanwhile.
+    pub port: Moved,
+    /// What the server says of its host.
+    pub server: &'a [Warning],
+}
+
+/// What spoils the figures of a test.
+pub fn gather(known: &Known<'_>) -> Vec<Warning> {
+    let Known { spec, via, ends: [local, remote], one_host, one_port, port, server } = *known;
+    let mut all = host();
+    if !one_host {
+        all.extend(server.iter().cloned().map(Warning::of_server));
+    }
+    all.extend(polls_alone(spec, local));
+    all.extend(waited(local));
+    all.extend(waited(remote).map(Warning::of_server));
+    all.extend(mtu(via));
+    all.extend(traffic::traffic(spec, via.mtu, one_port, known.ends, port));
+    all.extend(lost(local.lost + remote.lost, local.sent.msgs + remote.sent.msgs));
+    all
+}
+
+/// An end that polls without pause, where another has to run on the same processor.
+fn polls_alone(spec: &Spec, local: &SideStats) -> Option<Warning> {
+    let polls = spec.client.wait == Wait::Poll || spec.server.wait == Wait::Poll;
+    let text = "both ends may share one processor, and one polls without pause: leave --wait poll (-cp1) away";
+    (polls && local.cpu.cpus == 1).then(|| Warning::new("oversubscribed", text))
+}
+
+/// An end whose thread could run, but had no processor, for more than a twentieth of the time.
+#[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
+fn waited(side: &SideStats) -> Option<Warning> {
+    let share = side.cpu.waited / (side.nanos as f64 / 1e9).max(1e-6);
+    let text = format!(
+        "the test's thread waited for a processor {:.0} % of the time: more wants to run than there are processors ({}); --cpu-affinity (-ca) gives it one of its own",
+        (share * 100.0).min(100.0),
+        side.cpu.cpus
+    );
+    (share > 0.05).then(|| Warning::new("oversubscribed", text))
+}
+
+fn mtu(via: &Via) -> Option<Warning> {
+    let mtu = via.mtu?;
+    if let Some(port) = via.port_mtu.filter(|port| mtu < *port) {
+        let text = format!("the path MTU is {mtu}, the port's {port}: --mtu (-mt), or the other end's port, bounds it");
+        return Some(Warning::new("mtu_below_port", text));
+    }
+    let text =
+        format!("the path MTU is {mtu}: packets of 4096 bytes cost less (`ribinfo check mtu` says what bounds it)");
+    (mtu < 4096).then(|| Warning::new("small_mtu", text))
+}
+
+fn lost(lost: u64, sent: u64) -> Option<Warning> {
+    (lost > 0).then(|| Warning::new("lost", format!("{lost} of {sent} messages never arrived")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::record::{Measured, Outcome};
+    use crate::report::text::tests::one_way;
+
+    fn measured() -> Measured {
+        match one_way().outcome {
+            Outcome::Measured(m) => *m,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn kinds(m: &Measured, server: &[Warning], one_host: bool) -> Vec<String> {
+        let ends = [&m.local_stats, &m.remote_stats];
+        let port = Moved { bytes: None, packets: Some(0) };
+        let known = Known { spec: &m.spec, via: &m.local, ends, one_host, one_port: false, port, server };
+        let hosts = ["debug_build", "cpu_scaling", "swap"];
+        gather(&known).into_iter().map(|w| w.kind).filter(|kind| !hosts.contains(&kind.as_str())).collect()
+    }
+
+    #[test]
+    fn each_says_what_is_wrong() {
+        let good = measured();
+        assert_eq!(kinds(&good, &[], false), [""; 0]);
+        let mut bad = measured();
+        bad.local.mtu = Some(1024);
+        bad.remote_stats.cpu.waited = 0.5;
+        bad.local_stats.lost = 2;
+        bad.spec.client.wait = Wait::Poll;
+        let all = ["oversubscribed", "oversubscribed", "mtu_below_port", "lost"];
+        assert_eq!(kinds(&bad, &[], false), all);
+        bad.local.port_mtu = Some(1024);
+        assert_eq!(kinds(&bad, &[], false)[2], "small_mtu");
+    }
+
+    #[test]
+    fn what_the_server_says_of_its_host_is_told_apart_and_once() {
+        let server = [Warning::new("other", "x")];
+        assert_eq!(kinds(&measured(), &server, false), ["other"]);
+        assert_eq!(kinds(&measured(), &server, true), [""; 0]);
+        assert_eq!(server[0].clone().of_server().text, "the server: x");
+    }
+}

@@ -1,0 +1,96 @@
+//! What a test has moved so far, for who watches it from another thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts that one thread writes, with plain stores: the loop that is timed pays about a nanosecond for each poll that
+/// brought something. Any thread may read them; each by itself is right, together they may be a message apart.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Lane {
+    sent: AtomicU64,
+    received: AtomicU64,
+    bytes: AtomicU64,
+    samples: AtomicU64,
+    nanos: AtomicU64,
+    longest: AtomicU64,
+}
+
+/// What a lane says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages that are known to be sent.
+    pub sent: u64,
+    /// Messages that arrived.
+    pub received: u64,
+    /// Bytes that arrived.
+    pub bytes: u64,
+    /// Latencies that were recorded.
+    pub samples: u64,
+    /// Their sum.
+    pub nanos: u64,
+}
+
+fn add(to: &AtomicU64, what: u64) {
+    to.store(to.load(Ordering::Relaxed).wrapping_add(what), Ordering::Relaxed);
+}
+
+impl Lane {
+    /// So many messages were sent, from the start.
+    #[inline]
+    pub fn sent(&self, total: u64) {
+        self.sent.store(total, Ordering::Relaxed);
+    }
+
+    /// So many messages more arrived.
+    #[inline]
+    pub fn received(&self, msgs: u64, bytes: u64) {
+        add(&self.received, msgs);
+        add(&self.bytes, bytes);
+    }
+
+    /// A latency was recorded.
+    #[inline]
+    pub fn latency(&self, nanos: u64) {
+        add(&self.samples, 1);
+        add(&self.nanos, nanos);
+        if nanos > self.longest.load(Ordering::Relaxed) {
+            self.longest.store(nanos, Ordering::Relaxed);
+        }
+    }
+
+    /// What it says now.
+    pub fn counts(&self) -> Counts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counts {
+            sent: read(&self.sent),
+            received: read(&self.received),
+            bytes: read(&self.bytes),
+            samples: read(&self.samples),
+            nanos: read(&self.nanos),
+        }
+    }
+
+    /// The longest latency since this was asked last.
+    pub fn longest(&self) -> u64 {
+        self.longest.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_what_was_noted() {
+        let lane = Lane::default();
+        lane.sent(5);
+        lane.sent(9);
+        lane.received(2, 20);
+        lane.received(1, 10);
+        for nanos in [7, 30, 5] {
+            lane.latency(nanos);
+        }
+        assert_eq!(lane.counts(), Counts { sent: 9, received: 3, bytes: 30, samples: 3, nanos: 42 });
+        assert_eq!((lane.longest(), lane.longest()), (30, 0));
+    }
+}

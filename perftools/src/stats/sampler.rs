@@ -1,0 +1,193 @@
+//! Makes intervals and stalls of what a lane says now and then. Times are in nanoseconds since the clock started.
+
+use super::interval::{Dip, DipKind, Interval, dips};
+use super::lane::Counts;
+
+/// Silence that is no stall, however fast messages went before.
+const SHORT: u64 = 100_000_000;
+/// So many times as long as completions are apart is a stall.
+const MANY: u64 = 5;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct What {
+    /// Latencies count, else bytes.
+    pub(super) latency: bool,
+    /// Bytes of a message that was sent.
+    pub(super) size: u64,
+    /// How long an interval is.
+    pub(super) interval: u64,
+    /// When the clock stops, where that is known.
+    pub(super) until: u64,
+}
+
+/// Intervals and stalls so far.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    what: What,
+    from: u64,
+    at: Counts,
+    next: u64,
+    /// Messages when they last changed, when that was seen, and how often they did.
+    seen: u64,
+    since: u64,
+    changes: u64,
+    /// All so far.
+    intervals: Vec<Interval>,
+    stalls: Vec<Dip>,
+}
+
+impl Sampler {
+    /// Begins with what the lane says when the clock starts.
+    pub(super) fn new(what: What, at: Counts) -> Self {
+        let seen = moved(what, at);
+        let (intervals, stalls) = (Vec::new(), Vec::new());
+        Self { what, from: 0, at, next: what.interval, seen, since: 0, changes: 0, intervals, stalls }
+    }
+
+    /// When the running interval ends.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Takes a look; returns the interval that has ended by now, if one has. `longest` is asked only then.
+    pub(super) fn look(&mut self, now: u64, counts: Counts, longest: impl FnOnce() -> u64) -> Option<Interval> {
+        let now = now.min(self.what.until);
+        self.listen(now, moved(self.what, counts));
+        if now < self.next || now <= self.from {
+            return None;
+        }
+        // Whoever was kept from looking for long goes on with the interval that runs now.
+        self.next = (now / self.what.interval + 1).saturating_mul(self.what.interval);
+        Some(self.close(now, counts, longest()))
+    }
+
+    /// The clock stopped at `now`: the last interval, if anything is in it, and all of them.
+    pub(super) fn end(mut self, now: u64, counts: Counts, longest: u64) -> (Option<Interval>, Vec<Interval>, Vec<Dip>) {
+        let now = now.min(self.what.until);
+        self.listen(now, moved(self.what, counts));
+        self.silence(now);
+        let due = now.saturating_sub(self.from) > self.what.interval / 20
+            && moved(self.what, counts) > moved(self.what, self.at);
+        let last = due.then(|| self.close(now, counts, longest));
+        self.stalls.retain(|stall| stall.from < now);
+        let mut all = dips(&self.intervals);
+        all.extend(self.stalls);
+        all.sort_by_key(|dip| dip.from);
+        (last, self.intervals, all)
+    }
+
+    fn close(&mut self, now: u64, counts: Counts, longest: u64) -> Interval {
+        let before = std::mem::replace(&mut self.at, counts);
+        let msgs = moved(self.what, counts) - moved(self.what, before).min(moved(self.what, counts));
+        let sent = counts.sent.saturating_sub(before.sent).saturating_mul(self.what.size);
+        let bytes = sent.saturating_add(counts.bytes.saturating_sub(before.bytes));
+        let mut interval = Interval { from: self.from, to: now, msgs, bytes, ..Interval::default() };
+        #[allow(clippy::cast_precision_loss)] // Counts and nanoseconds below 2^53.
+        if !self.what.latency {
+            interval.bandwidth = Some(bytes as f64 * 1e9 / interval.nanos().max(1) as f64);
+        } else if msgs > 0 {
+            interval.latency_mean = Some(counts.nanos.saturating_sub(before.nanos) as f64 / msgs as f64);
+            interval.latency_max = Some(longest);
+        }
+        self.from = now;
+        self.intervals.push(interval);
+        interval
+    }
+
+    /// Whether anything moved since the last look.
+    fn listen(&mut self, now: u64, msgs: u64) {
+        if msgs == self.seen {
+            return;
+        }
+        self.silence(now);
+        (self.seen, self.since) = (msgs, now);
+        self.changes += 1;
+    }
+
+    /// A silence ended: it was a stall if it was long.
+    fn silence(&mut self, now: u64) {
+        let length = now.saturating_sub(self.since);
+        // Before the first completion there is nothing to compare with.
+        let usual = self.since.checked_div(self.changes).unwrap_or(u64::MAX);
+        if length > SHORT.max(usual.saturating_mul(MANY)) {
+            self.stalls.push(Dip { kind: DipKind::Stall, from: self.since, to: now, share: 0.0 });
+        }
+    }
+}
+
+fn moved(what: What, counts: Counts) -> u64 {
+    if what.latency { counts.samples } else { counts.sent.saturating_add(counts.received) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn sampler(latency: bool) -> Sampler {
+        Sampler::new(What { latency, size: 10, interval: 1000 * MS, until: 4000 * MS }, Counts::default())
+    }
+
+    fn sent(n: u64) -> Counts {
+        Counts { sent: n, ..Counts::default() }
+    }
+
+    #[test]
+    fn bytes_of_both_directions_are_the_bandwidth() {
+        let mut s = sampler(false);
+        assert_eq!(s.look(20 * MS, sent(5), || 0), None);
+        let first =
+            s.look(1000 * MS, Counts { sent: 50, received: 20, bytes: 200, ..Counts::default() }, || 0).unwrap();
+        assert_eq!((first.from, first.to, first.msgs, first.bytes), (0, 1000 * MS, 70, 700));
+        assert_eq!(first.bandwidth, Some(700.0));
+    }
+
+    #[test]
+    fn a_late_look_makes_a_long_interval_and_no_empty_ones() {
+        let mut s = sampler(false);
+        let first = s.look(2300 * MS, sent(23), || 0).unwrap();
+        assert_eq!((first.to, first.bandwidth), (2300 * MS, Some(100.0)));
+        assert_eq!(s.next(), 3000 * MS);
+        // The clock stopped at 4 s, whenever that is seen.
+        let (last, all, _) = {
+            s.look(3000 * MS, sent(30), || 0);
+            s.end(4500 * MS, sent(40), 0)
+        };
+        assert_eq!((last.unwrap().to, all.len()), (4000 * MS, 3));
+    }
+
+    #[test]
+    fn silence_is_a_stall() {
+        let mut s = sampler(false);
+        for n in 1..=50 {
+            s.look(n * 20 * MS, sent(n), || 0);
+        }
+        s.look(1500 * MS, sent(51), || 0);
+        let (_, _, dips) = s.end(1520 * MS, sent(52), 0);
+        assert_eq!(dips, [Dip { kind: DipKind::Stall, from: 1000 * MS, to: 1500 * MS, share: 0.0 }]);
+    }
+
+    #[test]
+    fn messages_that_take_long_are_no_stalls() {
+        let mut s = sampler(false);
+        for n in 1..=9 {
+            s.look(n * 400 * MS, sent(n), || 0);
+        }
+        assert_eq!(s.end(4000 * MS, sent(10), 0).2, []);
+    }
+
+    #[test]
+    fn latencies_have_a_mean_and_a_longest() {
+        let mut s = sampler(true);
+        let counts = Counts { samples: 4, nanos: 400, ..Counts::default() };
+        let first = s.look(1000 * MS, counts, || 170).unwrap();
+        assert_eq!(
+            (first.msgs, first.latency_mean, first.latency_max, first.bandwidth),
+            (4, Some(100.0), Some(170), None)
+        );
+        let second = s.look(2000 * MS, counts, || 0).unwrap();
+        assert_eq!((second.msgs, second.latency_mean, second.latency_max), (0, None, None));
+    }
+}

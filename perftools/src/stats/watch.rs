@@ -1,0 +1,282 @@
+//! Watches a test from a thread of its own: intervals, stalls, and how far it has come.
+//!
+//! The loop that is timed only counts, on a [`Lane`]; it makes no system call and reads no clock for this.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::interval::{Dip, Interval};
+use super::lane::{Counts, Lane};
+use super::sampler::{Sampler, What};
+
+/// How often the watcher looks for silence.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Every so many looks it tells how far the test is.
+const TELL_EVERY: u32 = 10;
+
+/// How far a test has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// The share that is done, from 0 to 1.
+    pub done: f64,
+    /// Bytes a second since the last word, in a test of bandwidth.
+    pub bandwidth: Option<f64>,
+    /// Mean latency since the last word, in nanoseconds.
+    pub latency: Option<f64>,
+}
+
+/// Who is told how a test goes, from another thread than the one that is timed.
+pub trait Audience: Sync {
+    /// An interval has ended.
+    fn interval(&self, interval: &Interval);
+
+    /// The test goes on; several times a second.
+    fn standing(&self, standing: &Standing);
+}
+
+/// How tests are watched.
+#[derive(Clone, Copy, Default)]
+pub struct Watch<'a> {
+    /// How long an interval is; none: there are none.
+    pub interval: Option<Duration>,
+    /// Who is told.
+    pub audience: Option<&'a dyn Audience>,
+}
+
+impl std::fmt::Debug for Watch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("interval", &self.interval).finish_non_exhaustive()
+    }
+}
+
+/// What is watched.
+#[derive(Clone, Copy, Debug)]
+pub struct Watched {
+    /// Latencies count, else bytes.
+    pub latency: bool,
+    /// Bytes of a message that is sent.
+    pub size: u64,
+    /// Time before anything counts.
+    pub warm_up: Duration,
+    /// How long it goes on from there, where that is by time.
+    pub time: Option<Duration>,
+    /// How many messages it goes on for, where that is by count.
+    pub messages: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    over: bool,
+    sampler: Option<Sampler>,
+}
+
+/// One test that is watched.
+#[derive(Debug)]
+pub struct Watching<'a> {
+    watch: Watch<'a>,
+    watched: Watched,
+    lane: Arc<Lane>,
+    /// When the clock starts: after the warm-up.
+    start: OnceLock<Instant>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What was seen of a test.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Its intervals.
+    pub intervals: Vec<Interval>,
+    /// What stands out.
+    pub dips: Vec<Dip>,
+}
+
+impl<'a> Watching<'a> {
+    /// Will watch a test.
+    pub fn new(watch: Watch<'a>, watched: Watched) -> Self {
+        Self {
+            watch,
+            watched,
+            lane: Arc::default(),
+            start: OnceLock::new(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Where the test counts; none where nobody wants to know.
+    pub fn lane(&self) -> Option<Arc<Lane>> {
+        self.is_on().then(|| Arc::clone(&self.lane))
+    }
+
+    fn is_on(&self) -> bool {
+        self.watch.interval.is_some() || self.watch.audience.is_some()
+    }
+
+    /// The test begins now.
+    pub fn begin(&self) {
+        let _ = self.start.set(Instant::now() + self.watched.warm_up);
+        self.changed.notify_all();
+    }
+
+    /// Runs a test, which calls [`Watching::begin`], and watches it.
+    pub fn during<T>(&self, test: impl FnOnce() -> T) -> T {
+        if !self.is_on() {
+            return test();
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.look());
+            let _over = Over(self);
+            test()
+        })
+    }
+
+    /// What was seen, of a test whose clock ran for so long.
+    pub fn seen(&self, nanos: u64) -> Seen {
+        let Some(sampler) = self.state().sampler.take().filter(|_| self.watch.interval.is_some()) else {
+            return Seen::default();
+        };
+        let (last, intervals, dips) = sampler.end(nanos, self.lane.counts(), self.lane.longest());
+        if let (Some(last), Some(audience)) = (last, self.watch.audience) {
+            audience.interval(&last);
+        }
+        Seen { intervals, dips }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn what(&self) -> What {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        What {
+            latency: self.watched.latency,
+            size: self.watched.size,
+            interval: self.watch.interval.map_or(u64::MAX, nanos).max(1),
+            until: self.watched.time.map_or(u64::MAX, nanos),
+        }
+    }
+
+    /// The watcher's thread.
+    fn look(&self) {
+        let mut looks = 0_u32;
+        let mut told = (0, Counts::default());
+        let mut state = self.state();
+        while !state.over {
+            let mut nap = LOOK_EVERY;
+            let begun = self.start.get().map(|start| (*start, Instant::now()));
+            if let Some((start, now)) = begun.filter(|(start, now)| now < start) {
+                // The clock starts exactly when the warm-up ends.
+                nap = start - now;
+            } else if let Some((start, now)) = begun {
+                let now = u64::try_from((now - start).as_nanos()).unwrap_or(u64::MAX);
+                let counts = self.lane.counts();
+                let base = if self.watched.warm_up.is_zero() { Counts::default() } else { counts };
+                let sampler = state.sampler.get_or_insert_with(|| Sampler::new(self.what(), base));
+                let ended = sampler.look(now, counts, || self.lane.longest());
+                nap = nap.min(Duration::from_nanos(sampler.next().saturating_sub(now).max(1000)));
+                looks += 1;
+                if let Some(audience) = self.watch.audience {
+                    drop(state);
+                    if let Some(interval) = ended {
+                        audience.interval(&interval);
+                    }
+                    if looks % TELL_EVERY == 0 {
+                        audience.standing(&self.standing(now, counts, told));
+                        told = (now, counts);
+                    }
+                    state = self.state();
+                }
+            }
+            if !state.over {
+                state = self.changed.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)] // Counts and nanoseconds below 2^53.
+    fn standing(&self, now: u64, counts: Counts, (before, told): (u64, Counts)) -> Standing {
+        let share = |done: u64, all: u64| (done as f64 / all.max(1) as f64).clamp(0.0, 1.0);
+        let what = self.what();
+        let msgs = counts.sent.max(counts.received).max(counts.samples);
+        let done = match (self.watched.time, self.watched.messages) {
+            (Some(_), _) => share(now, what.until),
+            (None, Some(all)) => share(msgs, all),
+            (None, None) => 0.0,
+        };
+        let samples = counts.samples.saturating_sub(told.samples);
+        let bytes = counts.sent.saturating_sub(told.sent) as f64 * what.size as f64
+            + counts.bytes.saturating_sub(told.bytes) as f64;
+        Standing {
+            done,
+            bandwidth: (!what.latency).then(|| bytes * 1e9 / now.saturating_sub(before).max(1) as f64),
+            latency: (samples > 0).then(|| counts.nanos.saturating_sub(told.nanos) as f64 / samples as f64),
+        }
+    }
+}
+
+/// Ends the watcher, however the test ends.
+struct Over<'a, 'w>(&'a Watching<'w>);
+
+impl Drop for Over<'_, '_> {
+    fn drop(&mut self) {
+        self.0.state().over = true;
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Lines(Mutex<(Vec<Interval>, u32)>);
+
+    impl Audience for Lines {
+        fn interval(&self, interval: &Interval) {
+            self.0.lock().unwrap().0.push(*interval);
+        }
+
+        fn standing(&self, standing: &Standing) {
+            assert!((0.0..=1.0).contains(&standing.done) && standing.bandwidth.is_some(), "{standing:?}");
+            self.0.lock().unwrap().1 += 1;
+        }
+    }
+
+    fn watched() -> Watched {
+        let time = Some(Duration::from_millis(600));
+        Watched { latency: false, size: 100, warm_up: Duration::ZERO, time, messages: None }
+    }
+
+    #[test]
+    fn all_that_was_counted_is_in_an_interval() {
+        let lines = Lines(Mutex::default());
+        let watch = Watch { interval: Some(Duration::from_millis(100)), audience: Some(&lines) };
+        let watching = Watching::new(watch, watched());
+        let lane = watching.lane().unwrap();
+        let start = Instant::now();
+        let sent = watching.during(|| {
+            watching.begin();
+            let mut sent = 0;
+            while start.elapsed() < Duration::from_millis(550) {
+                sent += 1;
+                lane.sent(sent);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            sent
+        });
+        let seen = watching.seen(u64::try_from(start.elapsed().as_nanos()).unwrap());
+        assert_eq!(seen.intervals.iter().map(|i| i.msgs).sum::<u64>(), sent, "{seen:?}");
+        assert!(seen.intervals.windows(2).all(|pair| pair[0].to == pair[1].from), "{seen:?}");
+        let told = lines.0.lock().unwrap();
+        assert_eq!(told.0, seen.intervals);
+        assert!(told.1 >= 1);
+    }
+
+    #[test]
+    fn unwatched_tests_have_no_thread_and_no_lane() {
+        let watching = Watching::new(Watch::default(), watched());
+        assert!(watching.lane().is_none());
+        assert_eq!(watching.during(|| 5), 5);
+        assert_eq!(watching.seen(1), Seen::default());
+    }
+}
