@@ -42,7 +42,9 @@ struct State<'a> {
     allowed: u64,
     /// Since when a sender without credit has heard nothing.
     quiet_since: Option<Instant>,
-    /// No more will be posted; the peer knows.
+    /// The clock has stopped: no more is posted.
+    stopped: bool,
+    /// The peer knows that no more will be posted.
     finished: bool,
     waiting: bool,
 }
@@ -70,6 +72,7 @@ pub(crate) fn run<W: Wire, P: Peer>(
         gap: shape.gap(),
         allowed: u64::MAX,
         quiet_since: None,
+        stopped: false,
         finished: false,
         waiting: flow.waits_first,
     };
@@ -98,6 +101,8 @@ pub(crate) fn run<W: Wire, P: Peer>(
         }
         if counted.is_none() && s.clock_stops(deadline) {
             counted = Some(Counted { base, ..Counted::new(s.completed, s.arrived, Reading::now()) });
+            // What is under way without an end to it would never be over where the peer takes no part.
+            s.stopped = true;
             if s.one_sided() && s.completed < s.posted {
                 s.flush(wire)?;
             }
@@ -146,7 +151,7 @@ impl State<'_> {
 
     /// How many messages may be posted now.
     fn room(&self) -> u32 {
-        if self.finished || self.waiting {
+        if self.stopped || self.finished || self.waiting {
             return 0;
         }
         let left = u32::try_from(self.total().saturating_sub(self.posted)).unwrap_or(u32::MAX);
