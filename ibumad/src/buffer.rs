@@ -10,7 +10,6 @@ use crate::address::Address;
 use crate::convert::reason;
 use crate::errno::Errno;
 use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
 use crate::mad::{MAD_HEADER_LEN, MAD_LEN, Mad};
 
 /// Room behind the header: a datagram of Omni-Path is 2 KiB, and one that does not fit would block the kernel's queue for ever.
@@ -72,7 +71,8 @@ pub(crate) fn send(fd: c_int, agent: c_int, mad: &Mad, to: &Address, timeout_ms:
     Ok(())
 }
 
-/// Takes what has come, or waits for it: `timeout_ms` 0 not at all, negative for ever. `None` when nothing came or a signal did.
+/// Takes what has come, or waits for it: `timeout_ms` 0 not at all, negative for ever. `None` when nothing came, a signal did, or what is
+/// no datagram.
 pub(crate) fn receive(fd: c_int, timeout_ms: c_int) -> Result<Option<Received>> {
     let mut buffer = Buffer::new();
     let mut len = c_int::try_from(ROOM).unwrap_or(c_int::MAX);
@@ -87,8 +87,9 @@ pub(crate) fn receive(fd: c_int, timeout_ms: c_int) -> Result<Option<Received>> 
     // SAFETY: the buffer that the call filled.
     let status = unsafe { rdma_sys::umad_status(buffer.as_ptr()) };
     // One that ends early (a simulated subnet administrator's do) goes on with the buffer's zeros; without a whole header it is none.
+    // That is no reason for who waits to end: anybody may have sent it.
     if usize::try_from(len).unwrap_or(0) < MAD_HEADER_LEN {
-        return Err(Error::new(ErrorKind::Malformed, "umad_recv", format!("a datagram of {len} bytes")));
+        return Ok(None);
     }
     let place = buffer.mad();
     // SAFETY: at least ROOM bytes of the buffer begin there, all initialised, and no reference to them exists.

@@ -89,7 +89,7 @@ impl Port {
     }
 
     /// Takes the next datagram for any agent of this opening, or waits for it, at most for `timeout` (for ever when `None`).
-    /// `Ok(None)` when the time is over, or earlier when a signal came.
+    /// `Ok(None)` when the time is over, or earlier when a signal or what is no datagram came.
     ///
     /// # Errors
     /// Fails when the device is gone.

@@ -1,17 +1,19 @@
 //! ribping on RoCE and iWARP: by datagrams to IPv6 GIDs, over connections to hosts, and beside the real rping.
 
 use std::io::{BufRead, BufReader};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use ibverbs::{Context, Device, TransportType};
+use ibverbs::{Context, Device, RemoteMemory, TransportType};
 use nix::ifaddrs::getifaddrs;
 use perftools::args::ping::PingArgs;
 use perftools::ping;
+use perftools::ping::rping::message::{decode, encode};
 use perftools::ping::stop::Stop;
+use rdmacm::{Listener, Messenger, MessengerOptions};
 use serde_json::Value;
 
 const RIBPING: &str = env!("CARGO_BIN_EXE_ribping");
@@ -219,6 +221,86 @@ fn a_server_of_one_device_refuses_the_others() {
             assert!(refused.is_err(), "{}: {refused:?}", other.device_name());
         }
         server.interrupt();
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn strange_pingers_do_not_end_the_server() {
+    let server = Server::ribping(&[]);
+    let offer = |addr, rkey, len| encode(RemoteMemory { addr, rkey, len }).to_vec();
+    for (_, ip) in places().into_iter().filter(|(_, ip)| ip.is_ipv4()) {
+        // Too short, too long, no memory, all memory, memory of nobody.
+        let messages = [vec![7; 5], vec![7; 64], offer(0, 0, 0), offer(0, 0, 1 << 31), offer(0x1000, 0x1234, 64)];
+        for message in messages {
+            let to = SocketAddr::new(ip, 7174);
+            let mut pinger = Messenger::connect(to, &MessengerOptions::default(), LIMIT).expect("a server");
+            pinger.send(&message, LIMIT).expect("it goes");
+            let heard = pinger.recv(LIMIT);
+            assert!(!matches!(heard, Ok(Some(_))), "{message:?} of {ip}: {heard:?}");
+        }
+        pings(&["--via", "rdma_cm", &ip.to_string()]);
+    }
+    server.interrupt();
+}
+
+/// What a server can do wrong.
+#[derive(Clone, Copy, Debug)]
+enum Wrong {
+    /// It goes on as if it had read and written.
+    Nothing,
+    Silent,
+    Gone,
+    OutOfTurn,
+}
+
+/// Takes one pinger and treats it so.
+fn serve_wrongly(listener: &Listener, wrong: Wrong) {
+    let request = listener.accept(Some(LIMIT)).expect("a listener").expect("a pinger");
+    let mut peer = Messenger::accept(request, &MessengerOptions::default(), LIMIT).expect("a connection");
+    let offered = peer.recv(LIMIT).expect("an offer").expect("an offer");
+    assert!(decode(&offered).is_some());
+    match wrong {
+        Wrong::Gone => return,
+        Wrong::Silent => {}
+        Wrong::Nothing => {
+            for _ in 0..2 {
+                peer.send(&[0; 16], LIMIT).expect("it goes");
+            }
+        }
+        Wrong::OutOfTurn => {
+            for _ in 0..5 {
+                let _ = peer.send(&[0; 3], LIMIT);
+            }
+        }
+    }
+    // Until the pinger goes.
+    while let Ok(Some(_)) = peer.recv(LIMIT) {}
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn strange_servers_are_no_answers() {
+    for (_, ip) in places().into_iter().filter(|(_, ip)| ip.is_ipv4()) {
+        let listener = Listener::bind(SocketAddr::new(ip, 7199), 4).expect("a listener");
+        for wrong in [Wrong::Nothing, Wrong::Silent, Wrong::Gone, Wrong::OutOfTurn] {
+            thread::scope(|scope| {
+                scope.spawn(|| serve_wrongly(&listener, wrong));
+                let line = format!("ribping --json -c 1 -t 700 --via rdma_cm --cm-port 7199 {ip}");
+                let args = PingArgs::try_parse_from(line.split_whitespace()).expect("a command line");
+                let (report, ended) = ping::run(&args, &Stop::default()).expect("a connection");
+                assert_eq!((report.counts().transmitted, report.counts().received), (1, 0), "{wrong:?}");
+                let said = ended.err().map(|error| error.to_string()).unwrap_or_default();
+                match wrong {
+                    Wrong::Gone => assert!(said.contains("the peer ended the connection"), "{said}"),
+                    Wrong::Silent => assert_eq!(said, ""),
+                    // It may be gone before its messages are looked at.
+                    Wrong::Nothing | Wrong::OutOfTurn => {}
+                }
+            });
+        }
     }
 }
 

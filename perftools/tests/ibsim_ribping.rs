@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fabric::{Fabric, Server, run, said_by, text};
+use fabric::{Fabric, Server, is_inside, run, said_by, text};
+use ibumad::mad::{Mad, MgmtClass, OPENIB_OUI, VendorMad};
+use ibumad::{Address, Agent, AgentOptions, Lid, Methods, Port};
 use serde_json::Value;
 
 const RIBPING: &str = env!("CARGO_BIN_EXE_ribping");
@@ -165,6 +167,102 @@ fn another_oui_is_another_service() {
     let lid = fabric.lid("Hca4").to_string();
     let (status, value) = counts(&fabric, &["-c", "2", "-i", "0.01", "-o", "0x1406", &lid]);
     assert_eq!((status, &value["received"]), (Some(0), &2.into()));
+}
+
+/// Bytes that look random, and a datagram whose header beyond the first bytes is made of them.
+fn noise(seed: u32) -> Mad {
+    let mut mad = VendorMad::request(MgmtClass::OPENIB_PING, OPENIB_OUI, b"");
+    let mut state = u64::from(seed) << 32 | 0x9e37_79b9;
+    // Answers without a question, and whose question it was, the simulator does not survive.
+    for (at, byte) in mad.as_bytes_mut().iter_mut().enumerate().filter(|(at, _)| matches!(at, 3..8 | 16..)) {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *byte = state.to_be_bytes()[at % 3];
+    }
+    mad
+}
+
+/// The ping class at this host's port.
+fn agent(methods: Methods) -> Agent {
+    let port = Port::open("ibsim0", 1).expect("the simulated port");
+    port.register(AgentOptions { methods, ..AgentOptions::openib_ping() }).expect("the class")
+}
+
+/// Answers each eighth ping well, and the others in seven other ways.
+fn answer_strangely() {
+    let agent = agent(Methods::ALL);
+    println!("answering strangely");
+    let mut turn = 0;
+    loop {
+        let Some(ping) = agent.recv(None).expect("a port") else { continue };
+        let to = ping.from.reply();
+        let Some(vendor) = VendorMad::of(&ping.mad) else { continue };
+        turn += 1;
+        let mut answer = vendor.answer(b"node\0");
+        let bytes = answer.as_bytes_mut();
+        match turn % 8 {
+            // Its sender's name is no text, and has no end.
+            0 => bytes[40..].fill(0x1b),
+            1 => agent.send_unanswered(&answer, &to).expect("sent"),
+            // Another status, vendor, transaction, method, and all at once.
+            2 => bytes[5] = 0x1c,
+            3 => bytes[38] ^= 0xff,
+            4 => bytes[15] ^= 0x80,
+            5 => bytes[3] = 0x01,
+            6 => bytes[24..].copy_from_slice(&noise(turn).as_bytes()[24..]),
+            _ => continue,
+        }
+        agent.send_unanswered(&answer, &to).expect("sent");
+    }
+}
+
+#[test]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
+fn strange_answers_are_counted_for_what_they_are() {
+    if is_inside() {
+        return answer_strangely();
+    }
+    let fabric = Fabric::start();
+    let _server = fabric.serve_inside("Hca4", "strange_answers_are_counted_for_what_they_are", "answering strangely");
+    let lid = fabric.lid("Hca4").to_string();
+    let output = run(ribping(&fabric).args(["-c", "16", "-i", "0.01", "-t", "200", "-e", &lid]));
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!said.contains('\x1b'), "{said:?}");
+    assert!(said.contains("16 packets transmitted") && !said.contains("16 received"), "{said}");
+    assert!(said.contains("Pong from node (Lid") && !said.contains("\n0 duplicates"), "{said}");
+    let errors = text(&output.stderr);
+    for error in
+        ["answered again", "invalid value in a field", "no answer in time", "an answer to nothing that was asked"]
+    {
+        assert!(errors.contains(error), "{error}: {errors}");
+    }
+}
+
+/// Sends noise to the host of this LID, and asks nothing of it.
+fn ask_strangely(lid: Lid) {
+    let agent = agent(Methods::NONE);
+    for seed in 0..300 {
+        agent.send_unanswered(&noise(seed), &Address::lid(lid)).expect("sent");
+        // Answers that nobody takes pile up in the simulator.
+        let _ = agent.recv(Some(Duration::from_millis(20))).expect("a port");
+    }
+}
+
+#[test]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
+fn strange_pings_do_not_end_the_server() {
+    const TEST: &str = "strange_pings_do_not_end_the_server";
+    const LID: &str = "STRANGE_TO";
+    if is_inside() {
+        return ask_strangely(std::env::var(LID).expect("a LID").parse().expect("a LID"));
+    }
+    let fabric = Fabric::start();
+    let mut server = ribping_server(&fabric, &[]);
+    let lid = fabric.lid("Hca4").to_string();
+    fabric.inside_with("Hca1", TEST, &[(LID, &lid)]);
+    let (status, value) = counts(&fabric, &["-c", "3", "-i", "0.01", &lid]);
+    assert_eq!((status, &value["received"]), (Some(0), &3.into()), "{value}");
+    assert!(!server.has_ended());
 }
 
 #[test]

@@ -152,11 +152,32 @@ impl Fabric {
 
     /// Runs the test of this name once more, on a host of this fabric.
     pub(crate) fn inside(&self, host: &str, test: &str) {
+        self.inside_with(host, test, &[]);
+    }
+
+    /// The same with these variables in its environment.
+    pub(crate) fn inside_with(&self, host: &str, test: &str, variables: &[(&str, &str)]) {
+        let mut command = self.test_inside(host, test);
+        let output = run(command.envs(variables.iter().copied()));
+        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success() && said.contains("1 passed"), "on {host}: {}: {said}", output.status);
+    }
+
+    /// Starts the test of this name once more, on a host of this fabric, as a server; it says there that it is ready.
+    pub(crate) fn serve_inside(&self, host: &str, test: &str, ready: &str) -> Server {
+        let name = format!("server-{host}");
+        let log = self.log(&name);
+        let mut command = self.test_inside(host, test);
+        let server = Server(spawn(command.env("SIM_SET_ISSM", "1").stdout(log.0).stderr(log.1)));
+        self.wait_for(&name, ready);
+        server
+    }
+
+    fn test_inside(&self, host: &str, test: &str) -> Command {
         let program = std::env::current_exe().expect("own program");
         let mut command = self.on(host, program.to_str().expect("a path in UTF-8"));
-        let output = run(command.args(["--exact", test, "--ignored", "--nocapture"]).env(INSIDE, host));
-        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
-        assert!(output.status.success() && said.contains("1 passed"), "on {host}: {said}");
+        command.args(["--exact", test, "--ignored", "--nocapture"]).env(INSIDE, host);
+        command
     }
 
     fn log(&self, name: &str) -> (File, File) {

@@ -109,6 +109,35 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_talks_nonsense_is_an_error() {
+        use std::io::{Read, Write};
+
+        // Whether it says hello first, and what it says then.
+        let answers = [
+            (false, Vec::new()),
+            (false, b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
+            (false, vec![0xff; 5000]),
+            (true, Vec::new()),
+            (true, vec![0xff; 64]),
+            (true, vec![0, 0, 0, 5, b'{']),
+            (true, vec![0; 4096]),
+        ];
+        for (is_polite, answer) in answers {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let asked = std::thread::spawn(move || ask("127.0.0.1", port));
+            let (mut stream, _) = listener.accept().unwrap();
+            if is_polite {
+                hello::write(&mut stream).unwrap();
+            }
+            let _ = stream.write_all(&answer);
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+            assert!(asked.join().unwrap().is_err(), "{answer:?}");
+        }
+    }
+
+    #[test]
     fn nobody_there_is_an_error_that_names_the_port() {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let text = ask("127.0.0.1", port).unwrap_err().to_string();
