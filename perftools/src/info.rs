@@ -50,12 +50,12 @@ pub fn run(info: &Info) -> Result<(String, u8)> {
     let text = match &info.command {
         Command::Devices => show::devices::show(&root, json)?,
         Command::Devinfo { verbose, device, port } => {
-            show::devinfo::show(&root, *verbose, device.as_deref(), *port, json)?
+            return show::devinfo::show(&root, *verbose, device.as_deref(), *port, json);
         }
         Command::Stat { device, port } => show::stat::show(&root, device.as_deref(), *port, json)?,
         Command::Gids => show::gids::show(&root, json)?,
         Command::Links => show::links::show(&root, json)?,
-        Command::Sm => show::sm::show(&root, json)?,
+        Command::Sm => return show::sm::show(&root, json),
         Command::Check(options) => return checked(&root, options, json),
         Command::Facts => show::json(&PeerFacts::here(&root))?,
         Command::Serve { port } => serve(&root, ANY, *port).map(|()| String::new())?,
@@ -89,6 +89,9 @@ struct Report<'a> {
 }
 
 fn checked(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
+    if options.list && json {
+        return Ok((show::json(&SUBJECTS)?, 0));
+    }
     if options.list {
         let lines: String =
             show::lines(SUBJECTS.iter().map(|subject| format!("{:<12}{}", subject.name, subject.about)));

@@ -3,7 +3,7 @@
 #[path = "../../ibumad/tests/fabric/mod.rs"]
 mod fabric;
 
-use fabric::{Fabric, run, said_by, text};
+use fabric::{Fabric, field, run, said_by, text};
 use serde_json::Value;
 
 const RIBINFO: &str = env!("CARGO_BIN_EXE_ribinfo");
@@ -60,6 +60,25 @@ fn sm_is_as_sminfo_says() {
     assert_eq!(format!("0x{:x}", guid.expect("a GUID")), word("sm guid "));
     assert_eq!(sm["priority"].to_string(), word("priority "));
     assert_eq!((sm["state"].to_string().as_str(), sm["state_name"].as_str()), (word("state "), Some("SMINFO_MASTER")));
+}
+
+#[test]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
+fn a_link_is_judged_by_what_its_port_says_it_can_do() {
+    let fabric = Fabric::start();
+    let said = said_by(fabric.on("Hca1", "smpquery").args(["-D", "portinfo", "0", "1"]));
+    // The simulator's ports can do 12X and 10 Gbps a lane, and are set to less.
+    assert!(field(&said, "LinkWidthSupported:").contains("12X") && field(&said, "LinkWidthEnabled:") == "4X", "{said}");
+    let (said, status) = ribinfo(&fabric, "Hca1", &["check", "link"]);
+    let warning = "warning  link ibsim0/1: 10 Gb/sec (4X): its settings let it have 4 of 12 lanes => ";
+    assert_eq!(
+        said.strip_prefix(warning).map(|mends| mends.starts_with("ibportstate -C ibsim0 -P 1 -D 0 1 width 31 && ")),
+        Some(true),
+        "{said}"
+    );
+    assert_eq!(status, Some(1));
+    let (said, _) = ribinfo(&fabric, "Hca1", &["check", "nodes"]);
+    assert!(said.contains("nodes ibsim0/1: /dev/infiniband/umad"), "{said}");
 }
 
 #[test]

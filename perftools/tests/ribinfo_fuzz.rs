@@ -2,6 +2,11 @@
 //!
 //! The inputs are made of pieces that the parsers know, in any order and cut anywhere; the seed is fixed.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use perftools::args::info::Info;
 use perftools::facts::cpus::list;
 use perftools::facts::device::{Named, parse_guid};
 use perftools::facts::eipoib::slave;
@@ -211,10 +216,9 @@ fn packet_filters() {
         "# ",
         "return\n",
     ];
-    // Half to each.
     fuzz(5, INPUTS, &pieces, |text| {
         let packet = Packet { protocol: "udp", port: 4791 };
-        let _ = if text.len() % 2 == 0 { nft(text, packet) } else { iptables(text, packet) };
+        let _ = (nft(text, packet), iptables(text, packet));
     });
 }
 
@@ -277,4 +281,73 @@ fn limits_rights_and_processors() {
         let _ = (memlock(text), is_free(text));
         assert!(list(text).len() <= 8192, "{text:?}");
     });
+}
+
+/// The files of a tree.
+fn files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap().flatten() {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            files(&entry.path(), found);
+        } else if kind.is_file() && entry.file_name() != "probe.json" {
+            found.push(entry.path());
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().flatten() {
+        let (kind, to) = (entry.file_type().unwrap(), to.join(entry.file_name()));
+        if kind.is_dir() {
+            copy(&entry.path(), &to);
+        } else if kind.is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(entry.path()).unwrap(), to).unwrap();
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// Another text: parts of it cut out, doubled, or replaced by what no file has.
+fn damaged(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..=random.below(3) {
+        let at = random.below(bytes.len() + 1);
+        let end = at + random.below(bytes.len() - at + 1);
+        match random.below(6) {
+            0 => drop(bytes.drain(at..end)),
+            1 => drop(bytes.splice(at..at, bytes[at..end].to_vec())),
+            2 => drop(bytes.splice(at..end, *b"99999999999999999999")),
+            3 => drop(bytes.splice(at..end, *b"-1")),
+            4 => drop(bytes.splice(at..end, [0, 0xff, 0x1b, b'\n'])),
+            _ => bytes.iter_mut().skip(at).take(end - at).for_each(|byte| *byte ^= 1),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn a_host_with_any_file_damaged_is_shown_and_checked() {
+    let trees = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees");
+    let place = std::env::temp_dir().join(format!("ribinfo-damaged-{}", std::process::id()));
+    let mut random = Random(8);
+    for tree in ["mlx4", "ipoib", "rxe", "siw"] {
+        let root = place.join(tree);
+        copy(&trees.join(tree), &root);
+        let mut all = Vec::new();
+        files(&root, &mut all);
+        assert!(all.len() > 30, "{tree}");
+        for file in all.iter().flat_map(|file| [file; 3]) {
+            let before = fs::read(file).unwrap();
+            fs::write(file, damaged(&mut random, &before)).unwrap();
+            for command in ["check", "stat", "gids", "links", "devinfo", "facts"] {
+                let info = Info::try_parse_from(["ribinfo", command, "--root", root.to_str().unwrap()]).unwrap();
+                let (text, _) = perftools::info::run(&info).unwrap();
+                assert!(!text.contains('\x1b') || command != "check", "{}: {text}", file.display());
+            }
+            fs::write(file, before).unwrap();
+        }
+    }
+    fs::remove_dir_all(place).unwrap();
 }

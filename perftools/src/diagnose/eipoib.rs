@@ -9,7 +9,10 @@ const CONF: &str = "/etc/infiniband/openib.conf";
 const ENHANCED: &str = "/sys/module/ib_ipoib/parameters/ipoib_enhanced";
 
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
-    let wanted = facts.root.text(CONF).is_some_and(|text| text.lines().any(|line| line.trim() == "LOAD_EIPOIB=yes"));
+    // A shell reads it: the last one holds.
+    let conf = facts.root.text(CONF).unwrap_or_default();
+    let wanted = conf.lines().rev().find_map(|line| line.trim().strip_prefix("LOAD_EIPOIB="));
+    let wanted = wanted.is_some_and(|value| value.trim_matches(['"', '\'']) == "yes");
     let Some(text) = facts.root.text(INTERFACES) else {
         if !wanted {
             return Vec::new();
@@ -22,14 +25,14 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !wanted {
         findings.push(
-            Finding::warning("it is in use, but will not be after a reboot").mend(format!("LOAD_EIPOIB=yes in {CONF}")),
+            Finding::warning("it is in use, but will not be after a reboot")
+                .mend(format!("echo LOAD_EIPOIB=yes >> {CONF}")),
         );
     }
     if facts.root.number::<u32>(ENHANCED) == Some(1) {
-        findings.push(
-            Finding::fault("ib_ipoib is in Enhanced mode, which eIPoIB cannot use")
-                .mend("options ib_ipoib ipoib_enhanced=0 in /etc/modprobe.d/ib_ipoib.conf"),
-        );
+        findings.push(Finding::fault("ib_ipoib is in Enhanced mode, which eIPoIB cannot use").mend(
+            "echo 'options ib_ipoib ipoib_enhanced=0' > /etc/modprobe.d/ib_ipoib.conf; /etc/init.d/openibd restart",
+        ));
     }
     for (interface, port) in text.lines().filter_map(|line| line.split_once(" over IB port: ")) {
         findings.extend(

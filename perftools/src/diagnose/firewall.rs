@@ -44,35 +44,77 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
 
 fn judge(firewall: &Firewall, packet: Packet, what: &str) -> Finding {
     let Packet { protocol, port } = packet;
-    let by = [
-        (
-            firewall.nft.as_ref().map(|text| nft(text, packet)),
-            format!(
-                "nft insert rule inet filter input {protocol} dport {port} accept (firewall-cmd --permanent --add-port={port}/{protocol} && firewall-cmd --reload)"
-            ),
-        ),
-        (
-            firewall.iptables.as_ref().map(|text| iptables(text, packet)),
-            format!("iptables -I INPUT -p {protocol} --dport {port} -j ACCEPT"),
-        ),
-        (
-            firewall.ip6tables.as_ref().map(|text| iptables(text, packet)),
-            format!("ip6tables -I INPUT -p {protocol} --dport {port} -j ACCEPT"),
-        ),
-    ];
     let on = format!("{protocol}/{port}");
     let mut some = None;
-    for (verdict, mend) in by {
-        match verdict {
-            Some(Verdict::Drop(rule)) => {
-                return Finding::fault(format!("{what} is kept out by: {rule}")).on(on).mend(mend);
+    for (text, filter) in
+        [(&firewall.nft, Filter::Nft), (&firewall.iptables, Filter::V4), (&firewall.ip6tables, Filter::V6)]
+    {
+        let Some(text) = text else { continue };
+        match filter.verdict(text, packet) {
+            Verdict::Drop { rule, chain } => {
+                return Finding::fault(format!("{what} is kept out by: {rule}"))
+                    .on(on)
+                    .mend(filter.open(text, packet, &chain));
             }
-            Some(Verdict::Some(rule)) => some = Some(rule),
-            _ => {}
+            Verdict::Some(rule) => some = Some(rule),
+            Verdict::Accept => {}
         }
     }
     match some {
         Some(rule) => Finding::ok(format!("{what} comes in for some: {rule}")).on(on),
         None => Finding::ok(format!("{what} comes in")).on(on),
+    }
+}
+
+/// Whose rules they are.
+#[derive(Clone, Copy)]
+enum Filter {
+    Nft,
+    V4,
+    V6,
+}
+
+impl Filter {
+    fn verdict(self, text: &str, packet: Packet) -> Verdict {
+        match self {
+            Self::Nft => nft(text, packet),
+            Self::V4 | Self::V6 => iptables(text, packet),
+        }
+    }
+
+    /// The command that lets a packet in; by who manages the rules, if that can be seen.
+    fn open(self, text: &str, Packet { protocol, port }: Packet, chain: &str) -> String {
+        if text.contains("firewalld") {
+            return format!("firewall-cmd --permanent --add-port={port}/{protocol} && firewall-cmd --reload");
+        }
+        if text.contains("ufw-before-input") {
+            return format!("ufw allow {port}/{protocol}");
+        }
+        match self {
+            Self::Nft => format!("nft insert rule {chain} {protocol} dport {port} accept"),
+            Self::V4 => format!("iptables -I INPUT -p {protocol} --dport {port} -j ACCEPT"),
+            Self::V6 => format!("ip6tables -I INPUT -p {protocol} --dport {port} -j ACCEPT"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_that_of_who_manages_the_rules() {
+        let rules = |table: &str, more: &str| {
+            format!(
+                "table inet {table} {{\nchain in {{\ntype filter hook input priority 0; policy drop;\n{more}}}\n}}\n"
+            )
+        };
+        let mends = |text: String| {
+            let firewall = Firewall { nft: Some(text), ..Firewall::default() };
+            judge(&firewall, Packet { protocol: "udp", port: ROCE }, "RoCE").remedy.unwrap()
+        };
+        assert_eq!(mends(rules("own", "")), "nft insert rule inet own in udp dport 4791 accept");
+        assert!(mends(rules("firewalld", "")).starts_with("firewall-cmd --permanent --add-port=4791/udp"));
+        assert_eq!(mends(rules("filter", "jump ufw-before-input\n")), "ufw allow 4791/udp");
     }
 }

@@ -23,10 +23,11 @@ fn judge(facts: &Facts<'_>, device: &Device, port: &Port) -> Finding {
     };
     let has = |ip| port.gids.iter().any(|row| row.gid.to_ip() == Some(ip));
     let link_local = |ip: &std::net::IpAddr| matches!(ip, std::net::IpAddr::V6(v6) if v6.is_unicast_link_local());
-    let missing = facts.addresses(netdev).find(|ip| !link_local(ip) && !has(*ip));
-    if let Some(ip) = missing {
-        return Finding::fault(format!("{netdev} has the address {ip}, but its GID table has not"))
-            .mend(format!("ip link set {netdev} down && ip link set {netdev} up; then ribinfo gids"));
+    let missing = facts.addresses(netdev).find(|address| !link_local(&address.ip) && !has(address.ip));
+    if let Some(address) = missing {
+        return Finding::fault(format!("{netdev} has the address {}, but its GID table has not", address.ip)).mend(
+            format!("ip addr del {address} dev {netdev} && ip addr add {address} dev {netdev}; then ribinfo gids"),
+        );
     }
     if !port.gids.iter().any(|row| !row.gid.is_link_local()) {
         return Finding::fault(format!(

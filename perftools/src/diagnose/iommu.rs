@@ -26,6 +26,6 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
             "it translates each access of {}: registrations and transfers are slower",
             translated.join(", ")
         ))
-        .mend("iommu=pt on the kernel's command line, then reboot"),
+        .mend("grubby --update-kernel=ALL --args=iommu=pt (Debian: iommu=pt in GRUB_CMDLINE_LINUX of /etc/default/grub; update-grub); reboot"),
     }]
 }

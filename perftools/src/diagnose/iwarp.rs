@@ -13,7 +13,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
             findings.push(Finding::fault("no network interface is behind it").on(on).mend("rdma link show"));
             continue;
         };
-        let mut addresses: Vec<_> = facts.addresses(netdev).map(|ip| ip.to_string()).collect();
+        let mut addresses: Vec<_> = facts.addresses(netdev).map(|address| address.ip.to_string()).collect();
         addresses.retain(|ip| !ip.starts_with("fe80"));
         findings.push(
             if addresses.is_empty() {

@@ -7,18 +7,22 @@ use crate::units::Size;
 
 /// What real programs pin at least.
 const ENOUGH: u64 = 1 << 30;
-const LIMITS: &str = "in /etc/security/limits.conf: `@rdma soft memlock unlimited` and `@rdma hard memlock unlimited`; usermod -aG rdma USER; log in again";
+const LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard memlock unlimited\\n' >> /etc/security/limits.conf; groupadd -f rdma; usermod -aG rdma USER; log in again (a service of systemd: LimitMEMLOCK=infinity)";
 
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let limits = facts.root.text("/proc/self/limits").unwrap_or_default();
     let status = facts.root.text("/proc/self/status").unwrap_or_default();
-    let mut findings = vec![judge(memlock(&limits), is_free(&status))];
+    let (limits, free) = (memlock(&limits), is_free(&status));
+    let bounded = !free && !matches!(limits, Some((None, _)));
+    let mut findings = vec![judge(limits, free)];
     for tried in &facts.probe.registrations {
         let size = Size(tried.bytes);
         findings.push(match &tried.result {
             Ok(()) => Finding::ok(format!("{size} were registered")).on(&tried.device),
             Err(error) => {
-                Finding::fault(format!("{size} cannot be registered: {error}")).on(&tried.device).mend(LIMITS)
+                // Where no limit holds, it is the memory, or the device.
+                let mend = if bounded { LIMITS } else { "free -m; dmesg | tail" };
+                Finding::fault(format!("{size} cannot be registered: {error}")).on(&tried.device).mend(mend)
             }
         });
     }

@@ -23,16 +23,19 @@ mod peer;
 mod port;
 mod roce;
 
+use serde::Serialize;
+
 use crate::facts::Facts;
 use finding::Finding;
 
 /// A subject.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Subject {
     /// Its name, in front of its findings.
     pub name: &'static str,
     /// What it looks at, for `ribinfo check --list`.
     pub about: &'static str,
+    #[serde(skip)]
     check: fn(&Facts<'_>) -> Vec<Finding>,
 }
 

@@ -1,6 +1,6 @@
 //! Kernel modules: loaded, and configured to be loaded again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::Finding;
 use crate::facts::Facts;
@@ -9,39 +9,49 @@ use crate::facts::root::Root;
 /// Where modules are named that shall be loaded: by rdma-core for RDMA hardware, and by systemd.
 const RDMA_MODULES: &str = "/etc/rdma/modules";
 const LOAD: [&str; 3] = ["/etc/modules-load.d", "/usr/lib/modules-load.d", "/run/modules-load.d"];
-const RELOAD: &str = "systemctl restart rdma-load-modules@rdma.service";
 
 /// What the kernel has, and what it shall have at the next start.
 #[derive(Debug)]
 pub(super) struct Modules {
     loaded: BTreeSet<String>,
     configured: BTreeSet<String>,
-    off: BTreeSet<String>,
+    off: BTreeMap<String, Off>,
+}
+
+/// A module's line behind a `#`.
+#[derive(Debug)]
+struct Off {
+    written: String,
+    file: String,
 }
 
 impl Modules {
     pub(super) fn read(root: &Root) -> Self {
         let loaded = root.text("/proc/modules").unwrap_or_default();
         let loaded = loaded.lines().filter_map(|line| line.split_whitespace().next()).map(normal).collect();
-        let mut modules = Self { loaded, configured: BTreeSet::new(), off: BTreeSet::new() };
+        let mut modules = Self { loaded, configured: BTreeSet::new(), off: BTreeMap::new() };
         for directory in [RDMA_MODULES].into_iter().chain(LOAD) {
             for name in root.list(directory).iter().filter(|name| name.strip_suffix(".conf").is_some()) {
-                modules.configuration(&root.text(&format!("{directory}/{name}")).unwrap_or_default());
+                let file = format!("{directory}/{name}");
+                modules.configuration(&root.text(&file).unwrap_or_default(), &file);
             }
         }
-        modules.configuration(&root.text("/etc/modules").unwrap_or_default());
+        modules.configuration(&root.text("/etc/modules").unwrap_or_default(), "/etc/modules");
         modules
     }
 
-    fn configuration(&mut self, text: &str) {
+    fn configuration(&mut self, text: &str, file: &str) {
         for line in text.lines().map(str::trim) {
-            let (line, set) = match line.strip_prefix('#') {
-                Some(rest) => (rest.trim(), &mut self.off),
-                None => (line, &mut self.configured),
-            };
+            let written = line.trim_start_matches('#').trim();
             // One module a line; what has more words is a comment.
-            if !line.is_empty() && !line.contains(char::is_whitespace) {
-                set.insert(normal(line));
+            if !is_module(written) {
+                continue;
+            }
+            if line.starts_with('#') {
+                let off = Off { written: written.to_owned(), file: file.to_owned() };
+                self.off.entry(normal(written)).or_insert(off);
+            } else {
+                self.configured.insert(normal(written));
             }
         }
     }
@@ -55,10 +65,22 @@ impl Modules {
         self.configured.contains(name)
     }
 
-    /// Whether it stands in a file behind a `#`.
-    pub(super) fn is_switched_off(&self, name: &str) -> bool {
-        self.off.contains(name) && !self.is_configured(name)
+    /// The command that takes the `#` away behind which it stands in a file.
+    pub(super) fn switch_on(&self, name: &str) -> Option<String> {
+        let Off { written, file } = self.off.get(name).filter(|_| !self.is_configured(name))?;
+        let of_rdma =
+            file.strip_prefix(RDMA_MODULES).and_then(|file| file.trim_start_matches('/').strip_suffix(".conf"));
+        let service = match of_rdma {
+            Some(stem) => format!("rdma-load-modules@{stem}.service"),
+            None => "systemd-modules-load.service".to_owned(),
+        };
+        Some(format!("sed -i 's/^[# ]*{written}\\>/{written}/' {file} && systemctl restart {service}"))
     }
+}
+
+/// Whether it can be a module's name.
+fn is_module(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
 }
 
 fn normal(name: &str) -> String {
@@ -146,11 +168,7 @@ fn module(root: &Root, modules: &Modules, name: &str, witness: Option<&str>, wit
     if modules.is_configured(name) {
         return Finding::ok("it is loaded, and will be after a reboot").on(name);
     }
-    let remedy = if modules.is_switched_off(name) {
-        format!("take the # from {name} in {RDMA_MODULES}/rdma.conf; {RELOAD}")
-    } else {
-        format!("echo {name} > /etc/modules-load.d/{name}.conf")
-    };
+    let remedy = modules.switch_on(name).unwrap_or_else(|| format!("echo {name} > {0}/{name}.conf", LOAD[0]));
     Finding::warning(format!("it is loaded, but no file in {RDMA_MODULES} or {} will load it after a reboot", LOAD[0]))
         .on(name)
         .mend(remedy)

@@ -30,7 +30,10 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
             (Some((active, max)), None) if active < max.min(2048) => Finding::warning(format!(
                 "RDMA MTU {active} of {max}: the subnet manager or the link's other end set it"
             ))
-            .mend("ibportstate, and the MTU that opensm gives: max_op_vls and mtu in opensm.conf and partitions.conf"),
+            .mend(format!(
+                "iblinkinfo -C {} -P {} names the other end: its MtuCap (smpquery portinfo) bounds it, and its firmware or model that",
+                device.name, port.port
+            )),
             (Some((active, max)), None) => Finding::ok(format!("RDMA MTU {active} of {max}")),
             (None, Some((name, mtu))) if mtu < NETDEV_FOR_4096 => {
                 Finding::warning(format!("the MTU {mtu} of {name} is too small for RDMA MTU 4096"))

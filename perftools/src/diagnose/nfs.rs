@@ -23,8 +23,10 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     }
     findings.extend(server(root, &modules));
     if findings.is_empty() {
-        findings
-            .push(Finding::ok(format!("not in use; a mount by it: mount -o rdma,port={PORT} SERVER:/DIRECTORY /mnt")));
+        let client = if client(root, &modules) { "is loaded" } else { "is not loaded, which a mount does" };
+        findings.push(Finding::ok(format!(
+            "not in use (xprtrdma {client}); a mount by it: mount -o rdma,port={PORT} SERVER:/DIRECTORY /mnt"
+        )));
     }
     findings
 }
@@ -69,12 +71,7 @@ fn client(root: &Root, modules: &Modules) -> bool {
 }
 
 fn load(modules: &Modules, name: &str) -> String {
-    if modules.is_switched_off(name) {
-        return format!(
-            "take the # from {name} in /etc/rdma/modules/rdma.conf; systemctl restart rdma-load-modules@rdma.service"
-        );
-    }
-    format!("modprobe {name}")
+    modules.switch_on(name).unwrap_or_else(|| format!("modprobe {name}"))
 }
 
 fn server(root: &Root, modules: &Modules) -> Option<Finding> {
@@ -93,7 +90,7 @@ fn server(root: &Root, modules: &Modules) -> Option<Finding> {
         )),
         Some(port) => Finding::warning(format!("it serves by RDMA on port {port}: clients look for {PORT}"))
             .mend(format!("rdma-port={PORT} in [nfsd] of /etc/nfs.conf; systemctl restart nfs-server")),
-        None if !root.exists("/etc/nfs.conf") || !wants_rdma(root) => {
+        None if !wants_rdma(root) => {
             Finding::ok("it serves by TCP only; by RDMA too: rdma=y and rdma-port=20049 in [nfsd] of /etc/nfs.conf")
         }
         None => Finding::fault("/etc/nfs.conf wants RDMA, but it does not serve by it")
@@ -101,10 +98,40 @@ fn server(root: &Root, modules: &Modules) -> Option<Finding> {
     }))
 }
 
+/// Whether nfs.conf, or what stands beside it, wants RDMA of nfsd.
 fn wants_rdma(root: &Root) -> bool {
-    let text = root.text("/etc/nfs.conf").unwrap_or_default();
-    text.lines().filter_map(|line| line.split_once('=')).any(|(key, value)| {
-        key.trim() == "rdma"
-            && matches!(value.trim().to_ascii_lowercase().as_str(), "y" | "yes" | "true" | "1" | "on" | "t" | "20049")
-    })
+    const BESIDE: &str = "/etc/nfs.conf.d";
+    let more = root.list(BESIDE).into_iter().filter(|name| name.strip_suffix(".conf").is_some());
+    let files = std::iter::once("/etc/nfs.conf".to_owned()).chain(more.map(|name| format!("{BESIDE}/{name}")));
+    // What is read last holds.
+    files.filter_map(|file| nfsd_rdma(&root.text(&file)?)).last().unwrap_or(false)
+}
+
+/// What the section `[nfsd]` says of RDMA.
+fn nfsd_rdma(text: &str) -> Option<bool> {
+    let mut inside = false;
+    let mut wants = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[') {
+            inside = section.trim_end_matches(']').trim().eq_ignore_ascii_case("nfsd");
+        } else if let Some(("rdma", value)) =
+            line.split_once('=').map(|(key, value)| (key.trim(), value)).filter(|_| inside)
+        {
+            let value = value.trim().to_ascii_lowercase();
+            wants = Some(matches!(value.as_str(), "y" | "yes" | "true" | "1" | "on" | "t" | "20049"));
+        }
+    }
+    wants
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nfsd_rdma;
+
+    #[test]
+    fn rdma_is_wanted_in_the_section_of_nfsd_only() {
+        assert_eq!(nfsd_rdma("[nfsd]\n# rdma=n\n rdma = y\nrdma-port=20049\n"), Some(true));
+        assert_eq!(nfsd_rdma("[nfsd]\nrdma=n\n[lockd]\nrdma=y\n"), Some(false));
+        assert_eq!((nfsd_rdma("[mountd]\nrdma=y\n"), nfsd_rdma("rdma=y\n[[nfsd")), (None, None));
+    }
 }

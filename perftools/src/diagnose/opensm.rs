@@ -11,7 +11,7 @@ use crate::facts::root::unsigned;
 const HIGHEST: i64 = 15;
 
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
-    let files = Files::read(facts.root);
+    let files = Files::find(facts.root);
     let mut findings = Vec::new();
     for path in &files.leftovers {
         findings.push(
@@ -21,23 +21,23 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
         );
     }
     let ignored = ignored(&files);
-    let instances: Vec<&Conf> = files.instances().collect();
-    for path in ignored.iter().filter(|_| !instances.is_empty()) {
+    let read = files.read();
+    let is_numbered = read.iter().any(|conf| conf.instance.is_some());
+    for path in ignored.iter().filter(|_| is_numbered) {
         findings.push(
             Finding::warning(format!(
                 "it is ignored: {} starts the instances alone",
-                instances.first().map_or("", |conf| &conf.path)
+                read.first().map_or("", |conf| &conf.path)
             ))
             .on(path)
             .mend(format!("move what it says into the numbered files, then rm {path}")),
         );
     }
-    let read: Vec<&Conf> = if instances.is_empty() { files.base().into_iter().collect() } else { instances };
     for conf in &read {
         findings.extend(judge(facts, conf, conf.instance.is_some()).into_iter().map(|finding| finding.on(&conf.path)));
     }
     findings.extend(together(&read));
-    if read.iter().all(|conf| conf.instance.is_none()) {
+    if !is_numbered {
         findings.extend(sysconfig(facts, &files));
     }
     if findings.is_empty() && !read.is_empty() {

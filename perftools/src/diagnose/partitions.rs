@@ -12,8 +12,19 @@ use crate::facts::partitions::{
 const RESTART: &str = "systemctl restart opensm";
 
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
+    let files = Files::find(facts.root);
     let mut findings = Vec::new();
-    for path in paths(facts) {
+    let usual = DIRECTORIES.map(|directory| format!("{directory}/partitions.conf"));
+    let named = named(&files);
+    for path in usual.iter().filter(|path| !named.is_empty() && !named.contains(path) && facts.root.exists(path)) {
+        let instead = named.join(", ");
+        findings.push(
+            Finding::warning(format!("it is ignored: opensm.conf names {instead}"))
+                .on(path)
+                .mend(format!("rm {path}; or, if it is meant, partition_config_file {path} in opensm.conf")),
+        );
+    }
+    for path in if named.is_empty() { usual.to_vec() } else { named } {
         if let Some(text) = facts.root.text(&path) {
             findings.extend(judge(facts, &parse(&text)).into_iter().map(|finding| finding.on(&path)));
         }
@@ -21,14 +32,13 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The files that opensm's configuration names, else those of the usual places.
-fn paths(facts: &Facts<'_>) -> Vec<String> {
-    let files = Files::read(facts.root);
-    let instances = files.instances().count() > 0;
-    let read = files.confs.iter().filter(|conf| conf.instance.is_some() == instances);
-    let mut paths: Vec<String> = read.filter_map(|conf| conf.get("partition_config_file")).map(str::to_owned).collect();
-    if paths.is_empty() {
-        paths = DIRECTORIES.iter().map(|directory| format!("{directory}/partitions.conf")).collect();
+/// The files that opensm's configuration names; those of all instances, where there are any. One that does not name any reads the usual one.
+fn named(files: &Files) -> Vec<String> {
+    let confs = files.read();
+    let mut paths: Vec<String> =
+        confs.iter().filter_map(|conf| conf.get("partition_config_file")).map(str::to_owned).collect();
+    if let Some(conf) = confs.iter().find(|conf| conf.get("partition_config_file").is_none() && !paths.is_empty()) {
+        paths.push(format!("{}/partitions.conf", conf.path.rsplit_once('/').map_or("", |(directory, _)| directory)));
     }
     paths.sort();
     paths.dedup();
@@ -140,6 +150,12 @@ fn groups(definition: &Definition) -> Vec<Finding> {
     .collect()
 }
 
+/// A key that nobody has.
+fn free(read: &Partitions) -> u16 {
+    let taken = |key: &u16| read.definitions.iter().any(|definition| definition.pkey == Some(*key));
+    (2..DEFAULT_PKEY).find(|key| !taken(key)).unwrap_or(2)
+}
+
 /// A key given twice under two names is one partition.
 fn keys(read: &Partitions) -> Vec<Finding> {
     let mut seen: BTreeMap<u16, &str> = BTreeMap::new();
@@ -147,8 +163,11 @@ fn keys(read: &Partitions) -> Vec<Finding> {
     for definition in &read.definitions {
         let Some(pkey) = definition.pkey else {
             findings.push(
-                Finding::warning(format!("{}: without a key opensm makes one up", name(definition)))
-                    .mend(format!("{}=0x8002", definition.name)),
+                Finding::warning(format!("{}: without a key opensm makes one up", name(definition))).mend(format!(
+                    "{}=0x{:04x}; {RESTART}",
+                    definition.name,
+                    free(read)
+                )),
             );
             continue;
         };
@@ -159,7 +178,11 @@ fn keys(read: &Partitions) -> Vec<Finding> {
                     "{}: has the key 0x{pkey:04x} of {first}, so it is the same partition",
                     name(definition)
                 ))
-                .mend("another key"),
+                .mend(format!(
+                    "a key of its own: {}=0x{:04x}; {RESTART}",
+                    definition.name,
+                    free(read)
+                )),
             );
         }
     }

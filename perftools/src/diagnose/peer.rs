@@ -2,7 +2,8 @@
 
 use super::finding::Finding;
 use crate::facts::Facts;
-use crate::facts::peer::technology;
+use crate::facts::device::Port;
+use crate::facts::peer::{PeerPort, technology};
 use crate::facts::verbs::VerbsPort;
 
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
@@ -31,13 +32,8 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
             common = true;
             let name = format!("{}/{} and {}/{} of {}", device.name, port.port, theirs.device, theirs.port, peer.host);
             if let Some((a, b)) = mtu.zip(theirs.mtu).filter(|(a, b)| a != b && ours != "iWARP") {
-                findings.push(
-                    Finding::warning(format!(
-                        "{name}: RDMA MTU {a} here and {b} there: the smaller one holds, where it is known"
-                    ))
-                    .on(ours)
-                    .mend("ip link set NETDEV mtu 4200 on both"),
-                );
+                let text = format!("{name}: RDMA MTU {a} here and {b} there: the smaller one holds, where it is known");
+                findings.push(Finding::warning(text).on(ours).mend(widen(ours, a < b, port, theirs, &peer.host)));
             } else if ours == "InfiniBand" && port.subnet_prefix() != theirs.subnet_prefix {
                 findings.push(
                     Finding::warning(format!("{name} are in different subnets"))
@@ -57,4 +53,14 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
         );
     }
     findings
+}
+
+/// What gives the end with the smaller RDMA MTU a larger one.
+fn widen(technology: &str, here: bool, port: &Port, theirs: &PeerPort, host: &str) -> String {
+    if technology == "InfiniBand" {
+        return "iblinkinfo names the other ends of both links: MtuCap (smpquery portinfo) of one of them bounds it"
+            .to_owned();
+    }
+    let set = |netdev: &Option<String>| format!("ip link set {} mtu 4200", netdev.as_deref().unwrap_or("NETDEV"));
+    if here { set(&port.netdev) } else { format!("on {host}: {}", set(&theirs.netdev)) }
 }

@@ -20,7 +20,6 @@ fn judge(facts: &Facts<'_>, device: &Device, port: &Port) -> Finding {
 }
 
 fn infiniband(device: &Device, port: &Port) -> Finding {
-    let guid = port.guid().map_or_else(|| "GUID".to_owned(), |guid| format!("0x{:016x}", guid.0));
     match port.state.code {
         state::INIT => Finding::fault(
             "INIT: no subnet manager has configured it; every fabric needs one, even two hosts back to back",
@@ -34,7 +33,7 @@ fn infiniband(device: &Device, port: &Port) -> Finding {
                 device.name, port.port
             )),
             3 => Finding::fault("DOWN, switched off")
-                .mend(format!("ibportstate -C {} -G {guid} {} enable", device.name, port.port)),
+                .mend(format!("ibportstate -C {0} -P {1} -D 0 {1} enable", device.name, port.port)),
             _ => Finding::fault(format!("DOWN, {}", port.phys_state))
                 .mend(format!("ibstat {} {}; seat the cable", device.name, port.port)),
         },

@@ -10,6 +10,7 @@ pub mod eipoib;
 pub mod filter;
 pub mod hwaddr;
 pub mod limits;
+pub mod linkcaps;
 pub mod mounts;
 pub mod netdev;
 pub mod opensm;
@@ -23,9 +24,10 @@ pub mod sm;
 pub mod verbs;
 
 use device::Device;
+use linkcaps::LinkCaps;
 use netdev::Netdev;
 use peer::PeerFacts;
-use probe::Probe;
+use probe::{Address, Probe};
 use root::Root;
 
 /// All that the subjects judge.
@@ -65,8 +67,14 @@ impl<'a> Facts<'a> {
         self.probe.verbs.device(device)?.port(port)
     }
 
+    /// What an InfiniBand port says that its link can do.
+    pub fn link_caps(&self, device: &str, port: u32) -> Option<LinkCaps> {
+        let found = self.probe.link_caps.iter().find(|caps| caps.device == device && u32::from(caps.port) == port);
+        found.and_then(|found| found.caps.as_ref().ok()).copied()
+    }
+
     /// The addresses of a network interface.
-    pub fn addresses(&self, netdev: &str) -> impl Iterator<Item = std::net::IpAddr> {
-        self.probe.addresses.iter().filter(move |a| a.netdev == netdev).map(|a| a.ip)
+    pub fn addresses(&self, netdev: &str) -> impl Iterator<Item = &Address> {
+        self.probe.addresses.iter().filter(move |a| a.netdev == netdev)
     }
 }

@@ -106,8 +106,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// Reads them all.
-    pub fn read(root: &Root) -> Self {
+    /// Finds them all.
+    pub fn find(root: &Root) -> Self {
         let mut files = Self::default();
         for directory in DIRECTORIES {
             for name in root.list(directory) {
@@ -132,6 +132,12 @@ impl Files {
     /// The numbered ones: if there is any, nothing else is read.
     pub fn instances(&self) -> impl Iterator<Item = &Conf> {
         self.confs.iter().filter(|conf| conf.instance.is_some())
+    }
+
+    /// Those that opensm is started with: the numbered ones, else the base file.
+    pub fn read(&self) -> Vec<&Conf> {
+        let numbered: Vec<&Conf> = self.instances().collect();
+        if numbered.is_empty() { self.base().into_iter().collect() } else { numbered }
     }
 
     /// The base file.

@@ -42,6 +42,9 @@ pub struct PeerPort {
     pub subnet_prefix: Option<u64>,
     /// The MTU in force, in bytes.
     pub mtu: Option<u32>,
+    /// The network interface behind it.
+    #[serde(default)]
+    pub netdev: Option<String>,
 }
 
 impl PeerPort {
@@ -94,6 +97,7 @@ impl PeerFacts {
                         .device(&device.name)
                         .and_then(|d| d.port(port.port))
                         .and_then(VerbsPort::active_mtu_bytes),
+                    netdev: port.netdev.clone(),
                 });
             }
         }
@@ -113,6 +117,7 @@ impl PeerFacts {
             is_name(&port.device)
                 && matches!(port.link_layer.as_str(), "InfiniBand" | "IB" | "Ethernet" | "Unknown")
                 && port.roce_mode.as_deref().is_none_or(is_kind)
+                && port.netdev.as_deref().is_none_or(is_name)
         };
         if is_name(&self.host) && self.ports.iter().all(is_sound) {
             return Ok(self);
@@ -143,6 +148,7 @@ mod tests {
             addresses: Vec::new(),
             subnet_prefix: None,
             mtu: None,
+            netdev: None,
         };
         let facts = |host: &str, device: &str| PeerFacts { host: host.into(), ports: vec![port(device)] };
         assert!(facts("node-1.lab", "mlx5_0").checked().is_ok());

@@ -1,13 +1,16 @@
 //! What is no file: asked of the library, the kernel and the packet filter's commands; kept in a tree's `probe.json`.
 
+use std::fmt;
 use std::fs::{self, DirEntry};
 use std::net::IpAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use nix::sys::socket::SockaddrStorage;
 use serde::{Deserialize, Serialize};
 
+use super::linkcaps::{self, PortCaps};
 use super::sm::PortSm;
 use super::verbs::Verbs;
 
@@ -28,6 +31,8 @@ pub struct Probe {
     pub firewall: Firewall,
     /// What the verbs say.
     pub verbs: Verbs,
+    /// What the links of the InfiniBand ports can do.
+    pub link_caps: Vec<PortCaps>,
     /// The subnet managers of the InfiniBand ports; asked where they are shown or kept, not for `check`.
     pub sms: Vec<PortSm>,
 }
@@ -63,6 +68,19 @@ pub struct Address {
     pub netdev: String,
     /// The address.
     pub ip: IpAddr,
+    /// How many of its bits are the network's.
+    #[serde(default)]
+    pub bits: Option<u32>,
+}
+
+impl fmt::Display for Address {
+    /// As `ip addr` takes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bits {
+            Some(bits) => write!(f, "{}/{bits}", self.ip),
+            None => write!(f, "{}/BITS", self.ip),
+        }
+    }
 }
 
 /// The rules of the packet filter as text; none where the command is missing or not allowed.
@@ -96,6 +114,7 @@ impl Probe {
             } else {
                 Verbs::default()
             },
+            link_caps: if wanted("link") { linkcaps::ask() } else { Vec::new() },
             sms: Vec::new(),
         }
     }
@@ -135,12 +154,19 @@ fn registrations() -> Vec<Registration> {
 fn addresses() -> Vec<Address> {
     let Ok(all) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
     all.filter_map(|one| {
-        let address = one.address?;
-        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
-        let ip = v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))?;
-        Some(Address { netdev: one.interface_name, ip })
+        let bits = match one.netmask.as_ref().and_then(ip) {
+            Some(IpAddr::V4(mask)) => Some(mask.to_bits().count_ones()),
+            Some(IpAddr::V6(mask)) => Some(mask.to_bits().count_ones()),
+            None => None,
+        };
+        Some(Address { netdev: one.interface_name, ip: one.address.as_ref().and_then(ip)?, bits })
     })
     .collect()
+}
+
+fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
 }
 
 /// What a command prints, if it is there and ends well. `sbin` is searched too: it is not in every user's path.

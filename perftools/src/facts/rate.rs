@@ -62,6 +62,15 @@ impl Rate {
         Some(Self { mbps, lanes, speed: lanes.and_then(|_| LaneSpeed::named(speed.trim())) })
     }
 
+    /// The speed of a lane: where it has no name, what the rate makes of it up to QDR (older kernels name none of these).
+    pub fn lane_speed(&self) -> Option<LaneSpeed> {
+        let of_rate = || {
+            let each = self.mbps.checked_div(self.lanes?)?;
+            SPEEDS.iter().find(|(_, mbps)| *mbps == each).map(|(_, mbps)| LaneSpeed(*mbps))
+        };
+        self.speed.or_else(of_rate)
+    }
+
     /// What ibstat prints after `Rate:`: whole Gbit/s, but 2.5.
     pub fn ibstat(&self) -> String {
         let fdr10 = if self.speed == LaneSpeed::named("FDR10") { " (FDR10)" } else { "" };
@@ -126,6 +135,16 @@ mod tests {
         }
         let odd = Rate::parse("10 Gb/sec (0X ZDR)").unwrap();
         assert_eq!((odd.lanes, odd.speed), (None, None));
+    }
+
+    #[test]
+    fn a_lane_without_a_name_has_the_speed_of_its_rate() {
+        let speed = |text: &str| Rate::parse(text).unwrap().lane_speed().map(LaneSpeed::name);
+        assert_eq!((speed("10 Gb/sec (4X)"), speed("40 Gb/sec (4X)")), (Some("SDR"), Some("QDR")));
+        assert_eq!(
+            (speed("100 Gb/sec (4X EDR)"), speed("100 Gb/sec (4X)"), speed("7 Gb/sec")),
+            (Some("EDR"), None, None)
+        );
     }
 
     #[test]

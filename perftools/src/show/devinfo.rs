@@ -20,11 +20,22 @@ struct Json<'a> {
     ports: Vec<&'a VerbsPort>,
 }
 
-/// All devices, one device, or one port of each.
+/// A device in JSON: what it says, or why it cannot be opened.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Row<'a> {
+    Opened(Json<'a>),
+    Closed { hca_id: &'a str, error: &'a str },
+}
+
+/// The exit status where a device cannot be opened, but others can.
+const SOME: u8 = 3;
+
+/// All devices, one device, or one port of each; the status is not 0 where one cannot be opened.
 ///
 /// # Errors
-/// There is no list, no such device or port, or a device cannot be opened.
-pub fn show(root: &Root, verbose: bool, device: Option<&str>, port: Option<u32>, json: bool) -> Result<String> {
+/// There is no list, no such device or port, or none can be opened.
+pub fn show(root: &Root, verbose: bool, device: Option<&str>, port: Option<u32>, json: bool) -> Result<(String, u8)> {
     let verbs = root.verbs();
     if let Some(error) = &verbs.error {
         return Err(Error::device(error.clone()));
@@ -40,10 +51,24 @@ pub fn show(root: &Root, verbose: bool, device: Option<&str>, port: Option<u32>,
             None => "this host has no RDMA device: ribinfo check says why".to_owned(),
         }));
     }
+    let closed =
+        |device: &&VerbsDevice| device.opened.as_ref().err().map(|error| format!("{}: {error}", device.hca_id));
+    let errors: Vec<String> = chosen.iter().filter_map(closed).collect();
+    if errors.len() == chosen.len() {
+        return Err(Error::device(errors.join("; ")));
+    }
+    let status = if errors.is_empty() { 0 } else { SOME };
     let mut text = String::new();
     let mut all = Vec::new();
     for device in chosen {
-        let opened = device.opened.as_ref().map_err(|error| Error::device(format!("{}: {error}", device.hca_id)))?;
+        let opened = match &device.opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                all.push(Row::Closed { hca_id: &device.hca_id, error });
+                text += &format!("{}: {error}\n\n", device.hca_id);
+                continue;
+            }
+        };
         let ports: Vec<&VerbsPort> = opened.ports.iter().filter(|p| port.is_none_or(|n| n == p.port)).collect();
         if let (Some(port), true) = (port, ports.is_empty()) {
             return Err(Error::device(format!(
@@ -53,13 +78,13 @@ pub fn show(root: &Root, verbose: bool, device: Option<&str>, port: Option<u32>,
         }
         let board_id = root.value(&format!("/sys/class/infiniband/{}/board_id", device.hca_id));
         if json {
-            all.push(Json {
+            all.push(Row::Opened(Json {
                 hca_id: &device.hca_id,
                 transport: &device.transport,
                 board_id,
                 attr: &opened.attr,
                 ports,
-            });
+            }));
             continue;
         }
         text += &head(device, opened, board_id.as_deref());
@@ -70,7 +95,7 @@ pub fn show(root: &Root, verbose: bool, device: Option<&str>, port: Option<u32>,
             text += &port_text(port, verbose, device.transport_code == 0);
         }
     }
-    if json { super::json(&all) } else { Ok(text) }
+    Ok((if json { super::json(&all)? } else { text }, status))
 }
 
 fn head(device: &VerbsDevice, opened: &Opened, board_id: Option<&str>) -> String {

@@ -42,14 +42,18 @@ impl<'a> From<&'a PortSm> for Row<'a> {
     }
 }
 
-/// The subnet manager of every InfiniBand port.
+/// The exit status where none answers.
+const NONE: u8 = 3;
+
+/// The subnet manager of every InfiniBand port; the status is not 0 where none answers.
 ///
 /// # Errors
-/// There is no InfiniBand port, or none of them has a subnet manager that answers.
-pub fn show(root: &Root, json: bool) -> Result<String> {
+/// There is no InfiniBand port, or none of them has a subnet manager that answers; in JSON that is an answer.
+pub fn show(root: &Root, json: bool) -> Result<(String, u8)> {
     let all = root.sms().map_err(Error::device)?;
     if json {
-        return super::json(&all.iter().map(Row::from).collect::<Vec<_>>());
+        let status = if all.iter().any(|port| port.sm.is_ok()) { 0 } else { NONE };
+        return Ok((super::json(&all.iter().map(Row::from).collect::<Vec<_>>())?, status));
     }
     if all.is_empty() {
         return Err(Error::device("no InfiniBand port here; RoCE and iWARP have no subnet manager"));
@@ -57,7 +61,7 @@ pub fn show(root: &Root, json: bool) -> Result<String> {
     if all.iter().all(|port| port.sm.is_err()) {
         return Err(Error::device(all.iter().map(line).collect::<Vec<_>>().join("; ")));
     }
-    Ok(all.iter().map(|port| line(port) + "\n").collect())
+    Ok((all.iter().map(|port| line(port) + "\n").collect(), 0))
 }
 
 fn line(found: &PortSm) -> String {

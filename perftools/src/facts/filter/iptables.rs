@@ -112,12 +112,15 @@ mod tests {
         let open = SAVED.replace("-s 10.0.0.0/8 ", "");
         assert_eq!(iptables(&open, ROCE), Verdict::Accept);
         let closed = SAVED.replace("4791", "4792");
-        assert_eq!(iptables(&closed, ROCE), Verdict::Drop("the policy of chain filter INPUT".into()));
+        let chain = "filter INPUT".to_owned();
+        let rule = "the policy of chain filter INPUT".to_owned();
+        assert_eq!(iptables(&closed, ROCE), Verdict::Drop { rule, chain: chain.clone() });
         let multi =
             SAVED.replace("-s 10.0.0.0/8 ", "").replace("-m udp --dport 4791", "-m multiport --dports 1,4790:4792");
         assert_eq!(iptables(&multi, ROCE), Verdict::Accept);
         let dropped = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p udp -m udp --dport 4791 -j DROP\nCOMMIT\n";
-        assert_eq!(iptables(dropped, ROCE), Verdict::Drop("-A INPUT -p udp -m udp --dport 4791 -j DROP".into()));
+        let rule = "-A INPUT -p udp -m udp --dport 4791 -j DROP".to_owned();
+        assert_eq!(iptables(dropped, ROCE), Verdict::Drop { rule, chain });
         assert_eq!(iptables("", ROCE), Verdict::Accept);
     }
 }

@@ -25,8 +25,13 @@ pub enum Verdict {
     Accept,
     /// It comes in under a condition that is not judged here: this rule.
     Some(String),
-    /// This rule keeps it out.
-    Drop(String),
+    /// It is kept out.
+    Drop {
+        /// By this rule.
+        rule: String,
+        /// Of the chain that what comes in enters by: `inet filter input`.
+        chain: String,
+    },
 }
 
 /// Whether a rule's condition holds.
@@ -90,7 +95,9 @@ struct Table {
 
 /// How a walk through a chain ended.
 enum End {
-    Verdict(Verdict),
+    Accept,
+    /// By this rule.
+    Drop(String),
     Through,
 }
 
@@ -109,16 +116,15 @@ impl Table {
         let mut worst = Verdict::Accept;
         for chain in self.chains.iter().filter(|chain| chain.input) {
             let mut walk = Walk { table: self, maybe: None, steps: 0 };
-            let verdict = match walk.chain(chain, 0) {
-                End::Verdict(verdict) => verdict,
-                End::Through if chain.drops => {
-                    Verdict::Drop(format!("the policy of chain {} {}", self.name, chain.name))
+            let entered = format!("{} {}", self.name, chain.name);
+            let verdict = match (walk.chain(chain, 0), walk.maybe) {
+                (End::Accept, _) => Verdict::Accept,
+                (End::Through, _) if !chain.drops => Verdict::Accept,
+                (End::Drop(_) | End::Through, Some(rule)) => Verdict::Some(rule),
+                (End::Drop(rule), None) => Verdict::Drop { rule, chain: entered },
+                (End::Through, None) => {
+                    Verdict::Drop { rule: format!("the policy of chain {entered}"), chain: entered }
                 }
-                End::Through => Verdict::Accept,
-            };
-            let verdict = match (verdict, walk.maybe) {
-                (Verdict::Drop(_), Some(rule)) => Verdict::Some(rule),
-                (verdict, _) => verdict,
             };
             worst = worse(worst, verdict);
         }
@@ -131,7 +137,7 @@ pub(super) fn worse(a: Verdict, b: Verdict) -> Verdict {
     let rank = |verdict: &Verdict| match verdict {
         Verdict::Accept => 0,
         Verdict::Some(_) => 1,
-        Verdict::Drop(_) => 2,
+        Verdict::Drop { .. } => 2,
     };
     if rank(&b) > rank(&a) { b } else { a }
 }
@@ -159,23 +165,23 @@ impl Walk<'_> {
             }
             let sure = rule.holds == Holds::Yes;
             match &rule.action {
-                Action::Accept if sure => return End::Verdict(Verdict::Accept),
+                Action::Accept if sure => return End::Accept,
                 Action::Accept => {
                     self.maybe.get_or_insert_with(|| rule.text.clone());
                 }
-                Action::Drop if sure => return End::Verdict(Verdict::Drop(rule.text.clone())),
+                Action::Drop if sure => return End::Drop(rule.text.clone()),
                 Action::Return if sure => return End::Through,
                 // What drops perhaps keeps some out: a list of the unwanted.
                 Action::Nothing | Action::Drop | Action::Return => {}
                 Action::Jump(to) | Action::Goto(to) => {
                     let Some(next) = self.table.chain(to).filter(|_| depth < DEPTH) else { continue };
                     match self.chain(next, depth + 1) {
-                        End::Verdict(verdict) if sure => return End::Verdict(verdict),
-                        End::Verdict(Verdict::Accept | Verdict::Some(_)) => {
+                        end @ (End::Accept | End::Drop(_)) if sure => return end,
+                        End::Accept => {
                             self.maybe.get_or_insert_with(|| rule.text.clone());
                         }
                         End::Through if sure && matches!(rule.action, Action::Goto(_)) => return End::Through,
-                        End::Verdict(Verdict::Drop(_)) | End::Through => {}
+                        End::Drop(_) | End::Through => {}
                     }
                 }
             }

@@ -196,9 +196,13 @@ table inet filter {
 }
 "#;
 
+    fn dropped(rule: &str, chain: &str) -> Verdict {
+        Verdict::Drop { rule: rule.to_owned(), chain: chain.to_owned() }
+    }
+
     #[test]
     fn a_policy_keeps_out_what_no_rule_lets_in() {
-        assert_eq!(nft(SERVER, ROCE), Verdict::Drop("the policy of chain inet filter input".into()));
+        assert_eq!(nft(SERVER, ROCE), dropped("the policy of chain inet filter input", "inet filter input"));
         assert_eq!(nft(SERVER, CONTROL), Verdict::Accept);
         let opened = SERVER.replace("jump more", "udp dport 4791 accept\n\t\tjump more");
         assert_eq!(nft(&opened, ROCE), Verdict::Accept);
@@ -210,7 +214,7 @@ table inet filter {
     fn a_rule_keeps_out_by_name() {
         let rule =
             "table ip t {\nchain c {\ntype filter hook input priority 0; policy accept;\nudp dport 4791 drop\n}\n}\n";
-        assert_eq!(nft(rule, ROCE), Verdict::Drop("udp dport 4791 drop".into()));
+        assert_eq!(nft(rule, ROCE), dropped("udp dport 4791 drop", "ip t c"));
         assert_eq!(nft(rule, CONTROL), Verdict::Accept);
     }
 
@@ -223,7 +227,7 @@ table inet filter {
     #[test]
     fn firewalld_jumps_and_rejects() {
         let text = "table inet firewalld {\nchain filter_INPUT {\ntype filter hook input priority filter + 10; policy accept;\nct state { established, related } accept\niifname \"lo\" accept\njump filter_INPUT_ZONES\nct state invalid drop\nreject with icmpx admin-prohibited\n}\nchain filter_INPUT_ZONES {\ngoto filter_IN_public\n}\nchain filter_IN_public {\njump filter_IN_public_allow\n}\nchain filter_IN_public_allow {\ntcp dport 22 accept\n}\n}\n";
-        assert_eq!(nft(text, ROCE), Verdict::Drop("reject with icmpx admin-prohibited".into()));
+        assert_eq!(nft(text, ROCE), dropped("reject with icmpx admin-prohibited", "inet firewalld filter_INPUT"));
         let allowed = text.replace("tcp dport 22 accept", "tcp dport 22 accept\nudp dport 4791 accept");
         assert_eq!(nft(&allowed, ROCE), Verdict::Accept);
     }

@@ -1,0 +1,76 @@
+//! A host as it should be.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::here::{check, devices, finds, roce, said};
+use super::place::Tree;
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_healthy_host_has_no_fault() {
+    let names = devices();
+    let (text, status) = check(&[]);
+    // The lab loads modules by hand, which ends with the host.
+    let found: Vec<&str> = text.lines().filter(|line| !line.starts_with("ok ")).collect();
+    let allowed = |line: &&str| line.starts_with("warning  modules") && line.contains("after a reboot");
+    assert!(found.iter().all(allowed) && status < 2, "{text}");
+    for name in &names {
+        for subject in ["nodes", "memlock", "port", "mtu"] {
+            finds(&text, "ok", subject, &[name]);
+        }
+    }
+    // With the files that it is told to write there is nothing left to say.
+    let tree = Tree::whole();
+    for line in found {
+        tree.mend(line.split_once(" => ").expect("a remedy").1);
+    }
+    let (text, status) = tree.check(&[]);
+    assert!(text.lines().all(|line| line.starts_with("ok ")) && status == 0, "{text}");
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn the_old_tools_say_the_same() {
+    devices();
+    let old = |line: &str| {
+        let mut words = line.split_whitespace();
+        let said = Command::new(words.next().unwrap()).args(words).output();
+        let said = said.unwrap_or_else(|error| {
+            panic!("{line}: {error}; wanted are: apt install ibverbs-utils infiniband-diags iproute2")
+        });
+        String::from_utf8_lossy(&said.stdout).into_owned()
+    };
+    let pairs: [(&str, &[&str]); 4] = [
+        ("ibv_devices", &["devices"]),
+        ("ibv_devinfo", &["devinfo"]),
+        ("ibv_devinfo -v", &["devinfo", "-v"]),
+        ("rdma link", &["links"]),
+    ];
+    for (line, new) in pairs {
+        let (theirs, (ours, status)) = (old(line), said(new));
+        // A later version prints a line more for each of its own fields.
+        for wanted in ours.lines() {
+            assert!(theirs.lines().any(|line| line == wanted), "{line} does not say {wanted:?}");
+        }
+        assert_eq!(status, 0);
+    }
+    for name in roce() {
+        assert_eq!(said(&["stat", &name]).0, old(&format!("ibstat {name}")));
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn json_says_what_the_text_says() {
+    devices();
+    let text = check(&[]).0;
+    let report: Value = serde_json::from_str(&check(&["--json"]).0).expect("JSON");
+    let findings = report["findings"].as_array().expect("findings");
+    assert_eq!(findings.len(), text.lines().count());
+    for (line, finding) in text.lines().zip(findings) {
+        assert!(line.starts_with(finding["level"].as_str().expect("a level")), "{line}: {finding}");
+        assert!(line.contains(finding["text"].as_str().expect("a text")), "{line}: {finding}");
+    }
+}
