@@ -13,8 +13,8 @@ impl SharedRegion {
     ///
     /// 1. this is the last share of the region: no clone or slice, no queue pair that [holds](crate::QueuePair::hold) it, no memory window
     ///    bound to it, as a window lets go of its region only when it is freed or a completion says that its key was invalidated;
-    /// 2. no queue pair of the protection domain is left, so nobody can name the region's own key. A region without a remote access of its
-    ///    own, which peers reached through windows only, does not need this;
+    /// 2. no queue pair of the protection domain is left, nor shared receive queue of an XRC domain, so nobody can name the region's own key. A
+    ///    region without a remote access of its own, which peers reached through windows only, does not need this;
     /// 3. the region is deregistered. It is then registered anew for local access only.
     ///
     /// # Errors

@@ -8,12 +8,13 @@ use rdma_sys::{ibv_wr_abort, ibv_wr_complete, ibv_wr_start};
 
 use super::inflight::{Limit, SendRing};
 use super::operation::Operation;
-use super::pair::{QueuePair, Tables};
+use super::pair::QueuePair;
 use super::payload::private::Payload;
 use super::post::write_extended;
 use super::receives::{Queue, RecvBatch};
 use super::rejected::{PostError, Rejected};
 use super::scratch::{BatchError, Posted, Scratch};
+use super::tables::Tables;
 use super::transport::{Sends, Transport};
 use super::wr::SendRequest;
 use crate::errno::Errno;

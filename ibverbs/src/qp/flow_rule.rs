@@ -158,7 +158,7 @@ impl Packed {
         for spec in &rule.specs {
             packed.push_spec(*spec);
         }
-        attr.size = u16::try_from(size_of_val(packed.0.as_slice())).ok()?;
+        attr.size = u16::try_from(packed.0.len() * size_of::<u32>()).ok()?;
         // SAFETY: the first words are the attributes', as `push` made them.
         unsafe { packed.0.as_mut_ptr().cast::<ibv_flow_attr>().write(attr) };
         Some(packed)

@@ -37,6 +37,7 @@ mod slab;
 mod srq;
 mod srq_options;
 mod state;
+mod tables;
 mod transitions;
 mod transport;
 mod window;

@@ -6,30 +6,25 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
 
-use super::address::Addresses;
-use super::bindings::Windows;
 use super::builder::{Made, Parts, QpCaps};
 use super::control::Control;
-use super::flow::Flows;
-use super::inflight::{Entry, SendRing};
+use super::inflight::Entry;
 use super::owner::Owner;
-use super::receives::Receives;
 use super::retired::{NotMine, Reclaimed, Retired};
 use super::scratch::Scratch;
-use super::srq;
+use super::tables::Tables;
 use super::transport::Sends;
 use crate::convert::zero_or_errno;
-use crate::cq::{Completion, Shared};
+use crate::cq::Completion;
 use crate::device::TransportType;
 use crate::error::Result;
 use crate::identity::{Qpn, QueueId};
 use crate::mr::{Held, HeldList, Hold};
 use crate::parent_domain::ParentDomain;
-use crate::pd::{AttachedQueuePair, ProtectionDomain};
+use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 
 /// A queue pair of transport `T`. It owns the buffers of its requests in flight.
@@ -88,22 +83,6 @@ pub struct QueuePair<T: Sends> {
     transport: PhantomData<T>,
 }
 
-/// What a queue pair owns while it exists, in the order in which it is dropped.
-pub(super) struct Tables {
-    pub(super) sends: SendRing,
-    pub(super) recvs: Receives,
-    pub(super) owner: Owner,
-    pub(super) addresses: Addresses,
-    pub(super) windows: Windows,
-    pub(super) flows: Flows,
-    _send_cq: Arc<Shared>,
-    _recv_cq: Option<Arc<Shared>>,
-    _srq: Option<Arc<srq::Inner>>,
-    #[allow(dead_code, reason = "kept to be dropped")]
-    parent: Option<ParentDomain>,
-    _attached: AttachedQueuePair,
-}
-
 // SAFETY: using a queue pair needs `&mut self`, so one thread at a time; the provider's queue is not bound to a thread.
 unsafe impl<T: Sends> Send for QueuePair<T> {}
 // SAFETY: through `&self` only numbers are read and the library's thread-safe ibv_query_qp is called.
@@ -113,27 +92,13 @@ impl<T: Sends> QueuePair<T> {
     /// A queue pair of what the library made, in state RESET.
     pub(super) fn of(made: &Made, owner: Owner, of: &Parts<'_>, max_batch: u32) -> Self {
         let max_batch = max_batch.max(1).min(made.caps.max_send_wr.max(made.caps.max_recv_wr).max(1));
-        let (fetches_as_writes, attached) =
-            (of.pd.context().device().transport() == TransportType::IWARP, of.pd.attach_queue_pair());
         Self {
             raw: made.raw,
             extended: made.extended,
             caps: made.caps,
             has_extra_ops: made.has_extra_ops,
-            fetches_as_writes,
-            tables: ManuallyDrop::new(Tables {
-                sends: SendRing::new(owner.id, made.caps.max_send_wr),
-                recvs: Receives::new(&owner, made.caps.max_recv_wr, made.caps.max_recv_sge, max_batch),
-                owner,
-                addresses: Addresses::default(),
-                windows: Windows::default(),
-                flows: Flows::default(),
-                _send_cq: Arc::clone(of.send_cq.shared()),
-                _recv_cq: of.recv_cq.map(|cq| Arc::clone(cq.shared())),
-                _srq: of.srq.map(|srq| Arc::clone(srq.shared())),
-                parent: None,
-                _attached: attached,
-            }),
+            fetches_as_writes: of.pd.context().device().transport() == TransportType::IWARP,
+            tables: ManuallyDrop::new(Tables::new(made, owner, of, max_batch)),
             scratch: Scratch::new(max_batch, made.caps.max_inline_data, made.extended.is_none()),
             transport: PhantomData,
         }

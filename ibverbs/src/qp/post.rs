@@ -7,12 +7,13 @@ use std::ptr::{self, NonNull};
 use rdma_sys::{ibv_qp_ex, ibv_wr_complete, ibv_wr_set_inline_data, ibv_wr_set_sge, ibv_wr_set_sge_list, ibv_wr_start};
 
 use super::operation::Operation;
-use super::pair::{QueuePair, Tables};
+use super::pair::QueuePair;
 use super::payload::private::Payload;
 use super::payload::{Gather, RecvPayload};
 use super::receives::Queue;
 use super::rejected::{PostError, Rejected};
 use super::scratch::{failure, inline_flag};
+use super::tables::Tables;
 use super::transport::{Sends, Transport};
 use super::wr::{RecvRequest, SendRequest};
 use crate::identity::WrId;
