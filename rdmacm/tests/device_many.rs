@@ -9,12 +9,14 @@ mod lab;
 use ibverbs::{ErrorKind, TransportType};
 use std::fs;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::{Ends, PATIENCE, Place, leaves_nothing, leaves_nothing_within, one_place_each, places};
-use rdmacm::{ConnectParams, Connection, InProgress, Listener, Pending, Resolver};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rdmacm::{ConnectParams, Connecting, Connection, InProgress, Listener, Pending, Resolver};
 
 fn times(count: usize) -> usize {
     count * std::env::var("RDMACM_MANY").map_or(1, |many| many.parse().expect("a number"))
@@ -71,30 +73,54 @@ fn connections_in_a_row_are_all_there_and_leave_no_memory_behind() {
     }
 }
 
+/// Sleeps until one of the steps can go on, and says which can.
+fn able<P: InProgress>(steps: &[P], others: &[impl InProgress]) -> (Vec<bool>, Vec<bool>) {
+    let fds = steps.iter().map(AsFd::as_fd).chain(others.iter().map(AsFd::as_fd));
+    let mut fds: Vec<PollFd> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    poll(&mut fds, PollTimeout::from(1000_u16)).expect("poll");
+    let mut able: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+    let of_others = able.split_off(steps.len());
+    (able, of_others)
+}
+
 /// Begins so many connections at once on one thread, and finishes them as they come.
 fn connect_all(place: &Place, address: SocketAddr, ends: &Ends, count: usize) -> Vec<Connection> {
     let mut resolving: Vec<_> =
         (0..count).map(|_| Resolver::new(address).timeout(PATIENCE).start().expect("start")).collect();
-    let (mut connecting, mut made) = (Vec::new(), 0);
+    let (mut connecting, mut made) = (Vec::<Connecting>::new(), 0);
     let mut connected = Vec::new();
     let deadline = Instant::now() + PATIENCE * 3;
     while connected.len() < count {
         assert!(Instant::now() < deadline, "{} of {count} on {}", connected.len(), place.name());
+        let (resolvable, connectable) = able(&resolving, &connecting);
+        let mut able = connectable.into_iter();
+        connecting.retain_mut(|step| {
+            let outcome = if able.next() == Some(true) { step.try_finish().expect("connect") } else { None };
+            outcome.map(|connection| connected.push(connection)).is_none()
+        });
+        let mut able = resolvable.into_iter();
         resolving.retain_mut(|step| {
-            let Some(route) = step.try_finish().expect("resolve") else { return true };
+            let outcome = if able.next() == Some(true) { step.try_finish().expect("resolve") } else { None };
+            let Some(route) = outcome else { return true };
             let ready = route.with_qp(ends.qp(made)).expect("INIT");
             made += 1;
             connecting.push(ready.start(&ConnectParams::default()).expect("connect"));
             false
         });
-        connecting.retain_mut(|step: &mut rdmacm::Connecting| {
-            let Some(connection) = step.try_finish().expect("connect") else { return true };
-            connected.push(connection);
-            false
-        });
-        thread::sleep(Duration::from_millis(1));
     }
     connected
+}
+
+/// Accepts so many as they come, and waits for each when all have begun.
+fn accept_all(listener: &Listener, ends: &Ends, count: usize) -> Vec<Connection> {
+    let mut accepting: Vec<_> = (0..count)
+        .map(|number| {
+            let request = listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
+            let pending = request.with_qp(ends.qp(number)).expect("INIT");
+            Pending::start(pending, &ConnectParams::default()).expect("accept")
+        })
+        .collect();
+    accepting.drain(..).map(|step| step.wait(Some(PATIENCE)).expect("accept")).collect()
 }
 
 #[test]
@@ -110,14 +136,7 @@ fn many_at_once_are_all_accepted_by_a_listener_under_pressure() {
             thread::scope(|scope| {
                 let passive = scope.spawn(|| {
                     thread::sleep(Duration::from_millis(300));
-                    let mut accepting: Vec<_> = (0..count)
-                        .map(|number| {
-                            let request = listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
-                            let pending = request.with_qp(passive_ends.qp(number)).expect("INIT");
-                            Pending::start(pending, &ConnectParams::default()).expect("accept")
-                        })
-                        .collect();
-                    accepting.drain(..).map(|step| step.wait(Some(PATIENCE)).expect("accept")).collect::<Vec<_>>()
+                    accept_all(&listener, &passive_ends, count)
                 });
                 let begun = Instant::now();
                 let active = connect_all(&place, address, &active_ends, count);
@@ -218,12 +237,7 @@ fn the_rate_is_of_the_order_of_cmtime() {
         let (active_ends, passive_ends) = (Ends::new(&place, count), Ends::new(&place, count));
         let ours = thread::scope(|scope| {
             scope.spawn(|| {
-                let mut passive = Vec::new();
-                for number in 0..count {
-                    let request = listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
-                    let pending = request.with_qp(passive_ends.qp(number)).expect("INIT");
-                    passive.push(pending.accept(&ConnectParams::default(), PATIENCE).expect("accept"));
-                }
+                let passive = accept_all(&listener, &passive_ends, count);
                 for mut one in passive {
                     one.wait_event(Some(PATIENCE)).expect("wait").expect("in time");
                 }
