@@ -16,6 +16,7 @@ use crate::port_space::PortSpace;
 use crate::progress::{InProgress, is_over, sealed::Sealed};
 use crate::resolver::Resolver;
 use crate::resolving::Resolving;
+use crate::target::Target;
 use crate::wait::Descriptor;
 
 /// A multicast group being joined by [`Resolver::start_join`].
@@ -67,10 +68,9 @@ impl Resolver {
 }
 
 impl Joining {
-    /// Takes the identifier out, and puts it back while there is no outcome.
-    fn advance(&mut self, id: Id) -> Result<Option<Membership>> {
-        loop {
-            let Some(event) = id.try_event()? else { break };
+    /// Goes as far as the events lead; where the group is, at the end.
+    fn advance(&mut self, id: &Id) -> Result<Option<(Path, Target)>> {
+        while let Some(event) = id.try_event()? {
             match (event.event_type(), event.datagram(), &self.path) {
                 (CmEventType::ADDR_RESOLVED, _, None) => {
                     let peer = match self.group {
@@ -82,14 +82,19 @@ impl Joining {
                     id.join(self.group, self.how, &path)?;
                     self.path = Some(path);
                 }
-                (CmEventType::MULTICAST_JOIN, Some(target), Some(path)) => {
-                    return Ok(Some(Membership::new(id, path.clone(), self.group, target)));
-                }
+                (CmEventType::MULTICAST_JOIN, Some(target), Some(path)) => return Ok(Some((path.clone(), target))),
                 _ => return Err(ConnectError::from_event(VERB, &self.group, &event).into()),
             }
         }
-        self.id = Some(id);
         Ok(None)
+    }
+
+    /// What librdmacm keeps of a group that it was told to join goes only when it is left.
+    fn give_up(&self, id: &Id) {
+        if self.path.is_some() {
+            // There is nobody who could be told.
+            let _ = id.leave(self.group, &self.group);
+        }
     }
 }
 
@@ -111,7 +116,17 @@ impl InProgress for Joining {
 
     fn try_finish(&mut self) -> Result<Option<Membership>> {
         let id = self.id.take().ok_or_else(|| is_over(VERB, &self.group))?;
-        self.advance(id)
+        match self.advance(&id) {
+            Ok(Some((path, target))) => Ok(Some(Membership::new(id, path, self.group, target))),
+            Ok(None) => {
+                self.id = Some(id);
+                Ok(None)
+            }
+            Err(error) => {
+                self.give_up(&id);
+                Err(error)
+            }
+        }
     }
 }
 
@@ -119,5 +134,13 @@ impl AsFd for Joining {
     /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
+    }
+}
+
+impl Drop for Joining {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.give_up(&id);
+        }
     }
 }

@@ -50,7 +50,7 @@ impl Id {
         zero_or_last(VERB, what, returned)
     }
 
-    fn leave(&self, group: Address, what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn leave(&self, group: Address, what: &dyn fmt::Display) -> Result<()> {
         let mut raw = RawAddress::from(group);
         // SAFETY: the identifier is alive and has no queue pair of its own; the address is valid during the call. It waits until the
         // events of the group are acknowledged, which each is before the call that took it returns.
