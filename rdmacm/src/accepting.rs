@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ibverbs::{QueuePair, Rc};
+use ibverbs::{EventType, QueuePair, Rc, Result};
 
 use crate::connection::Connection;
 use crate::error::ConnectError;
@@ -35,6 +35,21 @@ impl Accepting {
     pub(crate) fn new(qp: QueuePair<Rc>, id: Id, path: Path, private_data: Vec<u8>) -> Self {
         let channel = id.channel().clone();
         Self { accepted: Some(Accepted { qp, id, private_data }), channel, path }
+    }
+}
+
+impl Accepting {
+    /// Tells the connection manager that the device says of the queue pair that the peer has spoken
+    /// ([`COMM_EST`](EventType::COMM_EST)), as a first message does too: the connection stands, even if the peer's word of it was lost.
+    ///
+    /// # Errors
+    /// `EISCONN` when the connection stands already; `EINVAL` for other events. On iWARP it does nothing.
+    ///
+    /// # References
+    /// [`rdma_notify(3)`](https://man7.org/linux/man-pages/man3/rdma_notify.3.html)
+    pub fn notify(&self, event: EventType) -> Result<()> {
+        let accepted = self.accepted.as_ref().ok_or_else(|| is_over(VERB, &self.path))?;
+        accepted.id.notify(event, &self.path)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod lab;
 
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -139,6 +140,14 @@ fn a_queue_pair_moved_by_the_application_is_connected_over_rc_and_uc() {
     }
 }
 
+/// A peer that speaks, and keeps silent towards the connection manager.
+fn speaks_unestablished(place: &Place, address: SocketAddr) -> (Own<Rc>, Answer) {
+    let mut own = Own::<Rc>::new(place);
+    let answer = ask(&mut own, Resolver::new(address).timeout(PATIENCE).resolve().expect("resolve"));
+    own.send(b"by hand");
+    (own, answer)
+}
+
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_message_that_was_heard_establishes_what_the_peer_did_not() {
@@ -146,15 +155,10 @@ fn a_message_that_was_heard_establishes_what_the_peer_did_not() {
         leaves_nothing(place, || {
             let listener = place.listen();
             let address = listener.local_addr();
-            let asker = thread::scope(|scope| {
-                let asker = scope.spawn(|| {
-                    let mut own = Own::<Rc>::new(place);
-                    let answer = ask(&mut own, Resolver::new(address).timeout(PATIENCE).resolve().expect("resolve"));
-                    // It speaks, and keeps silent towards the connection manager.
-                    own.send(b"by hand");
-                    (own, answer)
-                });
-                let request = listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
+            let next = || listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
+            thread::scope(|scope| {
+                let asker = scope.spawn(|| speaks_unestablished(place, address));
+                let request = next();
                 let mut own = Own::<Rc>::new(place);
                 prepare(&mut own, &request);
                 let mut awaiting = request.accept_by_hand(&own.qp, &ConnectParams::default()).expect("accept");
@@ -163,9 +167,25 @@ fn a_message_that_was_heard_establishes_what_the_peer_did_not() {
                 awaiting.notify(EventType::COMM_EST).expect("notify");
                 let link = awaiting.wait(Some(PATIENCE)).expect("established");
                 assert!(!link.is_over());
-                asker.join().expect("asker")
+                drop(asker.join().expect("asker"));
             });
-            drop(asker);
+            // The same where the connection manager moves the queue pair.
+            thread::scope(|scope| {
+                let asker = scope.spawn(|| speaks_unestablished(place, address));
+                let mut end = place.end();
+                let mut pending = next().with_qp(end.qp()).expect("INIT");
+                end.receive_on(pending.qp_mut());
+                let mut accepting = pending.start(&ConnectParams::default()).expect("accept");
+                let deadline = Instant::now() + PATIENCE;
+                while end.cq.poll().expect("poll").next().is_none() {
+                    assert!(Instant::now() < deadline, "nothing came");
+                    thread::sleep(Duration::from_millis(1));
+                }
+                assert!(accepting.try_finish().expect("step").is_none(), "the peer has not said so");
+                accepting.notify(EventType::COMM_EST).expect("notify");
+                drop(accepting.wait(Some(PATIENCE)).expect("established"));
+                drop(asker.join().expect("asker"));
+            });
         });
     }
 }
