@@ -1,5 +1,6 @@
 //! Openings of a device, their function tables, and queries.
 
+use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::net::Ipv4Addr;
 
@@ -12,7 +13,7 @@ use rdma_sys::{
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::world::{Context, MAX_CQE, MAX_SGE, MAX_WR};
-use crate::{cq, cq_ex, flow, null, post, qp, set_errno, srq, td, xrc};
+use crate::{cq, cq_ex, flow, mw, null, post, qp, set_errno, srq, td, xrc};
 
 /// Entries of the port's GID table.
 const GIDS: u8 = 2;
@@ -26,7 +27,14 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
     if let Some(errno) = world.faults.take(Verb::OpenDevice) {
         return null(errno);
     }
-    let number = world.contexts.insert(Context);
+    let mut ends = [-1; 2];
+    // SAFETY: the array has room for both descriptors.
+    if unsafe { libc::pipe(ends.as_mut_ptr()) } != 0 {
+        return std::ptr::null_mut();
+    }
+    let [reader, writer] = ends;
+    let number = world.contexts.insert(Context { reader, writer, events: VecDeque::new() });
+    let windows = world.profile.windows;
     let made = Box::into_raw(Box::new(verbs_context {
         query_port: Some(query_port),
         create_cq_ex: Some(cq_ex::create_cq_ex),
@@ -50,11 +58,14 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
                 post_send: Some(post::post_send),
                 post_recv: Some(post::post_recv),
                 post_srq_recv: Some(srq::post_srq_recv),
+                alloc_mw: windows.then_some(mw::alloc_mw),
+                bind_mw: windows.then_some(mw::bind_mw),
+                dealloc_mw: windows.then_some(mw::dealloc_mw),
                 ..Default::default()
             },
-            // No descriptor of this device is ever read; the place holds the number of the opening.
+            // This descriptor is never read; the place holds the number of the opening.
             cmd_fd: c_int::try_from(number).unwrap_or(-1),
-            async_fd: -1,
+            async_fd: reader,
             num_comp_vectors: 1,
             abi_compat: __VERBS_ABI_IS_EXTENDED,
             ..Default::default()
@@ -83,7 +94,10 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         if children > 0 {
             world.violation(format!("a device was closed with {children} objects alive"));
         }
-        world.contexts.remove(number);
+        if let Some(gone) = world.contexts.remove(number) {
+            libc::close(gone.writer);
+            libc::close(gone.reader);
+        }
         drop(world);
         drop(Box::from_raw(rdma_sys::verbs_get_ctx(context)));
     }
@@ -103,6 +117,7 @@ unsafe extern "C" fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_
     let answer = ibv_device_attr {
         node_guid: fake.guid_be(),
         sys_image_guid: fake.guid_be(),
+        vendor_id: fake.world().profile.vendor_id,
         max_mr_size: u64::MAX,
         max_qp: 4096,
         max_qp_wr: count(MAX_WR),

@@ -28,6 +28,7 @@ pub struct Live {
     pub contexts: usize,
     pub pds: usize,
     pub mrs: usize,
+    pub mws: usize,
     pub channels: usize,
     pub cqs: usize,
     pub qps: usize,
@@ -80,6 +81,12 @@ impl Fake {
         }
     }
 
+    /// An asynchronous event of this type (`enum ibv_event_type`) happens to each object of the device that it can happen to: queues, or
+    /// port 1.
+    pub fn raise(&self, event_type: u32) {
+        self.world().raise_all(event_type);
+    }
+
     /// The next call of `verb` fails with this error number (positive, or 0 for a failure without a reason). Several add up.
     pub fn fail_next(&self, verb: Verb, errno: i32) {
         let mut world = self.world();
@@ -106,6 +113,7 @@ impl Fake {
             contexts: world.contexts.len(),
             pds: world.pds.len(),
             mrs: world.mrs.len(),
+            mws: world.mws.len(),
             channels: world.channels.len(),
             cqs: world.cqs.len(),
             qps: world.qps.len(),

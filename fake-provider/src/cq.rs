@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 
 use crate::device::FakeDevice;
+use crate::event::{Of, settled};
 use crate::fault::Verb;
 use crate::null;
 use crate::world::{Cq, Cqe, Handle, MAX_CQE, World};
@@ -61,6 +62,7 @@ pub(crate) unsafe fn create(empty: &ibv_cq_ex, asked: u32, vector: c_int) -> *mu
         channel,
         armed: None,
         unacknowledged: 0,
+        events_taken: 0,
         polling: false,
     });
     made.cast()
@@ -80,8 +82,8 @@ pub(crate) fn rounded(world: &World, asked: u32) -> u32 {
 unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: the caller gives a live queue, and gives it up if the answer is 0.
     unsafe {
-        let mut world = FakeDevice::of_context((*cq).context).world();
-        let number = crate::handle::cq(cq);
+        let device = FakeDevice::of_context((*cq).context);
+        let (mut world, number) = (device.world(), crate::handle::cq(cq));
         if let Some(errno) = world.faults.take(Verb::DestroyCq) {
             return errno;
         }
@@ -91,6 +93,7 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             world.violation(format!("a completion queue was destroyed with {users} queues on it"));
             return libc::EBUSY;
         }
+        world = settled(device, world, Of::Cq(number));
         if world.cqs.get(number).is_some_and(|queue| queue.unacknowledged > 0 || queue.polling) {
             world.violation("a completion queue was destroyed with events not acknowledged, or a poll not ended");
         }

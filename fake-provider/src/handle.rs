@@ -1,6 +1,6 @@
 //! What the handles that a program holds say: the number, in the device's world, of what they stand for.
 
-use rdma_sys::{ibv_ah, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_srq};
+use rdma_sys::{ibv_ah, ibv_context, ibv_cq, ibv_mw, ibv_pd, ibv_qp, ibv_srq};
 
 /// The number of an opening.
 ///
@@ -59,6 +59,15 @@ pub(crate) fn srq_of(number: u32) -> Option<usize> {
 pub(crate) unsafe fn ah(ah: *mut ibv_ah) -> usize {
     // SAFETY: the caller's promise.
     unsafe { (*ah).handle as usize }
+}
+
+/// The number of a memory window.
+///
+/// # Safety
+/// The window is alive.
+pub(crate) unsafe fn mw(mw: *mut ibv_mw) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { (*mw).handle as usize }
 }
 
 /// The place of a queue pair.

@@ -11,9 +11,9 @@
 //!
 //! ```text
 //! control  profile  fault          what a test sees: make a device, choose its manners, break it, look into it
-//! device  context  pd  td  mr  ah  channel  the entry points, one file an object
+//! device  context  pd  td  mr  mw  ah  channel  event  the entry points, one file an object
 //! cq  cq_ex  qp  srq  xrc  flow  post  wr   (classic and extended tables)
-//! world  slab  queue  wire  copy    the device: plain safe data behind one lock; `copy` moves the bytes
+//! world  slab  queue  wire  window  copy  the device: plain safe data behind one lock; `copy` moves the bytes
 //! ```
 //!
 //! The C structures are thin handles: a device pointer and a number. All that they stand for is in the `World` of their
@@ -38,10 +38,12 @@ mod copy;
 mod cq;
 mod cq_ex;
 mod device;
+mod event;
 mod fault;
 mod flow;
 mod handle;
 mod mr;
+mod mw;
 mod pd;
 mod post;
 mod profile;
@@ -50,6 +52,7 @@ mod queue;
 mod slab;
 mod srq;
 mod td;
+mod window;
 mod wire;
 mod world;
 mod wr;
@@ -63,7 +66,7 @@ pub use profile::{AfterDestroy, DeadPosts, NotReady, Profile};
 fn keep_entry_points() {
     std::hint::black_box([device::entry_points(), context::entry_points(), channel::entry_points()].concat());
     std::hint::black_box([pd::entry_points(), mr::entry_points(), cq::entry_points(), qp::entry_points()].concat());
-    std::hint::black_box([srq::entry_points(), ah::entry_points()].concat());
+    std::hint::black_box([srq::entry_points(), ah::entry_points(), event::entry_points()].concat());
 }
 
 /// Sets the calling thread's `errno`.

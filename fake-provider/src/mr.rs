@@ -38,9 +38,8 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     }
     // SAFETY: the caller's memory is mapped; a driver pins it, this one looks at both ends.
     unsafe { touch(address, length) };
-    // The place above, a count below: a key that is used again is another one.
-    world.next_key = (world.next_key + 1) % 0x100;
-    let key = (u32::try_from(world.mrs.next()).unwrap_or(0) + 1) << 8 | world.next_key;
+    let place = world.mrs.next();
+    let key = world.new_key(place);
     // SAFETY: as above.
     let pd_number = unsafe { crate::handle::pd(pd) };
     let number = world.mrs.insert(Mr { pd: pd_number, key, address, length, access });
@@ -60,6 +59,11 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         let requests = world.requests_on((*mr).lkey);
         if requests > 0 {
             world.violation(format!("a region was deregistered with {requests} requests on it"));
+        }
+        let windows = world.windows_of_region((*mr).handle as usize);
+        if windows > 0 {
+            world.violation(format!("a region was deregistered with {windows} windows bound to it"));
+            return libc::EINVAL;
         }
         // Its memory must be there to the end: Miri finds memory that was freed before.
         touch((*mr).addr.addr() as u64, (*mr).length);
@@ -85,7 +89,7 @@ impl World {
         let sends = self.qps.iter().flat_map(|qp| qp.waiting.iter());
         let sends = sends.filter_map(|(send, _)| match send.data {
             Data::Registered(sges) => Some(sges),
-            Data::Inline { .. } => None,
+            Data::Bind(_) | Data::Inline { .. } => None,
         });
         recvs.chain(sends).filter(|sges| sges.as_slice().iter().any(|sge| sge.lkey == key)).count()
     }

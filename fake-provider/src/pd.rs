@@ -66,6 +66,7 @@ unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
             return 0;
         }
         let children = world.mrs.iter().filter(|mr| mr.pd == number).count()
+            + world.mws.iter().filter(|mw| mw.pd == number).count()
             + world.qps.iter().filter(|qp| qp.pd == number).count()
             + world.srqs.iter().filter(|srq| srq.pd == number).count()
             + world.parents.iter().filter(|parent| parent.pd == number).count()

@@ -5,7 +5,8 @@ use std::ptr;
 
 use rdma_sys::{
     IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTS, IBV_SEND_INLINE, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
-    IBV_WR_RDMA_READ, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
+    IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
+    ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 
 use crate::device::FakeDevice;
@@ -62,6 +63,8 @@ unsafe fn post_one_send(world: &mut World, qp: usize, request: &ibv_send_wr) -> 
         IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
             Remote { addr: atomic.remote_addr, rkey: atomic.rkey, compare_add: atomic.compare_add, swap: atomic.swap }
         }
+        // The key is where others have immediate data.
+        IBV_WR_LOCAL_INV => Remote { rkey: imm_be, ..Remote::default() },
         _ => Remote { addr: rdma.remote_addr, rkey: rdma.rkey, ..Remote::default() },
     };
     let mut send = SendWr {
@@ -77,6 +80,14 @@ unsafe fn post_one_send(world: &mut World, qp: usize, request: &ibv_send_wr) -> 
     if world.is_xrc(qp) {
         // SAFETY: the field of the union is a plain number.
         send.srqn = Some(unsafe { request.qp_type.xrc.remote_srqn });
+    }
+    if request.opcode == IBV_WR_BIND_MW {
+        // SAFETY: a request to bind names a live window, and a live region or none.
+        unsafe {
+            let bind = &request.__bindgen_anon_2.bind_mw;
+            send.remote = Remote { rkey: bind.rkey, ..Remote::default() };
+            send.data = crate::mw::of_info(bind.mw, &bind.bind_info);
+        }
     }
     if world.is_datagram(qp) {
         // SAFETY: every field of the union is a plain number or pointer; a datagram names a live address handle.
@@ -126,7 +137,8 @@ impl World {
         }
         let atomic = matches!(send.opcode, IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD);
         let fetches = atomic || send.opcode == IBV_WR_RDMA_READ;
-        let known = fetches || crate::wire::PUSHES.contains(&send.opcode);
+        let windows = matches!(send.opcode, IBV_WR_BIND_MW | IBV_WR_LOCAL_INV | IBV_WR_SEND_WITH_INV);
+        let known = fetches || (windows && self.profile.windows) || crate::wire::PUSHES.contains(&send.opcode);
         let datagram = matches!(send.opcode, IBV_WR_SEND | IBV_WR_SEND_WITH_IMM);
         if !known || (atomic && self.profile.iwarp) || (pair.qkey.is_some() && !datagram) {
             return Err(libc::EOPNOTSUPP);

@@ -13,6 +13,10 @@ pub struct Profile {
     /// Has what neither software driver has: XRC, raw packets, thread and parent domains, path migration,
     /// queues that change their length.
     pub more_verbs: bool,
+    /// What `ibv_query_device` says of its maker: `0xffffff` for Soft-RoCE.
+    pub vendor_id: u32,
+    /// Has memory windows.
+    pub windows: bool,
     /// Posts return negative error numbers.
     pub negative_errno: bool,
     /// Is an iWARP device; InfiniBand else.
@@ -63,6 +67,8 @@ impl Profile {
         extended_cq: true,
         extra_fields: false,
         more_verbs: false,
+        vendor_id: 0,
+        windows: true,
         negative_errno: false,
         iwarp: false,
         not_ready: NotReady::Wait,
@@ -77,6 +83,8 @@ impl Profile {
         extended_cq: false,
         extra_fields: false,
         more_verbs: false,
+        vendor_id: 0,
+        windows: false,
         negative_errno: true,
         iwarp: true,
         not_ready: NotReady::Lose,

@@ -13,10 +13,11 @@ use rdma_sys::{
 
 use crate::cq::rounded;
 use crate::device::FakeDevice;
+use crate::event::{Of, settled};
 use crate::fault::Verb;
 use crate::pd::FakePd;
 use crate::profile::AfterDestroy;
-use crate::world::{Batch, Half, MAX_INLINE, MAX_SGE, MAX_WR, Qp, World};
+use crate::world::{Batch, Half, Handle, MAX_INLINE, MAX_SGE, MAX_WR, Qp, World};
 use crate::{null, wr};
 
 impl World {
@@ -30,6 +31,7 @@ impl World {
         self.next_uid += 1;
         Qp {
             uid,
+            handle: Handle(std::ptr::null_mut()),
             pd,
             send_cq,
             recv_cq,
@@ -48,6 +50,7 @@ impl World {
             waiting: VecDeque::new(),
             sends_used: 0,
             unreported: 0,
+            events_taken: 0,
             batch: Batch::default(),
         }
     }
@@ -69,7 +72,8 @@ pub(crate) unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *m
             return crate::xrc::create_recv(context, &*attr);
         }
         let mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        if !extended || (*attr).comp_mask != mask || (*attr).send_ops_flags & !wr::OPERATIONS != 0 {
+        let operations = wr::operations(FakeDevice::of_context(context).world().profile.windows);
+        if !extended || (*attr).comp_mask != mask || (*attr).send_ops_flags & !operations != 0 {
             return null(libc::EOPNOTSUPP);
         }
         create((*attr).pd, &mut *attr.cast(), Verb::CreateQpEx, &wr::table((*attr).send_ops_flags))
@@ -139,7 +143,11 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
         qp_type: attr.qp_type,
         ..Default::default()
     };
-    Box::into_raw(Box::new(ibv_qp_ex { qp_base, ..*table })).cast()
+    let made: *mut ibv_qp = Box::into_raw(Box::new(ibv_qp_ex { qp_base, ..*table })).cast();
+    if let Some(pair) = world.qps.get_mut(place) {
+        pair.handle = Handle(made);
+    }
+    made
 }
 
 /// What not every device can change: its path, and how long its queues are.
@@ -233,9 +241,10 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     if has(IBV_QP_QKEY) && pair.qkey.is_some() {
         pair.qkey = Some(attr.qkey);
     }
-    pair.state = attr.qp_state;
     if attr.qp_state == IBV_QPS_ERR {
-        world.flush(place);
+        world.enter_error(place);
+    } else {
+        pair.state = attr.qp_state;
     }
     0
 }
@@ -267,7 +276,8 @@ unsafe extern "C" fn ibv_query_qp(
 unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: the caller gives a live queue pair, and gives it up if the answer is 0.
     unsafe {
-        let (place, mut world) = (crate::handle::qp(qp), FakeDevice::of_context((*qp).context).world());
+        let device = FakeDevice::of_context((*qp).context);
+        let (place, mut world) = (crate::handle::qp(qp), device.world());
         if let Some(errno) = world.faults.take(Verb::DestroyQp) {
             return world.signed(errno);
         }
@@ -284,6 +294,12 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         if world.qps.get(place).is_some_and(|pair| pair.batch.open) {
             world.violation("a queue pair was destroyed between ibv_wr_start and its end");
         }
+        let windows = world.windows_of_pair(place);
+        if windows > 0 {
+            // Soft-RoCE waits for them, and goes on after 50 seconds.
+            world.violation(format!("a queue pair was destroyed with {windows} windows bound"));
+        }
+        world = settled(device, world, Of::Qp(place));
         if world.profile.after_destroy == AfterDestroy::LeaveAndFlush {
             world.flush(place);
         }

@@ -1,13 +1,15 @@
 //! The queues of a queue pair: requests come in, wait, are flushed, and leave completions.
 
 use rdma_sys::{
-    IBV_QPS_ERR, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GRH,
-    IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS,
-    IBV_WC_WITH_IMM, IBV_WC_WR_FLUSH_ERR, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ,
-    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND_WITH_IMM, ibv_wc, ibv_wc__bindgen_ty_1, ibv_wc_opcode,
-    ibv_wc_status, ibv_wr_opcode,
+    IBV_EVENT_QP_LAST_WQE_REACHED, IBV_QPS_ERR, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WC_BIND_MW,
+    IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GRH, IBV_WC_LOCAL_INV, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
+    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ,
+    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_wc,
+    ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
 };
 
+use crate::event::Of;
 use crate::handle::number_of;
 use crate::profile::DeadPosts;
 use crate::world::{Cqe, Data, RecvWr, SendWr, World};
@@ -84,6 +86,11 @@ impl World {
     /// Puts a queue pair into the error state and flushes what is in flight, in order.
     pub(crate) fn enter_error(&mut self, qp: usize) {
         if let Some(pair) = self.qps.get_mut(qp) {
+            if pair.srq.is_some() && pair.state != IBV_QPS_ERR {
+                self.raise(IBV_EVENT_QP_LAST_WQE_REACHED, Of::Qp(qp));
+            }
+        }
+        if let Some(pair) = self.qps.get_mut(qp) {
             pair.state = IBV_QPS_ERR;
         }
         self.flush(qp);
@@ -135,15 +142,22 @@ impl World {
     ) {
         let Some(pair) = self.qps.get(qp) else { return };
         let written = from.is_some_and(|send| send.opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
-        let with_imm = from.filter(|send| written || send.opcode == IBV_WR_SEND_WITH_IMM);
+        let flags = |send: &SendWr| match send.opcode {
+            IBV_WR_SEND_WITH_IMM | IBV_WR_RDMA_WRITE_WITH_IMM => IBV_WC_WITH_IMM,
+            IBV_WR_SEND_WITH_INV => IBV_WC_WITH_INV,
+            _ => 0,
+        };
+        // A key that was invalidated comes in the place of immediate data.
+        let wc_flags = from.map_or(0, flags);
+        let imm_data = from.map_or(0, |send| if wc_flags == 0 { 0 } else { send.imm_be });
         let wc = ibv_wc {
             wr_id,
             status,
             opcode: if written { IBV_WC_RECV_RDMA_WITH_IMM } else { IBV_WC_RECV },
             byte_len: u32::try_from(length).unwrap_or(u32::MAX),
             qp_num: number_of(qp),
-            wc_flags: with_imm.map_or(0, |_| IBV_WC_WITH_IMM),
-            __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data: with_imm.map_or(0, |send| send.imm_be) },
+            wc_flags,
+            __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data },
             ..Default::default()
         };
         let solicited = from.is_some_and(|send| send.flags & IBV_SEND_SOLICITED != 0);
@@ -191,6 +205,8 @@ fn completed(opcode: ibv_wr_opcode) -> ibv_wc_opcode {
     match opcode {
         IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => IBV_WC_RDMA_WRITE,
         IBV_WR_RDMA_READ => IBV_WC_RDMA_READ,
+        IBV_WR_BIND_MW => IBV_WC_BIND_MW,
+        IBV_WR_LOCAL_INV => IBV_WC_LOCAL_INV,
         IBV_WR_ATOMIC_CMP_AND_SWP => IBV_WC_COMP_SWAP,
         IBV_WR_ATOMIC_FETCH_AND_ADD => IBV_WC_FETCH_ADD,
         _ => IBV_WC_SEND,

@@ -47,6 +47,10 @@ impl<T> Slab<T> {
         self.places.iter().enumerate().filter(|(_, place)| place.is_some()).map(|(number, _)| number)
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.places.iter().flatten()
     }

@@ -7,10 +7,11 @@ use rdma_sys::{IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_pd, ibv_recv_wr, ibv_srq, ibv_
 
 use crate::cq::rounded;
 use crate::device::FakeDevice;
+use crate::event::{Of, settled};
 use crate::fault::{Queue, Verb};
 use crate::null;
 use crate::post::post_list;
-use crate::world::{MAX_SGE, MAX_WR, RecvWr, Sges, Srq, World};
+use crate::world::{Handle, MAX_SGE, MAX_WR, RecvWr, Sges, Srq, World};
 
 /// `ibv_create_srq(3)`.
 #[unsafe(no_mangle)]
@@ -23,13 +24,13 @@ unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_att
         return null(errno);
     }
     let Some(number) = world.insert_srq(number, &mut init.attr, None) else { return null(libc::EINVAL) };
-    Box::into_raw(Box::new(ibv_srq {
-        context,
-        srq_context: init.srq_context,
-        pd,
-        handle: u32::try_from(number).unwrap_or(u32::MAX),
-        ..Default::default()
-    }))
+    let handle = u32::try_from(number).unwrap_or(u32::MAX);
+    let made =
+        Box::into_raw(Box::new(ibv_srq { context, srq_context: init.srq_context, pd, handle, ..Default::default() }));
+    if let Some(queue) = world.srqs.get_mut(number) {
+        queue.handle = Handle(made);
+    }
+    made
 }
 
 /// `ibv_modify_srq(3)`.
@@ -70,7 +71,8 @@ unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -
 unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: the caller gives a live queue, and gives it up if the answer is 0.
     unsafe {
-        let (number, mut world) = (crate::handle::srq(srq), FakeDevice::of_context((*srq).context).world());
+        let device = FakeDevice::of_context((*srq).context);
+        let (number, mut world) = (crate::handle::srq(srq), device.world());
         if let Some(errno) = world.faults.take(Verb::DestroySrq) {
             return errno;
         }
@@ -79,6 +81,7 @@ unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
             world.violation(format!("a shared receive queue was destroyed with {users} queue pairs on it"));
             return libc::EBUSY;
         }
+        world = settled(device, world, Of::Srq(number));
         world.srqs.remove(number);
         drop(world);
         drop(Box::from_raw(srq));
@@ -114,8 +117,8 @@ impl World {
         }
         attr.max_wr = rounded(self, attr.max_wr);
         let (depth, max_sge) = (attr.max_wr as usize, attr.max_sge as usize);
-        let recvs = VecDeque::with_capacity(depth);
-        Some(self.srqs.insert(Srq { pd, recvs, depth, max_sge, limit: 0, xrc }))
+        let (recvs, handle) = (VecDeque::with_capacity(depth), Handle(std::ptr::null_mut()));
+        Some(self.srqs.insert(Srq { pd, recvs, depth, max_sge, limit: 0, handle, events_taken: 0, xrc }))
     }
 
     fn check_srq_recv(&self, srq: usize, sges: &Sges) -> Result<(), i32> {

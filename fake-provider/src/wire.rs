@@ -1,21 +1,23 @@
 //! Execution: requests meet the peer's receives and memory, and bytes move.
 
 use rdma_sys::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QPS_RTR,
-    IBV_QPS_RTS, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR,
-    IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WR_ATOMIC_CMP_AND_SWP,
-    IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM, ibv_sge, ibv_wc_status, ibv_wr_opcode,
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
+    IBV_EVENT_SRQ_LIMIT_REACHED, IBV_QPS_RTR, IBV_QPS_RTS, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR,
+    IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_RETRY_EXC_ERR,
+    IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW,
+    IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_sge, ibv_wc_status, ibv_wr_opcode,
 };
 
 use crate::copy::{fetch, gather, gather_after, peek, scatter_both, scatter_bytes};
+use crate::event::Of;
 use crate::handle::{place_of, srq_of};
 use crate::profile::NotReady;
 use crate::world::{Data, Half, Qp, RecvWr, SendWr, Sges, To, World};
 
 /// Operations that move bytes to the peer.
-pub(crate) const PUSHES: [ibv_wr_opcode; 4] =
-    [IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM];
+pub(crate) const PUSHES: [ibv_wr_opcode; 5] =
+    [IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM];
 
 /// What became of a request.
 enum Outcome {
@@ -47,6 +49,11 @@ impl World {
         if self.qps.get(qp).is_some_and(|pair| pair.raw) {
             return self.frame(qp, send, inline);
         }
+        match send.opcode {
+            IBV_WR_BIND_MW => return Done(self.bind(qp, send)),
+            IBV_WR_LOCAL_INV => return Done(invalidated(self.unbind(qp, send.remote.rkey))),
+            _ => {}
+        }
         let Some((pd, peer)) = self.peer_of(qp) else { return Done(IBV_WC_RETRY_EXC_ERR) };
         let fetches = !PUSHES.contains(&send.opcode);
         if let Data::Registered(sges) = &send.data {
@@ -65,7 +72,7 @@ impl World {
                 self.enter_error(peer);
                 Done(IBV_WC_REM_INV_REQ_ERR)
             }
-            IBV_WR_SEND | IBV_WR_SEND_WITH_IMM => self.deliver(qp, peer, send, inline),
+            IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV => self.deliver(qp, peer, send, inline),
             IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => self.write(qp, peer, send, inline),
             _ => self.fetch(peer, send),
         }
@@ -80,6 +87,7 @@ impl World {
             _ if length_of(send) < to.len() => return Done(IBV_WC_LOC_LEN_ERR),
             Data::Registered(sges) => peek(sges.as_slice(), &mut to),
             Data::Inline { start, .. } => to.copy_from_slice(&inline[*start..*start + 6]),
+            Data::Bind(_) => return Done(IBV_WC_LOC_QP_OP_ERR),
         }
         for peer in self.qp_numbers() {
             let listens = self.flows.iter().any(|flow| flow.qp == peer && flow.to.is_none_or(|mac| mac == to));
@@ -149,7 +157,15 @@ impl World {
     fn pop_posted(&mut self, qp: usize, srqn: Option<u32>) -> Option<RecvWr> {
         match self.target(qp, srqn)?.srq {
             None => self.qps.get_mut(qp)?.recvs.pop_front(),
-            Some(srq) => self.srqs.get_mut(srq)?.recvs.pop_front(),
+            Some(srq) => {
+                let queue = self.srqs.get_mut(srq)?;
+                let recv = queue.recvs.pop_front();
+                if queue.recvs.len() < queue.limit as usize {
+                    queue.limit = 0;
+                    self.raise(IBV_EVENT_SRQ_LIMIT_REACHED, Of::Srq(srq));
+                }
+                recv
+            }
         }
     }
 
@@ -160,7 +176,10 @@ impl World {
         };
         let length = length_of(send);
         let (pd, cq) = self.target(peer, send.srqn).map_or((usize::MAX, usize::MAX), |target| (target.pd, target.cq));
-        let failure = if length > recv.sges.length() {
+        let invalid = send.opcode == IBV_WR_SEND_WITH_INV && self.unbind(peer, send.imm_be).is_none();
+        let failure = if invalid {
+            Some(IBV_WC_LOC_QP_OP_ERR)
+        } else if length > recv.sges.length() {
             Some(IBV_WC_LOC_LEN_ERR)
         } else if !self.registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE) {
             Some(IBV_WC_LOC_PROT_ERR)
@@ -254,9 +273,14 @@ impl World {
         let other = self.qps.get(peer)?;
         let length = u32::try_from(length).ok()?;
         let sge = ibv_sge { addr: send.remote.addr, length, lkey: send.remote.rkey };
-        let region = self.region(self.target(peer, send.srqn)?.pd, sge.lkey)?;
-        (region.covers(&sge) && region.access & other.access & access == access).then_some([sge])
+        let pd = self.target(peer, send.srqn)?.pd;
+        (self.opened(peer, pd, &sge)? & other.access & access == access).then_some([sge])
     }
+}
+
+/// How a request ends whose key named a window that it may invalidate, or did not.
+fn invalidated(unbound: Option<()>) -> ibv_wc_status {
+    unbound.map_or(IBV_WC_LOC_QP_OP_ERR, |()| IBV_WC_SUCCESS)
 }
 
 /// What a message reaches: the domain of its memory, the shared receive queue that it takes a receive of, and where that completes.
@@ -274,6 +298,7 @@ fn length_of(send: &SendWr) -> usize {
     match &send.data {
         Data::Registered(sges) => sges.length(),
         Data::Inline { length, .. } => *length,
+        Data::Bind(_) => 0,
     }
 }
 
@@ -287,6 +312,7 @@ fn put_after(header: &[u8], send: &SendWr, inline: &[u8], into: &[ibv_sge]) {
         Data::Inline { start, length } => {
             scatter_both(header, &inline[*start..*start + *length], into);
         }
+        Data::Bind(_) => {}
     }
 }
 
@@ -295,5 +321,6 @@ fn put(send: &SendWr, inline: &[u8], into: &[ibv_sge]) {
     match &send.data {
         Data::Registered(sges) => gather(sges.as_slice(), into),
         Data::Inline { start, length } => scatter_bytes(&inline[*start..*start + *length], into),
+        Data::Bind(_) => {}
     }
 }

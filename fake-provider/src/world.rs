@@ -2,8 +2,11 @@
 
 use std::collections::VecDeque;
 
-use rdma_sys::{ibv_comp_channel, ibv_cq, ibv_qp_attr, ibv_qp_cap, ibv_qp_state, ibv_sge, ibv_wc, ibv_wr_opcode};
+use rdma_sys::{
+    ibv_comp_channel, ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_state, ibv_sge, ibv_srq, ibv_wc, ibv_wr_opcode,
+};
 
+use crate::event::Event;
 use crate::fault::Faults;
 use crate::profile::Profile;
 use crate::slab::Slab;
@@ -33,6 +36,7 @@ pub(crate) struct World {
     pub(crate) contexts: Slab<Context>,
     pub(crate) pds: Slab<Pd>,
     pub(crate) mrs: Slab<Mr>,
+    pub(crate) mws: Slab<Mw>,
     pub(crate) channels: Slab<Channel>,
     pub(crate) cqs: Slab<Cq>,
     pub(crate) qps: Slab<Qp>,
@@ -48,7 +52,13 @@ pub(crate) struct World {
     pub(crate) next_key: u32,
 }
 
-pub(crate) struct Context;
+pub(crate) struct Context {
+    /// The pipe of its events: one byte goes in for each.
+    pub(crate) reader: i32,
+    pub(crate) writer: i32,
+    /// Events that nobody has taken.
+    pub(crate) events: VecDeque<Event>,
+}
 
 pub(crate) struct Pd {
     pub(crate) context: usize,
@@ -76,6 +86,10 @@ pub(crate) struct Srq {
     pub(crate) depth: usize,
     pub(crate) max_sge: usize,
     pub(crate) limit: u32,
+    /// Null for those of XRC, whose events nobody needs so far.
+    pub(crate) handle: Handle<ibv_srq>,
+    /// Events taken and not yet acknowledged.
+    pub(crate) events_taken: u32,
     /// Of an XRC domain: which, and the completion queue of its receives.
     pub(crate) xrc: Option<(usize, usize)>,
 }
@@ -110,6 +124,24 @@ pub(crate) struct Mr {
     pub(crate) access: u32,
 }
 
+pub(crate) struct Mw {
+    pub(crate) pd: usize,
+    /// Its type.
+    pub(crate) kind: u32,
+    pub(crate) key: u32,
+    pub(crate) bound: Option<Binding>,
+}
+
+/// What a window opens.
+pub(crate) struct Binding {
+    pub(crate) mr: usize,
+    pub(crate) address: u64,
+    pub(crate) length: u32,
+    pub(crate) access: u32,
+    /// The one queue pair whose peer may use it, for type 2.
+    pub(crate) qp: Option<usize>,
+}
+
 pub(crate) struct Channel {
     pub(crate) context: usize,
     /// One byte goes in for each event.
@@ -126,6 +158,8 @@ pub(crate) struct Cq {
     /// Armed: for solicited events only, if true.
     pub(crate) armed: Option<bool>,
     pub(crate) unacknowledged: u32,
+    /// Asynchronous events taken and not yet acknowledged.
+    pub(crate) events_taken: u32,
     /// A poll of the extended verbs is begun.
     pub(crate) polling: bool,
 }
@@ -142,6 +176,8 @@ pub(crate) struct Cqe {
 pub(crate) struct Qp {
     /// Never reused, unlike the number.
     pub(crate) uid: u64,
+    /// Null for the receiving halves of XRC, which have several.
+    pub(crate) handle: Handle<ibv_qp>,
     pub(crate) pd: usize,
     pub(crate) send_cq: usize,
     pub(crate) recv_cq: usize,
@@ -169,6 +205,8 @@ pub(crate) struct Qp {
     pub(crate) sends_used: u32,
     /// Places of unsignalled sends that are done, freed by the next completion.
     pub(crate) unreported: u32,
+    /// Events taken and not yet acknowledged.
+    pub(crate) events_taken: u32,
     pub(crate) batch: Batch,
 }
 
@@ -218,6 +256,18 @@ pub(crate) enum Data {
         start: usize,
         length: usize,
     },
+    /// None: a window is to be bound.
+    Bind(Bind),
+}
+
+/// The memory that a window is to open. A length of 0 unbinds one of type 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bind {
+    pub(crate) mw: usize,
+    pub(crate) mr: Option<usize>,
+    pub(crate) address: u64,
+    pub(crate) length: u64,
+    pub(crate) access: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -262,6 +312,7 @@ impl World {
             contexts: Slab::default(),
             pds: Slab::default(),
             mrs: Slab::default(),
+            mws: Slab::default(),
             channels: Slab::default(),
             cqs: Slab::default(),
             qps: Slab::default(),

@@ -4,10 +4,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::MutexGuard;
 
 use rdma_sys::{
-    __be32, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_RDMA_READ,
-    IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
-    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_ah, ibv_qp_ex, ibv_sge, ibv_wr_opcode,
+    __be32, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
+    IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+    IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_SEND_WITH_INV, IBV_WR_ATOMIC_CMP_AND_SWP,
+    IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_ah, ibv_mw,
+    ibv_mw_bind_info, ibv_qp_ex, ibv_sge, ibv_wr_opcode,
 };
 
 use crate::device::FakeDevice;
@@ -15,13 +17,19 @@ use crate::fault::Queue;
 use crate::world::{Batch, Data, Remote, SendWr, Sges, To, World};
 
 /// The operations that a queue pair can be made with.
-pub(crate) const OPERATIONS: u64 = (IBV_QP_EX_WITH_SEND
+pub(crate) fn operations(windows: bool) -> u64 {
+    if windows { OPERATIONS | WINDOWS } else { OPERATIONS }
+}
+
+const OPERATIONS: u64 = (IBV_QP_EX_WITH_SEND
     | IBV_QP_EX_WITH_SEND_WITH_IMM
     | IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_RDMA_READ
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) as u64;
+
+const WINDOWS: u64 = (IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV) as u64;
 
 /// The functions of a queue pair made with these operations; others stay NULL, so that calling one is a crash.
 pub(crate) fn table(operations: u64) -> ibv_qp_ex {
@@ -37,6 +45,9 @@ pub(crate) fn table(operations: u64) -> ibv_qp_ex {
         wr_rdma_read: has(IBV_QP_EX_WITH_RDMA_READ).then_some(wr_rdma_read),
         wr_atomic_cmp_swp: has(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP).then_some(wr_atomic_cmp_swp),
         wr_atomic_fetch_add: has(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD).then_some(wr_atomic_fetch_add),
+        wr_bind_mw: has(IBV_QP_EX_WITH_BIND_MW).then_some(wr_bind_mw),
+        wr_local_inv: has(IBV_QP_EX_WITH_LOCAL_INV).then_some(wr_local_inv),
+        wr_send_inv: has(IBV_QP_EX_WITH_SEND_WITH_INV).then_some(wr_send_inv),
         wr_set_sge: Some(wr_set_sge),
         wr_set_sge_list: Some(wr_set_sge_list),
         wr_set_inline_data: Some(wr_set_inline_data),
@@ -181,6 +192,25 @@ unsafe extern "C" fn wr_atomic_cmp_swp(qp: *mut ibv_qp_ex, rkey: u32, addr: u64,
 unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, add: u64) {
     // SAFETY: the caller gives a live queue pair.
     unsafe { begin(qp, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, Remote { addr, rkey, compare_add: add, swap: 0 }) }
+}
+
+unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {
+    // SAFETY: the caller gives a live queue pair, a live window, and what names a live region.
+    unsafe {
+        begin(qp, IBV_WR_BIND_MW, 0, Remote { rkey, ..Remote::default() });
+        let bind = crate::mw::of_info(mw, &*info);
+        set(qp, |_| Some(bind));
+    }
+}
+
+unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    // SAFETY: the caller gives a live queue pair.
+    unsafe { begin(qp, IBV_WR_LOCAL_INV, 0, Remote { rkey, ..Remote::default() }) }
+}
+
+unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    // SAFETY: the caller gives a live queue pair.
+    unsafe { begin(qp, IBV_WR_SEND_WITH_INV, rkey, Remote::default()) }
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {

@@ -138,6 +138,12 @@ pub struct DeviceAttr {
 }
 
 impl DeviceAttr {
+    /// Whether it is Soft-RoCE, whose provider needs to be treated with care in places (ci/DRIVERS.md).
+    pub(crate) fn is_soft_roce(&self) -> bool {
+        const VENDOR: u32 = 0x00ff_ffff;
+        self.vendor_id == VENDOR
+    }
+
     pub(crate) fn from_raw(raw: &ibv_device_attr) -> Self {
         let count = |value: i32| u32::try_from(value).unwrap_or(0);
         // SAFETY: the library NUL-terminates the version within its array.

@@ -92,29 +92,92 @@ pub enum Direction {
     Recv,
 }
 
-/// What goes into `wr_id`. From the lowest bit: the queue's identity (32 bits), one bit of direction, and 31 bits that the table of that
-/// queue makes. The table's bits are the highest, so that they wrap by themselves, and a number that counts them up is a `wr_id` as it is.
+/// What goes into `wr_id`, from the lowest bit: the queue's identity (32 bits), the place in the table of that queue (20), one bit for receives, one
+/// for what a receive can be of, and a count of the uses of the place (10). It is the highest, so that it wraps by itself.
+///
+/// A number is told to the device once, but for the wrap, and no number of a vacant place is: so a completion whose `wr_id` equals that of a place
+/// is of the request there, which is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
 pub(crate) struct WrId(pub(crate) u64);
 
-const RECV_BIT: u64 = 1 << 32;
+/// How a table numbers its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Requests {
+    Sends,
+    /// Receives of messages.
+    Receives,
+    /// Receives of what may be datagrams, whose completions say where they came from.
+    Datagrams,
+}
+
+const QUEUE_BITS: u32 = 32;
+const RECV_BIT: u64 = 1 << (QUEUE_BITS + WrId::PLACE_BITS);
+const DATAGRAM_BIT: u64 = RECV_BIT << 1;
+/// One more use of a place, in the upper half.
+const USE: u32 = (DATAGRAM_BIT >> (QUEUE_BITS - 1)) as u32;
 
 impl WrId {
-    /// Where the table's bits begin.
-    pub(crate) const TABLE_SHIFT: u32 = 33;
+    /// How many places a table can have, as a power of two.
+    pub(crate) const PLACE_BITS: u32 = 20;
 
-    /// The `wr_id` of table number 0.
-    pub(crate) const fn first(queue: QueueId, direction: Direction) -> Self {
-        let bit = if matches!(direction, Direction::Recv) { RECV_BIT } else { 0 };
-        Self(bit | queue.0 as u64)
+    /// The first number of the first place. The count of uses begins with 1, so that it is none of the small numbers and addresses that other programs take
+    /// for a `wr_id`.
+    pub(crate) const fn first(queue: QueueId, requests: Requests) -> Self {
+        let bits = match requests {
+            Requests::Sends => 0,
+            Requests::Receives => RECV_BIT,
+            Requests::Datagrams => RECV_BIT | DATAGRAM_BIT,
+        };
+        Self((USE as u64) << QUEUE_BITS | bits | queue.0 as u64)
     }
 
+    /// The first number of another place in the same table.
+    pub(crate) const fn of_place(self, place: u32) -> Self {
+        const KEPT: u64 = RECV_BIT | DATAGRAM_BIT | u32::MAX as u64;
+        Self(self.0 & KEPT | (USE as u64 | place as u64) << QUEUE_BITS)
+    }
+
+    /// Makes a number that of the next use of its place, by one addition to half of it.
+    ///
+    /// # Safety
+    /// It can be read and written.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn count_use(this: *mut Self) {
+        let upper = this.cast::<u32>().wrapping_add(usize::from(cfg!(target_endian = "little")));
+        // SAFETY: the caller's promise; it is two halves, of which this is the upper one. Atomic so that it becomes one instruction, which adds to
+        // memory: the compiler knows the old value, and would add to that.
+        let upper = unsafe { AtomicU32::from_ptr(upper) };
+        upper.store(upper.load(Ordering::Relaxed).wrapping_add(USE), Ordering::Relaxed);
+    }
+
+    /// The place in the table of its queue.
+    pub(crate) fn place(self) -> usize {
+        (self.0 >> QUEUE_BITS) as usize & ((1 << Self::PLACE_BITS) - 1)
+    }
+
+    /// Where that is in bytes, in a table of `Place`s that has no more than a power of two of them: `mask` is that number less one, in bytes too.
+    #[inline]
+    pub(crate) fn offset<Place>(self, mask: usize) -> usize {
+        const { assert!(size_of::<Place>().is_power_of_two()) };
+        (self.0 >> (QUEUE_BITS - size_of::<Place>().trailing_zeros())) as usize & mask
+    }
+
+    #[inline]
     pub(crate) fn queue(self) -> QueueId {
         QueueId(self.0 as u32)
     }
 
+    #[inline]
     pub(crate) fn direction(self) -> Direction {
         if self.0 & RECV_BIT == 0 { Direction::Send } else { Direction::Recv }
+    }
+
+    /// Whether it is of a receive of what may be a datagram.
+    #[inline]
+    pub(crate) fn may_be_datagram(self) -> bool {
+        self.0 & DATAGRAM_BIT != 0
     }
 }
 
@@ -123,15 +186,27 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(unsafe_code)]
     fn a_wr_id_gives_back_what_it_was_made_of() {
-        for direction in [Direction::Send, Direction::Recv] {
-            for table in [0, 1, u64::MAX >> WrId::TABLE_SHIFT] {
-                let first = WrId::first(QueueId(u32::MAX), direction);
-                let id = WrId(first.0 + (table << WrId::TABLE_SHIFT));
-                assert_eq!(
-                    (id.queue(), id.direction(), id.0 >> WrId::TABLE_SHIFT),
-                    (QueueId(u32::MAX), direction, table)
-                );
+        for (requests, direction) in [
+            (Requests::Sends, Direction::Send),
+            (Requests::Receives, Direction::Recv),
+            (Requests::Datagrams, Direction::Recv),
+        ] {
+            for place in [0, 1, (1 << WrId::PLACE_BITS) - 1] {
+                let first = WrId::first(QueueId(u32::MAX), requests).of_place(place);
+                let mut id = first;
+                for uses in 0..if cfg!(miri) { 2 } else { 1 << 10 } {
+                    assert_eq!(
+                        (id.queue(), id.direction(), id.place()),
+                        (QueueId(u32::MAX), direction, place as usize)
+                    );
+                    assert_eq!(id.may_be_datagram(), requests == Requests::Datagrams);
+                    assert!(uses == 0 || id != first, "{uses}");
+                    // SAFETY: a number of this function.
+                    unsafe { WrId::count_use(&raw mut id) };
+                }
+                assert!(cfg!(miri) || id == first, "it wraps");
             }
         }
     }

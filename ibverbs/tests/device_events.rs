@@ -10,7 +10,7 @@ use ibverbs::{
     AsyncEvent, AsyncEvents, CompletionQueue, Context, CqOptions, EventSource, EventType, PortState, ProtectionDomain,
     QpOptions, QueuePair, Rc, RcPath, SrqOptions, TransportType, wr,
 };
-use lab::{devices, roce};
+use lab::{Rest, devices, roce};
 
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(300);
@@ -59,6 +59,7 @@ fn readable(events: &AsyncEvents) -> bool {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_link_that_goes_down_and_up_is_reported_as_events_of_its_port() {
+    let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
         let netdev = context.netdev(1).expect("an interface behind the port");
@@ -113,6 +114,7 @@ fn path(context: &Context) -> RcPath {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_overflow_names_the_completion_queue_that_lost_entries() {
+    let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
         let events = context.async_events().expect("events");
@@ -128,6 +130,7 @@ fn an_overflow_names_the_completion_queue_that_lost_entries() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn destroying_a_queue_waits_for_no_event_taken_or_not() {
+    let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
         let events = context.async_events().expect("events");
@@ -146,6 +149,7 @@ fn destroying_a_queue_waits_for_no_event_taken_or_not() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_thread_that_takes_events_and_one_that_destroys_their_queues_do_not_meet() {
+    let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
         let events = context.async_events().expect("events");
@@ -169,6 +173,7 @@ fn a_thread_that_takes_events_and_one_that_destroys_their_queues_do_not_meet() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn waiting_ends_with_the_time_and_an_event_goes_to_one_of_two_handles() {
+    let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
         let (one, two) = (context.async_events().expect("events"), context.async_events().expect("events"));
@@ -195,6 +200,7 @@ fn waiting_ends_with_the_time_and_an_event_goes_to_one_of_two_handles() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_shared_receive_queue_below_its_limit_and_its_last_receive_name_their_queues() {
+    let _rest = Rest::now();
     for context in roce() {
         let events = context.async_events().expect("events");
         drain(&events);

@@ -5,11 +5,12 @@ mod lab;
 use std::time::{Duration, Instant};
 
 use ibverbs::{CqOptions, Device, ErrorKind, GidIndex, PostError, QpOptions, QpState, Rc, RcPath, WcStatus, wr};
-use lab::{Pair, both_forms, devices, pair, roce};
+use lab::{Pair, Rest, both_forms, devices, pair, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn no_completion_is_lost_between_polls() {
+    let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -42,6 +43,7 @@ fn no_completion_is_lost_between_polls() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_message_arrives_and_both_buffers_come_back() {
+    let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -62,6 +64,7 @@ fn a_message_arrives_and_both_buffers_come_back() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn every_payload_is_sent_and_received() {
+    let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -99,6 +102,7 @@ fn every_payload_is_sent_and_received() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn batches_post_with_one_doorbell_and_abort_whole() {
+    let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -147,6 +151,7 @@ fn batches_post_with_one_doorbell_and_abort_whole() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_full_queue_gives_the_buffer_back() {
+    let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, QpOptions { max_send_wr: 4, max_recv_wr: 4, ..options });
@@ -169,6 +174,7 @@ fn a_full_queue_gives_the_buffer_back() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_message_too_long_for_the_receive_fails_at_both_ends_and_returns_the_buffers() {
+    let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -187,6 +193,7 @@ fn a_message_too_long_for_the_receive_fails_at_both_ends_and_returns_the_buffers
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_post_in_the_wrong_state_keeps_or_returns_the_buffer_but_never_both() {
+    let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
             let pd = context.alloc_pd().expect("domain");
@@ -214,6 +221,7 @@ fn a_post_in_the_wrong_state_keeps_or_returns_the_buffer_but_never_both() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn flushed_requests_come_back_by_completion_or_by_destroy() {
+    let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -233,6 +241,7 @@ fn flushed_requests_come_back_by_completion_or_by_destroy() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_completion_of_a_destroyed_queue_pair_matches_nothing() {
+    let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -253,6 +262,7 @@ fn a_completion_of_a_destroyed_queue_pair_matches_nothing() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn memory_of_another_domain_is_refused_before_the_device_hears_of_it() {
+    let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -273,6 +283,7 @@ fn memory_of_another_domain_is_refused_before_the_device_hears_of_it() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_channel_wakes_for_an_armed_queue_only() {
+    let _rest = Rest::now();
     for context in roce() {
         let channel = context.create_comp_channel().expect("channel");
         let mut pair = pair(&context, QpOptions::default());
@@ -296,6 +307,7 @@ fn a_channel_wakes_for_an_armed_queue_only() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn what_a_device_lacks_or_refuses_is_said_in_words() {
+    let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
         let error = Device::by_name("no_such_device").expect_err("unknown");
@@ -316,6 +328,7 @@ fn what_a_device_lacks_or_refuses_is_said_in_words() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn objects_of_different_devices_are_refused_by_name() {
+    let _rest = Rest::now();
     let all = devices();
     let [first, second, ..] = all.as_slice() else { panic!("two devices are needed") };
     println!("device: {}\ndevice: {}", first.device_name(), second.device_name());

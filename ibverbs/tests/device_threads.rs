@@ -6,7 +6,7 @@ use ibverbs::{
     AsyncEvent, AsyncEvents, Context, Device, DeviceAttr, DeviceAttrEx, Error, EventSource, GidChoice, GidEntry,
     GidQuery, Guid, LinkRate, Pkey, PkeyEntry, PortAttr, RoceConfig,
 };
-use lab::devices;
+use lab::{Rest, devices};
 use static_assertions::assert_impl_all;
 
 assert_impl_all!(Device: Send, Sync, Clone);
@@ -30,6 +30,7 @@ assert_impl_all!(Error: Send, Sync);
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn many_threads_ask_one_context_at_once() {
+    let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
         let (attr, gids) = (context.query_device_ex().expect("device"), context.gids(1).expect("GIDs"));

@@ -3,7 +3,7 @@
 mod fake;
 
 use fake::{FORMS, Pair, bytes, connect, small};
-use fake_provider::{AfterDestroy, Verb};
+use fake_provider::{AfterDestroy, Profile, Verb};
 use ibverbs::{Completion, CqOptions, Errno, QpState, Rc, WcStatus, wr};
 
 #[test]
@@ -194,21 +194,26 @@ fn a_poll_that_fails_is_no_completion() {
     }
 }
 
+/// Its completions are polled one by one (ci/DRIVERS.md).
+const SOFT_ROCE: Profile = Profile { vendor_id: 0x00ff_ffff, ..Profile::RXE };
+
 #[test]
 fn an_error_after_entries_is_told_after_them() {
-    let mut pair = Pair::new(FORMS[0]);
-    pair.receives(1);
-    pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
-    pair.fake.fail_poll_after(2, libc::EIO);
-    assert_eq!(pair.cq.poll().expect("entries first").count(), 2);
-    assert!(pair.cq.poll().is_err(), "the error that was kept");
-    assert_eq!(pair.cq.poll().expect("then all is well").len(), 0);
-    pair.finish();
+    for profile in [FORMS[0], SOFT_ROCE] {
+        let mut pair = Pair::new(profile);
+        pair.receives(1);
+        pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
+        pair.fake.fail_poll_after(2, libc::EIO);
+        assert_eq!(pair.cq.poll().expect("entries first").count(), 2);
+        assert!(pair.cq.poll().is_err(), "the error that was kept");
+        assert_eq!(pair.cq.poll().expect("then all is well").len(), 0);
+        pair.finish();
+    }
 }
 
 #[test]
 fn more_completions_than_one_poll_returns_come_in_order() {
-    for form in FORMS {
+    for form in [FORMS[0], FORMS[1], SOFT_ROCE] {
         let fake = fake_provider::Fake::new(form);
         let context = fake::open(&fake);
         let pd = context.alloc_pd().expect("domain");

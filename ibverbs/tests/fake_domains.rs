@@ -88,8 +88,10 @@ fn what_fails_leaves_nothing_behind() {
     fake.fail_next(Verb::AllocParentDomain, libc::ENOMEM);
     pd.alloc_parent_domain(context.alloc_td().expect("thread domain")).expect_err("the driver refuses");
     let alone = pd.alloc_parent_domain(context.alloc_td().expect("thread domain")).expect("parent domain");
-    fake.fail_next(Verb::CreateQpEx, libc::ENOMEM);
-    fake.fail_next(Verb::CreateQp, libc::ENOMEM);
+    // By the extended verbs with the operations of windows and without, and by the classic one.
+    for verb in [Verb::CreateQpEx, Verb::CreateQpEx, Verb::CreateQp] {
+        fake.fail_next(verb, libc::ENOMEM);
+    }
     alone.create_qp::<Rc>(&cq, &cq, small()).expect_err("the driver refuses");
     assert_eq!((fake.live().tds, fake.live().parents), (0, 0));
     drop((pd, cq, context, other));

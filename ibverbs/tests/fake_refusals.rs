@@ -230,6 +230,8 @@ fn a_provider_that_refuses_the_extended_verbs_gets_the_classic_ones() {
     fake.fail_next(Verb::CreateCqEx, libc::EOPNOTSUPP);
     let cq = context.create_cq(CqOptions { extended: true, ..CqOptions::default() }).expect("queue");
     assert!(!cq.is_extended());
+    // With the operations of windows, and without.
+    fake.fail_next(Verb::CreateQpEx, libc::EOPNOTSUPP);
     fake.fail_next(Verb::CreateQpEx, libc::EOPNOTSUPP);
     let qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
     assert!(!qp.is_extended());

@@ -45,15 +45,20 @@ impl<'cq> Completion<'cq> {
 
     /// How many bytes were received; valid for a successful receive only.
     pub fn byte_len(&self) -> usize {
-        self.wc.byte_len as usize
+        if self.direction() == Direction::Recv { self.wc.byte_len as usize } else { 0 }
     }
 
     /// The immediate data that came with the message, in host order.
     pub fn imm_data(&self) -> Option<u32> {
-        if self.wc.wc_flags & IBV_WC_WITH_IMM == 0 {
-            return None;
-        }
-        Some(u32::from_be(self.imm_be()))
+        // Of an entry that is no receive, the extended verbs leave the fields as they were.
+        let told = self.direction() == Direction::Recv && self.is_success() && self.wc.wc_flags & IBV_WC_WITH_IMM != 0;
+        told.then(|| u32::from_be(self.imm_be()))
+    }
+
+    /// The bytes received, for a receive.
+    #[inline]
+    pub(crate) fn raw_byte_len(&self) -> u32 {
+        self.wc.byte_len
     }
 
     /// The flags, and the immediate data or key as the device gave it.

@@ -12,9 +12,9 @@ use super::completion::Completion;
 /// The completions of one poll.
 pub struct Completions<'cq> {
     pub(super) next: *const ibv_wc,
-    pub(super) left: usize,
+    pub(super) left: u32,
     /// Where the queue reads how many are left, should this be forgotten.
-    pub(super) stays: &'cq mut usize,
+    pub(super) stays: &'cq mut u32,
     pub(super) entries: PhantomData<&'cq [ibv_wc]>,
 }
 
@@ -40,7 +40,7 @@ impl<'cq> Iterator for Completions<'cq> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
+        (self.left as usize, Some(self.left as usize))
     }
 }
 

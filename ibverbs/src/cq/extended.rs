@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use rdma_sys::{
     IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_IMM, IBV_WC_EX_WITH_QP_NUM,
     IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP, IBV_WC_GRH, IBV_WC_SUCCESS, ibv_cq, ibv_cq_ex,
-    ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_end_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc,
+    ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_end_poll, ibv_next_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc,
     ibv_wc_read_byte_len, ibv_wc_read_dlid_path_bits, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num,
     ibv_wc_read_sl, ibv_wc_read_slid, ibv_wc_read_src_qp, ibv_wc_read_vendor_err, ibv_wc_read_wc_flags,
 };
@@ -17,7 +17,7 @@ use rdma_sys::{
 use super::id::CqId;
 use super::options::CqOptions;
 use crate::context::Context;
-use crate::errno::Errno;
+use crate::error::Result;
 use crate::identity::{Direction, WrId};
 use crate::raw::AsRaw;
 
@@ -54,13 +54,16 @@ pub(super) fn create(
     Some((extended.cast(), extended))
 }
 
-/// Fills `entries` from the queue; returns how many, and the error that ended it if one did.
-///
-/// Each entry has a `start_poll` and an `end_poll` of its own: the Soft-RoCE provider of rdma-core 44 loses an entry when `next_poll` finds the
-/// queue empty, because `end_poll` then steps past the end.
+/// Whether each entry needs a `start_poll` and an `end_poll` of its own: the Soft-RoCE provider of rdma-core 44 loses an entry when `next_poll`
+/// finds the queue empty, because `end_poll` then steps past the end.
+pub(super) fn one_by_one(context: &Context) -> Result<bool> {
+    context.query_device().map(|attr| attr.is_soft_roce())
+}
+
+/// Fills `entries` from the queue; returns how many, and what the call returned that ended it, 0 at the end of the queue or of the entries.
 #[inline]
-pub(super) fn poll(cq: NonNull<ibv_cq_ex>, entries: &mut [ibv_wc]) -> (usize, Option<Errno>) {
-    poll_each(cq, entries, |entry| {
+pub(super) fn poll(cq: NonNull<ibv_cq_ex>, one_by_one: bool, entries: &mut [ibv_wc]) -> (u32, i32) {
+    poll_each(cq, one_by_one, entries, |entry| {
         // SAFETY: an entry is current.
         unsafe { read(cq.as_ptr(), entry) }
     })
@@ -70,23 +73,39 @@ pub(super) fn poll(cq: NonNull<ibv_cq_ex>, entries: &mut [ibv_wc]) -> (usize, Op
 #[inline]
 pub(super) fn poll_each<E>(
     cq: NonNull<ibv_cq_ex>,
+    one_by_one: bool,
     entries: &mut [E],
     mut read: impl FnMut(&mut E),
-) -> (usize, Option<Errno>) {
+) -> (u32, i32) {
     let cq = cq.as_ptr();
     let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
-    for (filled, entry) in entries.iter_mut().enumerate() {
-        // SAFETY: the queue is alive and polled by one thread at a time; the attributes are valid during the call.
-        match unsafe { ibv_start_poll(cq, &raw mut attr) } {
-            0 => {}
-            libc::ENOENT => return (filled, None),
-            number => return (filled, Some(Errno::from_return(number))),
-        }
+    let mut filled = 0_u32;
+    // SAFETY: the queue is alive and polled by one thread at a time; the attributes are valid during the call.
+    let mut returned = unsafe { ibv_start_poll(cq, &raw mut attr) };
+    while returned == 0 {
+        let Some(entry) = entries.get_mut(filled as usize) else { break };
         read(entry);
-        // SAFETY: start_poll returned 0, so exactly one end_poll is due.
+        filled += 1;
+        // SAFETY: a poll is begun, once, when the first call or an earlier one here returned 0; it is ended once, before another begins.
+        unsafe {
+            if one_by_one {
+                ibv_end_poll(cq);
+                if filled as usize == entries.len() {
+                    return (filled, 0);
+                }
+                returned = ibv_start_poll(cq, &raw mut attr);
+            } else if filled as usize == entries.len() {
+                break;
+            } else {
+                returned = ibv_next_poll(cq);
+            }
+        }
+    }
+    if !one_by_one && filled > 0 {
+        // SAFETY: a poll is begun.
         unsafe { ibv_end_poll(cq) };
     }
-    (entries.len(), None)
+    (filled, if returned == libc::ENOENT { 0 } else { returned })
 }
 
 /// Copies the current entry, as far as its fields are valid.
@@ -100,8 +119,6 @@ pub(super) unsafe fn read(cq: *mut ibv_cq_ex, entry: &mut ibv_wc) {
         entry.wr_id = (*cq).wr_id;
         entry.status = (*cq).status;
         entry.qp_num = ibv_wc_read_qp_num(cq);
-        entry.wc_flags = 0;
-        entry.byte_len = 0;
         if entry.status != IBV_WC_SUCCESS {
             entry.vendor_err = ibv_wc_read_vendor_err(cq);
             return;
@@ -110,10 +127,12 @@ pub(super) unsafe fn read(cq: *mut ibv_cq_ex, entry: &mut ibv_wc) {
         if WrId(entry.wr_id).direction() == Direction::Recv {
             entry.byte_len = ibv_wc_read_byte_len(cq);
             entry.wc_flags = ibv_wc_read_wc_flags(cq);
-            entry.src_qp = ibv_wc_read_src_qp(cq);
-            entry.slid = u16::try_from(ibv_wc_read_slid(cq)).unwrap_or(u16::MAX);
-            entry.sl = ibv_wc_read_sl(cq);
-            entry.dlid_path_bits = ibv_wc_read_dlid_path_bits(cq);
+            if WrId(entry.wr_id).may_be_datagram() {
+                entry.src_qp = ibv_wc_read_src_qp(cq);
+                entry.slid = u16::try_from(ibv_wc_read_slid(cq)).unwrap_or(u16::MAX);
+                entry.sl = ibv_wc_read_sl(cq);
+                entry.dlid_path_bits = ibv_wc_read_dlid_path_bits(cq);
+            }
             if entry.wc_flags & !IBV_WC_GRH != 0 {
                 // The immediate data, or the key that the peer invalidated: the same field.
                 entry.__bindgen_anon_1.imm_data = ibv_wc_read_imm_data(cq);

@@ -37,12 +37,30 @@ pub struct CompletionQueue {
     shared: Arc<Shared>,
     extended: Option<NonNull<ibv_cq_ex>>,
     raw: NonNull<ibv_cq>,
-    /// Entries copied out of the provider's queue: `filled` of them, of which the last `left` were not taken yet.
+    /// Entries copied out of the provider's queue: `filled` of them, of which the last ones were not taken yet.
     entries: Fixed<ibv_wc>,
-    filled: usize,
-    left: usize,
+    filled: u32,
+    rest: Rest,
+    /// See [`extended::one_by_one`].
+    one_by_one: bool,
     /// An error that came after entries: reported by the next poll.
     deferred: Option<Errno>,
+}
+
+/// Two halves of a word, so that one look says whether there is nothing but to ask the classic verb.
+#[repr(C, align(8))]
+struct Rest {
+    /// How many entries were not taken yet.
+    left: u32,
+    /// 1 if the queue is polled by the extended verbs.
+    extended: u32,
+}
+
+impl Rest {
+    #[inline]
+    fn is_zero(&self) -> bool {
+        u64::from(self.left) | u64::from(self.extended) << 32 == 0
+    }
 }
 
 // SAFETY: polling needs `&mut self`, so one thread at a time; the provider's queue is not bound to a thread.
@@ -102,7 +120,8 @@ impl CompletionQueue {
             raw,
             entries,
             filled: 0,
-            left: 0,
+            rest: Rest { left: 0, extended: extended.is_some().into() },
+            one_by_one: extended.is_some() && extended::one_by_one(context)?,
             deferred: None,
         })
     }
@@ -159,50 +178,44 @@ impl CompletionQueue {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn poll(&mut self) -> Result<Completions<'_>> {
-        let mut next = self.entries.as_ptr().cast_const();
-        if self.left == 0 {
-            self.refill()?;
-        } else {
-            // SAFETY: of the `filled` entries, `left` are left.
-            next = unsafe { next.add(self.filled - self.left) };
+        if self.rest.is_zero() {
+            // SAFETY: the queue is alive, and there are as many entries as the call is told.
+            let returned = unsafe { ibv_poll_cq(self.raw.as_ptr(), BURST.into(), self.entries.as_ptr()) };
+            let Ok(filled) = u32::try_from(returned) else { return Err(poll_failed(&self.shared, returned)) };
+            // More than it was told would have been written beyond the end.
+            debug_assert!(filled <= BURST.into());
+            (self.filled, self.rest.left) = (filled, filled);
+            let next = self.entries.as_ptr().cast_const();
+            return Ok(Completions { next, left: filled, stays: &mut self.rest.left, entries: PhantomData });
         }
-        Ok(Completions { next, left: self.left, stays: &mut self.left, entries: PhantomData })
+        self.refill()?;
+        let left = self.rest.left;
+        // SAFETY: of the `filled` entries, `left` are left.
+        let next = unsafe { self.entries.as_ptr().cast_const().add((self.filled - left) as usize) };
+        Ok(Completions { next, left, stays: &mut self.rest.left, entries: PhantomData })
     }
 
-    #[inline]
+    /// Sees to it that there are entries not taken, if the queue has any: polls by the extended verbs, entry by entry, so that an error may come after entries: it is kept for the next poll.
     fn refill(&mut self) -> Result<()> {
-        if let Some(extended) = self.extended {
-            return self.refill_extended(extended);
-        }
-        // SAFETY: the queue is alive, and there are as many entries as the call is told.
-        let returned = unsafe { ibv_poll_cq(self.raw.as_ptr(), BURST.into(), self.entries.as_ptr()) };
-        match usize::try_from(returned) {
-            Ok(filled) => {
-                // More than it was told would have been written beyond the end.
-                debug_assert!(filled <= BURST.into());
-                (self.filled, self.left) = (filled, filled);
-                Ok(())
-            }
-            Err(_) => Err(self.poll_failed(returned)),
-        }
-    }
-
-    /// Polls entry by entry, so that an error may come after entries: it is kept for the next poll.
-    fn refill_extended(&mut self, extended: NonNull<ibv_cq_ex>) -> Result<()> {
-        if let Some(errno) = self.deferred.take() {
-            return Err(self.poll_error(errno));
+        let extended = match self.extended {
+            Some(extended) if self.rest.left == 0 => extended,
+            _ => return Ok(()),
+        };
+        if self.deferred.is_some() {
+            return self.deferred.take().map_or(Ok(()), |errno| Err(self.poll_error(errno)));
         }
         // SAFETY: there are `BURST` entries, and no completion refers to one: they end with the next poll.
         let entries = unsafe { std::slice::from_raw_parts_mut(self.entries.as_ptr(), BURST.into()) };
-        let (filled, error) = extended::poll(extended, entries);
-        (self.filled, self.left) = (filled, filled);
-        match error {
-            Some(errno) if filled == 0 => Err(self.poll_error(errno)),
-            error => {
-                self.deferred = error;
-                Ok(())
+        let (filled, error) = extended::poll(extended, self.one_by_one, entries);
+        (self.filled, self.rest.left) = (filled, filled);
+        if error != 0 {
+            let errno = Errno::from_return(error);
+            if filled == 0 {
+                return Err(self.poll_error(errno));
             }
+            self.deferred = Some(errno);
         }
+        Ok(())
     }
 
     #[cold]
@@ -210,16 +223,21 @@ impl CompletionQueue {
         Error::of_verb("ibv_start_poll", errno, self.shared.context.device_name().to_owned()).with_hint(OVERFLOWED)
     }
 
-    /// The classic verb reports a failure by some negative number, which is no error number (-1 and -2 among providers).
-    #[cold]
-    fn poll_failed(&self, returned: i32) -> Error {
-        let what = format!("{}: the provider returned {returned}", self.shared.context.device_name());
-        Error::new(ErrorKind::Os, "ibv_poll_cq", what).with_hint(OVERFLOWED)
+    pub(super) fn one_by_one(&self) -> bool {
+        self.one_by_one
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
+}
+
+/// The classic verb reports a failure by some negative number, which is no error number (-1 and -2 among providers).
+#[cold]
+#[inline(never)]
+fn poll_failed(queue: &Shared, returned: i32) -> Error {
+    let what = format!("{}: the provider returned {returned}", queue.context.device_name());
+    Error::new(ErrorKind::Os, "ibv_poll_cq", what).with_hint(OVERFLOWED)
 }
 
 impl AsRaw for CompletionQueue {

@@ -147,18 +147,19 @@ impl<F: FieldSet> CompletionQueueEx<F> {
             return Err(self.failed(errno));
         }
         let cq = self.raw;
-        let (filled, error) = extended::poll_each(cq, &mut self.entries[..], |entry| {
+        let (filled, error) = extended::poll_each(cq, self.queue.one_by_one(), &mut self.entries[..], |entry| {
             // SAFETY: an entry of the queue is current, which was made with the fields `F`.
             unsafe { read::<F>(cq.as_ptr(), entry) }
         });
-        self.filled = filled;
-        match error {
-            Some(errno) if filled == 0 => Err(self.failed(errno)),
-            error => {
-                self.deferred = error;
-                Ok(())
+        self.filled = filled as usize;
+        if error != 0 {
+            let errno = Errno::from_return(error);
+            if filled == 0 {
+                return Err(self.failed(errno));
             }
+            self.deferred = Some(errno);
         }
+        Ok(())
     }
 
     #[cold]

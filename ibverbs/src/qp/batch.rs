@@ -23,6 +23,7 @@ use crate::errno::Errno;
 pub struct Batch<'qp, T: Sends> {
     qp: &'qp mut QueuePair<T>,
     limit: Limit,
+    count: usize,
     finished: bool,
 }
 
@@ -77,7 +78,7 @@ impl<'qp, T: Sends> Batch<'qp, T> {
             unsafe { ibv_wr_start(extended.as_ptr()) };
         }
         let limit = qp.tables.sends.limit(qp.scratch.max());
-        Self { qp, limit, finished: false }
+        Self { qp, limit, count: 0, finished: false }
     }
 
     /// Adds a request.
@@ -92,7 +93,6 @@ impl<'qp, T: Sends> Batch<'qp, T> {
         }
         let QueuePair { tables, scratch, extended, .. } = &mut *self.qp;
         let Tables { sends, windows, .. } = &mut **tables;
-        let count = sends.count_since(&self.limit);
         let Some(next) = sends.next_within(&self.limit) else {
             return Err(Rejected::new(VERB, full(sends, scratch), Some(request.payload)));
         };
@@ -100,21 +100,18 @@ impl<'qp, T: Sends> Batch<'qp, T> {
             // SAFETY: between `ibv_wr_start` and its end; what the payload names stays valid (see QueuePair::post_send).
             Some(qp) => unsafe { write_extended(qp, next.wr_id(), &request) },
             // SAFETY: without the extended verbs, the requests are for classic posts; the rest is checked above.
-            None => unsafe { scratch.add(count, next.wr_id(), &request) },
+            None => unsafe { scratch.add(self.count, next.wr_id(), &request) },
         }
         windows.extend(O::bound(&request.payload));
         next.fill(request.operation.into_in_flight(request.payload), request.tag);
+        self.count += 1;
         Ok(())
-    }
-
-    fn count(&self) -> usize {
-        self.qp.tables.sends.count_since(&self.limit)
     }
 
     fn finish(mut self) -> Result<(), BatchError> {
         const VERB: &str = "ibv_post_send";
         self.finished = true;
-        let count = self.count();
+        let count = self.count;
         let outcome = match self.qp.extended {
             Some(extended) if count == 0 => {
                 // SAFETY: ends what `start` began.
@@ -154,7 +151,7 @@ impl<T: Sends> Drop for Batch<'_, T> {
             // SAFETY: ends what `start` began; nothing of it is posted.
             unsafe { ibv_wr_abort(extended.as_ptr()) };
         }
-        for _ in 0..self.count() {
+        for _ in 0..self.count {
             drop(self.qp.tables.sends.pop());
         }
     }
@@ -162,6 +159,6 @@ impl<T: Sends> Drop for Batch<'_, T> {
 
 impl<T: Sends> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("count", &self.count()).finish_non_exhaustive()
+        f.debug_struct("Batch").field("count", &self.count).finish_non_exhaustive()
     }
 }

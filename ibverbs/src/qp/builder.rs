@@ -162,8 +162,7 @@ pub(super) fn make<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions)
 /// Soft-RoCE's provider gets the length of an extended send from several pieces wrong (it takes every piece to be as long as the first; rdma-core
 /// pull request 1744 mends it), so such sends go by the classic verbs there.
 pub(super) fn is_soft_roce(pd: &ProtectionDomain) -> Result<bool> {
-    const SOFT_ROCE: u32 = 0x00ff_ffff;
-    Ok(pd.context().query_device()?.vendor_id == SOFT_ROCE)
+    Ok(pd.context().query_device()?.is_soft_roce())
 }
 
 /// `None` when the provider refuses: the classic verb then says why, if it refuses too.

@@ -1,7 +1,7 @@
 //! What is in flight: a ring for sends here, a slab for receives in `slab`.
 //!
-//! They own the buffers that the device may touch, and decide by number alone whether a completion is one of theirs. The number is the whole
-//! `wr_id`, so that one comparison asks for queue, direction and request; cut to the size of the table it always leads to a place in it.
+//! They own the buffers that the device may touch, and decide by number alone whether a completion is one of theirs: each place keeps the number of
+//! the request in it, so that one comparison asks for queue, direction and request.
 
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::kept::InFlight;
 use crate::fixed::Fixed;
-use crate::identity::{Direction, QueueId, WrId};
+use crate::identity::{QueueId, Requests, WrId};
 
 /// A request that is done.
 #[derive(Debug)]
@@ -18,40 +18,88 @@ pub(super) struct Entry {
     pub(super) tag: u64,
 }
 
-/// One step of the table's bits.
-pub(super) const STEP: u64 = 1 << WrId::TABLE_SHIFT;
-
-/// Where the place of a `wr_id` lies in a table of places of this size, in bytes, before it is cut to the table.
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "it is cut to the table")]
-pub(super) fn offset<Place>(wr_id: u64) -> usize {
-    const { assert!(size_of::<Place>().is_power_of_two()) };
-    (wr_id >> (WrId::TABLE_SHIFT - size_of::<Place>().trailing_zeros())) as usize
-}
-
-/// What cuts an offset to a table of so many places, a power of two.
-pub(super) fn mask_of<Place>(count: usize) -> usize {
-    (count - 1) * size_of::<Place>()
-}
-
-/// A place of the send queue's table. What it keeps is owned while a request is in flight there.
+/// A place of a table.
 #[derive(Clone, Copy)]
-struct Place {
+pub(super) struct Place {
+    /// The number of the request in flight here. While the place is vacant, that of the next one: a number that nobody was told yet.
+    pub(super) wr_id: WrId,
+    /// What is kept: owned while a request is in flight here.
     payload: *mut (),
     tag: u64,
+    /// In the send queue's table the place after this; in that of receives the next vacant one.
+    pub(super) next: *mut Place,
+}
+
+impl Place {
+    /// So many places, each followed by the next in memory, and the last by the first. `first` is a number of the first place. Those of an old table
+    /// keep their numbers, and stay, were there more: they are unused then.
+    pub(super) fn table(first: WrId, count: u32, old: Option<&Fixed<Self>>) -> Fixed<Self> {
+        let payload = InFlight::NOTHING.into_raw();
+        let vacant = Self { wr_id: first, payload, tag: 0, next: std::ptr::null_mut() };
+        let before = old.map_or(0, Fixed::len);
+        let places = Fixed::of(vacant, before.max(count as usize));
+        for (index, number) in (0..places.len()).zip(0..) {
+            let after = if number + 1 < count { index + 1 } else { 0 };
+            // SAFETY: there are as many of the new ones, and `before` of the old ones.
+            unsafe {
+                let wr_id = match old {
+                    Some(old) if index < before => (*old.as_ptr().add(index)).wr_id,
+                    _ => first.of_place(number),
+                };
+                let next = places.as_ptr().add(after);
+                places.as_ptr().add(index).write(Self { wr_id, next, ..vacant });
+            }
+        }
+        places
+    }
+
+    /// Puts a request in.
+    ///
+    /// # Safety
+    /// A place of a table that nobody else uses, and vacant.
+    #[inline]
+    pub(super) unsafe fn fill(this: *mut Self, payload: InFlight, tag: u64) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            (*this).payload = payload.into_raw();
+            (*this).tag = tag;
+        }
+    }
+
+    /// Takes the request out.
+    ///
+    /// # Safety
+    /// A place of a table that nobody else uses, with a request in it.
+    #[inline]
+    pub(super) unsafe fn take(this: *mut Self) -> Entry {
+        // SAFETY: the caller's promise: the payload was left here by `fill`, and is taken once, as the place is vacant then.
+        unsafe {
+            let entry = Entry { payload: InFlight::from_raw((*this).payload), tag: (*this).tag };
+            Self::skip(this);
+            entry
+        }
+    }
+
+    /// Makes the number one that nobody was told.
+    ///
+    /// # Safety
+    /// A place of a table that nobody else uses.
+    #[inline]
+    pub(super) unsafe fn skip(this: *mut Self) {
+        // SAFETY: the caller's promise.
+        unsafe { WrId::count_use(&raw mut (*this).wr_id) }
+    }
 }
 
 /// The send queue's table. Send completions come in order, so one retires every entry up to it.
 pub(super) struct SendRing {
-    /// A power of two of them.
     places: Fixed<Place>,
-    mask: usize,
-    /// How many requests may be in flight, times [`STEP`]; as many places at most.
-    span: u64,
-    /// The `wr_id` of the next request.
-    head: u64,
-    /// The `wr_id` of the oldest request in flight.
-    tail: u64,
+    /// How many of them are used: one more than requests can be in flight.
+    count: usize,
+    /// The place of the next request.
+    head: *mut Place,
+    /// The place of the oldest request in flight; the head, if none is.
+    tail: *mut Place,
 }
 
 // SAFETY: what the places keep is Send, and owned.
@@ -62,100 +110,110 @@ unsafe impl Sync for SendRing {}
 /// The place of the next request.
 pub(super) struct NextSend<'ring> {
     ring: &'ring mut SendRing,
-    wr_id: u64,
+    place: *mut Place,
 }
 
 impl NextSend<'_> {
     #[inline]
     pub(super) fn wr_id(&self) -> WrId {
-        WrId(self.wr_id)
+        // SAFETY: a place of the ring.
+        unsafe { (*self.place).wr_id }
     }
 
     /// Takes the request in.
     #[inline]
     pub(super) fn fill(self, payload: InFlight, tag: u64) {
-        let place = self.ring.place(self.wr_id);
         // SAFETY: a place of the ring, with nothing in it: the request is not in flight yet.
-        unsafe { place.write(Place { payload: payload.into_raw(), tag }) };
-        self.ring.head = self.wr_id.wrapping_add(STEP);
+        unsafe {
+            Place::fill(self.place, payload, tag);
+            self.ring.head = (*self.place).next;
+        }
+    }
+
+    /// The provider was told the number, and refused the request.
+    pub(super) fn refused(self) {
+        // SAFETY: a place of the ring.
+        unsafe { Place::skip(self.place) }
     }
 }
 
 impl SendRing {
-    /// The most requests a ring can tell apart: half the numbers that fit into a `wr_id`.
-    pub(super) const MAX: u32 = 1 << 30;
+    /// The most requests a ring can tell apart.
+    pub(super) const MAX: u32 = (1 << WrId::PLACE_BITS) - 1;
 
     pub(super) fn new(queue: QueueId, capacity: u32) -> Self {
-        let capacity = capacity.min(Self::MAX);
-        let count = capacity.next_power_of_two() as usize;
-        let vacant = Place { payload: InFlight::NOTHING.into_raw(), tag: 0 };
-        let first = WrId::first(queue, Direction::Send).0;
-        let span = u64::from(capacity) * STEP;
-        Self { places: Fixed::of(vacant, count), mask: mask_of::<Place>(count), span, head: first, tail: first }
+        let count = capacity.min(Self::MAX) + 1;
+        let places = Place::table(WrId::first(queue, Requests::Sends), count, None);
+        let first = places.as_ptr();
+        Self { places, count: count as usize, head: first, tail: first }
     }
 
-    /// Makes an empty ring as long as this. The numbers go on, so that a completion from before matches nothing.
+    /// Makes an empty ring as long as this. The numbers of the places go on, those beyond the length included, so that a completion from before
+    /// matches nothing.
     pub(super) fn resize(&mut self, capacity: u32) {
         debug_assert_eq!(self.head, self.tail);
-        let capacity = capacity.min(Self::MAX);
-        let count = capacity.next_power_of_two() as usize;
-        self.places = Fixed::of(Place { payload: InFlight::NOTHING.into_raw(), tag: 0 }, count);
-        self.mask = mask_of::<Place>(count);
-        self.span = u64::from(capacity) * STEP;
+        let count = capacity.min(Self::MAX) + 1;
+        self.places = Place::table(WrId::first(self.queue(), Requests::Sends), count, Some(&self.places));
+        self.count = count as usize;
+        (self.head, self.tail) = (self.places.as_ptr(), self.places.as_ptr());
     }
 
-    /// Where the request with this `wr_id` has its place.
-    #[inline]
-    fn place(&self, wr_id: u64) -> *mut Place {
-        // SAFETY: cut to the table.
-        unsafe { self.places.as_ptr().byte_add(offset::<Place>(wr_id) & self.mask) }
+    /// How far it is to this place from that one.
+    fn distance(&self, from: *mut Place, to: *mut Place) -> usize {
+        // SAFETY: both are of the ring.
+        let forward = unsafe { to.offset_from(from) };
+        usize::try_from(forward).unwrap_or(self.count - forward.unsigned_abs())
     }
 
-    #[inline]
-    fn in_flight(&self) -> u64 {
-        self.head.wrapping_sub(self.tail)
+    fn in_flight(&self) -> usize {
+        self.distance(self.tail, self.head)
     }
 
-    #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "at most 2^30")]
+    #[allow(clippy::cast_possible_truncation, reason = "fewer than 2^20")]
     pub(super) fn room(&self) -> u32 {
-        ((self.span - self.in_flight()) / STEP) as u32
+        self.capacity() - self.in_flight() as u32
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "at most 2^30")]
+    #[allow(clippy::cast_possible_truncation, reason = "fewer than 2^20")]
     pub(super) fn capacity(&self) -> u32 {
-        (self.span / STEP) as u32
+        (self.count - 1) as u32
+    }
+
+    /// Whose it is.
+    #[inline]
+    pub(super) fn queue(&self) -> QueueId {
+        // SAFETY: a place of the ring; every number says whose it is.
+        unsafe { (*self.head).wr_id }.queue()
     }
 
     /// The place of the next request, if there is room.
     #[inline]
     pub(super) fn next(&mut self) -> Option<NextSend<'_>> {
-        if self.in_flight() >= self.span {
+        // SAFETY: a place of the ring.
+        if unsafe { (*self.head).next } == self.tail {
             return None;
         }
-        Some(NextSend { wr_id: self.head, ring: self })
+        Some(NextSend { place: self.head, ring: self })
     }
 
     /// How far a batch can go that begins now and has so many requests at most, while nothing is retired.
     pub(super) fn limit(&self, max: usize) -> Limit {
-        let room = u64::from(self.room()).min(max as u64);
-        Limit { start: self.head, end: self.head.wrapping_add(room * STEP) }
+        let from_head = max.min(self.room() as usize);
+        // SAFETY: both are of the ring, and so is a place that lies less than its length after the head, counted from the first again.
+        unsafe {
+            let first = self.places.as_ptr();
+            let index = self.distance(first, self.head) + from_head;
+            Limit(first.add(if index < self.count { index } else { index - self.count }))
+        }
     }
 
     /// As [`next`](Self::next), in a batch.
     #[inline]
     pub(super) fn next_within(&mut self, limit: &Limit) -> Option<NextSend<'_>> {
-        if self.head == limit.end {
+        if self.head == limit.0 {
             return None;
         }
-        Some(NextSend { wr_id: self.head, ring: self })
-    }
-
-    /// How many requests were taken in since the batch began.
-    #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "at most 2^30")]
-    pub(super) fn count_since(&self, limit: &Limit) -> usize {
-        (self.head.wrapping_sub(limit.start) / STEP) as usize
+        Some(NextSend { place: self.head, ring: self })
     }
 
     /// Takes in a request that was posted with the `wr_id` of [`next`](Self::next), whose place was there.
@@ -170,36 +228,57 @@ impl SendRing {
         if self.head == self.tail {
             return None;
         }
-        self.head = self.head.wrapping_sub(STEP);
-        // SAFETY: it was in flight, and is not any more.
-        Some(unsafe { self.take(self.head) })
+        let first = self.places.as_ptr();
+        let index = self.distance(first, self.head).checked_sub(1).unwrap_or(self.count - 1);
+        // SAFETY: the place before the head. Its request was in flight, and is not any more.
+        unsafe {
+            self.head = first.add(index);
+            Some(Place::take(self.head))
+        }
     }
 
     /// Takes out the request with this `wr_id`, if it is the oldest in flight.
     #[inline]
     pub(super) fn retire_oldest(&mut self, wr_id: WrId) -> Option<Entry> {
-        if wr_id.0 != self.tail || self.tail == self.head {
-            return None;
+        // SAFETY: a place of the ring. Nobody was told the number of a vacant one: so it is in flight.
+        unsafe {
+            if (*self.tail).wr_id != wr_id {
+                return None;
+            }
+            debug_assert!(self.tail != self.head);
+            Some(self.take_oldest())
         }
-        self.tail = wr_id.0.wrapping_add(STEP);
+    }
+
+    /// # Safety
+    /// There is a request in flight.
+    #[inline]
+    unsafe fn take_oldest(&mut self) -> Entry {
+        let oldest = self.tail;
         // SAFETY: it was in flight, and is not any more.
-        Some(unsafe { self.take(wr_id.0) })
+        unsafe {
+            self.tail = (*oldest).next;
+            Place::take(oldest)
+        }
     }
 
     /// Takes out everything older than the request with this `wr_id`, so that it is the oldest; the buffers go back to their pools. `false`
     /// for what is none of the ring's requests in flight.
     #[inline(never)]
     pub(super) fn retire_older(&mut self, wr_id: WrId) -> bool {
-        // Rotated, a difference in queue or direction is above every number of requests.
-        let older = wr_id.0.wrapping_sub(self.tail).rotate_right(WrId::TABLE_SHIFT);
-        if older >= self.in_flight() / STEP {
+        if wr_id.place() >= self.count {
             return false;
         }
-        for _ in 0..older {
-            let oldest = self.tail;
-            self.tail = oldest.wrapping_add(STEP);
-            // SAFETY: it was in flight, and is not any more.
-            drop(unsafe { self.take(oldest) });
+        // SAFETY: one of the ring.
+        let place = unsafe { self.places.as_ptr().add(wr_id.place()) };
+        // SAFETY: as above.
+        let is_here = unsafe { (*place).wr_id } == wr_id;
+        if !is_here || self.distance(self.tail, place) >= self.in_flight() {
+            return false;
+        }
+        while self.tail != place {
+            // SAFETY: as far as the place all are in flight.
+            drop(unsafe { self.take_oldest() });
         }
         true
     }
@@ -207,28 +286,11 @@ impl SendRing {
     /// Empties the ring, oldest first.
     pub(super) fn drain(&mut self) -> Vec<Entry> {
         let mut all = Vec::new();
-        while let Some(entry) = self.retire_oldest(WrId(self.tail)) {
-            all.push(entry);
+        while self.tail != self.head {
+            // SAFETY: there is one.
+            all.push(unsafe { self.take_oldest() });
         }
         all
-    }
-
-    /// Goes on as if so many requests had been posted and retired.
-    #[cfg(test)]
-    pub(super) fn start_at(&mut self, requests: u64) {
-        self.head = self.head.wrapping_add(requests.wrapping_mul(STEP));
-        self.tail = self.head;
-    }
-
-    /// # Safety
-    /// The request was taken in, and is taken out once.
-    #[inline]
-    unsafe fn take(&self, wr_id: u64) -> Entry {
-        // SAFETY: a place of the ring, with what the request left there.
-        unsafe {
-            let Place { payload, tag } = self.place(wr_id).read();
-            Entry { payload: InFlight::from_raw(payload), tag }
-        }
     }
 }
 
@@ -244,9 +306,11 @@ impl fmt::Debug for SendRing {
     }
 }
 
-/// Where a batch began, and how far it can go.
+/// How far a batch can go: up to this place.
 #[derive(Debug)]
-pub(super) struct Limit {
-    start: u64,
-    end: u64,
-}
+pub(super) struct Limit(*mut Place);
+
+// SAFETY: the pointer is compared only.
+unsafe impl Send for Limit {}
+// SAFETY: as above.
+unsafe impl Sync for Limit {}

@@ -136,15 +136,6 @@ impl InFlight {
         if self.is_rare() { settle(self) } else { self }
     }
 
-    /// As [`settled`](Self::settled), for a receive: the buffer, if it is one, shows its first `len` bytes.
-    #[inline]
-    pub(super) fn received(self, len: u32) -> Self {
-        if self.is_rare() {
-            return settle(self);
-        }
-        self.showing(len as usize)
-    }
-
     #[inline]
     pub(super) fn into_buf(self) -> Option<Buf> {
         if self.is_rare() {
@@ -188,7 +179,8 @@ impl Drop for InFlight {
     }
 }
 
-/// Drops what the value stands for, which is gone then.
+/// Drops what the value stands for, which is gone then. Cold, so that the way to the call is not prepared before each loop that retires.
+#[cold]
 #[inline(never)]
 fn end(raw: *mut ()) {
     drop(InFlight(raw).into_kind());

@@ -54,13 +54,13 @@ impl Owner {
         Ok(list)
     }
 
-    /// Whether a payload may be posted here.
+    /// Whether a payload may be posted here; `id` is this queue's identity, which those who ask have at hand.
     #[inline]
-    pub(super) fn check(&self, belongs: Belongs<'_>) -> std::result::Result<(), PostError> {
+    pub(super) fn check(&self, belongs: Belongs<'_>, id: QueueId) -> std::result::Result<(), PostError> {
         match belongs {
             Belongs::Of(domain) if domain != self.domain => Err(PostError::WrongDomain),
             Belongs::To(pd) if !pd.is(&self.pd) => Err(PostError::WrongDomain),
-            Belongs::HeldBy(queue) if queue != self.id => Err(PostError::WrongQueue),
+            Belongs::HeldBy(queue) if queue != id => Err(PostError::WrongQueue),
             Belongs::Nowhere => Err(PostError::WrongDomain),
             _ => Ok(()),
         }

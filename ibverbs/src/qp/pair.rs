@@ -98,7 +98,7 @@ impl<T: Sends> QueuePair<T> {
             caps: made.caps,
             has_extra_ops: made.has_extra_ops,
             fetches_as_writes: of.pd.context().device().transport() == TransportType::IWARP,
-            tables: ManuallyDrop::new(Tables::new(made, owner, of, max_batch)),
+            tables: ManuallyDrop::new(Tables::new(made, owner, T::QP_TYPE, of, max_batch)),
             scratch: Scratch::new(max_batch, made.caps.max_inline_data, made.extended.is_none()),
             transport: PhantomData,
         }
@@ -183,14 +183,14 @@ impl<T: Sends> QueuePair<T> {
         let wr_id = completion.wr_id();
         let Tables { sends, recvs, .. } = &mut *self.tables;
         if let Some(entry) = sends.retire_oldest(wr_id) {
-            return Ok(Retired::sent(&completion, entry));
+            return Ok(Retired::new(&completion, entry));
         }
         if let Some(entry) = recvs.retire(wr_id) {
-            return Ok(Retired::received_into(&completion, entry));
+            return Ok(Retired::new(&completion, entry));
         }
         if sends.retire_older(wr_id) {
             if let Some(entry) = sends.retire_oldest(wr_id) {
-                return Ok(Retired::sent(&completion, entry));
+                return Ok(Retired::new(&completion, entry));
             }
         }
         Err(NotMine { queue: wr_id.queue() })

@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 
 use rdma_sys::{ibv_qp_ex, ibv_wr_complete, ibv_wr_set_inline_data, ibv_wr_set_sge, ibv_wr_set_sge_list, ibv_wr_start};
 
+use super::inflight::NextSend;
 use super::operation::Operation;
 use super::pair::QueuePair;
 use super::payload::private::Payload;
@@ -45,12 +46,13 @@ impl<T: Sends> QueuePair<T> {
         // classic posts.
         let failure = unsafe {
             match self.extended {
-                Some(qp) => extended(qp, next.wr_id(), &request),
+                Some(qp) => extended(qp, &next, &request),
                 None => self.scratch.post(self.raw, next.wr_id(), &request),
             }
         };
         if let Some(error) = failure {
             if let PostError::Refused(_) = error {
+                next.refused();
                 return Err(Rejected::new(VERB, error, Some(request.payload)));
             }
             windows.extend(O::bound(&request.payload));
@@ -68,7 +70,7 @@ impl<T: Sends> QueuePair<T> {
         &self,
         request: &SendRequest<O, P>,
     ) -> Result<(), PostError> {
-        self.tables.owner.check(request.payload.belongs())?;
+        self.tables.owner.check(request.payload.belongs(), self.tables.sends.queue())?;
         request.operation.check(&request.payload)?;
         if let Some(address) = request.operation.address() {
             if !address.is_valid(self.id(), self.tables.addresses.epoch) {
@@ -121,13 +123,13 @@ impl<T: Transport> QueuePair<T> {
 #[inline]
 unsafe fn extended<T: Sends, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
-    wr_id: WrId,
+    next: &NextSend<'_>,
     request: &SendRequest<O, P>,
 ) -> Option<PostError> {
     // SAFETY: the caller's promise; nothing between start and complete can panic or return.
     let returned = unsafe {
         ibv_wr_start(qp.as_ptr());
-        write_extended(qp, wr_id, request);
+        write_extended(qp, next.wr_id(), request);
         ibv_wr_complete(qp.as_ptr())
     };
     if returned == 0 { None } else { Some(failure(returned, true)) }
@@ -144,17 +146,18 @@ pub(super) unsafe fn write_extended<T: Sends, O: Operation<T, P>, P: Payload>(
     request: &SendRequest<O, P>,
 ) {
     let qp = qp.as_ptr();
-    let gather = request.operation.local(&request.payload);
+    // Asked for again after the opening call: what describes a buffer is read then, rather than kept over the call.
+    let gather = || request.operation.local(&request.payload);
     // SAFETY: the caller's promise; inline bytes are valid during the call that copies them.
     unsafe {
         (*qp).wr_id = wr_id.0;
         // Soft-RoCE's provider needs the flag of the classic verbs beside the inline setter; others ignore it here.
-        (*qp).wr_flags = request.flags | inline_flag(gather);
+        (*qp).wr_flags = request.flags | inline_flag(gather());
         request.operation.extended(qp);
         if !O::DATA {
             return;
         }
-        match gather {
+        match gather() {
             Gather::Empty => ibv_wr_set_sge_list(qp, 0, ptr::null()),
             Gather::One(sge) => ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length),
             Gather::List { sges, count, .. } => ibv_wr_set_sge_list(qp, count, sges),

@@ -15,7 +15,7 @@ use super::scratch::{BatchError, Posted, describe, failure};
 use super::slab::RecvSlab;
 use super::wr::RecvRequest;
 use crate::fixed::Fixed;
-use crate::identity::WrId;
+use crate::identity::{QueueId, Requests, WrId};
 
 /// Where receives are posted.
 #[derive(Clone, Copy)]
@@ -61,14 +61,14 @@ unsafe impl Send for Receives {}
 unsafe impl Sync for Receives {}
 
 impl Receives {
-    pub(super) fn new(owner: &Owner, capacity: u32, max_sge: u32, max_batch: u32) -> Self {
+    pub(super) fn new(owner: &Owner, requests: Requests, capacity: u32, max_sge: u32, max_batch: u32) -> Self {
         let max_batch = max_batch as usize;
         let (wrs, sges) = (Fixed::<ibv_recv_wr>::new(max_batch + 1), Fixed::new(max_batch + 1));
         for index in 1..max_batch {
             // SAFETY: both are among the `max_batch` + 1.
             unsafe { (*wrs.as_ptr().add(index)).next = wrs.as_ptr().add(index + 1) };
         }
-        Self { slab: RecvSlab::new(owner.id, capacity), max_sge, max_batch, wrs, sges }
+        Self { slab: RecvSlab::new(owner.id, requests, capacity), max_sge, max_batch, wrs, sges }
     }
 
     #[inline]
@@ -97,13 +97,13 @@ impl Receives {
         owner: &Owner,
         request: RecvRequest<P>,
     ) -> Result<(), Rejected<P>> {
-        if let Err(error) = self.check(owner, &request) {
-            return Err(Rejected::new(queue.verb(), error, Some(request.payload)));
-        }
         let Some(next) = self.slab.next() else {
             let capacity = self.slab.capacity();
             return Err(Rejected::new(queue.verb(), PostError::QueueFull { capacity }, Some(request.payload)));
         };
+        if let Err(error) = check(owner, next.wr_id().queue(), self.max_sge, &request) {
+            return Err(Rejected::new(queue.verb(), error, Some(request.payload)));
+        }
         let mut bad = ptr::null_mut();
         // SAFETY: the first request, which is linked to none. The queue is alive and used by one thread; the memory that is named stays
         // valid: a Buf moves into the table below, held memory is kept.
@@ -114,6 +114,7 @@ impl Receives {
         if returned != 0 {
             let error = failure(returned, bad.is_null());
             if let PostError::Refused(_) = error {
+                next.refused();
                 return Err(Rejected::new(queue.verb(), error, Some(request.payload)));
             }
             next.fill(request.payload.into_in_flight(), request.tag);
@@ -121,18 +122,6 @@ impl Receives {
         }
         next.fill(request.payload.into_in_flight(), request.tag);
         Ok(())
-    }
-
-    /// What can be said before the provider hears of a receive.
-    #[inline]
-    fn check<P: RecvPayload>(&self, owner: &Owner, request: &RecvRequest<P>) -> Result<(), PostError> {
-        owner.check(request.payload.belongs())?;
-        match request.payload.scatter() {
-            Gather::List { count, .. } if count > self.max_sge as usize => {
-                Err(PostError::TooManyPieces { count, max: self.max_sge })
-            }
-            _ => Ok(()),
-        }
     }
 
     pub(super) fn batch<R, E: From<BatchError>>(
@@ -145,6 +134,16 @@ impl Receives {
         let value = fill(&mut batch)?;
         batch.finish()?;
         Ok(value)
+    }
+}
+
+/// What can be said before the provider hears of a receive.
+#[inline]
+fn check<P: RecvPayload>(owner: &Owner, id: QueueId, max: u32, request: &RecvRequest<P>) -> Result<(), PostError> {
+    owner.check(request.payload.belongs(), id)?;
+    match request.payload.scatter() {
+        Gather::List { count, .. } if count > max as usize => Err(PostError::TooManyPieces { count, max }),
+        _ => Ok(()),
     }
 }
 
@@ -170,7 +169,7 @@ impl RecvBatch<'_> {
     /// As [`QueuePair::post_recv`](crate::QueuePair::post_recv), and [`PostError::BatchFull`]; the batch goes on without the request.
     #[inline]
     pub fn recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
-        let checked = self.receives.check(self.owner, &request);
+        let checked = check(self.owner, self.owner.id, self.receives.max_sge, &request);
         let queue = self.queue;
         let Receives { slab, max_batch, wrs, sges, .. } = &mut *self.receives;
         if self.count == *max_batch {

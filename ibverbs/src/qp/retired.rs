@@ -31,36 +31,17 @@ pub struct Retired {
 }
 
 impl Retired {
-    /// Of the send queue.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub(super) fn sent(completion: &Completion<'_>, Entry { payload, tag }: Entry) -> Self {
-        Self::new(completion, payload.settled(), tag)
-    }
-
-    /// Of the receive queue: a buffer shows what was received.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub(super) fn received_into(completion: &Completion<'_>, Entry { payload, tag }: Entry) -> Self {
-        let payload = if completion.is_success() {
-            payload.received(u32::try_from(completion.byte_len()).unwrap_or(u32::MAX))
-        } else {
-            payload.settled()
-        };
-        Self::new(completion, payload, tag)
-    }
-
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    fn new(completion: &Completion<'_>, payload: InFlight, tag: u64) -> Self {
+    pub(super) fn new(completion: &Completion<'_>, Entry { payload, tag }: Entry) -> Self {
         let (wc_flags, immediate) = completion.flags_and_immediate();
         Self {
-            payload,
+            payload: payload.settled(),
             tag,
             status: completion.status(),
             opcode: completion.opcode(),
             wr_id: completion.wr_id(),
-            byte_len: u32::try_from(completion.byte_len()).unwrap_or(u32::MAX),
+            byte_len: completion.raw_byte_len(),
             wc_flags,
             immediate,
             vendor_err: completion.vendor_err(),
@@ -135,7 +116,12 @@ impl Retired {
     /// The buffer; after a receive it shows what was received. `None` if the request was posted without one, or with a list.
     #[inline]
     pub fn into_buf(self) -> Option<Buf> {
-        self.payload.into_buf()
+        let len = self.received().then_some(self.byte_len as usize);
+        let mut buf = self.payload.into_buf()?;
+        if let Some(len) = len {
+            buf.set_len(len);
+        }
+        Some(buf)
     }
 
     /// The list of buffers, if it was posted with one; after a receive it shows what was received.

@@ -3,38 +3,25 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::ptr;
 
-use super::inflight::{Entry, STEP, mask_of, offset};
+use super::inflight::{Entry, Place};
 use super::kept::InFlight;
 use crate::fixed::Fixed;
-use crate::identity::{Direction, QueueId, WrId};
-
-/// A place of the receive table.
-#[derive(Clone, Copy)]
-struct Slot {
-    /// What its present use carries, or its next one while it is free: the number of the slot, and above it a count of its uses, so that a
-    /// completion of an earlier use does not match.
-    wr_id: u64,
-    /// What is kept; nothing while the slot is free.
-    payload: *mut (),
-    tag: u64,
-    /// While the slot is free: where the next free one is, in bytes; [`NONE`] after the last.
-    next_free: usize,
-}
-
-const NONE: usize = usize::MAX;
+use crate::identity::{QueueId, Requests, WrId};
 
 /// The receive queue's table.
 pub(super) struct RecvSlab {
     /// A power of two of them, of which `capacity` are used.
-    slots: Fixed<Slot>,
+    places: Fixed<Place>,
     mask: usize,
-    free: usize,
+    /// The first of the vacant ones, which lead from one to the next; null if none is.
+    vacant: *mut Place,
     room: u32,
     capacity: u32,
 }
 
-// SAFETY: what the slots keep is Send, and owned.
+// SAFETY: what the places keep is Send, and owned.
 unsafe impl Send for RecvSlab {}
 // SAFETY: through a shared slab numbers are read only.
 unsafe impl Sync for RecvSlab {}
@@ -42,70 +29,62 @@ unsafe impl Sync for RecvSlab {}
 /// The place of the next receive.
 pub(super) struct NextRecv<'slab> {
     slab: &'slab mut RecvSlab,
-    slot: *mut Slot,
-    wr_id: u64,
+    place: *mut Place,
 }
 
 impl NextRecv<'_> {
     #[inline]
     pub(super) fn wr_id(&self) -> WrId {
-        WrId(self.wr_id)
+        // SAFETY: a place of the slab.
+        unsafe { (*self.place).wr_id }
     }
 
     /// Takes the receive in.
     #[inline]
     pub(super) fn fill(self, payload: InFlight, tag: u64) {
-        // SAFETY: a slot of the slab, which is free: nothing is kept there.
+        // SAFETY: a place of the slab, which is vacant: nothing is kept there.
         unsafe {
-            (*self.slot).payload = payload.into_raw();
-            (*self.slot).tag = tag;
-            self.slab.free = (*self.slot).next_free;
+            Place::fill(self.place, payload, tag);
+            self.slab.vacant = (*self.place).next;
         }
         self.slab.room -= 1;
     }
-}
 
-const SLOT_BITS: u32 = 20;
-/// One more use of a slot.
-const USE: u64 = STEP << SLOT_BITS;
+    /// The provider was told the number, and refused the receive.
+    pub(super) fn refused(self) {
+        // SAFETY: a place of the slab.
+        unsafe { Place::skip(self.place) }
+    }
+}
 
 impl RecvSlab {
     /// The most receives a slab can tell apart.
-    pub(super) const MAX: u32 = 1 << SLOT_BITS;
+    pub(super) const MAX: u32 = 1 << WrId::PLACE_BITS;
 
-    pub(super) fn new(queue: QueueId, capacity: u32) -> Self {
-        let first = WrId::first(queue, Direction::Recv).0;
-        let vacant = Slot { wr_id: first, payload: InFlight::NOTHING.into_raw(), tag: 0, next_free: NONE };
-        let mut slab = Self { slots: Fixed::of(vacant, 1), mask: 0, free: NONE, room: 0, capacity: 0 };
+    pub(super) fn new(queue: QueueId, requests: Requests, capacity: u32) -> Self {
+        let places = Place::table(WrId::first(queue, requests), 1, None);
+        let mut slab = Self { places, mask: 0, vacant: ptr::null_mut(), room: 0, capacity: 0 };
         slab.resize(capacity);
         slab
     }
 
-    /// Makes an empty slab as large as this. A slot keeps its count of uses, so that a completion from before matches nothing; slots beyond
+    /// Makes an empty slab as large as this. A place keeps its count of uses, so that a completion from before matches nothing; places beyond
     /// the capacity therefore stay.
     pub(super) fn resize(&mut self, capacity: u32) {
         debug_assert_eq!(self.room, self.capacity);
         let capacity = capacity.min(Self::MAX);
-        let (before, count) = (self.slots.len(), (capacity.next_power_of_two() as usize).max(self.slots.len()));
         // SAFETY: there is one at least.
-        let vacant = unsafe { *self.slots.as_ptr() };
-        let slots = Fixed::of(vacant, count);
-        for index in 0..count {
-            let next = index + 1;
-            let next_free = if next < capacity as usize { next * size_of::<Slot>() } else { NONE };
-            // SAFETY: there are `count` of the new ones, and `before` of the old ones.
-            unsafe {
-                let wr_id = if index < before {
-                    (*self.slots.as_ptr().add(index)).wr_id
-                } else {
-                    vacant.wr_id % STEP + index as u64 * STEP
-                };
-                slots.as_ptr().add(index).write(Slot { wr_id, next_free, ..vacant });
+        let first = unsafe { (*self.places.as_ptr()).wr_id };
+        self.places = Place::table(first, capacity.next_power_of_two(), Some(&self.places));
+        self.mask = (self.places.len() - 1) * size_of::<Place>();
+        self.vacant = match capacity.checked_sub(1) {
+            None => ptr::null_mut(),
+            Some(last) => {
+                // SAFETY: there are as many at least.
+                unsafe { (*self.places.as_ptr().add(last as usize)).next = ptr::null_mut() };
+                self.places.as_ptr()
             }
-        }
-        self.slots = slots;
-        self.mask = mask_of::<Slot>(count);
-        self.free = if capacity == 0 { NONE } else { 0 };
+        };
         (self.room, self.capacity) = (capacity, capacity);
     }
 
@@ -121,32 +100,24 @@ impl RecvSlab {
     /// The place of the next receive, if there is room.
     #[inline]
     pub(super) fn next(&mut self) -> Option<NextRecv<'_>> {
-        if self.free == NONE {
+        if self.vacant.is_null() {
             return None;
         }
-        // SAFETY: the list of the free ones leads from slot to slot.
-        let (slot, wr_id) = unsafe {
-            let slot = self.slots.as_ptr().byte_add(self.free);
-            (slot, (*slot).wr_id)
-        };
-        Some(NextRecv { slab: self, slot, wr_id })
+        Some(NextRecv { place: self.vacant, slab: self })
     }
 
     /// Takes out the receive with this `wr_id`. `None` for what is none of the slab's receives in flight.
     #[inline]
     pub(super) fn retire(&mut self, wr_id: WrId) -> Option<Entry> {
-        let offset = offset::<Slot>(wr_id.0) & self.mask;
-        // SAFETY: cut to the table; what a slot that is in use keeps is taken out once, as it is free then.
+        // SAFETY: cut to the table. Nobody was told the number of a vacant place: so the receive is in flight.
         unsafe {
-            let slot = self.slots.as_ptr().byte_add(offset);
-            if (*slot).wr_id != wr_id.0 {
+            let place = self.places.as_ptr().byte_add(wr_id.offset::<Place>(self.mask));
+            if (*place).wr_id != wr_id {
                 return None;
             }
-            let entry = Entry { payload: InFlight::from_raw((*slot).payload), tag: (*slot).tag };
-            (*slot).payload = InFlight::NOTHING.into_raw();
-            (*slot).wr_id = wr_id.0.wrapping_add(USE);
-            (*slot).next_free = self.free;
-            self.free = offset;
+            let entry = Place::take(place);
+            (*place).next = self.vacant;
+            self.vacant = place;
             self.room += 1;
             Some(entry)
         }
@@ -155,18 +126,20 @@ impl RecvSlab {
     /// Empties the slab.
     pub(super) fn drain(&mut self) -> Vec<Entry> {
         let mut in_flight = vec![true; self.capacity as usize];
-        let mut free = self.free;
-        while free != NONE {
-            in_flight[free / size_of::<Slot>()] = false;
-            // SAFETY: the list of the free ones leads from slot to slot.
-            free = unsafe { (*self.slots.as_ptr().byte_add(free)).next_free };
+        let mut vacant = self.vacant;
+        while !vacant.is_null() {
+            // SAFETY: the list of the vacant ones leads from place to place.
+            unsafe {
+                in_flight[(*vacant).wr_id.place()] = false;
+                vacant = (*vacant).next;
+            }
         }
-        let slots = in_flight.into_iter().enumerate().filter_map(|(index, in_flight)| in_flight.then_some(index));
-        slots
+        let places = in_flight.into_iter().enumerate().filter_map(|(index, in_flight)| in_flight.then_some(index));
+        places
             .filter_map(|index| {
-                // SAFETY: one of the slots.
-                let wr_id = unsafe { (*self.slots.as_ptr().add(index)).wr_id };
-                self.retire(WrId(wr_id))
+                // SAFETY: one of the places.
+                let wr_id = unsafe { (*self.places.as_ptr().add(index)).wr_id };
+                self.retire(wr_id)
             })
             .collect()
     }

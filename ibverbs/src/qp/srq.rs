@@ -26,7 +26,7 @@ use super::xrc_domain::XrcDomain;
 use crate::convert::{non_null, zero_or_errno};
 use crate::cq::{Completion, Shared};
 use crate::error::Result;
-use crate::identity::QueueId;
+use crate::identity::{QueueId, Requests};
 use crate::mr::{Held, Hold};
 use crate::pd::{AttachedQueuePair, ProtectionDomain};
 use crate::raw::AsRaw;
@@ -137,7 +137,8 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         options: SrqOptions,
         xrc: Option<XrcParts>,
     ) -> Self {
-        let receives = Receives::new(&owner, sizes.max_wr, sizes.max_sge, options.max_batch.max(1));
+        let receives =
+            Receives::new(&owner, Requests::Datagrams, sizes.max_wr, sizes.max_sge, options.max_batch.max(1));
         let pd = owner.pd.clone();
         let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving { receives, owner }));
         Self(Arc::new(Inner { raw, pd, xrc, receiving }), PhantomData)
@@ -214,7 +215,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
         let wr_id = completion.wr_id();
         match self.receiving().receives.retire(wr_id) {
-            Some(entry) => Ok(Retired::received_into(&completion, entry)),
+            Some(entry) => Ok(Retired::new(&completion, entry)),
             None => Err(NotMine { queue: wr_id.queue() }),
         }
     }

@@ -10,7 +10,9 @@ use super::inflight::SendRing;
 use super::owner::Owner;
 use super::receives::Receives;
 use super::srq;
+use super::transport::QpType;
 use crate::cq::Shared;
+use crate::identity::Requests;
 use crate::parent_domain::ParentDomain;
 use crate::pd::AttachedQueuePair;
 
@@ -32,10 +34,11 @@ pub(super) struct Tables {
 
 impl Tables {
     /// Of a queue pair that was just made.
-    pub(super) fn new(made: &Made, owner: Owner, of: &Parts<'_>, max_batch: u32) -> Self {
+    pub(super) fn new(made: &Made, owner: Owner, kind: QpType, of: &Parts<'_>, max_batch: u32) -> Self {
+        let requests = if kind == QpType::UD { Requests::Datagrams } else { Requests::Receives };
         Self {
             sends: SendRing::new(owner.id, made.caps.max_send_wr),
-            recvs: Receives::new(&owner, made.caps.max_recv_wr, made.caps.max_recv_sge, max_batch),
+            recvs: Receives::new(&owner, requests, made.caps.max_recv_wr, made.caps.max_recv_sge, max_batch),
             owner,
             addresses: Addresses::default(),
             windows: Windows::default(),
