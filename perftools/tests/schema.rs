@@ -117,8 +117,12 @@ fn lines_are_as_their_schemas_say() {
     let (record, interval) = (Schema::new(RECORD), Schema::new(INTERVAL));
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (intervals, records): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.get("interval").is_some());
-    intervals.iter().for_each(|line| interval.check(line).unwrap());
-    records.iter().for_each(|line| record.check(line).unwrap());
+    for line in &intervals {
+        interval.check(line).unwrap();
+    }
+    for line in &records {
+        record.check(line).unwrap();
+    }
     assert!(records.len() == 2 && intervals.len() >= 4, "{text}");
 }
 

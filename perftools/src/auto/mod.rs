@@ -1,6 +1,6 @@
 //! `rperf --auto`: which settings are best between two hosts, and what limits them.
 //!
-//! [`search`] measures (through a [`Runner`]: the program's own tests), one setting varied at a time; [`verdict`] says from
+//! `search` measures (through a [`Runner`]: the program's own tests), one setting varied at a time; [`verdict`] says from
 //! the figures of both ends what the limit is. The outcome is an [`Advice`], which [`report`](crate::report) prints.
 
 mod search;

@@ -6,7 +6,7 @@ use super::side::Limit;
 use crate::plan::{Pattern, Plan};
 use crate::tuning::Tuning;
 
-/// The numbers an engine runs by; both ends compute the same from the same [`Spec`] and depth.
+/// The numbers an engine runs by; both ends compute the same from the same [`Spec`](super::Spec) and depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// What to do.

@@ -1,8 +1,8 @@
 //! Records of one or more runs as one HTML page with plots, for people who look at it in a browser.
 //!
 //! The page is whole in itself: plots are inline SVG, no script, nothing is fetched (its own policy forbids both).
-//! [`series`] says which records make a line, [`mod@scale`] where a value stands, [`chart`] and [`bars`] draw,
-//! [`tables`] lists. Whatever comes from a record goes through [`escape`].
+//! `series` says which records make a line, `scale` where a value stands, `chart` and `bars` draw,
+//! `tables` lists. Whatever comes from a record goes through `escape`.
 
 mod bars;
 mod chart;
