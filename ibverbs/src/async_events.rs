@@ -54,6 +54,9 @@ impl Context {
     ///
     /// # Errors
     /// Fails when the context has no descriptor for events.
+    ///
+    /// # References
+    /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
     pub fn async_events(&self) -> Result<AsyncEvents> {
         let events = AsyncEvents { context: self.clone() };
         readable::set_non_blocking(events.as_fd(), "asynchronous events")?;
@@ -71,6 +74,9 @@ impl AsyncEvents {
     ///
     /// # Errors
     /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
     pub fn try_get(&self) -> Result<Option<AsyncEvent>> {
         let mut raw = ibv_async_event::default();
         // SAFETY: the context is open and the structure is valid for writing. Any thread may take events: each is read at once,
@@ -96,6 +102,9 @@ impl AsyncEvents {
     ///
     /// # Errors
     /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>> {
         readable::wait(self.as_fd(), "asynchronous events", timeout, || self.try_get())
     }

@@ -153,6 +153,10 @@ impl Device {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] names the devices that there are.
+    ///
+    /// # References
+    /// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html),
+    /// [`ibv_get_device_name(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_name.3.html)
     pub fn by_name(name: &str) -> Result<Self> {
         let devices = Self::list()?;
         if let Some(device) = devices.iter().find(|device| device.name() == name) {
@@ -172,6 +176,10 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::NotFound`] names the GUIDs that there are; [`ErrorKind::InvalidInput`] when several devices have this one, as
     /// software devices on interfaces of one MAC address do.
+    ///
+    /// # References
+    /// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html),
+    /// [`ibv_get_device_guid(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_guid.3.html)
     pub fn by_guid(guid: Guid) -> Result<Self> {
         let devices = Self::list()?;
         let list = |devices: &[Self]| {

@@ -88,6 +88,9 @@ impl DeviceMemory {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] when they do not lie within, or their place or length is not what the device can copy (often multiples
     /// of 4).
+    ///
+    /// # References
+    /// [`ibv_memcpy_to_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<()> {
         self.check(offset, from.len())?;
         // SAFETY: the memory is alive, the range lies within, the bytes are readable during the call.
@@ -99,6 +102,9 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// As [`write`](Self::write).
+    ///
+    /// # References
+    /// [`ibv_memcpy_from_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.check(offset, into.len())?;
         // SAFETY: as in `write`; the bytes are writable.

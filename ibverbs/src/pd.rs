@@ -16,6 +16,14 @@ use crate::raw::AsRaw;
 
 /// A protection domain: memory and queue pairs work together when they are of the same one. Cloning it is cheap.
 ///
+/// # Example
+/// ```no_run
+/// let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+/// let pool = pd.pool(64, 4096)?; // buffers that only this side reaches
+/// let shared = pd.shared(4096, ibverbs::AccessFlags::REMOTE_READ)?; // memory that peers reach
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
 /// # References
 /// [`ibv_alloc_pd(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_pd.3.html)
 #[derive(Clone)]

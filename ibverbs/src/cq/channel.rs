@@ -114,6 +114,9 @@ impl CompletionChannel {
     ///
     /// # Errors
     /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
     pub fn try_get(&self) -> Result<Option<CqId>> {
         let mut cq = ptr::null_mut();
         let mut cq_context = ptr::null_mut();
@@ -136,6 +139,9 @@ impl CompletionChannel {
     ///
     /// # Errors
     /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CqId>> {
         readable::wait(self.as_fd(), WHAT, timeout, || self.try_get())
     }

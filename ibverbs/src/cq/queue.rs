@@ -30,6 +30,19 @@ pub(super) const BURST: u16 = 32;
 
 /// A completion queue. One thread at a time polls it (`&mut`); it may be sent to another.
 ///
+/// # Example
+/// ```no_run
+/// # use ibverbs::{CompletionQueue, Error, QueuePair, Rc};
+/// fn retire_all(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> Result<usize, Error> {
+///     let mut done = 0;
+///     for completion in cq.poll()? {
+///         qp.retire(completion)?.ok()?;
+///         done += 1;
+///     }
+///     Ok(done)
+/// }
+/// ```
+///
 /// # References
 /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html),
 /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
@@ -175,6 +188,10 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// An error is not a completion: requests in flight stay in flight.
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html),
+    /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn poll(&mut self) -> Result<Completions<'_>> {

@@ -117,6 +117,9 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     ///
     /// # Errors
     /// An error is not a completion: requests in flight stay in flight.
+    ///
+    /// # References
+    /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
     pub fn poll(&mut self) -> Result<CompletionsEx<'_, F>> {
         if self.next == self.filled {
             self.refill()?;
@@ -129,6 +132,9 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # References
+    /// [`ibv_req_notify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html)
     pub fn arm(&mut self, solicited_only: bool) -> Result<()> {
         self.queue.arm(solicited_only)
     }
@@ -137,6 +143,9 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # References
+    /// [`ibv_modify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_cq.3.html)
     pub fn moderate(&mut self, count: u16, period: Duration) -> Result<()> {
         self.queue.moderate(count, period)
     }

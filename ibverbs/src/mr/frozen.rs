@@ -21,6 +21,17 @@ use crate::pd::ProtectionDomain;
 ///
 /// To send from it, let a queue pair [`hold`](crate::QueuePair::hold) it once; each request then names the [`Held`](crate::Held)
 /// token, which costs nothing to copy.
+///
+/// # Example
+/// ```no_run
+/// # use ibverbs::{Buf, Error, QueuePair, Rc, wr};
+/// fn send_twice(qp: &mut QueuePair<Rc>, buf: Buf) -> Result<(), Error> {
+///     let held = qp.hold(&buf.freeze())?;
+///     qp.post_send(wr::send(held))?;
+///     qp.post_send(wr::send(held.slice(0..16).expect("as long at least")))?;
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Frozen(Arc<Memory>);
 
@@ -52,6 +63,9 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// As [`pool_with`](Self::pool_with).
+    ///
+    /// # References
+    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn frozen_shared(&self, len: usize, options: MemoryOptions, fill: impl FnOnce(&mut [u8])) -> Result<Frozen> {
         let (flags, zero_based) = (options.flags(), options.zero_based);
         let memory = Allocation::new(len, options.backing)?;

@@ -99,6 +99,9 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`ErrorKind::LockedMemory`](crate::ErrorKind::LockedMemory) says what the limit is and how to raise it.
+    ///
+    /// # References
+    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn pool(&self, count: usize, size: usize) -> Result<Pool> {
         self.pool_with(count, size, MemoryOptions::default())
     }
@@ -108,6 +111,9 @@ impl ProtectionDomain {
     /// # Errors
     /// As [`pool`](Self::pool); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for what the device cannot do, and what the
     /// kernel says where the memory is not to be had: no huge pages set aside, the caller's memory too short or not writable.
+    ///
+    /// # References
+    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn pool_with(&self, count: usize, size: usize, options: MemoryOptions) -> Result<Pool> {
         Pool::register(self, count, size, options)
     }
@@ -116,6 +122,9 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// As [`pool`](Self::pool).
+    ///
+    /// # References
+    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn buf(&self, size: usize) -> Result<Buf> {
         self.pool(1, size)?.take().ok_or_else(Pool::no_piece)
     }
@@ -179,6 +188,16 @@ impl fmt::Debug for Pool {
 /// The buffer shows its first `len()` bytes: all of it at first, what was received after a receive.
 ///
 /// It is as large as a pointer: moving one into a request and back moves nothing else.
+///
+/// # Example
+/// ```no_run
+/// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+/// let mut buf = pd.buf(4096)?;
+/// buf[..5].copy_from_slice(b"hello");
+/// buf.set_len(5); // what a send sends
+/// assert_eq!((&buf[..], buf.capacity()), (&b"hello"[..], 4096));
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
 #[repr(transparent)]
 pub struct Buf(NonNull<Piece>);
 

@@ -19,6 +19,9 @@ impl SharedRegion {
     ///
     /// # Errors
     /// Gives the region back, unchanged, with what is missing.
+    ///
+    /// # References
+    /// [`ibv_dereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn try_into_buf(self) -> std::result::Result<Buf, StillShared> {
         if u32::try_from(self.region().len()).is_err() {
             return Err(StillShared::because(self, ErrorKind::InvalidInput, "it is larger than a buffer can be"));

@@ -48,6 +48,9 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// As [`pool`](Self::pool).
+    ///
+    /// # References
+    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn shared(&self, len: usize, access: AccessFlags) -> Result<SharedRegion> {
         self.shared_with(len, access, MemoryOptions::default())
     }
@@ -56,6 +59,9 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// As [`pool_with`](Self::pool_with); the caller's memory must begin at a multiple of 8 and `len` be one.
+    ///
+    /// # References
+    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn shared_with(&self, len: usize, access: AccessFlags, options: MemoryOptions) -> Result<SharedRegion> {
         let region = Region::register(self, len, access | AccessFlags::LOCAL_WRITE, options)?;
         if !region.is_words() {

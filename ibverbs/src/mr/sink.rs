@@ -15,6 +15,19 @@ use crate::pd::ProtectionDomain;
 /// Memory that any number of receives may write to at once, because nobody can read it: what a bandwidth test receives into.
 ///
 /// To receive into it, let a queue pair [`hold`](crate::QueuePair::hold) it once and name the [`Held`](crate::Held) token in requests.
+///
+/// # Example
+/// ```no_run
+/// # use ibverbs::{Error, QueuePair, Rc, wr};
+/// fn receive_all(qp: &mut QueuePair<Rc>) -> Result<(), Error> {
+///     let sink = qp.pd().sink(1 << 20)?;
+///     let held = qp.hold(&sink)?;
+///     while qp.recv_room() > 0 {
+///         qp.post_recv(wr::recv(held))?;
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Sink(Arc<Region>);
 
@@ -23,6 +36,9 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// As [`pool`](Self::pool).
+    ///
+    /// # References
+    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn sink(&self, size: usize) -> Result<Sink> {
         self.sink_with(size, MemoryOptions::default())
     }
@@ -31,6 +47,9 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// As [`pool_with`](Self::pool_with).
+    ///
+    /// # References
+    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn sink_with(&self, size: usize, options: MemoryOptions) -> Result<Sink> {
         Sink::register(self, size, options)
     }

@@ -164,6 +164,10 @@ impl Window<Type2> {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for a region without [`AccessFlags::MW_BIND`], [`ErrorKind::Mismatch`] for one of another domain. The
     /// window is then freed.
+    ///
+    /// # References
+    /// [`ibv_wr_bind_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html),
+    /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
     pub fn bind(self, region: &SharedRegion, access: AccessFlags) -> Result<(BoundWindow<Type2>, Binding)> {
         let mut bound = self.pair(region, access)?;
         // A provider takes the old key from the handle, which the caller of the verb keeps up to date.

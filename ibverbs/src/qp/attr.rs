@@ -103,6 +103,9 @@ impl<T: Sends> QueuePair<T> {
     ///
     /// # Errors
     /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn to_error(&mut self) -> Result<()> {
         self.control().to_error()
     }
@@ -115,6 +118,9 @@ impl<T: OnePeer> QueuePair<T> {
     /// # Errors
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) when the path's place in the GID table is empty,
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when the port does not exist.
+    ///
+    /// # References
+    /// [`ibv_query_gid(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid.3.html)
     pub fn endpoint(&self, path: &RcPath) -> Result<Endpoint> {
         self.control().endpoint(path)
     }

@@ -46,6 +46,10 @@ impl<T: Sends> QueuePair<T> {
     ///
     /// # Errors
     /// The closure's own, or a [`BatchError`] made into it.
+    ///
+    /// # References
+    /// [`ibv_wr_start(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html),
+    /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
     pub fn batch<R, E: From<BatchError>>(
         &mut self,
         fill: impl FnOnce(&mut Batch<'_, T>) -> Result<R, E>,
@@ -62,6 +66,9 @@ impl<T: Transport> QueuePair<T> {
     ///
     /// # Errors
     /// The closure's own, or a [`BatchError`] made into it.
+    ///
+    /// # References
+    /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
     pub fn recv_batch<R, E: From<BatchError>>(
         &mut self,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,

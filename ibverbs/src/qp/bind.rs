@@ -49,6 +49,9 @@ impl<T: Sends> QueuePair<T> {
     ///
     /// # Errors
     /// As [`bind_mw`](Self::bind_mw).
+    ///
+    /// # References
+    /// [`ibv_bind_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_bind_mw.3.html)
     pub fn unbind_mw(&mut self, window: BoundWindow<Type1>, tag: u64) -> Result<()> {
         let returned = self.post_bind(&window.bound, 0)?;
         self.tables.sends.push(InFlight::invalidate(window.bound), tag);

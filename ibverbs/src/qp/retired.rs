@@ -17,6 +17,20 @@ use crate::mw::Bound;
 /// A finished request: how it ended, and the buffer it was posted with.
 ///
 /// A failed request gives its buffer back too.
+///
+/// # Example
+/// ```no_run
+/// # use ibverbs::{Buf, Completion, Direction, Error, QueuePair, Rc};
+/// fn next_message(completion: Completion<'_>, qp: &mut QueuePair<Rc>) -> Result<Option<Buf>, Error> {
+///     let retired = qp.retire(completion)?;
+///     if retired.direction() == Direction::Send {
+///         return Ok(None);
+///     }
+///     retired.ok()?; // how it failed, in words
+///     println!("request {}: {} bytes", retired.tag(), retired.byte_len());
+///     Ok(retired.into_buf())
+/// }
+/// ```
 pub struct Retired {
     payload: InFlight,
     tag: u64,

@@ -113,6 +113,9 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     ///
     /// # Errors
     /// As [`ProtectionDomain::pool`](crate::ProtectionDomain::pool).
+    ///
+    /// # References
+    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn lend(&mut self, bytes: &'env [u8]) -> Result<Lent<'scope>> {
         let sge = self.register(NonNull::from(bytes), AccessFlags::empty())?;
         Ok(Lent::new(sge, self.parts.qp.id(), self.parts.loans.clone()))
@@ -122,6 +125,9 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     ///
     /// # Errors
     /// As [`lend`](Self::lend).
+    ///
+    /// # References
+    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn lend_mut(&mut self, bytes: &'env mut [u8]) -> Result<LentMut<'scope>> {
         let sge = self.register(NonNull::from(bytes), AccessFlags::LOCAL_WRITE)?;
         Ok(LentMut::new(sge, self.parts.qp.id(), self.parts.loans.clone()))

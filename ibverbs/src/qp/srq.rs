@@ -39,6 +39,18 @@ use crate::raw::AsRaw;
 ///
 /// `K` is its type: [`Basic`], or [`Xrc`](crate::Xrc) for one that senders name in their requests.
 ///
+/// # Example
+/// ```no_run
+/// # use ibverbs::{CqOptions, QpOptions, Rc, SrqOptions, wr};
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(CqOptions::default())?);
+/// let mut store = pd.create_srq(SrqOptions::default())?;
+/// let a = pd.create_qp_with_srq::<Rc>(&cq, &cq, &store, QpOptions::default())?;
+/// let b = pd.create_qp_with_srq::<Rc>(&cq, &cq, &store, QpOptions::default())?;
+/// store.post_recv(wr::recv(pd.buf(4096)?))?; // for a message to either
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
 /// # References
 /// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
 pub struct SharedReceiveQueue<K: SrqType = Basic>(Arc<Inner>, PhantomData<K>);
@@ -196,6 +208,9 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     ///
     /// # Errors
     /// The closure's own, or a [`BatchError`] made into it.
+    ///
+    /// # References
+    /// [`ibv_post_srq_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)
     pub fn recv_batch<R, E: From<BatchError>>(
         &mut self,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> std::result::Result<R, E>,
@@ -235,6 +250,9 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device cannot (siw).
+    ///
+    /// # References
+    /// [`ibv_modify_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_srq.3.html)
     pub fn resize(&mut self, max_wr: u32) -> Result<()> {
         self.modify(ibv_srq_attr { max_wr, ..Default::default() }, IBV_SRQ_MAX_WR)
     }
