@@ -79,14 +79,26 @@ fn head(runs: &[Run]) -> String {
 
 const SIZE: &str = "message size, bytes";
 
-/// Lines against the size; bars where there is one size only.
-fn against_size(title: &str, note: &'static str, y: &'static str, lines: Vec<Line>, show: fn(f64) -> String) -> String {
-    let points = || lines.iter().flat_map(|line| &line.points);
-    let Some(first) = points().next().map(|p| p.x) else { return String::new() };
-    if points().all(|p| p.x.total_cmp(&first).is_eq()) {
-        let title = format!("{title}, {} messages", shown::size(first));
-        return bars::render(&title, note, &lines, show);
+/// Lines against the size; bars where each would be a point.
+fn against_size(
+    title: &str,
+    note: &'static str,
+    y: &'static str,
+    mut lines: Vec<Line>,
+    show: fn(f64) -> String,
+) -> String {
+    let Some(first) = lines.iter().flat_map(|line| &line.points).next().map(|p| p.x) else { return String::new() };
+    if lines.iter().all(|line| line.points.len() == 1) {
+        if lines.iter().flat_map(|line| &line.points).all(|p| p.x.total_cmp(&first).is_eq()) {
+            let title = format!("{title}, {} messages", shown::size(first));
+            return bars::render(&title, note, &lines, show);
+        }
+        for line in &mut lines {
+            line.name = format!("{}, {}", line.name, shown::size(line.points[0].x));
+        }
+        return bars::render(title, note, &lines, show);
     }
+    let points = || lines.iter().flat_map(|line| &line.points);
     let sizes: Vec<f64> = points().map(|p| p.x).collect();
     let values: Vec<f64> = points().flat_map(|p| p.spread.map_or([p.y, p.y], |s| [s.0, s.1])).collect();
     Chart {
@@ -122,8 +134,7 @@ fn latency(samples: &[Sample<'_>]) -> String {
         m.latency.as_ref().map(|p| wide(pick(p)))
     };
     let mut lines = by_size(samples, |m| figure(m, |p| p.p50), shown::time, "");
-    let one_size = lines.iter().flat_map(|l| &l.points).all(|p| p.x.total_cmp(&lines[0].points[0].x).is_eq());
-    if !one_size {
+    if lines.iter().any(|line| line.points.len() > 1) {
         lines.extend(by_size(samples, |m| figure(m, |p| p.p99), shown::time, ", p99"));
     }
     let note = "The median; where there are several sizes, p99 dashed. One way, but there and back for reads and atomics. Less is better.";
@@ -204,7 +215,7 @@ fn intervals(samples: &[Sample<'_>], of_bandwidth: bool) -> String {
     };
     Chart {
         title: title.to_owned(),
-        note: "An interval a point, at its middle. What is shaded was a dip or a stall.",
+        note: "An interval a point, at its middle, as the client saw it. What is shaded was a dip or a stall.",
         x: Axis { title: "since the clock started, seconds", scale: Scale::linear(most(&x)), show: shown::seconds },
         y: Axis { title: y_title, scale, show },
         lines,

@@ -117,6 +117,10 @@ fn runs_of_one_size_are_one_point_with_their_spread() {
 fn one_size_makes_bars() {
     let page = page(&[run("a", vec![one_way()]), run("b", vec![one_way()])]);
     assert!(page.contains("Bandwidth, 64 KiB messages") && page.contains("class=\"bar c1\""));
+    // Of two tests too, each of a size of its own.
+    let other = Record { test: crate::test::Test::UcBw, ..of_size(64, 1e6) };
+    let both = super::page(&[run("a", vec![one_way(), other])]);
+    assert!(both.contains("rc_bw, 64 KiB</text>") && both.contains("uc_bw, 64 B</text>"), "{both}");
 }
 
 #[test]
