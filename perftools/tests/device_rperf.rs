@@ -375,3 +375,23 @@ fn a_sweep_is_one_test_for_each_value() {
         assert_eq!(sizes, [2, 4, 8, 16, 2, 4, 8, 16]);
     }
 }
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn intervals_hold_all_that_a_test_counted() {
+    for device in devices() {
+        for record in json(&format!("-i {device} -n 300 -m 1K --interval 20ms rc_bw rc_bi_bw rc_lat")) {
+            let m = &record["outcome"]["measured"];
+            let intervals = m["intervals"].as_array().unwrap();
+            let number = |interval: &Value, field: &str| interval[field].as_u64().unwrap();
+            let msgs: u64 = intervals.iter().map(|interval| number(interval, "msgs")).sum();
+            let all = if record["test"] == "rc_bi_bw" { 600 } else { 300 };
+            assert_eq!(msgs, all, "{record:#}");
+            assert_eq!(number(&intervals[0], "from"), 0, "{record:#}");
+            assert!(intervals.windows(2).all(|pair| pair[0]["to"] == pair[1]["from"]), "{record:#}");
+            let mut busy = intervals.iter().filter(|interval| number(interval, "msgs") > 0);
+            let latency = record["test"] == "rc_lat";
+            assert!(busy.all(|interval| interval["latency_max"].is_u64() == latency), "{record:#}");
+        }
+    }
+}

@@ -15,6 +15,7 @@ use crate::config::{Limit, Spec};
 use crate::engine::{self, Role};
 use crate::error::{Error, Kind, Result};
 use crate::host;
+use crate::plan::Pattern;
 use crate::qperf;
 use crate::report::record::{Measured, Outcome};
 use crate::report::warning::{self, Known};
@@ -154,8 +155,10 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B, watch: Watc
 
 /// What there is to see of a test.
 fn watched(spec: &Spec) -> Watched {
+    let both = spec.test.plan().is_some_and(|plan| plan.pattern == Pattern::BothWays);
     let (time, messages) = match spec.limit {
         Limit::Time(time) => (Some(time), None),
+        Limit::Messages(n) if both => (None, Some(n.saturating_mul(2))),
         Limit::Messages(n) => (None, Some(n)),
     };
     Watched { latency: spec.test.is_latency(), size: spec.msg_size, warm_up: spec.tuning.warm_up, time, messages }

@@ -19,6 +19,8 @@ pub(super) struct What {
     pub(super) interval: u64,
     /// When the clock stops, where that is known.
     pub(super) until: u64,
+    /// With how many messages it stops, of both directions where both are data.
+    pub(super) all: u64,
 }
 
 /// Intervals and stalls so far.
@@ -27,6 +29,8 @@ pub(super) struct Sampler {
     what: What,
     from: u64,
     at: Counts,
+    /// The same of the interval before.
+    before: (u64, Counts),
     next: u64,
     /// Messages when they last changed, when that was seen, and how often they did.
     seen: u64,
@@ -42,7 +46,7 @@ impl Sampler {
     pub(super) fn new(what: What, at: Counts) -> Self {
         let seen = moved(what, at);
         let (intervals, stalls) = (Vec::new(), Vec::new());
-        Self { what, from: 0, at, next: what.interval, seen, since: 0, changes: 0, intervals, stalls }
+        Self { what, from: 0, at, before: (0, at), next: what.interval, seen, since: 0, changes: 0, intervals, stalls }
     }
 
     /// When the running interval ends.
@@ -54,7 +58,11 @@ impl Sampler {
     pub(super) fn look(&mut self, now: u64, counts: Counts, longest: impl FnOnce() -> u64) -> Option<Interval> {
         let now = now.min(self.what.until);
         self.listen(now, moved(self.what, counts));
-        if now < self.next || now <= self.from {
+        let through = moved(self.what, counts) >= self.what.all;
+        if through {
+            self.what.until = now;
+        }
+        if (now < self.next && !through) || now <= self.from {
             return None;
         }
         // Whoever was kept from looking for long goes on with the interval that runs now.
@@ -67,10 +75,21 @@ impl Sampler {
         let now = now.min(self.what.until);
         self.listen(now, moved(self.what, counts));
         self.silence(now);
-        let due = now.saturating_sub(self.from) > self.what.interval / 20
-            && moved(self.what, counts) > moved(self.what, self.at);
-        let last = due.then(|| self.close(now, counts, longest));
+        let more = moved(self.what, counts) > moved(self.what, self.at);
+        let short = now.saturating_sub(self.from) <= self.what.interval / 20;
+        let last = if more && !short { Some(self.close(now, counts, longest)) } else { None };
+        if more && short {
+            // A moment is no interval: it belongs to the one before, which was told already.
+            let before = self.intervals.pop().unwrap_or_default();
+            if before.to > 0 {
+                (self.from, self.at) = self.before;
+            }
+            let longest = longest.max(before.latency_max.unwrap_or(0));
+            self.close(now.max(before.to).max(self.from + 1), counts, longest);
+        }
         self.stalls.retain(|stall| stall.from < now);
+        // Where the end was seen late: nothing is beyond it.
+        self.intervals.retain(|interval| interval.from < now || interval.msgs > 0);
         let mut all = dips(&self.intervals);
         all.extend(self.stalls);
         all.sort_by_key(|dip| dip.from);
@@ -79,6 +98,7 @@ impl Sampler {
 
     fn close(&mut self, now: u64, counts: Counts, longest: u64) -> Interval {
         let before = std::mem::replace(&mut self.at, counts);
+        self.before = (self.from, before);
         let msgs = moved(self.what, counts) - moved(self.what, before).min(moved(self.what, counts));
         let sent = counts.sent.saturating_sub(before.sent).saturating_mul(self.what.size);
         let bytes = sent.saturating_add(counts.bytes.saturating_sub(before.bytes));
@@ -127,7 +147,10 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn sampler(latency: bool) -> Sampler {
-        Sampler::new(What { latency, size: 10, interval: 1000 * MS, until: 4000 * MS }, Counts::default())
+        Sampler::new(
+            What { latency, size: 10, interval: 1000 * MS, until: 4000 * MS, all: u64::MAX },
+            Counts::default(),
+        )
     }
 
     fn sent(n: u64) -> Counts {
@@ -156,6 +179,32 @@ mod tests {
             s.end(4500 * MS, sent(40), 0)
         };
         assert_eq!((last.unwrap().to, all.len()), (4000 * MS, 3));
+    }
+
+    #[test]
+    fn nothing_is_after_the_last_message() {
+        let mut s = sampler(false);
+        s.what.all = 30;
+        s.look(20 * MS, sent(10), || 0);
+        assert_eq!(s.look(40 * MS, sent(30), || 0).map(|i| (i.from, i.to, i.msgs)), Some((0, 40 * MS, 30)));
+        assert_eq!(s.look(3000 * MS, sent(30), || 0), None);
+        let (last, all, dips) = s.end(39 * MS, sent(30), 0);
+        assert_eq!((last, all.len(), dips), (None, 1, vec![]));
+    }
+
+    #[test]
+    fn a_moment_at_the_end_belongs_to_the_interval_before() {
+        let mut s = sampler(false);
+        s.look(1000 * MS, sent(10), || 0);
+        s.look(2000 * MS, sent(20), || 0);
+        // The test's own clock may even have stopped a little earlier than the watcher's look.
+        for end in [2000 * MS - 5, 2001 * MS] {
+            let mut s = Sampler { intervals: s.intervals.clone(), stalls: Vec::new(), ..s };
+            s.at = sent(20);
+            let (last, all, _) = s.end(end, sent(23), 0);
+            assert_eq!((last, all.len(), all[1].from, all[1].msgs), (None, 2, 1000 * MS, 13));
+            assert_eq!(all[1].to, end.max(2000 * MS));
+        }
     }
 
     #[test]

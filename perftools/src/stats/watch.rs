@@ -60,7 +60,7 @@ pub struct Watched {
     pub warm_up: Duration,
     /// How long it goes on from there, where that is by time.
     pub time: Option<Duration>,
-    /// How many messages it goes on for, where that is by count.
+    /// How many messages it goes on for, of both directions where both are data, where that is by count.
     pub messages: Option<u64>,
 }
 
@@ -154,6 +154,7 @@ impl<'a> Watching<'a> {
             size: self.watched.size,
             interval: self.watch.interval.map_or(u64::MAX, nanos).max(1),
             until: self.watched.time.map_or(u64::MAX, nanos),
+            all: self.watched.messages.unwrap_or(u64::MAX),
         }
     }
 
@@ -198,7 +199,7 @@ impl<'a> Watching<'a> {
     fn standing(&self, now: u64, counts: Counts, (before, told): (u64, Counts)) -> Standing {
         let share = |done: u64, all: u64| (done as f64 / all.max(1) as f64).clamp(0.0, 1.0);
         let what = self.what();
-        let msgs = counts.sent.max(counts.received).max(counts.samples);
+        let msgs = if what.latency { counts.samples } else { counts.sent.saturating_add(counts.received) };
         let done = match (self.watched.time, self.watched.messages) {
             (Some(_), _) => share(now, what.until),
             (None, Some(all)) => share(msgs, all),
