@@ -174,7 +174,7 @@ pub struct Options {
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub qps: Option<u32>,
     /// RDMA writes with immediate data, so that the peer counts them: on or off [default: on, where the link has it]
-    #[arg(long, value_name = "on|off", value_parser = on_off, help_heading = TEST)]
+    #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TEST)]
     pub immediate: Option<bool>,
     /// UC and UD: send as fast as can be, without regard to what the receiver is ready for; what is lost is shown
     #[arg(long, help_heading = TEST)]
