@@ -226,6 +226,9 @@ pub struct Options {
     /// Print a line of comma-separated values for each test, after a heading
     #[arg(long, conflicts_with = "json", help_heading = OUTPUT)]
     pub csv: bool,
+    /// Go on with the next test when one fails; the exit status tells that one did
+    #[arg(long, help_heading = OUTPUT)]
+    pub keep_going: bool,
     /// Significant digits [default: 3]
     #[arg(long, value_name = "DIGITS", value_parser = clap::value_parser!(u8).range(1..=15), help_heading = OUTPUT)]
     pub precision: Option<u8>,
@@ -304,6 +307,7 @@ impl Options {
             (self.json_lines, "--json-lines"),
             (self.csv, "--csv"),
             (self.interval.is_some(), "--interval"),
+            (self.keep_going, "--keep-going"),
             (self.sockets.in_use(), "--ip-port (-ip) or --sock-buf-size (-sb)"),
             (self.server.qperf, "--qperf"),
         ];

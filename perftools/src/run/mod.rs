@@ -59,8 +59,15 @@ fn serve(options: &Options) -> Result<()> {
 
 fn run(host: Option<&str>, tests: &[(Test, Options)], global: &Options) -> Result<()> {
     // All specifications are checked before the first test runs.
-    let mut specs = tests.iter().map(|(test, o)| Spec::new(*test, o)).collect::<Result<Vec<_>>>()?;
-    with_server(host, &mut specs, global, |target, specs| run_tests(host, target, specs, global))
+    let (mut specs, mut failed) = (Vec::new(), None);
+    for (test, options) in tests {
+        match Spec::new(*test, options) {
+            Ok(spec) => specs.push(spec),
+            Err(error) if global.keep_going => tell(&mut failed, error),
+            Err(error) => return Err(error),
+        }
+    }
+    with_server(host, &mut specs, global, |target, specs| run_tests(host, target, specs, global, failed))
 }
 
 fn search(host: Option<&str>, words: &[String], options: &Options) -> Result<()> {
@@ -99,10 +106,22 @@ fn with_server(
     })
 }
 
-fn run_tests(host: Option<&str>, target: &Target, specs: &[Spec], global: &Options) -> Result<()> {
+/// Keeps a failure for the exit status, and tells the one before it.
+fn tell(failed: &mut Option<Error>, error: Error) {
+    if let Some(earlier) = failed.replace(error) {
+        eprintln!("rperf: {earlier}");
+    }
+}
+
+fn run_tests(
+    host: Option<&str>,
+    target: &Target,
+    specs: &[Spec],
+    global: &Options,
+    mut failed: Option<Error>,
+) -> Result<()> {
     let format = Format::new(global);
     let mut records = Vec::new();
-    let mut failed = None;
     let mut table = global.tuning.is_sweep().then(|| Table::new(format.style));
     if global.csv {
         print(csv::HEADER)?;
@@ -128,10 +147,12 @@ fn run_tests(host: Option<&str>, target: &Target, specs: &[Spec], global: &Optio
             () => print(&format.render(&record))?,
         }
         records.push(record);
-        // The first test that fails ends the run: what follows would most likely fail for the same reason.
-        if let Some(error) = error {
-            failed = Some(error.context(spec.test.name()));
-            break;
+        if let Some(error) = error.map(|error| error.context(spec.test.name())) {
+            tell(&mut failed, error);
+            // The first test that fails ends the run: what follows would most likely fail for the same reason.
+            if !global.keep_going {
+                break;
+            }
         }
     }
     if global.json {

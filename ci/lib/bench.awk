@@ -1,0 +1,88 @@
+# Reads figures.csv of ci/guest/bench. Prints the table, or with -v suspects=1 the rows in which rperf falls so far behind that chance
+# does not explain it.
+
+BEGIN { FS = "," }
+
+function keep(program, kind, value,    key) {
+    if (value == "") return
+    key = row SUBSEP program SUBSEP kind
+    values[key, ++count[key]] = value
+}
+
+{
+    row = $2 ":" $3 ":" $4
+    if (!(row in seen)) { seen[row] = 1; rows[++row_count] = row }
+    if ($1 > rounds) rounds = $1
+    device[row] = $2; test[row] = $3; size[row] = $4
+    keep($5, "figure", $6)
+    keep($5, "mean", $7)
+    # Processor seconds a gigabyte, or a million messages where one at a time is sent.
+    if ($9 > 0) keep($5, "cpu", $3 ~ /_bw$/ ? $8 * 1e9 / $9 : $8 * 1e6 / ($9 / $4))
+}
+
+# Sorts the values of a key.
+function sorted(key,    n, i, j, v) {
+    n = count[key]
+    for (i = 1; i <= n; i++) s[i] = values[key, i] + 0
+    for (i = 2; i <= n; i++) { v = s[i]; for (j = i - 1; j > 0 && s[j] > v; j--) s[j + 1] = s[j]; s[j + 1] = v }
+    return n
+}
+function has(program, kind) { return count[row SUBSEP program SUBSEP kind] > 0 }
+function median(program, kind,    n) {
+    n = sorted(row SUBSEP program SUBSEP kind)
+    return n == 0 ? 0 : n % 2 ? s[(n + 1) / 2] : (s[n / 2] + s[n / 2 + 1]) / 2
+}
+function least(program, kind) { sorted(row SUBSEP program SUBSEP kind); return s[1] }
+function most(program, kind,    n) { n = sorted(row SUBSEP program SUBSEP kind); return s[n] }
+
+function cell(program, kind) {
+    if (!has(program, kind)) return "-"
+    return sprintf("%.4g (%.3g..%.3g)", median(program, kind), least(program, kind), most(program, kind))
+}
+# Above 1: ours is better.
+function ratio(ours, theirs, kind) {
+    if (!has(ours, kind) || !has(theirs, kind)) return "-"
+    return sprintf("%.2f", is_bw ? median(ours, kind) / median(theirs, kind) : median(theirs, kind) / median(ours, kind))
+}
+function cpu_ratio(theirs) {
+    return has("rperf", "cpu") && has(theirs, "cpu") && median(theirs, "cpu") > 0 ? \
+        sprintf("%.2f", median("rperf", "cpu") / median(theirs, "cpu")) : "-"
+}
+function cpu(program) { return has(program, "cpu") ? sprintf("%.3g", median(program, "cpu")) : "-" }
+
+# Whether every round of ours is behind every round of theirs by more than a factor.
+function behind(ours, theirs, kind, factor) {
+    if (!has(ours, kind) || !has(theirs, kind)) return 0
+    if (is_bw) return most(ours, kind) < least(theirs, kind) * factor
+    return least(ours, kind) * factor > most(theirs, kind)
+}
+
+END {
+    for (i = 1; i <= row_count; i++) {
+        row = rows[i]; is_bw = test[row] ~ /_bw$/
+        if (suspects) {
+            # Half of what a peer does, or three quarters of the bare loop: far outside what rounds differ by.
+            if (behind("rperf", "qperf", is_bw ? "figure" : "mean", 0.5)) print row, "qperf"
+            else if (behind("rperf", "perftest", "figure", 0.5)) print row, "perftest"
+            else if (behind("polling", "loop", "figure", 0.75)) print row, "loop"
+            continue
+        }
+        if (i == 1) {
+            printf "Medians of %d rounds (smallest..largest): bandwidth in MB/s, latency in us. Ratios above 1: rperf is better.\n", rounds
+            printf "%-4s %-13s %8s  %-22s %-22s %-22s %6s %6s  %-22s %-22s %6s\n", "", "test", "bytes", "rperf", "qperf -cm1", "perftest", "/qperf", "/perft", "rperf -cp1", "bare C loop", "/loop"
+        }
+        theirs = is_bw ? "figure" : "mean"
+        printf "%-4s %-13s %8d  %-22s %-22s %-22s %6s %6s  %-22s %-22s %6s\n", device[row], test[row], size[row],
+            cell("rperf", "figure") (is_bw || !has("qperf", "mean") ? "" : sprintf(" m%.4g", median("rperf", "mean"))), cell("qperf", theirs), cell("perftest", "figure"), ratio("rperf", "qperf", theirs), ratio("rperf", "perftest", "figure"),
+            cell("polling", "figure"), cell("loop", "figure"), ratio("polling", "loop", "figure")
+    }
+    if (suspects || row_count == 0) exit
+    printf "\nProcessor seconds of both ends together, a gigabyte (bandwidth) or a million messages (latency). Ratios below 1: rperf takes less.\n"
+    printf "%-4s %-13s %8s  %9s %9s %9s %6s %6s  %10s %9s\n", "", "test", "bytes", "rperf", "qperf", "perftest", "/qperf", "/perft", "rperf -cp1", "C loop"
+    for (i = 1; i <= row_count; i++) {
+        row = rows[i]
+        printf "%-4s %-13s %8d  %9s %9s %9s %6s %6s  %10s %9s\n", device[row], test[row], size[row], cpu("rperf"), cpu("qperf"), cpu("perftest"),
+            cpu_ratio("qperf"), cpu_ratio("perftest"), cpu("polling"), cpu("loop")
+    }
+    print "Latency: the median; m is the mean of rperf, which is all that qperf has and is held against."
+}
