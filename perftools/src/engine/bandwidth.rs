@@ -97,10 +97,10 @@ pub(crate) fn run<W: Wire, P: Peer>(
         }
         if warm.is_some_and(|end| Instant::now() >= end) {
             warm = None;
-            base = Some(Base { sent: s.completed, received: s.arrived, begin: Reading::now() });
+            base = Some(Base { sent: s.completed, received: s.arrived, begin: Reading::of_counts() });
         }
         if counted.is_none() && s.clock_stops(deadline) {
-            counted = Some(Counted { base, ..Counted::new(s.completed, s.arrived, Reading::now()) });
+            counted = Some(Counted { base, ..Counted::new(s.completed, s.arrived, Reading::of_counts()) });
             // What is under way without an end to it would never be over where the peer takes no part.
             s.stopped = true;
             if s.one_sided() && s.completed < s.posted {
@@ -120,7 +120,7 @@ pub(crate) fn run<W: Wire, P: Peer>(
             if counted.is_none() && drained && flow.receives && s.sent_all() {
                 // What is missing will not come: the clock stopped with what came last.
                 let until = Some(s.latest);
-                counted = Some(Counted { until, ..Counted::new(s.completed, s.arrived, Reading::now()) });
+                counted = Some(Counted { until, ..Counted::new(s.completed, s.arrived, Reading::of_counts()) });
                 continue;
             }
             // A sender stays until the peer has what it sent; so each end hears from the other.

@@ -24,7 +24,7 @@ pub(crate) fn stay<W: Wire, P: Peer>(shape: &Shape, side: &Side, wire: &mut W, p
     let made = loop {
         if warm.is_some_and(|end| Instant::now() >= end) {
             warm = None;
-            base = Some(Base { sent: 0, received: Count::default(), begin: Reading::now() });
+            base = Some(Base { sent: 0, received: Count::default(), begin: Reading::of_counts() });
         }
         if let Some(made) = peer.finished() {
             break made;
@@ -41,7 +41,7 @@ pub(crate) fn stay<W: Wire, P: Peer>(shape: &Shape, side: &Side, wire: &mut W, p
         }
         std::thread::sleep(NAP);
     };
-    let end = Reading::now();
+    let end = Reading::of_counts();
     wire.settle(made)?;
     peer.finish(0)?;
     Ok(Counted { base, ..Counted::new(0, Count::default(), end) })

@@ -97,11 +97,11 @@ pub(crate) fn ping<W: Wire, P: Peer>(
         before = now;
         if warm.is_some_and(|end| now >= end) {
             warm = None;
-            base = Some(Base { sent, received: arrived.count, begin: Reading::now() });
+            base = Some(Base { sent, received: arrived.count, begin: Reading::of_counts() });
             before = Instant::now();
         }
     }
-    let end = Reading::now();
+    let end = Reading::of_counts();
     peer.finish(sent)?;
     Ok(Counted { base, lost: unanswered, ..Counted::new(sent, arrived.count, end) })
 }
@@ -123,7 +123,7 @@ pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, wait
         }
         if warm.is_some_and(|end| Instant::now() >= end) {
             warm = None;
-            base = Some(Base { sent, received: arrived.count, begin: Reading::now() });
+            base = Some(Base { sent, received: arrived.count, begin: Reading::of_counts() });
         }
         match peer.finished() {
             Some(pinged) if arrived.reached > pinged => return Err(lost(arrived.reached, pinged)),
@@ -131,7 +131,7 @@ pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, wait
             _ => {}
         }
     }
-    let end = Reading::now();
+    let end = Reading::of_counts();
     peer.finish(sent)?;
     Ok(Counted { base, ..Counted::new(sent, arrived.count, end) })
 }
@@ -164,11 +164,11 @@ pub(crate) fn ask<W: Wire, P: Peer>(
         before = now;
         if warm.is_some_and(|end| now >= end) {
             warm = None;
-            base = Some(Base { sent: done, received: Count::default(), begin: Reading::now() });
+            base = Some(Base { sent: done, received: Count::default(), begin: Reading::of_counts() });
             before = Instant::now();
         }
     }
-    let end = Reading::now();
+    let end = Reading::of_counts();
     peer.finish(asked)?;
     Ok(Counted { base, ..Counted::new(asked, Count::default(), end) })
 }

@@ -74,7 +74,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads the clocks of the calling thread, its process and the host.
+    /// Reads the clocks of the calling thread, its process and the host, and the time last: what follows begins then.
     pub fn now() -> Self {
         let clock = |id| clock_gettime(id).map(Duration::from).unwrap_or_default();
         let host = Host::now();
@@ -82,6 +82,13 @@ impl Reading {
         let process = clock(ClockId::CLOCK_PROCESS_CPUTIME_ID);
         let waited = waited();
         Self { wall: Instant::now(), thread, process, host, waited }
+    }
+
+    /// The same with the time first: that of what has been counted up to now. (On a busy processor the device's work may take milliseconds
+    /// while the other clocks are read.)
+    pub fn of_counts() -> Self {
+        let wall = Instant::now();
+        Self { wall, ..Self::now() }
     }
 
     /// When it was read.

@@ -103,7 +103,7 @@ pub fn run<P: Peer>(part: Part, line: &mut Line, plan: &Plan, polled: bool, peer
         (Part::Ping | Part::Pong, _) => run.pong(),
     }
     .map_err(|error| if error.kind() == Failure::Device { peer.explain(error) } else { error })?;
-    let (sent, received, end) = run.counted.unwrap_or_else(|| (run.sent, run.received, Reading::now()));
+    let (sent, received, end) = run.counted.unwrap_or_else(|| (run.sent, run.received, Reading::of_counts()));
     let stats = SideStats {
         sent,
         received,
@@ -130,7 +130,7 @@ impl<P: Peer> Run<'_, P> {
 
     fn stop_clock(&mut self) {
         if self.counted.is_none() {
-            self.counted = Some((self.sent, self.received, Reading::now()));
+            self.counted = Some((self.sent, self.received, Reading::of_counts()));
         }
     }
 

@@ -90,7 +90,7 @@ pub(in crate::qperf) fn run(
         Part::Verify(verb) => run.verify(verb),
         Part::Idle => run.idle_until_over(),
     };
-    let stop = Reading::now();
+    let stop = Reading::of_counts();
     done.map_err(|error| if error.kind() == Kind::Device { talk.explain(error) } else { error })?;
     let count = |msgs: u64| Count { msgs, bytes: msgs * run.size };
     let fetches = matches!(part, Part::Source { verb: Verb::Read, .. });
