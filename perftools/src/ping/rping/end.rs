@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{
     CompletionChannel, CompletionQueue, Context, CqOptions, Direction, Pool, ProtectionDomain, QpOptions, QueuePair,
-    Rc, Retired, wr,
+    Rc, Retired, WcStatus, wr,
 };
 use rdmacm::Connection;
 
@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 pub(super) fn of_verbs(error: impl std::fmt::Display) -> Error {
     Error::device(error.to_string())
 }
+
+/// How long the word that the peer has left may come after what it flushed.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// What a connection's queue pair is made of, and the messages that go over it.
 pub(super) struct End {
@@ -95,7 +98,12 @@ impl End {
 
     fn done(&self, connection: &mut Connection, retired: Retired) -> Result<Done> {
         if let Err(error) = retired.ok() {
-            let _ = connection.check_event();
+            // On iWARP the flush can be seen before the peer's leaving that caused it.
+            let _ = if retired.status() == WcStatus::WR_FLUSH_ERR && !connection.is_over() {
+                connection.wait_event(Some(LEAVING))
+            } else {
+                connection.check_event()
+            };
             return Err(if connection.is_over() { gone() } else { of_verbs(error) });
         }
         if retired.direction() != Direction::Recv {
