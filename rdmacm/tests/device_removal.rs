@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{Device, ErrorKind, TransportType};
 use lab::{PATIENCE, Place, devices};
-use rdmacm::{JoinAs, ListenOptions, Listener, Membership, Resolver, ServiceListener};
+use rdmacm::{CmEventType, JoinAs, ListenOptions, Listener, Membership, Resolver, ServiceListener};
 
 const DOOMED: &str = "RDMACM_TEST_DOOMED";
 
@@ -75,10 +75,7 @@ impl Users {
     /// What the others than the listener are told.
     fn told(&mut self) -> Vec<(&'static str, ibverbs::Error)> {
         let limit = Some(PATIENCE);
-        let mut all = vec![
-            ("active", self.active.connection.wait_event(limit).map(drop)),
-            ("passive", self.passive.connection.wait_event(limit).map(drop)),
-        ];
+        let mut all = vec![("active", fault(&mut self.active)), ("passive", fault(&mut self.passive))];
         all.extend(self.service.as_ref().map(|service| ("service", service.accept(limit).map(drop))));
         all.extend(self.member.as_mut().map(|member| ("member", member.wait_event(limit).map(drop))));
         all.into_iter().map(|(what, outcome)| (what, outcome.expect_err(what))).collect()
@@ -88,6 +85,14 @@ impl Users {
 fn command(line: &str) -> bool {
     let mut words = line.split_whitespace();
     Command::new(words.next().expect("a program")).args(words).status().expect("a command").success()
+}
+
+/// What a connection fails with. The other end, told before, may have disconnected first.
+fn fault(end: &mut lab::Wired) -> ibverbs::Result<()> {
+    while let Some(event) = end.connection.wait_event(Some(PATIENCE))? {
+        assert!(matches!(event.event_type, CmEventType::DISCONNECTED | CmEventType::TIMEWAIT_EXIT), "{event:?}");
+    }
+    Ok(())
 }
 
 /// Lines of `ip -batch`, in one process: under emulation each takes its time.
