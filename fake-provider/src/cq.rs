@@ -6,7 +6,8 @@ use std::ffi::{c_int, c_void};
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 
 use crate::device::FakeDevice;
-use crate::event::{Of, settled};
+use crate::event::settled;
+use crate::event_kind::Of;
 use crate::fault::Verb;
 use crate::null;
 use crate::world::{Cq, Cqe, Handle, MAX_CQE, World};

@@ -5,50 +5,13 @@ use std::sync::MutexGuard;
 use std::thread;
 use std::time::Duration;
 
-use rdma_sys::{
-    IBV_EVENT_COMM_EST, IBV_EVENT_CQ_ERR, IBV_EVENT_PATH_MIG, IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_QP_ACCESS_ERR,
-    IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SQ_DRAINED, IBV_EVENT_SRQ_ERR,
-    IBV_EVENT_SRQ_LIMIT_REACHED, ibv_async_event, ibv_async_event__bindgen_ty_1, ibv_context,
-};
+use rdma_sys::{ibv_async_event, ibv_async_event__bindgen_ty_1, ibv_context};
 
 use crate::device::FakeDevice;
+use crate::event_kind::{Event, Of, of_type};
 use crate::fault::Verb;
 use crate::set_errno;
 use crate::world::{Context, World};
-
-/// What an event is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Of {
-    Cq(usize),
-    Qp(usize),
-    Srq(usize),
-    /// A port, or whatever else is a number.
-    Number(c_int),
-}
-
-/// An event that nobody has taken.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Event {
-    pub(crate) event_type: u32,
-    pub(crate) of: Of,
-}
-
-/// What events of a type are about.
-fn of_type(event_type: u32) -> fn(usize) -> Of {
-    match event_type {
-        IBV_EVENT_CQ_ERR => Of::Cq,
-        IBV_EVENT_QP_FATAL
-        | IBV_EVENT_QP_REQ_ERR
-        | IBV_EVENT_QP_ACCESS_ERR
-        | IBV_EVENT_COMM_EST
-        | IBV_EVENT_SQ_DRAINED
-        | IBV_EVENT_PATH_MIG
-        | IBV_EVENT_PATH_MIG_ERR
-        | IBV_EVENT_QP_LAST_WQE_REACHED => Of::Qp,
-        IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => Of::Srq,
-        _ => |number| Of::Number(c_int::try_from(number).unwrap_or(-1)),
-    }
-}
 
 impl World {
     /// An event of this type happens to everything that it can happen to; those of ports, to port 1.

@@ -39,6 +39,7 @@ mod cq;
 mod cq_ex;
 mod device;
 mod event;
+mod event_kind;
 mod fault;
 mod flow;
 mod handle;

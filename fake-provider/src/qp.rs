@@ -13,7 +13,8 @@ use rdma_sys::{
 
 use crate::cq::rounded;
 use crate::device::FakeDevice;
-use crate::event::{Of, settled};
+use crate::event::settled;
+use crate::event_kind::Of;
 use crate::fault::Verb;
 use crate::pd::FakePd;
 use crate::profile::AfterDestroy;

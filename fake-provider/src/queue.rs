@@ -9,7 +9,7 @@ use rdma_sys::{
     ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
 };
 
-use crate::event::Of;
+use crate::event_kind::Of;
 use crate::handle::number_of;
 use crate::profile::DeadPosts;
 use crate::world::{Cqe, Data, RecvWr, SendWr, World};

@@ -7,7 +7,8 @@ use rdma_sys::{IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_pd, ibv_recv_wr, ibv_srq, ibv_
 
 use crate::cq::rounded;
 use crate::device::FakeDevice;
-use crate::event::{Of, settled};
+use crate::event::settled;
+use crate::event_kind::Of;
 use crate::fault::{Queue, Verb};
 use crate::null;
 use crate::post::post_list;

@@ -10,7 +10,7 @@ use rdma_sys::{
 };
 
 use crate::copy::{fetch, gather, gather_after, peek, scatter_both, scatter_bytes};
-use crate::event::Of;
+use crate::event_kind::Of;
 use crate::handle::{place_of, srq_of};
 use crate::profile::NotReady;
 use crate::world::{Data, Half, Qp, RecvWr, SendWr, Sges, To, World};

@@ -6,7 +6,7 @@ use rdma_sys::{
     ibv_comp_channel, ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_state, ibv_sge, ibv_srq, ibv_wc, ibv_wr_opcode,
 };
 
-use crate::event::Event;
+use crate::event_kind::Event;
 use crate::fault::Faults;
 use crate::profile::Profile;
 use crate::slab::Slab;

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AsyncEvent, AsyncEvents, CompletionQueue, Context, CqOptions, EventSource, EventType, PortState, ProtectionDomain,
-    QpOptions, QueuePair, Rc, RcPath, SrqOptions, TransportType, wr,
+    AsyncEvent, AsyncEvents, CompletionQueue, Context, CqOptions, EventSource, EventType, GidIndex, PortState,
+    ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, SrqOptions, TransportType, wr,
 };
 use lab::{Rest, devices, roce};
 
@@ -107,8 +107,11 @@ fn overflow(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<
 
 fn path(context: &Context) -> RcPath {
     let port = context.query_port(1).expect("port");
-    let gid = context.gids(1).expect("GIDs").into_iter().find(|entry| !entry.gid.is_link_local()).expect("address");
-    RcPath::new(1, gid.index, port.active_mtu)
+    let gid = context.gids(1).expect("GIDs").into_iter().find(|entry| !entry.gid.is_link_local());
+    // What iWARP has in its table is its MAC address, which may look like anything.
+    let iwarp = context.device().transport() == TransportType::IWARP;
+    let index = gid.map(|entry| entry.index).or_else(|| iwarp.then_some(GidIndex(0))).expect("an address");
+    RcPath::new(1, index, port.active_mtu)
 }
 
 #[test]

@@ -2,32 +2,17 @@
 
 #![allow(unsafe_code)]
 
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use rdma_sys::{IBV_QP_PORT, IBV_QP_STATE, ibv_create_flow, ibv_destroy_flow, ibv_flow, ibv_qp_attr};
+use rdma_sys::{IBV_QP_PORT, IBV_QP_STATE, ibv_create_flow, ibv_destroy_flow, ibv_qp_attr};
 
 use super::flow_rule::{FlowRule, Packed};
+use super::flows::FlowId;
 use super::pair::QueuePair;
 use super::state::QpState;
-use super::transport::{RawPacket, Sends, Transport};
+use super::transport::{RawPacket, Transport};
 use crate::convert::{non_null, zero_or_errno};
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
-
-/// Which rule of a queue pair: [`QueuePair::create_flow`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FlowId(u64);
-
-/// The rules of a queue pair, which end before it.
-#[derive(Debug, Default)]
-pub(super) struct Flows(Vec<(FlowId, NonNull<ibv_flow>)>);
-
-// SAFETY: a rule is a handle; libibverbs' functions on it are thread safe.
-unsafe impl Send for Flows {}
-// SAFETY: as above.
-unsafe impl Sync for Flows {}
 
 impl QueuePair<RawPacket> {
     /// Moves the queue pair from RESET through INIT and RTR to RTS: it can send, and receives what its [rules](Self::create_flow) say.
@@ -77,16 +62,13 @@ impl<T: Transport> QueuePair<T> {
     /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
     pub fn create_flow(&mut self, rule: &FlowRule) -> Result<FlowId> {
         const VERB: &str = "ibv_create_flow";
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let what = || format!("{}, {} headers", self.describe(), rule.specs.len());
         let mut packed = Packed::of(rule).ok_or_else(|| Error::new(ErrorKind::InvalidInput, VERB, what()))?;
         let raw = non_null(VERB, what, || {
             // SAFETY: the queue pair is alive; the attributes are followed by as many specifications as they say, all valid during the call.
             unsafe { ibv_create_flow(self.as_raw(), packed.as_mut_ptr()) }
         })?;
-        let id = FlowId(NEXT.fetch_add(1, Ordering::Relaxed));
-        self.tables.flows.0.push((id, raw));
-        Ok(id)
+        Ok(self.tables.flows.add(raw))
     }
 
     /// Ends a rule. Destroying the queue pair does so too.
@@ -98,24 +80,12 @@ impl<T: Transport> QueuePair<T> {
     /// [`ibv_destroy_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
     pub fn destroy_flow(&mut self, flow: FlowId) -> Result<()> {
         const VERB: &str = "ibv_destroy_flow";
-        let flows = &mut self.tables.flows.0;
-        let Some(place) = flows.iter().position(|(id, _)| *id == flow) else {
+        let Some(raw) = self.tables.flows.take(flow) else {
             let what = format!("{} has no such rule", self.describe());
             return Err(Error::new(ErrorKind::InvalidInput, VERB, what));
         };
-        let (_, raw) = flows.swap_remove(place);
         // SAFETY: made by `create_flow`, taken out of the table, ended once.
         let returned = unsafe { ibv_destroy_flow(raw.as_ptr()) };
         zero_or_errno(VERB, || self.describe(), returned)
-    }
-}
-
-impl<T: Sends> QueuePair<T> {
-    /// Ends every rule: a queue pair that has some cannot be destroyed.
-    pub(super) fn end_flows(&mut self) {
-        for (_, raw) in std::mem::take(&mut self.tables.flows.0) {
-            // SAFETY: made by `create_flow`, ended once. What remains makes the destroy fail, which is reported.
-            let _ = unsafe { ibv_destroy_flow(raw.as_ptr()) };
-        }
     }
 }

@@ -15,6 +15,7 @@ mod drain;
 mod ece;
 mod flow;
 mod flow_rule;
+mod flows;
 mod inflight;
 #[cfg(test)]
 mod inflight_tests;
@@ -55,8 +56,8 @@ pub use self::builder::{QpCaps, QpOptions};
 pub use self::change::QpChange;
 pub use self::drain::DRAIN_TAG;
 pub use self::ece::Ece;
-pub use self::flow::FlowId;
 pub use self::flow_rule::{EthFilter, FlowRule, FlowSpec, FlowType, Ipv4Filter, Ipv6Filter, PortFilter};
+pub use self::flows::FlowId;
 pub use self::lent::{Lent, LentMut};
 pub use self::operation::Operation;
 pub use self::pair::QueuePair;

@@ -224,7 +224,7 @@ impl<T: Sends> QueuePair<T> {
     /// Destroys the queue pair. On failure everything that it guards must be leaked.
     fn destroy_raw(&mut self) -> Result<()> {
         self.detach_all();
-        self.end_flows();
+        self.tables.flows.end();
         // SAFETY: it is destroyed next.
         unsafe { self.tables.windows.end() };
         // SAFETY: made in `create`, destroyed once: both callers are the last to use it.

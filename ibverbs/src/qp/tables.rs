@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::address::Addresses;
 use super::bindings::Windows;
 use super::builder::{Made, Parts};
-use super::flow::Flows;
+use super::flows::Flows;
 use super::inflight::SendRing;
 use super::owner::Owner;
 use super::receives::Receives;

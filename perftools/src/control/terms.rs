@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use super::rules::Rules;
 use crate::engine::Outcome;
 use crate::plan::Plan;
-use crate::report::record::Via;
+use crate::report::via::Via;
 use crate::report::warning::Warning;
 use crate::stats::SideStats;
 use crate::test::Test;

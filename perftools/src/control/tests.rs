@@ -19,7 +19,8 @@ use crate::args::options::{Options, Wait};
 use crate::config::{Bounds, Spec};
 use crate::engine::fake::{self, FakeWire};
 use crate::error::{Error, Result};
-use crate::report::record::{Outcome, Via};
+use crate::report::record::Outcome;
+use crate::report::via::Via;
 use crate::stats::watch::Watch;
 use crate::test::Test;
 use crate::transport::{

@@ -10,4 +10,5 @@ pub mod record;
 mod schema;
 pub mod table;
 pub mod text;
+pub mod via;
 pub mod warning;

@@ -18,7 +18,7 @@ use crate::config::{Side, Sockets, Spec};
 use crate::engine::pin::Pinned;
 use crate::engine::{Outcome, Peer, Role};
 use crate::error::{Error, Result};
-use crate::report::record::Via;
+use crate::report::via::Via;
 
 /// Where the server waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ use crate::args::options::{Cm, Wait};
 use crate::config::{Shape, Side};
 use crate::error::{Error, Result};
 use crate::plan::Service;
-use crate::report::record::Via;
+use crate::report::via::Via;
 use crate::tuning::MAX_POST_LIST;
 
 /// Bytes up to which a message goes inline, where the device agrees.

@@ -24,7 +24,7 @@ use crate::config::{Shape, Spec};
 use crate::engine::Wire;
 use crate::error::Result;
 use crate::plan::Plan;
-use crate::report::record::Via;
+use crate::report::via::Via;
 use address::Candidate;
 pub(crate) use end::random;
 

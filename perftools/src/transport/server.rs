@@ -10,7 +10,7 @@ use super::wire::{Line, VerbsWire};
 use super::{Answer, Ask, Connected, Hosts, Method, Offer, ServerSetup};
 use crate::config::Spec;
 use crate::error::{Error, Result};
-use crate::report::record::Via;
+use crate::report::via::Via;
 
 /// The server's end.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use crate::config::{Side, Spec};
 use crate::engine::Peer;
 use crate::error::{Error, Kind, Result};
 use crate::plan::Plan;
-use crate::report::record::Via;
+use crate::report::via::Via;
 use crate::transport::device::device_error;
 use crate::units::show_time;
 

@@ -1,7 +1,8 @@
 use super::*;
 use crate::args::options::{Cm, Wait};
 use crate::config::Spec;
-use crate::report::record::{Measured, Via};
+use crate::report::record::Measured;
+use crate::report::via::Via;
 use crate::stats::cpu::{CpuUse, Host};
 use crate::stats::histogram::Latencies;
 use crate::stats::summary::{Meaning, Summary};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub use host::host;
 
-use super::record::Via;
+use super::via::Via;
 use crate::args::options::Wait;
 use crate::config::Spec;
 use crate::stats::SideStats;
