@@ -1,16 +1,15 @@
 //! A resolved route to a service of datagrams.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use ibverbs::{Context, QueuePair, Result, TransportType, Ud};
+use ibverbs::{Context, QueuePair, Result, Ud};
 
 use crate::conn_param::QpIdentity;
 use crate::datagram;
 use crate::error::ConnectError;
 use crate::id::Id;
 use crate::params::{ConnectParams, PrivateDataLimits, check_private_data};
-use crate::path::Path;
+use crate::path::{Path, path_accessors};
 use crate::port_space::PortSpace;
 use crate::progress::InProgress;
 use crate::querying::{Querying, Service, VERB};
@@ -51,32 +50,13 @@ impl Resolved for DatagramRoute {
     }
 }
 
+path_accessors!(
+    DatagramRoute,
+    "The device that leads to the peer.",
+    "The local address, with the port that the connection manager chose."
+);
+
 impl DatagramRoute {
-    /// The device that leads to the peer.
-    pub fn device_name(&self) -> &str {
-        &self.path.device
-    }
-
-    /// The port of the device, from 1.
-    pub fn port_num(&self) -> u8 {
-        self.path.port_num
-    }
-
-    /// The transport of the device.
-    pub fn transport(&self) -> TransportType {
-        self.path.transport
-    }
-
-    /// The local address, with the port that the connection manager chose.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.path.local
-    }
-
-    /// The peer's address.
-    pub fn peer_addr(&self) -> SocketAddr {
-        self.path.peer
-    }
-
     /// How much private data fits.
     pub fn private_data_limits(&self) -> PrivateDataLimits {
         PrivateDataLimits::of_datagrams()

@@ -1,17 +1,16 @@
 //! An established connection without its queue pair.
 
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use ibverbs::{Error, ErrorKind, EventType, Result, TransportType};
+use ibverbs::{Error, ErrorKind, EventType, Result};
 
 use crate::desk::IdKey;
 use crate::ece::Ece;
 use crate::event::{CmEvent, CmEventType, Event};
 use crate::event_channel::EventChannel;
 use crate::id::Id;
-use crate::path::Path;
+use crate::path::{Path, path_accessors};
 
 const VERB: &str = "rdma_get_cm_event";
 
@@ -26,6 +25,8 @@ pub struct Link {
     is_over: bool,
 }
 
+path_accessors!(Link, "The device that the connection runs over.", "The local address.");
+
 impl Link {
     pub(crate) fn new(id: Id, path: Path, private_data: Vec<u8>) -> Self {
         Self { id, path, private_data, is_over: false }
@@ -34,31 +35,6 @@ impl Link {
     /// What the peer gave along with its request or its acceptance. On InfiniBand and RoCE padded with zeros.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
-    }
-
-    /// The device that the connection runs over.
-    pub fn device_name(&self) -> &str {
-        &self.path.device
-    }
-
-    /// The port of the device, from 1.
-    pub fn port_num(&self) -> u8 {
-        self.path.port_num
-    }
-
-    /// The transport of the device.
-    pub fn transport(&self) -> TransportType {
-        self.path.transport
-    }
-
-    /// The local address.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.path.local
-    }
-
-    /// The peer's address.
-    pub fn peer_addr(&self) -> SocketAddr {
-        self.path.peer
     }
 
     /// Whether this side has disconnected, or has seen that the peer did.
@@ -186,6 +162,10 @@ impl AsFd for Link {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use ibverbs::TransportType;
+
     use super::*;
 
     #[test]

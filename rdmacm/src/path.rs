@@ -59,3 +59,37 @@ impl fmt::Display for Path {
         write!(f, "{} from {} over {}", self.peer, self.local.ip(), self.device)
     }
 }
+
+/// What a type with a `path` tells of it: the device and the addresses, the first and the local one in the words given.
+macro_rules! path_accessors {
+    ($type:ty, $device:literal, $local:literal) => {
+        impl $type {
+            #[doc = $device]
+            pub fn device_name(&self) -> &str {
+                &self.path.device
+            }
+
+            /// The port of the device, from 1.
+            pub fn port_num(&self) -> u8 {
+                self.path.port_num
+            }
+
+            /// The transport of the device.
+            pub fn transport(&self) -> ibverbs::TransportType {
+                self.path.transport
+            }
+
+            #[doc = $local]
+            pub fn local_addr(&self) -> std::net::SocketAddr {
+                self.path.local
+            }
+
+            /// The peer's address.
+            pub fn peer_addr(&self) -> std::net::SocketAddr {
+                self.path.peer
+            }
+        }
+    };
+}
+
+pub(crate) use path_accessors;

@@ -1,8 +1,6 @@
 //! A peer that wants to connect.
 
-use std::net::SocketAddr;
-
-use ibverbs::{AccessFlags, Context, Error, QpChange, QpState, QueuePair, Rc, Result, Transport, TransportType};
+use ibverbs::{AccessFlags, Context, Error, QpChange, QpState, QueuePair, Rc, Result, Transport};
 
 use crate::by_hand::{self, Awaiting};
 use crate::ece::Ece;
@@ -10,7 +8,7 @@ use crate::error::ConnectError;
 use crate::event::Event;
 use crate::id::Id;
 use crate::params::{ConnectParams, PrivateDataLimits, check_private_data};
-use crate::path::Path;
+use crate::path::{Path, path_accessors};
 use crate::pending::{Offer, Pending};
 use crate::qp_change;
 use crate::transition;
@@ -28,6 +26,12 @@ pub struct ConnectRequest {
     private_data: Vec<u8>,
 }
 
+path_accessors!(
+    ConnectRequest,
+    "The device that the request came in by.",
+    "The local address that the peer asked for."
+);
+
 impl ConnectRequest {
     pub(crate) fn new(id: Id, event: &Event) -> Result<Self> {
         let path = id.path("rdma_get_cm_event")?;
@@ -39,31 +43,6 @@ impl ConnectRequest {
     /// What the peer gave along. On InfiniBand and RoCE padded with zeros to 56 bytes.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
-    }
-
-    /// The device that the request came in by.
-    pub fn device_name(&self) -> &str {
-        &self.path.device
-    }
-
-    /// The port of the device, from 1.
-    pub fn port_num(&self) -> u8 {
-        self.path.port_num
-    }
-
-    /// The transport of the device.
-    pub fn transport(&self) -> TransportType {
-        self.path.transport
-    }
-
-    /// The local address that the peer asked for.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.path.local
-    }
-
-    /// The peer's address.
-    pub fn peer_addr(&self) -> SocketAddr {
-        self.path.peer
     }
 
     /// How much private data fits.

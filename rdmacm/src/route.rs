@@ -1,14 +1,12 @@
 //! A resolved route to a peer.
 
-use std::net::SocketAddr;
-
-use ibverbs::{AccessFlags, Context, QpChange, QpState, QueuePair, Rc, Result, Transport, TransportType};
+use ibverbs::{AccessFlags, Context, QpChange, QpState, QueuePair, Rc, Result, Transport};
 
 use crate::by_hand::{self, Asking};
 use crate::error::ConnectError;
 use crate::id::Id;
 use crate::params::{ConnectParams, PrivateDataLimits};
-use crate::path::Path;
+use crate::path::{Path, path_accessors};
 use crate::port_space::PortSpace;
 use crate::qp_change;
 use crate::ready::Ready;
@@ -32,32 +30,13 @@ impl Resolved for Route {
     }
 }
 
+path_accessors!(
+    Route,
+    "The device that leads to the peer.",
+    "The local address, with the port that the connection manager chose."
+);
+
 impl Route {
-    /// The device that leads to the peer.
-    pub fn device_name(&self) -> &str {
-        &self.path.device
-    }
-
-    /// The port of the device, from 1.
-    pub fn port_num(&self) -> u8 {
-        self.path.port_num
-    }
-
-    /// The transport of the device.
-    pub fn transport(&self) -> TransportType {
-        self.path.transport
-    }
-
-    /// The local address, with the port that the connection manager chose.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.path.local
-    }
-
-    /// The peer's address.
-    pub fn peer_addr(&self) -> SocketAddr {
-        self.path.peer
-    }
-
     /// How much private data fits.
     pub fn private_data_limits(&self) -> PrivateDataLimits {
         self.path.private_data_limits()

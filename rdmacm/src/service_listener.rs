@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use ibverbs::{Context, QueuePair, Result, TransportType, Ud};
+use ibverbs::{Context, QueuePair, Result, Ud};
 
 use crate::conn_param::QpIdentity;
 use crate::datagram;
@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::id::Id;
 use crate::listening::Listening;
 use crate::params::{ConnectParams, PrivateDataLimits, check_private_data};
-use crate::path::Path;
+use crate::path::{Path, path_accessors};
 
 /// A service of datagrams: it answers who asks for it with the number and the key of a queue pair.
 ///
@@ -91,6 +91,12 @@ pub struct ServiceRequest {
     private_data: Vec<u8>,
 }
 
+path_accessors!(
+    ServiceRequest,
+    "The device that the request came in by.",
+    "The local address that the peer asked for."
+);
+
 impl ServiceRequest {
     fn new(id: Id, event: &Event) -> Result<Self> {
         let path = id.path("rdma_get_cm_event")?;
@@ -101,31 +107,6 @@ impl ServiceRequest {
     /// What the peer gave along, padded with zeros.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
-    }
-
-    /// The device that the request came in by.
-    pub fn device_name(&self) -> &str {
-        &self.path.device
-    }
-
-    /// The port of the device, from 1.
-    pub fn port_num(&self) -> u8 {
-        self.path.port_num
-    }
-
-    /// The transport of the device.
-    pub fn transport(&self) -> TransportType {
-        self.path.transport
-    }
-
-    /// The local address that the peer asked for.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.path.local
-    }
-
-    /// The peer's address.
-    pub fn peer_addr(&self) -> SocketAddr {
-        self.path.peer
     }
 
     /// Opens the device, to make the queue pair on.
