@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rdma_sys::{ibv_close_device, ibv_context, ibv_open_device};
 
@@ -27,6 +27,7 @@ pub struct Context(Arc<Inner>);
 struct Inner {
     raw: NonNull<ibv_context>,
     device: Device,
+    soft_roce: OnceLock<bool>,
 }
 
 // SAFETY: libibverbs' contexts may be used from any thread, several at once (ibv_open_device(3), "thread safe").
@@ -70,12 +71,21 @@ impl Context {
             },
         )?;
         crate::trace::opened(device.name());
-        Ok(Self(Arc::new(Inner { raw, device })))
+        Ok(Self(Arc::new(Inner { raw, device, soft_roce: OnceLock::new() })))
     }
 
     /// The device that is open.
     pub fn device(&self) -> &Device {
         &self.0.device
+    }
+
+    /// Whether it is Soft-RoCE, whose provider needs to be treated with care in places (ci/DRIVERS.md). The kernel is asked once.
+    pub(crate) fn is_soft_roce(&self) -> Result<bool> {
+        if let Some(&known) = self.0.soft_roce.get() {
+            return Ok(known);
+        }
+        let asked = self.query_device()?.is_soft_roce();
+        Ok(*self.0.soft_roce.get_or_init(|| asked))
     }
 
     /// The name of the device that is open.

@@ -138,7 +138,7 @@ pub struct DeviceAttr {
 }
 
 impl DeviceAttr {
-    /// Whether it is Soft-RoCE, whose provider needs to be treated with care in places (ci/DRIVERS.md).
+    /// Whether it is Soft-RoCE.
     pub(crate) fn is_soft_roce(&self) -> bool {
         const VENDOR: u32 = 0x00ff_ffff;
         self.vendor_id == VENDOR

@@ -57,7 +57,7 @@ pub(super) fn create(
 /// Whether each entry needs a `start_poll` and an `end_poll` of its own: the Soft-RoCE provider of rdma-core 44 loses an entry when `next_poll`
 /// finds the queue empty, because `end_poll` then steps past the end.
 pub(super) fn one_by_one(context: &Context) -> Result<bool> {
-    context.query_device().map(|attr| attr.is_soft_roce())
+    context.is_soft_roce()
 }
 
 /// Fills `entries` from the queue; returns how many, and what the call returned that ended it, 0 at the end of the queue or of the entries.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use rdma_sys::{IBV_SEND_SIGNALED, IBV_WC_IP_CSUM_OK, ibv_bind_mw, ibv_mw_bind};
 
-use super::builder::is_soft_roce;
 use super::kept::InFlight;
 use super::pair::QueuePair;
 use super::retired::Retired;
@@ -94,9 +93,9 @@ impl BoundWindow<Type2> {
     /// Itself, if the message did no such thing, or requests that name the window are still in flight.
     pub fn invalidated_by(self, received: &Retired) -> std::result::Result<Window<Type2>, Self> {
         // Soft-RoCE passes the kernel's flag on, which is another one of the library's.
-        let told = received
-            .invalidated_rkey()
-            .or_else(|| received.told(IBV_WC_IP_CSUM_OK).filter(|_| is_soft_roce(self.bound.pd()).unwrap_or(false)));
+        let told = received.invalidated_rkey().or_else(|| {
+            received.told(IBV_WC_IP_CSUM_OK).filter(|_| self.bound.pd().context().is_soft_roce().unwrap_or(false))
+        });
         if told != Some(self.bound.rkey()) || !self.bound.handle.is_live() {
             return Err(self);
         }

@@ -142,7 +142,9 @@ pub(super) fn make<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions)
             RecvSlab::MAX
         )));
     }
-    let one_piece = is_soft_roce(pd)?;
+    // Soft-RoCE's provider gets the length of an extended send from several pieces wrong (it takes every piece to be as long as the first;
+    // rdma-core pull request 1744 mends it), so such sends go by the classic verbs there.
+    let one_piece = pd.context().is_soft_roce()?;
     if !(options.classic_only || one_piece && options.max_send_sge > 1) {
         let all = make_extended::<T>(parts, id, options, T::EXTRA_OPS);
         let made = match all {
@@ -157,12 +159,6 @@ pub(super) fn make<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions)
         }
     }
     make_classic::<T>(parts, id, options)
-}
-
-/// Soft-RoCE's provider gets the length of an extended send from several pieces wrong (it takes every piece to be as long as the first; rdma-core
-/// pull request 1744 mends it), so such sends go by the classic verbs there.
-pub(super) fn is_soft_roce(pd: &ProtectionDomain) -> Result<bool> {
-    Ok(pd.context().query_device()?.is_soft_roce())
 }
 
 /// `None` when the provider refuses: the classic verb then says why, if it refuses too.
