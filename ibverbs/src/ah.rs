@@ -20,6 +20,17 @@ use crate::port::Lid;
 use crate::raw::AsRaw;
 
 /// The way to a port: what an address handle, or the path of a connection, is made of (`struct ibv_ah_attr`).
+///
+/// # Example
+/// ```
+/// use ibverbs::{AhAttr, Gid};
+/// let peer: Gid = "::ffff:10.99.0.1".parse().expect("an address");
+/// let way = AhAttr { sl: 3, ..AhAttr::to_gid(1, 1, peer) }; // from the GID at index 1 of port 1
+/// assert_eq!(way.grh.expect("a global route").hop_limit, 64);
+/// ```
+///
+/// # References
+/// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AhAttr {
     /// Local port, from 1.
@@ -37,6 +48,18 @@ pub struct AhAttr {
 }
 
 /// The global part of a route (`struct ibv_global_route`).
+///
+/// # Example
+/// A route with a DSCP of 26, which the network may give a queue of its own:
+/// ```
+/// use ibverbs::{AhAttr, Gid, GlobalRoute};
+/// let way = AhAttr::to_gid(1, 1, Gid::default());
+/// let grh = way.grh.map(|grh| GlobalRoute { traffic_class: 26 << 2, ..grh });
+/// let way = AhAttr { grh, ..way };
+/// ```
+///
+/// # References
+/// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html); IBA 8.3
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobalRoute {
     /// GID of the destination.
@@ -113,6 +136,16 @@ impl GlobalRoute {
 /// An address handle: where datagrams of a protection domain's queue pairs can go. Clones share it.
 ///
 /// To send to it, let a datagram queue pair [hold](crate::QueuePair::hold_address) it.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{AhAttr, Destination, Qkey, Qpn, QueuePair, Ud, wr};
+/// # fn f(qp: &mut QueuePair<Ud>, way: AhAttr, qpn: Qpn) -> ibverbs::Result<()> {
+/// let address = qp.pd().create_ah(&way)?;
+/// let destination = Destination { address: qp.hold_address(&address)?, qpn, qkey: Qkey(0x1111_1111) };
+/// qp.post_send(wr::send_to(wr::Inline(b"hello"), destination))?;
+/// # Ok(()) }
+/// ```
 ///
 /// # References
 /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)

@@ -32,6 +32,9 @@ use crate::kind::ErrorKind;
 /// }
 /// # Ok(()) }
 /// ```
+///
+/// # References
+/// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
 pub struct AsyncCompletionQueue {
     queue: CompletionQueue,
     channel: AsyncFd<Descriptor>,

@@ -21,6 +21,9 @@ use crate::raw::AsRaw;
 /// println!("{} queue pairs", context.query_device()?.max_qp);
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
+///
+/// # References
+/// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
 #[derive(Clone)]
 pub struct Context(Arc<Inner>);
 
@@ -94,6 +97,17 @@ impl Context {
     }
 
     /// Completion vectors (interrupts) that completion queues can be spread over: 0 to this, less one.
+    ///
+    /// # Example
+    /// A completion queue for each processor that takes interrupts:
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::CqOptions;
+    /// let cqs = (0..context.num_comp_vectors())
+    ///     .map(|comp_vector| context.create_cq(CqOptions { comp_vector, ..CqOptions::default() }))
+    ///     .collect::<ibverbs::Result<Vec<_>>>()?;
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
     pub fn num_comp_vectors(&self) -> u32 {
         // SAFETY: the context is open; the library sets the number when it opens.
         let vectors = unsafe { (*self.as_raw()).num_comp_vectors };

@@ -18,6 +18,20 @@ use crate::raw::AsRaw;
 
 c_value! {
     /// The transport of a device (`enum ibv_transport_type`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{Device, TransportType};
+    /// for device in Device::list()? {
+    ///     if device.transport() == TransportType::IWARP {
+    ///         println!("{} connects by rdma_cm only", device.name());
+    ///     }
+    /// }
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html)
     pub struct TransportType(i32) {
         /// InfiniBand, and RoCE: `IBV_TRANSPORT_IB`.
         IB = rdma_sys::IBV_TRANSPORT_IB => "InfiniBand",
@@ -34,6 +48,16 @@ c_value! {
 
 c_value! {
     /// What a device is in its fabric (`enum ibv_node_type`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{Device, NodeType};
+    /// let switches = Device::list()?.into_iter().filter(|device| device.node_type() == NodeType::SWITCH);
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_event_type_str(3)`](https://man7.org/linux/man-pages/man3/ibv_event_type_str.3.html) (`ibv_node_type_str`)
     pub struct NodeType(i32) {
         /// Channel adapter: `IBV_NODE_CA`.
         CA = rdma_sys::IBV_NODE_CA => "InfiniBand channel adapter",
@@ -47,6 +71,16 @@ c_value! {
 }
 
 /// A globally unique identifier (EUI-64) of a device, port or system, in host order.
+///
+/// # Example
+/// ```
+/// let guid: ibverbs::Guid = "0x0002c90300a1b2c3".parse()?;
+/// assert_eq!(guid.to_string(), "0002:c903:00a1:b2c3");
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_get_device_guid(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_guid.3.html); IBA 4.1.1
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guid(pub u64);
 
@@ -104,6 +138,9 @@ impl Drop for List {
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
+///
+/// # References
+/// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html)
 #[derive(Clone)]
 pub struct Device {
     raw: NonNull<ibv_device>,
@@ -154,6 +191,12 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::NotFound`] names the devices that there are.
     ///
+    /// # Example
+    /// ```no_run
+    /// let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
     /// # References
     /// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html),
     /// [`ibv_get_device_name(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_name.3.html)
@@ -176,6 +219,12 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::NotFound`] names the GUIDs that there are; [`ErrorKind::InvalidInput`] when several devices have this one, as
     /// software devices on interfaces of one MAC address do.
+    ///
+    /// # Example
+    /// ```no_run
+    /// let port_of_a_known_host = ibverbs::Device::by_guid("0002:c903:00a1:b2c3".parse()?)?;
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
     ///
     /// # References
     /// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html),

@@ -16,6 +16,19 @@ use crate::raw::AsRaw;
 
 c_value! {
     /// Towards whom a device's atomics are atomic (`enum ibv_atomic_cap`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::AtomicCap;
+    /// if context.query_device()?.atomic_cap == AtomicCap::HCA {
+    ///     println!("change shared counters by the device only, not by SharedRegion::compare_exchange");
+    /// }
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_device(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device.3.html)
     pub struct AtomicCap(u32) {
         /// No atomics: `IBV_ATOMIC_NONE`.
         NONE = rdma_sys::IBV_ATOMIC_NONE => "ATOMIC_NONE",
@@ -30,6 +43,20 @@ bitflags! {
     /// What a device can do (`enum ibv_device_cap_flags`); bits that this version does not name are kept.
     ///
     /// The classic query gives the lower 32 bits, the extended one ([`DeviceAttrEx`](crate::DeviceAttrEx)) all of them.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::DeviceCapFlags;
+    /// let flags = context.query_device()?.device_cap_flags;
+    /// if flags.contains(DeviceCapFlags::MEM_WINDOW_TYPE_2B) {
+    ///     println!("memory windows of type 2");
+    /// }
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_device(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device.3.html)
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DeviceCapFlags: u64 {
         /// A queue pair's depth can change: `IBV_DEVICE_RESIZE_MAX_WR`.
@@ -89,6 +116,18 @@ bitflags! {
 }
 
 /// What a device can do (`struct ibv_device_attr`); counts are limits, sizes are bytes.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// use ibverbs::CqOptions;
+/// let limits = context.query_device()?;
+/// let cq = context.create_cq(CqOptions { depth: limits.max_cqe.min(4096), ..CqOptions::default() })?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_device(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device.3.html)
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the fields are those of ibv_query_device(3), under their own names")]

@@ -4,6 +4,17 @@ use bitflags::bitflags;
 
 bitflags! {
     /// On-demand paging in general (`enum ibv_odp_general_caps`); bits that this version does not name are kept.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::OdpGeneralCaps;
+    /// let pages_on_demand = context.query_device_ex()?.odp.general.contains(OdpGeneralCaps::SUPPORT);
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpGeneralCaps: u64 {
         /// Regions may be registered on demand: `IBV_ODP_SUPPORT`.
@@ -16,6 +27,18 @@ bitflags! {
 
 bitflags! {
     /// The operations that may use on-demand memory, on one transport (`enum ibv_odp_transport_cap_bits`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::OdpTransportCaps;
+    /// let needed = OdpTransportCaps::SEND | OdpTransportCaps::RECV;
+    /// let sends_on_demand = context.query_device_ex()?.odp.rc.contains(needed);
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpTransportCaps: u32 {
         /// `IBV_ODP_SUPPORT_SEND`.
@@ -36,6 +59,17 @@ bitflags! {
 
 bitflags! {
     /// What raw packet queues can do (`enum ibv_raw_packet_caps`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::RawPacketCaps;
+    /// let checks_sums = context.query_device_ex()?.raw_packet_caps.contains(RawPacketCaps::IP_CSUM);
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RawPacketCaps: u32 {
         /// Strips customer VLAN tags: `IBV_RAW_PACKET_CAP_CVLAN_STRIPPING`.
@@ -52,6 +86,18 @@ bitflags! {
 
 bitflags! {
     /// What receive-side scaling can hash (`enum ibv_rx_hash_fields`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::RxHashFields;
+    /// let fields = context.query_device_ex()?.rss.rx_hash_fields;
+    /// let spreads_udp = fields.contains(RxHashFields::SRC_PORT_UDP | RxHashFields::DST_PORT_UDP);
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RxHashFields: u64 {
         /// `IBV_RX_HASH_SRC_IPV4`.
@@ -79,6 +125,20 @@ bitflags! {
 }
 
 /// On-demand paging, by transport.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// use ibverbs::{AccessFlags, MemoryOptions, OdpTransportCaps};
+/// let odp = context.query_device_ex()?.odp;
+/// let on_demand = odp.rc.contains(OdpTransportCaps::WRITE);
+/// let options = MemoryOptions { on_demand, ..MemoryOptions::default() };
+/// let region = context.alloc_pd()?.shared_with(1 << 30, AccessFlags::REMOTE_WRITE, options)?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "one field a transport")]
@@ -91,6 +151,16 @@ pub struct OdpCaps {
 }
 
 /// A set of queue pair types, as the bits 1 << `ibv_qp_type`.
+///
+/// # Example
+/// ```
+/// use ibverbs::{QpType, QpTypes};
+/// let types = QpTypes(1 << QpType::RC.0 | 1 << QpType::UD.0);
+/// assert!(types.contains(QpType::UD.0) && !types.contains(QpType::UC.0));
+/// ```
+///
+/// # References
+/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QpTypes(pub u32);
 
@@ -109,6 +179,20 @@ impl QpTypes {
 }
 
 /// TCP segmentation by the device (`struct ibv_tso_caps`).
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// use ibverbs::QpType;
+/// let tso = context.query_device_ex()?.tso;
+/// if tso.supported_qpts.contains(QpType::RAW_PACKET.0) {
+///     println!("segments of up to {} bytes", tso.max_tso);
+/// }
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TsoCaps {
@@ -119,6 +203,17 @@ pub struct TsoCaps {
 }
 
 /// Receive-side scaling (`struct ibv_rss_caps`).
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// let rss = context.query_device_ex()?.rss;
+/// println!("{} tables of {} work queues", rss.max_rwq_indirection_tables, rss.max_rwq_indirection_table_size);
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RssCaps {
@@ -135,6 +230,17 @@ pub struct RssCaps {
 }
 
 /// Limits on a queue pair's sending rate (`struct ibv_packet_pacing_caps`); all 0 without packet pacing.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// let pacing = context.query_device_ex()?.packet_pacing;
+/// println!("from {} to {} kbit/s", pacing.qp_rate_limit_min, pacing.qp_rate_limit_max);
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PacketPacingCaps {
@@ -147,6 +253,17 @@ pub struct PacketPacingCaps {
 }
 
 /// Tag matching (`struct ibv_tm_caps`); all 0 without.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// let tm = context.query_device_ex()?.tm;
+/// println!("{} tags of a shared receive queue, {} operations at once", tm.max_num_tags, tm.max_ops);
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TmCaps {
@@ -163,6 +280,21 @@ pub struct TmCaps {
 }
 
 /// Moderation of completion events (`struct ibv_cq_moderation_caps`); all 0 without.
+///
+/// # Example
+/// As few events as the device can make of it:
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// # let mut cq = context.create_cq(ibverbs::CqOptions::default())?;
+/// use std::time::Duration;
+/// let caps = context.query_device_ex()?.cq_mod;
+/// cq.moderate(caps.max_cq_count, Duration::from_micros(caps.max_cq_period.into()))?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html),
+/// [`ibv_modify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_cq.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CqModerationCaps {
@@ -173,6 +305,16 @@ pub struct CqModerationCaps {
 }
 
 /// Operand sizes of atomics over PCI (`struct ibv_pci_atomic_caps`), as bits: 1 for 4 bytes, 2 for 8, 4 for 16.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// let adds_to_8_bytes = context.query_device_ex()?.pci_atomic.fetch_add & 2 != 0;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "one field an operation")]

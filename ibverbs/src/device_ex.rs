@@ -19,6 +19,17 @@ use crate::raw::AsRaw;
 /// All that a device says of itself (`struct ibv_device_attr_ex`); counts are limits, sizes are bytes.
 ///
 /// Where provider or kernel know the classic query only, `attr` is filled and everything else is 0.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// let device = context.query_device_ex()?;
+/// println!("{} queue pairs, a clock of {} kHz", device.attr.max_qp, device.hca_core_clock);
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceAttrEx {

@@ -3,6 +3,17 @@
 use std::fmt;
 
 /// An error number of the system: an integer, so that any number is a value.
+///
+/// # Example
+/// ```
+/// use ibverbs::Errno;
+/// let errno = Errno(12);
+/// assert_eq!(errno.name(), Some("ENOMEM"));
+/// assert_eq!(errno.to_string(), "Cannot allocate memory (ENOMEM)");
+/// ```
+///
+/// # References
+/// [`errno(3)`](https://man7.org/linux/man-pages/man3/errno.3.html)
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Errno(pub i32);
 

@@ -7,11 +7,30 @@ use crate::errno::Errno;
 use crate::kind::ErrorKind;
 
 /// The result of everything that can fail in this crate.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, Device};
+/// fn one_buffer(device: &str) -> ibverbs::Result<Buf> {
+///     Device::by_name(device)?.open()?.alloc_pd()?.buf(4096)
+/// }
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of a verb: one word wide, so that results stay small on the data path.
 ///
 /// `Display` prints one line: the verb, what it was applied to, the system's reason, and a remedy for the usual causes.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Device, ErrorKind};
+/// match Device::by_name("rxe9") {
+///     Err(error) if error.kind() == ErrorKind::NotFound => println!("{error}"), // says which devices there are
+///     other => drop(other?),
+/// }
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
 pub struct Error(Box<Inner>);
 
 struct Inner {

@@ -12,6 +12,22 @@ use crate::newtype::c_value;
 
 c_value! {
     /// What happened (`enum ibv_event_type`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::EventType;
+    /// let events = context.async_events()?;
+    /// while let Some(event) = events.try_get()? {
+    ///     if event.event_type == EventType::GID_CHANGE {
+    ///         println!("look at the GIDs again: {}", context.gids(1)?.len());
+    ///     }
+    /// }
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html); IBA 11.6.3
     pub struct EventType(u32) {
         /// A completion queue overflowed or broke: `IBV_EVENT_CQ_ERR`.
         CQ_ERR = rdma_sys::IBV_EVENT_CQ_ERR => "CQ error",
@@ -60,6 +76,22 @@ c_value! {
 ///
 /// Those of queues are of objects that this crate made; for an object made by raw calls they are whatever its maker put into its
 /// context pointer.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{AsyncEvent, EventSource, QueuePair, Rc};
+/// # fn f(event: AsyncEvent, qp: &QueuePair<Rc>) {
+/// match event.source {
+///     EventSource::Device => println!("the whole device: {}", event.event_type),
+///     EventSource::Port(port) => println!("port {port}: {}", event.event_type),
+///     EventSource::QueuePair { queue, .. } if queue == qp.id() => println!("ours: {}", event.event_type),
+///     other => println!("{other}"),
+/// }
+/// # }
+/// ```
+///
+/// # References
+/// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventSource {
@@ -83,6 +115,19 @@ pub enum EventSource {
 /// Something that happened to a device, a port or a queue, not asked for by a request.
 ///
 /// It is a plain value: it was acknowledged when it was taken, and holds nothing.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// let events = context.async_events()?;
+/// if let Some(event) = events.wait(Some(std::time::Duration::from_secs(1)))? {
+///     println!("{event}"); // port 1: port error
+/// }
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct AsyncEvent {

@@ -20,6 +20,18 @@ use crate::newtype::c_value;
 
 c_value! {
     /// Whether forking is safe for registered memory (`enum ibv_fork_status`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::fork::{self, ForkStatus};
+    /// if fork::status() == ForkStatus::DISABLED {
+    ///     fork::init()?; // before the first device is opened
+    /// }
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_is_fork_initialized(3)`](https://man7.org/linux/man-pages/man3/ibv_is_fork_initialized.3.html)
     pub struct ForkStatus(u32) {
         /// It is not: `IBV_FORK_DISABLED`.
         DISABLED = rdma_sys::IBV_FORK_DISABLED => "disabled",

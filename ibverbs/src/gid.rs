@@ -26,6 +26,9 @@ use crate::raw::AsRaw;
 /// assert_eq!(gid.to_ip(), Some("10.99.0.1".parse()?));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # References
+/// [`ibv_query_gid_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html); IBA 4.1.1
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gid(pub [u8; 16]);
 
@@ -108,6 +111,19 @@ impl fmt::Debug for Gid {
 
 c_value! {
     /// What a GID stands for (`enum ibv_gid_type`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::GidType;
+    /// for entry in context.gids(1)?.into_iter().filter(|entry| entry.kind == GidType::ROCE_V2) {
+    ///     println!("{} reaches other subnets", entry.gid);
+    /// }
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_gid_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
     pub struct GidType(u32) {
         /// InfiniBand: `IBV_GID_TYPE_IB`.
         IB = rdma_sys::IBV_GID_TYPE_IB => "IB",
@@ -126,6 +142,9 @@ c_value! {
 /// let path = RcPath::new(1, GidIndex(3), Mtu::B4096);
 /// assert_eq!(path.sgid_index, Some(GidIndex(3)));
 /// ```
+///
+/// # References
+/// [`ibv_query_gid_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct GidIndex(pub u8);
@@ -149,6 +168,19 @@ impl fmt::Display for GidIndex {
 }
 
 /// One place of a port's GID table.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// for entry in context.gids(1)? {
+///     println!("{} of {}", entry, entry.netdev().as_deref().unwrap_or("no interface"));
+/// }
+/// let same = context.gid(1, 0)?; // one place of the table
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_gid_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidEntry {

@@ -13,6 +13,14 @@ use crate::kind::ErrorKind;
 use crate::port::LinkLayer;
 
 /// A family of IP addresses.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// use ibverbs::{GidQuery, IpFamily};
+/// let choice = context.select_gid(1, &GidQuery { family: Some(IpFamily::V6), ..GidQuery::default() })?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IpFamily {
     /// IPv4, mapped into a GID as `::ffff:a.b.c.d`.
@@ -45,6 +53,9 @@ impl fmt::Display for IpFamily {
 /// println!("{choice}"); // gid[1] ::ffff:10.99.0.1 (RoCE v2, eth0): in the peer's subnet 10.99.0.0/24
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
+///
+/// # References
+/// [`ibv_query_gid_table(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_table.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GidQuery {
     /// The GID of the peer, or its IP address as one.
@@ -83,6 +94,16 @@ impl fmt::Display for GidQuery {
 }
 
 /// The entry that was chosen, and why.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// use ibverbs::{GidQuery, RcPath};
+/// let choice = context.select_gid(1, &GidQuery::default())?;
+/// println!("connecting from {}, because {}", choice.entry.gid, choice.reason);
+/// let path = RcPath::new(1, choice.entry.index, context.query_port(1)?.active_mtu);
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidChoice {

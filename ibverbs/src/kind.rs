@@ -3,6 +3,19 @@
 use crate::errno::Errno;
 
 /// The broad class of an [`Error`](crate::Error), for a program that wants to react rather than print.
+///
+/// # Example
+/// A program that goes on without what the device lacks:
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// use ibverbs::{CqFields, CqOptions, ErrorKind};
+/// match context.create_cq_ex(CqOptions::default(), CqFields::new().timestamp()) {
+///     Ok(cq) => println!("{cq:?} takes the time"),
+///     Err(error) if error.kind() == ErrorKind::Unsupported => println!("no timestamps: {error}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

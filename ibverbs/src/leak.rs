@@ -9,6 +9,14 @@ static LEAKED: AtomicU64 = AtomicU64::new(0);
 ///
 /// It stays 0 in a healthy program. A number above 0 means that a driver refused to destroy or deregister something; the memory
 /// behind it is then kept for ever, because the device may still write to it.
+///
+/// # Example
+/// ```no_run
+/// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+/// drop(pd);
+/// assert_eq!(ibverbs::leaked_objects(), 0, "a driver refused to destroy something");
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
 pub fn leaked_objects() -> u64 {
     LEAKED.load(Ordering::Relaxed)
 }

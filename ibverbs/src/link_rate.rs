@@ -6,6 +6,15 @@ use crate::newtype::c_value;
 
 c_value! {
     /// How many lanes a link has: a code, not their number.
+    ///
+    /// # Example
+    /// ```
+    /// use ibverbs::LinkWidth;
+    /// assert_eq!(LinkWidth::X4.lanes(), Some(4)); // its code is 2
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
     pub struct LinkWidth(u8) {
         /// One lane.
         X1 = 1 => "1X",
@@ -36,6 +45,15 @@ impl LinkWidth {
 
 c_value! {
     /// How fast one lane of a link is: a code, not a number of bits.
+    ///
+    /// # Example
+    /// ```
+    /// use ibverbs::LinkSpeed;
+    /// assert_eq!(LinkSpeed::EDR.nominal_mbps(), Some(25_000)); // of one lane; its code is 32
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
     pub struct LinkSpeed(u32) {
         /// Single data rate: 2.5 Gb/s.
         SDR = 1 => "SDR",
@@ -100,6 +118,9 @@ impl LinkSpeed {
 /// assert_eq!(rate.to_string(), "100 Gb/sec (4X EDR)");
 /// assert_eq!(rate.mbps(), Some(100_000));
 /// ```
+///
+/// # References
+/// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkRate {
     /// The lanes.

@@ -81,6 +81,17 @@ impl Context {
 ///
 /// Memory and address handles of the [protection domain](Self::pd) are the queue pair's, as if it had been made there.
 ///
+/// # Example
+/// ```no_run
+/// use ibverbs::{CqOptions, Device, QpOptions, Ud};
+/// let context = Device::by_name("mlx5_0")?.open()?;
+/// let (pd, cq) = (context.alloc_pd()?, context.create_cq(CqOptions::default())?);
+/// let alone = pd.alloc_parent_domain(context.alloc_td()?)?;
+/// let buf = alone.pd().buf(2048)?; // memory of the protection domain, as ever
+/// let qp = alone.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
 /// # References
 /// [`ibv_alloc_parent_domain(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
 pub struct ParentDomain {

@@ -23,6 +23,9 @@ use crate::raw::AsRaw;
 /// assert!(Pkey::DEFAULT.is_full_member());
 /// assert!(Pkey(0x7fff).can_talk_to(Pkey(0xffff)) && !Pkey(0x7fff).can_talk_to(Pkey(0x7fff)));
 /// ```
+///
+/// # References
+/// [`ibv_query_pkey(3)`](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html); IBA 10.9
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pkey(pub u16);
 
@@ -65,6 +68,21 @@ impl fmt::Debug for Pkey {
 }
 
 /// One place of a port's P_Key table.
+///
+/// # Example
+/// The place of a partition's key, for a queue pair in that partition:
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// use ibverbs::{Mtu, RcPath};
+/// let entry = context.pkeys(1)?.into_iter().find(|entry| entry.pkey.partition() == 0x0001);
+/// if let Some(entry) = entry {
+///     let path = RcPath { pkey_index: entry.index, ..RcPath::new(1, None, Mtu::B2048) };
+/// }
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_pkey(3)`](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PkeyEntry {

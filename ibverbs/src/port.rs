@@ -18,6 +18,19 @@ use crate::raw::AsRaw;
 
 c_value! {
     /// The logical state of a port (`enum ibv_port_state`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::PortState;
+    /// if context.query_port(1)?.state != PortState::ACTIVE {
+    ///     println!("port 1 of {} carries no traffic yet", context.device_name());
+    /// }
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
     pub struct PortState(u32) {
         /// `IBV_PORT_NOP`.
         NOP = rdma_sys::IBV_PORT_NOP => "NOP",
@@ -36,6 +49,17 @@ c_value! {
 
 c_value! {
     /// The RDMA path MTU (`enum ibv_mtu`): a code, not a number of bytes.
+    ///
+    /// # Example
+    /// ```
+    /// use ibverbs::Mtu;
+    /// assert_eq!(Mtu::B1024.bytes(), Some(1024));
+    /// assert_eq!(Mtu::from_bytes(4096), Some(Mtu::B4096));
+    /// assert_eq!(Mtu::from_bytes(1500), None); // an Ethernet MTU is no RDMA MTU
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
     pub struct Mtu(u32) {
         /// 256 bytes.
         B256 = rdma_sys::IBV_MTU_256 => "256",
@@ -74,6 +98,17 @@ impl Mtu {
 
 c_value! {
     /// What carries a port's packets.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::LinkLayer;
+    /// let needs_a_gid = context.query_port(1)?.link_layer == LinkLayer::ETHERNET;
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
     pub struct LinkLayer(u8) {
         /// `IBV_LINK_LAYER_UNSPECIFIED`: the driver does not say; InfiniBand on old drivers.
         UNSPECIFIED = rdma_sys::IBV_LINK_LAYER_UNSPECIFIED => "Unspecified",
@@ -86,6 +121,19 @@ c_value! {
 
 c_value! {
     /// The physical state of a port (IBA PortInfo:PortPhysicalState).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::PhysState;
+    /// if context.query_port(1)?.phys_state == PhysState::POLLING {
+    ///     println!("no cable, or nobody at its other end");
+    /// }
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
     pub struct PhysState(u8) {
         /// Asleep.
         SLEEP = 1 => "Sleep",
@@ -105,6 +153,16 @@ c_value! {
 }
 
 /// A local identifier: the address of a port within an InfiniBand subnet; 0 on RoCE and iWARP.
+///
+/// # Example
+/// ```
+/// use ibverbs::{AhAttr, Lid};
+/// let way = AhAttr::to_lid(1, Lid(7)); // to a port of the same InfiniBand subnet
+/// assert_eq!(way.dlid, Lid(7));
+/// ```
+///
+/// # References
+/// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 4.1.3
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Lid(pub u16);
@@ -142,6 +200,17 @@ unsafe fn query_port(context: *mut ibv_context, port_num: u8, attr: &mut WithSpe
 }
 
 /// What a port is and how it stands (`struct ibv_port_attr`).
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// let port = context.query_port(1)?;
+/// println!("{}, {}, {} bytes a packet at most", port.state, port.rate(), port.active_mtu);
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortAttr {

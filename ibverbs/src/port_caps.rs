@@ -6,6 +6,17 @@ use bitflags::bitflags;
 
 bitflags! {
     /// What a port can do (`enum ibv_port_cap_flags`); bits that this version does not name are kept.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::PortCapFlags;
+    /// let runs_a_subnet_manager = context.query_port(1)?.port_cap_flags.contains(PortCapFlags::SM);
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PortCapFlags: u32 {
         /// A subnet manager runs on it: `IBV_PORT_SM`.
@@ -62,6 +73,17 @@ bitflags! {
 
 bitflags! {
     /// What else a port can do (`enum ibv_port_cap_flags2`); bits that this version does not name are kept.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::PortCapFlags2;
+    /// let knows_hdr = context.query_port(1)?.port_cap_flags2.contains(PortCapFlags2::LINK_SPEED_HDR_SUP);
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PortCapFlags2: u16 {
         /// Its node's description can be set: `IBV_PORT_SET_NODE_DESC_SUP`.
@@ -84,6 +106,19 @@ bitflags! {
 
 bitflags! {
     /// What a port asks of its users (`ibv_port_attr.flags`); bits that this version does not name are kept.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::PortFlags;
+    /// if context.query_port(1)?.flags.contains(PortFlags::GRH_REQUIRED) {
+    ///     println!("name a GID in every path, also within the subnet");
+    /// }
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PortFlags: u8 {
         /// Every path needs a global route, as on RoCE: `IBV_QPF_GRH_REQUIRED`.

@@ -13,6 +13,22 @@ use crate::port::Lid;
 /// It borrows the completion queue, so it cannot be kept past the next poll; it is not `Clone` and cannot be made by hand, so a
 /// request is retired at most once. Dropping it without retiring leaks nothing but its place: a buffer comes back when a later send
 /// retires, or when the queue pair is destroyed.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{CompletionQueue, QueuePair, Rc};
+/// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+/// for completion in cq.poll()? {
+///     if !completion.is_success() {
+///         println!("{} failed: {}", completion.qp_num(), completion.status());
+///     }
+///     let buf = qp.retire(completion)?.into_buf();
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
 #[must_use = "a completion that is not retired keeps its place in the queue"]
 pub struct Completion<'cq> {
     wc: &'cq ibv_wc,
@@ -115,6 +131,21 @@ impl fmt::Debug for Completion<'_> {
 }
 
 /// Where a datagram came from.
+///
+/// # Example
+/// An answer to whoever sent a datagram:
+/// ```no_run
+/// use ibverbs::{Buf, Destination, Qkey, QueuePair, Ud, UdSource, wr};
+/// # fn f(qp: &mut QueuePair<Ud>, source: UdSource, received: &Buf) -> ibverbs::Result<()> {
+/// let back = qp.pd().create_ah_to_source(1, &source, received)?;
+/// let destination = Destination { address: qp.hold_address(&back)?, qpn: source.qpn, qkey: Qkey(0x1111_1111) };
+/// qp.post_send(wr::send_to(wr::Inline(b"pong"), destination))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html),
+/// [`ibv_create_ah_from_wc(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah_from_wc.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UdSource {

@@ -10,6 +10,21 @@ use rdma_sys::ibv_wc;
 use super::completion::Completion;
 
 /// The completions of one poll.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{CompletionQueue, QueuePair, Rc};
+/// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+/// let completions = cq.poll()?;
+/// println!("{} at once", completions.len()); // 0 when nothing has completed
+/// for completion in completions {
+///     qp.retire(completion)?.ok()?;
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
 pub struct Completions<'cq> {
     pub(super) next: *const ibv_wc,
     pub(super) left: u32,

@@ -15,14 +15,43 @@ mod private {
 }
 
 /// The field was asked for.
+///
+/// # Example
+/// ```
+/// use ibverbs::{CqFields, With};
+/// let fields: CqFields<With> = CqFields::new().timestamp();
+/// ```
+///
+/// # References
+/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct With;
 
 /// The field was not asked for: its reader does not exist.
+///
+/// # Example
+/// ```
+/// use ibverbs::{CqFields, With, Without};
+/// let only_the_vlan_tag: CqFields<Without, Without, With> = CqFields::new().cvlan();
+/// ```
+///
+/// # References
+/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Without;
 
 /// [`With`] or [`Without`].
+///
+/// # Example
+/// A function for queues with timestamps, whatever else they have:
+/// ```no_run
+/// use ibverbs::{Asked, CompletionQueueEx, CqFields, With};
+/// fn newest<W: Asked, V: Asked, F: Asked>(
+///     cq: &mut CompletionQueueEx<CqFields<With, W, V, F>>,
+/// ) -> ibverbs::Result<Option<u64>> {
+///     Ok(cq.poll()?.map(|completion| completion.timestamp()).last())
+/// }
+/// ```
 pub trait Asked: private::Sealed + Copy + Send + Sync + 'static {
     #[doc(hidden)]
     const ASKED: bool;
@@ -88,6 +117,18 @@ impl<T: Asked, W: Asked, V: Asked> CqFields<T, W, V, Without> {
 }
 
 /// A choice of fields: some [`CqFields`].
+///
+/// # Example
+/// A function for queues with any fields:
+/// ```no_run
+/// use ibverbs::{CompletionQueueEx, FieldSet, QueuePair, Rc};
+/// fn retire_all<F: FieldSet>(cq: &mut CompletionQueueEx<F>, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+///     for completion in cq.poll()? {
+///         qp.retire(completion.into())?.ok()?;
+///     }
+///     Ok(())
+/// }
+/// ```
 pub trait FieldSet: private::Sealed + Copy + Send + Sync + 'static {
     /// The flags of the fields (`enum ibv_create_cq_wc_flags`).
     #[doc(hidden)]

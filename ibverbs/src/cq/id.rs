@@ -5,6 +5,18 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Which completion queue of this process; never reused.
+///
+/// # Example
+/// Which of several completion queues a channel reports:
+/// ```no_run
+/// use ibverbs::{CompletionChannel, CompletionQueue, CqId};
+/// # fn f(channel: &CompletionChannel, queues: &mut [CompletionQueue]) -> ibverbs::Result<()> {
+/// let reported: Option<CqId> = channel.wait(None)?;
+/// if let Some(cq) = queues.iter_mut().find(|cq| Some(cq.id()) == reported) {
+///     cq.arm(false)?; // and then poll it
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CqId(usize);
 

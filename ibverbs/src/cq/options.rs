@@ -12,6 +12,9 @@ use super::channel::CompletionChannel;
 /// let cq = context.create_cq(CqOptions { depth: 512, channel: Some(&channel), ..CqOptions::default() })?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
+///
+/// # References
+/// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct CqOptions<'a> {
     /// How many entries it must hold: at least as many as can be outstanding on all its queues.

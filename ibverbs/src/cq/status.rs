@@ -4,6 +4,21 @@ use crate::newtype::c_value;
 
 c_value! {
     /// How a work request ended (`enum ibv_wc_status`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{Retired, WcStatus};
+    /// # fn f(retired: Retired) -> ibverbs::Result<()> {
+    /// match retired.status() {
+    ///     WcStatus::SUCCESS => {}
+    ///     WcStatus::WR_FLUSH_ERR => println!("the queue pair was already in error"),
+    ///     _ => retired.ok()?, // says the status and its usual causes
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html); IBA 11.6.2
     pub struct WcStatus(u32) {
         /// It did what was asked.
         SUCCESS = rdma_sys::IBV_WC_SUCCESS => "success",
@@ -77,6 +92,19 @@ impl WcStatus {
 
 c_value! {
     /// What kind of request completed (`enum ibv_wc_opcode`); valid for a success only.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{Retired, WcOpcode};
+    /// # fn f(retired: Retired) {
+    /// if retired.is_success() && retired.opcode() == WcOpcode::RECV_RDMA_WITH_IMM {
+    ///     println!("the peer has written, and says {:?}", retired.imm_data());
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
     pub struct WcOpcode(u32) {
         /// A send was taken.
         SEND = rdma_sys::IBV_WC_SEND => "send",

@@ -224,6 +224,21 @@ impl<F: FieldSet> fmt::Debug for CompletionQueueEx<F> {
 }
 
 /// The completions of one poll, with more fields.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{CompletionQueueEx, CqFields, QueuePair, Rc, With};
+/// # fn f(cq: &mut CompletionQueueEx<CqFields<With>>, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+/// let mut completions = cq.poll()?;
+/// if let Some(first) = completions.next() {
+///     println!("the first of {} at {} cycles", completions.len() + 1, first.timestamp());
+///     qp.retire(first.into())?.ok()?;
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
 pub struct CompletionsEx<'cq, F: FieldSet> {
     entries: std::slice::Iter<'cq, Entry>,
     next: &'cq mut usize,
@@ -253,6 +268,19 @@ impl<F: FieldSet> fmt::Debug for CompletionsEx<'_, F> {
 }
 
 /// A completion with the fields `F`: a [`Completion`] with more readers, which [`QueuePair::retire`](crate::QueuePair::retire) takes by `into()`.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{CompletionEx, CqFields, QueuePair, Rc, With, Without};
+/// # fn f(qp: &mut QueuePair<Rc>, completion: CompletionEx<'_, CqFields<Without, With>>) -> ibverbs::Result<()> {
+/// let at = completion.wallclock(); // nanoseconds since the epoch, as a Duration
+/// let retired = qp.retire(completion.into())?;
+/// println!("{} bytes at {at:?}", retired.byte_len());
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
 #[must_use = "a completion that is not retired keeps its place in the queue"]
 pub struct CompletionEx<'cq, F: FieldSet> {
     completion: Completion<'cq>,

@@ -4,6 +4,16 @@ use bitflags::bitflags;
 
 bitflags! {
     /// Access to memory, or what a queue pair lets its peer do (`enum ibv_access_flags`).
+    ///
+    /// # Example
+    /// ```
+    /// use ibverbs::AccessFlags;
+    /// let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
+    /// assert!(access.contains(AccessFlags::REMOTE_READ) && !access.contains(AccessFlags::REMOTE_ATOMIC));
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct AccessFlags: u32 {
         /// The device may write on behalf of this host: receives, the sink of a read. `IBV_ACCESS_LOCAL_WRITE`.

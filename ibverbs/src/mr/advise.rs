@@ -12,6 +12,19 @@ use crate::raw::AsRaw;
 
 c_value! {
     /// What is advised (`enum ibv_advise_mr_advice`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+    /// use ibverbs::{AccessFlags, Advice, MemoryOptions};
+    /// let options = MemoryOptions { on_demand: true, ..MemoryOptions::default() };
+    /// let region = pd.shared_with(1 << 30, AccessFlags::REMOTE_READ, options)?;
+    /// region.advise(Advice::PREFETCH, true)?; // wait until the pages are there
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_advise_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_advise_mr.3.html)
     pub struct Advice(u32) {
         /// Bring the pages in for reading.
         PREFETCH = rdma_sys::IBV_ADVISE_MR_ADVICE_PREFETCH => "prefetch",

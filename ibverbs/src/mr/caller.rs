@@ -8,6 +8,24 @@ use std::ptr::NonNull;
 
 /// Memory of the caller's, for [`Backing::Caller`](crate::Backing::Caller): a mapping of a file or another process, memory of a GPU's
 /// driver, an arena.
+///
+/// # Example
+/// Memory that another library allocated, here a leaked vector:
+/// ```no_run
+/// # #![allow(unsafe_code)]
+/// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+/// use std::ptr::NonNull;
+/// use ibverbs::{AccessFlags, Backing, CallerMemory, MemoryOptions};
+/// let arena = NonNull::from(Vec::leak(vec![0u8; 1 << 20])).cast::<u8>();
+/// // SAFETY: nobody else touches the arena, and it is never freed.
+/// let memory = unsafe { CallerMemory::new(arena, 1 << 20, ()) };
+/// let options = MemoryOptions { backing: Backing::Caller(memory), ..MemoryOptions::default() };
+/// let region = pd.shared_with(1 << 20, AccessFlags::REMOTE_READ, options)?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
 pub struct CallerMemory {
     start: NonNull<u8>,
     len: usize,

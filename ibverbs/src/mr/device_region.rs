@@ -22,6 +22,23 @@ use crate::raw::AsRaw;
 /// null region. Clones share it.
 ///
 /// Requests send from it and receive into it through a [`Held`](crate::Held) token, and peers may be given access to it.
+///
+/// # Example
+/// A gigabyte of a GPU's memory, which its driver exported, sent without crossing the processor's:
+/// ```no_run
+/// use std::os::fd::BorrowedFd;
+/// use ibverbs::{AccessFlags, QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, dmabuf: BorrowedFd<'_>) -> ibverbs::Result<()> {
+/// let region = qp.pd().reg_dmabuf(dmabuf, 0, 1 << 30, AccessFlags::REMOTE_READ)?;
+/// let held = qp.hold(&region)?;
+/// qp.post_send(wr::send(held.slice(0..1 << 20).expect("within")))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html),
+/// [`ibv_alloc_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html),
+/// [`ibv_alloc_null_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_null_mr.3.html)
 #[derive(Clone)]
 pub struct DeviceRegion(Arc<Inner>);
 

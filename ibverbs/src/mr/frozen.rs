@@ -32,6 +32,9 @@ use crate::pd::ProtectionDomain;
 ///     Ok(())
 /// }
 /// ```
+///
+/// # References
+/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
 #[derive(Clone)]
 pub struct Frozen(Arc<Memory>);
 

@@ -17,6 +17,17 @@ use crate::pd::ProtectionDomain;
 /// A token for memory that a queue pair holds until it is destroyed ([`QueuePair::hold`](crate::QueuePair::hold)).
 ///
 /// `Held<Frozen>` can be sent, `Held<Sink>` can be received into, `Held<SharedRegion>` both. The token is `Copy` and works on the queue pair that gave it.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Frozen, Held, QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, page: &Frozen) -> ibverbs::Result<()> {
+/// let held: Held<Frozen> = qp.hold(page)?; // once
+/// for _ in 0..3 {
+///     qp.post_send(wr::send(held))?; // as often as wanted, at no cost
+/// }
+/// # Ok(()) }
+/// ```
 pub struct Held<K> {
     sge: ibv_sge,
     queue: QueueId,
@@ -71,6 +82,17 @@ impl<K> Held<K> {
 
 /// A token for several pieces of held memory, in order, as one message
 /// ([`QueuePair::hold_list`](crate::QueuePair::hold_list)). `Copy`, as [`Held`] is.
+///
+/// # Example
+/// A header and a body as one message:
+/// ```no_run
+/// use ibverbs::{Frozen, QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, header: &Frozen, body: &Frozen) -> ibverbs::Result<()> {
+/// let pieces = [qp.hold(header)?, qp.hold(body)?];
+/// let message = qp.hold_list(&pieces)?;
+/// qp.post_send(wr::send(message))?;
+/// # Ok(()) }
+/// ```
 pub struct HeldList<K> {
     sges: *const ibv_sge,
     count: usize,
@@ -158,6 +180,14 @@ mod private {
 }
 
 /// Memory that a queue pair can hold: [`Frozen`], [`Sink`], [`SharedRegion`], [`DeviceRegion`]. Sealed: what many requests may share is this crate's to say.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Held, Hold, QueuePair, Rc};
+/// fn first_page<M: Hold>(qp: &mut QueuePair<Rc>, memory: &M) -> ibverbs::Result<Option<Held<M>>> {
+///     Ok(qp.hold(memory)?.slice(0..4096))
+/// }
+/// ```
 pub trait Hold: private::Sealed + Sized {
     /// Whether peers may write to it.
     #[doc(hidden)]

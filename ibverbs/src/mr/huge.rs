@@ -1,6 +1,19 @@
 //! Huge pages.
 
 /// The size of huge pages.
+///
+/// # Example
+/// ```no_run
+/// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+/// use ibverbs::{Backing, HugePageSize, MemoryOptions};
+/// assert_eq!(HugePageSize::Mib2.bytes(), 2 << 20);
+/// let backing = Backing::HugePages(HugePageSize::Mib2);
+/// let pool = pd.pool_with(1024, 4096, MemoryOptions { backing, ..MemoryOptions::default() })?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`mmap(2)`](https://man7.org/linux/man-pages/man2/mmap.2.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HugePageSize {

@@ -21,6 +21,9 @@ use crate::pd::ProtectionDomain;
 /// qp.post_send(wr::send(BufList::new(vec![header, body])))?;
 /// # Ok(()) }
 /// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Debug)]
 pub struct BufList(Box<Inner>);
 

@@ -17,6 +17,9 @@ use crate::kind::ErrorKind;
 /// let pool = pd.pool_with(512, 4096, options)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
+///
+/// # References
+/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
 #[derive(Debug, Default)]
 pub struct MemoryOptions {
     /// Where the memory comes from.
@@ -32,6 +35,17 @@ pub struct MemoryOptions {
 }
 
 /// Where memory comes from. It is zeroed, but for the caller's own, which stays as it is.
+///
+/// # Example
+/// ```no_run
+/// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+/// use ibverbs::{Backing, MemoryOptions};
+/// let sink = pd.sink_with(1 << 20, MemoryOptions { backing: Backing::Pages, ..MemoryOptions::default() })?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`mmap(2)`](https://man7.org/linux/man-pages/man2/mmap.2.html)
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub enum Backing {

@@ -33,6 +33,9 @@ const ALIGN: usize = 64;
 /// buf[..5].copy_from_slice(b"hello");
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
+///
+/// # References
+/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
 #[derive(Clone)]
 pub struct Pool(Arc<Home>);
 
@@ -198,6 +201,9 @@ impl fmt::Debug for Pool {
 /// assert_eq!((&buf[..], buf.capacity()), (&b"hello"[..], 4096));
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
+///
+/// # References
+/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
 #[repr(transparent)]
 pub struct Buf(NonNull<Piece>);
 

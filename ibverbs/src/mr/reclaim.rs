@@ -46,6 +46,18 @@ impl SharedRegion {
 }
 
 /// A region that could not be turned into a buffer, and why.
+///
+/// # Example
+/// ```no_run
+/// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+/// use ibverbs::AccessFlags;
+/// let region = pd.shared(4096, AccessFlags::REMOTE_WRITE)?;
+/// if let Err(shared) = region.try_into_buf() {
+///     println!("{}", shared.error()); // a queue pair of the domain is alive
+///     let region = shared.into_region();
+/// }
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
 pub struct StillShared {
     region: SharedRegion,
     error: Error,

@@ -4,6 +4,19 @@
 ///
 /// Knowing one does not make access safe or possible: the owner's registration decides, and the owner sees the memory as a
 /// [`SharedRegion`](crate::SharedRegion).
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, told_by_the_peer: RemoteMemory) -> ibverbs::Result<()> {
+/// let record = told_by_the_peer.slice(128, 64).expect("64 bytes from 128 on");
+/// let buf = qp.pd().buf(64)?;
+/// qp.post_send(wr::read(buf, record))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RemoteMemory {

@@ -91,6 +91,24 @@ fn left_by(returned: i32, errno: Errno) -> Option<Left> {
 }
 
 /// A region whose access could not be changed.
+///
+/// # Example
+/// ```no_run
+/// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+/// use ibverbs::AccessFlags;
+/// let region = pd.shared(4096, AccessFlags::REMOTE_WRITE)?;
+/// let read_only = match region.rereg(AccessFlags::REMOTE_READ) {
+///     Ok(region) => region,
+///     Err(failed) => {
+///         println!("{}", failed.error()); // both software drivers have no such verb
+///         failed.into_region().expect("as it was") // peers write to it still
+///     }
+/// };
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_rereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_rereg_mr.3.html)
 pub struct ReregError {
     region: Option<SharedRegion>,
     error: Error,

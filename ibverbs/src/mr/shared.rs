@@ -35,6 +35,9 @@ use crate::pd::ProtectionDomain;
 /// let second_half = region.slice(2048..4096).expect("within");
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
+///
+/// # References
+/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
 #[derive(Clone)]
 pub struct SharedRegion {
     region: Arc<Region>,

@@ -7,6 +7,17 @@ mod private {
 }
 
 /// The type of a memory window: [`Type1`] or [`Type2`].
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{ProtectionDomain, Window, WindowType};
+/// fn windows<K: WindowType>(pd: &ProtectionDomain, count: usize) -> ibverbs::Result<Vec<Window<K>>> {
+///     (0..count).map(|_| pd.alloc_mw::<K>()).collect()
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_alloc_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_mw.3.html)
 pub trait WindowType: private::Sealed + 'static {
     /// Its number (`enum ibv_mw_type`).
     #[doc(hidden)]
@@ -14,10 +25,35 @@ pub trait WindowType: private::Sealed + 'static {
 }
 
 /// Bound by a verb of its own, which chooses the key ([`QueuePair::bind_mw`](crate::QueuePair::bind_mw)).
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{AccessFlags, SharedRegion, Type1};
+/// # fn f(qp: &mut ibverbs::QueuePair<ibverbs::Rc>, region: &SharedRegion) -> ibverbs::Result<()> {
+/// let window = qp.pd().alloc_mw::<Type1>()?;
+/// let bound = qp.bind_mw(window, region, AccessFlags::REMOTE_READ, 7)?; // completes with the tag 7
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_bind_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_bind_mw.3.html); IBA 10.6.7
 #[derive(Clone, Copy, Debug)]
 pub struct Type1;
 
 /// Bound by a request as any other, to a key known before ([`wr::bind`](crate::wr::bind)), and for the peer of one queue pair.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{AccessFlags, SharedRegion, Type2, wr};
+/// # fn f(qp: &mut ibverbs::QueuePair<ibverbs::Rc>, region: &SharedRegion) -> ibverbs::Result<()> {
+/// let window = qp.pd().alloc_mw::<Type2>()?;
+/// let (bound, binding) = window.bind(region, AccessFlags::REMOTE_READ)?;
+/// qp.post_send(wr::bind(binding).unsignaled())?; // requests after it can tell the key
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_alloc_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_mw.3.html); IBA 10.6.7
 #[derive(Clone, Copy, Debug)]
 pub struct Type2;
 

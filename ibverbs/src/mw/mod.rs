@@ -72,6 +72,19 @@ impl ProtectionDomain {
 
 /// A memory window that is bound to a region, or about to be; it keeps the region alive. Dropping it frees the window, which ends the
 /// binding. A binding of type 2 also ends with the queue pair that it was posted to.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{BoundWindow, QueuePair, Rc, RemoteMemory, Type2, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, bound: BoundWindow<Type2>) -> ibverbs::Result<()> {
+/// let told_to_the_peer: RemoteMemory = bound.remote();
+/// // when the peer has done its work
+/// qp.post_send(wr::invalidate(bound))?; // its completion gives the window back
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_alloc_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_mw.3.html); IBA 10.6.7
 pub struct BoundWindow<K: WindowType> {
     pub(crate) bound: Arc<Bound>,
     pub(crate) kind: PhantomData<K>,
@@ -124,6 +137,24 @@ impl Bound {
 }
 
 /// A binding to be posted, once, by [`wr::bind`](crate::wr::bind).
+///
+/// # Example
+/// The binding and the message that tells its key, with one doorbell:
+/// ```no_run
+/// use ibverbs::{AccessFlags, Binding, QueuePair, Rc, SharedRegion, Type2, Window, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, window: Window<Type2>, region: &SharedRegion) -> ibverbs::Result<()> {
+/// let (bound, binding): (_, Binding) = window.bind(region, AccessFlags::REMOTE_READ)?;
+/// let key = bound.remote().rkey.to_be_bytes();
+/// qp.batch(|batch| {
+///     batch.send(wr::bind(binding).unsignaled())?;
+///     batch.send(wr::send(wr::Inline(&key)))?;
+///     ibverbs::Result::Ok(())
+/// })?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
 #[derive(Debug)]
 #[must_use = "a window is not bound until the request is posted"]
 pub struct Binding(pub(crate) Arc<Bound>);
