@@ -12,6 +12,21 @@ use crate::identity::{Qkey, Qpn, QueueId};
 use crate::port::Lid;
 
 /// A token for an address handle that a queue pair holds; `Copy`, for the queue pair that gave it.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{AddressHandle, Destination, HeldAddress, Qkey, Qpn, QueuePair, Ud, wr};
+/// # fn f(qp: &mut QueuePair<Ud>, group: &AddressHandle) -> ibverbs::Result<()> {
+/// let address: HeldAddress = qp.hold_address(group)?; // once
+/// let destination = Destination { address, qpn: Qpn::MULTICAST, qkey: Qkey(0x1111_1111) };
+/// for line in ["one", "two"] {
+///     qp.post_send(wr::send_to(wr::Inline(line.as_bytes()), destination))?;
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldAddress {
     pub(super) ah: NonNull<ibv_ah>,
@@ -37,6 +52,18 @@ impl HeldAddress {
 }
 
 /// Where a datagram goes: the port, the queue pair there, and the key it must know.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Destination, HeldAddress, Qkey, Qpn, QueuePair, Ud, wr};
+/// # fn f(qp: &mut QueuePair<Ud>, address: HeldAddress, qpn_of_the_peer: Qpn) -> ibverbs::Result<()> {
+/// let destination = Destination { address, qpn: qpn_of_the_peer, qkey: Qkey(0x1111_1111) };
+/// qp.post_send(wr::send_to(wr::Inline(b"hello"), destination))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
     /// The port's address, held by the sending queue pair.

@@ -7,6 +7,19 @@ use crate::newtype::c_value;
 
 c_value! {
     /// Where a connection stands between its two paths (`enum ibv_mig_state`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{MigState, QpChange, QpState, QueuePair, Rc};
+    /// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+    /// if qp.query()?.path_mig_state == MigState::ARMED {
+    ///     qp.modify(&QpChange { path_mig_state: Some(MigState::MIGRATED), ..QpChange::to(QpState::RTS) })?; // now
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 17.2.8
     pub struct MigState(u32) {
         /// It has migrated, or never had an alternate path.
         MIGRATED = rdma_sys::IBV_MIG_MIGRATED => "MIGRATED",

@@ -15,6 +15,18 @@ use crate::mr::AccessFlags;
 use crate::port::{Lid, Mtu};
 
 /// What two peers tell each other to connect their queue pairs: [`QueuePair::endpoint`] of each.
+///
+/// # Example
+/// As it may come from the peer, by a connection of its own:
+/// ```no_run
+/// use ibverbs::{Endpoint, Gid, Lid, Psn, Qpn, QueuePair, Rc, RcPath};
+/// # fn f(qp: &mut QueuePair<Rc>, path: &RcPath, gid: Gid) -> ibverbs::Result<()> {
+/// let ours = qp.endpoint(path)?;
+/// println!("tell the peer {}, {:?}, {}", ours.qpn, ours.psn, ours.gid);
+/// let theirs = Endpoint { qpn: Qpn(0x11), psn: Psn(0), lid: Lid(0), gid };
+/// qp.connect(path, &theirs)?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Endpoint {
@@ -29,6 +41,22 @@ pub struct Endpoint {
 }
 
 /// The path of a connection, and how patient it is. An unreliable connection has no use for timeout, retries and reads.
+///
+/// # Example
+/// A peer that may read memory, and that is given up after 7 × 268 ms:
+/// ```
+/// use ibverbs::{AccessFlags, GidIndex, Mtu, RcPath};
+/// let path = RcPath {
+///     timeout: 16, // 4.096 µs × 2¹⁶ = 268 ms
+///     retry_cnt: 6,
+///     access: AccessFlags::REMOTE_READ,
+///     ..RcPath::new(1, GidIndex(1), Mtu::B1024)
+/// };
+/// assert_eq!(path.mtu.bytes(), Some(1024));
+/// ```
+///
+/// # References
+/// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RcPath {
     /// Local port, from 1.
@@ -91,6 +119,16 @@ impl<T: Sends> QueuePair<T> {
     ///
     /// # Errors
     /// Fails when the device is gone.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{QpState, QueuePair, Rc};
+    /// # fn f(qp: &QueuePair<Rc>) -> ibverbs::Result<()> {
+    /// if qp.state()? == QpState::ERR {
+    ///     println!("connect it anew");
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # References
     /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)

@@ -20,6 +20,24 @@ use super::wr::SendRequest;
 use crate::errno::Errno;
 
 /// Sends that are posted together. See [`QueuePair::batch`].
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Batch, Buf, Rc, Result, wr};
+/// fn last_signaled(batch: &mut Batch<'_, Rc>, bufs: Vec<Buf>) -> Result<()> {
+///     for buf in bufs {
+///         batch.send(wr::send(buf).unsignaled())?;
+///     }
+///     batch.send(wr::send(wr::Empty))?;
+///     Ok(())
+/// }
+/// # fn f(qp: &mut ibverbs::QueuePair<Rc>, bufs: Vec<Buf>) -> Result<()> {
+/// qp.batch(|batch| last_signaled(batch, bufs))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
 pub struct Batch<'qp, T: Sends> {
     qp: &'qp mut QueuePair<T>,
     limit: Limit,
@@ -66,6 +84,19 @@ impl<T: Transport> QueuePair<T> {
     ///
     /// # Errors
     /// The closure's own, or a [`BatchError`] made into it.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{Pool, QueuePair, Rc, Result, wr};
+    /// # fn f(qp: &mut QueuePair<Rc>, pool: &Pool) -> Result<()> {
+    /// qp.recv_batch(|batch| {
+    ///     for _ in 0..32 {
+    ///         batch.recv(wr::recv(pool.take().expect("a pool of 32 at least")))?;
+    ///     }
+    ///     Result::Ok(())
+    /// })?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # References
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)

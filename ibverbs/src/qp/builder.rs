@@ -23,6 +23,19 @@ use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 
 /// What a queue pair is made with; the device may give more ([`QpCaps`]).
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
+/// use ibverbs::{QpOptions, Rc};
+/// let options = QpOptions { max_send_wr: 256, max_recv_wr: 16, max_inline_data: 64, ..QpOptions::default() };
+/// let qp = pd.create_qp::<Rc>(&cq, &cq, options)?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpOptions {
     /// Requests of the send queue that can be in flight.
@@ -56,6 +69,21 @@ impl Default for QpOptions {
 }
 
 /// What the device gave: at least what was asked for.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, message: Buf) -> ibverbs::Result<()> {
+/// if message.len() <= qp.caps().max_inline_data as usize {
+///     qp.post_send(wr::send(wr::Inline(&message)))?; // the device need not fetch it
+/// } else {
+///     qp.post_send(wr::send(message))?;
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpCaps {

@@ -154,6 +154,14 @@ impl<T: Sends> QueuePair<T> {
     /// [`ErrorKind::QueueFull`] for other sizes while requests are in flight.
     /// [`ErrorKind::Unsupported`] for other sizes where the device cannot change them, and for an alternate path on an Ethernet link.
     ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{QpChange, QpState, QueuePair, Rc};
+    /// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+    /// qp.modify(&QpChange::to(QpState::SQD))?; // no further send starts
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn modify(&mut self, change: &QpChange) -> Result<()> {

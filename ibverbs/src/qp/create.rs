@@ -17,6 +17,17 @@ impl ProtectionDomain {
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when a size is above what the device has,
     /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a completion queue is of another device.
     ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::{CqOptions, QpOptions, Rc};
+    /// let pd = context.alloc_pd()?;
+    /// let (sends, receives) = (context.create_cq(CqOptions::default())?, context.create_cq(CqOptions::default())?);
+    /// let qp = pd.create_qp::<Rc>(&sends, &receives, QpOptions { max_send_wr: 128, ..QpOptions::default() })?;
+    /// println!("{} with room for {} sends", qp.qp_num(), qp.caps().max_send_wr);
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
     /// # References
     /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html),
     /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)

@@ -28,6 +28,16 @@ impl QueuePair<Ud> {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] when it is in another state or the port does not exist.
     ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{Psn, Qkey, QueuePair, Ud, wr};
+    /// # fn f(qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
+    /// qp.start(1, 0, Qkey(0x1111_1111), Psn(0))?;
+    /// let buf = qp.pd().buf(ibverbs::GRH_LEN + 2048)?; // the first 40 bytes are the route's
+    /// qp.post_recv(wr::recv(buf))?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA table 91
     pub fn start(&mut self, port_num: u8, pkey_index: u16, qkey: Qkey, psn: Psn) -> Result<()> {
@@ -81,6 +91,15 @@ impl QueuePair<Ud> {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] when the GID is no multicast GID.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{Lid, QueuePair, Ud};
+    /// # fn f(qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
+    /// let group: std::net::IpAddr = "239.1.2.3".parse().expect("an address");
+    /// qp.attach_mcast(group.into(), Lid(0))?; // RoCE has no LIDs
+    /// # Ok(()) }
+    /// ```
     ///
     /// # References
     /// [`ibv_attach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)

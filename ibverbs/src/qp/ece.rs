@@ -12,6 +12,16 @@ use crate::raw::AsRaw;
 
 /// What a device can do beyond the specification, in its vendor's own bits: told to the peer, which sets what both can do.
 ///
+/// # Example
+/// What the peer's device offers, before RTR:
+/// ```no_run
+/// use ibverbs::{Ece, QueuePair, Rc};
+/// # fn f(qp: &mut QueuePair<Rc>, exchange: impl Fn(Ece) -> Ece) -> ibverbs::Result<()> {
+/// let theirs = exchange(qp.query_ece()?); // ours for theirs, with the endpoints
+/// qp.set_ece(theirs)?;
+/// # Ok(()) }
+/// ```
+///
 /// # References
 /// [`ibv_query_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_query_ece.3.html),
 /// [`ibv_set_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_set_ece.3.html)

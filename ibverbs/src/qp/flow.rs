@@ -58,6 +58,17 @@ impl<T: Transport> QueuePair<T> {
     /// [`ErrorKind::Unsupported`] where the device has none (both software devices), [`ErrorKind::PermissionDenied`] without `CAP_NET_RAW`,
     /// [`ErrorKind::InvalidInput`] for headers in a wrong order, or for a queue pair of another type.
     ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{FlowRule, FlowSpec, QueuePair, RawPacket};
+    /// # fn f(qp: &mut QueuePair<RawPacket>) -> ibverbs::Result<()> {
+    /// let rule = FlowRule::new(1, [FlowSpec::to_mac([0x02, 0, 0, 0, 0, 0x01]), FlowSpec::to_udp_port(4791)]);
+    /// let flow = qp.create_flow(&rule)?;
+    /// // receive packets, and then
+    /// qp.destroy_flow(flow)?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # References
     /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
     pub fn create_flow(&mut self, rule: &FlowRule) -> Result<FlowId> {

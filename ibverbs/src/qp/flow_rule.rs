@@ -14,6 +14,18 @@ use crate::newtype::c_value;
 
 c_value! {
     /// Which packets a rule looks at (`enum ibv_flow_attr_type`).
+    ///
+    /// # Example
+    /// A copy of all that passes a port:
+    /// ```no_run
+    /// use ibverbs::{FlowRule, FlowType, QueuePair, RawPacket};
+    /// # fn f(qp: &mut QueuePair<RawPacket>) -> ibverbs::Result<()> {
+    /// qp.create_flow(&FlowRule { flow_type: FlowType::SNIFFER, ..FlowRule::new(1, []) })?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
     pub struct FlowType(u32) {
         /// Those that its specifications name.
         NORMAL = rdma_sys::IBV_FLOW_ATTR_NORMAL => "NORMAL",
@@ -27,6 +39,13 @@ c_value! {
 }
 
 /// A rule: which packets of a port a queue pair receives. See [`QueuePair::create_flow`](crate::QueuePair::create_flow).
+///
+/// # Example
+/// ```
+/// use ibverbs::{FlowRule, FlowSpec};
+/// let rule = FlowRule { priority: 1, ..FlowRule::new(1, [FlowSpec::to_mac([2, 0, 0, 0, 0, 1])]) };
+/// assert_eq!(rule.specs.len(), 1);
+/// ```
 ///
 /// # References
 /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
@@ -52,6 +71,22 @@ impl FlowRule {
 }
 
 /// What one header of a packet must be like: the bits that are set in `mask` must be those of `value`.
+///
+/// # Example
+/// UDP packets of one sender:
+/// ```
+/// use std::net::Ipv4Addr;
+/// use ibverbs::{FlowRule, FlowSpec, Ipv4Filter};
+/// let any = Ipv4Addr::UNSPECIFIED;
+/// let from = FlowSpec::Ipv4 {
+///     value: Ipv4Filter { src: Ipv4Addr::new(10, 0, 0, 7), dst: any },
+///     mask: Ipv4Filter { src: Ipv4Addr::BROADCAST, dst: any },
+/// };
+/// let rule = FlowRule::new(1, [from, FlowSpec::to_udp_port(9000)]);
+/// ```
+///
+/// # References
+/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "said above")]
@@ -82,6 +117,18 @@ impl FlowSpec {
 }
 
 /// Fields of an Ethernet header, numbers in host order.
+///
+/// # Example
+/// IPv6 frames, whomever they are for:
+/// ```
+/// use ibverbs::{EthFilter, FlowSpec};
+/// let value = EthFilter { ether_type: 0x86dd, ..EthFilter::default() };
+/// let mask = EthFilter { ether_type: 0xffff, ..EthFilter::default() };
+/// let ipv6 = FlowSpec::Eth { value, mask };
+/// ```
+///
+/// # References
+/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the header's fields")]
 pub struct EthFilter {
@@ -92,6 +139,19 @@ pub struct EthFilter {
 }
 
 /// Fields of an IPv4 header.
+///
+/// # Example
+/// Packets to any address of `10.1.0.0/16`:
+/// ```
+/// use std::net::Ipv4Addr;
+/// use ibverbs::{FlowSpec, Ipv4Filter};
+/// let filter = |dst| Ipv4Filter { src: Ipv4Addr::UNSPECIFIED, dst };
+/// let network =
+///     FlowSpec::Ipv4 { value: filter(Ipv4Addr::new(10, 1, 0, 0)), mask: filter(Ipv4Addr::new(255, 255, 0, 0)) };
+/// ```
+///
+/// # References
+/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the header's fields")]
 pub struct Ipv4Filter {
@@ -100,6 +160,18 @@ pub struct Ipv4Filter {
 }
 
 /// Fields of an IPv6 header.
+///
+/// # Example
+/// Packets to one address:
+/// ```
+/// use std::net::Ipv6Addr;
+/// use ibverbs::{FlowSpec, Ipv6Filter};
+/// let filter = |dst| Ipv6Filter { src: Ipv6Addr::UNSPECIFIED, dst };
+/// let to_one = FlowSpec::Ipv6 { value: filter(Ipv6Addr::LOCALHOST), mask: filter(Ipv6Addr::from([0xff; 16])) };
+/// ```
+///
+/// # References
+/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the header's fields")]
 pub struct Ipv6Filter {
@@ -108,6 +180,16 @@ pub struct Ipv6Filter {
 }
 
 /// Ports of a TCP or UDP header, in host order.
+///
+/// # Example
+/// Answers of web servers:
+/// ```
+/// use ibverbs::{FlowSpec, PortFilter};
+/// let answers = FlowSpec::Tcp { value: PortFilter { src: 443, dst: 0 }, mask: PortFilter { src: 0xffff, dst: 0 } };
+/// ```
+///
+/// # References
+/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the header's fields")]
 pub struct PortFilter {

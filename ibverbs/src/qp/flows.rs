@@ -8,6 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rdma_sys::{ibv_destroy_flow, ibv_flow};
 
 /// Which rule of a queue pair: [`QueuePair::create_flow`](crate::QueuePair::create_flow).
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{FlowId, FlowRule, FlowSpec, QueuePair, RawPacket};
+/// # fn f(qp: &mut QueuePair<RawPacket>) -> ibverbs::Result<()> {
+/// let dns: FlowId = qp.create_flow(&FlowRule::new(1, [FlowSpec::to_udp_port(53)]))?;
+/// qp.destroy_flow(dns)?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowId(u64);
 

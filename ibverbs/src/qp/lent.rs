@@ -92,11 +92,43 @@ macro_rules! token {
 
 token! {
     /// Memory lent to a [`Scope`](crate::Scope) for reading: what its requests may send.
+    ///
+    /// # Example
+    /// Two messages from one loan:
+    /// ```no_run
+    /// use ibverbs::{Lent, Rc, Result, Scope, wr};
+    /// fn send_halves<'s>(scope: &mut Scope<'s, '_, Rc>, lent: Lent<'s>) -> Result<()> {
+    ///     let half = lent.len() / 2;
+    ///     if let (Some(first), Some(second)) = (lent.clone().slice(0..half), lent.clone().slice(half..lent.len())) {
+    ///         scope.post_send(wr::send(first))?;
+    ///         scope.post_send(wr::send(second))?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     Lent
 }
 
 token! {
     /// Memory lent to a [`Scope`](crate::Scope) for writing: what its requests may receive into, read into, and send.
+    ///
+    /// # Example
+    /// A peer's memory, fetched into a slice of the caller's:
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use ibverbs::{CompletionQueue, LentMut, QueuePair, Rc, RemoteMemory, wr};
+    /// # fn f(qp: QueuePair<Rc>, cq: &mut CompletionQueue, remote: RemoteMemory) -> ibverbs::Result<QueuePair<Rc>> {
+    /// let mut table = vec![0; 1 << 20];
+    /// let end = qp.scope(|scope| {
+    ///     let into: LentMut<'_> = scope.lend_mut(&mut table)?;
+    ///     scope.post_send(wr::read(into, remote))?;
+    ///     scope.wait(cq, Duration::from_secs(5), |_| ())
+    /// });
+    /// let (qp, read) = end.into_result()?;
+    /// read?;
+    /// println!("{:?}", &table[..16]);
+    /// # Ok(qp) }
+    /// ```
     LentMut
 }
 

@@ -119,6 +119,21 @@ pub(super) mod private {
 use private::{Moves, Write};
 
 /// An operation on a payload `P` that transport `T` has. Sealed: operations are this crate's to say.
+///
+/// # Example
+/// A function for any operation that a reliable connection has on a buffer:
+/// ```no_run
+/// use ibverbs::{Buf, Operation, QueuePair, Rc, wr};
+/// fn post_quietly<O: Operation<Rc, Buf>>(
+///     qp: &mut QueuePair<Rc>,
+///     request: wr::SendRequest<O, Buf>,
+/// ) -> ibverbs::Result<()> {
+///     Ok(qp.post_send(request.unsignaled())?)
+/// }
+/// # fn f(qp: &mut QueuePair<Rc>, buf: Buf) -> ibverbs::Result<()> {
+/// post_quietly(qp, wr::send(buf))?;
+/// # Ok(()) }
+/// ```
 pub trait Operation<T: Sends, P: Payload>: Moves<P> {}
 
 impl Write for Send {

@@ -69,6 +69,9 @@ use crate::raw::AsRaw;
 /// # #[allow(unreachable_code)]
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
+///
+/// # References
+/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 10.3.1
 pub struct QueuePair<T: Sends> {
     pub(super) raw: NonNull<ibv_qp>,
     pub(super) extended: Option<NonNull<ibv_qp_ex>>,
@@ -158,6 +161,18 @@ impl<T: Sends> QueuePair<T> {
     ///
     /// # Errors
     /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the memory is of another protection domain; the text names both devices.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{QueuePair, Rc, wr};
+    /// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+    /// let mut page = qp.pd().buf(4096)?;
+    /// page.fill(7);
+    /// let page = qp.hold(&page.freeze())?;
+    /// qp.post_send(wr::send(page))?;
+    /// qp.post_send(wr::send(page))?; // both at once in flight
+    /// # Ok(()) }
+    /// ```
     pub fn hold<K: Hold>(&mut self, memory: &K) -> Result<Held<K>> {
         self.tables.owner.hold(memory)
     }
@@ -202,6 +217,16 @@ impl<T: Sends> QueuePair<T> {
     ///
     /// # Errors
     /// If the driver refuses, what the queue pair owned is leaked and counted ([`leaked_objects`](crate::leaked_objects)).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{QueuePair, Rc};
+    /// # fn f(qp: QueuePair<Rc>) -> ibverbs::Result<()> {
+    /// for (tag, buf) in qp.destroy()?.sends {
+    ///     println!("request {tag} with {} bytes never completed", buf.len());
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # References
     /// [`ibv_destroy_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)

@@ -10,10 +10,33 @@ use crate::pd::{DomainKey, ProtectionDomain};
 /// Bytes that are copied when the request is posted: no registered memory is needed, and they are free again at once.
 ///
 /// At most [`QpCaps::max_inline_data`](crate::QpCaps) bytes.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+/// let line = format!("my number is {}", qp.qp_num());
+/// qp.post_send(wr::send(wr::Inline(line.as_bytes())))?;
+/// drop(line); // it was copied
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html) (`IBV_SEND_INLINE`)
 #[derive(Clone, Copy, Debug)]
 pub struct Inline<'a>(pub &'a [u8]);
 
 /// No data: a message of zero bytes.
+///
+/// # Example
+/// A message that says nothing but that it came, and a place for one:
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+/// qp.post_recv(wr::recv(wr::Empty))?;
+/// qp.post_send(wr::send_with_imm(wr::Empty, 42))?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Empty;
 
@@ -115,12 +138,39 @@ pub(super) mod private {
 use private::{Payload, Source, Target};
 
 /// What can be sent or written to a peer: [`Buf`], [`BufList`], [`Held`] of [`Frozen`] or [`SharedRegion`], [`Inline`], [`Empty`]. Sealed.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, wr};
+/// fn shout<P: wr::SendPayload>(qp: &mut QueuePair<Rc>, message: P) -> ibverbs::Result<()> {
+///     Ok(qp.post_send(wr::send(message).solicited())?)
+/// }
+/// ```
 pub trait SendPayload: Source {}
 
 /// What can be received into: [`Buf`], [`BufList`], [`Held`] of [`Sink`] or [`SharedRegion`], [`Empty`]. Sealed.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, wr};
+/// fn receive_into<P: wr::RecvPayload>(qp: &mut QueuePair<Rc>, places: Vec<P>) -> ibverbs::Result<()> {
+///     for (place, tag) in places.into_iter().zip(0..) {
+///         qp.post_recv(wr::recv(place).tag(tag))?;
+///     }
+///     Ok(())
+/// }
+/// ```
 pub trait RecvPayload: Target {}
 
 /// What a peer's memory can be read into: [`Buf`], [`Held`] of [`Sink`] or [`SharedRegion`]. Sealed.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
+/// fn fetch<P: wr::ReadPayload>(qp: &mut QueuePair<Rc>, into: P, from: RemoteMemory) -> ibverbs::Result<()> {
+///     Ok(qp.post_send(wr::read(into, from))?)
+/// }
+/// ```
 pub trait ReadPayload: Target {}
 
 impl Payload for Buf {

@@ -26,6 +26,17 @@ impl<T: Sends> QueuePair<T> {
     /// A full queue, inline data that is too long, or memory of another domain or queue pair give the payload back before the device
     /// hears of it; see [`PostError`] for what the provider can refuse.
     ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
+    /// # fn f(qp: &mut QueuePair<Rc>, told_by_the_peer: RemoteMemory) -> ibverbs::Result<()> {
+    /// let mut buf = qp.pd().buf(5)?;
+    /// buf.copy_from_slice(b"hello");
+    /// qp.post_send(wr::write(buf, told_by_the_peer).unsignaled())?;
+    /// qp.post_send(wr::send(wr::Empty).tag(7))?; // its completion tells of both
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # References
     /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html),
     /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
@@ -104,6 +115,16 @@ impl<T: Transport> QueuePair<T> {
     ///
     /// # Errors
     /// As [`post_send`](Self::post_send).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{Pool, QueuePair, Rc, wr};
+    /// # fn f(qp: &mut QueuePair<Rc>, pool: &Pool) -> ibverbs::Result<()> {
+    /// while let (1.., Some(buf)) = (qp.recv_room(), pool.take()) {
+    ///     qp.post_recv(wr::recv(buf))?;
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # References
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)

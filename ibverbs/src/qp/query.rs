@@ -12,6 +12,19 @@ use crate::mr::AccessFlags;
 use crate::port::Mtu;
 
 /// What a queue pair is set to, as the device says it. What its transport or state has no use for means nothing.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc};
+/// # fn f(qp: &QueuePair<Rc>) -> ibverbs::Result<()> {
+/// let attr = qp.query()?;
+/// let microseconds = 4.096 * f64::from(attr.timeout).exp2();
+/// println!("{} to {}, {microseconds:.0} µs for an acknowledgement", attr.state, attr.dest_qpn);
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpAttr {
@@ -100,6 +113,14 @@ impl<T: Sends> QueuePair<T> {
     ///
     /// # Errors
     /// Fails when the device is gone.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{QueuePair, Rc};
+    /// # fn f(qp: &QueuePair<Rc>) -> ibverbs::Result<()> {
+    /// println!("reads in flight at most: {}", qp.query()?.max_rd_atomic);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # References
     /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)

@@ -154,6 +154,23 @@ impl fmt::Debug for Receives {
 }
 
 /// Receives that are posted together. See [`QueuePair::recv_batch`](crate::QueuePair::recv_batch).
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Pool, RecvBatch, Result, wr};
+/// fn fill(batch: &mut RecvBatch<'_>, pool: &Pool) -> Result<()> {
+///     while let Some(buf) = pool.take() {
+///         batch.recv(wr::recv(buf))?;
+///     }
+///     Ok(())
+/// }
+/// # fn f(qp: &mut ibverbs::QueuePair<ibverbs::Rc>, pool: &Pool) -> Result<()> {
+/// qp.recv_batch(|batch| fill(batch, pool))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
 pub struct RecvBatch<'queue> {
     queue: Queue,
     receives: &'queue mut Receives,

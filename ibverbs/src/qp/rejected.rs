@@ -7,6 +7,23 @@ use crate::error::Error;
 use crate::kind::ErrorKind;
 
 /// Why a request was not posted.
+///
+/// # Example
+/// A queue that is full is no failure: the buffer waits.
+/// ```no_run
+/// use ibverbs::{Buf, PostError, QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, buf: Buf, waiting: &mut Vec<Buf>) -> ibverbs::Result<()> {
+/// match qp.post_send(wr::send(buf)) {
+///     Err(rejected) if matches!(rejected.error(), PostError::QueueFull { .. }) => {
+///         waiting.extend(rejected.into_payload());
+///     }
+///     posted => posted?,
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
@@ -103,6 +120,20 @@ impl PostError {
 /// A request that was not posted, with its payload.
 ///
 /// `?` turns it into an [`Error`]; the buffer then goes back to its pool.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, buf: Buf) {
+/// if let Err(rejected) = qp.post_recv(wr::recv(buf)) {
+///     println!("{rejected}"); // says why, and the remedy
+///     let buf_again: Option<Buf> = rejected.into_payload();
+/// }
+/// # }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 pub struct Rejected<P> {
     error: PostError,
     payload: Option<P>,

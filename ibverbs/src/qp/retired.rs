@@ -31,6 +31,9 @@ use crate::mw::Bound;
 ///     Ok(retired.into_buf())
 /// }
 /// ```
+///
+/// # References
+/// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
 pub struct Retired {
     payload: InFlight,
     tag: u64,
@@ -184,6 +187,20 @@ impl fmt::Debug for Retired {
 /// A completion that is none of this queue pair's: of another one, of one that was destroyed, or retired before. It changed nothing.
 ///
 /// Where queue pairs share a completion queue, [`Completion::queue`] says beforehand whose it is.
+///
+/// # Example
+/// A completion of one that was destroyed is of no interest:
+/// ```no_run
+/// use ibverbs::{CompletionQueue, NotMine, QueuePair, Rc};
+/// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+/// for completion in cq.poll()? {
+///     match qp.retire(completion) {
+///         Ok(retired) => retired.ok()?,
+///         Err(NotMine { queue }) => println!("left over of {queue:?}"),
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the completion is not of a request in flight on this queue pair")]
 pub struct NotMine {
@@ -198,6 +215,18 @@ impl From<NotMine> for Error {
 }
 
 /// What a destroyed queue pair gives back: the buffers of requests that never completed, with their tags.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, QueuePair, Rc, Reclaimed};
+/// # fn f(qp: QueuePair<Rc>) -> ibverbs::Result<()> {
+/// let Reclaimed { sends, recvs, .. } = qp.destroy()?;
+/// let bufs: Vec<Buf> = sends.into_iter().chain(recvs).map(|(_tag, buf)| buf).collect();
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_destroy_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)
 #[derive(Debug, Default)]
 pub struct Reclaimed {
     /// Of the send queue, oldest first.

@@ -30,6 +30,24 @@ use crate::kind::ErrorKind;
 use crate::mr::{AccessFlags, Registration};
 
 /// A queue pair that requests with borrowed memory can be posted to. See [`QueuePair::scope`].
+///
+/// # Example
+/// ```no_run
+/// use std::time::Duration;
+/// use ibverbs::{CompletionQueue, QueuePair, Rc, Result, Scope, wr};
+/// fn send<'env>(scope: &mut Scope<'_, 'env, Rc>, cq: &mut CompletionQueue, text: &'env str) -> Result<()> {
+///     let text = scope.lend(text.as_bytes())?;
+///     scope.post_send(wr::send(text))?;
+///     scope.wait(cq, Duration::from_secs(5), |_| ())
+/// }
+/// # fn f(qp: QueuePair<Rc>, cq: &mut CompletionQueue) -> Result<()> {
+/// let (qp, sent) = qp.scope(|scope| send(scope, cq, "not copied")).into_result()?;
+/// sent
+/// # }
+/// ```
+///
+/// # References
+/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
 pub struct Scope<'scope, 'env, T: Sends> {
     /// Moved out when the scope ends.
     parts: ManuallyDrop<Parts<T>>,
@@ -45,6 +63,17 @@ struct Parts<T: Sends> {
 }
 
 /// How a [`QueuePair::scope`] ended.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, ScopeEnd};
+/// # fn f(end: ScopeEnd<Rc, u32>) {
+/// match end {
+///     ScopeEnd { qp: Some(qp), value, .. } => println!("{value}, and {} goes on", qp.qp_num()),
+///     ScopeEnd { reclaimed, .. } => println!("destroyed with {} sends in flight", reclaimed.sends.len()),
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "it has the queue pair"]
 pub struct ScopeEnd<T: Sends, R> {
@@ -113,6 +142,18 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     ///
     /// # Errors
     /// As [`ProtectionDomain::pool`](crate::ProtectionDomain::pool).
+    ///
+    /// # Example
+    /// Requests may name parts of it:
+    /// ```no_run
+    /// use ibverbs::{Rc, Result, Scope, wr};
+    /// fn send_in_two<'env>(scope: &mut Scope<'_, 'env, Rc>, bytes: &'env [u8; 8192]) -> Result<()> {
+    ///     let whole = scope.lend(bytes)?;
+    ///     scope.post_send(wr::send(whole.clone().slice(0..4096).expect("within")).unsignaled())?;
+    ///     scope.post_send(wr::send(whole.slice(4096..8192).expect("within")))?;
+    ///     Ok(())
+    /// }
+    /// ```
     ///
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)

@@ -225,6 +225,27 @@ impl Posted {
 }
 
 /// A batch that the provider did not take, or not whole.
+///
+/// # Example
+/// What was not posted waits:
+/// ```no_run
+/// use std::error::Error;
+/// use ibverbs::{BatchError, Buf, QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, bufs: Vec<Buf>, waiting: &mut Vec<Buf>) -> Result<(), Box<dyn Error>> {
+/// let posted = qp.batch(|batch| -> Result<(), Box<dyn Error>> {
+///     for buf in bufs {
+///         batch.send(wr::send(buf))?;
+///     }
+///     Ok(())
+/// });
+/// if let Err(error) = posted {
+///     waiting.extend(error.downcast::<BatchError>()?.into_rejected());
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Debug)]
 pub struct BatchError {
     error: PostError,

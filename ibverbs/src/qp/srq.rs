@@ -240,6 +240,19 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// # Errors
     /// Fails when the limit is above the queue's length.
     ///
+    /// # Example
+    /// Fewer than 16 left: time to post more.
+    /// ```no_run
+    /// use ibverbs::{EventType, SharedReceiveQueue};
+    /// # fn f(context: &ibverbs::Context, store: &mut SharedReceiveQueue) -> ibverbs::Result<()> {
+    /// store.set_limit(16)?;
+    /// let event = context.async_events()?.wait(None)?;
+    /// if event.is_some_and(|event| event.event_type == EventType::SRQ_LIMIT_REACHED) {
+    ///     println!("{} receives could be posted", store.recv_room());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # References
     /// [`ibv_modify_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_srq.3.html)
     pub fn set_limit(&mut self, limit: u32) -> Result<()> {

@@ -5,6 +5,17 @@ use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 
 /// What a shared receive queue is made with.
+///
+/// # Example
+/// ```no_run
+/// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+/// use ibverbs::SrqOptions;
+/// let store = pd.create_srq(SrqOptions { max_wr: 1024, ..SrqOptions::default() })?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqOptions {
     /// Receives that can be in flight.
@@ -33,6 +44,18 @@ impl SrqOptions {
 }
 
 /// How a shared receive queue stands (`struct ibv_srq_attr`).
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::SharedReceiveQueue;
+/// # fn f(store: &SharedReceiveQueue) -> ibverbs::Result<()> {
+/// let attr = store.query()?;
+/// println!("{} receives, an event below {}", attr.max_wr, attr.limit);
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_query_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_query_srq.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SrqAttr {
@@ -51,16 +74,53 @@ mod private {
 }
 
 /// The type of a [`SharedReceiveQueue`](crate::SharedReceiveQueue).
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, SharedReceiveQueue, SrqType, wr};
+/// fn fill<K: SrqType>(store: &mut SharedReceiveQueue<K>, bufs: Vec<Buf>) -> ibverbs::Result<()> {
+///     for buf in bufs {
+///         store.post_recv(wr::recv(buf))?;
+///     }
+///     Ok(())
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_create_srq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq_ex.3.html)
 pub trait SrqType: private::Sealed + 'static {}
 
 /// A shared receive queue of queue pairs of this process (`IBV_SRQT_BASIC`): each is
 /// [made with it](crate::ProtectionDomain::create_qp_with_srq).
+///
+/// # Example
+/// ```no_run
+/// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+/// use ibverbs::{Basic, SharedReceiveQueue, SrqOptions};
+/// let store: SharedReceiveQueue<Basic> = pd.create_srq(SrqOptions::default())?; // the usual type
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct Basic;
 
 impl SrqType for Basic {}
 
 /// A shared receive queue of an [XRC domain](crate::XrcDomain) (`IBV_SRQT_XRC`): senders name it in their requests.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{CompletionQueue, ProtectionDomain, SharedReceiveQueue, SrqOptions, Xrc, XrcDomain};
+/// # fn f(pd: &ProtectionDomain, xrcd: &XrcDomain, cq: &CompletionQueue) -> ibverbs::Result<()> {
+/// let store: SharedReceiveQueue<Xrc> = pd.create_xrc_srq(xrcd, cq, SrqOptions::default())?;
+/// println!("senders name it {}", store.srq_num()?);
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_create_srq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq_ex.3.html); IBA annex A14
 #[derive(Clone, Copy, Debug)]
 pub struct Xrc;
 

@@ -4,6 +4,17 @@ use crate::newtype::c_value;
 
 c_value! {
     /// The state of a queue pair (`enum ibv_qp_state`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{QpState, QueuePair, Rc};
+    /// # fn f(qp: &QueuePair<Rc>) -> ibverbs::Result<()> {
+    /// let can_send = qp.state()? == QpState::RTS;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 10.3.1
     pub struct QpState(u32) {
         /// Fresh.
         RESET = rdma_sys::IBV_QPS_RESET => "RESET",

@@ -4,6 +4,17 @@ use crate::newtype::c_value;
 
 c_value! {
     /// The type of a queue pair (`enum ibv_qp_type`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::QpType;
+    /// let segments_datagrams = context.query_device_ex()?.tso.supported_qpts.contains(QpType::UD.0);
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
     pub struct QpType(u32) {
         /// Reliable connection.
         RC = rdma_sys::IBV_QPT_RC => "RC",
@@ -30,6 +41,15 @@ mod private {
 }
 
 /// What a [`QueuePair`](crate::QueuePair) speaks: all have a send queue, and what a transport can send does not depend on whether it receives.
+///
+/// # Example
+/// A function for all queue pairs:
+/// ```no_run
+/// use ibverbs::{QueuePair, Sends};
+/// fn idle<T: Sends>(qps: &[QueuePair<T>]) -> usize {
+///     qps.iter().filter(|qp| qp.is_idle()).count()
+/// }
+/// ```
 pub trait Sends: private::Sealed + 'static {
     /// Its number.
     const QP_TYPE: QpType;
@@ -42,12 +62,41 @@ pub trait Sends: private::Sealed + 'static {
 }
 
 /// A transport that sends and receives: what [`create_qp`](crate::ProtectionDomain::create_qp) makes queue pairs of.
+///
+/// # Example
+/// A function for all queue pairs that receive:
+/// ```no_run
+/// use ibverbs::{QueuePair, Transport, wr};
+/// fn receive<T: Transport>(qp: &mut QueuePair<T>, size: usize) -> ibverbs::Result<()> {
+///     let buf = qp.pd().buf(size)?;
+///     Ok(qp.post_recv(wr::recv(buf))?)
+/// }
+/// ```
 pub trait Transport: Sends {}
 
 /// A transport with one peer, connected through RTR to RTS.
+///
+/// # Example
+/// A function for all that is connected, in one direction or both:
+/// ```no_run
+/// use ibverbs::{Endpoint, OnePeer, QueuePair, RcPath};
+/// fn connect<T: OnePeer>(qp: &mut QueuePair<T>, path: &RcPath, peer: &Endpoint) -> ibverbs::Result<()> {
+///     qp.init(path)?;
+///     qp.connect(path, peer)
+/// }
+/// ```
 pub trait OnePeer: Sends {}
 
 /// A transport with one peer, in both directions: what every connection has ([`Rc`], [`Uc`]).
+///
+/// # Example
+/// A function for both kinds of connections:
+/// ```no_run
+/// use ibverbs::{Connected, QueuePair, wr};
+/// fn greet<T: Connected>(qp: &mut QueuePair<T>) -> ibverbs::Result<()> {
+///     Ok(qp.post_send(wr::send(wr::Inline(b"hello")))?)
+/// }
+/// ```
 pub trait Connected: Transport + OnePeer {}
 
 const MESSAGES: u64 = rdma_sys::IBV_QP_EX_WITH_SEND as u64 | rdma_sys::IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
@@ -60,6 +109,18 @@ const FETCHES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_READ as u64
     | rdma_sys::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD as u64;
 
 /// Reliable connection: ordered, acknowledged, one peer.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
+/// use ibverbs::{QpOptions, QueuePair, Rc};
+/// let qp: QueuePair<Rc> = pd.create_qp(&cq, &cq, QpOptions::default())?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 9.7
 #[derive(Clone, Copy, Debug)]
 pub struct Rc;
 
@@ -74,6 +135,18 @@ impl OnePeer for Rc {}
 impl Connected for Rc {}
 
 /// Unreliable connection: ordered, not acknowledged, one peer. What is lost is lost whole messages.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
+/// use ibverbs::{QpOptions, Uc};
+/// let qp = pd.create_qp::<Uc>(&cq, &cq, QpOptions::default())?; // sends and writes; no reads, no atomics
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 9.8
 #[derive(Clone, Copy, Debug)]
 pub struct Uc;
 
@@ -88,6 +161,19 @@ impl OnePeer for Uc {}
 impl Connected for Uc {}
 
 /// Unreliable datagram: messages of one packet, to and from anyone.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
+/// use ibverbs::{Psn, Qkey, QpOptions, Ud};
+/// let mut qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
+/// qp.start(1, 0, Qkey(0x1111_1111), Psn(0))?; // no peer: each request names one
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 9.8
 #[derive(Clone, Copy, Debug)]
 pub struct Ud;
 
@@ -100,6 +186,19 @@ impl Transport for Ud {}
 
 /// The sending half of an extended reliable connection: as [`Rc`], and each request names the shared receive queue of the peer that it is
 /// for ([`for_srq`](crate::wr::SendRequest::for_srq)). It receives nothing. See [`XrcDomain`](crate::XrcDomain).
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Endpoint, QueuePair, RcPath, SrqNum, XrcSend, wr};
+/// # fn f(mut qp: QueuePair<XrcSend>, path: RcPath, peer: Endpoint, store: SrqNum) -> ibverbs::Result<()> {
+/// qp.init(&path)?;
+/// qp.connect(&path, &peer)?;
+/// qp.post_send(wr::send(wr::Inline(b"hello")).for_srq(store))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html); IBA annex A14
 #[derive(Clone, Copy, Debug)]
 pub struct XrcSend;
 
@@ -113,6 +212,21 @@ impl OnePeer for XrcSend {}
 
 /// Raw packets: whole Ethernet frames, headers and all, to and from the wire. What is received is said by
 /// [flow rules](crate::QueuePair::create_flow). The process needs the right to do so (`CAP_NET_RAW`).
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
+/// use ibverbs::{FlowRule, FlowSpec, QpOptions, RawPacket};
+/// let mut qp = pd.create_qp::<RawPacket>(&cq, &cq, QpOptions::default())?;
+/// qp.start(1)?;
+/// qp.create_flow(&FlowRule::new(1, [FlowSpec::to_udp_port(9000)]))?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html),
+/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct RawPacket;
 

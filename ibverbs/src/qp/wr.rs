@@ -23,6 +23,22 @@ use crate::mr::RemoteMemory;
 use crate::mw::{Binding, BoundWindow, Type2};
 
 /// A request for the send queue: an operation `O` on a payload `P`.
+///
+/// # Example
+/// Requests to post later, of one operation on one kind of memory:
+/// ```no_run
+/// use ibverbs::{Buf, QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, bufs: Vec<Buf>) -> ibverbs::Result<()> {
+/// let requests: Vec<wr::SendRequest<_, Buf>> =
+///     bufs.into_iter().zip(1..).map(|(buf, tag)| wr::send(buf).tag(tag).solicited()).collect();
+/// for request in requests {
+///     qp.post_send(request)?;
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html); IBA 10.8
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a request does nothing until it is posted"]
 pub struct SendRequest<O, P> {
@@ -78,6 +94,18 @@ impl<O, P> SendRequest<O, P> {
 }
 
 /// A request for the receive queue.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, buf: Buf) -> ibverbs::Result<()> {
+/// let request: wr::RecvRequest<Buf> = wr::recv(buf).tag(7);
+/// qp.post_recv(request)?; // Retired::tag will be 7
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a request does nothing until it is posted"]
 pub struct RecvRequest<P> {
@@ -99,6 +127,14 @@ pub fn send<P: SendPayload>(payload: P) -> SendRequest<Send, P> {
 }
 
 /// As [`send`], with 32 bits of immediate data that arrive in the completion.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+/// qp.post_send(wr::send_with_imm(wr::Inline(b"row"), 17))?; // there, Retired::imm_data is Some(17)
+/// # Ok(()) }
+/// ```
 pub fn send_with_imm<P: SendPayload>(payload: P, imm_data: u32) -> SendRequest<SendWithImm, P> {
     SendRequest::sending(SendWithImm(imm_data), payload)
 }
@@ -118,6 +154,15 @@ pub fn send_to_with_imm<P: SendPayload>(
 }
 
 /// As [`send`], and invalidates the peer's memory window with this remote key when it arrives.
+///
+/// # Example
+/// A server that has done with a client's window:
+/// ```no_run
+/// use ibverbs::{Buf, QueuePair, Rc, RemoteMemory, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, answer: Buf, window_of_the_client: RemoteMemory) -> ibverbs::Result<()> {
+/// qp.post_send(wr::send_with_inv(answer, window_of_the_client.rkey))?;
+/// # Ok(()) }
+/// ```
 pub fn send_with_inv<P: SendPayload>(payload: P, rkey: u32) -> SendRequest<SendWithInv, P> {
     SendRequest::new(SendWithInv(rkey), payload)
 }
@@ -134,6 +179,14 @@ pub fn invalidate(window: BoundWindow<Type2>) -> SendRequest<Invalidate, BoundWi
 }
 
 /// Writes the payload to the start of `remote`, memory of the peer that is open to writes. The peer's processor takes no part.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, QueuePair, Rc, RemoteMemory, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, buf: Buf, told_by_the_peer: RemoteMemory) -> ibverbs::Result<()> {
+/// qp.post_send(wr::write(buf, told_by_the_peer))?;
+/// # Ok(()) }
+/// ```
 pub fn write<P: SendPayload>(payload: P, remote: RemoteMemory) -> SendRequest<RdmaWrite, P> {
     SendRequest::sending(RdmaWrite(remote), payload)
 }
@@ -148,6 +201,16 @@ pub fn write_with_imm<P: SendPayload>(
 }
 
 /// Reads all of `remote` into the payload, which must be at least as large. A buffer then shows what was read.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, told_by_the_peer: RemoteMemory) -> ibverbs::Result<()> {
+/// let buf = qp.pd().buf(4096)?;
+/// let first_page = told_by_the_peer.slice(0, 4096).expect("a page at least");
+/// qp.post_send(wr::read(buf, first_page))?; // Retired::into_buf shows it
+/// # Ok(()) }
+/// ```
 pub fn read<P: ReadPayload>(payload: P, remote: RemoteMemory) -> SendRequest<RdmaRead, P> {
     SendRequest::new(RdmaRead(remote), payload)
 }
@@ -155,6 +218,17 @@ pub fn read<P: ReadPayload>(payload: P, remote: RemoteMemory) -> SendRequest<Rdm
 /// Replaces the 8 bytes at `remote` by `swap` if they equal `compare`; what was there before arrives in the payload's first 8 bytes.
 ///
 /// Both sides' bytes are a number in their host's order.
+///
+/// # Example
+/// Takes a lock that the peer's memory begins with, if it is free (0):
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, lock: RemoteMemory) -> ibverbs::Result<()> {
+/// let before = qp.pd().buf(8)?;
+/// qp.post_send(wr::compare_swap(before, lock, 0, qp.qp_num().0.into()))?;
+/// // when it has completed: the lock is ours if the buffer holds u64::to_ne_bytes(0)
+/// # Ok(()) }
+/// ```
 pub fn compare_swap<P: ReadPayload>(
     payload: P,
     remote: RemoteMemory,
@@ -165,6 +239,16 @@ pub fn compare_swap<P: ReadPayload>(
 }
 
 /// Adds `add` to the 8 bytes at `remote`; what was there before arrives in the payload's first 8 bytes.
+///
+/// # Example
+/// Takes a ticket from a counter in the peer's memory:
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, counter: RemoteMemory) -> ibverbs::Result<()> {
+/// let ticket = qp.pd().buf(8)?;
+/// qp.post_send(wr::fetch_add(ticket, counter, 1))?;
+/// # Ok(()) }
+/// ```
 pub fn fetch_add<P: ReadPayload>(payload: P, remote: RemoteMemory, add: u64) -> SendRequest<FetchAdd, P> {
     SendRequest::new(FetchAdd { remote, add }, payload)
 }

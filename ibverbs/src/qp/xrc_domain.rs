@@ -82,6 +82,19 @@ impl Drop for Inner {
 }
 
 /// How [`Context::open_xrcd_by_file`] treats a domain that is there, or not.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// use std::fs::File;
+/// use ibverbs::XrcdOpen;
+/// let file = File::create("/run/store.xrcd").expect("a file that all of the store's processes reach");
+/// let xrcd = context.open_xrcd_by_file(&file, XrcdOpen::Create)?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_open_xrcd(3)`](https://man7.org/linux/man-pages/man3/ibv_open_xrcd.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XrcdOpen {
     /// Opens the file's domain, and makes it if it has none (`O_CREAT`).

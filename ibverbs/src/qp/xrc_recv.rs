@@ -28,6 +28,21 @@ use crate::raw::AsRaw;
 ///
 /// Nothing is posted to it, and nothing completes on it: what arrives goes to the [`SharedReceiveQueue<Xrc>`](crate::Xrc) that the sender named.
 /// What peers may read and write is the memory of that queue's protection domain, as far as the [path](RcPath::access) allows.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Endpoint, RcPath, XrcDomain};
+/// # fn f(xrcd: &XrcDomain, path: RcPath, exchange: impl Fn(Endpoint) -> Endpoint) -> ibverbs::Result<()> {
+/// let mut receiver = xrcd.create_xrc_recv_qp()?;
+/// receiver.init(&path)?;
+/// let sender = exchange(receiver.endpoint(&path)?); // ours for theirs
+/// receiver.connect(&path, &sender)?; // messages go to the shared receive queues of the domain
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html),
+/// [`ibv_open_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_open_qp.3.html); IBA annex A14
 pub struct XrcRecvQueuePair {
     raw: NonNull<ibv_qp>,
     id: QueueId,
