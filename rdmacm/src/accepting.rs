@@ -16,6 +16,20 @@ use crate::wait::Descriptor;
 pub(crate) const VERB: &str = "rdma_accept";
 
 /// A connection being accepted by [`Pending::start`](crate::Pending::start). Dropping it disconnects.
+///
+/// # Example
+/// ```no_run
+/// use std::time::Duration;
+/// use rdmacm::{Accepting, ConnectParams, InProgress, Pending};
+/// # fn f(pending: Pending) -> Result<(), rdmacm::ConnectError> {
+/// let accepting: Accepting = pending.start(&ConnectParams::default())?;
+/// // other work, and then
+/// let connection = accepting.wait(Some(Duration::from_secs(5)))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
 #[derive(Debug)]
 pub struct Accepting {
     accepted: Option<Accepted>,

@@ -32,6 +32,9 @@ use crate::service_listener::{ServiceListener, ServiceRequest};
 /// }
 /// # }
 /// ```
+///
+/// # References
+/// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html)
 #[derive(Debug)]
 pub struct AsyncListener<L = Listener> {
     // Dropped in this order: what tokio watches holds the channel, and no event of it.

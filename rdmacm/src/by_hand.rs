@@ -58,6 +58,20 @@ fn check<T: Transport>(verb: &'static str, path: &Path, qp: &QueuePair<T>) -> Re
 }
 
 /// A request sent by [`Route::ask`](crate::Route::ask), on its way to the peer's answer.
+///
+/// # Example
+/// ```no_run
+/// use std::time::Duration;
+/// use ibverbs::{QueuePair, Uc};
+/// use rdmacm::{Answer, Asking, ConnectParams, InProgress, Route};
+/// # fn f(route: Route, qp: &QueuePair<Uc>) -> Result<Answer, ibverbs::Error> {
+/// let asking: Asking = route.ask(qp, &ConnectParams::default())?;
+/// Ok(asking.wait(Some(Duration::from_secs(5)))?)
+/// # }
+/// ```
+///
+/// # References
+/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
 #[derive(Debug)]
 pub struct Asking {
     id: Option<Id>,
@@ -105,6 +119,24 @@ impl AsFd for Asking {
 
 /// A peer's yes to [`Route::ask`](crate::Route::ask). It waits for this side's queue pair to follow to RTR and RTS, and to be
 /// [told so](Self::establish). Dropping it ends the connection.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QpState, QueuePair, Rc};
+/// use rdmacm::{Answer, Link};
+/// # fn f(answer: Answer, qp: &mut QueuePair<Rc>) -> ibverbs::Result<Link> {
+/// if answer.private_data().first() != Some(&1) {
+///     answer.reject(b"only version 1 is spoken here")?;
+///     return Err(ibverbs::Error::new(ibverbs::ErrorKind::Disconnected, "connect", "of another version"));
+/// }
+/// qp.modify(&answer.qp_change(QpState::RTR)?)?;
+/// qp.modify(&answer.qp_change(QpState::RTS)?)?;
+/// answer.establish()
+/// # }
+/// ```
+///
+/// # References
+/// [`rdma_establish(3)`](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
 #[derive(Debug)]
 #[must_use = "the peer waits until `establish`"]
 pub struct Answer {
@@ -154,6 +186,23 @@ impl Answer {
 
 /// A request accepted by [`ConnectRequest::accept_by_hand`](crate::ConnectRequest::accept_by_hand), until the peer's queue pair has followed. Dropping
 /// it disconnects.
+///
+/// # Example
+/// ```no_run
+/// use std::time::Duration;
+/// use ibverbs::{QpState, QueuePair, Rc};
+/// use rdmacm::{Awaiting, ConnectParams, ConnectRequest, InProgress, Link};
+/// # fn f(request: ConnectRequest, qp: &mut QueuePair<Rc>) -> Result<Link, ibverbs::Error> {
+/// for state in [QpState::INIT, QpState::RTR, QpState::RTS] {
+///     qp.modify(&request.qp_change(state)?)?;
+/// }
+/// let awaiting: Awaiting = request.accept_by_hand(qp, &ConnectParams::default())?;
+/// Ok(awaiting.wait(Some(Duration::from_secs(5)))?)
+/// # }
+/// ```
+///
+/// # References
+/// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
 #[derive(Debug)]
 pub struct Awaiting {
     accepted: Option<(Id, Vec<u8>)>,

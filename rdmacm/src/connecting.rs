@@ -20,6 +20,20 @@ use crate::wait::Descriptor;
 ///
 /// Dropped on iWARP before the peer has answered, the queue pair and its buffers go when the kernel lets go of them (see the
 /// [crate documentation](crate)).
+///
+/// # Example
+/// ```no_run
+/// use std::time::Duration;
+/// use rdmacm::{ConnectParams, Connecting, InProgress, Ready};
+/// # fn f(ready: Ready) -> Result<(), rdmacm::ConnectError> {
+/// let connecting: Connecting = ready.start(&ConnectParams::default())?;
+/// // other work, and then
+/// let connection = connecting.wait(Some(Duration::from_secs(5)))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
 #[derive(Debug)]
 pub struct Connecting {
     attempt: Option<Attempt>,

@@ -18,6 +18,28 @@ use crate::path::Path;
 ///
 /// A peer that leaves shows as the event [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED), and not always as completions: look at
 /// [`check_event`](Self::check_event) when nothing completes, or wait on the [descriptor](AsFd).
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{CompletionQueue, wr};
+/// use rdmacm::{CmEventType, Connection};
+/// # fn f(connection: &mut Connection, cq: &mut CompletionQueue) -> ibverbs::Result<()> {
+/// let buf = connection.qp().pd().buf(64)?;
+/// connection.qp_mut().post_send(wr::send(buf))?;
+/// while !connection.is_over() {
+///     for completion in cq.poll()? {
+///         connection.qp_mut().retire(completion)?.ok()?;
+///     }
+///     if let Some(event) = connection.check_event()? {
+///         println!("{}: {}", connection.peer_addr(), event.event_type);
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html),
+/// [`rdma_disconnect(3)`](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)
 #[derive(Debug)]
 #[must_use = "dropping a connection disconnects it"]
 pub struct Connection {

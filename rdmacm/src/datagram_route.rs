@@ -34,6 +34,9 @@ use crate::resolving::Resolved;
 /// qp.post_send(wr::send_to(pd.buf(64)?, to))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # References
+/// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
 #[derive(Debug)]
 #[must_use = "a route leads nowhere until `query`"]
 pub struct DatagramRoute {

@@ -7,6 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::event::Event;
 
 /// Which identifier: a number that is never used again in a process.
+///
+/// # Example
+/// ```no_run
+/// use std::collections::HashMap;
+/// use rdmacm::{Connection, EventChannel, IdKey};
+/// # fn f(channel: &EventChannel, clients: &mut HashMap<IdKey, Connection>) -> ibverbs::Result<()> {
+/// if let Some(client) = channel.wait(None)?.and_then(|key| clients.get_mut(&key)) {
+///     println!("{:?}", client.check_event()?);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdKey(u64);
 

@@ -5,6 +5,13 @@
 /// They travel in the messages of the handshake on InfiniBand and RoCE. What a provider makes of them is asked of the queue pair
 /// (`ibv_query_ece`, `ibv_set_ece`, reachable through [`AsRaw`](ibverbs::AsRaw)); Soft-RoCE and Soft-iWARP have none.
 ///
+/// # Example
+/// ```
+/// use rdmacm::{ConnectParams, Ece};
+/// let ours = Ece { vendor_id: 0x15b3, options: 1 };
+/// let params = ConnectParams { ece: Some(ours), ..ConnectParams::default() };
+/// ```
+///
 /// # References
 /// [`rdma_set_local_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_set_local_ece.3.html),
 /// [`rdma_get_remote_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_get_remote_ece.3.html)

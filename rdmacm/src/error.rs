@@ -10,6 +10,19 @@ use crate::hint;
 use crate::reject::RejectReason;
 
 /// A peer's no: why, and what it said.
+///
+/// # Example
+/// ```no_run
+/// use rdmacm::{ConnectError, Rejection};
+/// # fn f(error: ConnectError) {
+/// if let Some(Rejection { reason, private_data, .. }) = error.rejection() {
+///     println!("{reason}: {}", String::from_utf8_lossy(private_data));
+/// }
+/// # }
+/// ```
+///
+/// # References
+/// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// Why the request was rejected.
@@ -36,6 +49,9 @@ pub struct Rejection {
 /// }
 /// # }
 /// ```
+///
+/// # References
+/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
 #[derive(Debug)]
 pub struct ConnectError {
     error: Error,

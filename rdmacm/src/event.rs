@@ -15,6 +15,23 @@ use crate::target::Target;
 
 c_value! {
     /// What happened (`enum rdma_cm_event_type`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use rdmacm::{CmEventType, Connection};
+    /// # fn f(mut connection: Connection) -> ibverbs::Result<()> {
+    /// while let Some(event) = connection.wait_event(None)? {
+    ///     match event.event_type {
+    ///         CmEventType::DISCONNECTED => break,
+    ///         CmEventType::DEVICE_REMOVAL => println!("let go of {}", connection.device_name()),
+    ///         other => println!("{other}"),
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub struct CmEventType(u32) {
         /// The address is resolved: a device was chosen.
         ADDR_RESOLVED = rdma_sys::RDMA_CM_EVENT_ADDR_RESOLVED => "ADDR_RESOLVED",
@@ -54,6 +71,20 @@ c_value! {
 /// Something that happened to a connection: a copy, already acknowledged.
 ///
 /// No connection comes out of it: only [`Listener::accept`](crate::Listener::accept) yields those, from connect requests.
+///
+/// # Example
+/// ```no_run
+/// use std::time::Duration;
+/// use rdmacm::{CmEvent, Link};
+/// # fn f(link: &mut Link) -> ibverbs::Result<()> {
+/// if let Some(CmEvent { event_type, status, .. }) = link.wait_event(Some(Duration::from_secs(1)))? {
+///     println!("{event_type}, status {status}");
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CmEvent {

@@ -20,6 +20,19 @@ use crate::target::Target;
 use crate::wait::Descriptor;
 
 /// A multicast group being joined by [`Resolver::start_join`].
+///
+/// # Example
+/// ```no_run
+/// use std::time::Duration;
+/// use rdmacm::{InProgress, JoinAs, Joining, Resolver};
+/// let joining: Joining = Resolver::new("239.1.2.3:0".parse()?).start_join(JoinAs::FULL_MEMBER)?;
+/// // other work, and then
+/// let group = joining.wait(Some(Duration::from_secs(5)))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # References
+/// [`rdma_join_multicast(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast.3.html)
 #[derive(Debug)]
 pub struct Joining {
     id: Option<Id>,

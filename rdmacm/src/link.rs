@@ -16,6 +16,24 @@ const VERB: &str = "rdma_get_cm_event";
 
 /// What the connection manager knows of an established connection: addresses, events, the end. The queue pair is elsewhere: in a
 /// [`Connection`](crate::Connection) with it, or with an application that [moves it by hand](crate::Route::ask). Dropping it disconnects.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Uc};
+/// use rdmacm::Link;
+/// # fn f(mut link: Link, qp: QueuePair<Uc>) -> ibverbs::Result<()> {
+/// while !link.is_over() {
+///     if let Some(event) = link.wait_event(None)? {
+///         println!("{}", event.event_type);
+///     }
+/// }
+/// qp.destroy()?; // first the queue pair, then the link
+/// drop(link);
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_disconnect(3)`](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)
 #[derive(Debug)]
 #[must_use = "dropping a link disconnects it"]
 pub struct Link {

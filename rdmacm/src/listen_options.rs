@@ -26,6 +26,10 @@ use crate::service_listener::ServiceListener;
 /// println!("listening on {}", listener.local_addr());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # References
+/// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html),
+/// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html)
 #[derive(Clone, Debug)]
 #[must_use = "nothing listens until `bind`"]
 pub struct ListenOptions {

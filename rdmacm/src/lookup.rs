@@ -21,6 +21,18 @@ const PASSIVE: i32 = RAI_PASSIVE as i32;
 const NUMERIC_HOST: i32 = RAI_NUMERICHOST as i32;
 
 /// What is looked up beside the name.
+///
+/// # Example
+/// Where to listen for connections:
+/// ```no_run
+/// use rdmacm::{LookupOptions, lookup};
+/// let options = LookupOptions { passive: true, numeric_host: true, ..LookupOptions::default() };
+/// let listen_on = lookup(Some("0.0.0.0"), Some("7471"), options)?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`rdma_getaddrinfo(3)`](https://man7.org/linux/man-pages/man3/rdma_getaddrinfo.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupOptions {
     /// To listen there, rather than to connect.
@@ -38,6 +50,21 @@ impl Default for LookupOptions {
 }
 
 /// An address that a name stands for (`struct rdma_addrinfo`).
+///
+/// # Example
+/// ```no_run
+/// use rdmacm::{AddrInfo, LookupOptions, lookup};
+/// let addresses: Vec<AddrInfo> = lookup(Some("storage"), Some("7471"), LookupOptions::default())?;
+/// for resolver in addresses.iter().filter_map(AddrInfo::resolver) {
+///     if let Ok(route) = resolver.resolve() {
+///         println!("over {}", route.device_name());
+///     }
+/// }
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`rdma_getaddrinfo(3)`](https://man7.org/linux/man-pages/man3/rdma_getaddrinfo.3.html)
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AddrInfo {

@@ -8,6 +8,15 @@ use ibverbs::{
 use crate::params::ConnectParams;
 
 /// How a [`Messenger`](crate::Messenger) is made.
+///
+/// # Example
+/// ```no_run
+/// use std::time::Duration;
+/// use rdmacm::{Messenger, MessengerOptions};
+/// let options = MessengerOptions { max_len: 64 << 10, depth: 8, ..MessengerOptions::default() };
+/// let messenger = Messenger::connect("10.99.0.1:7471".parse()?, &options, Duration::from_secs(5))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessengerOptions<'a> {
     /// The longest message, in bytes, in either direction. A longer one from the peer ends the connection.

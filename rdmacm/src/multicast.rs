@@ -29,6 +29,17 @@ pub(crate) const VERB: &str = "rdma_join_multicast";
 
 c_value! {
     /// How a group is joined (`enum rdma_cm_mc_join_flags`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use rdmacm::{JoinAs, Resolver};
+    /// let group = Resolver::new("239.1.2.3:0".parse()?).join(JoinAs::SEND_ONLY)?;
+    /// println!("over {}", group.device_name());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # References
+    /// [`rdma_join_multicast_ex(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast_ex.3.html)
     pub struct JoinAs(u32) {
         /// To send and to receive.
         FULL_MEMBER = rdma_sys::RDMA_MC_JOIN_FLAG_FULLMEMBER => "full member",

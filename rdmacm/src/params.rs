@@ -82,6 +82,17 @@ impl ConnectParams<'_> {
 }
 
 /// How many bytes of private data fit into the messages of a handshake, or of the resolution of a service of datagrams.
+///
+/// # Example
+/// ```
+/// use ibverbs::TransportType;
+/// use rdmacm::PrivateDataLimits;
+/// let limits = PrivateDataLimits::of(TransportType::IB);
+/// assert_eq!((limits.request, limits.reply, limits.reject), (56, 196, 148)); // bytes
+/// ```
+///
+/// # References
+/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html); IBA 12.6
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrivateDataLimits {

@@ -22,6 +22,22 @@ pub(crate) struct Offer {
 }
 
 /// A request with a queue pair in INIT: post the first receives, then accept. Dropping it rejects.
+///
+/// # Example
+/// ```no_run
+/// use std::time::Duration;
+/// use ibverbs::{QueuePair, Rc, wr};
+/// use rdmacm::{ConnectParams, ConnectRequest, Connection, Pending};
+/// # fn f(request: ConnectRequest, qp: QueuePair<Rc>) -> Result<Connection, ibverbs::Error> {
+/// let mut pending: Pending = request.with_qp(qp)?;
+/// let buf = pending.qp_mut().pd().buf(4096)?;
+/// pending.qp_mut().post_recv(wr::recv(buf))?; // there before the first message
+/// Ok(pending.accept(&ConnectParams::default(), Duration::from_secs(5))?)
+/// # }
+/// ```
+///
+/// # References
+/// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
 #[derive(Debug)]
 #[must_use = "dropping it rejects the request"]
 pub struct Pending {

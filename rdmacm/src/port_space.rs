@@ -7,6 +7,16 @@ c_value! {
     ///
     /// The same number in two port spaces is two ports. Connections are of [`TCP`](Self::TCP) (or [`IB`](Self::IB)), datagrams of
     /// [`UDP`](Self::UDP) or [`IPOIB`](Self::IPOIB). On iWARP the ports of `TCP` are those of the host's TCP.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use rdmacm::{ListenOptions, PortSpace};
+    /// let listener = ListenOptions::new().port_space(PortSpace::IB).bind("0.0.0.0:7471".parse()?)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # References
+    /// [`rdma_create_id(3)`](https://man7.org/linux/man-pages/man3/rdma_create_id.3.html)
     pub struct PortSpace(u32) {
         /// Datagrams among the members of an IP-over-InfiniBand network: with its multicast groups and its queue key.
         IPOIB = rdma_sys::RDMA_PS_IPOIB => "IPoIB",

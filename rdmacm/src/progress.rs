@@ -52,6 +52,9 @@ pub(crate) mod sealed {
 /// println!("{}", route.device_name());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # References
+/// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
 #[must_use = "what is under way is abandoned when it is dropped"]
 pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
     /// What it becomes.

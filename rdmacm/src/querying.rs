@@ -14,6 +14,20 @@ use crate::wait::Descriptor;
 pub(crate) const VERB: &str = "rdma_connect";
 
 /// Where a service of datagrams is, as it said itself. It is a plain value: nothing stays open.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Ud, wr};
+/// use rdmacm::Service;
+/// # fn f(service: Service, qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
+/// println!("it says {:?}", service.private_data);
+/// let to = service.target.destination(qp)?;
+/// qp.post_send(wr::send_to(wr::Inline(b"hello"), to))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Service {
@@ -24,6 +38,20 @@ pub struct Service {
 }
 
 /// A service being asked by [`DatagramRoute::start_query`](crate::DatagramRoute::start_query).
+///
+/// # Example
+/// ```no_run
+/// use std::time::Duration;
+/// use rdmacm::{DatagramRoute, InProgress, Querying};
+/// # fn f(route: DatagramRoute) -> Result<(), rdmacm::ConnectError> {
+/// let querying: Querying = route.start_query(b"")?;
+/// // other work, and then
+/// let service = querying.wait(Some(Duration::from_secs(5)))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
 #[derive(Debug)]
 pub struct Querying {
     id: Option<Id>,

@@ -14,6 +14,22 @@ use crate::path::Path;
 use crate::progress::InProgress;
 
 /// A route with a queue pair in INIT: post the first receives, then connect.
+///
+/// # Example
+/// ```no_run
+/// use std::time::Duration;
+/// use ibverbs::{QueuePair, Rc, wr};
+/// use rdmacm::{ConnectParams, Connection, Ready, Route};
+/// # fn f(route: Route, qp: QueuePair<Rc>) -> Result<Connection, ibverbs::Error> {
+/// let mut ready: Ready = route.with_qp(qp)?;
+/// let buf = ready.qp_mut().pd().buf(4096)?;
+/// ready.qp_mut().post_recv(wr::recv(buf))?; // there before the peer can send
+/// Ok(ready.connect(&ConnectParams::default(), Duration::from_secs(5))?)
+/// # }
+/// ```
+///
+/// # References
+/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
 #[derive(Debug)]
 #[must_use = "nothing is connected until `connect`"]
 pub struct Ready {

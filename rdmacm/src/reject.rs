@@ -6,6 +6,16 @@ c_value! {
     /// Why a connection request was rejected.
     ///
     /// On InfiniBand and RoCE the reason codes of the communication manager (IBA 12.6.7.2, positive); on iWARP negative errno values.
+    ///
+    /// # Example
+    /// ```
+    /// use rdmacm::RejectReason;
+    /// assert!(RejectReason::INVALID_SERVICE_ID.is_nobody_listening());
+    /// assert_eq!(RejectReason(28), RejectReason::CONSUMER_DEFINED); // the peer's program said no
+    /// ```
+    ///
+    /// # References
+    /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html); IBA 12.6.7.2
     pub struct RejectReason(i32) {
         /// The peer has no queue pair left.
         NO_QP = 1 => "no queue pair available",

@@ -16,6 +16,25 @@ use crate::transition;
 /// A peer's request to connect. Dropping it rejects.
 ///
 /// Answer within a few seconds: the peer's kernel gives up after its own time (10 s with Soft-iWARP, a minute or so on RoCE).
+///
+/// # Example
+/// ```no_run
+/// use rdmacm::{ConnectRequest, Listener};
+/// # fn serve(request: ConnectRequest) {}
+/// # fn f(listener: &Listener) -> ibverbs::Result<()> {
+/// while let Some(request) = listener.accept(None)? {
+///     if request.private_data().starts_with(b"v1") {
+///         serve(request);
+///     } else {
+///         request.reject(b"only version 1 is spoken here")?;
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html),
+/// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
 #[derive(Debug)]
 #[must_use = "dropping a request rejects it"]
 pub struct ConnectRequest {

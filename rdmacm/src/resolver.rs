@@ -25,6 +25,10 @@ use crate::route::Route;
 /// println!("over {} port {}", route.device_name(), route.port_num());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # References
+/// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html),
+/// [`rdma_resolve_route(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)
 #[derive(Clone, Debug)]
 #[must_use = "a resolver does nothing until `resolve`"]
 pub struct Resolver {

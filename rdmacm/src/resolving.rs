@@ -35,6 +35,19 @@ enum Step {
 
 /// An address being resolved, to a [`Route`](crate::Route) or a [`DatagramRoute`](crate::DatagramRoute). Each of the two steps ends by itself
 /// when its time is over.
+///
+/// # Example
+/// ```no_run
+/// use rdmacm::{InProgress, Resolver, Resolving, Route};
+/// let resolving: Resolving<Route> = Resolver::new("10.99.0.1:7471".parse()?).start()?;
+/// // other work, and then
+/// let route = resolving.wait(None)?; // it ends by itself
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # References
+/// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html),
+/// [`rdma_resolve_route(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)
 pub struct Resolving<R> {
     id: Option<Id>,
     channel: EventChannel,

@@ -14,6 +14,19 @@ use crate::resolving::Resolved;
 use crate::transition;
 
 /// A route to a peer: the device is chosen, the queue pair is still missing. Dropping it leaves nothing behind.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{AccessFlags, CqOptions, QpOptions, Rc};
+/// let route = rdmacm::Resolver::new("10.99.0.1:7471".parse()?).resolve()?.access(AccessFlags::REMOTE_READ);
+/// let context = route.context()?;
+/// let (pd, cq) = (context.alloc_pd()?, context.create_cq(CqOptions::default())?);
+/// let ready = route.with_qp(pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # References
+/// [`rdma_resolve_route(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)
 #[derive(Debug)]
 #[must_use = "a route leads nowhere until `with_qp` and `connect`"]
 pub struct Route {

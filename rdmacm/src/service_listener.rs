@@ -36,6 +36,9 @@ use crate::path::{Path, path_accessors};
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # References
+/// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html)
 #[derive(Debug)]
 pub struct ServiceListener(Listening);
 
@@ -83,6 +86,22 @@ impl AsFd for ServiceListener {
 }
 
 /// Someone who asks for a service of datagrams. Dropping it refuses.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Ud};
+/// use rdmacm::ServiceRequest;
+/// # fn f(request: ServiceRequest, qp: &QueuePair<Ud>, is_full: bool) -> ibverbs::Result<()> {
+/// if is_full {
+///     request.reject(b"come back later")?;
+/// } else {
+///     request.accept(qp, b"welcome")?;
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html), [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
 #[derive(Debug)]
 #[must_use = "dropping a request refuses it"]
 pub struct ServiceRequest {

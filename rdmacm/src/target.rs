@@ -6,6 +6,21 @@ use ibverbs::{AhAttr, Destination, Gid, GidIndex, GlobalRoute, Lid, Qkey, Qpn, Q
 use rdma_sys::{ibv_ah_attr, rdma_ud_param};
 
 /// Where datagrams go: what a service or a group is reached by.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Ud, wr};
+/// use rdmacm::Membership;
+/// # fn f(group: &Membership, qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
+/// let target = group.target();
+/// println!("key {:#x}", target.qkey.0);
+/// let to_all = target.destination(qp)?;
+/// qp.post_send(wr::send_to(wr::Inline(b"hello, all"), to_all))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_join_multicast(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Target {
