@@ -20,6 +20,7 @@ pub mod error;
 pub mod facts;
 pub mod host;
 pub mod info;
+pub mod path;
 pub mod ping;
 pub mod plan;
 pub mod qperf;

@@ -54,6 +54,15 @@ pub struct Tuning {
     pub pages: Pages,
     /// Buffers are not pinned.
     pub on_demand: bool,
+    /// The queue pairs of a thread receive from one queue.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub srq: bool,
+    /// Receives that are posted again together; none: as they come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recv_list: Option<u32>,
+    /// Each byte is read once it has arrived.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub access_received: bool,
 }
 
 impl Default for Tuning {
@@ -70,6 +79,9 @@ impl Default for Tuning {
             traffic_class: 0,
             pages: Pages::Normal,
             on_demand: false,
+            srq: false,
+            recv_list: None,
+            access_received: false,
         }
     }
 }
@@ -84,6 +96,11 @@ impl Tuning {
             return Err(Error::limit(format!(
                 "{} messages a doorbell: give --post-list a number from 1 to {MAX_POST_LIST}",
                 self.post_list
+            )));
+        }
+        if let Some(n) = self.recv_list.filter(|n| *n == 0 || *n > MAX_POST_LIST) {
+            return Err(Error::limit(format!(
+                "{n} receives a doorbell: give --recv-list a number from 1 to {MAX_POST_LIST}"
             )));
         }
         if self.warm_up > MAX_WARM_UP {

@@ -19,7 +19,7 @@ fn a_wrong_command_line_ends_with_status_2_and_says_what_to_do() {
         ("node rc_bw -m much", "not a size"),
         ("node sdp_bw", "gone from Linux"),
         ("node rc_bw -oo msg_size:1:64:0", "never ends"),
-        ("node rc_bw -ap 2", "does not have this option"),
+        ("node rc_bw -ap 2", "is InfiniBand's alone"),
         ("node rc_bw --post-list x", "--post-list"),
         ("node rc_bw --cpu-affinity x", "names no processors"),
     ] {
@@ -40,7 +40,12 @@ fn numbers_beyond_the_limits_are_refused_before_anything_is_contacted() {
         ("nowhere.invalid --rate-limit 0 rc_bw", "at least 1 byte a second"),
         ("nowhere.invalid --warm-up 1 -n 5 rc_bw", "no warm-up"),
         ("nowhere.invalid -m 9 rc_fetch_add_mr", "an atomic has 8 bytes"),
-        ("nowhere.invalid -cm1 ud_bw", "leave --use-cm (-cm1) away"),
+        ("nowhere.invalid -cm1 uc_bw", "leave --use-cm (-cm1) away"),
+        ("nowhere.invalid --threads 65 rc_bw", "from 1 to 64"),
+        ("nowhere.invalid --threads 16 --qps 17 rc_bw", "256 in all"),
+        ("nowhere.invalid --threads 3 -n 2 rc_bw", "at least one for each"),
+        ("nowhere.invalid --flip on rc_lat", "leave it away"),
+        ("nowhere.invalid --multicast 2 rc_bw", "ud_bw sends to a group"),
     ] {
         let text = fails(line, 1);
         assert!(text.contains(says), "{line}: {text}");

@@ -75,7 +75,7 @@ const OTHERS: &str = "rc_bw rc_bi_bw rc_lat rc_rdma_write_bw rc_rdma_write_bi_bw
 fn lacking(device: &str, test: &str, way: &str) -> Option<&'static str> {
     let direct = connects_directly(device);
     match test.split('_').next() {
-        Some("uc" | "ud" | "xrc") if way == "-cm1" => Some("by rdma_cm: it connects RC here"),
+        Some("uc" | "xrc") if way == "-cm1" => Some("by rdma_cm: it connects RC and finds UD"),
         Some("xrc") => Some("needs XRC"),
         Some("uc") if !direct => Some("needs UC"),
         Some("ud") if !direct => Some("needs UD"),
@@ -354,6 +354,7 @@ fn options_that_tune_a_test_leave_its_bytes_as_they_are() {
             "--qps 4 --depth 3 -m 3001",
             "--cpu-affinity 0 -cp1 -m 100",
             "-nr 1 -m 4000",
+            "--recv-list 7 --depth 8 -m 900",
             roce,
         ] {
             for record in json(
@@ -372,6 +373,97 @@ fn options_that_tune_a_test_leave_its_bytes_as_they_are() {
     }
 }
 
+/// The sum of a count of both ends.
+fn both(record: &Value, path: &str) -> u64 {
+    let m = &record["outcome"]["measured"];
+    ["local_stats", "remote_stats"].iter().map(|side| m[*side].pointer(path).unwrap().as_u64().unwrap()).sum()
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn several_threads_a_shared_receive_queue_and_flipped_ends_move_the_same_bytes() {
+    for device in devices() {
+        let server = Server::start();
+        for way in ways(&device) {
+            for options in ["--threads 2 --qps 2", "--srq --qps 3", "--srq --threads 2 --recv-list 4", "--flip on"] {
+                let tests = if options.contains("flip") { "rc_bw rc_rdma_write_bw" } else { "rc_bw rc_bi_bw" };
+                let line = format!("{} -i {device} {way} {options} --verify -n 31 -m 3001 {tests}", server.here());
+                for record in json(&line) {
+                    let m = &record["outcome"]["measured"];
+                    let ways = if record["test"] == "rc_bi_bw" { 2 } else { 1 };
+                    let (sent, arrived) = (both(&record, "/sent/msgs"), both(&record, "/received/msgs"));
+                    assert_eq!(sent, 31 * ways, "{line}: {record:#}");
+                    // iWARP's writes tell nobody.
+                    assert!(arrived == 31 * ways || arrived == 0 && record["test"] == "rc_rdma_write_bw", "{record:#}");
+                    assert!(both(&record, "/verified") > 0, "{line}: {record:#}");
+                    let threads = m["local_stats"]["threads"].as_array().map_or(1, Vec::len);
+                    assert_eq!(threads, if options.contains("threads") { 2 } else { 1 }, "{record:#}");
+                    if options.contains("flip") {
+                        assert_eq!(m["remote_stats"]["sent"]["msgs"], 31, "{record:#}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn received_data_is_accessed_where_that_is_asked_for() {
+    for device in devices() {
+        for record in json(&format!("-i {device} -ar1 -n 40 -m 3000 rc_bw rc_lat rc_rdma_read_bw")) {
+            assert!(both(&record, "/received/msgs") >= 40, "{record:#}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_group_of_receivers_gets_every_datagram() {
+    for device in devices() {
+        let line = format!("-i {device} --multicast 3 --verify -n 50 -m 1000 ud_bw");
+        if !connects_directly(&device) {
+            let text = fails(&line, 1);
+            assert!(text.contains("needs UD") && text.lines().count() == 1, "{text}");
+            continue;
+        }
+        for record in json(&line) {
+            let m = &record["outcome"]["measured"];
+            let arrived = m["remote_stats"]["received"]["msgs"].as_u64().unwrap();
+            let lost = m["remote_stats"]["lost"].as_u64().unwrap();
+            assert_eq!(m["local_stats"]["sent"]["msgs"], 50, "{record:#}");
+            assert_eq!(arrived + lost, 150, "{record:#}");
+            assert!(arrived > 75 && m["remote_stats"]["verified"] == arrived * 1000, "{record:#}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn what_only_infiniband_has_is_refused_in_a_line() {
+    for device in devices() {
+        for (option, says) in [("-sr 10", "static rate"), ("-sp 1", "path bits")] {
+            let text = fails(&format!("-i {device} {option} -n 1 rc_bw"), 1);
+            assert!(text.contains(says) && text.contains(&device) && text.lines().count() == 1, "{text}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_client_that_stands_still_is_given_up_by_a_server_whose_memory_it_uses() {
+    for device in devices() {
+        let server = Server::with(&["-v"]);
+        let line = format!("{} -i {device} -n 1000000000 -m 64 -rto 1 rc_rdma_read_bw", server.here());
+        let mut client = rperf().args(line.split_whitespace()).stdout(Stdio::null()).spawn().unwrap();
+        server.says("rc_rdma_read_bw begins");
+        assert!(Command::new("kill").args(["-STOP", &client.id().to_string()]).status().unwrap().success());
+        server.says("nothing was heard of the peer for 2 s");
+        client.kill().unwrap();
+        client.wait().unwrap();
+    }
+}
+
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_sweep_is_one_test_for_each_value() {
@@ -387,7 +479,9 @@ fn a_sweep_is_one_test_for_each_value() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn intervals_hold_all_that_a_test_counted() {
     for device in devices() {
-        for record in json(&format!("-i {device} -n 300 -m 1K --interval 20ms rc_bw rc_bi_bw rc_lat")) {
+        let mut records = json(&format!("-i {device} -n 300 -m 1K --interval 20ms rc_bw rc_bi_bw rc_lat"));
+        records.extend(json(&format!("-i {device} -n 300 -m 1K --interval 20ms --threads 3 rc_bw rc_bi_bw")));
+        for record in records {
             let m = &record["outcome"]["measured"];
             let intervals = m["intervals"].as_array().unwrap();
             let number = |interval: &Value, field: &str| interval[field].as_u64().unwrap();

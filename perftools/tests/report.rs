@@ -96,6 +96,7 @@ fn options_that_do_not_go_together_are_refused() {
     for (line, says) in [
         ("--auto localhost rc_bw", "leave rc_bw away"),
         ("--auto --csv localhost", "--auto goes with"),
+        ("--auto --threads 2 localhost", "--threads"),
         ("--interval 1ms localhost tcp_bw", "at least 10 ms"),
         ("--interval 1", "is for a client"),
     ] {

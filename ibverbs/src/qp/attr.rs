@@ -75,6 +75,10 @@ pub struct RcPath {
     pub hop_limit: u8,
     /// Traffic class (DSCP and ECN bits of RoCE v2 packets).
     pub traffic_class: u8,
+    /// Low bits of this port's LID, where it has several.
+    pub src_path_bits: u8,
+    /// Rate limit code (`enum ibv_rate`); 0 for the port's own.
+    pub static_rate: u8,
     /// Waiting time for an acknowledgement: 4.096 µs × 2^timeout; 0 waits for ever.
     pub timeout: u8,
     /// Retries without an acknowledgement, 0 to 7. Soft-RoCE takes 7 for "for ever".
@@ -103,6 +107,8 @@ impl RcPath {
             sl: 0,
             hop_limit: 64,
             traffic_class: 0,
+            src_path_bits: 0,
+            static_rate: 0,
             timeout: 14,
             retry_cnt: 6,
             rnr_retry: 7,
@@ -241,5 +247,11 @@ fn address(path: &RcPath, remote: &Endpoint) -> AhAttr {
         traffic_class: path.traffic_class,
         flow_label: 0,
     });
-    AhAttr { sl: path.sl, grh, ..AhAttr::to_lid(path.port_num, remote.lid) }
+    AhAttr {
+        sl: path.sl,
+        src_path_bits: path.src_path_bits,
+        static_rate: path.static_rate,
+        grh,
+        ..AhAttr::to_lid(path.port_num, remote.lid)
+    }
 }

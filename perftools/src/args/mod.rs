@@ -3,6 +3,7 @@
 
 pub mod help;
 pub mod info;
+mod on_off;
 pub mod options;
 pub mod ping;
 pub mod qperf;
@@ -12,6 +13,7 @@ pub mod sockets;
 pub mod split;
 pub mod sweep;
 pub mod tuning;
+pub mod values;
 
 use clap::Parser;
 
@@ -141,9 +143,13 @@ fn auto(
         || global.interval.is_some()
         || global.messages.is_some()
         || global.tuning.is_sweep()
+        // Tests of latency have one thread and no direction, and a group has no rc_bw.
+        || global.threads.is_some_and(|threads| threads > 1)
+        || global.flip == Some(true)
+        || global.multicast.is_some()
     {
         return Err(Error::usage(
-            "--auto goes with --time and --json, not with --messages, sweeps, --interval and other formats",
+            "--auto goes with --time and --json, not with --messages, sweeps, --interval, --threads, --flip, --multicast and other formats",
         ));
     }
     let own = |word: &&String| !CHOSEN.contains(&word.split('=').next().unwrap_or_default());
@@ -271,7 +277,9 @@ mod tests {
             ("node rc_bw -m 1x", "not a size"),
             ("node rc_bw --msgsize 1", "--msg-size"),
             ("node rc_bw -zzz", "-zzz"),
-            ("node rc_bw -ap 2", "does not have"),
+            ("node rc_bw -ap 2", "InfiniBand's alone"),
+            ("node rc_bw -sr 7", "2.5, 5, 10"),
+            ("node rc_bw -D", "does not exist here"),
             ("node sdp_bw", "gone from Linux"),
             ("node rc_bw --bind ::1", "--bind is for the server"),
             ("node rc_bw -H other rc_lat", "two hosts"),

@@ -1,16 +1,15 @@
 //! The long options: what clap reads, and their help.
 
-use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
-use serde::{Deserialize, Serialize};
 
+use super::on_off::on_off;
 use super::server::ServerOptions;
 use super::sockets::SocketOptions;
 use super::tuning::TuningOptions;
+pub use super::values::{Cm, DeviceId, Wait};
 use crate::error::{Error, Result};
 use crate::units::{Size, parse_time};
 
@@ -19,108 +18,10 @@ pub const PORT: u16 = 19765;
 
 // Headings of the help text, with qperf's short spellings.
 const DEVICE: &str = "Device and connection (-i, -li, -ri, -cm1, -mt)";
-const TEST: &str = "Test (-m, -n, -t)";
+const TEST: &str = "Test (-f, -m, -n, -t)";
 const WAITING: &str = "Waiting (-cp, -to, -ws)";
 const OUTPUT: &str = "Output, for the whole run (-e, -ub, -uu, -un, -v, -vc, -vvs …)";
 const SERVER: &str = "Server (-lp)";
-
-/// A device, with or without a port: `rxe0`, `mlx5_0:1`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct DeviceId {
-    /// The device's name.
-    pub name: String,
-    /// The port; none: the first active one.
-    pub port: Option<u8>,
-}
-
-impl FromStr for DeviceId {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let (name, port) = text.split_once(':').map_or((text, None), |(n, p)| (n, Some(p)));
-        if name.is_empty() || name.len() > 63 || name.contains(|c: char| c.is_control() || c == '/') {
-            return Err(format!("`{text}` is not a device; write NAME or NAME:PORT, such as mlx5_0:1"));
-        }
-        let port = port.map(|p| {
-            p.parse().ok().filter(|p| *p > 0).ok_or_else(|| format!("`{p}` is not a port; ports are numbered from 1"))
-        });
-        Ok(Self { name: name.to_owned(), port: port.transpose()? })
-    }
-}
-
-impl fmt::Display for DeviceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.port {
-            Some(port) => write!(f, "{}:{port}", self.name),
-            None => f.write_str(&self.name),
-        }
-    }
-}
-
-/// Whether rdma_cm sets the connection up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Cm {
-    /// Where the device can connect no other way (iWARP).
-    #[default]
-    Auto,
-    /// Always.
-    On,
-    /// Never.
-    Off,
-}
-
-impl FromStr for Cm {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "off" | "no" | "0" => Ok(Self::Off),
-            "on" | "yes" => Ok(Self::On),
-            n if n.parse::<u32>().is_ok() => Ok(Self::On),
-            _ => Err(format!("`{text}`: say on, off or auto")),
-        }
-    }
-}
-
-/// How an end waits for completions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Wait {
-    /// Poll briefly, then sleep.
-    #[default]
-    Adaptive,
-    /// Poll only.
-    Poll,
-    /// Sleep at once.
-    Events,
-}
-
-impl FromStr for Wait {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "adaptive" | "auto" => Ok(Self::Adaptive),
-            "events" | "0" => Ok(Self::Events),
-            "poll" => Ok(Self::Poll),
-            n if n.parse::<u32>().is_ok() => Ok(Self::Poll),
-            _ => Err(format!("`{text}`: say adaptive, poll or events")),
-        }
-    }
-}
-
-fn on_off(text: &str) -> std::result::Result<bool, String> {
-    match text {
-        "on" | "yes" | "1" => Ok(true),
-        "off" | "no" | "0" => Ok(false),
-        _ => Err(format!("`{text}`: say on or off")),
-    }
-}
 
 /// The shortest interval: a thread that wakes more often disturbs what it watches.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -170,12 +71,24 @@ pub struct Options {
     /// Messages in flight at most, on each queue pair [default: 128]
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub depth: Option<u32>,
-    /// Queue pairs [default: 1]
+    /// Queue pairs, of each thread [default: 1]
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub qps: Option<u32>,
+    /// UD: send to a multicast group (-g), of which N queue pairs of the server receive every message
+    #[arg(long, value_name = "N", help_heading = TEST)]
+    pub multicast: Option<u32>,
+    /// The address of that group [default: one of 239.255.0.0/16 by chance]
+    #[arg(long, value_name = "ADDRESS", requires = "multicast", help_heading = TEST)]
+    pub multicast_group: Option<IpAddr>,
+    /// Threads at each end, each on a processor of its own (of --cpu-affinity, where that is given) and with queue pairs of its own
+    #[arg(long, value_name = "N", help_heading = TEST)]
+    pub threads: Option<u32>,
     /// RDMA writes with immediate data, so that the peer counts them: on or off [default: on, where the link has it]
     #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TEST)]
     pub immediate: Option<bool>,
+    /// Where data goes one way, let the server send and this end receive: on or off [default: off]
+    #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TEST)]
+    pub flip: Option<bool>,
     /// UC and UD: send as fast as can be, without regard to what the receiver is ready for; what is lost is shown
     #[arg(long, help_heading = TEST)]
     pub flood: bool,
@@ -298,7 +211,10 @@ impl Options {
             (self.time.is_some(), "--time (-t)"),
             (self.depth.is_some(), "--depth"),
             (self.qps.is_some(), "--qps"),
+            (self.threads.is_some(), "--threads"),
+            (self.multicast.is_some(), "--multicast (-g)"),
             (self.immediate.is_some(), "--immediate"),
+            (self.flip.is_some(), "--flip (-f)"),
             (self.flood, "--flood"),
             (self.verify, "--verify"),
             (self.wait.is_some() || self.local_wait.is_some() || self.remote_wait.is_some(), "--wait (-cp)"),

@@ -18,7 +18,7 @@ pub struct Words {
 /// Sorts the words of a command line.
 ///
 /// # Errors
-/// An option without its value, a word that is neither host nor test, an option of qperf that is not there.
+/// An option without its value, a word that is neither host nor test, an option of qperf that means nothing here.
 pub fn split(args: &[String]) -> Result<Words> {
     let mut words = Words::default();
     let mut args = args.iter().map(String::as_str);
@@ -65,11 +65,7 @@ fn option<'a>(arg: &'a str, rest: &mut impl Iterator<Item = &'a str>, words: &mu
             None => format!("--{long}"),
             Some(_) => return Err(Error::usage(format!("{name} takes no value"))),
         },
-        Spelling::Missing => {
-            return Err(Error::usage(format!(
-                "{name}: this version of rperf does not have this option of qperf yet; `rperf --help` lists those it has"
-            )));
-        }
+        Spelling::Refused(reason) => return Err(Error::usage(format!("{name}: {reason}"))),
         Spelling::Unknown => {
             let hint = qperf::suggest(name).map_or_else(String::new, |near| format!("did you mean {near}? "));
             return Err(Error::usage(format!("{name}: no such option; {hint}`rperf --help` lists them")));

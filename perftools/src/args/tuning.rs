@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::on_off::on_off;
 use crate::engine::pin::CpuList;
+use crate::path::{Path, StaticRate};
 use crate::tuning::{Pages, Tuning};
 use crate::units::{Size, parse_time};
 
 const SWEEP: &str = "Sweeps (-oo)";
-const TUNING: &str = "Tuning (-ca, -nr, -sl)";
+const TUNING: &str = "Tuning (-ar, -ca, -nr, -sl, -sp, -sr)";
 
 /// Options that tune a test.
 #[derive(Clone, Debug, Default, Args)]
@@ -34,6 +36,15 @@ pub struct TuningOptions {
     /// Messages that one doorbell posts at most [default: 16]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub post_list: Option<u32>,
+    /// Receives that one doorbell posts again together, once so many are used [default: as they come, at most 64]
+    #[arg(long, value_name = "N", help_heading = TUNING)]
+    pub recv_list: Option<u32>,
+    /// The queue pairs of each thread receive from one shared receive queue
+    #[arg(long, help_heading = TUNING)]
+    pub srq: bool,
+    /// Read each byte once it has arrived, as a program would: on or off [default: off]
+    #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TUNING)]
+    pub access_received: Option<bool>,
     /// Send up to this many bytes inline: a number, or auto (64, or what the device has)
     #[arg(long, value_name = "SIZE|auto", value_parser = inline, help_heading = TUNING)]
     pub inline: Option<Inline>,
@@ -43,6 +54,12 @@ pub struct TuningOptions {
     /// RDMA reads and atomics in flight [default: what both devices have, at most 16]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub rd_atomic: Option<u8>,
+    /// The same on this end only
+    #[arg(long, value_name = "N", help_heading = TUNING)]
+    pub local_rd_atomic: Option<u8>,
+    /// The same on the server only
+    #[arg(long, value_name = "N", help_heading = TUNING)]
+    pub remote_rd_atomic: Option<u8>,
     /// Place of the GID in the port's table, on both ends [default: by the address]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub gid_index: Option<u8>,
@@ -58,6 +75,30 @@ pub struct TuningOptions {
     /// Service level
     #[arg(long, value_name = "0-15", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = TUNING)]
     pub service_level: Option<u8>,
+    /// The same on this end only
+    #[arg(long, value_name = "0-15", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = TUNING)]
+    pub local_service_level: Option<u8>,
+    /// The same on the server only
+    #[arg(long, value_name = "0-15", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = TUNING)]
+    pub remote_service_level: Option<u8>,
+    /// InfiniBand: hold packets to this rate in Gbit/s, such as 10 or 4xQDR
+    #[arg(long, value_name = "RATE", help_heading = TUNING)]
+    pub static_rate: Option<StaticRate>,
+    /// The same on this end only
+    #[arg(long, value_name = "RATE", help_heading = TUNING)]
+    pub local_static_rate: Option<StaticRate>,
+    /// The same on the server only
+    #[arg(long, value_name = "RATE", help_heading = TUNING)]
+    pub remote_static_rate: Option<StaticRate>,
+    /// InfiniBand: the LID with these low bits, where a port has several (LMC)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=127), help_heading = TUNING)]
+    pub src_path_bits: Option<u8>,
+    /// The same on this end only
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=127), help_heading = TUNING)]
+    pub local_src_path_bits: Option<u8>,
+    /// The same on the server only
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=127), help_heading = TUNING)]
+    pub remote_src_path_bits: Option<u8>,
     /// Traffic class: DSCP and ECN bits of RoCE v2 packets
     #[arg(long, value_name = "0-255", help_heading = TUNING)]
     pub traffic_class: Option<u8>,
@@ -76,6 +117,15 @@ pub struct TuningOptions {
     /// The same on the server only
     #[arg(long, value_name = "CPUS", help_heading = TUNING)]
     pub remote_cpu_affinity: Option<CpuList>,
+}
+
+/// Which end an option is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// This one, the client.
+    Local,
+    /// The server.
+    Remote,
 }
 
 /// Bytes that go inline; none: a good choice.
@@ -114,6 +164,27 @@ impl TuningOptions {
             traffic_class: self.traffic_class.unwrap_or(0),
             pages: self.huge_pages.unwrap_or_default(),
             on_demand: self.on_demand,
+            srq: self.srq,
+            recv_list: self.recv_list,
+            access_received: self.access_received.unwrap_or(false),
+        }
+    }
+
+    /// What holds for one end's packets and requests only.
+    pub fn path(&self, end: End) -> Path {
+        let (service_level, rd_atomic, static_rate, src_path_bits) = match end {
+            End::Local => {
+                (self.local_service_level, self.local_rd_atomic, self.local_static_rate, self.local_src_path_bits)
+            }
+            End::Remote => {
+                (self.remote_service_level, self.remote_rd_atomic, self.remote_static_rate, self.remote_src_path_bits)
+            }
+        };
+        Path {
+            service_level,
+            rd_atomic,
+            static_rate: static_rate.or(self.static_rate),
+            src_path_bits: src_path_bits.or(self.src_path_bits),
         }
     }
 
@@ -125,6 +196,8 @@ impl TuningOptions {
     /// The first option in use; all of them are a client's.
     pub fn in_use(&self) -> Option<&'static str> {
         let set = self.tuning() != Tuning::default()
+            || self.path(End::Local) != Path::default()
+            || self.path(End::Remote) != Path::default()
             || self.gid_index.or(self.local_gid_index).or(self.remote_gid_index).is_some()
             || self.cpu_affinity.is_some()
             || self.local_cpu_affinity.is_some()

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::limits::{MAX_BUFFERS, MAX_DEPTH, MAX_QPS, MAX_TIME};
+use super::limits::{MAX_BUFFERS, MAX_DEPTH, MAX_QPS, MAX_THREADS, MAX_TIME};
 use super::side::Limit;
 use super::spec::Spec;
 use crate::args::options::Cm;
 use crate::error::{Error, Result};
-use crate::plan::{MAX_MESSAGE, Plan, Service};
+use crate::plan::{MAX_MESSAGE, Pattern, Plan, Service};
+use crate::test::Test;
 use crate::tuning::Tuning;
 use crate::units::{Size, show_time};
 
@@ -41,9 +42,11 @@ impl Spec {
                     kind.max_message()
                 )));
             }
-            if self.qps > 1 || self.tuning != Tuning::default() {
+            // That data is read once it has arrived is all that both have.
+            let tuning = Tuning { access_received: false, ..self.tuning };
+            if self.qps > 1 || self.threads > 1 || tuning != Tuning::default() {
                 return Err(Error::limit(format!(
-                    "{}: several queue pairs (--qps), rate, warm-up and what tunes RDMA are not for tests over sockets; leave them away",
+                    "{}: several queue pairs (--qps) or threads, rate, warm-up and what tunes RDMA are not for tests over sockets; leave them away",
                     self.test.name()
                 )));
             }
@@ -65,10 +68,13 @@ impl Spec {
         if self.qps == 0 || self.qps > MAX_QPS {
             return Err(Error::limit(format!("{} queue pairs: give --qps a number from 1 to {MAX_QPS}", self.qps)));
         }
+        self.check_threads()?;
+        self.check_multicast()?;
         self.tuning.check()?;
-        if self.test.socket().is_some() && self.tuning != Tuning::default() {
+        let one_way = self.test.plan().map_or(!self.test.is_latency(), |plan| plan.pattern == Pattern::OneWay);
+        if self.flip && !one_way {
             return Err(Error::limit(format!(
-                "{}: of the options that tune a test, one over sockets has --cpu-affinity (-ca) only",
+                "{}: --flip (-f) is for tests with a sender and a receiver; leave it away",
                 self.test.name()
             )));
         }
@@ -103,6 +109,56 @@ impl Spec {
         Ok(())
     }
 
+    fn check_multicast(&self) -> Result<()> {
+        let Some(multicast) = self.multicast else { return Ok(()) };
+        let is_ours = self.test == Test::UdBw && !self.flip && self.threads == 1 && self.qps == 1;
+        if !is_ours || self.use_cm == Cm::On || self.marks_packets() {
+            return Err(Error::limit(
+                "--multicast (-g): ud_bw sends to a group, from one queue pair; leave other tests, --flip, --threads, --qps, --use-cm and what marks packets away",
+            ));
+        }
+        if multicast.receivers == 0 || multicast.receivers > MAX_QPS {
+            return Err(Error::limit(format!(
+                "{} receivers: give --multicast (-g) a number from 1 to {MAX_QPS}",
+                multicast.receivers
+            )));
+        }
+        match multicast.group.filter(|group| !group.is_multicast()) {
+            Some(group) => Err(Error::limit(format!(
+                "{group} is no multicast address: give --multicast-group one such as 239.255.1.2, or leave it away"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether packets carry something that only a connection made here gives them.
+    pub fn marks_packets(&self) -> bool {
+        self.tuning.marks_packets() || self.client.path.marks_packets() || self.server.path.marks_packets()
+    }
+
+    fn check_threads(&self) -> Result<()> {
+        if self.threads == 0 || self.threads > MAX_THREADS {
+            return Err(Error::limit(format!(
+                "{} threads: give --threads a number from 1 to {MAX_THREADS}",
+                self.threads
+            )));
+        }
+        if self.threads * self.qps > MAX_QPS {
+            return Err(Error::limit(format!(
+                "{} threads of {} queue pairs: the limit is {MAX_QPS} in all; give --threads or --qps less",
+                self.threads, self.qps
+            )));
+        }
+        match self.limit {
+            // No message at all is refused below, with a better word.
+            Limit::Messages(n) if n > 0 && n < self.threads.into() => Err(Error::limit(format!(
+                "{n} messages for {} threads: give --messages (-n) at least one for each",
+                self.threads
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     fn check_plan(&self, plan: Plan) -> Result<()> {
         let name = self.test.name();
         if plan.verb.is_atomic() && self.msg_size != 8 {
@@ -111,12 +167,15 @@ impl Spec {
                 Size(self.msg_size)
             )));
         }
+        if plan.is_latency() && self.threads > 1 {
+            return Err(Error::limit(format!("{} threads: {name} has one; leave --threads away", self.threads)));
+        }
         if plan.is_latency() && self.qps > 1 {
             return Err(Error::limit(format!("{} queue pairs: {name} has one; leave --qps away", self.qps)));
         }
-        if self.use_cm == Cm::On && plan.service != Service::Rc {
+        if self.use_cm == Cm::On && matches!(plan.service, Service::Uc | Service::Xrc) {
             return Err(Error::limit(format!(
-                "{name} by rdma_cm: it connects RC here, not {}; leave --use-cm (-cm1) away",
+                "{name} by rdma_cm: it connects RC and finds UD, but makes no {} in its port spaces; leave --use-cm (-cm1) away",
                 plan.service
             )));
         }
@@ -125,10 +184,13 @@ impl Spec {
                 "a test by count has no warm-up: give --time (-t) instead of --messages (-n), or leave --warm-up away",
             ));
         }
-        if self.use_cm == Cm::On && self.tuning.marks_packets() {
+        if self.use_cm == Cm::On && self.marks_packets() {
             return Err(Error::limit(
-                "--service-level (-sl), --traffic-class and --pkey-index are for connections that rperf makes itself: leave --use-cm (-cm1) away",
+                "--service-level (-sl), --traffic-class, --pkey-index, --static-rate (-sr) and --src-path-bits (-sp) are for connections that rperf makes itself: leave --use-cm (-cm1) away",
             ));
+        }
+        if !plan.verb.takes_receives() && (self.tuning.srq || self.tuning.recv_list.is_some()) {
+            return Err(Error::limit(format!("{name} receives nothing: leave --srq and --recv-list away")));
         }
         Ok(())
     }

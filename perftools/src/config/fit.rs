@@ -1,11 +1,11 @@
 //! Fits a specification to a device.
 
-use super::limits::{MAX_DEPTH, MAX_MEMORY, VERIFY_MEMORY};
+use super::limits::{BEAT, MAX_DEPTH, MAX_MEMORY, VERIFY_MEMORY};
 use super::shape::Shape;
 use super::side::Limit;
 use super::spec::Spec;
 use crate::error::{Error, Result};
-use crate::plan::{Plan, Service, Verb};
+use crate::plan::{Pattern, Plan, Service, Verb};
 use crate::units::Size;
 
 /// What a device allows, as far as it bounds a test.
@@ -25,6 +25,8 @@ pub struct Bounds {
     pub infiniband: bool,
     /// Whether it has atomics.
     pub atomics: bool,
+    /// The longest shared receive queue; 0 where it has none.
+    pub max_srq_wr: u32,
 }
 
 impl Spec {
@@ -33,10 +35,14 @@ impl Spec {
         if self.test.socket().is_some() {
             return self.msg_size;
         }
-        let buffers = if self.verify { u64::from(self.depth) * 2 + 12 } else { 2 };
+        let looked_at = self.is_looked_at();
+        let buffers = if looked_at { u64::from(self.depth) * 2 + 12 } else { 2 };
         let most =
-            if self.verify { VERIFY_MEMORY + self.msg_size.saturating_mul(12 * u64::from(self.qps)) } else { u64::MAX };
-        buffers.saturating_mul(self.msg_size).min(most)
+            if looked_at { VERIFY_MEMORY + self.msg_size.saturating_mul(12 * u64::from(self.qps)) } else { u64::MAX };
+        buffers
+            .saturating_mul(self.msg_size)
+            .min(most)
+            .saturating_mul(u64::from(self.threads) * u64::from(self.receivers()))
     }
 
     /// Fits the test to a device: lowers the depth where the device or memory needs it.
@@ -61,15 +67,27 @@ impl Spec {
         if let Limit::Messages(n) = self.limit {
             depth = depth.min(u32::try_from(n).unwrap_or(u32::MAX).max(4));
         }
-        // A queue holds depth, depth / batch + 1 credits (at most 5 where depth ≥ 4, depth + 1 below) and one.
-        let room = bounds.max_qp_wr.min(bounds.max_cqe / 2 / self.qps);
-        depth = depth.min(room.saturating_sub(7)).max(1);
-        if self.verify {
+        // A queue holds depth, depth / batch + 1 credits (at most 5 where depth ≥ 4, depth + 1 below) and one, and
+        // receives that wait for others.
+        let together = self.tuning.recv_list.unwrap_or(1);
+        let queues = self.qps.max(self.receivers());
+        let room = bounds.max_qp_wr.min(bounds.max_cqe / 2 / queues);
+        let room = if self.tuning.srq { room.min(Self::srq_room(bounds)?) } else { room };
+        depth = depth.min(room.saturating_sub(6 + together)).max(1);
+        if self.is_looked_at() {
             // Both directions have their own buffers: depth to send, depth and the credits to receive.
-            let buffers = u32::try_from(VERIFY_MEMORY / self.msg_size / 2 / u64::from(self.qps)).unwrap_or(u32::MAX);
+            let buffers = u32::try_from(VERIFY_MEMORY / self.msg_size / 2 / u64::from(queues)).unwrap_or(u32::MAX);
             depth = depth.min(buffers.saturating_sub(6)).max(1);
         }
         Ok(self.shape(depth, plan))
+    }
+
+    /// Receives that a shared queue holds.
+    fn srq_room(bounds: &Bounds) -> Result<u32> {
+        if bounds.max_srq_wr == 0 {
+            return Err(Error::limit(format!("needs shared receive queues, which {} lacks", bounds.device)));
+        }
+        Ok(bounds.max_srq_wr)
     }
 
     /// What the test does on this device.
@@ -85,12 +103,18 @@ impl Spec {
         if plan.verb.is_atomic() && !bounds.atomics {
             return lacks(&"atomics");
         }
-        match self.immediate {
-            Some(false) => Ok(plan.without_immediate()),
-            Some(true) if plan.verb == Verb::WriteImm && !bounds.infiniband => lacks(&"writes with immediate data"),
-            None if !bounds.infiniband => Ok(plan.without_immediate()),
-            _ => Ok(plan),
+        let plan = match self.immediate {
+            Some(false) => plan.without_immediate(),
+            Some(true) if plan.verb == Verb::WriteImm && !bounds.infiniband => {
+                return lacks(&"writes with immediate data");
+            }
+            None if !bounds.infiniband => plan.without_immediate(),
+            _ => plan,
+        };
+        if self.tuning.access_received && plan.verb == Verb::Write && plan.pattern != Pattern::Polled {
+            return lacks(&"writes with immediate data, as nobody is told of others (--access-received, -ar)");
         }
+        Ok(plan)
     }
 
     /// The shape with a depth that both ends have agreed on.
@@ -102,16 +126,27 @@ impl Spec {
             return Err(Error::protocol(format!("the peer wants a depth of {depth}")));
         }
         let shape = self.shape(depth, plan);
-        let buffers = if self.verify { u64::from(shape.sends() + shape.receives() * shape.qps) } else { 2 };
-        let memory = buffers * self.msg_size;
+        let receives = shape.receives() * shape.receive_queues();
+        let buffers = if shape.is_looked_at() { u64::from(shape.sends() + receives) } else { 2 };
+        let memory = (buffers * self.msg_size).saturating_mul(self.threads.into());
         if memory > MAX_MEMORY * 2 {
             return Err(Error::limit(format!(
-                "{} of buffers for --verify: the limit is {}; give --msg-size (-m) a smaller size",
+                "{} of buffers, one for each message under way: the limit is {}; give --msg-size (-m) a smaller size",
                 Size(memory),
                 Size(MAX_MEMORY * 2)
             )));
         }
         Ok(shape)
+    }
+
+    /// Receivers of each message.
+    fn receivers(&self) -> u32 {
+        self.multicast.map_or(1, |multicast| multicast.receivers)
+    }
+
+    /// Whether each message is looked at once it has arrived.
+    fn is_looked_at(&self) -> bool {
+        self.verify || self.tuning.access_received
     }
 
     fn shape(&self, depth: u32, plan: Plan) -> Shape {
@@ -120,13 +155,17 @@ impl Spec {
         let signal_every = self.tuning.signal_every.unwrap_or(batch / self.qps);
         Shape {
             tuning: self.tuning,
+            threads: self.threads,
+            flip: self.flip,
+            receivers: self.receivers(),
+            beat: (self.client.timeout.min(self.server.timeout) / 4).min(BEAT),
             plan,
             msg_size: u32::try_from(self.msg_size).unwrap_or(u32::MAX),
             qps: self.qps,
             depth,
             batch,
             // What all queue pairs together may leave unsaid stays below the depth.
-            signal_every: if self.verify { 1 } else { signal_every.clamp(1, most) },
+            signal_every: if self.is_looked_at() { 1 } else { signal_every.clamp(1, most) },
             credited: plan.verb.takes_receives() && (!self.flood || plan.service.is_reliable()),
             limit: self.limit,
             verify: self.verify,

@@ -15,7 +15,7 @@ mod tests;
 
 pub use crate::plan::MAX_MESSAGE;
 pub use fit::Bounds;
-pub use limits::{MAX_DEPTH, MAX_MEMORY, MAX_QPS, MAX_TIME};
+pub use limits::{MAX_DEPTH, MAX_MEMORY, MAX_QPS, MAX_THREADS, MAX_TIME};
 pub use shape::Shape;
-pub use side::{Limit, Side, Sockets};
+pub use side::{Limit, Multicast, Side, Sockets};
 pub use spec::Spec;

@@ -13,8 +13,16 @@ pub struct Shape {
     pub plan: Plan,
     /// Bytes a message.
     pub msg_size: u32,
+    /// Threads, each with queue pairs, memory and numbers of its own; what follows holds for each of them.
+    pub threads: u32,
+    /// How often an end that is at work says so, where nothing else would tell.
+    pub beat: Duration,
+    /// Where data goes one way: from the server to the client.
+    pub flip: bool,
     /// Queue pairs.
     pub qps: u32,
+    /// Receivers of each message.
+    pub receivers: u32,
     /// Data messages that may be under way in one direction, on all queue pairs together.
     pub depth: u32,
     /// Messages after whose arrival the receiver returns a credit message.
@@ -32,14 +40,38 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// The share of a thread: of the messages of a test by count, and of the rate where that is limited.
+    #[must_use]
+    pub fn share(&self, thread: u32) -> Self {
+        let threads = u64::from(self.threads.max(1));
+        let limit = match self.limit {
+            Limit::Messages(n) => Limit::Messages(n / threads + u64::from(u64::from(thread) < n % threads)),
+            time @ Limit::Time(_) => time,
+        };
+        let rate_limit = self.tuning.rate_limit.map(|rate| (rate / threads).max(1));
+        Self { limit, tuning: Tuning { rate_limit, ..self.tuning }, ..*self }
+    }
+
     /// Credit messages that may be under way in one direction.
     pub fn credits(&self) -> u32 {
         self.depth / self.batch + 1
     }
 
-    /// Receives that each queue pair has posted before the peer may start, and again whenever one was used.
+    /// Receives that each receive queue has posted before the peer may start; those that were used are posted again, at
+    /// once or so many together.
     pub fn receives(&self) -> u32 {
-        if self.plan.verb.takes_receives() { self.depth + self.credits() } else { 0 }
+        let together = self.tuning.recv_list.unwrap_or(1).saturating_sub(1);
+        if self.plan.verb.takes_receives() { self.depth + self.credits() + together } else { 0 }
+    }
+
+    /// Receive queues: one for each queue pair, or one that all share.
+    pub fn receive_queues(&self) -> u32 {
+        if self.tuning.srq { 1 } else { self.qps }
+    }
+
+    /// Whether each message has a buffer of its own that is looked at.
+    pub fn is_looked_at(&self) -> bool {
+        self.verify || self.tuning.access_received
     }
 
     /// Room that each send queue needs: any one may have to carry all that is under way.
@@ -53,14 +85,14 @@ impl Shape {
             // A number for each queue pair, as atomics of several come in no order.
             plan if plan.verb.is_atomic() => self.qps,
             // One queue pair may lag behind the others by the whole depth.
-            plan if self.verify && plan.pattern != Pattern::Polled => self.depth * self.qps,
+            plan if self.is_looked_at() && plan.pattern != Pattern::Polled => self.depth * self.qps,
             _ => 1,
         }
     }
 
     /// Places that fetches bring the peer's memory into.
     pub fn places(&self) -> u32 {
-        if self.verify { self.sends() * self.qps } else { 1 }
+        if self.is_looked_at() { self.sends() * self.qps } else { 1 }
     }
 
     /// Bytes of such a place: whole words.

@@ -1,5 +1,6 @@
 //! What holds for one end, or for one kind of test.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::options::{DeviceId, Wait};
 use crate::args::sockets::SocketOptions;
 use crate::engine::pin::CpuList;
+use crate::path::Path;
 use crate::units::Size;
 
 /// When a test ends.
@@ -36,13 +38,26 @@ pub struct Side {
     /// The place of the GID to use; none: by the address.
     #[serde(default)]
     pub gid_index: Option<u8>,
+    /// What its packets carry and how many requests it has, where that is not as at the other end.
+    #[serde(default, skip_serializing_if = "Path::is_default")]
+    pub path: Path,
 }
 
 impl Side {
     /// An end that waits so, and gives a silent peer up after this time.
     pub fn new(wait: Wait, timeout: Duration) -> Self {
-        Self { id: None, wait, timeout, cpus: None, gid_index: None }
+        Self { id: None, wait, timeout, cpus: None, gid_index: None, path: Path::default() }
     }
+}
+
+/// Datagrams to several receivers at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Multicast {
+    /// The server's queue pairs, each of which gets every message.
+    pub receivers: u32,
+    /// The group; none: one by chance.
+    pub group: Option<IpAddr>,
 }
 
 /// What holds for tests over sockets only.

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::limits::DEFAULT_DEPTH;
-use super::side::{Limit, Side, Sockets};
+use super::side::{Limit, Multicast, Side, Sockets};
 use crate::args::options::{Cm, DeviceId, Options, Wait};
+use crate::args::tuning::End;
 use crate::error::Result;
 use crate::test::Test;
 use crate::tuning::Tuning;
@@ -23,12 +24,21 @@ pub struct Spec {
     pub limit: Limit,
     /// Messages in flight at most, on each queue pair.
     pub depth: u32,
-    /// Queue pairs.
+    /// Queue pairs, of each thread.
     pub qps: u32,
+    /// Threads at each end, each with queue pairs of its own.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub threads: u32,
+    /// Where data goes one way: from the server to the client.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub flip: bool,
     /// RDMA writes with immediate data; none: where the link has it.
     pub immediate: Option<bool>,
     /// Unreliable services: send without regard to what the receiver is ready for.
     pub flood: bool,
+    /// Datagrams to a group of receivers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multicast: Option<Multicast>,
     /// How to connect.
     pub use_cm: Cm,
     /// The path MTU, if not the port's.
@@ -45,6 +55,15 @@ pub struct Spec {
     pub client: Side,
     /// The server's end.
     pub server: Side,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // As serde calls it.
+fn is_one(n: &u32) -> bool {
+    *n == 1
 }
 
 impl Spec {
@@ -70,8 +89,11 @@ impl Spec {
             limit,
             depth: o.depth.unwrap_or(DEFAULT_DEPTH),
             qps: o.qps.unwrap_or(1),
+            threads: o.threads.unwrap_or(1),
+            flip: o.flip.unwrap_or(false),
             immediate: o.immediate,
             flood: o.flood,
+            multicast: o.multicast.map(|receivers| Multicast { receivers, group: o.multicast_group }),
             use_cm: o.use_cm.unwrap_or_default(),
             mtu,
             verify: o.verify || test.verifies(),
@@ -80,11 +102,13 @@ impl Spec {
             client: Side {
                 cpus: t.local_cpu_affinity.clone().or_else(|| t.cpu_affinity.clone()),
                 gid_index: t.local_gid_index.or(t.gid_index),
+                path: t.path(End::Local),
                 ..side(&o.local_id, o.local_wait, o.local_timeout)
             },
             server: Side {
                 cpus: t.remote_cpu_affinity.clone().or_else(|| t.cpu_affinity.clone()),
                 gid_index: t.remote_gid_index.or(t.gid_index),
+                path: t.path(End::Remote),
                 ..side(&o.remote_id, o.remote_wait, o.remote_timeout)
             },
         };

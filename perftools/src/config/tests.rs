@@ -21,6 +21,7 @@ fn bounds() -> Bounds {
         mtu: 4096,
         infiniband: true,
         atomics: true,
+        max_srq_wr: 1024,
     }
 }
 

@@ -105,7 +105,7 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B, watch: Watc
     let hosts = Hosts { local: addresses.local.ip().to_canonical(), peer: addresses.peer.ip().to_canonical() };
     let link = ControlLink::new(stream, "the server", spec.client.timeout, Arc::default())?;
     let watching = Watching::new(watch, watched(spec));
-    let link = link.watched(watching.lane());
+    let link = link.watched(watching.lanes());
     let begins = |_| watching.begin();
     let run = || {
         if let Some(kind) = spec.test.socket() {
@@ -121,6 +121,11 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B, watch: Watc
         let answer = setup.answer(&offer)?;
         link.send(&Message::Answer(answer))?;
         let connected = setup.connect(&offer, spec.client.timeout).map_err(|e| engine::Peer::explain(&link, e))?;
+        if watch.interval.is_some() && spec.flip && !connected.shape.plan.has_receiver() {
+            return Err(Error::limit(
+                "--interval: with --flip (-f) the server works on memory here, and nobody here sees what moves; leave one of the two away",
+            ));
+        }
         session::exchange(&link, spec, Role::Client, connected, &begins)
     };
     let before = Counters::now();
@@ -146,7 +151,11 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B, watch: Watc
         depth: done.depth,
         local: done.via,
         remote: done.peer_via,
-        summary: Summary::new(Meaning::of(spec.test, done.plan), &done.outcome.stats, &done.peer_stats),
+        summary: Summary::new(
+            Meaning::of(spec.test, done.plan).flipped(spec.flip),
+            &done.outcome.stats,
+            &done.peer_stats,
+        ),
         latency: done.outcome.latency.and_then(|l| l.percentiles()),
         local_stats: done.outcome.stats,
         remote_stats: done.peer_stats,
@@ -161,7 +170,14 @@ fn watched(spec: &Spec) -> Watched {
         Limit::Messages(n) if both => (None, Some(n.saturating_mul(2))),
         Limit::Messages(n) => (None, Some(n)),
     };
-    Watched { latency: spec.test.is_latency(), size: spec.msg_size, warm_up: spec.tuning.warm_up, time, messages }
+    Watched {
+        latency: spec.test.is_latency(),
+        size: spec.msg_size,
+        warm_up: spec.tuning.warm_up,
+        time,
+        messages,
+        threads: spec.threads,
+    }
 }
 
 /// Connects, and keeps trying while nobody listens.

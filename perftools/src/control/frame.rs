@@ -98,8 +98,8 @@ mod tests {
     #[test]
     fn a_message_reads_back() {
         let mut bytes = Vec::new();
-        write(&mut bytes, &Message::Finished { sent: 7 }).unwrap();
-        assert_eq!(read::<Message>(&mut bytes.as_slice()).unwrap(), Message::Finished { sent: 7 });
+        write(&mut bytes, &Message::Finished { sent: 7, thread: 1 }).unwrap();
+        assert_eq!(read::<Message>(&mut bytes.as_slice()).unwrap(), Message::Finished { sent: 7, thread: 1 });
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::frame;
 use super::message::Message;
+use crate::config::MAX_THREADS;
 use crate::engine::Peer;
 use crate::error::{Error, Kind, Result};
 use crate::stats::lane::Lane;
@@ -22,21 +23,41 @@ const NOT_YET: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Heard {
-    finished: AtomicU64,
+    /// What each thread of the peer's said that it sent.
+    finished: Vec<AtomicU64>,
+    /// When the peer was heard to be at work, in milliseconds from the beginning.
+    beat: AtomicU64,
+    begin: Instant,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
+}
+
+/// What the threads of a test share of the control connection.
+#[derive(Debug)]
+struct Shared {
+    stream: TcpStream,
+    /// Keeps what several threads say apart.
+    writing: Mutex<()>,
+    heard: Arc<Heard>,
+    stop: Arc<AtomicBool>,
 }
 
 /// The control connection, with a reader.
 #[derive(Debug)]
 pub struct ControlLink {
-    stream: TcpStream,
-    heard: Arc<Heard>,
+    shared: Shared,
     messages: Receiver<Message>,
     who: &'static str,
     timeout: Duration,
-    stop: Arc<AtomicBool>,
-    lane: Option<Arc<Lane>>,
+    lanes: Vec<Arc<Lane>>,
+}
+
+/// What one thread of a test says to its like at the other end, and hears of it.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadLink<'a> {
+    shared: &'a Shared,
+    thread: u32,
+    lane: Option<&'a Arc<Lane>>,
 }
 
 impl ControlLink {
@@ -47,7 +68,9 @@ impl ControlLink {
     /// The operating system refuses a thread or a descriptor.
     pub fn new(stream: TcpStream, who: &'static str, timeout: Duration, stop: Arc<AtomicBool>) -> Result<Self> {
         let heard = Arc::new(Heard {
-            finished: AtomicU64::new(NOT_YET),
+            finished: (0..MAX_THREADS).map(|_| AtomicU64::new(NOT_YET)).collect(),
+            beat: AtomicU64::new(0),
+            begin: Instant::now(),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
         });
@@ -60,8 +83,18 @@ impl ControlLink {
         let inner = Arc::clone(&heard);
         let read = move || loop {
             let failure = match frame::read::<Message>(&mut reading).and_then(|m| m.or_error(who)) {
-                Ok(Message::Finished { sent }) if sent != NOT_YET => {
-                    inner.finished.store(sent, Ordering::Release);
+                Ok(Message::Finished { sent, thread }) if sent != NOT_YET => {
+                    match inner.finished.get(thread as usize) {
+                        Some(finished) => {
+                            finished.store(sent, Ordering::Release);
+                            continue;
+                        }
+                        None => Error::protocol(format!("{who} has a thread {thread}")),
+                    }
+                }
+                Ok(Message::AtWork) => {
+                    let millis = inner.begin.elapsed().as_millis();
+                    inner.beat.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
                     continue;
                 }
                 Ok(message) => match sender.send(message) {
@@ -79,14 +112,20 @@ impl ControlLink {
             return;
         };
         std::thread::Builder::new().name("control".into()).stack_size(256 << 10).spawn(read).map_err(system)?;
-        Ok(Self { stream, heard, messages, who, timeout, stop, lane: None })
+        let shared = Shared { stream, writing: Mutex::new(()), heard, stop };
+        Ok(Self { shared, messages, who, timeout, lanes: Vec::new() })
     }
 
-    /// The test counts on this lane.
+    /// Each thread of the test counts on its lane; none: nobody watches.
     #[must_use]
-    pub fn watched(mut self, lane: Option<Arc<Lane>>) -> Self {
-        self.lane = lane;
+    pub fn watched(mut self, lanes: Vec<Arc<Lane>>) -> Self {
+        self.lanes = lanes;
         self
+    }
+
+    /// The link of a thread.
+    pub fn thread(&self, thread: u32) -> ThreadLink<'_> {
+        ThreadLink { shared: &self.shared, thread, lane: self.lanes.get(thread as usize) }
     }
 
     /// Sends a message.
@@ -94,7 +133,7 @@ impl ControlLink {
     /// # Errors
     /// The connection broke; if the peer said why, that.
     pub fn send(&self, message: &Message) -> Result<()> {
-        frame::write(&mut &self.stream, message).map_err(|error| self.explain(error))
+        self.shared.send(message)
     }
 
     /// The next message, or why none came.
@@ -111,7 +150,7 @@ impl ControlLink {
                     return Err(self.failure().unwrap_or_else(|| Error::protocol("the control connection ended")));
                 }
             }
-            if self.stop.load(Ordering::Relaxed) {
+            if self.shared.stop.load(Ordering::Relaxed) {
                 return Err(stopped());
             }
             if Instant::now() >= deadline {
@@ -123,52 +162,41 @@ impl ControlLink {
 
     /// Whether it is over: the peer is gone or has failed, or this end shall stop.
     pub fn is_gone(&self) -> bool {
-        self.heard.failed.load(Ordering::Acquire) || self.stop.load(Ordering::Relaxed)
+        self.shared.is_gone()
     }
 
     /// Tells the peer why this end gives up, unless the peer is what failed.
     pub fn report(&self, error: &Error) {
+        self.shared.report(error);
+    }
+}
+
+impl Shared {
+    fn write(&self, message: &Message) -> Result<()> {
+        let _whole = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        frame::write(&mut &self.stream, message)
+    }
+
+    fn send(&self, message: &Message) -> Result<()> {
+        self.write(message).map_err(|error| self.explain(error))
+    }
+
+    fn report(&self, error: &Error) {
         if !matches!(error.kind(), Kind::Peer | Kind::Gone) {
-            let _ = frame::write(&mut &self.stream, &Message::Error { text: error.to_string() });
-        }
-    }
-}
-
-fn stopped() -> Error {
-    Error::new(Kind::System, "the server was stopped in the middle of the test")
-}
-
-impl Drop for ControlLink {
-    fn drop(&mut self) {
-        // Ends the reader too.
-        let _ = self.stream.shutdown(Shutdown::Both);
-    }
-}
-
-impl Peer for ControlLink {
-    fn finish(&self, sent: u64) -> Result<()> {
-        self.send(&Message::Finished { sent })
-    }
-
-    #[inline]
-    fn finished(&self) -> Option<u64> {
-        match self.heard.finished.load(Ordering::Acquire) {
-            NOT_YET => None,
-            sent => Some(sent),
+            let _ = self.write(&Message::Error { text: error.to_string() });
         }
     }
 
-    #[inline]
+    fn is_gone(&self) -> bool {
+        self.heard.failed.load(Ordering::Acquire) || self.stop.load(Ordering::Relaxed)
+    }
+
     fn failure(&self) -> Option<Error> {
         if !self.is_gone() {
             return None;
         }
         let failure = self.heard.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
         failure.or_else(|| self.stop.load(Ordering::Relaxed).then(stopped))
-    }
-
-    fn lane(&self) -> Option<Arc<Lane>> {
-        self.lane.clone()
     }
 
     fn explain(&self, error: Error) -> Error {
@@ -180,5 +208,79 @@ impl Peer for ControlLink {
             std::thread::sleep(Duration::from_millis(10));
         }
         error
+    }
+}
+
+fn stopped() -> Error {
+    Error::new(Kind::System, "the server was stopped in the middle of the test")
+}
+
+impl Drop for ControlLink {
+    fn drop(&mut self) {
+        // Ends the reader too.
+        let _ = self.shared.stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl Peer for ThreadLink<'_> {
+    fn finish(&self, sent: u64) -> Result<()> {
+        self.shared.send(&Message::Finished { sent, thread: self.thread })
+    }
+
+    #[inline]
+    fn finished(&self) -> Option<u64> {
+        match self.shared.heard.finished.get(self.thread as usize)?.load(Ordering::Acquire) {
+            NOT_YET => None,
+            sent => Some(sent),
+        }
+    }
+
+    #[inline]
+    fn failure(&self) -> Option<Error> {
+        self.shared.failure()
+    }
+
+    fn lane(&self) -> Option<Arc<Lane>> {
+        self.lane.cloned()
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        self.shared.explain(error)
+    }
+
+    fn beat(&self) -> Result<()> {
+        self.shared.send(&Message::AtWork)
+    }
+
+    fn silence(&self) -> Option<Duration> {
+        let heard = &self.shared.heard;
+        Some(heard.begin.elapsed().saturating_sub(Duration::from_millis(heard.beat.load(Ordering::Relaxed))))
+    }
+
+    fn give_up(&self, error: &Error) {
+        self.shared.report(error);
+    }
+}
+
+/// A test with one thread.
+impl Peer for ControlLink {
+    fn finish(&self, sent: u64) -> Result<()> {
+        self.thread(0).finish(sent)
+    }
+
+    fn finished(&self) -> Option<u64> {
+        self.thread(0).finished()
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.shared.failure()
+    }
+
+    fn lane(&self) -> Option<Arc<Lane>> {
+        self.thread(0).lane()
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        self.shared.explain(error)
     }
 }

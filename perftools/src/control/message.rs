@@ -51,8 +51,8 @@ pub enum Message {
     Ready {
         /// The path of the end that speaks.
         via: Via,
-        /// Its memory that the peer will read or write.
-        memory: Option<Exposed>,
+        /// The memory of each of its threads that the peer will read or write.
+        memory: Vec<Option<Exposed>>,
         /// What of its host spoils figures.
         #[serde(default)]
         warnings: Vec<Warning>,
@@ -61,7 +61,11 @@ pub enum Message {
     Finished {
         /// How many were sent in all.
         sent: u64,
+        /// By which thread.
+        thread: u32,
     },
+    /// The data does not show it, but this end is at work.
+    AtWork,
     /// What this end counted.
     Stats(Box<SideStats>),
     /// Server: what this host is.

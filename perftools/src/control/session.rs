@@ -147,32 +147,36 @@ fn measured<B: Backend>(
 }
 
 /// What both ends do once connected: receives, `Ready`, the test, `Stats`.
-pub(super) fn exchange<W: engine::Wire>(
+pub(super) fn exchange<W: engine::Wire + Send>(
     link: &ControlLink,
     spec: &Spec,
     role: Role,
     connected: Connected<W>,
     begins: &dyn Fn(Test),
 ) -> Result<Exchanged> {
-    let Connected { mut wire, via, shape } = connected;
+    let Connected { mut wires, via, shape } = connected;
     let (side, who) = match role {
         Role::Client => (&spec.client, "the server"),
         Role::Server => (&spec.server, "the client"),
     };
-    wire.post_receives()?;
-    link.send(&Message::Ready { via: via.clone(), memory: wire.exposed(), warnings: warning::host() })?;
+    wires.iter_mut().try_for_each(W::post_receives)?;
+    let memory = wires.iter().map(W::exposed).collect();
+    link.send(&Message::Ready { via: via.clone(), memory, warnings: warning::host() })?;
     let (peer_via, peer_warnings) = match link.receive()? {
         Message::Ready { via, memory, warnings } => {
-            if let Some(memory) = memory {
-                wire.peer_exposes(memory);
+            for (wire, memory) in wires.iter_mut().zip(memory) {
+                if let Some(memory) = memory {
+                    wire.peer_exposes(memory);
+                }
             }
             (via, warnings)
         }
         other => return Err(other.unexpected(who)),
     };
     begins(spec.test);
-    let outcome = engine::run::run(role, &shape, side, &mut wire, link)?;
-    link.send(&Message::Stats(Box::new(outcome.stats)))?;
+    let mut ends: Vec<_> = (0..).zip(wires).map(|(number, wire)| (wire, link.thread(number))).collect();
+    let outcome = engine::threads::run(role, &shape, side, &mut ends)?;
+    link.send(&Message::Stats(Box::new(outcome.stats.clone())))?;
     let peer_stats = match link.receive()? {
         Message::Stats(stats) => *stats,
         other => return Err(other.unexpected(who)),

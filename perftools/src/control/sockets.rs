@@ -90,14 +90,14 @@ fn exchange(
         Role::Server => (&spec.server, "the client"),
     };
     let via = ends::via(kind, &socket, side);
-    link.send(&Message::Ready { via: via.clone(), memory: None, warnings: warning::host() })?;
+    link.send(&Message::Ready { via: via.clone(), memory: Vec::new(), warnings: warning::host() })?;
     let (peer_via, peer_warnings) = match link.receive()? {
         Message::Ready { via, warnings, .. } => (via, warnings),
         other => return Err(other.unexpected(who)),
     };
     begins(spec.test);
     let outcome = ends::run(kind, spec, role, side, socket, Ending::Told, link)?;
-    link.send(&Message::Stats(Box::new(outcome.stats)))?;
+    link.send(&Message::Stats(Box::new(outcome.stats.clone())))?;
     let peer_stats = match link.receive()? {
         Message::Stats(stats) => *stats,
         other => return Err(other.unexpected(who)),

@@ -31,7 +31,7 @@ use crate::transport::{
 #[derive(Default)]
 struct Fake {
     made: AtomicU32,
-    waiting: Mutex<HashMap<u32, FakeWire>>,
+    waiting: Mutex<HashMap<u32, Vec<FakeWire>>>,
 }
 
 struct FakeClient<'a> {
@@ -40,7 +40,7 @@ struct FakeClient<'a> {
 }
 
 struct FakeServer {
-    wire: FakeWire,
+    wires: Vec<FakeWire>,
     spec: Spec,
     depth: u32,
 }
@@ -54,6 +54,7 @@ fn bounds() -> Bounds {
         mtu: 1024,
         infiniband: true,
         atomics: true,
+        max_srq_wr: 100,
     }
 }
 
@@ -84,12 +85,18 @@ impl<'a> Backend for &'a Fake {
 
     fn server(&self, spec: &Spec, ask: &Ask, _: Hosts) -> Result<(FakeServer, Offer)> {
         let depth = spec.fit(&bounds())?.depth.min(ask.depth);
-        let [(client, _), (wire, _)] = fake::pair(&spec.agreed(depth, ask.plan)?);
+        let shape = spec.agreed(depth, ask.plan)?;
+        let (clients, wires) = (0..spec.threads)
+            .map(|_| {
+                let [(client, _), (wire, _)] = fake::pair(&shape);
+                (client, wire)
+            })
+            .unzip();
         let qpn = self.made.fetch_add(1, Ordering::Relaxed);
-        self.waiting.lock().unwrap().insert(qpn, client);
+        self.waiting.lock().unwrap().insert(qpn, clients);
         let method = Method::Direct(vec![PlainEnd { qpn, psn: 0, lid: 0, gid: "::".into(), rd_atomic: 1 }]);
-        let offer = Offer { depth, mtu: 1024, client_address: 0, method, via: via() };
-        Ok((FakeServer { wire, spec: spec.clone(), depth }, offer))
+        let offer = Offer { depth, mtu: 1024, client_address: 0, method, group: None, via: via() };
+        Ok((FakeServer { wires, spec: spec.clone(), depth }, offer))
     }
 }
 
@@ -102,8 +109,8 @@ impl ClientSetup for FakeClient<'_> {
 
     fn connect(self, offer: &Offer, _: Duration) -> Result<Connected<FakeWire>> {
         let Method::Direct(end) = &offer.method else { return Err(Error::protocol("which?")) };
-        let wire = self.backend.waiting.lock().unwrap().remove(&end[0].qpn).unwrap();
-        Ok(Connected { wire, via: via(), shape: self.spec.agreed(offer.depth, self.spec.test.plan().unwrap())? })
+        let wires = self.backend.waiting.lock().unwrap().remove(&end[0].qpn).unwrap();
+        Ok(Connected { wires, via: via(), shape: self.spec.agreed(offer.depth, self.spec.test.plan().unwrap())? })
     }
 }
 
@@ -112,7 +119,7 @@ impl ServerSetup for FakeServer {
 
     fn accept(self, _: &Answer, _: Duration, _: &dyn Fn() -> bool) -> Result<Connected<FakeWire>> {
         Ok(Connected {
-            wire: self.wire,
+            wires: self.wires,
             via: via(),
             shape: self.spec.agreed(self.depth, self.spec.test.plan().unwrap())?,
         })
@@ -205,6 +212,27 @@ fn every_test_runs_and_both_ends_agree_on_the_counts() {
 }
 
 #[test]
+fn the_counts_of_several_threads_are_summed_at_both_ends() {
+    with_server(8, |address, backend| {
+        for (test, received_here) in [(Test::RcBw, 0), (Test::RcBiBw, 200)] {
+            let spec = spec(test, "--threads 3 --messages 200 --msg-size 1K");
+            let watch = Watch { interval: Some(Duration::from_millis(20)), audience: None };
+            let Outcome::Measured(m) = client::run(&target(address), &spec, &backend, watch).unwrap() else {
+                panic!("{test:?}")
+            };
+            let watched: u64 = m.intervals.iter().map(|interval| interval.msgs).sum();
+            assert_eq!(watched, 200 + received_here, "{test:?}: {:?}", m.intervals);
+            assert_eq!((m.local_stats.sent.msgs, m.remote_stats.received.msgs), (200, 200), "{test:?}");
+            assert_eq!(m.local_stats.received.msgs, received_here, "{test:?}");
+            let each: Vec<u64> = m.local_stats.threads.iter().map(|thread| thread.sent.msgs).collect();
+            assert_eq!(each, [67, 67, 66], "{test:?}");
+        }
+        let lat = Spec::new(Test::RcLat, &Options::try_parse_from(["rperf", "--threads=2"]).unwrap());
+        assert!(lat.unwrap_err().to_string().contains("rc_lat has one; leave --threads away"));
+    });
+}
+
+#[test]
 fn several_clients_are_served_at_once() {
     with_server(8, |address, backend| {
         std::thread::scope(|scope| {
@@ -282,7 +310,8 @@ fn a_client_that_vanishes_in_the_middle_leaves_the_server_serving() {
         frame::write(&mut stream, &Message::Request { spec: Box::new(spec), ask: Some(ask) }).unwrap();
         assert!(matches!(frame::read(&mut stream), Ok(Message::Offer(_))));
         frame::write(&mut stream, &Message::Answer(Answer { ends: vec![] })).unwrap();
-        frame::write(&mut stream, &Message::Ready { via: via(), memory: None, warnings: Vec::new() }).unwrap();
+        let ready = Message::Ready { via: via(), memory: Vec::new(), warnings: Vec::new() };
+        frame::write(&mut stream, &ready).unwrap();
         assert!(matches!(frame::read(&mut stream), Ok(Message::Ready { .. })));
         drop(stream);
         // Only one client is served at once: the test that lost its client has to make room, which the end of this looks at.
@@ -321,7 +350,9 @@ fn a_server_that_is_stopped_tells_its_clients() {
 #[test]
 fn messages_out_of_turn_are_refused() {
     with_server(8, |address, _| {
-        for message in [Message::Finished { sent: 1 }, Message::Quitting, Message::Answer(Answer { ends: vec![] })] {
+        for message in
+            [Message::Finished { sent: 1, thread: 0 }, Message::Quitting, Message::Answer(Answer { ends: vec![] })]
+        {
             let mut stream = greeted(address, PROTOCOL);
             frame::write(&mut stream, &message).unwrap();
             let Ok(Message::Error { text }) = frame::read(&mut stream) else { panic!("no error") };

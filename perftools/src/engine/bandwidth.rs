@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::beat::Beat;
 use super::wait::Waiter;
 use super::{Base, Counted, Peer, Progress, Wire, deadline, lost, warm};
 use crate::config::{Limit, Shape};
@@ -80,7 +81,11 @@ pub(crate) fn run<W: Wire, P: Peer>(
     let mut counted = None;
     let mut warm = warm(shape, start.wall());
     let mut base = None;
+    let mut beat = Beat::new(shape, start.wall());
     loop {
+        if !s.finished {
+            beat.tick(peer)?;
+        }
         s.pace(start.wall());
         let moved = s.send(wire)?;
         let progress = if moved || s.can_send() {
@@ -88,7 +93,7 @@ pub(crate) fn run<W: Wire, P: Peer>(
         } else {
             let patience = (!reliable).then(|| Instant::now() + PATIENCE);
             let end = deadline.filter(|_| counted.is_none());
-            let until = end.into_iter().chain(patience).chain(s.due(start.wall())).min();
+            let until = end.into_iter().chain(patience).chain(s.due(start.wall())).chain(beat.due()).min();
             waiter.wait(wire, peer, until)?
         };
         s.take(progress, wire)?;
@@ -113,6 +118,7 @@ pub(crate) fn run<W: Wire, P: Peer>(
             peer.finish(s.posted)?;
         }
         if let Some(sent) = peer.finished().filter(|_| s.finished || !reliable) {
+            let sent = sent.saturating_mul(s.copies());
             if flow.receives && s.arrived.msgs > sent {
                 return Err(lost(s.arrived.msgs, sent));
             }
@@ -242,10 +248,16 @@ impl State<'_> {
         match (deadline, self.shape.limit) {
             (Some(deadline), _) => Instant::now() >= deadline,
             (None, Limit::Messages(n)) => {
-                (!self.flow.sends || self.completed >= n) && (!self.flow.receives || self.arrived.msgs >= n)
+                (!self.flow.sends || self.completed >= n)
+                    && (!self.flow.receives || self.arrived.msgs >= n.saturating_mul(self.copies()))
             }
             (None, Limit::Time(_)) => false,
         }
+    }
+
+    /// How often a message of the peer's arrives.
+    fn copies(&self) -> u64 {
+        if self.flow.receives { self.shape.receivers.into() } else { 1 }
     }
 
     /// Whether this end has sent all messages of a test by count.

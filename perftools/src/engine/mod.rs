@@ -11,10 +11,12 @@
 //! hears nothing for a while takes what is under way for lost.
 
 pub mod bandwidth;
+mod beat;
 pub mod passive;
 pub mod pin;
 pub mod pingpong;
 pub mod run;
+pub mod threads;
 pub mod wait;
 mod window;
 
@@ -151,6 +153,22 @@ pub trait Peer {
 
     /// Waits briefly for [`Peer::failure`], which explains a broken connection better than a completion status does.
     fn explain(&self, error: Error) -> Error;
+
+    /// Tells the peer that this end is at work, where the data does not.
+    ///
+    /// # Errors
+    /// The control connection broke.
+    fn beat(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// How long the peer has not said that it is at work; none where it never says so.
+    fn silence(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Tells the peer why this end will not go on.
+    fn give_up(&self, _: &Error) {}
 }
 
 /// Which end this is.

@@ -14,7 +14,9 @@ const NAP: Duration = Duration::from_millis(2);
 
 /// Stays until the peer has finished, then looks at what that left.
 pub(crate) fn stay<W: Wire, P: Peer>(shape: &Shape, side: &Side, wire: &mut W, peer: &P) -> Result<Counted> {
-    // Nothing is heard of a peer that works on memory; one that works by the clock is heard of at the end.
+    // Nothing is seen of a peer that works on memory. One that works by the clock is heard of at the end, one that counts
+    // says now and then that it is at work; between two such words there may be a message of its own timeout.
+    let patience = side.timeout * 2;
     let deadline = match shape.limit {
         Limit::Time(time) => Instant::now().checked_add(time + shape.tuning.warm_up + side.timeout),
         Limit::Messages(_) => None,
@@ -33,6 +35,12 @@ pub(crate) fn stay<W: Wire, P: Peer>(shape: &Shape, side: &Side, wire: &mut W, p
             return Err(failure);
         }
         wire.check()?;
+        if deadline.is_none() && peer.silence().is_some_and(|silence| silence >= patience) {
+            return Err(Error::test(format!(
+                "nothing was heard of the peer for {}: does it still run? --timeout (-to) sets half of how long to wait",
+                show_time(patience)
+            )));
+        }
         if deadline.is_some_and(|end| Instant::now() >= end) {
             return Err(Error::test(format!(
                 "nothing arrived from the peer for {} after the time of the test: is it still running, and the link up? --timeout (-to) sets how long to wait",

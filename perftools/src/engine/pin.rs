@@ -47,6 +47,41 @@ fn parse(list: &str) -> Option<Vec<usize>> {
     Some(all)
 }
 
+impl CpuList {
+    /// The numbers of the processors that are meant; none: any.
+    fn numbers(&self) -> Result<Option<Vec<usize>>> {
+        let cpus = match self.0.strip_prefix("node") {
+            _ if self.0 == "any" => return Ok(None),
+            Some(node) => {
+                let path = format!("/sys/devices/system/node/node{node}/cpulist");
+                std::fs::read_to_string(path).map_err(|e| Error::system(format!("no NUMA node {node} here"), &e))?
+            }
+            None => self.0.clone(),
+        };
+        Ok(Some(parse(&cpus).unwrap_or_default()))
+    }
+}
+
+/// The processor of thread number `index` out of these, or out of all that this process may use; none: any. Threads of one
+/// end begin at the first, those of the `other` at the last: both may be on one host.
+///
+/// # Errors
+/// A node that is not there.
+pub fn own(list: Option<&CpuList>, index: usize, other: bool) -> Result<Option<CpuList>> {
+    let cpus = match list.map(CpuList::numbers).transpose()? {
+        Some(None) => return Ok(None),
+        Some(Some(cpus)) => cpus,
+        None => {
+            let wrong = |e: nix::Error| Error::system("cannot ask for this process's processors", &e.into());
+            let set = sched_getaffinity(Pid::from_raw(0)).map_err(wrong)?;
+            (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()
+        }
+    };
+    let at = index % cpus.len().max(1);
+    let at = if other { cpus.len().saturating_sub(1 + at) } else { at };
+    Ok(cpus.get(at).map(|cpu| CpuList(cpu.to_string())))
+}
+
 /// The thread that made it runs on these processors until it is dropped.
 #[derive(Debug)]
 pub struct Pinned(Option<CpuSet>);
@@ -57,17 +92,11 @@ impl Pinned {
     /// # Errors
     /// A processor or node that is not there, or not for this process.
     pub fn to(list: Option<&CpuList>) -> Result<Self> {
-        let Some(CpuList(text)) = list.filter(|list| list.0 != "any") else { return Ok(Self(None)) };
-        let cpus = match text.strip_prefix("node") {
-            Some(node) => {
-                let path = format!("/sys/devices/system/node/node{node}/cpulist");
-                std::fs::read_to_string(path).map_err(|e| Error::system(format!("no NUMA node {node} here"), &e))?
-            }
-            None => text.clone(),
-        };
-        let wrong = |e: nix::Error| Error::system(format!("cannot run on the processors {text}"), &e.into());
+        let Some(list) = list else { return Ok(Self(None)) };
+        let Some(cpus) = list.numbers()? else { return Ok(Self(None)) };
+        let wrong = |e: nix::Error| Error::system(format!("cannot run on the processors {list}"), &e.into());
         let mut set = CpuSet::new();
-        for cpu in parse(&cpus).unwrap_or_default() {
+        for cpu in cpus {
             set.set(cpu).map_err(wrong)?;
         }
         let before = sched_getaffinity(Pid::from_raw(0)).map_err(wrong)?;
@@ -95,6 +124,16 @@ mod tests {
             assert!(bad.parse::<CpuList>().is_err(), "{bad}");
         }
         assert!("node0".parse::<CpuList>().is_ok() && "any".parse::<CpuList>().is_ok());
+    }
+
+    #[test]
+    fn each_thread_has_a_processor_of_its_own_and_the_other_end_begins_at_the_last() {
+        let list: CpuList = "2-4".parse().unwrap();
+        let of = |other| [0, 1, 2, 3].map(|i| own(Some(&list), i, other).unwrap().unwrap().0);
+        assert_eq!(of(false), ["2", "3", "4", "2"]);
+        assert_eq!(of(true), ["4", "3", "2", "4"]);
+        assert_eq!(own(Some(&"any".parse().unwrap()), 0, false).unwrap(), None);
+        assert!(own(None, 7, false).unwrap().is_some());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
+use super::beat::Beat;
 use super::wait::Waiter;
 use super::{Base, Counted, Peer, Wire, deadline, lost, warm};
 use crate::config::{Limit, Shape};
@@ -16,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Every so many sends ask for a completion; the send queue has room for more.
 fn signal_every(shape: &Shape) -> u32 {
-    if shape.verify { 1 } else { shape.depth.max(2) / 2 }
+    if shape.is_looked_at() { 1 } else { shape.depth.max(2) / 2 }
 }
 
 fn last(shape: &Shape) -> u64 {
@@ -151,7 +152,9 @@ pub(crate) fn ask<W: Wire, P: Peer>(
     let mut before = start.wall();
     let mut warm = warm(shape, start.wall());
     let mut base = None;
+    let mut beat = Beat::new(shape, start.wall());
     while asked < last && deadline.is_none_or(|end| before < end) {
+        beat.tick(peer)?;
         wire.send(asked, 1, 1, last)?;
         asked += 1;
         while done < asked {

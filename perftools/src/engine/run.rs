@@ -19,6 +19,8 @@ pub fn run<W: Wire, P: Peer>(role: Role, shape: &Shape, side: &Side, wire: &mut 
     let _pinned = pin::Pinned::to(side.cpus.as_ref())?;
     let plan = shape.plan;
     let client = role == Role::Client;
+    // Who sends, where data goes one way.
+    let sender = client != shape.flip;
     // Nothing wakes who looks at memory.
     let polled = Side { wait: Wait::Poll, ..side.clone() };
     let mut waiter = Waiter::new(if plan.pattern == Pattern::Polled { &polled } else { side }, plan.is_latency())
@@ -35,13 +37,13 @@ pub fn run<W: Wire, P: Peer>(role: Role, shape: &Shape, side: &Side, wire: &mut 
         (Pattern::PingPong | Pattern::Polled, None) if plan.has_receiver() => {
             pingpong::pong(shape, wire, peer, &mut waiter)
         }
-        (Pattern::OneWay, _) if !client && !plan.has_receiver() => passive::stay(shape, side, wire, peer),
+        (Pattern::OneWay, _) if !sender && !plan.has_receiver() => passive::stay(shape, side, wire, peer),
         (Pattern::PingPong | Pattern::Polled, None) => passive::stay(shape, side, wire, peer),
         (Pattern::OneWay | Pattern::BothWays, _) => {
             let both = plan.pattern == Pattern::BothWays;
             let flow = bandwidth::Flow {
-                sends: both || client,
-                receives: plan.has_receiver() && (both || !client),
+                sends: both || sender,
+                receives: plan.has_receiver() && (both || !sender),
                 // An accepting iWARP end may not send before the connecting one has.
                 waits_first: both && plan.has_receiver() && shape.is_reliable() && !client,
             };
@@ -65,6 +67,7 @@ pub fn run<W: Wire, P: Peer>(role: Role, shape: &Shape, side: &Side, wire: &mut 
         max_cqe: waiter.max_completions(),
         cpu: counted.end.since(&start),
         verified: wire.verified(),
+        threads: Vec::new(),
     };
     Ok(Outcome { stats, latency })
 }

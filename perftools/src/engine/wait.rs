@@ -184,7 +184,9 @@ impl Waiter {
         wire.check()?;
         let now = Instant::now();
         let since = *self.quiet_since.get_or_insert(now);
-        if now.duration_since(since) >= self.timeout {
+        // A peer that says that it is at work has not come to its end yet, where nothing need arrive before that.
+        let silent = peer.silence().is_none_or(|silence| silence >= self.timeout);
+        if now.duration_since(since) >= self.timeout && silent {
             return Err(Error::test(format!(
                 "nothing arrived from the peer for {}: is it still running, and the link up? --timeout (-to) sets how long to wait",
                 show_time(self.timeout)

@@ -60,9 +60,16 @@ fn as_qperf_can(spec: &Spec) -> Result<Spec> {
             "--verify: the server is a qperf, which sends nothing that could be checked; run rperf there",
         ));
     }
-    if spec.test.moves_data() && (spec.qps > 1 || spec.mtu.is_some() || spec.tuning != Tuning::default()) {
+    if spec.test.moves_data()
+        && (spec.qps > 1
+            || spec.threads > 1
+            || spec.flip
+            || spec.multicast.is_some()
+            || spec.mtu.is_some()
+            || spec.tuning != Tuning::default())
+    {
         return Err(Error::limit(format!(
-            "{}: the server is a qperf, which knows nothing of several queue pairs, MTU, rate, warm-up and the like; run rperf there",
+            "{}: the server is a qperf, which knows nothing of several queue pairs and threads, flip, MTU, rate, warm-up and the like; run rperf there",
             spec.test.name()
         )));
     }

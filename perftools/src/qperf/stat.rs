@@ -214,6 +214,7 @@ mod tests {
                 ..CpuUse::default()
             },
             verified: 0,
+            threads: Vec::new(),
         };
         assert_eq!(Stat::of(&side).side(), side);
     }

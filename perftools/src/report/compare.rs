@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::json::Document;
 use super::record::{Measured, Outcome, Record};
+use crate::config::Spec;
 
 /// How sure an interval is: Student's t for 95 %, two-sided, by degrees of freedom from 1 on.
 const T95: [f64; 30] = [
@@ -87,10 +88,10 @@ fn samples(document: &Document) -> Vec<Samples> {
     for Record { test, outcome, .. } in &document.tests {
         let Outcome::Measured(m) = outcome else { continue };
         let what = format!(
-            "{} {} B, {} QP, depth {}, {}{}",
+            "{} {} B, {}, depth {}, {}{}",
             test.name(),
             m.spec.msg_size,
-            m.spec.qps,
+            queue_pairs(&m.spec),
             m.depth,
             m.local.link,
             if m.local.cm { " by rdma_cm" } else { "" }
@@ -102,6 +103,14 @@ fn samples(document: &Document) -> Vec<Samples> {
         }
     }
     all
+}
+
+/// The queue pairs of a test, and what they do otherwise than usual.
+fn queue_pairs(spec: &Spec) -> String {
+    let threads = if spec.threads > 1 { format!("{} threads of ", spec.threads) } else { String::new() };
+    let flip = if spec.flip { ", flipped" } else { "" };
+    let receivers = spec.multicast.map_or_else(String::new, |group| format!(", {} receivers", group.receivers));
+    format!("{threads}{} QP{flip}{receivers}", spec.qps)
 }
 
 /// The figure that a test is about.

@@ -3,7 +3,7 @@
 use super::record::{Outcome, Record};
 
 /// The first line: what the columns are. Times are in nanoseconds, rates per second, sizes in bytes.
-pub const HEADER: &str = "test,host,device,link,cm,msg_size,qps,depth,bandwidth,send_bandwidth,msg_rate,latency_mean,latency_min,latency_p50,latency_p90,latency_p99,latency_p99_9,latency_p99_99,latency_max,sent_msgs,received_msgs,lost_msgs,local_cpu_seconds,remote_cpu_seconds,error\n";
+pub const HEADER: &str = "test,host,device,link,cm,msg_size,qps,threads,depth,bandwidth,send_bandwidth,msg_rate,latency_mean,latency_min,latency_p50,latency_p90,latency_p99,latency_p99_9,latency_p99_99,latency_max,sent_msgs,received_msgs,lost_msgs,local_cpu_seconds,remote_cpu_seconds,error\n";
 
 /// The line of a record.
 pub fn render(record: &Record) -> String {
@@ -15,7 +15,8 @@ pub fn render(record: &Record) -> String {
             let p = m.latency.as_ref();
             let (l, r) = (&m.local_stats, &m.remote_stats);
             cells.extend([m.local.device.clone(), m.local.link.clone(), m.local.cm.to_string()]);
-            cells.extend([m.spec.msg_size.to_string(), m.spec.qps.to_string(), m.depth.to_string()]);
+            cells.extend([m.spec.msg_size.to_string(), m.spec.qps.to_string(), m.spec.threads.to_string()]);
+            cells.push(m.depth.to_string());
             cells.extend([number(m.summary.bandwidth), number(m.summary.send_bandwidth)]);
             cells.extend([number(Some(m.summary.msg_rate)), number(m.summary.latency)]);
             let percentiles =
@@ -56,6 +57,6 @@ mod tests {
             assert_eq!(line.matches(',').count(), HEADER.matches(',').count(), "{line}");
         }
         assert!(render(&failed).ends_with(",\"a \"\"b\"\" c\"\n"));
-        assert!(render(&one_way()).starts_with("rc_bw,node1,rxe0,RoCE v2,true,65536,1,128,351764480.000,"));
+        assert!(render(&one_way()).starts_with("rc_bw,node1,rxe0,RoCE v2,true,65536,1,1,128,351764480.000,"));
     }
 }

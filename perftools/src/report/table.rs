@@ -42,6 +42,9 @@ impl Table {
         if m.spec.qps > 1 {
             cells.push(("qps", m.spec.qps.to_string()));
         }
+        if m.spec.threads > 1 {
+            cells.push(("threads", m.spec.threads.to_string()));
+        }
         #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
         if let Some(p) = &m.latency {
             for (name, nanos) in [("min", p.min), ("p50", p.p50), ("p99", p.p99), ("p99.9", p.p99_9), ("max", p.max)] {

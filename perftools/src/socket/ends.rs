@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
 use super::line::Line;
+use super::nodelay::send_at_once;
 use super::open::{self, Place, Whom};
 use super::run::{self, Part};
 use super::{Ending, Kind, Plan};
@@ -145,15 +146,15 @@ pub fn run<P: Peer>(
 ) -> Result<Outcome> {
     let _pinned = Pinned::to(side.cpus.as_ref())?;
     let latency = spec.test.is_latency();
-    if latency && kind == Kind::Tcp {
-        // A system that refuses only makes it slower.
-        let _ = socket.set_tcp_nodelay(true);
+    if latency {
+        send_at_once(&socket, kind);
     }
     let polled = side.wait == Wait::Poll;
     let mut line = Line::new(socket, kind, polled)?;
     let size = usize::try_from(spec.msg_size).map_err(|_| Error::limit("the message is larger than the memory"))?;
-    let plan = Plan { size, limit: spec.limit, verify: spec.verify, timeout: side.timeout, ending };
-    run::run(Part::of(role, latency), &mut line, &plan, polled, peer)
+    let access = spec.tuning.access_received;
+    let plan = Plan { size, limit: spec.limit, verify: spec.verify, access, timeout: side.timeout, ending };
+    run::run(Part::of(role, latency, spec.flip), &mut line, &plan, polled, peer)
 }
 
 /// The same host (and scope, which link-local addresses have) with another port.

@@ -7,6 +7,7 @@
 pub mod ends;
 pub mod kind;
 pub mod line;
+mod nodelay;
 pub mod open;
 pub mod run;
 
@@ -37,6 +38,8 @@ pub struct Plan {
     pub limit: Limit,
     /// Every message differs, and each byte is checked on arrival.
     pub verify: bool,
+    /// Each byte is read on arrival.
+    pub access: bool,
     /// When to give a silent peer up.
     pub timeout: Duration,
     /// How the end is known.

@@ -64,7 +64,7 @@ fn both(kind: Kind, host: &str, latency: bool, plan: &Plan, poll: bool) -> [Outc
 }
 
 fn plan(size: usize, limit: Limit, ending: Ending) -> Plan {
-    Plan { size, limit, verify: true, timeout: Duration::from_secs(5), ending }
+    Plan { size, limit, verify: true, access: false, timeout: Duration::from_secs(5), ending }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a test has moved so far, for who watches it from another thread.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts that one thread writes, with plain stores: the loop that is timed pays about a nanosecond for each poll that
@@ -28,6 +29,20 @@ pub struct Counts {
     pub samples: u64,
     /// Their sum.
     pub nanos: u64,
+}
+
+impl std::ops::Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            received: self.received + other.received,
+            bytes: self.bytes + other.bytes,
+            samples: self.samples + other.samples,
+            nanos: self.nanos + other.nanos,
+        }
+    }
 }
 
 fn add(to: &AtomicU64, what: u64) {
@@ -76,6 +91,16 @@ impl Lane {
     }
 }
 
+/// What several lanes say together.
+pub fn counts(lanes: &[Arc<Lane>]) -> Counts {
+    lanes.iter().fold(Counts::default(), |sum, lane| sum + lane.counts())
+}
+
+/// The longest latency on any of them since this was asked last.
+pub fn longest(lanes: &[Arc<Lane>]) -> u64 {
+    lanes.iter().map(|lane| lane.longest()).max().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,5 +117,17 @@ mod tests {
         }
         assert_eq!(lane.counts(), Counts { sent: 9, received: 3, bytes: 30, samples: 3, nanos: 42 });
         assert_eq!((lane.longest(), lane.longest()), (30, 0));
+    }
+
+    #[test]
+    fn several_lanes_say_their_sum_and_the_longest_of_all() {
+        let lanes: [Arc<Lane>; 3] = Default::default();
+        for (lane, n) in lanes.iter().zip([3, 9, 5]) {
+            lane.sent(n);
+            lane.received(1, n);
+            lane.latency(n * 10);
+        }
+        assert_eq!(counts(&lanes), Counts { sent: 17, received: 3, bytes: 17, samples: 3, nanos: 170 });
+        assert_eq!((longest(&lanes), longest(&lanes)), (90, 0));
     }
 }

@@ -24,8 +24,35 @@ pub struct Count {
     pub bytes: u64,
 }
 
+impl std::ops::Add for Count {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { msgs: self.msgs + other.msgs, bytes: self.bytes + other.bytes }
+    }
+}
+
+/// What one thread of an end counted, where there are several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ThreadStats {
+    /// The processor that it was bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
+    /// What its sends' completions say.
+    pub sent: Count,
+    /// What its receives' completions say.
+    pub received: Count,
+    /// Nanoseconds that its clock ran.
+    pub nanos: u64,
+    /// Seconds of processor time that it used meanwhile.
+    pub cpu: f64,
+}
+
+impl Eq for ThreadStats {}
+
 /// What one end counted while its clock ran.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SideStats {
     /// What its sends' completions say.
@@ -43,4 +70,7 @@ pub struct SideStats {
     pub cpu: CpuUse,
     /// Bytes that were checked by `--verify`, all of them right.
     pub verified: u64,
+    /// Each of its threads, where there are several; the figures above are their sums, the time that of the longest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<ThreadStats>,
 }

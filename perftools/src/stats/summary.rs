@@ -42,6 +42,8 @@ pub struct Meaning {
     pub fetches: bool,
     /// What is sent need not arrive.
     pub may_lose: bool,
+    /// The server sends, where data goes one way.
+    pub flip: bool,
 }
 
 impl Meaning {
@@ -50,7 +52,15 @@ impl Meaning {
         let Some(plan) = plan else {
             let may_lose = test.may_lose();
             let latency = test.is_latency();
-            return Self { latency, arrives: true, alone: false, both_ways: false, fetches: false, may_lose };
+            return Self {
+                latency,
+                arrives: true,
+                alone: false,
+                both_ways: false,
+                fetches: false,
+                may_lose,
+                flip: false,
+            };
         };
         let alone = !plan.has_receiver();
         Self {
@@ -60,7 +70,16 @@ impl Meaning {
             both_ways: plan.pattern == Pattern::BothWays,
             fetches: plan.verb == Verb::Read,
             may_lose: test.may_lose() && !alone,
+            flip: false,
         }
+    }
+}
+
+impl Meaning {
+    /// The same where the server sends instead of the client.
+    #[must_use]
+    pub fn flipped(self, flip: bool) -> Self {
+        Self { flip, ..self }
     }
 }
 
@@ -88,7 +107,7 @@ impl Summary {
             let bytes = if meaning.alone { moved } else { bytes };
             (!meaning.both_ways && bytes > 0).then(|| side.cpu.host.busy() * 1e9 / bytes as f64)
         };
-        let (sender, receiver) = if meaning.fetches { (remote, local) } else { (local, remote) };
+        let (sender, receiver) = if meaning.fetches == meaning.flip { (local, remote) } else { (remote, local) };
         Self {
             bandwidth: Some(over(done(local).bytes, done(remote).bytes)),
             send_bandwidth: meaning.may_lose.then(|| over(local.sent.bytes, remote.sent.bytes)),

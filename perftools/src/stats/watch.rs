@@ -1,12 +1,12 @@
 //! Watches a test from a thread of its own: intervals, stalls, and how far it has come.
 //!
-//! The loop that is timed only counts, on a [`Lane`]; it makes no system call and reads no clock for this.
+//! The loops that are timed only count, each on a [`Lane`] of its own; they make no system call and read no clock for this.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::interval::{Dip, Interval};
-use super::lane::{Counts, Lane};
+use super::lane::{self, Counts, Lane};
 use super::sampler::{Sampler, What};
 
 /// How often the watcher looks for silence.
@@ -62,6 +62,8 @@ pub struct Watched {
     pub time: Option<Duration>,
     /// How many messages it goes on for, of both directions where both are data, where that is by count.
     pub messages: Option<u64>,
+    /// How many threads run it.
+    pub threads: u32,
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +77,7 @@ struct State {
 pub struct Watching<'a> {
     watch: Watch<'a>,
     watched: Watched,
-    lane: Arc<Lane>,
+    lanes: Vec<Arc<Lane>>,
     /// When the clock starts: after the warm-up.
     start: OnceLock<Instant>,
     state: Mutex<State>,
@@ -97,16 +99,16 @@ impl<'a> Watching<'a> {
         Self {
             watch,
             watched,
-            lane: Arc::default(),
+            lanes: (0..watched.threads).map(|_| Arc::default()).collect(),
             start: OnceLock::new(),
             state: Mutex::default(),
             changed: Condvar::new(),
         }
     }
 
-    /// Where the test counts; none where nobody wants to know.
-    pub fn lane(&self) -> Option<Arc<Lane>> {
-        self.is_on().then(|| Arc::clone(&self.lane))
+    /// Where each thread of the test counts; none where nobody wants to know.
+    pub fn lanes(&self) -> Vec<Arc<Lane>> {
+        if self.is_on() { self.lanes.clone() } else { Vec::new() }
     }
 
     fn is_on(&self) -> bool {
@@ -136,7 +138,7 @@ impl<'a> Watching<'a> {
         let Some(sampler) = self.state().sampler.take().filter(|_| self.watch.interval.is_some()) else {
             return Seen::default();
         };
-        let (last, intervals, dips) = sampler.end(nanos, self.lane.counts(), self.lane.longest());
+        let (last, intervals, dips) = sampler.end(nanos, lane::counts(&self.lanes), lane::longest(&self.lanes));
         if let (Some(last), Some(audience)) = (last, self.watch.audience) {
             audience.interval(&last);
         }
@@ -171,10 +173,10 @@ impl<'a> Watching<'a> {
                 nap = start - now;
             } else if let Some((start, now)) = begun {
                 let now = u64::try_from((now - start).as_nanos()).unwrap_or(u64::MAX);
-                let counts = self.lane.counts();
+                let counts = lane::counts(&self.lanes);
                 let base = if self.watched.warm_up.is_zero() { Counts::default() } else { counts };
                 let sampler = state.sampler.get_or_insert_with(|| Sampler::new(self.what(), base));
-                let ended = sampler.look(now, counts, || self.lane.longest());
+                let ended = sampler.look(now, counts, || lane::longest(&self.lanes));
                 nap = nap.min(Duration::from_nanos(sampler.next().saturating_sub(now).max(1000)));
                 looks += 1;
                 if let Some(audience) = self.watch.audience {
@@ -210,7 +212,8 @@ impl<'a> Watching<'a> {
             + counts.bytes.saturating_sub(told.bytes) as f64;
         Standing {
             done,
-            bandwidth: (!what.latency).then(|| bytes * 1e9 / now.saturating_sub(before).max(1) as f64),
+            // What moves may not be seen here: a peer that writes to memory, or reads it.
+            bandwidth: (!what.latency && msgs > 0).then(|| bytes * 1e9 / now.saturating_sub(before).max(1) as f64),
             latency: (samples > 0).then(|| counts.nanos.saturating_sub(told.nanos) as f64 / samples as f64),
         }
     }
@@ -245,7 +248,7 @@ mod tests {
 
     fn watched() -> Watched {
         let time = Some(Duration::from_millis(600));
-        Watched { latency: false, size: 100, warm_up: Duration::ZERO, time, messages: None }
+        Watched { latency: false, size: 100, warm_up: Duration::ZERO, time, messages: None, threads: 2 }
     }
 
     #[test]
@@ -253,14 +256,15 @@ mod tests {
         let lines = Lines(Mutex::default());
         let watch = Watch { interval: Some(Duration::from_millis(100)), audience: Some(&lines) };
         let watching = Watching::new(watch, watched());
-        let lane = watching.lane().unwrap();
+        let lanes = watching.lanes();
         let start = Instant::now();
         let sent = watching.during(|| {
             watching.begin();
-            let mut sent = 0;
+            let mut sent = 0_u64;
             while start.elapsed() < Duration::from_millis(550) {
                 sent += 1;
-                lane.sent(sent);
+                // One by one on the two lanes, each of which says its own total.
+                lanes[usize::from(sent % 2 == 0)].sent(sent.div_ceil(2));
                 std::thread::sleep(Duration::from_millis(1));
             }
             sent
@@ -276,7 +280,7 @@ mod tests {
     #[test]
     fn unwatched_tests_have_no_thread_and_no_lane() {
         let watching = Watching::new(Watch::default(), watched());
-        assert!(watching.lane().is_none());
+        assert!(watching.lanes().is_empty());
         assert_eq!(watching.during(|| 5), 5);
         assert_eq!(watching.seen(1), Seen::default());
     }

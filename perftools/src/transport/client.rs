@@ -7,9 +7,10 @@ use super::address::Candidate;
 use super::device;
 use super::end::{End, Prepared, by_cm};
 use super::wire::{Line, VerbsWire};
-use super::{Answer, Ask, ClientSetup, Connected, Hosts, Method, Offer, cm};
+use super::{Answer, Ask, ClientSetup, Connected, Hosts, Method, Offer, cm, datagrams};
 use crate::config::Spec;
 use crate::error::{Error, Result};
+use crate::plan::Service;
 
 /// The client's end.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub struct Client {
 impl Client {
     pub(super) fn new(spec: &Spec, hosts: Hosts) -> Result<(Self, Ask)> {
         let opened = device::open(spec.client.id.as_ref(), hosts)?.at_gid(spec.client.gid_index)?;
-        by_cm(opened.link, spec.use_cm, opened.context.device_name())?;
+        by_cm(opened.link, spec.use_cm, spec.marks_packets(), opened.context.device_name())?;
         let fit = spec.fit(&opened.bounds)?;
         let shape = spec.agreed(fit.depth, fit.plan)?;
         let end = End::new(opened, shape, &spec.client)?;
@@ -48,6 +49,9 @@ impl ClientSetup for Client {
         match &offer.method {
             Method::Cm { .. } => Ok(Answer { ends: Vec::new() }),
             Method::Direct(_) => {
+                if let Some(group) = offer.group {
+                    self.end.join_group(group, self.spec.client.timeout)?;
+                }
                 self.prepared = self.end.prepare(self.address(offer)?, offer.mtu)?;
                 Ok(Answer { ends: self.prepared.iter().map(|one| one.plain.clone()).collect() })
             }
@@ -58,7 +62,11 @@ impl ClientSetup for Client {
         let address = self.address(offer)?;
         match &offer.method {
             Method::Direct(server) => {
-                let lines = self.end.join(std::mem::take(&mut self.prepared), server)?;
+                let prepared = std::mem::take(&mut self.prepared);
+                let lines = match offer.group {
+                    Some(_) => self.end.join_in(prepared, server, false)?,
+                    None => self.end.join(prepared, server)?,
+                };
                 let via = self.end.via(address, false, Some(offer.mtu));
                 self.end.connected(lines, via)
             }
@@ -69,12 +77,16 @@ impl ClientSetup for Client {
                     source,
                     server: SocketAddr::new(*server, *port),
                     token: *token,
-                    rd_atomic: shape.tuning.rd_atomic.unwrap_or(u8::MAX),
+                    rd_atomic: self.end.rd_atomic(),
                 };
-                let lines = (0..shape.qps).map(|index| {
-                    let qp = self.end.queue_pair()?;
-                    let verb = shape.plan.verb;
-                    cm::connect(qp, self.end.device(), &target, index, verb, timeout).map(Line::Cm)
+                let lines = (0..self.end.lines()).map(|index| {
+                    let (verb, device) = (shape.plan.verb, self.end.device());
+                    if shape.plan.service == Service::Ud {
+                        let qp = self.end.queue_pair(index)?;
+                        return datagrams::find(qp, device, &target, index, self.end.own(address), timeout);
+                    }
+                    let qp = self.end.queue_pair(index)?;
+                    cm::connect(qp, device, &target, index, verb, timeout).map(Line::Cm)
                 });
                 let lines = lines.collect::<Result<Vec<_>>>()?;
                 let via = self.end.via(address, true, None);

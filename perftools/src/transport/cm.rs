@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::plan::Verb;
 
 /// How often a server that waits for its client looks whether the client is still there.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A connection of rdma_cm with its queue pair.
 #[derive(Debug)]
@@ -43,16 +43,17 @@ impl Connection {
 pub struct Waiting {
     listener: Listener,
     token: u64,
+    rd_atomic: u8,
 }
 
 impl Waiting {
-    /// Listens on an address of a device; the client has to say `token`.
+    /// Listens on an address of a device; the client has to say `token`. So many RDMA reads and atomics are in flight at most.
     ///
     /// # Errors
     /// The address belongs to no RDMA device, or rdma_cm is not there.
-    pub fn new(address: IpAddr, token: u64) -> Result<Self> {
+    pub fn new(address: IpAddr, token: u64, rd_atomic: u8) -> Result<Self> {
         let listener = Listener::bind(SocketAddr::new(address, 0), 8).map_err(device_error)?;
-        Ok(Self { listener, token })
+        Ok(Self { listener, token, rd_atomic })
     }
 
     /// The port that the system chose.
@@ -94,10 +95,7 @@ impl Waiting {
                 return Err(Error::new(Kind::Gone, "the client went away before it connected"));
             }
             if Instant::now() >= deadline {
-                return Err(Error::device(format!(
-                    "the client did not connect by rdma_cm in time: can it reach {}? --timeout (-to) sets how long to wait",
-                    self.listener.local_addr()
-                )));
+                return Err(not_in_time(self.listener.local_addr()));
             }
             let Some(request) = self.listener.accept(Some(LOOK_EVERY)).map_err(device_error)? else { continue };
             // RoCE pads what the client said with zeros. Dropping a request rejects it.
@@ -106,12 +104,27 @@ impl Waiting {
             }
             let pending = request.access(access(verb)).with_qp(qp).map_err(device_error)?;
             let left = deadline.saturating_duration_since(Instant::now()).max(LOOK_EVERY);
-            return pending
-                .accept(&ConnectParams::default(), left)
-                .map(Connection)
-                .map_err(|error| device_error(error.into()));
+            let accepted = pending.accept(&params(self.rd_atomic, &[]), left);
+            return accepted.map(Connection).map_err(|error| device_error(error.into()));
         }
     }
+}
+
+/// How both ends connect.
+fn params(rd_atomic: u8, private_data: &[u8]) -> ConnectParams<'_> {
+    ConnectParams {
+        private_data,
+        initiator_depth: rd_atomic,
+        responder_resources: rd_atomic,
+        ..ConnectParams::default()
+    }
+}
+
+/// The error of a server whose client does not come to this address.
+pub(super) fn not_in_time(address: SocketAddr) -> Error {
+    Error::device(format!(
+        "the client did not connect by rdma_cm in time: can it reach {address}? --timeout (-to) sets how long to wait"
+    ))
 }
 
 /// Where a client connects to.
@@ -128,7 +141,7 @@ pub struct Target {
 }
 
 /// What the client says with its connection number `index`: they are taken in this order.
-fn hello(token: u64, index: u32) -> [u8; 12] {
+pub(super) fn hello(token: u64, index: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..8].copy_from_slice(&token.to_be_bytes());
     bytes[8..].copy_from_slice(&index.to_be_bytes());
@@ -157,7 +170,9 @@ pub fn connect(
         )));
     }
     let private_data = hello(token, index);
-    let params = ConnectParams { private_data: &private_data, initiator_depth: rd_atomic, ..ConnectParams::default() };
     let ready = route.access(access(verb)).with_qp(qp).map_err(device_error)?;
-    ready.connect(&params, timeout).map(Connection).map_err(|error| device_error(error.into()))
+    ready
+        .connect(&params(rd_atomic, &private_data), timeout)
+        .map(Connection)
+        .map_err(|error| device_error(error.into()))
 }

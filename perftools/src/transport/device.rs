@@ -95,6 +95,7 @@ fn open_port(device: &Device, wanted: Option<u8>) -> Result<Opened> {
             mtu: port.active_mtu.bytes().unwrap_or(1024),
             infiniband: link != Link::Iwarp,
             atomics: attr.atomic_cap != AtomicCap::NONE,
+            max_srq_wr: if attr.max_srq > 0 { attr.max_srq_wr } else { 0 },
         };
         let least = |n: u32| u8::try_from(n.min(16)).unwrap_or(16);
         let rd_atomic = (least(attr.max_qp_init_rd_atom), least(attr.max_qp_rd_atom));

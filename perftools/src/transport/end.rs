@@ -1,20 +1,23 @@
 //! What both ends of an RDMA test have: an opened device with the queues of one test.
 
-use std::hash::{BuildHasher, RandomState};
-
 use ibverbs::{
-    AhAttr, CompletionChannel, CompletionQueue, CqOptions, Destination, Endpoint, Gid, GidIndex, Lid, Mtu,
-    ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath, Transport, Uc, Ud,
+    CompletionChannel, CompletionQueue, CqOptions, Gid, GidIndex, Mtu, ProtectionDomain, Psn, Qkey, QpOptions, Qpn,
+    QueuePair, Rc, RcPath, SharedReceiveQueue, SrqOptions, Transport, Uc, Ud,
 };
+
+use rdmacm::Membership;
 
 use super::access::access;
 use super::address::Candidate;
+use super::datagrams::Own;
 use super::device::{Opened, device_error};
+use super::random::random;
 use super::wire::{Line, VerbsWire};
 use super::{Connected, Link, PlainEnd};
 use crate::args::options::{Cm, Wait};
 use crate::config::{Shape, Side};
 use crate::error::{Error, Result};
+use crate::path::{Path, StaticRate};
 use crate::plan::Service;
 use crate::report::via::Via;
 use crate::tuning::MAX_POST_LIST;
@@ -23,18 +26,18 @@ use crate::tuning::MAX_POST_LIST;
 const INLINE: u32 = 64;
 
 /// The key that datagrams carry, as qperf's.
-const QKEY: Qkey = Qkey(0x1111_1111);
+pub(super) const QKEY: Qkey = Qkey(0x1111_1111);
 
 /// A queue pair that its peer may be told of.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    qp: Made,
-    path: RcPath,
+    pub(super) qp: Made,
+    pub(super) path: RcPath,
     pub(super) plain: PlainEnd,
 }
 
 #[derive(Debug)]
-enum Made {
+pub(super) enum Made {
     Rc(QueuePair<Rc>),
     Uc(QueuePair<Uc>),
     Ud(QueuePair<Ud>),
@@ -61,32 +64,70 @@ fn started<T: ibverbs::Connected>(mut qp: QueuePair<T>, path: &RcPath) -> Result
 pub(super) struct End {
     pub(super) opened: Opened,
     pub(super) shape: Shape,
-    pd: ProtectionDomain,
+    pub(super) pd: ProtectionDomain,
+    /// Those of each thread.
+    queues: Vec<Queues>,
+    wait: Wait,
+    /// What this end says of its own about packets and requests.
+    own: Path,
+    /// The group of receivers.
+    pub(super) group: Option<Membership>,
+}
+
+/// What the queue pairs of one thread complete on.
+#[derive(Debug)]
+struct Queues {
     cq: CompletionQueue,
     channel: CompletionChannel,
-    wait: Wait,
+    /// What they receive from, where they share that.
+    srq: Option<SharedReceiveQueue>,
+}
+
+impl Queues {
+    fn new(opened: &Opened, pd: &ProtectionDomain, shape: &Shape) -> Result<Self> {
+        let channel = opened.context.create_comp_channel().map_err(device_error)?;
+        let depth = shape.sends() * shape.qps + shape.receives() * shape.receive_queues();
+        let options = CqOptions { depth, channel: Some(&channel), ..CqOptions::default() };
+        let cq = opened.context.create_cq(options).map_err(device_error)?;
+        let options = SrqOptions { max_wr: shape.receives(), max_batch: MAX_POST_LIST, ..SrqOptions::default() };
+        let srq = (shape.tuning.srq && shape.receives() > 0)
+            .then(|| pd.create_srq(options))
+            .transpose()
+            .map_err(device_error)?;
+        Ok(Self { cq, channel, srq })
+    }
 }
 
 impl End {
     pub(super) fn new(opened: Opened, shape: Shape, side: &Side) -> Result<Self> {
         let pd = opened.context.alloc_pd().map_err(device_error)?;
-        let channel = opened.context.create_comp_channel().map_err(device_error)?;
-        let depth = (shape.sends() + shape.receives()) * shape.qps;
-        let options = CqOptions { depth, channel: Some(&channel), ..CqOptions::default() };
-        let cq = opened.context.create_cq(options).map_err(device_error)?;
-        Ok(Self { opened, shape, pd, cq, channel, wait: side.wait })
+        let queues = (0..shape.threads).map(|_| Queues::new(&opened, &pd, &shape)).collect::<Result<_>>()?;
+        let own = side.path;
+        check_path(&opened, own)?;
+        Ok(Self { opened, shape, pd, queues, wait: side.wait, own, group: None })
     }
 
     pub(super) fn device(&self) -> &str {
         self.opened.context.device_name()
     }
 
+    /// RDMA reads and atomics in flight that this end was asked for at most.
+    pub(super) fn rd_atomic(&self) -> u8 {
+        self.own.rd_atomic.or(self.shape.tuning.rd_atomic).unwrap_or(u8::MAX)
+    }
+
     pub(super) fn mtu(&self) -> u32 {
         self.opened.port.active_mtu.bytes().unwrap_or(1024)
     }
 
-    /// A queue pair that rdma_cm will connect.
-    pub(super) fn queue_pair<T: Transport>(&self) -> Result<QueuePair<T>> {
+    /// How many queue pairs its threads have together; those of one follow those of the one before.
+    pub(super) fn lines(&self) -> u32 {
+        self.shape.threads * self.shape.qps
+    }
+
+    /// The queue pair at this place, which rdma_cm will connect.
+    pub(super) fn queue_pair<T: Transport>(&self, index: u32) -> Result<QueuePair<T>> {
+        let Queues { cq, srq, .. } = self.queues.get((index / self.shape.qps) as usize).ok_or_else(too_many)?;
         let inline = self.shape.tuning.inline.unwrap_or(INLINE);
         let options = QpOptions {
             max_send_wr: self.shape.sends(),
@@ -95,7 +136,10 @@ impl End {
             max_batch: MAX_POST_LIST,
             ..QpOptions::default()
         };
-        let create = |options| self.pd.create_qp(&self.cq, &self.cq, options);
+        let create = |options| match srq {
+            Some(srq) => self.pd.create_qp_with_srq(cq, cq, srq, options),
+            None => self.pd.create_qp(cq, cq, options),
+        };
         match create(options) {
             // A device with less room for inline data still sends the message, from memory.
             Err(_) if options.max_inline_data > 0 && self.shape.tuning.inline.is_none() => {
@@ -108,73 +152,59 @@ impl End {
 
     /// Queue pairs that this end connects itself, from `address`.
     pub(super) fn prepare(&self, address: Candidate, mtu: u32) -> Result<Vec<Prepared>> {
-        (0..self.shape.qps).map(|_| self.prepare_one(address, mtu)).collect()
+        (0..self.lines()).map(|index| self.prepare_one(index, address, mtu)).collect()
     }
 
-    fn prepare_one(&self, address: Candidate, mtu: u32) -> Result<Prepared> {
+    fn prepare_one(&self, index: u32, address: Candidate, mtu: u32) -> Result<Prepared> {
         let mtu = Mtu::from_bytes(mtu).ok_or_else(|| Error::protocol(format!("the peer wants an MTU of {mtu}")))?;
-        let index = address.gid_index.map(u8::try_from).transpose();
-        let index = index.map_err(|_| Error::device("the GID's index is above 255"))?;
+        let gid_index = address.gid_index.map(u8::try_from).transpose();
+        let gid_index = gid_index.map_err(|_| Error::device("the GID's index is above 255"))?;
         #[allow(clippy::cast_possible_truncation)] // 24 bits of many.
         let psn = Psn(random() as u32 & 0x00ff_ffff);
         let tuning = &self.shape.tuning;
         let path = RcPath {
             psn,
             access: access(self.shape.plan.verb),
-            max_dest_rd_atomic: self.opened.rd_atomic.1,
+            max_dest_rd_atomic: self.opened.rd_atomic.1.min(self.rd_atomic()),
             pkey_index: tuning.pkey_index,
-            sl: tuning.service_level,
+            sl: self.own.service_level.unwrap_or(tuning.service_level),
+            src_path_bits: self.own.src_path_bits.unwrap_or(0),
+            static_rate: self.own.static_rate.map_or(0, StaticRate::code),
             traffic_class: tuning.traffic_class,
-            ..RcPath::new(self.opened.port_num, index.map(GidIndex), mtu)
+            ..RcPath::new(self.opened.port_num, gid_index.map(GidIndex), mtu)
         };
         let qp = match self.shape.plan.service {
-            Service::Uc => Made::Uc(self.queue_pair().and_then(|qp| started(qp, &path))?),
+            Service::Uc => Made::Uc(self.queue_pair(index).and_then(|qp| started(qp, &path))?),
             Service::Ud => {
-                let mut qp: QueuePair<Ud> = self.queue_pair()?;
-                qp.start(path.port_num, path.pkey_index, QKEY, psn).map_err(device_error)?;
+                let mut qp: QueuePair<Ud> = self.queue_pair(index)?;
+                match &self.group {
+                    Some(group) => group.start_qp(&mut qp),
+                    None => qp.start(path.port_num, path.pkey_index, QKEY, psn),
+                }
+                .map_err(device_error)?;
                 Made::Ud(qp)
             }
-            _ => Made::Rc(self.queue_pair().and_then(|qp| started(qp, &path))?),
+            _ => Made::Rc(self.queue_pair(index).and_then(|qp| started(qp, &path))?),
         };
         let gid = address.ip.map_or(Gid([0; 16]), Gid::from);
         let plain = PlainEnd {
             qpn: qp.qp_num().0,
             psn: psn.0,
-            lid: self.opened.port.lid.0,
+            lid: self.opened.port.lid.0 | u16::from(path.src_path_bits),
             gid: gid.to_string(),
             rd_atomic: path.max_dest_rd_atomic,
         };
         Ok(Prepared { qp, path, plain })
     }
 
-    /// Connects prepared queue pairs to the peer's.
-    pub(super) fn join(&self, prepared: Vec<Prepared>, peers: &[PlainEnd]) -> Result<Vec<Line>> {
-        if prepared.len() != peers.len() {
-            return Err(Error::protocol(format!("the peer has {} queue pairs, not {}", peers.len(), prepared.len())));
+    /// How this end is answered, from `address`.
+    pub(super) fn own(&self, address: Candidate) -> Own {
+        Own {
+            gid: address.ip.map_or(Gid([0; 16]), Gid::from),
+            gid_index: address.gid_index.and_then(|index| u8::try_from(index).ok()).map(GidIndex),
+            lid: self.opened.port.lid,
+            port_num: self.opened.port_num,
         }
-        prepared.into_iter().zip(peers).map(|(one, peer)| self.join_one(one, peer)).collect()
-    }
-
-    fn join_one(&self, Prepared { qp, mut path, .. }: Prepared, peer: &PlainEnd) -> Result<Line> {
-        let gid = peer.gid.parse().map_err(|_| Error::protocol(format!("the peer's GID `{}` is none", peer.gid)))?;
-        let remote = Endpoint { qpn: Qpn(peer.qpn), psn: Psn(peer.psn), lid: Lid(peer.lid), gid };
-        let asked = self.shape.tuning.rd_atomic.unwrap_or(u8::MAX);
-        path.max_rd_atomic = self.opened.rd_atomic.0.min(peer.rd_atomic).min(asked);
-        match qp {
-            Made::Rc(mut qp) => qp.connect(&path, &remote).map(|()| Line::Rc(qp)),
-            Made::Uc(mut qp) => qp.connect(&path, &remote).map(|()| Line::Uc(qp)),
-            Made::Ud(mut qp) => {
-                let mut to = match path.sgid_index {
-                    Some(index) => AhAttr::to_gid(path.port_num, index, gid),
-                    None => AhAttr::to_lid(path.port_num, remote.lid),
-                };
-                to.sl = path.sl;
-                to.grh = to.grh.map(|grh| ibverbs::GlobalRoute { traffic_class: path.traffic_class, ..grh });
-                let address = self.pd.create_ah(&to).and_then(|handle| qp.hold_address(&handle));
-                address.map(|address| Line::Ud(qp, Destination { address, qpn: remote.qpn, qkey: QKEY }))
-            }
-        }
-        .map_err(device_error)
     }
 
     pub(super) fn via(&self, address: Candidate, cm: bool, mtu: Option<u32>) -> Via {
@@ -196,22 +226,51 @@ impl End {
         }
     }
 
-    /// Joins the queues with connected queue pairs.
+    /// Joins the queues of each thread with its connected queue pairs.
     pub(super) fn connected(self, lines: Vec<Line>, via: Via) -> Result<Connected<VerbsWire>> {
         let shape = self.shape;
-        let wire = VerbsWire::new(lines, &self.pd, self.cq, self.channel, &shape)?;
-        Ok(Connected { wire, via, shape })
+        let mut lines = lines.into_iter();
+        let mut group = self.group;
+        let wires = self.queues.into_iter().map(|Queues { cq, channel, srq }| {
+            let lines = lines.by_ref().take(shape.qps as usize).collect();
+            VerbsWire::new(lines, &self.pd, cq, channel, srq, group.take(), &shape)
+        });
+        Ok(Connected { wires: wires.collect::<Result<_>>()?, via, shape })
     }
 }
 
-/// A number that nobody foresees, for sequence numbers and tokens.
-pub(crate) fn random() -> u64 {
-    RandomState::new().hash_one(0)
+/// Whether the port can do what its end was told of packets.
+fn check_path(opened: &Opened, own: Path) -> Result<()> {
+    let device = opened.context.device_name();
+    let lacks = |what: &str| {
+        Err(Error::limit(format!("{what} is InfiniBand's, and {device} is {}: leave it away", opened.link)))
+    };
+    let bits = own.src_path_bits.unwrap_or(0);
+    match opened.link {
+        Link::InfiniBand if u32::from(bits) >= 1 << opened.port.lmc.min(7) => Err(Error::limit(format!(
+            "source path bits of {bits}: port {} of {device} has LMC {}, so give --src-path-bits (-sp) less than {}",
+            opened.port_num,
+            opened.port.lmc,
+            1 << opened.port.lmc.min(7)
+        ))),
+        Link::InfiniBand => Ok(()),
+        _ if own.static_rate.is_some() => lacks("a static rate (--static-rate, -sr; --rate-limit is rperf's own)"),
+        _ if bits > 0 => lacks("a LID with source path bits (--src-path-bits, -sp)"),
+        _ => Ok(()),
+    }
 }
 
-/// Whether rdma_cm connects a port of this link.
-pub(super) fn by_cm(link: Link, asked: Cm, device: &str) -> Result<bool> {
+#[cold]
+fn too_many() -> Error {
+    Error::protocol("more queue pairs than the test has")
+}
+
+/// Whether rdma_cm connects a port of this link; what `marks` packets it does not do.
+pub(super) fn by_cm(link: Link, asked: Cm, marks: bool, device: &str) -> Result<bool> {
     match (link, asked) {
+        (Link::Iwarp, _) if marks => Err(Error::limit(format!(
+            "service level, traffic class, partition key, static rate and path bits: iWARP packets, as those of {device}, have none of these"
+        ))),
         (Link::Iwarp, Cm::Off) => {
             Err(Error::limit(format!("{device} is iWARP, which only rdma_cm connects: leave --use-cm off (-cm0) away")))
         }

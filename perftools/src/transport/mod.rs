@@ -8,9 +8,13 @@ mod access;
 pub mod address;
 pub mod client;
 pub mod cm;
+mod datagrams;
 pub mod device;
 mod end;
+mod joining;
+mod multicast;
 pub mod payload;
+mod random;
 pub mod server;
 pub mod verbs;
 pub mod wire;
@@ -26,7 +30,7 @@ use crate::error::Result;
 use crate::plan::Plan;
 use crate::report::via::Via;
 use address::Candidate;
-pub(crate) use end::random;
+pub(crate) use random::random;
 
 /// What carries the packets of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +121,9 @@ pub struct Offer {
     pub client_address: usize,
     /// How to connect.
     pub method: Method,
+    /// The group that the client sends to, where it has several receivers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<IpAddr>,
     /// The server's path, for the report.
     pub via: Via,
 }
@@ -131,8 +138,8 @@ pub struct Answer {
 /// A connected end.
 #[derive(Debug)]
 pub struct Connected<W> {
-    /// Its wire; no receives are posted yet.
-    pub wire: W,
+    /// The wire of each thread; no receives are posted yet.
+    pub wires: Vec<W>,
     /// Its path.
     pub via: Via,
     /// What both ends agreed on.
@@ -142,7 +149,7 @@ pub struct Connected<W> {
 /// A way to move data between two ends.
 pub trait Backend: Sync {
     /// A connected end.
-    type Wire: Wire;
+    type Wire: Wire + Send;
     /// A client that is setting up.
     type Client: ClientSetup<Wire = Self::Wire>;
     /// A server that has offered.
@@ -164,7 +171,7 @@ pub trait Backend: Sync {
 /// A client that is setting up.
 pub trait ClientSetup {
     /// What comes out.
-    type Wire: Wire;
+    type Wire: Wire + Send;
 
     /// Takes the offer up.
     ///
@@ -182,7 +189,7 @@ pub trait ClientSetup {
 /// A server that has offered.
 pub trait ServerSetup {
     /// What comes out.
-    type Wire: Wire;
+    type Wire: Wire + Send;
 
     /// Connects to the client that answered; gives up after `timeout`, or when `gone` says that the client is.
     ///

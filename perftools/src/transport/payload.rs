@@ -46,6 +46,11 @@ pub fn check(bytes: &[u8], message: u64) -> Result<()> {
     Ok(())
 }
 
+/// Reads every byte, as a program would that uses them.
+pub fn access(bytes: &[u8]) {
+    std::hint::black_box(bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use super::address::{Candidate, choose};
 use super::cm::Waiting;
+use super::datagrams::{Own, Place};
 use super::device::{self, Opened};
-use super::end::{End, Prepared, by_cm, random};
+use super::end::{End, Prepared, by_cm};
+use super::multicast::any_group;
+use super::random::random;
 use super::wire::{Line, VerbsWire};
 use super::{Answer, Ask, Connected, Hosts, Method, Offer, ServerSetup};
 use crate::config::Spec;
 use crate::error::{Error, Result};
+use crate::plan::Service;
 use crate::report::via::Via;
 
 /// The server's end.
@@ -18,12 +22,14 @@ pub struct Server {
     end: End,
     way: Way,
     via: Via,
+    has_group: bool,
 }
 
 #[derive(Debug)]
 enum Way {
     Direct(Vec<Prepared>),
     Cm(Waiting),
+    Found(Place, Own),
 }
 
 impl Server {
@@ -39,7 +45,7 @@ impl Server {
         }
         let chosen = choose(&opened.addresses, &ask.addresses, hosts);
         let (mine, client_address) = chosen.ok_or_else(|| no_path(&opened, ask))?;
-        let by_cm = by_cm(opened.link, spec.use_cm, opened.context.device_name())?;
+        let by_cm = by_cm(opened.link, spec.use_cm, spec.marks_packets(), opened.context.device_name())?;
         let fit = spec.fit(&opened.bounds)?;
         if fit.plan != ask.plan {
             return Err(Error::limit(format!(
@@ -48,24 +54,36 @@ impl Server {
                 opened.context.device_name()
             )));
         }
-        let shape = spec.agreed(fit.depth.min(ask.depth), fit.plan)?;
-        let end = End::new(opened, shape, &spec.server)?;
+        let mut shape = spec.agreed(fit.depth.min(ask.depth), fit.plan)?;
+        shape.qps = shape.qps.max(shape.receivers);
+        let mut end = End::new(opened, shape, &spec.server)?;
+        let group = spec.multicast.map(|multicast| multicast.group.unwrap_or_else(any_group));
+        if let Some(group) = group {
+            end.join_group(group, spec.server.timeout)?;
+        }
         let mtu = path_mtu(spec, end.mtu(), ask.mtu)?;
         let address = end.opened.addresses[mine];
         let (way, method) = if by_cm {
             let ip = address.ip.ok_or_else(|| Error::device("rdma_cm needs an IP address on the server"))?;
             let token = random();
-            let waiting = Waiting::new(ip, token)?;
-            let port = waiting.port();
-            (Way::Cm(waiting), Method::Cm { address: ip, port, token })
+            let (way, port) = if shape.plan.service == Service::Ud {
+                let place = Place::new(ip, token)?;
+                let port = place.port();
+                (Way::Found(place, end.own(address)), port)
+            } else {
+                let waiting = Waiting::new(ip, token, end.rd_atomic())?;
+                let port = waiting.port();
+                (Way::Cm(waiting), port)
+            };
+            (way, Method::Cm { address: ip, port, token })
         } else {
             let prepared = end.prepare(address, mtu)?;
             let plain = prepared.iter().map(|one| one.plain.clone()).collect();
             (Way::Direct(prepared), Method::Direct(plain))
         };
         let via = end.via(address, by_cm, (!by_cm).then_some(mtu));
-        let offer = Offer { depth: shape.depth, mtu, client_address, method, via: via.clone() };
-        Ok((Self { end, way, via }, offer))
+        let offer = Offer { depth: shape.depth, mtu, client_address, method, group, via: via.clone() };
+        Ok((Self { end, way, via, has_group: group.is_some() }, offer))
     }
 }
 
@@ -73,13 +91,18 @@ impl ServerSetup for Server {
     type Wire = VerbsWire;
 
     fn accept(self, answer: &Answer, timeout: Duration, gone: &dyn Fn() -> bool) -> Result<Connected<VerbsWire>> {
-        let Self { end, way, via } = self;
+        let Self { end, way, via, has_group } = self;
         let lines = match way {
             Way::Cm(waiting) => {
-                let qps = (0..end.shape.qps).map(|_| end.queue_pair()).collect::<Result<Vec<_>>>()?;
+                let qps = (0..end.lines()).map(|index| end.queue_pair(index)).collect::<Result<Vec<_>>>()?;
                 let connections = waiting.accept(qps, end.device(), end.shape.plan.verb, timeout, gone)?;
                 connections.into_iter().map(Line::Cm).collect()
             }
+            Way::Found(place, own) => {
+                let qps = (0..end.lines()).map(|index| end.queue_pair(index)).collect::<Result<Vec<_>>>()?;
+                place.accept(qps, own, end.device(), timeout, gone)?
+            }
+            Way::Direct(prepared) if has_group => end.join_in(prepared, &answer.ends, true)?,
             Way::Direct(prepared) => end.join(prepared, &answer.ends)?,
         };
         end.connected(lines, via)

@@ -99,7 +99,7 @@ fn params() -> ConnectParams<'static> {
 impl End {
     /// The server: says a port and takes the client who connects there.
     pub(in super::super) fn accept(talk: &Talk, spec: &Spec, plan: Plan, timeout: Duration) -> Result<Self> {
-        let part = super::part(spec.test, plan, false);
+        let part = super::part(spec.test, plan, spec.flip);
         let everywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         let listener = Listener::bind(everywhere, 1).map_err(device_error)?;
         talk.send(&u32::from(listener.local_addr().port()).to_le_bytes())?;

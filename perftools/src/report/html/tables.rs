@@ -71,7 +71,7 @@ fn cells(run: &Run, record: &Record, m: &Measured) -> Vec<String> {
         record.test.name().to_owned(),
         shown::size(super::series::wide(m.spec.msg_size)),
         m.local.to_string(),
-        m.spec.qps.to_string(),
+        if m.spec.threads > 1 { format!("{} × {}", m.spec.threads, m.spec.qps) } else { m.spec.qps.to_string() },
         m.depth.to_string(),
         m.summary.bandwidth.map_or_else(String::new, shown::bandwidth),
         shown::rate(m.summary.msg_rate),

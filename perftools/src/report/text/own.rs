@@ -3,7 +3,7 @@
 use super::Format;
 use super::block::Block;
 use crate::report::record::Measured;
-use crate::stats::SideStats;
+use crate::stats::{SideStats, ThreadStats};
 
 impl Format {
     /// What a gigabyte and a message cost this process and the server's.
@@ -17,6 +17,16 @@ impl Format {
             block.figure(format!("{who}_cpu_cost"), self.style.cost(side.cpu.process * 1e9 / bytes));
             block.figure(format!("{who}_cpu_msg"), self.style.time(side.cpu.process * 1e9 / msgs));
         }
+    }
+
+    /// The processor time of each thread, and where it ran.
+    fn threads(self, side: &SideStats) -> String {
+        let one = |thread: &ThreadStats| {
+            let used = self.style.time(thread.cpu * 1e9);
+            let on = thread.on.as_ref().map_or_else(String::new, |on| format!(" on {on}"));
+            format!("{} {}{on}", used.digits, used.unit)
+        };
+        side.threads.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
     /// What qperf has not.
@@ -46,6 +56,11 @@ impl Format {
             for (name, side) in [("loc_process", &m.local_stats), ("rem_process", &m.remote_stats)] {
                 b.figure(name, s.time(side.cpu.process * 1e9));
             }
+            for (name, side) in [("loc_threads", &m.local_stats), ("rem_threads", &m.remote_stats)] {
+                if !side.threads.is_empty() {
+                    b.text(name, self.threads(side));
+                }
+            }
         }
         if m.spec.test.may_lose() {
             b.figure("lost", s.count(m.local_stats.lost + m.remote_stats.lost));
@@ -53,6 +68,9 @@ impl Format {
         let verified = m.local_stats.verified + m.remote_stats.verified;
         if m.spec.verify {
             b.figure("verified", s.size(verified));
+        }
+        if m.spec.threads > 1 {
+            b.figure("threads", s.count(u64::from(m.spec.threads)));
         }
         if v.used >= 2 {
             b.figure("depth", s.count(u64::from(m.depth)));

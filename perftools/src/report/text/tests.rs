@@ -33,6 +33,7 @@ fn stats(sent: u64, received: u64, size: u64) -> SideStats {
         cpu: CpuUse { thread: 0.5, process: 0.6, host: Host { kernel: 2.0, ..Host::default() }, cpus: 1, waited: 0.0 },
         verified: 0,
         lost: 0,
+        threads: Vec::new(),
     }
 }
 

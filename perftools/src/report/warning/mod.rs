@@ -61,7 +61,7 @@ pub fn gather(known: &Known<'_>) -> Vec<Warning> {
     if !one_host {
         all.extend(server.iter().cloned().map(Warning::of_server));
     }
-    all.extend(polls_alone(spec, local));
+    all.extend(crowded(spec, local));
     all.extend(waited(local));
     all.extend(waited(remote).map(Warning::of_server));
     all.extend(mtu(via));
@@ -70,9 +70,17 @@ pub fn gather(known: &Known<'_>) -> Vec<Warning> {
     all
 }
 
-/// An end that polls without pause, where another has to run on the same processor.
-fn polls_alone(spec: &Spec, local: &SideStats) -> Option<Warning> {
+/// More threads than processors; an end that polls without pause, where another has to run on the same processor.
+fn crowded(spec: &Spec, local: &SideStats) -> Option<Warning> {
     let polls = spec.client.wait == Wait::Poll || spec.server.wait == Wait::Poll;
+    if spec.threads > local.cpu.cpus.max(1) {
+        let cpus = match local.cpu.cpus {
+            1 => "one processor".to_owned(),
+            cpus => format!("{cpus} processors"),
+        };
+        let text = format!("{} threads share {cpus}: give --threads less", spec.threads);
+        return Some(Warning::new("oversubscribed", text));
+    }
     let text = "both ends may share one processor, and one polls without pause: leave --wait poll (-cp1) away";
     (polls && local.cpu.cpus == 1).then(|| Warning::new("oversubscribed", text))
 }

@@ -51,7 +51,8 @@ impl Own {
         let there = most(local.sent.msgs, remote.received.msgs);
         let back = most(local.received.msgs, remote.sent.msgs);
         // What went before the clock started and after it stopped counts there too.
-        let uncounted = u64::from(spec.depth).saturating_mul(u64::from(spec.qps)).saturating_mul(2);
+        let uncounted =
+            u64::from(spec.depth).saturating_mul(u64::from(spec.qps) * u64::from(spec.threads)).saturating_mul(2);
         let warm = match spec.limit {
             Limit::Time(time) => 1.0 + spec.tuning.warm_up.as_secs_f64() / time.as_secs_f64().max(1e-3),
             Limit::Messages(_) => 1.0,

@@ -35,8 +35,13 @@ pub enum Part {
 }
 
 impl Part {
-    /// The part of `role` in a test of latency, or of bandwidth.
-    pub fn of(role: Role, latency: bool) -> Self {
+    /// The part of `role` in a test of latency, or of bandwidth; `flip`: of the other role.
+    pub fn of(role: Role, latency: bool, flip: bool) -> Self {
+        let role = match role {
+            Role::Server if flip => Role::Client,
+            Role::Client if flip => Role::Server,
+            role => role,
+        };
         match (role, latency) {
             (Role::Client, false) => Part::Source,
             (Role::Server, false) => Part::Sink,
@@ -193,6 +198,8 @@ impl<P: Peer> Run<'_, P> {
                 return Err(Error::test(format!("a message of {len} bytes arrived where all have {}", self.plan.size)));
             }
             self.verified += len as u64;
+        } else if self.plan.access {
+            payload::access(&self.buffer[..len]);
         }
         self.received.msgs += 1;
         self.received.bytes += len as u64;

@@ -1,6 +1,6 @@
 //! A queue pair of any service, with what owns it, and what is counted on it.
 
-use ibverbs::{Destination, Frozen, Held, QueuePair, Rc, SharedRegion, Sink, Uc, Ud};
+use ibverbs::{Destination, Frozen, Held, QueuePair, Rc, SharedRegion, Uc, Ud};
 
 use crate::transport::cm::Connection;
 
@@ -39,36 +39,23 @@ pub(super) use with_qp;
 pub(super) struct Lane {
     pub(super) line: Line,
     pub(super) id: ibverbs::QueueId,
+    pub(super) qpn: ibverbs::Qpn,
     pub(super) max_inline: u32,
     /// What all messages are sent from, where they are not told apart.
     pub(super) source: Option<Held<Frozen>>,
-    /// What all are received into.
-    pub(super) sink: Option<Held<Sink>>,
     /// What fetches bring here, and what writes that are looked for are made from.
     pub(super) shared: Option<Held<SharedRegion>>,
     /// Data messages posted, and known to be complete.
     pub(super) posted: u64,
     pub(super) completed: u64,
-    /// Data messages that arrived.
+    /// Data messages that arrived, and the number after that of the latest.
     pub(super) arrived: u64,
-    /// Receives used and not yet posted again.
-    pub(super) used: u32,
+    pub(super) reached: u64,
 }
 
 impl Lane {
     pub(super) fn new(mut line: Line) -> Self {
-        let (id, max_inline) = with_qp!(&mut line, qp => (qp.id(), qp.caps().max_inline_data));
-        Self {
-            line,
-            id,
-            max_inline,
-            source: None,
-            sink: None,
-            shared: None,
-            posted: 0,
-            completed: 0,
-            arrived: 0,
-            used: 0,
-        }
+        let (id, qpn, max_inline) = with_qp!(&mut line, qp => (qp.id(), qp.qp_num(), qp.caps().max_inline_data));
+        Self { line, id, qpn, max_inline, source: None, shared: None, posted: 0, completed: 0, arrived: 0, reached: 0 }
     }
 }

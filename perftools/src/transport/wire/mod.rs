@@ -6,18 +6,22 @@
 mod line;
 mod memory;
 mod post;
+mod receiving;
 
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    Completion, CompletionChannel, CompletionQueue, Direction, ProtectionDomain, RemoteMemory, Retired, Transport,
-    WcOpcode, wr,
+    Completion, CompletionChannel, CompletionQueue, Direction, ProtectionDomain, RemoteMemory, Retired,
+    SharedReceiveQueue, WcOpcode, wr,
 };
+
+use rdmacm::Membership;
 
 pub use line::Line;
 use line::{Lane, with_qp};
 use memory::{Content, Memory};
 use post::{Job, low, widened};
+use receiving::Receiving;
 
 use super::device::device_error;
 use super::payload;
@@ -25,7 +29,6 @@ use crate::config::Shape;
 use crate::engine::{Exposed, Progress, Wire};
 use crate::error::{Error, Result};
 use crate::plan::{Pattern, Verb};
-use crate::tuning::MAX_POST_LIST;
 
 /// How often the connection manager is asked whether the connection stands.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
@@ -36,12 +39,15 @@ pub struct VerbsWire {
     channel: CompletionChannel,
     traffic: Traffic,
     checked: Instant,
+    /// What its queue pairs belong to; they are destroyed before.
+    _group: Option<Membership>,
 }
 
 /// What goes over them.
 struct Traffic {
     lanes: Vec<Lane>,
     memory: Memory,
+    receiving: Receiving,
     remote: Option<RemoteMemory>,
     /// Whether numbers travel with messages and credits, as some may be lost.
     numbered: bool,
@@ -66,13 +72,16 @@ impl VerbsWire {
         pd: &ProtectionDomain,
         cq: CompletionQueue,
         channel: CompletionChannel,
+        srq: Option<SharedReceiveQueue>,
+        group: Option<Membership>,
         shape: &Shape,
     ) -> Result<Self> {
         let mut lanes: Vec<Lane> = lines.into_iter().map(Lane::new).collect();
-        let memory = Memory::new(pd, *shape, &mut lanes)?;
+        let (memory, sink) = Memory::new(pd, *shape, &mut lanes)?;
+        let receiving = Receiving::new(&mut lanes, srq, sink.as_ref(), shape)?;
         let numbered = !shape.is_reliable();
-        let traffic = Traffic { lanes, memory, remote: None, numbered, reached: 0, acked: 0 };
-        Ok(Self { cq, channel, traffic, checked: Instant::now() })
+        let traffic = Traffic { lanes, memory, receiving, remote: None, numbered, reached: 0, acked: 0 };
+        Ok(Self { cq, channel, traffic, checked: Instant::now(), _group: group })
     }
 }
 
@@ -80,52 +89,22 @@ impl Traffic {
     fn shape(&self) -> &Shape {
         &self.memory.shape
     }
-
-    /// Posts as many receives on a lane.
-    fn receives(&mut self, lane: usize, count: u32) -> Result<()> {
-        let lane = &mut self.lanes[lane];
-        let content = &mut self.memory.content;
-        let mut left = count;
-        while left > 0 {
-            let now = left.min(MAX_POST_LIST);
-            left -= now;
-            with_qp!(&mut lane.line, qp => receive(qp, now, lane.sink, content)).map_err(device_error)?;
-        }
-        Ok(())
-    }
-}
-
-fn receive<T: Transport>(
-    qp: &mut ibverbs::QueuePair<T>,
-    count: u32,
-    sink: Option<ibverbs::Held<ibverbs::Sink>>,
-    content: &mut Content,
-) -> ibverbs::Result<()> {
-    qp.recv_batch(|batch| {
-        for _ in 0..count {
-            match (&mut *content, sink) {
-                (Content::Distinct { idle, .. }, _) if idle.is_empty() => batch.recv(wr::recv(wr::Empty))?,
-                (Content::Distinct { idle, .. }, _) => {
-                    if let Some(buf) = idle.pop() {
-                        batch.recv(wr::recv(buf))?;
-                    }
-                }
-                (_, Some(sink)) => batch.recv(wr::recv(sink))?,
-                (_, None) => batch.recv(wr::recv(wr::Empty))?,
-            }
-        }
-        Ok(())
-    })
 }
 
 impl Traffic {
     #[inline]
     fn take(&mut self, completion: Completion<'_>, progress: &mut Progress) -> Result<()> {
         let queue = completion.queue();
-        let Some(lane) = self.lanes.iter().position(|lane| lane.id == queue) else { return Ok(()) };
         // One that matches no request in flight is stale: it says nothing.
-        let retired = with_qp!(&mut self.lanes[lane].line, qp => qp.retire(completion));
-        let Ok(retired) = retired else { return Ok(()) };
+        let (lane, retired) = if self.receiving.shared_id() == Some(queue) {
+            let qpn = completion.qp_num();
+            let lane = self.lanes.iter().position(|lane| lane.qpn == qpn);
+            (lane, self.receiving.retire(completion))
+        } else {
+            let Some(lane) = self.lanes.iter().position(|lane| lane.id == queue) else { return Ok(()) };
+            (Some(lane), with_qp!(&mut self.lanes[lane].line, qp => qp.retire(completion)).ok())
+        };
+        let (Some(lane), Some(retired)) = (lane, retired) else { return Ok(()) };
         retired.ok().map_err(device_error)?;
         progress.completions += 1;
         match retired.direction() {
@@ -138,8 +117,8 @@ impl Traffic {
     #[inline]
     fn arrived(&mut self, lane: usize, retired: Retired, progress: &mut Progress) -> Result<()> {
         let (qps, msg_size) = (self.lanes.len() as u64, self.memory.shape.msg_size as usize);
+        self.receiving.took(lane);
         let lane_of = &mut self.lanes[lane];
-        lane_of.used += 1;
         let len = retired.byte_len().saturating_sub(self.memory.header);
         let with_imm = self.memory.shape.plan.verb == Verb::WriteImm;
         let is_credit = if with_imm { retired.opcode() != WcOpcode::RECV_RDMA_WITH_IMM } else { len == 0 };
@@ -162,16 +141,27 @@ impl Traffic {
             _ => lane_of.arrived * qps + lane as u64,
         };
         lane_of.arrived += 1;
-        self.reached = if self.numbered { self.reached.max(number + 1) } else { self.reached + 1 };
+        lane_of.reached = lane_of.reached.max(number + 1);
+        self.reached = match () {
+            // Each lane gets every message: the slowest says how many more there may be.
+            () if self.memory.shape.receivers > 1 => self.lanes.iter().map(|lane| lane.reached).min().unwrap_or(0),
+            () if self.numbered => self.reached.max(number + 1),
+            () => self.reached + 1,
+        };
         progress.reached = self.reached;
         progress.data += 1;
         progress.bytes += len as u64;
-        if self.memory.shape.verify {
+        if self.memory.shape.is_looked_at() {
             if with_imm {
                 self.memory.look(self.memory.slot(number), number, 0)?;
             } else if let (Content::Distinct { idle, .. }, Some(buf)) = (&mut self.memory.content, retired.into_buf()) {
-                payload::check(&buf[self.memory.header..], number)?;
-                self.memory.verified += len as u64;
+                let bytes = &buf[self.memory.header..];
+                if self.memory.shape.verify {
+                    payload::check(bytes, number)?;
+                    self.memory.verified += len as u64;
+                } else {
+                    payload::access(bytes);
+                }
                 idle.push(buf);
             }
         }
@@ -191,7 +181,7 @@ impl Traffic {
         let done = self.lanes[lane].completed;
         self.lanes[lane].completed = done.max(tag);
         progress.sent = self.lanes.iter().map(|lane| lane.completed).sum();
-        if self.memory.shape.verify && matches!(self.memory.content, Content::Fetched { .. }) {
+        if self.memory.shape.is_looked_at() && matches!(self.memory.content, Content::Fetched { .. }) {
             let (stride, places) = (self.shape().stride(), u64::from(self.shape().places()));
             for k in done..tag {
                 let n = k * qps + lane as u64;
@@ -248,19 +238,14 @@ impl Wire for VerbsWire {
     }
 
     fn post_receives(&mut self) -> Result<()> {
-        let each = self.traffic.shape().receives();
-        (0..self.traffic.lanes.len()).try_for_each(|lane| self.traffic.receives(lane, each))
+        let Traffic { lanes, memory, receiving, .. } = &mut self.traffic;
+        receiving.fill(lanes, &mut memory.content, memory.shape.receives())
     }
 
     #[inline]
     fn repost(&mut self) -> Result<()> {
-        for lane in 0..self.traffic.lanes.len() {
-            let used = std::mem::take(&mut self.traffic.lanes[lane].used);
-            if used > 0 {
-                self.traffic.receives(lane, used)?;
-            }
-        }
-        Ok(())
+        let Traffic { lanes, memory, receiving, .. } = &mut self.traffic;
+        receiving.refill(lanes, &mut memory.content)
     }
 
     #[inline]

@@ -1,0 +1,72 @@
+//! Connects the queue pairs that an end has prepared, to the peer's or to a group.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ibverbs::{AhAttr, Destination, Endpoint, GlobalRoute, Lid, Psn, Qpn};
+
+use super::PlainEnd;
+use super::device::device_error;
+use super::end::{End, Made, Prepared, QKEY};
+use super::multicast;
+use super::wire::Line;
+use crate::error::{Error, Result};
+
+impl End {
+    /// Connects prepared queue pairs to the peer's.
+    pub(super) fn join(&self, prepared: Vec<Prepared>, peers: &[PlainEnd]) -> Result<Vec<Line>> {
+        if prepared.len() != peers.len() {
+            return Err(Error::protocol(format!("the peer has {} queue pairs, not {}", peers.len(), prepared.len())));
+        }
+        prepared.into_iter().zip(peers).map(|(one, peer)| self.join_one(one, peer)).collect()
+    }
+
+    fn join_one(&self, Prepared { qp, mut path, .. }: Prepared, peer: &PlainEnd) -> Result<Line> {
+        let gid = peer.gid.parse().map_err(|_| Error::protocol(format!("the peer's GID `{}` is none", peer.gid)))?;
+        let remote = Endpoint { qpn: Qpn(peer.qpn), psn: Psn(peer.psn), lid: Lid(peer.lid), gid };
+        path.max_rd_atomic = self.opened.rd_atomic.0.min(peer.rd_atomic).min(self.rd_atomic());
+        match qp {
+            Made::Rc(mut qp) => qp.connect(&path, &remote).map(|()| Line::Rc(qp)),
+            Made::Uc(mut qp) => qp.connect(&path, &remote).map(|()| Line::Uc(qp)),
+            Made::Ud(mut qp) => {
+                let mut to = match path.sgid_index {
+                    Some(index) => AhAttr::to_gid(path.port_num, index, gid),
+                    None => AhAttr::to_lid(path.port_num, remote.lid),
+                };
+                (to.sl, to.src_path_bits, to.static_rate) = (path.sl, path.src_path_bits, path.static_rate);
+                to.grh = to.grh.map(|grh| GlobalRoute { traffic_class: path.traffic_class, ..grh });
+                let address = self.pd.create_ah(&to).and_then(|handle| qp.hold_address(&handle));
+                address.map(|address| Line::Ud(qp, Destination { address, qpn: remote.qpn, qkey: QKEY }))
+            }
+        }
+        .map_err(device_error)
+    }
+
+    /// Joins the group of receivers: queue pairs that are prepared from now on belong to it.
+    pub(super) fn join_group(&mut self, group: IpAddr, timeout: Duration) -> Result<()> {
+        self.group = Some(multicast::join(group, self.device(), timeout)?);
+        Ok(())
+    }
+
+    /// Has prepared queue pairs receive what is sent to the group, and lets them answer the peer's; or has the one send to it.
+    pub(super) fn join_in(&self, prepared: Vec<Prepared>, peers: &[PlainEnd], receives: bool) -> Result<Vec<Line>> {
+        let group = self.group.as_ref().ok_or_else(|| Error::protocol("there is no group"))?;
+        let peer = peers.first().ok_or_else(|| Error::protocol("the peer has no queue pair"))?;
+        let gid = peer.gid.parse().map_err(|_| Error::protocol(format!("the peer's GID `{}` is none", peer.gid)))?;
+        let lines = prepared.into_iter().map(|Prepared { qp, path, .. }| {
+            let Made::Ud(mut qp) = qp else { return Err(Error::protocol("a group is of datagrams")) };
+            if !receives {
+                let to = group.destination(&mut qp).map_err(device_error)?;
+                return Ok(Line::Ud(qp, to));
+            }
+            group.attach(&mut qp).map_err(device_error)?;
+            let to = match path.sgid_index {
+                Some(index) => AhAttr::to_gid(path.port_num, index, gid),
+                None => AhAttr::to_lid(path.port_num, Lid(peer.lid)),
+            };
+            let address = self.pd.create_ah(&to).and_then(|address| qp.hold_address(&address)).map_err(device_error)?;
+            Ok(Line::Ud(qp, Destination { address, qpn: Qpn(peer.qpn), qkey: group.target().qkey }))
+        });
+        lines.collect()
+    }
+}
