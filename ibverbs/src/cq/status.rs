@@ -1,5 +1,6 @@
 //! What a completion says: status, opcode, flags.
 
+use crate::identity::Direction;
 use crate::newtype::c_value;
 
 c_value! {
@@ -78,8 +79,11 @@ impl WcStatus {
     }
 
     /// What usually causes it, in words.
-    pub(crate) fn hint(self) -> Option<&'static str> {
+    pub(crate) fn hint(self, direction: Direction) -> Option<&'static str> {
         Some(match self {
+            Self::REM_INV_REQ_ERR if direction == Direction::Recv => {
+                "the message invalidates what is no bound window of type 2, or is longer than the receive buffer"
+            }
             Self::LOC_LEN_ERR => "a message was longer than the receive buffer",
             Self::WR_FLUSH_ERR => "the connection ended, or an earlier request failed",
             Self::REM_INV_REQ_ERR => "is the peer's receive buffer as large as the message?",

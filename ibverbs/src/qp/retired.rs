@@ -167,7 +167,7 @@ extern "C" fn failed(direction: Direction, status: WcStatus, vendor_err: u32) ->
     };
     let text = format!("{what} failed: {status} (status {}, vendor {vendor_err:#x})", status.0);
     let error = Error::new(ErrorKind::Completion, "completion", text);
-    match status.hint() {
+    match status.hint(direction) {
         Some(hint) => error.with_hint(hint),
         None => error,
     }

@@ -155,6 +155,9 @@ pub fn send_to_with_imm<P: SendPayload>(
 
 /// As [`send`], and invalidates the peer's memory window with this remote key when it arrives.
 ///
+/// The key of anything but a window of type 2 that the peer's queue pair has bound makes the peer's receive fail, and ends the connection there;
+/// Soft-RoCE tells its sender of a success all the same.
+///
 /// # Example
 /// A server that has done with a client's window:
 /// ```no_run

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{
     AccessFlags, CompletionQueue, Connected, Context, CqOptions, Device, ProtectionDomain, QpOptions, QueuePair, Rc,
-    RcPath, Retired, TransportType,
+    RcPath, Retired, TransportType, WcStatus,
 };
 
 pub(crate) use rest::Rest;
@@ -91,6 +91,19 @@ impl<T: Connected> Pair<T> {
             }
         }
         all
+    }
+
+    /// Polls until a completion comes that is of neither: of a request posted by hand.
+    pub(crate) fn retire_foreign(&mut self) -> WcStatus {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            assert!(Instant::now() < deadline, "no completion came");
+            if let Some(completion) = self.cq.poll().expect("poll").next() {
+                let status = completion.status();
+                self.b.retire(completion).expect_err("not posted through it");
+                return status;
+            }
+        }
     }
 }
 

@@ -1,5 +1,8 @@
 //! Memory windows: what a peer can reach through them, until when, and what they keep alive.
 
+mod by_hand;
+mod errors;
+#[path = "../lab/mod.rs"]
 mod lab;
 
 use ibverbs::{
