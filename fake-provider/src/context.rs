@@ -5,9 +5,9 @@ use std::ffi::c_int;
 use std::net::Ipv4Addr;
 
 use rdma_sys::{
-    __VERBS_ABI_IS_EXTENDED, IBV_DEVICE_AUTO_PATH_MIG, IBV_DEVICE_RESIZE_MAX_WR, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2,
-    IBV_MTU_4096, IBV_PORT_ACTIVE, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr, ibv_gid, ibv_gid_entry,
-    ibv_port_attr, verbs_context,
+    __VERBS_ABI_IS_EXTENDED, IBV_DEVICE_AUTO_PATH_MIG, IBV_DEVICE_RESIZE_MAX_WR, IBV_DEVICE_XRC, IBV_GID_TYPE_IB,
+    IBV_GID_TYPE_ROCE_V2, IBV_MTU_4096, IBV_PORT_ACTIVE, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
+    ibv_gid, ibv_gid_entry, ibv_port_attr, verbs_context,
 };
 
 use crate::device::FakeDevice;
@@ -127,8 +127,10 @@ unsafe extern "C" fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_
         max_cqe: count(MAX_CQE),
         max_mr: 4096,
         max_pd: 4096,
+        max_srq: 4096,
+        max_srq_wr: count(MAX_WR),
         phys_port_cnt: 1,
-        device_cap_flags: if more { IBV_DEVICE_RESIZE_MAX_WR | IBV_DEVICE_AUTO_PATH_MIG } else { 0 },
+        device_cap_flags: if more { IBV_DEVICE_RESIZE_MAX_WR | IBV_DEVICE_AUTO_PATH_MIG | IBV_DEVICE_XRC } else { 0 },
         ..Default::default()
     };
     // SAFETY: the caller gives a place for the answer.

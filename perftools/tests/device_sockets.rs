@@ -38,6 +38,27 @@ fn sctp_runs_over_both_families_and_every_byte_is_checked() {
     }
 }
 
+/// How often an acknowledgement was sent only because it had waited long enough (200 ms).
+fn late_acknowledgements() -> u64 {
+    let all = std::fs::read_to_string("/proc/net/sctp/snmp").expect("SCTP");
+    let line = all.lines().find(|line| line.starts_with("SctpDelaySackExpireds")).expect("the counter");
+    line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number")
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn messages_larger_than_the_systems_buffers_do_not_wait_for_late_acknowledgements() {
+    load("sctp");
+    devices();
+    let server = Server::start();
+    let (before, n) = (late_acknowledgements(), 20);
+    let record = &json(&format!("{} --verify -to 30 -n {n} -m 300000 sctp_lat", server.here()))[0];
+    assert_eq!(record["outcome"]["measured"]["latency"]["samples"], n, "{record:#}");
+    // With the system's buffers there are three in each message.
+    let late = late_acknowledgements() - before;
+    assert!(late < n, "{late}: {record:#}");
+}
+
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn rds_runs_or_says_what_the_kernel_lacks() {

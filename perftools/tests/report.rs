@@ -97,6 +97,8 @@ fn options_that_do_not_go_together_are_refused() {
         ("--auto localhost rc_bw", "leave rc_bw away"),
         ("--auto --csv localhost", "--auto goes with"),
         ("--auto --threads 2 localhost", "--threads"),
+        ("--auto --tries 4 localhost", "5..=1000"),
+        ("--tries 9 localhost rc_bw", "--auto"),
         ("--interval 1ms localhost tcp_bw", "at least 10 ms"),
         ("--interval 1", "is for a client"),
     ] {

@@ -112,6 +112,7 @@ const CHOSEN: &[&str] = &[
     "--auto",
     "--json",
     "--time",
+    "--tries",
     "--depth",
     "--post-list",
     "--inline",

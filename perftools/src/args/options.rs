@@ -10,6 +10,7 @@ use super::server::ServerOptions;
 use super::sockets::SocketOptions;
 use super::tuning::TuningOptions;
 pub use super::values::{Cm, DeviceId, Wait};
+use crate::auto::FEWEST;
 use crate::error::{Error, Result};
 use crate::units::{Size, parse_time};
 
@@ -126,6 +127,9 @@ pub struct Options {
     /// of 0.3 s, or of --time
     #[arg(long, help_heading = TEST)]
     pub auto: bool,
+    /// With --auto: this many tests at most, where time is short (5 at least) [default: 60]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(FEWEST)..=1000), requires = "auto", help_heading = TEST)]
+    pub tries: Option<u32>,
 
     /// Print one JSON document instead of text
     #[arg(long, help_heading = OUTPUT)]

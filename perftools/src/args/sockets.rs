@@ -12,7 +12,7 @@ pub struct SocketOptions {
     /// Port of the server's end of the data connection, where a firewall lets only one through [default: any]
     #[arg(long, value_name = "PORT", help_heading = SOCKETS)]
     pub ip_port: Option<u16>,
-    /// Size of the sockets' buffers [default: the system's]
+    /// Size of the sockets' buffers [default: the system's; for SCTP as large as the system lets them be, up to 4 MiB]
     #[arg(long, value_name = "SIZE", help_heading = SOCKETS)]
     pub sock_buf_size: Option<Size>,
     /// The same on this end only

@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::report::advice::{Advice, Finding, Goal};
 use crate::report::record::Measured;
 
-pub use search::MOST;
+pub use search::{FEWEST, MOST};
 
 /// Runs one test.
 pub trait Runner {
@@ -31,7 +31,7 @@ pub trait Runner {
     fn run(&mut self, spec: &Spec) -> Result<Measured>;
 }
 
-/// Measures for `time` each, at most [`MOST`] times. `around` says what is known of the path that the first measurement took;
+/// Measures for `time` each, at most `most` times ([`MOST`], if nobody asks for less). `around` says what is known of the path that the first measurement took;
 /// `command` is what leads to the same hosts, and what the user asked for beside.
 ///
 /// # Errors
@@ -40,10 +40,11 @@ pub fn run<R: Runner>(
     runner: &mut R,
     spec: &Spec,
     time: Duration,
+    most: u32,
     around: impl Fn(&Measured) -> Around,
     command: impl Fn(&str) -> String,
 ) -> Result<Advice> {
-    let mut search = Search::new(runner, time);
+    let mut search = Search::new(runner, time, most);
     let from = Settings::of(spec);
     let mut findings = Vec::new();
     let mut path = String::new();

@@ -10,8 +10,10 @@ use crate::report::advice::Goal;
 use crate::report::record::Measured;
 use crate::test::Test;
 
-/// The most measurements of one search.
+/// The most measurements of one search, where no other number is asked for.
 pub const MOST: u32 = 60;
+/// The fewest: each goal with the settings at the start, and two of them once more, asleep.
+pub const FEWEST: u32 = 5;
 /// A setting is better if it brings so many times as much, twice.
 const BETTER: f64 = 1.05;
 
@@ -39,13 +41,26 @@ pub(super) struct Found {
 pub(super) struct Search<'a, R> {
     runner: &'a mut R,
     time: Duration,
+    most: u32,
     pub(super) made: u32,
+    /// The number at which the search for a goal leaves the rest to those that follow.
+    until: u32,
     pub(super) refused: Vec<String>,
 }
 
 impl<'a, R: Runner> Search<'a, R> {
-    pub(super) fn new(runner: &'a mut R, time: Duration) -> Self {
-        Self { runner, time, made: 0, refused: Vec::new() }
+    pub(super) fn new(runner: &'a mut R, time: Duration, most: u32) -> Self {
+        Self { runner, time, most: most.max(FEWEST), made: 0, until: 0, refused: Vec::new() }
+    }
+
+    /// What a goal may take of the measurements that are left: a share by how much there is to vary, when what must be is set aside.
+    fn share(&self, goal: Goal) -> u32 {
+        let (must, of, all) = match goal {
+            Goal::Latency => (FEWEST, 1, 6),
+            Goal::Rate => (4, 3, 5),
+            Goal::Bandwidth => (2, 1, 1),
+        };
+        1 + self.most.saturating_sub(self.made + must) * of / all
     }
 
     /// Finds the best settings for `goal`, from those of `spec` on.
@@ -55,6 +70,7 @@ impl<'a, R: Runner> Search<'a, R> {
             Goal::Rate => (Test::RcBw, &[Axis::Wait, Axis::Depth, Axis::PostList, Axis::Inline, Axis::Qps]),
             Goal::Bandwidth => (Test::RcBw, &[Axis::Wait, Axis::Depth, Axis::Qps]),
         };
+        self.until = self.made + self.share(goal);
         let spec = Spec { test, msg_size: size(goal), limit: Limit::Time(self.time), ..spec.clone() };
         let start = self.measure(goal, &spec, Settings::of(&spec))?;
         let mut found = Found { goal, spec, start: start.clone(), best: start.clone(), all: vec![start] };
@@ -86,12 +102,13 @@ impl<'a, R: Runner> Search<'a, R> {
         if let Some(known) = found.all.iter().rev().find(|tried| tried.settings == settings) {
             return Ok(Some(known.clone()));
         }
+        self.until = self.made + 1;
         self.measure_or_refuse(found, settings)
     }
 
     /// None where these settings are refused, or too many were tried.
     fn measure_or_refuse(&mut self, found: &mut Found, settings: Settings) -> Result<Option<Tried>> {
-        if self.made >= MOST {
+        if self.made >= self.until {
             return Ok(None);
         }
         match self.measure(found.goal, &found.spec, settings) {

@@ -173,7 +173,13 @@ impl Spec {
         if plan.is_latency() && self.qps > 1 {
             return Err(Error::limit(format!("{} queue pairs: {name} has one; leave --qps away", self.qps)));
         }
-        if self.use_cm == Cm::On && matches!(plan.service, Service::Uc | Service::Xrc) {
+        if self.use_cm == Cm::On && plan.service == Service::Xrc {
+            return Err(Error::limit(format!(
+                "{name} by rdma_cm: rperf connects both halves of {} itself, by TCP; leave --use-cm (-cm1) away",
+                plan.service
+            )));
+        }
+        if self.use_cm == Cm::On && plan.service == Service::Uc {
             return Err(Error::limit(format!(
                 "{name} by rdma_cm: it connects RC and finds UD, but makes no {} in its port spaces; leave --use-cm (-cm1) away",
                 plan.service

@@ -27,6 +27,8 @@ pub struct Bounds {
     pub atomics: bool,
     /// The longest shared receive queue; 0 where it has none.
     pub max_srq_wr: u32,
+    /// Whether it has extended reliable connections.
+    pub xrc: bool,
 }
 
 impl Spec {
@@ -72,7 +74,8 @@ impl Spec {
         let together = self.tuning.recv_list.unwrap_or(1);
         let queues = self.qps.max(self.receivers());
         let room = bounds.max_qp_wr.min(bounds.max_cqe / 2 / queues);
-        let room = if self.tuning.srq { room.min(Self::srq_room(bounds)?) } else { room };
+        let room =
+            if self.tuning.srq || plan.service == Service::Xrc { room.min(Self::srq_room(bounds)?) } else { room };
         depth = depth.min(room.saturating_sub(6 + together)).max(1);
         if self.is_looked_at() {
             // Both directions have their own buffers: depth to send, depth and the credits to receive.
@@ -97,7 +100,7 @@ impl Spec {
             |what: &dyn std::fmt::Display| Err(Error::limit(format!("needs {what}, which {} lacks", bounds.device)));
         match plan.service {
             Service::Uc | Service::Ud if !bounds.infiniband => return lacks(&plan.service),
-            Service::Xrc => return lacks(&plan.service),
+            Service::Xrc if !bounds.xrc => return lacks(&plan.service),
             _ => {}
         }
         if plan.verb.is_atomic() && !bounds.atomics {

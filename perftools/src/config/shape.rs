@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::side::Limit;
-use crate::plan::{Pattern, Plan};
+use crate::plan::{Pattern, Plan, Service};
 use crate::tuning::Tuning;
 
 /// The numbers an engine runs by; both ends compute the same from the same [`Spec`](super::Spec) and depth.
@@ -66,7 +66,7 @@ impl Shape {
 
     /// Receive queues: one for each queue pair, or one that all share.
     pub fn receive_queues(&self) -> u32 {
-        if self.tuning.srq { 1 } else { self.qps }
+        if self.tuning.srq || self.plan.service == Service::Xrc { 1 } else { self.qps }
     }
 
     /// Whether each message has a buffer of its own that is looked at.

@@ -22,6 +22,7 @@ fn bounds() -> Bounds {
         infiniband: true,
         atomics: true,
         max_srq_wr: 1024,
+        xrc: true,
     }
 }
 
@@ -31,7 +32,7 @@ fn of(test: Test) -> Spec {
 
 #[test]
 fn what_a_device_lacks_is_said_in_one_line() {
-    let iwarp = Bounds { infiniband: false, atomics: false, ..bounds() };
+    let iwarp = Bounds { infiniband: false, atomics: false, xrc: false, ..bounds() };
     for (test, what) in [
         (Test::UcBw, "needs UC (unreliable connections), which dev0 lacks"),
         (Test::UdLat, "needs UD"),

@@ -55,6 +55,7 @@ fn bounds() -> Bounds {
         infiniband: true,
         atomics: true,
         max_srq_wr: 100,
+        xrc: false,
     }
 }
 
@@ -94,7 +95,7 @@ impl<'a> Backend for &'a Fake {
             .unzip();
         let qpn = self.made.fetch_add(1, Ordering::Relaxed);
         self.waiting.lock().unwrap().insert(qpn, clients);
-        let method = Method::Direct(vec![PlainEnd { qpn, psn: 0, lid: 0, gid: "::".into(), rd_atomic: 1 }]);
+        let method = Method::Direct(vec![PlainEnd { qpn, psn: 0, lid: 0, gid: "::".into(), rd_atomic: 1, xrc: None }]);
         let offer = Offer { depth, mtu: 1024, client_address: 0, method, group: None, via: via() };
         Ok((FakeServer { wires, spec: spec.clone(), depth }, offer))
     }

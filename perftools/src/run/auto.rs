@@ -55,7 +55,8 @@ pub(super) fn run(host: Option<&str>, target: &Target, base: &Spec, options: &Op
         spec.tuning.warm_up = WARM_UP;
     }
     let records = RefCell::new(Vec::new());
-    let live = Live::new(options, host, format.style, auto::MOST as usize);
+    let most = options.tries.unwrap_or(auto::MOST);
+    let live = Live::new(options, host, format.style, most as usize);
     let mut tests = Tests { target, live, records: &records, host };
     let around = |m: &Measured| Around { link: link(&m.local.device, m.local.port), one_host: host.is_none() };
     let command = |test: &str| {
@@ -63,7 +64,7 @@ pub(super) fn run(host: Option<&str>, target: &Target, base: &Spec, options: &Op
         let all = ["rperf".to_owned()].into_iter().chain(words).chain(host.map(quoted)).chain([test.to_owned()]);
         all.collect::<Vec<_>>().join(" ")
     };
-    let advice = auto::run(&mut tests, &spec, options.time.unwrap_or(TIME), around, command)?;
+    let advice = auto::run(&mut tests, &spec, options.time.unwrap_or(TIME), most, around, command)?;
     if options.json {
         let document = Document { auto: Some(advice), ..Document::new(records.take()) };
         return print(&document.render());

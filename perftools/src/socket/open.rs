@@ -15,6 +15,10 @@ use crate::units::show_time;
 /// How often a wait looks whether the peer is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Bytes of SCTP's buffers where nothing else is asked for: the system gives as much of it as anybody may have. Those that it makes by itself
+/// hold little more than one packet of a loopback interface, and a packet that comes alone is acknowledged after 200 ms.
+const SCTP_BUFFERS: u32 = 4 << 20;
+
 /// A new socket of `kind`, bound to `address`.
 fn bound(kind: Kind, address: SocketAddr) -> std::io::Result<Socket> {
     let domain = Domain::for_address(address);
@@ -47,11 +51,13 @@ fn cannot(kind: Kind, what: &str, error: &std::io::Error) -> Error {
     Error::new(Failure::System, format!("cannot {what} over {}: {error}{hint}", kind.name()))
 }
 
-/// The size of the socket's buffers, where one was asked for.
-fn set_buffers(socket: &Socket, bytes: u32) -> std::io::Result<()> {
-    if bytes == 0 {
-        return Ok(());
-    }
+/// The size of the socket's buffers, where one was asked for; those of SCTP are larger than the system makes them by itself.
+fn set_buffers(socket: &Socket, kind: Kind, bytes: u32) -> std::io::Result<()> {
+    let bytes = match (kind, bytes) {
+        (Kind::Sctp, 0) => SCTP_BUFFERS,
+        (_, 0) => return Ok(()),
+        _ => bytes,
+    };
     socket.set_send_buffer_size(bytes as usize)?;
     socket.set_recv_buffer_size(bytes as usize)
 }
@@ -81,7 +87,7 @@ impl Place {
     pub fn open(kind: Kind, address: SocketAddr, buffers: u32) -> Result<Self> {
         let open = || {
             let socket = bound(kind, address)?;
-            set_buffers(&socket, buffers)?;
+            set_buffers(&socket, kind, buffers)?;
             if !kind.is_datagram() {
                 socket.listen(1)?;
                 socket.set_nonblocking(true)?;
@@ -174,7 +180,7 @@ pub fn connect(
 ) -> Result<Socket> {
     let connect = || {
         let socket = bound(kind, source)?;
-        set_buffers(&socket, buffers)?;
+        set_buffers(&socket, kind, buffers)?;
         socket.connect_timeout(&SockAddr::from(peer), timeout)?;
         if let Some(token) = token {
             let mut stream = &socket;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ibverbs::{AtomicCap, Context, Device, GidType, LinkLayer, PortAttr, PortState, TransportType};
+use ibverbs::{AtomicCap, Context, Device, DeviceCapFlags, GidType, LinkLayer, PortAttr, PortState, TransportType};
 use nix::ifaddrs::getifaddrs;
 
 use super::address::Candidate;
@@ -96,6 +96,7 @@ fn open_port(device: &Device, wanted: Option<u8>) -> Result<Opened> {
             infiniband: link != Link::Iwarp,
             atomics: attr.atomic_cap != AtomicCap::NONE,
             max_srq_wr: if attr.max_srq > 0 { attr.max_srq_wr } else { 0 },
+            xrc: attr.device_cap_flags.contains(DeviceCapFlags::XRC) && link != Link::Iwarp,
         };
         let least = |n: u32| u8::try_from(n.min(16)).unwrap_or(16);
         let rd_atomic = (least(attr.max_qp_init_rd_atom), least(attr.max_qp_rd_atom));

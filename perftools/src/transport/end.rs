@@ -2,7 +2,7 @@
 
 use ibverbs::{
     CompletionChannel, CompletionQueue, CqOptions, Gid, GidIndex, Mtu, ProtectionDomain, Psn, Qkey, QpOptions, Qpn,
-    QueuePair, Rc, RcPath, SharedReceiveQueue, SrqOptions, Transport, Uc, Ud,
+    QueuePair, Rc, RcPath, Sends, SrqOptions, Transport, Uc, Ud,
 };
 
 use rdmacm::Membership;
@@ -13,6 +13,7 @@ use super::datagrams::Own;
 use super::device::{Opened, device_error};
 use super::random::random;
 use super::wire::{Line, VerbsWire};
+use super::xrc::{Queue, XrcLine};
 use super::{Connected, Link, PlainEnd};
 use crate::args::options::{Cm, Wait};
 use crate::config::{Shape, Side};
@@ -41,6 +42,7 @@ pub(super) enum Made {
     Rc(QueuePair<Rc>),
     Uc(QueuePair<Uc>),
     Ud(QueuePair<Ud>),
+    Xrc(XrcLine),
 }
 
 impl Made {
@@ -49,6 +51,7 @@ impl Made {
             Made::Rc(qp) => qp.qp_num(),
             Made::Uc(qp) => qp.qp_num(),
             Made::Ud(qp) => qp.qp_num(),
+            Made::Xrc(line) => line.sender.qp_num(),
         }
     }
 }
@@ -80,7 +83,7 @@ struct Queues {
     cq: CompletionQueue,
     channel: CompletionChannel,
     /// What they receive from, where they share that.
-    srq: Option<SharedReceiveQueue>,
+    srq: Option<Queue>,
 }
 
 impl Queues {
@@ -90,10 +93,13 @@ impl Queues {
         let options = CqOptions { depth, channel: Some(&channel), ..CqOptions::default() };
         let cq = opened.context.create_cq(options).map_err(device_error)?;
         let options = SrqOptions { max_wr: shape.receives(), max_batch: MAX_POST_LIST, ..SrqOptions::default() };
-        let srq = (shape.tuning.srq && shape.receives() > 0)
-            .then(|| pd.create_srq(options))
-            .transpose()
-            .map_err(device_error)?;
+        let srq = match shape.plan.service {
+            Service::Xrc => Some(Queue::xrc(&opened.context, pd, &cq, options)?),
+            _ if shape.tuning.srq && shape.receives() > 0 => {
+                Some(Queue::Basic(pd.create_srq(options).map_err(device_error)?))
+            }
+            _ => None,
+        };
         Ok(Self { cq, channel, srq })
     }
 }
@@ -127,7 +133,20 @@ impl End {
 
     /// The queue pair at this place, which rdma_cm will connect.
     pub(super) fn queue_pair<T: Transport>(&self, index: u32) -> Result<QueuePair<T>> {
-        let Queues { cq, srq, .. } = self.queues.get((index / self.shape.qps) as usize).ok_or_else(too_many)?;
+        let Queues { cq, srq, .. } = self.queues_of(index)?;
+        self.created(|options| match srq {
+            Some(Queue::Basic(srq)) => self.pd.create_qp_with_srq(cq, cq, srq, options),
+            _ => self.pd.create_qp(cq, cq, options),
+        })
+    }
+
+    /// What the queue pair at this place completes on.
+    fn queues_of(&self, index: u32) -> Result<&Queues> {
+        self.queues.get((index / self.shape.qps) as usize).ok_or_else(too_many)
+    }
+
+    /// A queue pair of the test's capacities.
+    fn created<T: Sends>(&self, create: impl Fn(QpOptions) -> ibverbs::Result<QueuePair<T>>) -> Result<QueuePair<T>> {
         let inline = self.shape.tuning.inline.unwrap_or(INLINE);
         let options = QpOptions {
             max_send_wr: self.shape.sends(),
@@ -135,10 +154,6 @@ impl End {
             max_inline_data: if self.shape.msg_size <= inline { self.shape.msg_size } else { 0 },
             max_batch: MAX_POST_LIST,
             ..QpOptions::default()
-        };
-        let create = |options| match srq {
-            Some(srq) => self.pd.create_qp_with_srq(cq, cq, srq, options),
-            None => self.pd.create_qp(cq, cq, options),
         };
         match create(options) {
             // A device with less room for inline data still sends the message, from memory.
@@ -184,7 +199,12 @@ impl End {
                 .map_err(device_error)?;
                 Made::Ud(qp)
             }
-            _ => Made::Rc(self.queue_pair(index).and_then(|qp| started(qp, &path))?),
+            Service::Xrc => {
+                let Queues { cq, srq, .. } = self.queues_of(index)?;
+                let sender = self.created(|options| self.pd.create_xrc_send_qp(cq, options))?;
+                Made::Xrc(XrcLine::new(sender, srq.as_ref(), &path)?)
+            }
+            Service::Rc => Made::Rc(self.queue_pair(index).and_then(|qp| started(qp, &path))?),
         };
         let gid = address.ip.map_or(Gid([0; 16]), Gid::from);
         let plain = PlainEnd {
@@ -193,6 +213,7 @@ impl End {
             lid: self.opened.port.lid.0 | u16::from(path.src_path_bits),
             gid: gid.to_string(),
             rd_atomic: path.max_dest_rd_atomic,
+            xrc: if let Made::Xrc(line) = &qp { Some(line.receiver()) } else { None },
         };
         Ok(Prepared { qp, path, plain })
     }

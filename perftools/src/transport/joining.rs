@@ -27,6 +27,7 @@ impl End {
         path.max_rd_atomic = self.opened.rd_atomic.0.min(peer.rd_atomic).min(self.rd_atomic());
         match qp {
             Made::Rc(mut qp) => qp.connect(&path, &remote).map(|()| Line::Rc(qp)),
+            Made::Xrc(mut line) => return line.connect(&path, &remote, peer.xrc).map(|()| Line::Xrc(line)),
             Made::Uc(mut qp) => qp.connect(&path, &remote).map(|()| Line::Uc(qp)),
             Made::Ud(mut qp) => {
                 let mut to = match path.sgid_index {

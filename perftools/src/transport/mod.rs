@@ -18,6 +18,7 @@ mod random;
 pub mod server;
 pub mod verbs;
 pub mod wire;
+pub mod xrc;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -91,6 +92,9 @@ pub struct PlainEnd {
     pub gid: String,
     /// RDMA reads and atomics that it serves at once.
     pub rd_atomic: u8,
+    /// Of an extended reliable connection, where the number above is that of its sending half: the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xrc: Option<xrc::Receiver>,
 }
 
 /// How the server wants to be reached.

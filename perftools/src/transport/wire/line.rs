@@ -1,8 +1,9 @@
 //! A queue pair of any service, with what owns it, and what is counted on it.
 
-use ibverbs::{Destination, Frozen, Held, QueuePair, Rc, SharedRegion, Uc, Ud};
+use ibverbs::{Destination, Frozen, Held, QueuePair, Rc, RecvBatch, SharedRegion, Uc, Ud};
 
 use crate::transport::cm::Connection;
+use crate::transport::xrc::XrcLine;
 
 /// What owns a connected queue pair.
 #[derive(Debug)]
@@ -15,6 +16,24 @@ pub enum Line {
     Uc(QueuePair<Uc>),
     /// Datagrams, and where they go.
     Ud(QueuePair<Ud>, Destination),
+    /// Extended reliable connections, one for each direction.
+    Xrc(XrcLine),
+}
+
+impl Line {
+    /// Posts receives to its own queue.
+    pub(super) fn recv_batch(
+        &mut self,
+        fill: impl FnOnce(&mut RecvBatch<'_>) -> ibverbs::Result<()>,
+    ) -> ibverbs::Result<()> {
+        match self {
+            Line::Rc(qp) => qp.recv_batch(fill),
+            Line::Cm(connection) => connection.qp_mut().recv_batch(fill),
+            Line::Uc(qp) => qp.recv_batch(fill),
+            Line::Ud(qp, _) => qp.recv_batch(fill),
+            Line::Xrc(_) => Ok(()), // It has none.
+        }
+    }
 }
 
 /// Does the same with the queue pair of a line, whatever its service.
@@ -28,6 +47,10 @@ macro_rules! with_qp {
             }
             $crate::transport::wire::line::Line::Uc($qp) => $body,
             $crate::transport::wire::line::Line::Ud($qp, _) => $body,
+            $crate::transport::wire::line::Line::Xrc(line) => {
+                let $qp = &mut line.sender;
+                $body
+            }
         }
     };
 }
@@ -39,6 +62,7 @@ pub(super) use with_qp;
 pub(super) struct Lane {
     pub(super) line: Line,
     pub(super) id: ibverbs::QueueId,
+    /// What arrives says that it came by this.
     pub(super) qpn: ibverbs::Qpn,
     pub(super) max_inline: u32,
     /// What all messages are sent from, where they are not told apart.
@@ -55,7 +79,10 @@ pub(super) struct Lane {
 
 impl Lane {
     pub(super) fn new(mut line: Line) -> Self {
-        let (id, qpn, max_inline) = with_qp!(&mut line, qp => (qp.id(), qp.qp_num(), qp.caps().max_inline_data));
+        let (id, mut qpn, max_inline) = with_qp!(&mut line, qp => (qp.id(), qp.qp_num(), qp.caps().max_inline_data));
+        if let Line::Xrc(line) = &line {
+            qpn = line.arrives_at();
+        }
         Self { line, id, qpn, max_inline, source: None, shared: None, posted: 0, completed: 0, arrived: 0, reached: 0 }
     }
 }

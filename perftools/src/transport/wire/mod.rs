@@ -11,8 +11,7 @@ mod receiving;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    Completion, CompletionChannel, CompletionQueue, Direction, ProtectionDomain, RemoteMemory, Retired,
-    SharedReceiveQueue, WcOpcode, wr,
+    Completion, CompletionChannel, CompletionQueue, Direction, ProtectionDomain, RemoteMemory, Retired, WcOpcode, wr,
 };
 
 use rdmacm::Membership;
@@ -25,6 +24,7 @@ use receiving::Receiving;
 
 use super::device::device_error;
 use super::payload;
+use super::xrc::Queue;
 use crate::config::Shape;
 use crate::engine::{Exposed, Progress, Wire};
 use crate::error::{Error, Result};
@@ -72,7 +72,7 @@ impl VerbsWire {
         pd: &ProtectionDomain,
         cq: CompletionQueue,
         channel: CompletionChannel,
-        srq: Option<SharedReceiveQueue>,
+        srq: Option<Queue>,
         group: Option<Membership>,
         shape: &Shape,
     ) -> Result<Self> {
@@ -231,6 +231,7 @@ impl Wire for VerbsWire {
         match &mut lane.line {
             Line::Rc(qp) => qp.post_send(wr::send(wr::Empty).tag(tag)),
             Line::Cm(connection) => connection.qp_mut().post_send(wr::send(wr::Empty).tag(tag)),
+            Line::Xrc(line) => line.sender.post_send(wr::send(wr::Empty).for_srq(line.to).tag(tag)),
             Line::Uc(qp) => qp.post_send(request),
             Line::Ud(qp, to) => qp.post_send(wr::send_to_with_imm(wr::Empty, *to, low(reached)).tag(tag)),
         }

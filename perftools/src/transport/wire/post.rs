@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::plan::Verb;
 use crate::transport::device::device_error;
 use crate::transport::payload;
+use crate::transport::xrc::XrcLine;
 
 /// Which of the messages to post: those on one queue pair.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +83,7 @@ pub(super) fn post(lane: &mut Lane, memory: &Memory, remote: Option<RemoteMemory
         Line::Cm(connection) => reliable(connection.qp_mut(), with, memory, remote, job, posted),
         Line::Uc(qp) => connected(qp, with, memory, remote, job, posted),
         Line::Ud(qp, to) => datagrams(qp, *to, with, memory, job, posted),
+        Line::Xrc(line) => extended(line, with, memory, job, posted),
     };
     outcome.map_err(device_error)?;
     lane.posted += (job.end - job.first).div_ceil(job.step);
@@ -152,6 +154,12 @@ fn reliable(
         }
         Ok(())
     })
+}
+
+/// What goes to the shared receive queue of the peer.
+fn extended(line: &mut XrcLine, lane: With, memory: &Memory, job: Job, posted: u64) -> ibverbs::Result<()> {
+    let to = line.to;
+    post_each!(line.sender, job, posted, lane, memory, |_n, payload| wr::send(payload).for_srq(to))
 }
 
 fn datagrams(

@@ -1,12 +1,13 @@
 //! Where messages are received: the queue of each queue pair, or one that all share.
 
-use ibverbs::{Completion, Held, QueueId, QueuePair, RecvBatch, Retired, SharedReceiveQueue, Sink, Transport, wr};
+use ibverbs::{Completion, Held, QueueId, RecvBatch, Retired, Sink, wr};
 
 use super::line::{Lane, with_qp};
 use super::memory::Content;
 use crate::config::Shape;
 use crate::error::{Error, Result};
 use crate::transport::device::device_error;
+use crate::transport::xrc::Queue;
 use crate::tuning::MAX_POST_LIST;
 
 /// A receive queue.
@@ -22,7 +23,7 @@ struct Store {
 #[derive(Debug)]
 pub(super) struct Receiving {
     /// The one that all share.
-    shared: Option<SharedReceiveQueue>,
+    shared: Option<Queue>,
     /// That one, or that of each lane.
     stores: Vec<Store>,
     /// How many are posted again together, and by one doorbell at most.
@@ -34,7 +35,7 @@ impl Receiving {
     /// Lets each queue hold what all is received into.
     pub(super) fn new(
         lanes: &mut [Lane],
-        mut shared: Option<SharedReceiveQueue>,
+        mut shared: Option<Queue>,
         sink: Option<&Sink>,
         shape: &Shape,
     ) -> Result<Self> {
@@ -54,13 +55,13 @@ impl Receiving {
     /// The queue that all share.
     #[inline]
     pub(super) fn shared_id(&self) -> Option<QueueId> {
-        self.shared.as_ref().map(SharedReceiveQueue::id)
+        self.shared.as_ref().map(Queue::id)
     }
 
     /// Retires a receive of the shared queue; none where it is not in flight.
     #[inline]
     pub(super) fn retire(&mut self, completion: Completion<'_>) -> Option<Retired> {
-        self.shared.as_mut()?.retire(completion).ok()
+        self.shared.as_mut()?.retire(completion)
     }
 
     /// Notes that a lane's message took a receive.
@@ -97,22 +98,13 @@ impl Receiving {
             left -= now;
             match (&mut self.shared, lanes.get_mut(store)) {
                 (Some(queue), _) => queue.recv_batch(|batch| add(batch, now, sink, content)),
-                (None, Some(lane)) => with_qp!(&mut lane.line, qp => receive(qp, now, sink, content)),
+                (None, Some(lane)) => lane.line.recv_batch(|batch| add(batch, now, sink, content)),
                 (None, None) => return Err(Error::protocol("a receive queue without its queue pair")),
             }
             .map_err(device_error)?;
         }
         Ok(())
     }
-}
-
-fn receive<T: Transport>(
-    qp: &mut QueuePair<T>,
-    count: u32,
-    sink: Option<Held<Sink>>,
-    content: &mut Content,
-) -> ibverbs::Result<()> {
-    qp.recv_batch(|batch| add(batch, count, sink, content))
 }
 
 fn add(batch: &mut RecvBatch<'_>, count: u32, sink: Option<Held<Sink>>, content: &mut Content) -> ibverbs::Result<()> {

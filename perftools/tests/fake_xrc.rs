@@ -1,0 +1,90 @@
+//! Tests over extended reliable connections, which neither software device has: on a device written in Rust, both ends in this process. What real
+//! adapters make of it, this does not show.
+
+use std::time::Duration;
+
+use clap::Parser;
+use fake_provider::{Fake, Profile};
+use perftools::args::options::Options;
+use perftools::config::Spec;
+use perftools::control::client::{self, Target};
+use perftools::control::rules::Rules;
+use perftools::control::server::Server;
+use perftools::error::Result;
+use perftools::report::record::{Measured, Outcome};
+use perftools::stats::watch::Watch;
+use perftools::test::Test;
+use perftools::transport::verbs::Verbs;
+
+fn spec(fake: &Fake, test: Test, options: &str) -> Result<Spec> {
+    let words = ["rperf", "--id", fake.name()].into_iter().chain(options.split_whitespace());
+    Spec::new(test, &Options::try_parse_from(words).expect("options"))
+}
+
+/// Runs a test between a server and a client here.
+fn run(spec: &Spec) -> Result<Measured> {
+    let mut server = Server::bind(Some([127, 0, 0, 1].into()), 0, Rules::default()).expect("server").quiet();
+    let (address, stopper) = (server.local_addr().expect("address"), server.stopper());
+    std::thread::scope(|scope| {
+        scope.spawn(move || server.run(&Verbs));
+        let wait = Duration::from_secs(5);
+        let target = Target { host: address.ip().to_string(), port: address.port(), wait, token: None, qperf: false };
+        let outcome = client::run(&target, spec, &Verbs, Watch::default());
+        stopper.stop();
+        match outcome? {
+            Outcome::Measured(measured) => Ok(*measured),
+            other => panic!("{other:?}"),
+        }
+    })
+}
+
+fn with_xrc(form: Profile) -> Fake {
+    Fake::new(Profile { more_verbs: true, ..form })
+}
+
+const CLASSIC: Profile = Profile { extended_qp: false, extended_cq: false, ..Profile::RXE };
+
+#[test]
+fn a_device_with_xrc_runs_its_tests_and_every_byte_arrives() {
+    for form in [Profile::RXE, CLASSIC] {
+        let fake = with_xrc(form);
+        for (test, options) in [
+            (Test::XrcBw, ""),
+            (Test::XrcBw, "--qps 3 --recv-list 4 --post-list 5"),
+            (Test::XrcBw, "--threads 2 --qps 2"),
+            (Test::XrcBw, "--flip on --srq"),
+            (Test::XrcBiBw, "--qps 2"),
+            (Test::XrcLat, "--wait events"),
+            (Test::XrcLat, "--wait poll"),
+        ] {
+            for content in ["", "--verify"] {
+                let spec =
+                    spec(&fake, test, &format!("--messages 203 --msg-size 3001 {options} {content}")).expect("a test");
+                let measured = run(&spec).unwrap_or_else(|error| panic!("{test:?} {options} {content}: {error}"));
+                let both = if test == Test::XrcBw { 1 } else { 2 };
+                let [client, server] = [&measured.local_stats, &measured.remote_stats].map(|side| side.received.msgs);
+                assert_eq!(client + server, both * 203, "{test:?} {options} {content}");
+                let verified = measured.local_stats.verified + measured.remote_stats.verified;
+                assert_eq!(verified, if content.is_empty() { 0 } else { both * 203 * 3001 }, "{test:?} {options}");
+            }
+        }
+        fake.assert_clean();
+    }
+}
+
+#[test]
+fn a_device_without_xrc_says_so_in_one_line() {
+    let fake = Fake::new(Profile::RXE);
+    let error = run(&spec(&fake, Test::XrcBw, "--messages 5").expect("a test")).expect_err("it has none").to_string();
+    let says = format!("needs XRC (extended reliable connections), which {} lacks", fake.name());
+    assert!(error.contains(&says) && !error.contains('\n'), "{error}");
+    fake.assert_clean();
+}
+
+#[test]
+fn rdma_cm_is_answered_with_what_to_leave_away() {
+    let fake = with_xrc(Profile::RXE);
+    let error = spec(&fake, Test::XrcLat, "--use-cm on").expect_err("not by rdma_cm").to_string();
+    assert!(error.contains("itself, by TCP; leave --use-cm (-cm1) away"), "{error}");
+    fake.assert_clean();
+}
