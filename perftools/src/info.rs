@@ -17,10 +17,7 @@ use crate::facts::Facts;
 use crate::facts::peer::PeerFacts;
 use crate::facts::probe::Probe;
 use crate::facts::root::Root;
-use crate::show;
-
-/// The exit status where the question is wrong or cannot be answered; as monitoring plug-ins say "unknown".
-const UNKNOWN: u8 = 3;
+use crate::show::{self, UNKNOWN};
 
 /// `ribinfo` with these arguments, the program's name first.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {

@@ -155,6 +155,13 @@ pub struct Figure {
     pub bytes: Option<String>,
 }
 
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { digits, unit, .. } = self;
+        if unit.is_empty() { f.pad(digits) } else { f.pad(&format!("{digits} {unit}")) }
+    }
+}
+
 /// How figures are printed: what the options `-e`, `-uu` and `-ub` choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {

@@ -4,7 +4,7 @@
 //! the figures of both ends what the limit is. The outcome is an [`Advice`], which [`report`](crate::report) prints.
 
 mod search;
-pub mod settings;
+mod settings;
 #[cfg(test)]
 mod tests;
 pub mod verdict;

@@ -5,7 +5,7 @@ use crate::config::Spec;
 
 /// The settings of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(super) struct Settings {
     /// How both ends wait.
     pub wait: Wait,
     /// Messages under way on each queue pair.
@@ -65,7 +65,7 @@ impl Settings {
     }
 
     /// As options of the command line, those that differ from `from`.
-    pub fn words(self, from: Self) -> Vec<String> {
+    pub(super) fn words(self, from: Self) -> Vec<String> {
         let wait = match self.wait {
             Wait::Adaptive => "adaptive",
             Wait::Poll => "poll",

@@ -29,10 +29,7 @@ pub(super) fn bound(found: &Found, asleep: Option<&Tried>, around: Around) -> (B
         let style = Style { bits: true, ..Style::default() };
         let shown = |bits: f64| style.bandwidth(bits / 8.0);
         let (now, all) = (shown(bits), shown(link));
-        return (
-            Bound::Link,
-            format!("the link: {} {} of {} {} are payload", now.digits, now.unit, all.digits, all.unit),
-        );
+        return (Bound::Link, format!("the link: {now} of {all} are payload"));
     }
     if let Some(verdict) = asleep.and_then(|tried| processors(tried, around)) {
         return verdict;
@@ -86,9 +83,8 @@ fn host(side: &SideStats) -> f64 {
     side.cpu.host.busy() / seconds(side) / f64::from(side.cpu.cpus.max(1))
 }
 
-#[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
 fn seconds(side: &SideStats) -> f64 {
-    (side.nanos as f64 / 1e9).max(1e-6)
+    side.seconds().max(1e-6)
 }
 
 /// Whether the deepest queue that was tried, with else the best settings, brings much more than the next.

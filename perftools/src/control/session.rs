@@ -155,13 +155,14 @@ pub(super) fn exchange<W: engine::Wire + Send>(
     begins: &dyn Fn(Test),
 ) -> Result<Exchanged> {
     let Connected { mut wires, via, shape } = connected;
-    let (side, who) = match role {
-        Role::Client => (&spec.client, "the server"),
-        Role::Server => (&spec.server, "the client"),
+    // Only the client tells of a host's faults, its own included.
+    let (side, who, warnings) = match role {
+        Role::Client => (&spec.client, "the server", Vec::new()),
+        Role::Server => (&spec.server, "the client", warning::host()),
     };
     wires.iter_mut().try_for_each(W::post_receives)?;
     let memory = wires.iter().map(W::exposed).collect();
-    link.send(&Message::Ready { via: via.clone(), memory, warnings: warning::host() })?;
+    link.send(&Message::Ready { via: via.clone(), memory, warnings })?;
     let (peer_via, peer_warnings) = match link.receive()? {
         Message::Ready { via, memory, warnings } => {
             for (wire, memory) in wires.iter_mut().zip(memory) {

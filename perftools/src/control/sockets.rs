@@ -85,12 +85,13 @@ fn exchange(
     socket: Socket,
     begins: &dyn Fn(Test),
 ) -> Result<Exchanged> {
-    let (side, who) = match role {
-        Role::Client => (&spec.client, "the server"),
-        Role::Server => (&spec.server, "the client"),
+    // Only the client tells of a host's faults, its own included.
+    let (side, who, warnings) = match role {
+        Role::Client => (&spec.client, "the server", Vec::new()),
+        Role::Server => (&spec.server, "the client", warning::host()),
     };
     let via = ends::via(kind, &socket, side);
-    link.send(&Message::Ready { via: via.clone(), memory: Vec::new(), warnings: warning::host() })?;
+    link.send(&Message::Ready { via: via.clone(), memory: Vec::new(), warnings })?;
     let (peer_via, peer_warnings) = match link.receive()? {
         Message::Ready { via, warnings, .. } => (via, warnings),
         other => return Err(other.unexpected(who)),

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use ibumad::mad::{LinkSpeed, LinkSpeedExt, LinkWidth, PortInfo};
-use ibumad::{Ca, Patience, Port, Target};
+use ibumad::{Patience, Port, Target};
 use serde::{Deserialize, Serialize};
 
+use super::infiniband;
 use super::rate::LaneSpeed;
 
 /// How long the own port may take to say what it is.
@@ -86,9 +87,9 @@ impl From<PortInfo> for LinkCaps {
 
 /// Asks every InfiniBand port of this host.
 pub fn ask() -> Vec<PortCaps> {
-    let cas = Ca::names().unwrap_or_default().into_iter().filter_map(|name| Ca::by_name(&name).ok());
-    let ports = cas.flat_map(|ca| ca.ports).filter(|port| port.link_layer.is_infiniband());
+    let ports = infiniband::ports().unwrap_or_default();
     ports
+        .into_iter()
         .map(|port| PortCaps {
             caps: ask_at(&port.ca_name, port.port_num).map_err(|error| error.to_string()),
             device: port.ca_name,

@@ -9,6 +9,7 @@ pub mod device;
 pub mod eipoib;
 pub mod filter;
 pub mod hwaddr;
+mod infiniband;
 pub mod limits;
 pub mod linkcaps;
 pub mod mounts;

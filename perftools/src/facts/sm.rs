@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use ibumad::{Ca, Patience, Port, Target};
+use ibumad::{Patience, Port, PortAttr, Target};
 use serde::{Deserialize, Serialize};
+
+use super::infiniband;
 
 /// How long a subnet manager may take to say what it is.
 const WAIT: Duration = Duration::from_millis(500);
@@ -54,17 +56,11 @@ impl Sm {
 /// # Errors
 /// There is no list of adapters.
 pub fn ask() -> Result<Vec<PortSm>, String> {
-    let mut found = Vec::new();
-    for name in Ca::names().map_err(|error| error.to_string())? {
-        let Ok(ca) = Ca::by_name(&name) else { continue };
-        for port in ca.ports.iter().filter(|port| port.link_layer.is_infiniband()) {
-            found.push(PortSm { device: name.clone(), port: port.port_num, sm: ask_at(&name, port) });
-        }
-    }
-    Ok(found)
+    let ports = infiniband::ports().map_err(|error| error.to_string())?;
+    Ok(ports.into_iter().map(|port| PortSm { sm: ask_at(&port), device: port.ca_name, port: port.port_num }).collect())
 }
 
-fn ask_at(name: &str, port: &ibumad::PortAttr) -> Result<Sm, String> {
+fn ask_at(port: &PortAttr) -> Result<Sm, String> {
     let lid = port.sm_lid;
     if !lid.is_unicast() {
         return Err(
@@ -73,7 +69,7 @@ fn ask_at(name: &str, port: &ibumad::PortAttr) -> Result<Sm, String> {
         );
     }
     let info = || {
-        let smi = Port::open(name, port.port_num)?.subnet_management()?;
+        let smi = Port::open(&port.ca_name, port.port_num)?.subnet_management()?;
         smi.patience(Patience { timeout: WAIT, tries: TRIES }).sm_info(&Target::Lid(lid))
     };
     let info = info().map_err(|error: ibumad::Error| error.to_string())?;

@@ -84,13 +84,12 @@ impl Finding {
         if worse > 0.0 { better / worse } else { 1.0 }
     }
 
-    fn figure(&self, style: Style) -> String {
-        let Figure { digits, unit, .. } = match self.goal {
+    fn figure(&self, style: Style) -> Figure {
+        match self.goal {
             Goal::Latency => style.time(self.best),
             Goal::Rate => style.rate(self.best),
             Goal::Bandwidth => style.bandwidth(self.best),
-        };
-        format!("{digits} {unit}")
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::record::{Measured, Outcome, Record};
 use crate::test::Test;
-use crate::units::{Figure, Style};
+use crate::units::Style;
 
 /// Rows, as they come.
 #[derive(Clone, Debug)]
@@ -37,8 +37,7 @@ impl Table {
 
     fn cells(&self, m: &Measured) -> Vec<(&'static str, String)> {
         let style = self.style;
-        let shown = |figure: Figure| format!("{} {}", figure.digits, figure.unit).trim_end().to_owned();
-        let mut cells = vec![("size", shown(style.size(m.spec.msg_size))), ("depth", m.depth.to_string())];
+        let mut cells = vec![("size", style.size(m.spec.msg_size).to_string()), ("depth", m.depth.to_string())];
         if m.spec.qps > 1 {
             cells.push(("qps", m.spec.qps.to_string()));
         }
@@ -48,14 +47,14 @@ impl Table {
         #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
         if let Some(p) = &m.latency {
             for (name, nanos) in [("min", p.min), ("p50", p.p50), ("p99", p.p99), ("p99.9", p.p99_9), ("max", p.max)] {
-                cells.push((name, shown(style.time(nanos as f64))));
+                cells.push((name, style.time(nanos as f64).to_string()));
             }
-            cells.push(("mean", shown(style.time(p.mean))));
+            cells.push(("mean", style.time(p.mean).to_string()));
             return cells;
         }
-        cells.push(("messages", shown(style.count(m.local_stats.sent.msgs + m.local_stats.received.msgs))));
-        cells.push(("bw", shown(style.bandwidth(m.summary.bandwidth.unwrap_or(0.0)))));
-        cells.push(("msg_rate", shown(style.rate(m.summary.msg_rate))));
+        cells.push(("messages", style.count(m.local_stats.sent.msgs + m.local_stats.received.msgs).to_string()));
+        cells.push(("bw", style.bandwidth(m.summary.bandwidth.unwrap_or(0.0)).to_string()));
+        cells.push(("msg_rate", style.rate(m.summary.msg_rate).to_string()));
         if m.spec.test.may_lose() {
             cells.push(("lost", (m.local_stats.lost + m.remote_stats.lost).to_string()));
         }

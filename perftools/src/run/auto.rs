@@ -1,7 +1,5 @@
 //! `--auto`: the program's own tests as what is searched with.
 
-use std::cell::RefCell;
-use std::fs;
 use std::time::Duration;
 
 use super::live::Live;
@@ -13,6 +11,7 @@ use crate::config::Spec;
 use crate::control::client::{self, Target};
 use crate::error::{Error, Result};
 use crate::facts::rate::Rate;
+use crate::facts::root::Root;
 use crate::report::json::Document;
 use crate::report::record::{Measured, Outcome, Record};
 use crate::report::text::Format;
@@ -27,7 +26,7 @@ const WARM_UP: Duration = Duration::from_millis(50);
 struct Tests<'a> {
     target: &'a Target,
     live: Live,
-    records: &'a RefCell<Vec<Record>>,
+    records: Vec<Record>,
     host: Option<&'a str>,
 }
 
@@ -39,7 +38,7 @@ impl Runner for Tests<'_> {
         match outcome? {
             Outcome::Measured(measured) => {
                 let outcome = Outcome::Measured(measured.clone());
-                self.records.borrow_mut().push(Record { test: spec.test, host: self.host.map(str::to_owned), outcome });
+                self.records.push(Record { test: spec.test, host: self.host.map(str::to_owned), outcome });
                 Ok(*measured)
             }
             other => Err(Error::protocol(format!("no measurement: {other:?}"))),
@@ -54,10 +53,9 @@ pub(super) fn run(host: Option<&str>, target: &Target, base: &Spec, options: &Op
     if spec.tuning.warm_up.is_zero() {
         spec.tuning.warm_up = WARM_UP;
     }
-    let records = RefCell::new(Vec::new());
     let most = options.tries.unwrap_or(auto::MOST);
     let live = Live::new(options, host, format.style, most as usize);
-    let mut tests = Tests { target, live, records: &records, host };
+    let mut tests = Tests { target, live, records: Vec::new(), host };
     let around = |m: &Measured| Around { link: link(&m.local.device, m.local.port), one_host: host.is_none() };
     let command = |test: &str| {
         let words = words.iter().map(|word| quoted(word));
@@ -66,7 +64,7 @@ pub(super) fn run(host: Option<&str>, target: &Target, base: &Spec, options: &Op
     };
     let advice = auto::run(&mut tests, &spec, options.time.unwrap_or(TIME), most, around, command)?;
     if options.json {
-        let document = Document { auto: Some(advice), ..Document::new(records.take()) };
+        let document = Document { auto: Some(advice), ..Document::new(tests.records) };
         return print(&document.render());
     }
     print(&advice.render(format.style))
@@ -74,10 +72,11 @@ pub(super) fn run(host: Option<&str>, target: &Target, base: &Spec, options: &Op
 
 /// What the link of a port carries in bits a second; none where the device is software, and its rate a name.
 fn link(device: &str, port: u8) -> Option<f64> {
+    let root = Root::host();
     let directory = format!("/sys/class/infiniband/{device}");
-    fs::metadata(format!("{directory}/device")).ok()?;
-    let rate = fs::read_to_string(format!("{directory}/ports/{port}/rate")).ok()?;
-    Rate::parse(&rate).map(|rate| f64::from(rate.mbps) * 1e6)
+    let rate =
+        root.exists(&format!("{directory}/device")).then(|| root.text(&format!("{directory}/ports/{port}/rate")))?;
+    Rate::parse(&rate?).map(|rate| f64::from(rate.mbps) * 1e6)
 }
 
 /// A word as a shell takes it.

@@ -13,7 +13,7 @@ use crate::report::json::IntervalLine;
 use crate::stats::interval::{Interval, line};
 use crate::stats::watch::{Audience, Standing};
 use crate::test::Test;
-use crate::units::{Figure, Style};
+use crate::units::Style;
 
 /// Steps of a bar: what it shows is a share.
 const STEPS: u32 = 1000;
@@ -117,8 +117,8 @@ impl Audience for Live {
             (Some(bandwidth), _) => Some(self.style.bandwidth(bandwidth)),
             (None, latency) => latency.map(|nanos| self.style.time(nanos)),
         };
-        if let Some(Figure { digits, unit, .. }) = figure {
-            bar.set_message(format!("{digits} {unit}"));
+        if let Some(figure) = figure {
+            bar.set_message(figure.to_string());
         }
     }
 }

@@ -28,9 +28,6 @@ enum Row<'a> {
     Closed { hca_id: &'a str, error: &'a str },
 }
 
-/// The exit status where a device cannot be opened, but others can.
-const SOME: u8 = 3;
-
 /// All devices, one device, or one port of each; the status is not 0 where one cannot be opened.
 ///
 /// # Errors
@@ -57,7 +54,7 @@ pub fn show(root: &Root, verbose: bool, device: Option<&str>, port: Option<u32>,
     if errors.len() == chosen.len() {
         return Err(Error::device(errors.join("; ")));
     }
-    let status = if errors.is_empty() { 0 } else { SOME };
+    let status = if errors.is_empty() { 0 } else { super::UNKNOWN };
     let mut text = String::new();
     let mut all = Vec::new();
     for device in chosen {

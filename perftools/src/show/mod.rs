@@ -16,6 +16,10 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
+/// The exit status where the question is wrong, or something that was asked for cannot be answered; as monitoring plug-ins
+/// say "unknown".
+pub const UNKNOWN: u8 = 3;
+
 /// Each on a line of its own.
 pub fn lines<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
     all.into_iter().fold(String::new(), |text, one| text + &one.to_string() + "\n")

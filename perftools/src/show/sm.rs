@@ -42,9 +42,6 @@ impl<'a> From<&'a PortSm> for Row<'a> {
     }
 }
 
-/// The exit status where none answers.
-const NONE: u8 = 3;
-
 /// The subnet manager of every InfiniBand port; the status is not 0 where none answers.
 ///
 /// # Errors
@@ -52,7 +49,7 @@ const NONE: u8 = 3;
 pub fn show(root: &Root, json: bool) -> Result<(String, u8)> {
     let all = root.sms().map_err(Error::device)?;
     if json {
-        let status = if all.iter().any(|port| port.sm.is_ok()) { 0 } else { NONE };
+        let status = if all.iter().any(|port| port.sm.is_ok()) { 0 } else { super::UNKNOWN };
         return Ok((super::json(&all.iter().map(Row::from).collect::<Vec<_>>())?, status));
     }
     if all.is_empty() {

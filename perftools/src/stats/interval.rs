@@ -133,14 +133,15 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 /// The line of an interval, for people.
 pub fn line(interval: &Interval, style: Style) -> String {
-    let shown = |figure: crate::units::Figure| format!("{} {}", figure.digits, figure.unit);
     let figures = match (interval.bandwidth, interval.latency_mean, interval.latency_max) {
-        (Some(bandwidth), ..) => vec![shown(style.bandwidth(bandwidth)), shown(style.rate(interval.msg_rate()))],
+        (Some(bandwidth), ..) => {
+            vec![style.bandwidth(bandwidth).to_string(), style.rate(interval.msg_rate()).to_string()]
+        }
         #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
         (None, Some(mean), Some(max)) => vec![
-            format!("mean {}", shown(style.time(mean))),
-            format!("max {}", shown(style.time(max as f64))),
-            shown(style.rate(interval.msg_rate())),
+            format!("mean {}", style.time(mean)),
+            format!("max {}", style.time(max as f64)),
+            style.rate(interval.msg_rate()).to_string(),
         ],
         _ => vec!["nothing completed".to_owned()],
     };

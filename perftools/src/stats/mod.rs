@@ -74,3 +74,11 @@ pub struct SideStats {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<ThreadStats>,
 }
+
+impl SideStats {
+    /// Seconds that its clock ran.
+    #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
+    pub fn seconds(&self) -> f64 {
+        self.nanos as f64 / 1e9
+    }
+}

@@ -23,6 +23,13 @@ pub(super) struct What {
     pub(super) all: u64,
 }
 
+impl What {
+    /// The messages that count.
+    pub(super) fn moved(&self, counts: Counts) -> u64 {
+        if self.latency { counts.samples } else { counts.sent.saturating_add(counts.received) }
+    }
+}
+
 /// Intervals and stalls so far.
 #[derive(Debug)]
 pub(super) struct Sampler {
@@ -44,7 +51,7 @@ pub(super) struct Sampler {
 impl Sampler {
     /// Begins with what the lane says when the clock starts.
     pub(super) fn new(what: What, at: Counts) -> Self {
-        let seen = moved(what, at);
+        let seen = what.moved(at);
         let (intervals, stalls) = (Vec::new(), Vec::new());
         Self { what, from: 0, at, before: (0, at), next: what.interval, seen, since: 0, changes: 0, intervals, stalls }
     }
@@ -57,8 +64,8 @@ impl Sampler {
     /// Takes a look; returns the interval that has ended by now, if one has. `longest` is asked only then.
     pub(super) fn look(&mut self, now: u64, counts: Counts, longest: impl FnOnce() -> u64) -> Option<Interval> {
         let now = now.min(self.what.until);
-        self.listen(now, moved(self.what, counts));
-        let through = moved(self.what, counts) >= self.what.all;
+        self.listen(now, self.what.moved(counts));
+        let through = self.what.moved(counts) >= self.what.all;
         if through {
             self.what.until = now;
         }
@@ -73,9 +80,9 @@ impl Sampler {
     /// The clock stopped at `now`: the last interval, if anything is in it, and all of them.
     pub(super) fn end(mut self, now: u64, counts: Counts, longest: u64) -> (Option<Interval>, Vec<Interval>, Vec<Dip>) {
         let now = now.min(self.what.until);
-        self.listen(now, moved(self.what, counts));
+        self.listen(now, self.what.moved(counts));
         self.silence(now);
-        let more = moved(self.what, counts) > moved(self.what, self.at);
+        let more = self.what.moved(counts) > self.what.moved(self.at);
         let short = now.saturating_sub(self.from) <= self.what.interval / 20;
         let last = if more && !short { Some(self.close(now, counts, longest)) } else { None };
         if more && short {
@@ -101,7 +108,7 @@ impl Sampler {
     fn close(&mut self, now: u64, counts: Counts, longest: u64) -> Interval {
         let before = std::mem::replace(&mut self.at, counts);
         self.before = (self.from, before);
-        let msgs = moved(self.what, counts) - moved(self.what, before).min(moved(self.what, counts));
+        let msgs = self.what.moved(counts).saturating_sub(self.what.moved(before));
         let sent = counts.sent.saturating_sub(before.sent).saturating_mul(self.what.size);
         let bytes = sent.saturating_add(counts.bytes.saturating_sub(before.bytes));
         let mut interval = Interval { from: self.from, to: now, msgs, bytes, ..Interval::default() };
@@ -136,10 +143,6 @@ impl Sampler {
             self.stalls.push(Dip { kind: DipKind::Stall, from: self.since, to: now, share: 0.0 });
         }
     }
-}
-
-fn moved(what: What, counts: Counts) -> u64 {
-    if what.latency { counts.samples } else { counts.sent.saturating_add(counts.received) }
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ impl Meaning {
 impl Summary {
     /// Makes the figures of a plan from both ends' counts.
     pub fn new(meaning: Meaning, local: &SideStats, remote: &SideStats) -> Self {
-        let (lt, rt) = (seconds(local), seconds(remote));
+        let (lt, rt) = (local.seconds(), remote.seconds());
         let over = |l: u64, r: u64| match (l, r) {
             (0, r) => ratio(r as f64, rt),
             (l, 0) => ratio(l as f64, lt),
@@ -117,11 +117,6 @@ impl Summary {
             recv_cost: cost(receiver, receiver.received.bytes),
         }
     }
-}
-
-#[allow(clippy::cast_precision_loss)] // Counts below 2^53.
-fn seconds(side: &SideStats) -> f64 {
-    side.nanos as f64 / 1e9
 }
 
 fn ratio(a: f64, b: f64) -> f64 {

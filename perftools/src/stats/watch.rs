@@ -201,7 +201,7 @@ impl<'a> Watching<'a> {
     fn standing(&self, now: u64, counts: Counts, (before, told): (u64, Counts)) -> Standing {
         let share = |done: u64, all: u64| (done as f64 / all.max(1) as f64).clamp(0.0, 1.0);
         let what = self.what();
-        let msgs = if what.latency { counts.samples } else { counts.sent.saturating_add(counts.received) };
+        let msgs = what.moved(counts);
         let done = match (self.watched.time, self.watched.messages) {
             (Some(_), _) => share(now, what.until),
             (None, Some(all)) => share(msgs, all),

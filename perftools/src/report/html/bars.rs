@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
-use super::chart::{COLOURS, Line};
+use super::chart::{COLOURS, Line, WIDTH, opening};
 use super::escape::Escaped;
 
-const WIDTH: f64 = 760.0;
 const ROW: f64 = 30.0;
 const NAMES: f64 = 260.0;
 const FIGURES: f64 = 110.0;
@@ -17,15 +16,7 @@ pub(super) fn render(title: &str, note: &str, lines: &[Line], show: fn(f64) -> S
     let most = lines.iter().flat_map(|l| &l.points).map(|p| p.y).filter(|y| y.is_finite()).fold(0.0, f64::max);
     #[allow(clippy::cast_precision_loss)] // A few lines.
     let height = lines.len() as f64 * ROW + 6.0;
-    let mut out = String::new();
-    // Writing to a string never fails.
-    let _ = writeln!(
-        out,
-        "<figure>\n<figcaption><h2>{}</h2><p>{}</p></figcaption>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">",
-        Escaped(title),
-        Escaped(note),
-        Escaped(title)
-    );
+    let mut out = opening(title, note, height);
     let mut y = 4.0;
     for (line, point) in lines.iter().filter_map(|line| Some((line, line.points.first()?))) {
         let share = if most > 0.0 && point.y.is_finite() { (point.y / most).clamp(0.0, 1.0) } else { 0.0 };

@@ -7,7 +7,7 @@ use super::scale::Scale;
 
 /// Colours that differ for the colour-blind too; the page's style names as many.
 pub(super) const COLOURS: usize = 8;
-const WIDTH: f64 = 760.0;
+pub(super) const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 380.0;
 const LEFT: f64 = 118.0;
 const RIGHT: f64 = 20.0;
@@ -57,18 +57,18 @@ pub(super) struct Chart {
     pub(super) bands: Vec<(f64, f64, String)>,
 }
 
+/// How a figure begins, up to what is drawn.
+pub(super) fn opening(title: &str, note: &str, height: f64) -> String {
+    let (title, note) = (Escaped(title), Escaped(note));
+    format!(
+        "<figure>\n<figcaption><h2>{title}</h2><p>{note}</p></figcaption>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">\n"
+    )
+}
+
 impl Chart {
     /// The figure.
     pub(super) fn render(&self) -> String {
-        let mut out = String::new();
-        // Writing to a string never fails.
-        let _ = write!(
-            out,
-            "<figure>\n<figcaption><h2>{}</h2><p>{}</p></figcaption>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
-            Escaped(&self.title),
-            Escaped(self.note),
-            Escaped(&self.title)
-        );
+        let mut out = opening(&self.title, self.note, HEIGHT);
         self.frame(&mut out);
         for (from, to, why) in &self.bands {
             let (from, to) = (self.left(*from), self.left(*to));

@@ -40,9 +40,7 @@ pub fn page(runs: &[Run]) -> String {
     let only = |pick: fn(&Measured) -> bool| -> Vec<Sample<'_>> {
         samples.iter().filter(|s| pick(s.measured)).cloned().collect()
     };
-    let is_atomic = |m: &Measured| m.plan.is_some_and(|plan| plan.verb.is_atomic());
-    let volume: Vec<Sample<'_>> =
-        only(|m| m.latency.is_none()).into_iter().filter(|s| !is_atomic(s.measured)).collect();
+    let volume = only(|m| m.latency.is_none() && !is_atomic(m));
     let rates = only(|m| m.latency.is_none());
     let latencies = only(|m| m.latency.is_some());
 
@@ -57,6 +55,10 @@ pub fn page(runs: &[Run]) -> String {
     out += &tables::figures(runs);
     out += &tables::hosts(runs);
     out + "</body>\n</html>\n"
+}
+
+fn is_atomic(m: &Measured) -> bool {
+    m.plan.is_some_and(|plan| plan.verb.is_atomic())
 }
 
 fn head(runs: &[Run]) -> String {

@@ -1,21 +1,17 @@
 //! Figures as the text output writes them.
 
-use crate::units::{Figure, Size, Style};
-
-fn joined(figure: &Figure) -> String {
-    format!("{} {}", figure.digits, figure.unit).trim_end().to_owned()
-}
+use crate::units::{Size, Style};
 
 pub(super) fn bandwidth(bytes_per_sec: f64) -> String {
-    joined(&Style::default().bandwidth(bytes_per_sec))
+    Style::default().bandwidth(bytes_per_sec).to_string()
 }
 
 pub(super) fn rate(per_sec: f64) -> String {
-    joined(&Style::default().rate(per_sec))
+    Style::default().rate(per_sec).to_string()
 }
 
 pub(super) fn time(nanos: f64) -> String {
-    joined(&Style::default().time(nanos))
+    Style::default().time(nanos).to_string()
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A float out of range becomes the nearest.

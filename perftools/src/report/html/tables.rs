@@ -63,7 +63,7 @@ fn cells(run: &Run, record: &Record, m: &Measured) -> Vec<String> {
     let p = m.latency.as_ref();
     let time = |nanos: Option<u64>| nanos.map_or_else(String::new, |n| shown::time(super::series::wide(n)));
     let used = |side: &crate::stats::SideStats| {
-        let seconds = super::series::wide(side.nanos) / 1e9;
+        let seconds = side.seconds();
         if seconds > 0.0 { format!("{:.2}", side.cpu.process / seconds) } else { String::new() }
     };
     vec![

@@ -24,7 +24,7 @@ impl Format {
         let one = |thread: &ThreadStats| {
             let used = self.style.time(thread.cpu * 1e9);
             let on = thread.on.as_ref().map_or_else(String::new, |on| format!(" on {on}"));
-            format!("{} {}{on}", used.digits, used.unit)
+            format!("{used}{on}")
         };
         side.threads.iter().map(one).collect::<Vec<_>>().join(", ")
     }

@@ -86,9 +86,8 @@ fn crowded(spec: &Spec, local: &SideStats) -> Option<Warning> {
 }
 
 /// An end whose thread could run, but had no processor, for more than a twentieth of the time.
-#[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
 fn waited(side: &SideStats) -> Option<Warning> {
-    let share = side.cpu.waited / (side.nanos as f64 / 1e9).max(1e-6);
+    let share = side.cpu.waited / side.seconds().max(1e-6);
     let text = format!(
         "the test's thread waited for a processor {:.0} % of the time: more wants to run than there are processors ({}); --cpu-affinity (-ca) gives it one of its own",
         (share * 100.0).min(100.0),

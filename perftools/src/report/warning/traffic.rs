@@ -25,7 +25,7 @@ pub(super) fn traffic(
     let above = |counted: u64, own: u64, small: u64| counted.checked_sub(own + own / 4).filter(|other| *other > small);
     if let Some(other) = port.bytes.and_then(|bytes| above(bytes, own.bytes, BYTES)) {
         let size = Style::default().size(other / 1000 * 1000);
-        return Some(warning(&format!("about {} {}", size.digits, size.unit)));
+        return Some(warning(&format!("about {size}")));
     }
     let other = port.packets.and_then(|packets| above(packets, own.packets, PACKETS))?;
     Some(warning(&format!("about {other} packets")))
@@ -47,9 +47,8 @@ struct Own {
 impl Own {
     fn most(spec: &Spec, mtu: Option<u32>, one_port: bool, [local, remote]: [&SideStats; 2]) -> Self {
         // One end counts where the other's software takes no part.
-        let most = |a: u64, b: u64| a.max(b);
-        let there = most(local.sent.msgs, remote.received.msgs);
-        let back = most(local.received.msgs, remote.sent.msgs);
+        let there = local.sent.msgs.max(remote.received.msgs);
+        let back = local.received.msgs.max(remote.sent.msgs);
         // What went before the clock started and after it stopped counts there too.
         let uncounted =
             u64::from(spec.depth).saturating_mul(u64::from(spec.qps) * u64::from(spec.threads)).saturating_mul(2);
