@@ -65,6 +65,19 @@ void c_side_free(struct side *side)
 	free(side);
 }
 
+/*
+ * A measured program: the step again and again, with what the other end of the connection does before each, which is not counted. Each
+ * time all of its requests complete.
+ */
+#define MEASURED(name)												\
+	int measured_c_##name(struct side *side, int times, int requests, int (*aside)(void *), void *rig)	\
+	{													\
+		for (int i = 0; i < times; i++)									\
+			if (aside(rig) || name(side) != requests)						\
+				return -1;									\
+		return 0;											\
+	}
+
 static inline int poll_classic(struct side *side)
 {
 	int count = ibv_poll_cq(side->cq, BATCH, side->wc);
@@ -112,7 +125,7 @@ static inline void write_send(struct side *side)
 	ibv_wr_set_sge(side->qp_ex, side->mr->lkey, (uintptr_t)side->memory, side->length);
 }
 
-int measured_c_send_classic(struct side *side)
+static inline int send_classic(struct side *side)
 {
 	struct ibv_send_wr wr, *bad;
 	struct ibv_sge sge;
@@ -123,6 +136,8 @@ int measured_c_send_classic(struct side *side)
 	return poll_classic(side);
 }
 
+MEASURED(send_classic)
+
 static inline int post_extended(struct side *side, int count)
 {
 	ibv_wr_start(side->qp_ex);
@@ -131,17 +146,21 @@ static inline int post_extended(struct side *side, int count)
 	return ibv_wr_complete(side->qp_ex);
 }
 
-int measured_c_send_extended(struct side *side)
+static inline int send_extended(struct side *side)
 {
 	return post_extended(side, 1) ? -1 : poll_classic(side);
 }
 
-int measured_c_send_extended_poll(struct side *side)
+MEASURED(send_extended)
+
+static inline int send_extended_poll(struct side *side)
 {
 	return post_extended(side, 1) ? -1 : poll_extended(side);
 }
 
-int measured_c_batch_classic(struct side *side)
+MEASURED(send_extended_poll)
+
+static inline int batch_classic(struct side *side)
 {
 	static struct ibv_send_wr wr[BATCH];
 	static struct ibv_sge sge[BATCH];
@@ -156,15 +175,21 @@ int measured_c_batch_classic(struct side *side)
 	return poll_classic(side);
 }
 
-int measured_c_batch_extended(struct side *side)
+MEASURED(batch_classic)
+
+static inline int batch_extended(struct side *side)
 {
 	return post_extended(side, BATCH) ? -1 : poll_classic(side);
 }
 
-int measured_c_batch_extended_poll(struct side *side)
+MEASURED(batch_extended)
+
+static inline int batch_extended_poll(struct side *side)
 {
 	return post_extended(side, BATCH) ? -1 : poll_extended(side);
 }
+
+MEASURED(batch_extended_poll)
 
 static inline int post_recv(struct side *side)
 {
@@ -174,19 +199,23 @@ static inline int post_recv(struct side *side)
 	return ibv_post_recv(side->qp, &wr, &bad);
 }
 
-int measured_c_recv_classic(struct side *side)
+static inline int recv_classic(struct side *side)
 {
 	int count = poll_classic(side);
 
 	return post_recv(side) ? -1 : count;
 }
 
-int measured_c_recv_extended_poll(struct side *side)
+MEASURED(recv_classic)
+
+static inline int recv_extended_poll(struct side *side)
 {
 	int count = poll_extended(side);
 
 	return post_recv(side) ? -1 : count;
 }
+
+MEASURED(recv_extended_poll)
 
 /* With a pool of buffers: each request has one of its own, which wr_id leads to, and which is free again when it has completed. */
 
@@ -254,7 +283,7 @@ static inline int post_extended_buffers(struct side *side, int count)
 	return ibv_wr_complete(side->qp_ex);
 }
 
-int measured_c_send_buf_classic(struct side *side)
+static inline int send_buf_classic(struct side *side)
 {
 	struct ibv_send_wr wr, *bad;
 	struct ibv_sge sge;
@@ -265,17 +294,23 @@ int measured_c_send_buf_classic(struct side *side)
 	return poll_classic_buffers(side, 0);
 }
 
-int measured_c_send_buf_extended(struct side *side)
+MEASURED(send_buf_classic)
+
+static inline int send_buf_extended(struct side *side)
 {
 	return post_extended_buffers(side, 1) ? -1 : poll_classic_buffers(side, 0);
 }
 
-int measured_c_send_buf_extended_poll(struct side *side)
+MEASURED(send_buf_extended)
+
+static inline int send_buf_extended_poll(struct side *side)
 {
 	return post_extended_buffers(side, 1) ? -1 : poll_extended_buffers(side, 0);
 }
 
-int measured_c_batch_buf_classic(struct side *side)
+MEASURED(send_buf_extended_poll)
+
+static inline int batch_buf_classic(struct side *side)
 {
 	static struct ibv_send_wr wr[BATCH];
 	static struct ibv_sge sge[BATCH];
@@ -290,15 +325,21 @@ int measured_c_batch_buf_classic(struct side *side)
 	return poll_classic_buffers(side, 0);
 }
 
-int measured_c_batch_buf_extended(struct side *side)
+MEASURED(batch_buf_classic)
+
+static inline int batch_buf_extended(struct side *side)
 {
 	return post_extended_buffers(side, BATCH) ? -1 : poll_classic_buffers(side, 0);
 }
 
-int measured_c_batch_buf_extended_poll(struct side *side)
+MEASURED(batch_buf_extended)
+
+static inline int batch_buf_extended_poll(struct side *side)
 {
 	return post_extended_buffers(side, BATCH) ? -1 : poll_extended_buffers(side, 0);
 }
+
+MEASURED(batch_buf_extended_poll)
 
 static inline int post_recv_buffer(struct side *side)
 {
@@ -309,16 +350,20 @@ static inline int post_recv_buffer(struct side *side)
 	return ibv_post_recv(side->qp, &wr, &bad);
 }
 
-int measured_c_recv_buf_classic(struct side *side)
+static inline int recv_buf_classic(struct side *side)
 {
 	int count = poll_classic_buffers(side, 1);
 
 	return post_recv_buffer(side) ? -1 : count;
 }
 
-int measured_c_recv_buf_extended_poll(struct side *side)
+MEASURED(recv_buf_classic)
+
+static inline int recv_buf_extended_poll(struct side *side)
 {
 	int count = poll_extended_buffers(side, 1);
 
 	return post_recv_buffer(side) ? -1 : count;
 }
+
+MEASURED(recv_buf_extended_poll)

@@ -1,19 +1,22 @@
-//! What is measured: one function a case and side. The functions whose names begin with `measured_` are the measured part, no more and
-//! no less; the C ones are in `c/loop.c`.
+//! What is measured: one function a case and side. The safe ones are in `safe`, the raw ones in `raw`, the C ones in `c/loop.c`.
 
-#![allow(unsafe_code, reason = "the C loop is called, and measured functions keep their names")]
+#![allow(unsafe_code, reason = "the C loop is called")]
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
-use ibverbs::{AsRaw, Error, ErrorKind, Result, wr};
+use ibverbs::{AsRaw, Error, ErrorKind, Result};
 
 use crate::raw::{
     Raw, measured_raw_batch_classic, measured_raw_batch_extended, measured_raw_batch_extended_poll,
     measured_raw_recv_classic, measured_raw_recv_extended_poll, measured_raw_send_classic, measured_raw_send_extended,
     measured_raw_send_extended_poll,
 };
-use crate::rig::{BATCH, Form, LENGTH, Rig};
+use crate::rig::{Aside, BATCH, Form, LENGTH, Rig, aside_nothing, aside_receive, aside_receive_batch, aside_send};
+use crate::safe::{
+    measured_rust_batch_buf, measured_rust_batch_held, measured_rust_recv_buf, measured_rust_recv_held,
+    measured_rust_send_buf, measured_rust_send_held,
+};
 
 /// One measured function.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +36,9 @@ pub struct Case {
 
 #[derive(Clone, Copy, Debug)]
 enum Run {
-    Rust(Role, fn(&mut Rig) -> Result<usize>),
-    C(Role, unsafe extern "C" fn(*mut Side) -> c_int),
-    Raw(Role, unsafe fn(&mut Raw) -> c_int),
+    Rust(Role, fn(&mut Rig, c_int, c_int, Aside) -> Result<()>),
+    C(Role, unsafe extern "C" fn(*mut Side, c_int, c_int, Aside, *mut c_void) -> c_int),
+    Raw(Role, unsafe fn(&mut Raw, c_int, c_int, Aside, *mut c_void) -> c_int),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,132 +59,112 @@ struct Side {
 unsafe extern "C" {
     fn c_side_new(qp: *mut QpRaw, cq: *mut CqRaw, extended_cq: c_int, length: u32) -> *mut Side;
     fn c_side_free(side: *mut Side);
-    fn measured_c_send_classic(side: *mut Side) -> c_int;
-    fn measured_c_send_extended(side: *mut Side) -> c_int;
-    fn measured_c_send_extended_poll(side: *mut Side) -> c_int;
-    fn measured_c_batch_classic(side: *mut Side) -> c_int;
-    fn measured_c_batch_extended(side: *mut Side) -> c_int;
-    fn measured_c_batch_extended_poll(side: *mut Side) -> c_int;
-    fn measured_c_recv_classic(side: *mut Side) -> c_int;
-    fn measured_c_recv_extended_poll(side: *mut Side) -> c_int;
-    fn measured_c_send_buf_classic(side: *mut Side) -> c_int;
-    fn measured_c_send_buf_extended(side: *mut Side) -> c_int;
-    fn measured_c_send_buf_extended_poll(side: *mut Side) -> c_int;
-    fn measured_c_batch_buf_classic(side: *mut Side) -> c_int;
-    fn measured_c_batch_buf_extended(side: *mut Side) -> c_int;
-    fn measured_c_batch_buf_extended_poll(side: *mut Side) -> c_int;
-    fn measured_c_recv_buf_classic(side: *mut Side) -> c_int;
-    fn measured_c_recv_buf_extended_poll(side: *mut Side) -> c_int;
+    fn measured_c_send_classic(side: *mut Side, times: c_int, requests: c_int, aside: Aside, rig: *mut c_void)
+    -> c_int;
+    fn measured_c_send_extended(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
+    fn measured_c_send_extended_poll(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
+    fn measured_c_batch_classic(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
+    fn measured_c_batch_extended(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
+    fn measured_c_batch_extended_poll(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
+    fn measured_c_recv_classic(side: *mut Side, times: c_int, requests: c_int, aside: Aside, rig: *mut c_void)
+    -> c_int;
+    fn measured_c_recv_extended_poll(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
+    fn measured_c_send_buf_classic(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
+    fn measured_c_send_buf_extended(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
+    fn measured_c_send_buf_extended_poll(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
+    fn measured_c_batch_buf_classic(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
+    fn measured_c_batch_buf_extended(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
+    fn measured_c_batch_buf_extended_poll(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
+    fn measured_c_recv_buf_classic(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
+    fn measured_c_recv_buf_extended_poll(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
 }
 
 type QpRaw = <ibverbs::QueuePair<ibverbs::Rc> as AsRaw>::Raw;
 type CqRaw = <ibverbs::CompletionQueue as AsRaw>::Raw;
-
-macro_rules! measured {
-    ($($(#[$doc:meta])* fn $name:ident($rig:ident) $body:block)*) => {$(
-        $(#[$doc])*
-        // SAFETY: no other function has this name.
-        #[unsafe(no_mangle)]
-        #[inline(never)]
-        fn $name($rig: &mut Rig) -> Result<usize> $body
-    )*};
-}
-
-measured! {
-    /// One send from held memory, its completion retired.
-    fn measured_rust_send_held(rig) {
-        rig.a.post_send(wr::send(rig.source))?;
-        let completions = rig.cq_a.poll()?;
-        let count = completions.len();
-        for completion in completions {
-            rig.a.retire(completion)?.ok()?;
-        }
-        Ok(count)
-    }
-
-    /// One send of a buffer, which comes back.
-    fn measured_rust_send_buf(rig) {
-        if let Some(buf) = rig.bufs.pop() {
-            rig.a.post_send(wr::send(buf))?;
-        }
-        let completions = rig.cq_a.poll()?;
-        let count = completions.len();
-        for completion in completions {
-            let retired = rig.a.retire(completion)?;
-            retired.ok()?;
-            if let Some(buf) = retired.into_buf() {
-                rig.bufs.push(buf);
-            }
-        }
-        Ok(count)
-    }
-
-    /// A batch of sends from held memory.
-    fn measured_rust_batch_held(rig) {
-        let source = rig.source;
-        rig.a.batch(|batch| -> Result<()> {
-            for _ in 0..BATCH {
-                batch.send(wr::send(source))?;
-            }
-            Ok(())
-        })?;
-        let completions = rig.cq_a.poll()?;
-        let count = completions.len();
-        for completion in completions {
-            rig.a.retire(completion)?.ok()?;
-        }
-        Ok(count)
-    }
-
-    /// A batch of sends of buffers, which come back.
-    fn measured_rust_batch_buf(rig) {
-        let bufs = &mut rig.bufs;
-        rig.a.batch(|batch| -> Result<()> {
-            while let Some(buf) = bufs.pop() {
-                batch.send(wr::send(buf))?;
-            }
-            Ok(())
-        })?;
-        let completions = rig.cq_a.poll()?;
-        let count = completions.len();
-        for completion in completions {
-            let retired = rig.a.retire(completion)?;
-            retired.ok()?;
-            if let Some(buf) = retired.into_buf() {
-                rig.bufs.push(buf);
-            }
-        }
-        Ok(count)
-    }
-
-    /// One message received into a sink, the receive posted again.
-    fn measured_rust_recv_held(rig) {
-        let completions = rig.cq_b.poll()?;
-        let count = completions.len();
-        for completion in completions {
-            rig.b.retire(completion)?.ok()?;
-        }
-        rig.b.post_recv(wr::recv(rig.sink))?;
-        Ok(count)
-    }
-
-    /// One message received into a buffer, which is posted again.
-    fn measured_rust_recv_buf(rig) {
-        let completions = rig.cq_b.poll()?;
-        let count = completions.len();
-        for completion in completions {
-            let retired = rig.b.retire(completion)?;
-            retired.ok()?;
-            if let Some(buf) = retired.into_buf() {
-                rig.bufs.push(buf);
-            }
-        }
-        if let Some(buf) = rig.bufs.pop() {
-            rig.b.post_recv(wr::recv(buf))?;
-        }
-        Ok(count)
-    }
-}
 
 macro_rules! cases {
     ($($what:literal $form:ident $side:literal $requests:expr => $kind:ident $role:ident $function:ident;)*) => {
@@ -270,9 +253,9 @@ impl Drop for CSide {
     }
 }
 
-/// How many requests a loop says it has done.
-fn done(count: c_int) -> Result<usize> {
-    usize::try_from(count).map_err(|_| Error::new(ErrorKind::Os, "benches", "a loop of raw verbs failed"))
+/// What a loop says that is none of Rust's.
+fn done(returned: c_int) -> Result<()> {
+    if returned == 0 { Ok(()) } else { Err(Error::new(ErrorKind::Os, "benches", "a loop of raw verbs failed")) }
 }
 
 impl Case {
@@ -289,22 +272,23 @@ impl Case {
     /// # Errors
     /// When a request fails, or not each time all complete.
     pub fn run(&self, rig: &mut Rig, times: usize) -> Result<()> {
+        let times = c_int::try_from(times).unwrap_or(c_int::MAX);
         match self.run {
             Run::Rust(role, measured) => self.repeat(rig, role, times, measured),
             Run::C(role, measured) => {
                 let side = CSide::new(rig, role)?;
-                self.repeat(rig, role, times, |_| {
+                self.repeat(rig, role, times, |rig, times, requests, aside| {
                     // SAFETY: the state is alive; it posts to a queue pair that the safe side leaves alone meanwhile.
-                    done(unsafe { measured(side.0.as_ptr()) })
+                    done(unsafe { measured(side.0.as_ptr(), times, requests, aside, (&raw mut *rig).cast()) })
                 })
             }
             Run::Raw(role, measured) => {
                 let (qp, cq) = if role == Sends { (&rig.a, &rig.cq_a) } else { (&rig.b, &rig.cq_b) };
                 // SAFETY: queue pair and queue are alive until the end of this function.
                 let mut raw = unsafe { Raw::new(qp.as_raw(), cq.as_raw(), rig.extended_cq, LENGTH) };
-                self.repeat(rig, role, times, |_| {
+                self.repeat(rig, role, times, |rig, times, requests, aside| {
                     // SAFETY: the safe side leaves the queue pair alone meanwhile.
-                    done(unsafe { measured(&mut raw) })
+                    done(unsafe { measured(&mut raw, times, requests, aside, (&raw mut *rig).cast()) })
                 })
             }
         }
@@ -314,25 +298,21 @@ impl Case {
         &self,
         rig: &mut Rig,
         role: Role,
-        times: usize,
-        mut measured: impl FnMut(&mut Rig) -> Result<usize>,
+        times: c_int,
+        mut measured: impl FnMut(&mut Rig, c_int, c_int, Aside) -> Result<()>,
     ) -> Result<()> {
+        let aside = match role {
+            Sends if self.requests == 1 => aside_receive,
+            Sends => aside_receive_batch,
+            Receives => aside_send,
+        };
         if role == Receives {
-            measured(rig)?; // the first receive is posted, nothing has come
+            measured(rig, 1, 0, aside_nothing)?; // the first receive is posted, nothing has come
         }
-        for _ in 0..times {
-            match role {
-                Sends => rig.receiver(self.requests)?,
-                Receives => rig.sender()?,
-            }
-            let done = measured(rig)?;
-            if done != self.requests {
-                let text = format!("{}: {done} of {} requests completed", self.function, self.requests);
-                return Err(Error::new(ErrorKind::Os, "benches", text));
-            }
-        }
+        measured(rig, times, c_int::try_from(self.requests).unwrap_or(-1), aside)?;
         if role == Receives {
-            rig.sender()?;
+            // SAFETY: the rig is alive.
+            unsafe { aside_send((&raw mut *rig).cast()) };
             for completion in rig.cq_b.poll()? {
                 // What the C loop posted is none of the safe side's.
                 rig.bufs.extend(rig.b.retire(completion).ok().and_then(ibverbs::Retired::into_buf));

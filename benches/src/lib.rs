@@ -3,6 +3,7 @@
 mod cases;
 mod raw;
 mod rig;
+mod safe;
 
 pub use cases::{CASES, Case, SIDES};
 pub use rig::{Form, Rig};

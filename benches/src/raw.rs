@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "these are the raw verbs")]
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use rdma_sys::{
@@ -12,7 +12,7 @@ use rdma_sys::{
     ibv_wc_read_opcode, ibv_wr_complete, ibv_wr_send, ibv_wr_set_sge, ibv_wr_start,
 };
 
-use crate::rig::BATCH;
+use crate::rig::{Aside, BATCH};
 
 #[allow(clippy::cast_possible_truncation, reason = "it is 32")]
 const BURST: c_int = BATCH as c_int;
@@ -158,13 +158,28 @@ macro_rules! measured {
         // SAFETY: no other function has this name.
         #[unsafe(no_mangle)]
         #[inline(never)]
-        pub(crate) unsafe fn $name(raw: &mut Raw) -> c_int {
-            // SAFETY: the handles are alive, as `Raw::new` was promised.
-            unsafe {
-                let first = raw.$first($($count)?);
-                let second = raw.$second($($count_2)?);
-                measured!(@answer $first first second)
+        pub(crate) unsafe fn $name(
+            raw: &mut Raw,
+            times: c_int,
+            requests: c_int,
+            aside: Aside,
+            rig: *mut c_void,
+        ) -> c_int {
+            for _ in 0..times {
+                // SAFETY: the handles are alive, as `Raw::new` was promised, and so is the rig.
+                let count = unsafe {
+                    if aside(rig) != 0 {
+                        return -1;
+                    }
+                    let first = raw.$first($($count)?);
+                    let second = raw.$second($($count_2)?);
+                    measured!(@answer $first first second)
+                };
+                if count != requests {
+                    return -1;
+                }
             }
+            0
         }
     )*};
     (@answer poll_classic $first:ident $second:ident) => { if $second == 0 { $first } else { -1 } };

@@ -1,5 +1,9 @@
 //! Two connected queue pairs on a fake device: `a` sends, `b` receives.
 
+#![allow(unsafe_code, reason = "what the other end does is called from C too")]
+
+use std::ffi::{c_int, c_void};
+
 use fake_provider::{Fake, Profile};
 use ibverbs::{
     Buf, CompletionQueue, CqOptions, Device, Frozen, GidIndex, Held, Mtu, Pool, QpOptions, QueuePair, Rc, RcPath,
@@ -64,8 +68,8 @@ impl Rig {
         Ok(Self { a, b, cq_a, cq_b, source, sink, bufs, extended_cq, _pool: pool, _fake: fake })
     }
 
-    /// The other side of sends, not measured: `b` takes what came and posts receives for `count` more.
-    pub(crate) fn receiver(&mut self, count: usize) -> Result<()> {
+    /// The other side of sends: `b` takes what came and posts receives for `count` more.
+    fn receiver(&mut self, count: usize) -> Result<()> {
         while self.cq_b.poll()?.map(|completion| self.b.retire(completion)).count() > 0 {}
         for _ in 0..count {
             self.b.post_recv(wr::recv(self.sink))?;
@@ -73,9 +77,34 @@ impl Rig {
         Ok(())
     }
 
-    /// The other side of receives, not measured: `a` sends one message.
+    /// The other side of receives: `a` sends one message.
     pub(crate) fn sender(&mut self) -> Result<()> {
         while self.cq_a.poll()?.map(|completion| self.a.retire(completion)).count() > 0 {}
         Ok(self.a.post_send(wr::send(self.source))?)
     }
+}
+
+/// What the other end of the connection does before each step: 0, or something failed. Not measured: a profiler knows these functions by the
+/// beginning of their names.
+pub(crate) type Aside = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+macro_rules! asides {
+    ($($name:ident($rig:ident) $body:expr;)*) => {$(
+        // SAFETY: no other function has this name.
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub(crate) unsafe extern "C" fn $name(rig: *mut c_void) -> c_int {
+            // SAFETY: the caller lends the rig.
+            let $rig = unsafe { &mut *rig.cast::<Rig>() };
+            let result: Result<()> = $body;
+            c_int::from(result.is_err())
+        }
+    )*};
+}
+
+asides! {
+    aside_receive(rig) rig.receiver(1);
+    aside_receive_batch(rig) rig.receiver(BATCH);
+    aside_send(rig) rig.sender();
+    aside_nothing(_rig) Ok(());
 }

@@ -116,10 +116,11 @@ impl QueueId {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let mut id = NEXT.load(Ordering::Relaxed);
         loop {
-            let next = id.checked_add(1).ok_or_else(|| {
-                Error::new(ErrorKind::QueueFull, "ibv_create_qp", "this process has made 2^32 queue pairs")
-            })?;
-            match NEXT.compare_exchange_weak(id, next, Ordering::Relaxed, Ordering::Relaxed) {
+            if u64::from(id) & MARK != 0 {
+                let what = "this process has made 2^31 queue pairs";
+                return Err(Error::new(ErrorKind::QueueFull, "ibv_create_qp", what));
+            }
+            match NEXT.compare_exchange_weak(id, id + 1, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Ok(Self(id)),
                 Err(seen) => id = seen,
             }
@@ -164,7 +165,7 @@ pub enum Direction {
     Recv,
 }
 
-/// What goes into `wr_id`, from the lowest bit: the queue's identity (32 bits), the place in the table of that queue (20), one bit for receives, one
+/// What goes into `wr_id`, from the lowest bit: the queue's identity (31 bits), a mark that no number has which is told (1), the place in the table of that queue (20), one bit for receives, one
 /// for what a receive can be of, and a count of the uses of the place (10). It is the highest, so that it wraps by itself.
 ///
 /// A number is told to the device once, but for the wrap, and no number of a vacant place is: so a completion whose `wr_id` equals that of a place
@@ -184,6 +185,7 @@ pub(crate) enum Requests {
 }
 
 const QUEUE_BITS: u32 = 32;
+const MARK: u64 = 1 << (QUEUE_BITS - 1);
 const RECV_BIT: u64 = 1 << (QUEUE_BITS + WrId::PLACE_BITS);
 const DATAGRAM_BIT: u64 = RECV_BIT << 1;
 /// One more use of a place, in the upper half.
@@ -208,6 +210,21 @@ impl WrId {
     pub(crate) const fn of_place(self, place: u32) -> Self {
         const KEPT: u64 = RECV_BIT | DATAGRAM_BIT | u32::MAX as u64;
         Self(self.0 & KEPT | (USE as u64 | place as u64) << QUEUE_BITS)
+    }
+
+    /// Another number, equal to none that is told.
+    pub(crate) const fn marked(self) -> Self {
+        Self(self.0 | MARK)
+    }
+
+    /// Whether it was made by [`marked`](Self::marked).
+    pub(crate) const fn is_marked(self) -> bool {
+        self.0 & MARK != 0
+    }
+
+    /// The number that it was made of, if it was; otherwise itself.
+    pub(crate) const fn unmarked(self) -> Self {
+        Self(self.0 & !MARK)
     }
 
     /// Makes a number that of the next use of its place, by one addition to half of it.
@@ -266,12 +283,12 @@ mod tests {
             (Requests::Datagrams, Direction::Recv),
         ] {
             for place in [0, 1, (1 << WrId::PLACE_BITS) - 1] {
-                let first = WrId::first(QueueId(u32::MAX), requests).of_place(place);
+                let first = WrId::first(QueueId(u32::MAX >> 1), requests).of_place(place);
                 let mut id = first;
                 for uses in 0..if cfg!(miri) { 2 } else { 1 << 10 } {
                     assert_eq!(
                         (id.queue(), id.direction(), id.place()),
-                        (QueueId(u32::MAX), direction, place as usize)
+                        (QueueId(u32::MAX >> 1), direction, place as usize)
                     );
                     assert_eq!(id.may_be_datagram(), requests == Requests::Datagrams);
                     assert!(uses == 0 || id != first, "{uses}");

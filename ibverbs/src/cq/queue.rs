@@ -198,11 +198,17 @@ impl CompletionQueue {
         if self.rest.is_zero() {
             // SAFETY: the queue is alive, and there are as many entries as the call is told.
             let returned = unsafe { ibv_poll_cq(self.raw.as_ptr(), BURST.into(), self.entries.as_ptr()) };
-            let Ok(filled) = u32::try_from(returned) else { return Err(poll_failed(&self.shared, returned)) };
-            // More than it was told would have been written beyond the end.
-            debug_assert!(filled <= BURST.into());
-            (self.filled, self.rest.left) = (filled, filled);
             let next = self.entries.as_ptr().cast_const();
+            if returned <= 0 {
+                return match returned {
+                    0 => Ok(Completions { next, left: 0, stays: &mut self.rest.left, entries: PhantomData }),
+                    _ => Err(poll_failed(&self.shared, returned)),
+                };
+            }
+            // More than it was told would have been written beyond the end.
+            debug_assert!(returned <= BURST.into());
+            let filled = returned.unsigned_abs();
+            (self.filled, self.rest.left) = (filled, filled);
             return Ok(Completions { next, left: filled, stays: &mut self.rest.left, entries: PhantomData });
         }
         self.refill()?;

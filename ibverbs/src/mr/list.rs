@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 use rdma_sys::ibv_sge;
 
@@ -70,8 +71,9 @@ impl BufList {
     pub(crate) const ALIGN: usize = align_of::<Inner>();
 
     /// As a pointer, which owns the list.
-    pub(crate) fn into_raw(self) -> *const () {
-        Box::into_raw(self.0).cast_const().cast()
+    pub(crate) fn into_raw(self) -> NonNull<()> {
+        // SAFETY: a box is not null.
+        unsafe { NonNull::new_unchecked(Box::into_raw(self.0).cast()) }
     }
 
     /// # Safety

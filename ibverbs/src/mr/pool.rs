@@ -218,8 +218,8 @@ impl Buf {
 
     /// As a pointer, which owns the buffer.
     #[inline]
-    pub(crate) fn into_raw(self) -> *mut () {
-        ManuallyDrop::new(self).0.as_ptr().cast()
+    pub(crate) fn into_raw(self) -> NonNull<()> {
+        ManuallyDrop::new(self).0.cast()
     }
 
     /// # Safety

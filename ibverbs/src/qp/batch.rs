@@ -6,13 +6,14 @@ use std::fmt;
 
 use rdma_sys::{ibv_wr_abort, ibv_wr_complete, ibv_wr_start};
 
-use super::inflight::{Limit, SendRing};
 use super::operation::Operation;
 use super::pair::QueuePair;
 use super::payload::private::Payload;
+use super::place::Table;
 use super::post::write_extended;
 use super::receives::{Queue, RecvBatch};
 use super::rejected::{PostError, Rejected};
+use super::ring::{Limit, Ring};
 use super::scratch::{BatchError, Posted, Scratch};
 use super::tables::Tables;
 use super::transport::{Sends, Transport};
@@ -40,8 +41,8 @@ use crate::errno::Errno;
 /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
 pub struct Batch<'qp, T: Sends> {
     qp: &'qp mut QueuePair<T>,
+    start: Limit,
     limit: Limit,
-    count: usize,
     finished: bool,
 }
 
@@ -115,8 +116,14 @@ impl<'qp, T: Sends> Batch<'qp, T> {
             // SAFETY: the queue pair is alive and used by one thread; `finish` or `drop` ends what begins here.
             unsafe { ibv_wr_start(extended.as_ptr()) };
         }
+        qp.scratch.start_batch();
         let limit = qp.tables.sends.limit(qp.scratch.max());
-        Self { qp, limit, count: 0, finished: false }
+        Self { start: qp.tables.sends.mark(), qp, limit, finished: false }
+    }
+
+    /// How many requests it has.
+    fn count(&self) -> usize {
+        self.qp.tables.sends.since(&self.start)
     }
 
     /// Adds a request.
@@ -138,18 +145,17 @@ impl<'qp, T: Sends> Batch<'qp, T> {
             // SAFETY: between `ibv_wr_start` and its end; what the payload names stays valid (see QueuePair::post_send).
             Some(qp) => unsafe { write_extended(qp, next.wr_id(), &request) },
             // SAFETY: without the extended verbs, the requests are for classic posts; the rest is checked above.
-            None => unsafe { scratch.add(self.count, next.wr_id(), &request) },
+            None => unsafe { scratch.add(next.wr_id(), &request) },
         }
         windows.extend(O::bound(&request.payload));
         next.fill(request.operation.into_in_flight(request.payload), request.tag);
-        self.count += 1;
         Ok(())
     }
 
     fn finish(mut self) -> Result<(), BatchError> {
         const VERB: &str = "ibv_post_send";
         self.finished = true;
-        let count = self.count;
+        let count = self.count();
         let outcome = match self.qp.extended {
             Some(extended) if count == 0 => {
                 // SAFETY: ends what `start` began.
@@ -173,7 +179,7 @@ impl<'qp, T: Sends> Batch<'qp, T> {
 
 /// Why a batch takes no more.
 #[cold]
-fn full(sends: &SendRing, scratch: &Scratch) -> PostError {
+fn full(sends: &Ring, scratch: &Scratch) -> PostError {
     match sends.room() {
         0 => PostError::QueueFull { capacity: sends.capacity() },
         _ => PostError::BatchFull { max: u32::try_from(scratch.max()).unwrap_or(u32::MAX) },
@@ -189,7 +195,7 @@ impl<T: Sends> Drop for Batch<'_, T> {
             // SAFETY: ends what `start` began; nothing of it is posted.
             unsafe { ibv_wr_abort(extended.as_ptr()) };
         }
-        for _ in 0..self.count {
+        for _ in 0..self.count() {
             drop(self.qp.tables.sends.pop());
         }
     }
@@ -197,6 +203,6 @@ impl<T: Sends> Drop for Batch<'_, T> {
 
 impl<T: Sends> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("Batch").field("count", &self.count()).finish_non_exhaustive()
     }
 }

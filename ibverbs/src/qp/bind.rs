@@ -63,10 +63,9 @@ impl<T: Sends> QueuePair<T> {
             let what = "a window and a queue pair of different protection domains";
             return Err(Error::new(ErrorKind::Mismatch, "ibv_bind_mw", what));
         }
-        let Some(next) = self.tables.sends.next() else {
+        let Some(wr_id) = self.tables.sends.next_number() else {
             return Err(Error::new(ErrorKind::QueueFull, "ibv_bind_mw", "the send queue is full"));
         };
-        let wr_id = next.wr_id();
         let mut bind = ibv_mw_bind { wr_id: wr_id.0, send_flags: IBV_SEND_SIGNALED, bind_info: bound.info(length) };
         // SAFETY: queue pair, window and region are alive and of one domain; the queue pair is used by one thread.
         Ok(unsafe { ibv_bind_mw(self.as_raw(), bound.handle.as_ptr(), &raw mut bind) })

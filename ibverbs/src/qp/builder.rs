@@ -9,8 +9,7 @@ use rdma_sys::{
     ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex, ibv_srq,
 };
 
-use super::inflight::SendRing;
-use super::slab::RecvSlab;
+use super::ring::Ring;
 use super::srq::SharedReceiveQueue;
 use super::transport::Sends;
 use crate::convert::non_null;
@@ -163,11 +162,10 @@ pub(super) fn make<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions)
             return Err(Error::new(ErrorKind::Mismatch, "ibv_create_qp", what));
         }
     }
-    if options.max_send_wr > SendRing::MAX || options.max_recv_wr > RecvSlab::MAX {
+    if options.max_send_wr.max(options.max_recv_wr) > Ring::MAX {
         return Err(Error::new(ErrorKind::InvalidInput, "ibv_create_qp", describe(pd, options)).with_hint(format!(
-            "this library tells at most {} sends and {} receives in flight apart",
-            SendRing::MAX,
-            RecvSlab::MAX
+            "this library tells at most {} sends and as many receives in flight apart",
+            Ring::MAX
         )));
     }
     // Soft-RoCE's provider gets the length of an extended send from several pieces wrong (it takes every piece to be as long as the first;

@@ -11,6 +11,7 @@ use rdma_sys::{
 
 use super::address::HeldAddress;
 use super::pair::QueuePair;
+use super::place::Table;
 use super::state::QpState;
 use super::transport::Ud;
 use crate::ah::AddressHandle;

@@ -3,7 +3,9 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::hint::assert_unchecked;
 use std::mem::ManuallyDrop;
+use std::num::NonZero;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -12,12 +14,12 @@ use super::loan::{Loan, Loans};
 use crate::mr::{Buf, BufList};
 use crate::mw::Bound;
 
-/// What a posted request keeps from being freed, as one pointer with its kind in the lowest bits: null for nothing, none of them for a
-/// buffer.
+/// What a posted request keeps from being freed, as one pointer with its kind in the lowest bits: none of them for a buffer, so that one look
+/// tells it from all others.
 ///
-/// Most requests keep one of these two. The others are dealt with, and everything is dropped, by calls that are never inlined and take it by
+/// Most requests keep nothing or a buffer. The others are dealt with, and everything is dropped, by calls that are never inlined and take it by
 /// value: so the common ones stay in a register.
-pub struct InFlight(*mut ());
+pub struct InFlight(NonNull<()>);
 
 // SAFETY: it owns one of the kinds, which are all Send.
 unsafe impl Send for InFlight {}
@@ -46,21 +48,32 @@ const LIST: usize = 1;
 const LENT: usize = 2;
 const BIND: usize = 3;
 const INVALIDATE: usize = 4;
+const NOTHING: NonZero<usize> = NonZero::new(5).unwrap();
 
 // What the pointers point at leaves the bits of the kind free.
 const _: () = assert!(align_of::<Bound>() > KIND && align_of::<AtomicUsize>() > KIND);
 const _: () = assert!(Buf::ALIGN > KIND && BufList::ALIGN > KIND);
 
 impl InFlight {
-    pub(super) const NOTHING: Self = Self(ptr::null_mut());
+    pub(super) const NOTHING: Self =
+        // SAFETY: not zero.
+        Self(unsafe { NonNull::new_unchecked(ptr::without_provenance_mut(NOTHING.get())) });
 
     #[inline]
     pub(super) fn buf(buf: Buf) -> Self {
-        Self(buf.into_raw())
+        let raw = buf.into_raw();
+        // SAFETY: it points at what is aligned to more, see above.
+        unsafe { assert_unchecked(raw.addr().get() & KIND == 0) };
+        Self(raw)
     }
 
-    fn of_kind(pointer: *const (), kind: usize) -> Self {
-        Self(pointer.cast_mut().map_addr(|addr| addr | kind))
+    fn of_kind(pointer: NonNull<()>, kind: usize) -> Self {
+        Self(pointer.map_addr(|addr| addr | kind))
+    }
+
+    fn of_arc<T>(arc: Arc<T>, kind: usize) -> Self {
+        // SAFETY: an Arc's pointer is not null.
+        Self::of_kind(unsafe { NonNull::new_unchecked(Arc::into_raw(arc).cast_mut().cast()) }, kind)
     }
 
     pub(super) fn list(list: BufList) -> Self {
@@ -68,49 +81,65 @@ impl InFlight {
     }
 
     pub(super) fn lent(loans: Loans) -> Self {
-        Self::of_kind(Arc::into_raw(loans.begin()).cast(), LENT)
+        Self::of_arc(loans.begin(), LENT)
     }
 
     pub(super) fn bind(bound: Arc<Bound>) -> Self {
-        Self::of_kind(Arc::into_raw(bound).cast(), BIND)
+        Self::of_arc(bound, BIND)
     }
 
     pub(super) fn invalidate(bound: Arc<Bound>) -> Self {
-        Self::of_kind(Arc::into_raw(bound).cast(), INVALIDATE)
+        Self::of_arc(bound, INVALIDATE)
     }
 
     /// As a plain value, for a table. Who has it owns what it stands for.
     #[inline]
-    pub(super) fn into_raw(self) -> *mut () {
+    pub(super) fn into_raw(self) -> NonNull<()> {
         ManuallyDrop::new(self).0
     }
 
     /// # Safety
     /// `raw` is from [`into_raw`](Self::into_raw), and is used once.
     #[inline]
-    pub(super) unsafe fn from_raw(raw: *mut ()) -> Self {
+    pub(super) unsafe fn from_raw(raw: NonNull<()>) -> Self {
         Self(raw)
+    }
+
+    /// As [`from_raw`](Self::from_raw), where it is known that it [is not rare](Self::is_rare).
+    ///
+    /// # Safety
+    /// As there, and it is not.
+    #[inline]
+    pub(super) unsafe fn common(raw: NonNull<()>) -> Self {
+        let common = Self(raw);
+        // SAFETY: the caller's promise.
+        unsafe { assert_unchecked(!common.is_rare()) };
+        common
     }
 
     /// Whether it is neither nothing nor a buffer.
     #[inline]
-    fn is_rare(&self) -> bool {
-        self.0.addr() & KIND != 0
+    pub(super) fn is_rare(&self) -> bool {
+        !self.is_buf() && self.0.addr() != NOTHING
     }
 
     #[inline]
+    fn is_buf(&self) -> bool {
+        self.0.addr().get() & KIND == 0
+    }
+
     fn into_kind(self) -> Kind {
         let raw = self.into_raw();
-        let pointer = raw.map_addr(|addr| addr & !KIND);
+        let pointer = raw.as_ptr().map_addr(|addr| addr & !KIND);
         // SAFETY: self was made of such a value, and is gone.
         unsafe {
-            match raw.addr() & KIND {
-                0 if raw.is_null() => Kind::Nothing,
-                0 => Kind::Buf(Buf::from_raw(NonNull::new_unchecked(raw))),
+            match raw.addr().get() & KIND {
+                0 => Kind::Buf(Buf::from_raw(raw)),
                 LIST => Kind::List(BufList::from_raw(pointer)),
                 LENT => Kind::Lent(Loan(Arc::from_raw(pointer.cast()))),
                 BIND => Kind::Bind(Arc::from_raw(pointer.cast())),
-                _ => Kind::Invalidate(Arc::from_raw(pointer.cast())),
+                INVALIDATE => Kind::Invalidate(Arc::from_raw(pointer.cast())),
+                _ => Kind::Nothing,
             }
         }
     }
@@ -118,31 +147,33 @@ impl InFlight {
     /// Lets the buffer, if it is one, show its first `len` bytes.
     #[inline]
     pub(super) fn showing(self, len: usize) -> Self {
-        if self.is_rare() {
-            return self;
-        }
         match self.into_buf() {
-            Some(mut buf) => {
+            Ok(mut buf) => {
                 buf.set_len(len);
                 Self::buf(buf)
             }
-            None => Self::NOTHING,
+            Err(other) => other,
         }
     }
 
     /// What is left when the request is done: a loan has ended, and a binding needs no keeping alive.
-    #[inline]
     pub(super) fn settled(self) -> Self {
-        if self.is_rare() { settle(self) } else { self }
+        match self.into_kind() {
+            Kind::Nothing | Kind::Lent(_) | Kind::Bind(_) => Self::NOTHING,
+            Kind::Buf(buf) => Self::buf(buf),
+            Kind::List(list) => Self::list(list),
+            Kind::Invalidate(bound) => Self::invalidate(bound),
+        }
     }
 
+    /// The buffer, if it is one.
     #[inline]
-    pub(super) fn into_buf(self) -> Option<Buf> {
-        if self.is_rare() {
-            return None;
+    pub(super) fn into_buf(self) -> Result<Buf, Self> {
+        if !self.is_buf() {
+            return Err(self);
         }
-        // SAFETY: what is not rare was made of a buffer, or is null; and it is gone.
-        NonNull::new(self.into_raw()).map(|raw| unsafe { Buf::from_raw(raw) })
+        // SAFETY: it was made of a buffer, and is gone.
+        Ok(unsafe { Buf::from_raw(self.into_raw()) })
     }
 
     pub(super) fn into_list(self) -> Option<BufList> {
@@ -173,7 +204,7 @@ impl InFlight {
 impl Drop for InFlight {
     #[inline]
     fn drop(&mut self) {
-        if !self.0.is_null() {
+        if self.0.addr() != NOTHING {
             end(self.0);
         }
     }
@@ -182,19 +213,8 @@ impl Drop for InFlight {
 /// Drops what the value stands for, which is gone then. Cold, so that the way to the call is not prepared before each loop that retires.
 #[cold]
 #[inline(never)]
-fn end(raw: *mut ()) {
+fn end(raw: NonNull<()>) {
     drop(InFlight(raw).into_kind());
-}
-
-#[cold]
-#[inline(never)]
-fn settle(rare: InFlight) -> InFlight {
-    match rare.into_kind() {
-        Kind::Nothing | Kind::Lent(_) | Kind::Bind(_) => InFlight::NOTHING,
-        Kind::Buf(buf) => InFlight::buf(buf),
-        Kind::List(list) => InFlight::list(list),
-        Kind::Invalidate(bound) => InFlight::invalidate(bound),
-    }
 }
 
 impl fmt::Debug for InFlight {

@@ -16,9 +16,6 @@ mod ece;
 mod flow;
 mod flow_rule;
 mod flows;
-mod inflight;
-#[cfg(test)]
-mod inflight_tests;
 mod kept;
 mod lent;
 mod loan;
@@ -26,12 +23,16 @@ mod operation;
 mod owner;
 mod pair;
 mod payload;
+mod place;
+#[cfg(test)]
+mod place_tests;
 mod post;
 mod query;
 mod receives;
 mod rejected;
 mod resize;
 mod retired;
+mod ring;
 mod scope;
 mod scratch;
 mod slab;

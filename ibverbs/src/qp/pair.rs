@@ -11,8 +11,8 @@ use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
 
 use super::builder::{Made, Parts, QpCaps};
 use super::control::Control;
-use super::inflight::Entry;
 use super::owner::Owner;
+use super::place::Entry;
 use super::retired::{NotMine, Reclaimed, Retired};
 use super::scratch::Scratch;
 use super::tables::Tables;
@@ -152,7 +152,7 @@ impl<T: Sends> QueuePair<T> {
     /// How many more receives it takes now.
     #[inline]
     pub fn recv_room(&self) -> usize {
-        self.tables.recvs.room()
+        self.tables.recvs.table.room() as usize
     }
 
     /// Keeps memory alive until the queue pair is destroyed, so that any number of requests can name it by the returned token at no cost.
@@ -196,19 +196,10 @@ impl<T: Sends> QueuePair<T> {
     #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
     pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
         let wr_id = completion.wr_id();
-        let Tables { sends, recvs, .. } = &mut *self.tables;
-        if let Some(entry) = sends.retire_oldest(wr_id) {
-            return Ok(Retired::new(&completion, entry));
+        match self.tables.retire(wr_id) {
+            Some(entry) => Ok(Retired::new(&completion, entry)),
+            None => Err(NotMine { queue: wr_id.queue() }),
         }
-        if let Some(entry) = recvs.retire(wr_id) {
-            return Ok(Retired::new(&completion, entry));
-        }
-        if sends.retire_older(wr_id) {
-            if let Some(entry) = sends.retire_oldest(wr_id) {
-                return Ok(Retired::new(&completion, entry));
-            }
-        }
-        Err(NotMine { queue: wr_id.queue() })
     }
 
     /// Destroys the queue pair and gives back the buffers of requests that never completed.
@@ -236,7 +227,7 @@ impl<T: Sends> QueuePair<T> {
         let with_tag = |entry: Entry| entry.payload.into_bufs().into_iter().map(move |buf| (entry.tag, buf));
         let reclaimed = Reclaimed {
             sends: this.tables.sends.drain().into_iter().flat_map(with_tag).collect(),
-            recvs: this.tables.recvs.drain().into_iter().flat_map(with_tag).collect(),
+            recvs: this.tables.recvs.table.drain().into_iter().flat_map(with_tag).collect(),
         };
         // SAFETY: the queue pair is destroyed, and `this` is not used or dropped after.
         unsafe {

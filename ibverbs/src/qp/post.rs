@@ -6,13 +6,15 @@ use std::ptr::{self, NonNull};
 
 use rdma_sys::{ibv_qp_ex, ibv_wr_complete, ibv_wr_set_inline_data, ibv_wr_set_sge, ibv_wr_set_sge_list, ibv_wr_start};
 
-use super::inflight::NextSend;
 use super::operation::Operation;
 use super::pair::QueuePair;
 use super::payload::private::Payload;
 use super::payload::{Gather, RecvPayload};
+use super::place::Next;
+use super::place::Table;
 use super::receives::Queue;
 use super::rejected::{PostError, Rejected};
+use super::ring::Ring;
 use super::scratch::{failure, inline_flag};
 use super::tables::Tables;
 use super::transport::{Sends, Transport};
@@ -48,7 +50,7 @@ impl<T: Sends> QueuePair<T> {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         }
         let Tables { sends, windows, .. } = &mut *self.tables;
-        let Some(next) = sends.next() else {
+        let Some(next) = Next::of(sends) else {
             let capacity = sends.capacity();
             return Err(Rejected::new(VERB, PostError::QueueFull { capacity }, Some(request.payload)));
         };
@@ -63,7 +65,7 @@ impl<T: Sends> QueuePair<T> {
         };
         if let Some(error) = failure {
             if let PostError::Refused(_) = error {
-                next.refused();
+                drop(next);
                 return Err(Rejected::new(VERB, error, Some(request.payload)));
             }
             windows.extend(O::bound(&request.payload));
@@ -144,7 +146,7 @@ impl<T: Transport> QueuePair<T> {
 #[inline]
 unsafe fn extended<T: Sends, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
-    next: &NextSend<'_>,
+    next: &Next<'_, Ring>,
     request: &SendRequest<O, P>,
 ) -> Option<PostError> {
     // SAFETY: the caller's promise; nothing between start and complete can panic or return.

@@ -7,15 +7,14 @@ use std::ptr::{self, NonNull};
 
 use rdma_sys::{ibv_post_recv, ibv_post_srq_recv, ibv_qp, ibv_recv_wr, ibv_sge, ibv_srq};
 
-use super::inflight::Entry;
 use super::owner::Owner;
 use super::payload::{Gather, RecvPayload};
+use super::place::{Entry, Next, Table};
 use super::rejected::{PostError, Rejected};
 use super::scratch::{BatchError, Posted, describe, failure};
-use super::slab::RecvSlab;
 use super::wr::RecvRequest;
 use crate::fixed::Fixed;
-use crate::identity::{QueueId, Requests, WrId};
+use crate::identity::{QueueId, WrId};
 
 /// Where receives are posted.
 #[derive(Clone, Copy)]
@@ -46,9 +45,14 @@ impl Queue {
     }
 }
 
-/// The receives in flight on a queue, and room for requests: one that is posted alone, and after it those of a batch, linked in order.
-pub(super) struct Receives {
-    slab: RecvSlab,
+/// The receives in flight on a queue, and what posting them needs.
+pub(super) struct Receives<T> {
+    pub(super) table: T,
+    room: Room,
+}
+
+/// Room for requests: one that is posted alone, and after it those of a batch, linked in order.
+struct Room {
     max_sge: u32,
     max_batch: usize,
     wrs: Fixed<ibv_recv_wr>,
@@ -56,38 +60,19 @@ pub(super) struct Receives {
 }
 
 // SAFETY: the pointers in the requests are set anew before each use, or point into this.
-unsafe impl Send for Receives {}
-// SAFETY: as above; nothing is reachable through a shared Receives.
-unsafe impl Sync for Receives {}
+unsafe impl Send for Room {}
+// SAFETY: as above; nothing is reachable through a shared one.
+unsafe impl Sync for Room {}
 
-impl Receives {
-    pub(super) fn new(owner: &Owner, requests: Requests, capacity: u32, max_sge: u32, max_batch: u32) -> Self {
+impl<T: Table> Receives<T> {
+    pub(super) fn new(table: T, max_sge: u32, max_batch: u32) -> Self {
         let max_batch = max_batch as usize;
         let (wrs, sges) = (Fixed::<ibv_recv_wr>::new(max_batch + 1), Fixed::new(max_batch + 1));
         for index in 1..max_batch {
             // SAFETY: both are among the `max_batch` + 1.
             unsafe { (*wrs.as_ptr().add(index)).next = wrs.as_ptr().add(index + 1) };
         }
-        Self { slab: RecvSlab::new(owner.id, requests, capacity), max_sge, max_batch, wrs, sges }
-    }
-
-    #[inline]
-    pub(super) fn room(&self) -> usize {
-        self.slab.room() as usize
-    }
-
-    /// Makes room for so many in flight, while there is none.
-    pub(super) fn resize(&mut self, capacity: u32) {
-        self.slab.resize(capacity);
-    }
-
-    #[inline]
-    pub(super) fn retire(&mut self, wr_id: WrId) -> Option<Entry> {
-        self.slab.retire(wr_id)
-    }
-
-    pub(super) fn drain(&mut self) -> Vec<Entry> {
-        self.slab.drain()
+        Self { table, room: Room { max_sge, max_batch, wrs, sges } }
     }
 
     #[inline]
@@ -97,24 +82,24 @@ impl Receives {
         owner: &Owner,
         request: RecvRequest<P>,
     ) -> Result<(), Rejected<P>> {
-        let Some(next) = self.slab.next() else {
-            let capacity = self.slab.capacity();
+        let Some(next) = Next::of(&mut self.table) else {
+            let capacity = self.table.capacity();
             return Err(Rejected::new(queue.verb(), PostError::QueueFull { capacity }, Some(request.payload)));
         };
-        if let Err(error) = check(owner, next.wr_id().queue(), self.max_sge, &request) {
+        if let Err(error) = check(owner, next.wr_id().queue(), self.room.max_sge, &request) {
             return Err(Rejected::new(queue.verb(), error, Some(request.payload)));
         }
         let mut bad = ptr::null_mut();
         // SAFETY: the first request, which is linked to none. The queue is alive and used by one thread; the memory that is named stays
         // valid: a Buf moves into the table below, held memory is kept.
         let returned = unsafe {
-            let wr = write(&self.wrs, &self.sges, 0, next.wr_id(), request.payload.scatter());
+            let wr = write(&self.room, 0, next.wr_id(), request.payload.scatter());
             queue.post(wr, &mut bad)
         };
         if returned != 0 {
             let error = failure(returned, bad.is_null());
             if let PostError::Refused(_) = error {
-                next.refused();
+                drop(next);
                 return Err(Rejected::new(queue.verb(), error, Some(request.payload)));
             }
             next.fill(request.payload.into_in_flight(), request.tag);
@@ -130,7 +115,8 @@ impl Receives {
         owner: &Owner,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
-        let mut batch = RecvBatch { queue, receives: self, owner, count: 0, finished: false };
+        let Self { table, room } = self;
+        let mut batch = RecvBatch { queue, table, room, owner, count: 0, finished: false };
         let value = fill(&mut batch)?;
         batch.finish()?;
         Ok(value)
@@ -144,12 +130,6 @@ fn check<P: RecvPayload>(owner: &Owner, id: QueueId, max: u32, request: &RecvReq
     match request.payload.scatter() {
         Gather::List { count, .. } if count > max as usize => Err(PostError::TooManyPieces { count, max }),
         _ => Ok(()),
-    }
-}
-
-impl fmt::Debug for Receives {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receives").field("room", &self.room()).finish_non_exhaustive()
     }
 }
 
@@ -173,7 +153,8 @@ impl fmt::Debug for Receives {
 /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
 pub struct RecvBatch<'queue> {
     queue: Queue,
-    receives: &'queue mut Receives,
+    table: &'queue mut dyn Table,
+    room: &'queue mut Room,
     owner: &'queue Owner,
     count: usize,
     finished: bool,
@@ -186,22 +167,21 @@ impl RecvBatch<'_> {
     /// As [`QueuePair::post_recv`](crate::QueuePair::post_recv), and [`PostError::BatchFull`]; the batch goes on without the request.
     #[inline]
     pub fn recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
-        let checked = check(self.owner, self.owner.id, self.receives.max_sge, &request);
+        let checked = check(self.owner, self.owner.id, self.room.max_sge, &request);
         let queue = self.queue;
-        let Receives { slab, max_batch, wrs, sges, .. } = &mut *self.receives;
-        if self.count == *max_batch {
+        if self.count == self.room.max_batch {
             let max = u32::try_from(self.count).unwrap_or(u32::MAX);
             return Err(Rejected::new(queue.verb(), PostError::BatchFull { max }, Some(request.payload)));
         }
         if let Err(error) = checked {
             return Err(Rejected::new(queue.verb(), error, Some(request.payload)));
         }
-        let Some(next) = slab.next() else {
-            let capacity = slab.capacity();
+        let Some(next) = Next::of(&mut *self.table) else {
+            let capacity = self.table.capacity();
             return Err(Rejected::new(queue.verb(), PostError::QueueFull { capacity }, Some(request.payload)));
         };
         // SAFETY: `count` is less than `max_batch`.
-        unsafe { write(wrs, sges, self.count + 1, next.wr_id(), request.payload.scatter()) };
+        unsafe { write(self.room, self.count + 1, next.wr_id(), request.payload.scatter()) };
         next.fill(request.payload.into_in_flight(), request.tag);
         self.count += 1;
         Ok(())
@@ -216,7 +196,7 @@ impl RecvBatch<'_> {
         // SAFETY: so many requests were added. The queue is alive and used by one thread; the memory that the requests name is in the table
         // or held.
         let (returned, first) = unsafe {
-            let (first, last) = (self.receives.wrs.as_ptr().add(1), self.receives.wrs.as_ptr().add(self.count));
+            let (first, last) = (self.room.wrs.as_ptr().add(1), self.room.wrs.as_ptr().add(self.count));
             (*last).next = ptr::null_mut();
             let returned = self.queue.post(first, &mut bad);
             (*last).next = last.add(1); // which is beyond the end for the last of all, and followed by none
@@ -234,26 +214,20 @@ impl RecvBatch<'_> {
     fn take_back(&mut self, index: usize) -> Option<Entry> {
         debug_assert!(index < self.count);
         // SAFETY: one of the requests that were added.
-        let wr_id = unsafe { (*self.receives.wrs.as_ptr().add(index + 1)).wr_id };
-        self.receives.slab.retire(WrId(wr_id))
+        let wr_id = unsafe { (*self.room.wrs.as_ptr().add(index + 1)).wr_id };
+        self.table.take_back(WrId(wr_id))
     }
 }
 
 /// Writes the receive at `index` and returns it.
 ///
 /// # Safety
-/// There are so many of both, and no reference to either exists.
+/// There are so many, and no reference to one exists.
 #[inline]
-unsafe fn write(
-    wrs: &Fixed<ibv_recv_wr>,
-    sges: &Fixed<ibv_sge>,
-    index: usize,
-    wr_id: WrId,
-    scatter: Gather<'_>,
-) -> *mut ibv_recv_wr {
+unsafe fn write(room: &Room, index: usize, wr_id: WrId, scatter: Gather<'_>) -> *mut ibv_recv_wr {
     // SAFETY: the caller's promise.
     unsafe {
-        let (wr, sge) = (wrs.as_ptr().add(index), sges.as_ptr().add(index));
+        let (wr, sge) = (room.wrs.as_ptr().add(index), room.sges.as_ptr().add(index));
         let (list, count) = describe(scatter, sge);
         (*wr).wr_id = wr_id.0;
         (*wr).sg_list = list;

@@ -2,9 +2,8 @@
 
 use rdma_sys::{IBV_QP_CAP, ibv_qp_cap};
 
-use super::inflight::SendRing;
 use super::pair::QueuePair;
-use super::slab::RecvSlab;
+use super::ring::Ring;
 use super::transport::Sends;
 use crate::device_attr::DeviceCapFlags;
 use crate::error::{Error, Result};
@@ -29,7 +28,7 @@ impl<T: Sends> QueuePair<T> {
             return refuse(ErrorKind::InvalidInput, "for receives, of which it takes none", "ask for sends only");
         }
         let (sends, recvs) = (sends.unwrap_or(caps.max_send_wr), recvs.unwrap_or(caps.max_recv_wr));
-        if sends > SendRing::MAX || recvs > RecvSlab::MAX {
+        if sends.max(recvs) > Ring::MAX {
             return refuse(ErrorKind::InvalidInput, "than this library can tell apart", "ask for less");
         }
         Ok(ibv_qp_cap {
@@ -46,7 +45,7 @@ impl<T: Sends> QueuePair<T> {
         let given = self.control().ask(IBV_QP_CAP)?.cap;
         let recvs = if self.caps().max_recv_wr == 0 { 0 } else { given.max_recv_wr };
         self.tables.sends.resize(given.max_send_wr);
-        self.tables.recvs.resize(recvs);
+        self.tables.recvs.table.resize(recvs);
         self.set_lengths(given.max_send_wr, recvs);
         Ok(())
     }

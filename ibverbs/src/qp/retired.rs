@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rdma_sys::{IBV_WC_WITH_IMM, IBV_WC_WITH_INV};
 
-use super::inflight::Entry;
 use super::kept::InFlight;
+use super::place::Entry;
 use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::error::{Error, Result};
 use crate::identity::{Direction, QueueId, WrId};
@@ -53,7 +53,7 @@ impl Retired {
     pub(super) fn new(completion: &Completion<'_>, Entry { payload, tag }: Entry) -> Self {
         let (wc_flags, immediate) = completion.flags_and_immediate();
         Self {
-            payload: payload.settled(),
+            payload,
             tag,
             status: completion.status(),
             opcode: completion.opcode(),
@@ -134,7 +134,7 @@ impl Retired {
     #[inline]
     pub fn into_buf(self) -> Option<Buf> {
         let len = self.received().then_some(self.byte_len as usize);
-        let mut buf = self.payload.into_buf()?;
+        let mut buf = self.payload.into_buf().ok()?;
         if let Some(len) = len {
             buf.set_len(len);
         }

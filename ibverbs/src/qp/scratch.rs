@@ -7,10 +7,10 @@ use std::ptr::{self, NonNull};
 
 use rdma_sys::{IBV_SEND_INLINE, ibv_post_send, ibv_qp, ibv_send_wr, ibv_sge};
 
-use super::inflight::Entry;
 use super::operation::Operation;
 use super::payload::Gather;
 use super::payload::private::Payload;
+use super::place::Entry;
 use super::rejected::PostError;
 use super::transport::Sends;
 use super::wr::SendRequest;
@@ -30,6 +30,8 @@ pub(super) struct Scratch {
     inline: Fixed<u8>,
     inline_each: usize,
     max_batch: usize,
+    /// How many requests a batch has so far.
+    batched: usize,
 }
 
 // SAFETY: the pointers in the requests are set anew before each use, or point into this; nothing is reached through a shared Scratch.
@@ -46,7 +48,14 @@ impl Scratch {
             // SAFETY: both are among the `count`.
             unsafe { (*sends.as_ptr().add(index - 1)).next = sends.as_ptr().add(index) };
         }
-        Self { sends, sges: Fixed::new(count), inline: Fixed::new(max_batch * inline_each), inline_each, max_batch }
+        Self {
+            sends,
+            sges: Fixed::new(count),
+            inline: Fixed::new(max_batch * inline_each),
+            inline_each,
+            max_batch,
+            batched: 0,
+        }
     }
 
     /// How many requests a batch can have.
@@ -76,17 +85,23 @@ impl Scratch {
         if returned == 0 { None } else { Some(failure(returned, bad.is_null())) }
     }
 
+    /// Begins a batch: the requests of an earlier one are no more.
+    pub(super) fn start_batch(&mut self) {
+        self.batched = 0;
+    }
+
     /// Adds a request to a batch.
     ///
     /// # Safety
-    /// Made for classic posts; `index` is less than `max`, and the inline bytes are not more than the queue pair takes.
+    /// Made for classic posts; the batch has fewer than `max`, and the inline bytes are not more than the queue pair takes.
     #[inline]
     pub(super) unsafe fn add<T: Sends, O: Operation<T, P>, P: Payload>(
         &mut self,
-        index: usize,
         wr_id: WrId,
         request: &SendRequest<O, P>,
     ) {
+        let index = self.batched;
+        self.batched += 1;
         // SAFETY: the caller's promise; there are `inline_each` bytes for each request of a batch.
         unsafe {
             self.write(index + 1, wr_id, request);

@@ -20,6 +20,7 @@ use super::receives::{Queue, Receives, RecvBatch};
 use super::rejected::Rejected;
 use super::retired::{NotMine, Retired};
 use super::scratch::BatchError;
+use super::slab::RecvSlab;
 use super::srq_options::{Basic, SrqAttr, SrqOptions, SrqType};
 use super::wr::RecvRequest;
 use super::xrc_domain::XrcDomain;
@@ -66,7 +67,7 @@ pub(super) struct Inner {
 }
 
 struct Receiving {
-    receives: Receives,
+    receives: Receives<RecvSlab>,
     owner: Owner,
 }
 
@@ -149,8 +150,8 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         options: SrqOptions,
         xrc: Option<XrcParts>,
     ) -> Self {
-        let receives =
-            Receives::new(&owner, Requests::Datagrams, sizes.max_wr, sizes.max_sge, options.max_batch.max(1));
+        let slab = RecvSlab::new(owner.id, Requests::Datagrams, sizes.max_wr);
+        let receives = Receives::new(slab, sizes.max_sge, options.max_batch.max(1));
         let pd = owner.pd.clone();
         let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving { receives, owner }));
         Self(Arc::new(Inner { raw, pd, xrc, receiving }), PhantomData)
@@ -179,7 +180,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
 
     /// How many more receives it takes now.
     pub fn recv_room(&mut self) -> usize {
-        self.receiving().receives.room()
+        self.receiving().receives.table.room() as usize
     }
 
     /// Keeps memory alive until the queue is destroyed. See [`QueuePair::hold`](crate::QueuePair::hold).
@@ -229,7 +230,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
     pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
         let wr_id = completion.wr_id();
-        match self.receiving().receives.retire(wr_id) {
+        match self.receiving().receives.table.retire(wr_id) {
             Some(entry) => Ok(Retired::new(&completion, entry)),
             None => Err(NotMine { queue: wr_id.queue() }),
         }

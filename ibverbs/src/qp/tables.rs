@@ -6,20 +6,21 @@ use super::address::Addresses;
 use super::bindings::Windows;
 use super::builder::{Made, Parts};
 use super::flows::Flows;
-use super::inflight::SendRing;
 use super::owner::Owner;
+use super::place::Entry;
 use super::receives::Receives;
+use super::ring::Ring;
 use super::srq;
 use super::transport::QpType;
 use crate::cq::Shared;
-use crate::identity::Requests;
+use crate::identity::{Requests, WrId};
 use crate::parent_domain::ParentDomain;
 use crate::pd::AttachedQueuePair;
 
 /// What a queue pair owns while it exists, in the order in which it is dropped.
 pub(super) struct Tables {
-    pub(super) sends: SendRing,
-    pub(super) recvs: Receives,
+    pub(super) sends: Ring,
+    pub(super) recvs: Receives<Ring>,
     pub(super) owner: Owner,
     pub(super) addresses: Addresses,
     pub(super) windows: Windows,
@@ -37,8 +38,12 @@ impl Tables {
     pub(super) fn new(made: &Made, owner: Owner, kind: QpType, of: &Parts<'_>, max_batch: u32) -> Self {
         let requests = if kind == QpType::UD { Requests::Datagrams } else { Requests::Receives };
         Self {
-            sends: SendRing::new(owner.id, made.caps.max_send_wr),
-            recvs: Receives::new(&owner, requests, made.caps.max_recv_wr, made.caps.max_recv_sge, max_batch),
+            sends: Ring::new(owner.id, Requests::Sends, made.caps.max_send_wr),
+            recvs: Receives::new(
+                Ring::new(owner.id, requests, made.caps.max_recv_wr),
+                made.caps.max_recv_sge,
+                max_batch,
+            ),
             owner,
             addresses: Addresses::default(),
             windows: Windows::default(),
@@ -50,4 +55,30 @@ impl Tables {
             _attached: of.pd.attach_queue_pair(),
         }
     }
+
+    /// Takes out the request of a completion.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    pub(super) fn retire(&mut self, wr_id: WrId) -> Option<Entry> {
+        if let Some(entry) = self.sends.retire_oldest(wr_id) {
+            return Some(entry);
+        }
+        less_likely();
+        if let Some(entry) = self.recvs.table.retire_oldest(wr_id) {
+            return Some(entry);
+        }
+        self.retire_other(wr_id)
+    }
+
+    /// As [`retire`](Self::retire), for what is not the oldest, or keeps what is rare. One call, so that loops which retire prepare for no other.
+    #[cold]
+    #[inline(never)]
+    fn retire_other(&mut self, wr_id: WrId) -> Option<Entry> {
+        self.sends.retire_send(wr_id).or_else(|| self.recvs.table.retire_receive(wr_id))
+    }
 }
+
+/// Says to the compiler which way straight code should go.
+#[cold]
+#[inline]
+fn less_likely() {}
