@@ -16,7 +16,7 @@ pub(crate) fn hint_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
             "no right to the device node: check the mode of /dev/infiniband/uverbs*".into()
         }
         ("ibv_open_device", libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
-            "is /dev/infiniband/uverbs* there? load ib_uverbs".into()
+            "is /dev/infiniband/uverbs* there, and may you open it? load ib_uverbs".into()
         }
         ("ibv_create_qp", 0) => "the siw driver fails so after some sequences of objects: destroy the newest queue pair and \
              create a larger one, or try another depth"
@@ -37,6 +37,7 @@ pub(crate) fn hint_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
         ("ibv_modify_qp", libc::EINVAL) => {
             "refused by the driver: check the port's state, the MTU and the GID index; iWARP connects by rdma_cm only".into()
         }
+        (_, libc::EMFILE) => "the limit on open files of this process: raise it with `ulimit -n`".into(),
         _ => return None,
     })
 }

@@ -1,7 +1,7 @@
 //! The one error type of the tools: a sentence for the user and the exit status that goes with it.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 
 /// A result whose error is a sentence for the user.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -95,3 +95,7 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+/// Writes a line to standard error, as far as anybody reads it: a server outlives the terminal that it was started from.
+pub fn tell(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
+}

@@ -65,6 +65,10 @@ fn help_and_version_are_printed() {
         ("ud_bw", "UD send/receive"),
         ("msg_size", "Bytes a message"),
         ("-nr", "--rd-atomic"),
+        ("opts", "--msg-size SIZE (-m)"),
+        ("categories", "examples"),
+        ("sctp_lat", "messages of 1 byte"),
+        ("rc_bw", "messages of 64 KiB"),
     ] {
         let text = String::from_utf8(run(&format!("--help {topic}")).stdout).unwrap();
         assert!(text.contains(word), "{topic}: {text}");
@@ -75,9 +79,24 @@ fn help_and_version_are_printed() {
 #[test]
 fn an_unknown_host_and_a_closed_port_are_clear_errors() {
     let text = fails("nowhere.invalid conf", 1);
-    assert!(text.contains("cannot find the host nowhere.invalid"), "{text}");
+    assert!(text.contains("cannot find the host nowhere.invalid") && text.contains("is it spelt right?"), "{text}");
+    // Told at once: waiting mends neither.
+    let text = fails("-ws 1h fe80::1 conf", 1);
+    assert!(text.contains("wants the interface with it: fe80::1%INTERFACE"), "{text}");
+    let text = fails("-ws 1h fe80::1%nope7 conf", 1);
+    assert!(text.contains("is there an interface nope7 here?"), "{text}");
     let text = fails("-lp 1 -ws 300ms localhost conf", 1);
     assert!(text.contains("cannot reach the server") && text.contains("start `rperf` there"), "{text}");
+}
+
+#[test]
+fn words_that_are_no_text_are_answered_as_words() {
+    use std::os::unix::ffi::OsStrExt;
+    let output = rperf().arg(std::ffi::OsStr::from_bytes(b"a\xffb")).arg("conf").output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("cannot find the host a\u{fffd}b"), "{text}");
+    assert!(fails("node:7 conf", 1).contains("--listen-port (-lp)"));
 }
 
 #[test]

@@ -248,6 +248,8 @@ fn an_unknown_device_is_answered_with_those_there_are() {
         let text = fails(&format!("{} {option} nosuch0 rc_bw", server.here()), 1);
         assert!(text.contains("no RDMA device nosuch0") && names.iter().all(|n| text.contains(n)), "{text}");
         assert_eq!(text.contains("the server: "), option == "-ri", "{text}");
+        // The server's log says whose device it was.
+        server.says(if option == "-ri" { ": no RDMA device nosuch0" } else { "the client: no RDMA device nosuch0" });
     }
     let text = fails(&format!("{} -i {}:9 rc_bw", server.here(), names[0]), 1);
     assert!(text.contains("has no port 9"), "{text}");
@@ -447,6 +449,9 @@ fn what_only_infiniband_has_is_refused_in_a_line() {
             let text = fails(&format!("-i {device} {option} -n 1 rc_bw"), 1);
             assert!(text.contains(says) && text.contains(&device) && text.lines().count() == 1, "{text}");
         }
+        let text = fails(&format!("-i {device} --pkey-index 7777 -n 1 rc_bw"), 1);
+        let says = if connects_directly(&device) { "so give --pkey-index less than" } else { "partition key" };
+        assert!(text.contains(says) && text.contains(&device), "{text}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the README says to type is what the tools understand.
 
 use clap::Parser;
+use perftools::args;
 use perftools::args::info::Info;
 use perftools::args::ping::PingArgs;
 
@@ -22,7 +23,7 @@ fn commands(text: &str) -> Vec<String> {
 
 #[test]
 fn every_command_of_the_readme_is_understood() {
-    let mut seen = (0, 0);
+    let mut seen = (0, 0, 0);
     for line in commands(include_str!("../../README.md")) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
@@ -35,8 +36,14 @@ fn every_command_of_the_readme_is_understood() {
                 Info::try_parse_from(&words).unwrap_or_else(|error| panic!("{line}: {error}"));
                 seen.1 += 1;
             }
+            // Up to where its output goes.
+            ["rperf", rest @ ..] => {
+                let words = rest.iter().take_while(|word| !word.starts_with('>')).copied();
+                args::parse(words).unwrap_or_else(|error| panic!("{line}: {error}"));
+                seen.2 += 1;
+            }
             _ => {}
         }
     }
-    assert!(seen.0 >= 8 && seen.1 >= 10, "{seen:?}");
+    assert!(seen.0 >= 8 && seen.1 >= 10 && seen.2 >= 16, "{seen:?}");
 }

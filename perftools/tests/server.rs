@@ -2,11 +2,11 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Server, fails, json, rperf, run};
@@ -180,4 +180,22 @@ fn the_units_command_line_is_one_that_serves() {
     let line = unit.lines().find_map(|l| l.strip_prefix("ExecStart=/usr/bin/rperf ")).unwrap();
     let server = Server::with(&line.split_whitespace().collect::<Vec<_>>());
     server.assert_alive();
+}
+
+#[test]
+fn a_server_outlives_whoever_read_its_log() {
+    let mut child = rperf().args(["-lp", "0"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut first).unwrap();
+    let port: u16 = first.trim().rsplit(':').next().unwrap().parse().unwrap();
+    // Each is a line of the log, which nobody takes any more.
+    for _ in 0..3 {
+        let mut stray = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stray.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let _ = stray.read(&mut [0; 16]);
+    }
+    let output = run(&format!("-lp {port} 127.0.0.1 conf"));
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

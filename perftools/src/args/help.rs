@@ -5,7 +5,9 @@ use clap::CommandFactory;
 use super::options::Options;
 use super::qperf::{self, Spelling};
 use crate::error::{Error, Result};
+use crate::plan::Service;
 use crate::test::Test;
+use crate::units::Size;
 
 pub(crate) const EXAMPLES: &str =
     "    rperf                                 be the server, until `rperf HOST quit` from the same host or a signal
@@ -40,6 +42,11 @@ pub fn asked(args: &[String]) -> Result<Option<String>> {
             Options::command().term_width(100).render_help(),
             Test::list()
         ))),
+        "opts" => Ok(Some(summary())),
+        "categories" => Ok(Some(format!(
+            "rperf --help TOPIC, where TOPIC is one of\n    {TOPICS}\n    an option, in any spelling\n    a test:\n{}",
+            Test::list()
+        ))),
         "tests" => Ok(Some(Test::list())),
         "examples" => Ok(Some(EXAMPLES.to_owned())),
         "qperf" => Ok(Some(super::qperf::table())),
@@ -47,10 +54,51 @@ pub fn asked(args: &[String]) -> Result<Option<String>> {
     }
 }
 
+const TOPICS: &str = "main, categories, tests, options, opts, examples, qperf";
+
+/// A line for each option, with qperf's spellings of it.
+fn summary() -> String {
+    let command = Options::command();
+    let line = |arg: &clap::Arg| {
+        let long = arg.get_long()?;
+        let value = match arg.get_value_names() {
+            Some(names) if arg.get_action().takes_values() => format!(" {}", names.join(" ")),
+            _ => String::new(),
+        };
+        let short = qperf::short(long).map_or_else(String::new, |short| format!(" ({short})"));
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        Some(format!("{:<44}  {help}\n", format!("--{long}{value}{short}")))
+    };
+    command.get_arguments().filter_map(line).collect()
+}
+
+/// A test, with what is its own.
+fn of_test(test: Test) -> String {
+    let mut lines = vec![format!("{:<24}{}", test.name(), test.about())];
+    if test.moves_data() {
+        lines.push(format!(
+            "messages of {} (--msg-size, -m), for 2 s (--time, -t), or so many (--messages, -n)",
+            Size(test.default_size())
+        ));
+    }
+    match test.plan().map(|plan| plan.service) {
+        Some(Service::Rc | Service::Ud) => lines.push(format!("{DEVICES}; by rdma_cm with --use-cm on (-cm1)")),
+        Some(Service::Uc | Service::Xrc) => lines.push(DEVICES.to_owned()),
+        None if test.socket().is_some() => {
+            lines.push("over the interface that leads to HOST: --ip-port (-ip), --sock-buf-size (-sb)".to_owned());
+        }
+        None => {}
+    }
+    lines.push(format!("for example: rperf HOST {}", test.name()));
+    format!("    {}\n", lines.join("\n    "))
+}
+
+const DEVICES: &str = "over an RDMA device: --id (-i), --local-id (-li), --remote-id (-ri)";
+
 /// A test or an option, by any of its names.
 fn about(topic: &str) -> Result<String> {
     if let Ok(test) = Test::from_name(topic) {
-        return Ok(format!("    {:<24}{}\n", test.name(), test.about()));
+        return Ok(of_test(test));
     }
     let bare = topic.trim_start_matches('-');
     let named = [format!("--{bare}"), format!("-{bare}")].into_iter().find_map(|name| match qperf::spelling(&name) {
@@ -66,8 +114,6 @@ fn about(topic: &str) -> Result<String> {
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
             Ok(format!("    --{}{value}\n        {help}\n", arg.get_long().unwrap_or_default()))
         }
-        None => Err(Error::usage(format!(
-            "{topic}: no such help topic; there are main, tests, options, examples, qperf, and each test and option"
-        ))),
+        None => Err(Error::usage(format!("{topic}: no such help topic; there are {TOPICS}, and each test and option"))),
     }
 }

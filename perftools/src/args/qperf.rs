@@ -204,6 +204,11 @@ pub fn table() -> String {
     lines.concat()
 }
 
+/// qperf's first spelling of a long option.
+pub fn short(long: &str) -> Option<&'static str> {
+    VALUES.iter().chain(FLAGS).find(|(name, to)| *to == long && !name.starts_with("--")).map(|(name, _)| *name)
+}
+
 /// The long option that a loop goes over, by its own name or qperf's; only those that take a number.
 pub fn loop_variable(name: &str) -> Option<String> {
     const NUMBERS: &[&str] = &[

@@ -186,16 +186,14 @@ fn connect(target: &Target) -> Result<TcpStream> {
     let deadline = Instant::now() + *wait;
     // `[::1]` is how an IPv6 address is written before a port.
     let name = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-    let addresses: Vec<SocketAddr> = (name, *port)
-        .to_socket_addrs()
-        .map_err(|e| Error::system(format!("cannot find the host {host}"), &e))?
-        .collect();
+    let addresses: Vec<SocketAddr> = (name, *port).to_socket_addrs().map_err(|e| not_found(host, &e))?.collect();
     loop {
         let mut last = None;
         for address in &addresses {
             let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
             match TcpStream::connect_timeout(address, left) {
                 Ok(stream) => return Ok(stream),
+                Err(error) if is_without_scope(address) => return Err(without_scope(host, &error)),
                 Err(error) => last = Some(error),
             }
         }
@@ -211,4 +209,28 @@ fn connect(target: &Target) -> Result<TcpStream> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+fn not_found(host: &str, error: &std::io::Error) -> Error {
+    let hint = match host.rsplit_once('%') {
+        Some((_, interface)) => format!("is there an interface {interface} here? `ip link` lists them"),
+        None if host.is_empty() => "a host has a name or an address".to_owned(),
+        None if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
+            "its port is given by --listen-port (-lp)".to_owned()
+        }
+        None => "is it spelt right? An IP address needs no name service".to_owned(),
+    };
+    Error::new(Kind::System, format!("cannot find the host {host}: {error}; {hint}"))
+}
+
+/// Whether an address is of every link, and does not say which.
+fn is_without_scope(address: &SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
+}
+
+fn without_scope(host: &str, error: &std::io::Error) -> Error {
+    Error::new(
+        Kind::System,
+        format!("cannot reach {host}: {error}; a link-local address wants the interface with it: {host}%INTERFACE"),
+    )
 }

@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::rules::Rules;
 use super::session;
 use super::terms::{Served, Terms};
-use crate::error::{Error, Kind, Result};
+use crate::error::{self, Error, Kind, Result};
 use crate::test::Test;
 use crate::transport::Backend;
 
@@ -242,7 +242,7 @@ impl Server {
                     ) => {}
                 // Out of descriptors or memory: those that are served will give some back.
                 Err(e) => {
-                    eprintln!("rperf: cannot accept a client: {e}");
+                    error::tell(format_args!("rperf: cannot accept a client: {e}"));
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }
@@ -273,7 +273,7 @@ impl Server {
 
     fn log(&self, peer: SocketAddr, text: &str) {
         if self.log >= Log::Errors {
-            eprintln!("rperf: {}: {text}", peer.ip().to_canonical());
+            error::tell(format_args!("rperf: {}: {text}", peer.ip().to_canonical()));
         }
     }
 }

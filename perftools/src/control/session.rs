@@ -63,7 +63,11 @@ pub fn serve<B: Backend>(mut stream: TcpStream, backend: &B, terms: &Terms<'_>) 
             let facts = PeerFacts::here(&Root::host());
             return frame::write(&mut stream, &Message::Facts(Box::new(facts))).map(|()| Served::Nothing);
         }
-        Ok(other) => return Err(refuse(&mut stream, other.unexpected("the client"))),
+        // A client whose own device will not do says why, instead of asking.
+        Ok(other) => {
+            let other = other.or_error("the client")?;
+            return Err(refuse(&mut stream, other.unexpected("the client")));
+        }
         // A client of another version leaves after the greeting; so does one that only looked.
         Err(error) if error.kind() == Kind::Gone => return Ok(Served::Nothing),
         Err(error) => return Err(refuse(&mut stream, error)),

@@ -62,6 +62,19 @@ impl CpuList {
     }
 }
 
+/// The processors that this process may use.
+fn allowed() -> nix::Result<Vec<usize>> {
+    let set = sched_getaffinity(Pid::from_raw(0))?;
+    Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
+}
+
+/// Processors as a list is written.
+fn ranges(cpus: &[usize]) -> String {
+    let runs = cpus.chunk_by(|a, b| a + 1 == *b).filter_map(|run| Some((run.first()?, run.last()?)));
+    let words = runs.map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
+    words.collect::<Vec<_>>().join(",")
+}
+
 /// The processor of thread number `index` out of these, or out of all that this process may use; none: any. Threads of one
 /// end begin at the first, those of the `other` at the last: both may be on one host.
 ///
@@ -73,8 +86,7 @@ pub fn own(list: Option<&CpuList>, index: usize, other: bool) -> Result<Option<C
         Some(Some(cpus)) => cpus,
         None => {
             let wrong = |e: nix::Error| Error::system("cannot ask for this process's processors", &e.into());
-            let set = sched_getaffinity(Pid::from_raw(0)).map_err(wrong)?;
-            (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()
+            allowed().map_err(wrong)?
         }
     };
     let at = index % cpus.len().max(1);
@@ -94,7 +106,12 @@ impl Pinned {
     pub fn to(list: Option<&CpuList>) -> Result<Self> {
         let Some(list) = list else { return Ok(Self(None)) };
         let Some(cpus) = list.numbers()? else { return Ok(Self(None)) };
-        let wrong = |e: nix::Error| Error::system(format!("cannot run on the processors {list}"), &e.into());
+        let wrong = |e: nix::Error| {
+            let those = allowed().map_or_else(|_| "others".to_owned(), |cpus| ranges(&cpus));
+            let what =
+                format!("cannot run on the processors {list}, only on {those}: --cpu-affinity (-ca) takes of these");
+            Error::system(what, &e.into())
+        };
         let mut set = CpuSet::new();
         for cpu in cpus {
             set.set(cpu).map_err(wrong)?;
@@ -124,6 +141,13 @@ mod tests {
             assert!(bad.parse::<CpuList>().is_err(), "{bad}");
         }
         assert!("node0".parse::<CpuList>().is_ok() && "any".parse::<CpuList>().is_ok());
+    }
+
+    #[test]
+    fn processors_that_are_not_there_are_answered_with_those_there_are() {
+        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
+        let error = Pinned::to(Some(&"1023".parse().unwrap())).unwrap_err().to_string();
+        assert!(error.contains(&ranges(&allowed().unwrap())) && error.contains("-ca"), "{error}");
     }
 
     #[test]

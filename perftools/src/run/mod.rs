@@ -16,7 +16,7 @@ use crate::control::client::{self, Target};
 use crate::control::rules::Rules;
 use crate::control::server::Server;
 use crate::control::token::Token;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::report::csv;
 use crate::report::json::{self, Document};
 use crate::report::record::{Outcome, Record};
@@ -41,7 +41,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rperf: {error}");
+            error::tell(format_args!("rperf: {error}"));
             ExitCode::from(error.exit_status())
         }
     }
@@ -53,7 +53,7 @@ fn serve(options: &Options) -> Result<()> {
         server = server.verbose();
     }
     server.stopper().at_signals()?;
-    eprintln!("rperf: serving on {}", server.local_addr()?);
+    error::tell(format_args!("rperf: serving on {}", server.local_addr()?));
     server.run(&Verbs)
 }
 
@@ -109,7 +109,7 @@ fn with_server(
 /// Keeps a failure for the exit status, and tells the one before it.
 fn tell(failed: &mut Option<Error>, error: Error) {
     if let Some(earlier) = failed.replace(error) {
-        eprintln!("rperf: {earlier}");
+        error::tell(format_args!("rperf: {earlier}"));
     }
 }
 

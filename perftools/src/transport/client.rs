@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::address::Candidate;
 use super::device;
-use super::end::{End, Prepared, by_cm};
+use super::end::{End, Prepared};
+use super::marks::by_cm;
 use super::wire::{Line, VerbsWire};
 use super::{Answer, Ask, ClientSetup, Connected, Hosts, Method, Offer, cm, datagrams};
 use crate::config::Spec;

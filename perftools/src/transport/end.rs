@@ -11,11 +11,12 @@ use super::access::access;
 use super::address::Candidate;
 use super::datagrams::Own;
 use super::device::{Opened, device_error};
+use super::marks::check_path;
 use super::random::random;
 use super::wire::{Line, VerbsWire};
 use super::xrc::{Queue, XrcLine};
-use super::{Connected, Link, PlainEnd};
-use crate::args::options::{Cm, Wait};
+use super::{Connected, PlainEnd};
+use crate::args::options::Wait;
 use crate::config::{Shape, Side};
 use crate::error::{Error, Result};
 use crate::path::{Path, StaticRate};
@@ -109,7 +110,7 @@ impl End {
         let pd = opened.context.alloc_pd().map_err(device_error)?;
         let queues = (0..shape.threads).map(|_| Queues::new(&opened, &pd, &shape)).collect::<Result<_>>()?;
         let own = side.path;
-        check_path(&opened, own)?;
+        check_path(&opened, own, shape.tuning.pkey_index)?;
         Ok(Self { opened, shape, pd, queues, wait: side.wait, own, group: None })
     }
 
@@ -260,42 +261,7 @@ impl End {
     }
 }
 
-/// Whether the port can do what its end was told of packets.
-fn check_path(opened: &Opened, own: Path) -> Result<()> {
-    let device = opened.context.device_name();
-    let lacks = |what: &str| {
-        Err(Error::limit(format!("{what} is InfiniBand's, and {device} is {}: leave it away", opened.link)))
-    };
-    let bits = own.src_path_bits.unwrap_or(0);
-    match opened.link {
-        Link::InfiniBand if u32::from(bits) >= 1 << opened.port.lmc.min(7) => Err(Error::limit(format!(
-            "source path bits of {bits}: port {} of {device} has LMC {}, so give --src-path-bits (-sp) less than {}",
-            opened.port_num,
-            opened.port.lmc,
-            1 << opened.port.lmc.min(7)
-        ))),
-        Link::InfiniBand => Ok(()),
-        _ if own.static_rate.is_some() => lacks("a static rate (--static-rate, -sr; --rate-limit is rperf's own)"),
-        _ if bits > 0 => lacks("a LID with source path bits (--src-path-bits, -sp)"),
-        _ => Ok(()),
-    }
-}
-
 #[cold]
 fn too_many() -> Error {
     Error::protocol("more queue pairs than the test has")
-}
-
-/// Whether rdma_cm connects a port of this link; what `marks` packets it does not do.
-pub(super) fn by_cm(link: Link, asked: Cm, marks: bool, device: &str) -> Result<bool> {
-    match (link, asked) {
-        (Link::Iwarp, _) if marks => Err(Error::limit(format!(
-            "service level, traffic class, partition key, static rate and path bits: iWARP packets, as those of {device}, have none of these"
-        ))),
-        (Link::Iwarp, Cm::Off) => {
-            Err(Error::limit(format!("{device} is iWARP, which only rdma_cm connects: leave --use-cm off (-cm0) away")))
-        }
-        (Link::Iwarp, _) | (_, Cm::On) => Ok(true),
-        _ => Ok(false),
-    }
 }

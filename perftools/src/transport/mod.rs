@@ -12,6 +12,7 @@ mod datagrams;
 pub mod device;
 mod end;
 mod joining;
+mod marks;
 mod multicast;
 pub mod payload;
 mod random;

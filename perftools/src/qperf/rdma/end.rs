@@ -49,6 +49,15 @@ struct Parts {
     depth: u32,
 }
 
+/// The error of a server that rdma_cm does not reach: a qperf is asked at the address by which it was called.
+#[cold]
+fn no_way(server: SocketAddr, error: &ibverbs::Error) -> Error {
+    Error::device(format!(
+        "{error}; call the host by an address of its RDMA interface, as {} is what a qperf is reached by",
+        server.ip().to_canonical()
+    ))
+}
+
 impl Parts {
     fn new(context: &Context, part: Part) -> Result<(Self, QueuePair<Rc>)> {
         let few = matches!(part, Part::Ping(_) | Part::Pong(_) | Part::Source { one: true, .. });
@@ -131,7 +140,8 @@ impl End {
         let port =
             u16::try_from(talk.receive_u32("its port")?).map_err(|_| Error::protocol("the server's port is none"))?;
         let timeout = spec.client.timeout;
-        let route = Resolver::new(ipv4(server, port)?).timeout(timeout).resolve().map_err(device_error)?;
+        let resolver = Resolver::new(ipv4(server, port)?).timeout(timeout);
+        let route = resolver.resolve().map_err(|error| no_way(server, &error))?;
         if let Some(id) = spec.client.id.as_ref().filter(|id| id.name != route.device_name()) {
             let (found, asked) = (route.device_name(), &id.name);
             return Err(Error::device(format!(
