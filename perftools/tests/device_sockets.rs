@@ -51,8 +51,8 @@ fn messages_larger_than_the_systems_buffers_do_not_wait_for_late_acknowledgement
     load("sctp");
     devices();
     let server = Server::start();
-    let (before, n) = (late_acknowledgements(), 20);
-    let record = &json(&format!("{} --verify -to 30 -n {n} -m 300000 sctp_lat", server.here()))[0];
+    let (before, n) = (late_acknowledgements(), 6);
+    let record = &json(&format!("{} -to 30 -n {n} -m 300000 sctp_lat", server.here()))[0];
     assert_eq!(record["outcome"]["measured"]["latency"]["samples"], n, "{record:#}");
     // With the system's buffers there are three in each message.
     let late = late_acknowledgements() - before;
