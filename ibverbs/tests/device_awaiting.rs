@@ -6,8 +6,8 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use ibverbs::{AsyncCompletionQueue, Context, CqOptions, ErrorKind, GidQuery, QpOptions, QueuePair, Rc, RcPath, wr};
-use lab::{Rest, devices, roce};
+use ibverbs::{AsyncCompletionQueue, Context, CqOptions, ErrorKind, QpOptions, QueuePair, Rc, wr};
+use lab::{Rest, devices, path, roce};
 use tokio::runtime::{Builder, Runtime};
 
 fn runtime() -> Runtime {
@@ -19,8 +19,7 @@ fn end(context: &Context) -> (AsyncCompletionQueue, QueuePair<Rc>) {
     let cq = AsyncCompletionQueue::new(context, CqOptions::default()).expect("queue");
     let pd = context.alloc_pd().expect("domain");
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
-    let entry = context.select_gid(1, &GidQuery::default()).expect("GID").entry;
-    let path = RcPath::new(1, entry.index, context.query_port(1).expect("port").active_mtu);
+    let path = path(context);
     qp.init(&path).expect("INIT");
     qp.connect(&path, &qp.endpoint(&path).expect("itself")).expect("connected to itself");
     (cq, qp)

@@ -5,17 +5,10 @@ mod lab;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ibverbs::{
-    CompletionQueue, CqFields, CqOptions, Error, ErrorKind, GidQuery, QpOptions, QueuePair, Rc, RcPath, TransportType,
-    wr,
-};
-use lab::{Rest, devices, pair, roce};
+use ibverbs::{CompletionQueue, CqFields, CqOptions, ErrorKind, QpOptions, QueuePair, Rc, wr};
+use lab::{Rest, devices, is_iwarp, pair, path, roce, unsupported};
 
 const LONG: Duration = Duration::from_secs(20);
-
-fn unsupported<T: std::fmt::Debug>(result: Result<T, Error>) {
-    assert_eq!(result.expect_err("no software device has it").kind(), ErrorKind::Unsupported);
-}
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -41,16 +34,15 @@ fn an_extended_queue_without_more_fields_serves_a_queue_pair() {
     for context in devices() {
         println!("device: {}", context.device_name());
         let made = context.create_cq_ex(CqOptions::default(), CqFields::new());
-        if context.device().transport() == TransportType::IWARP {
+        if is_iwarp(&context) {
             unsupported(made);
             continue;
         }
         let mut cq = made.expect("extended queue");
         assert!(cq.is_extended());
         let pd = context.alloc_pd().expect("domain");
-        let gid = context.select_gid(1, &GidQuery::default()).expect("GID").entry;
         let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
-        let path = RcPath::new(1, gid.index, context.query_port(1).expect("port").active_mtu);
+        let path = path(&context);
         qp.init(&path).expect("INIT");
         qp.connect(&path, &qp.endpoint(&path).expect("itself")).expect("connected to itself");
         qp.post_recv(wr::recv(pd.buf(16).expect("buf"))).expect("receive");
@@ -71,7 +63,7 @@ fn a_queue_is_made_deeper_in_use_or_the_device_says_that_it_cannot() {
     let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
-        if context.device().transport() == TransportType::IWARP {
+        if is_iwarp(&context) {
             unsupported(context.create_cq(CqOptions::default()).expect("queue").resize(512));
             continue;
         }
@@ -111,8 +103,7 @@ fn many_queues_report_on_one_channel_and_the_event_says_which() {
     for context in roce() {
         let pd = context.alloc_pd().expect("domain");
         let channel = context.create_comp_channel().expect("channel");
-        let gid = context.select_gid(1, &GidQuery::default()).expect("GID").entry;
-        let path = RcPath::new(1, gid.index, context.query_port(1).expect("port").active_mtu);
+        let path = path(&context);
         let mut ends: Vec<(CompletionQueue, QueuePair<Rc>)> = (0..8)
             .map(|_| {
                 let options = CqOptions { depth: 16, channel: Some(&channel), ..CqOptions::default() };

@@ -8,7 +8,7 @@ use ibverbs::{
     AddressHandle, AhAttr, CompletionQueue, Context, CqOptions, Destination, Direction, ErrorKind, GRH_LEN, Gid, Lid,
     PostError, ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Ud, UdSource, wr,
 };
-use lab::{Rest, both_forms, devices, roce};
+use lab::{Rest, both_forms, devices, is_iwarp, roce};
 
 const QKEY: Qkey = Qkey(0x1111_1111);
 
@@ -139,7 +139,7 @@ fn iwarp_has_no_datagrams_and_says_so() {
     let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
-        if context.device().transport() != ibverbs::TransportType::IWARP {
+        if !is_iwarp(&context) {
             continue;
         }
         let pd = context.alloc_pd().expect("domain");

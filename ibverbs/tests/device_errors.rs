@@ -5,12 +5,10 @@
 mod lab;
 
 use ibverbs::{
-    AccessFlags, Buf, Context, Direction, GidQuery, QpChange, QpOptions, QpState, QueuePair, Rc, RcPath, RemoteMemory,
-    Retired, WcStatus, wr,
+    AccessFlags, Buf, Context, Direction, QpChange, QpOptions, QpState, QueuePair, Rc, RcPath, RemoteMemory, Retired,
+    WcStatus, wr,
 };
-use lab::{Pair, Rest, both_forms, pair_of, roce};
-
-const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
+use lab::{OPEN, Pair, Rest, both_forms, pair_of, path, roce};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verb {
@@ -157,9 +155,7 @@ fn a_peer_without_a_receive_exceeds_the_rnr_retries() {
 
 /// Connects the pair anew, so that `a` does not wait for a receive.
 fn impatient(context: &Context, pair: &mut Pair) {
-    let entry = context.select_gid(1, &GidQuery::default()).expect("GID").entry;
-    let mtu = context.query_port(1).expect("port").active_mtu;
-    let path = RcPath { rnr_retry: 0, access: OPEN, ..RcPath::new(1, entry.index, mtu) };
+    let path = RcPath { rnr_retry: 0, access: OPEN, ..path(context) };
     let ends = [&pair.b, &pair.a].map(|qp| qp.endpoint(&path).expect("endpoint"));
     for (qp, peer) in [&mut pair.a, &mut pair.b].into_iter().zip(ends) {
         qp.modify(&QpChange::to(QpState::RESET)).expect("idle");

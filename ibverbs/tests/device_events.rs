@@ -7,10 +7,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AsyncEvent, AsyncEvents, CompletionQueue, Context, CqOptions, EventSource, EventType, GidIndex, PortState,
-    ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, SrqOptions, TransportType, wr,
+    AsyncEvent, AsyncEvents, CompletionQueue, Context, CqOptions, EventSource, EventType, PortState, ProtectionDomain,
+    QpOptions, QueuePair, Rc, SrqOptions, wr,
 };
-use lab::{Rest, devices, roce};
+use lab::{Rest, connect, devices, is_iwarp, path, roce};
 
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(300);
@@ -82,7 +82,7 @@ fn a_link_that_goes_down_and_up_is_reported_as_events_of_its_port() {
             assert!(Instant::now() < deadline, "{netdev} has come back with its addresses");
             std::thread::sleep(Duration::from_millis(20));
         }
-        if context.device().transport() == TransportType::IB {
+        if !is_iwarp(&context) {
             // Duplicate address detection ends late, and brings the link-local GID late.
             drain(&events);
         }
@@ -103,15 +103,6 @@ fn overflow(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<
     }
     qp.to_error().expect("error state");
     (pd, cq, qp)
-}
-
-fn path(context: &Context) -> RcPath {
-    let port = context.query_port(1).expect("port");
-    let gid = context.gids(1).expect("GIDs").into_iter().find(|entry| !entry.gid.is_link_local());
-    // What iWARP has in its table is its MAC address, which may look like anything.
-    let iwarp = context.device().transport() == TransportType::IWARP;
-    let index = gid.map(|entry| entry.index).or_else(|| iwarp.then_some(GidIndex(0))).expect("an address");
-    RcPath::new(1, index, port.active_mtu)
 }
 
 #[test]
@@ -212,13 +203,7 @@ fn a_shared_receive_queue_below_its_limit_and_its_last_receive_name_their_queues
         let mut srq = pd.create_srq(SrqOptions::default()).expect("shared receive queue");
         let mut sender = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("sender");
         let mut receiver = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default()).expect("receiver");
-        let path = path(&context);
-        let (to, from) = (receiver.endpoint(&path).expect("receiver"), sender.endpoint(&path).expect("sender"));
-        for qp in [&mut sender, &mut receiver] {
-            qp.init(&path).expect("INIT");
-        }
-        sender.connect(&path, &to).expect("connect");
-        receiver.connect(&path, &from).expect("connect");
+        connect(&mut sender, &mut receiver, &path(&context));
         for _ in 0..4 {
             srq.post_recv(wr::recv(pd.buf(8).expect("buf"))).expect("receive");
         }

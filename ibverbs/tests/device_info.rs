@@ -8,12 +8,12 @@ use ibverbs::{
     AtomicCap, Context, Device, DeviceCapFlags, ErrorKind, Guid, LinkLayer, LinkRate, LinkSpeed, LinkWidth, NodeType,
     OdpGeneralCaps, OdpTransportCaps, PhysState, Pkey, PortCapFlags, PortState, RawPacketCaps, TransportType,
 };
-use lab::devices;
+use lab::{devices, is_iwarp};
 
 fn each(test: impl Fn(&Context, bool)) {
     for context in devices() {
         println!("device: {}", context.device_name());
-        test(&context, context.device().transport() == TransportType::IWARP);
+        test(&context, is_iwarp(&context));
     }
 }
 

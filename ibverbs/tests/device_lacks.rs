@@ -10,7 +10,7 @@ use ibverbs::{
     FlowRule, FlowSpec, Gid, GidEntry, Lid, MemoryOptions, Mtu, Psn, Qkey, QpChange, QpOptions, QpState, QueuePair,
     RawPacket, Rc, RcPath, SrqOptions, Type1, Type2, Uc, Ud,
 };
-use lab::{Rest, devices};
+use lab::{Rest, devices, is_iwarp};
 
 const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
@@ -130,7 +130,7 @@ fn the_table_of_the_drivers_is_what_the_devices_say() {
     let table = table();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let column = 1 + usize::from(context.device_name().starts_with("siw"));
+        let column = 1 + usize::from(is_iwarp(&context));
         let answers = answers(&context);
         for (verb, answer) in &answers {
             let said = match answer {

@@ -8,27 +8,8 @@ use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use ibverbs::{
-    AccessFlags, Advice, Backing, CallerMemory, Context, Error, ErrorKind, HugePageSize, MemoryOptions,
-    ProtectionDomain,
-};
-use lab::{Rest, devices};
-
-const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
-
-/// Runs on every device, and sees that nothing is left behind.
-fn on_every_device(test: impl Fn(&Context, &ProtectionDomain)) {
-    let _rest = Rest::now();
-    for context in devices() {
-        println!("device: {}", context.device_name());
-        test(&context, &context.alloc_pd().expect("domain"));
-    }
-}
-
-fn unsupported<T>(result: Result<T, Error>) {
-    let error = result.err().expect("this driver lacks it");
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-}
+use ibverbs::{AccessFlags, Advice, Backing, CallerMemory, ErrorKind, HugePageSize, MemoryOptions};
+use lab::{OPEN, Rest, on_every_device, unsupported};
 
 fn backed(backing: Backing) -> MemoryOptions {
     MemoryOptions { backing, ..MemoryOptions::default() }

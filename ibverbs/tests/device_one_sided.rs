@@ -4,10 +4,8 @@ mod lab;
 
 use std::sync::atomic::Ordering;
 
-use ibverbs::{AccessFlags, Direction, PostError, Rc, Uc, WcStatus, wr};
-use lab::{Rest, both_forms, pair_of, roce};
-
-const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
+use ibverbs::{Direction, PostError, Rc, Uc, WcStatus, wr};
+use lab::{OPEN, Rest, both_forms, pair_of, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]

@@ -4,27 +4,8 @@ mod lab;
 
 use std::sync::atomic::Ordering;
 
-use ibverbs::{
-    AccessFlags, Context, CqOptions, Error, ErrorKind, MemoryOptions, ProtectionDomain, QpOptions, Rc, RemoteMemory,
-    WcStatus, wr,
-};
-use lab::{Rest, both_forms, devices, pair_of, roce};
-
-const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
-
-/// Runs on every device, and sees that nothing is left behind.
-fn on_every_device(test: impl Fn(&Context, &ProtectionDomain)) {
-    let _rest = Rest::now();
-    for context in devices() {
-        println!("device: {}", context.device_name());
-        test(&context, &context.alloc_pd().expect("domain"));
-    }
-}
-
-fn unsupported<T>(result: Result<T, Error>) {
-    let error = result.err().expect("this driver lacks it");
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-}
+use ibverbs::{AccessFlags, CqOptions, ErrorKind, MemoryOptions, QpOptions, Rc, RemoteMemory, WcStatus, wr};
+use lab::{OPEN, Rest, both_forms, devices, is_iwarp, on_every_device, pair_of, roce, unsupported};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -135,7 +116,7 @@ fn a_zero_based_region_is_named_from_0_on() {
     for context in devices() {
         println!("device: {}", context.device_name());
         let options = || MemoryOptions { zero_based: true, ..MemoryOptions::default() };
-        if context.device_name().starts_with("siw") {
+        if is_iwarp(&context) {
             unsupported(context.alloc_pd().expect("domain").shared_with(4096, OPEN, options()));
             continue;
         }

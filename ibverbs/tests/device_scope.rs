@@ -3,14 +3,13 @@
 mod lab;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use ibverbs::{
     AccessFlags, Completion, CompletionQueue, CqOptions, Error, ErrorKind, GidIndex, PostError, ProtectionDomain,
     QpOptions, QueuePair, Rc, RcPath, Retired, wr,
 };
-use lab::{Pair, Rest, both_forms, devices, pair, pair_of, roce};
+use lab::{Pair, Rest, both_forms, devices, forget, pair, pair_of, roce};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -23,12 +22,6 @@ fn of(peer: &mut QueuePair<Rc>) -> impl FnMut(Result<Retired, Completion<'_>>) +
         Ok(retired) => retired.ok().expect("success"),
         Err(completion) => drop(peer.retire(completion).expect("the peer's")),
     }
-}
-
-/// As `mem::forget`: it is never dropped. A sanitizer that looks for leaks knows of it.
-fn forget<T>(what: T) {
-    static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-    KEPT.lock().expect("not poisoned").push(Box::into_raw(Box::new(what)).expose_provenance());
 }
 
 #[test]

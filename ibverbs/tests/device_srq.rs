@@ -4,8 +4,8 @@ mod lab;
 
 use std::time::{Duration, Instant};
 
-use ibverbs::{CqOptions, ErrorKind, PostError, QpOptions, Rc, RcPath, SrqOptions, TransportType, wr};
-use lab::{Rest, devices, roce};
+use ibverbs::{CqOptions, ErrorKind, PostError, QpOptions, Rc, SrqOptions, wr};
+use lab::{Rest, connect, devices, is_iwarp, path, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -15,19 +15,12 @@ fn many_queue_pairs_receive_from_one_store_and_the_completion_says_which() {
         let pd = context.alloc_pd().expect("domain");
         let mut cq = context.create_cq(CqOptions::default()).expect("queue");
         let mut srq = pd.create_srq(SrqOptions::default()).expect("shared receive queue");
-        let port = context.query_port(1).expect("port");
-        let gid = context.gids(1).expect("GIDs").into_iter().find(|entry| !entry.gid.is_link_local()).expect("address");
-        let path = RcPath::new(1, gid.index, port.active_mtu);
+        let path = path(&context);
         let mut pairs = Vec::new();
         for _ in 0..3 {
             let mut sender = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("sender");
             let mut receiver = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default()).expect("receiver");
-            let (to, from) = (receiver.endpoint(&path).expect("receiver"), sender.endpoint(&path).expect("sender"));
-            for qp in [&mut sender, &mut receiver] {
-                qp.init(&path).expect("INIT");
-            }
-            sender.connect(&path, &to).expect("connect");
-            receiver.connect(&path, &from).expect("connect");
+            connect(&mut sender, &mut receiver, &path);
             let rejected = receiver.post_recv(wr::recv(wr::Empty)).expect_err("it has no receives of its own");
             assert_eq!(rejected.error(), PostError::QueueFull { capacity: 0 });
             pairs.push((sender, receiver));
@@ -79,7 +72,7 @@ fn limit_resize_and_query_work_or_are_said_to_be_unsupported() {
         let pd = context.alloc_pd().expect("domain");
         let mut srq = pd.create_srq(SrqOptions { max_wr: 64, ..SrqOptions::default() }).expect("shared receive queue");
         srq.set_limit(8).expect("limit");
-        if context.device().transport() == TransportType::IWARP {
+        if is_iwarp(&context) {
             assert_eq!(srq.query().expect_err("siw cannot").kind(), ErrorKind::Unsupported);
             assert_eq!(srq.resize(128).expect_err("siw cannot").kind(), ErrorKind::Unsupported);
         } else {

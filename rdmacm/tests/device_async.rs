@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use ibverbs::{ErrorKind, TransportType};
+use ibverbs::ErrorKind;
 use lab::{End, PATIENCE, Place, leaves_nothing, leaves_nothing_within, one_place_each};
 use rdmacm::{
     AsyncListener, CmEventType, ConnectParams, ConnectRequest, Connection, EventChannel, InProgress, JoinAs,
@@ -154,7 +154,7 @@ fn a_dropped_future_leaves_nothing_wherever_it_was() {
             }
             drop(listener);
         });
-        if place.context.device().transport() == TransportType::IB {
+        if !place.is_iwarp() {
             leaves_nothing(&place, || {
                 let runtime = runtime();
                 let _entered = runtime.enter();

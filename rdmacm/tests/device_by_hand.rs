@@ -8,14 +8,10 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{
     AccessFlags, CompletionQueue, Connected, ErrorKind, EventType, ProtectionDomain, QpChange, QpOptions, QpState,
-    QueuePair, Rc, TransportType, Uc, wr,
+    QueuePair, Rc, Uc, wr,
 };
 use lab::{End, PATIENCE, Place, leaves_nothing, one_place_each};
 use rdmacm::{Answer, CmEventType, ConnectParams, ConnectRequest, InProgress, Link, Resolver, Route};
-
-fn is_iwarp(place: &Place) -> bool {
-    place.context.device().transport() == TransportType::IWARP
-}
 
 /// What a transport takes of the steps that the connection manager gives, which are those of RC.
 trait ByHand: Connected {
@@ -134,7 +130,7 @@ fn both_ways<T: ByHand>(place: &Place) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_queue_pair_moved_by_the_application_is_connected_over_rc_and_uc() {
-    for place in one_place_each().iter().filter(|place| !is_iwarp(place)) {
+    for place in one_place_each().iter().filter(|place| !place.is_iwarp()) {
         leaves_nothing(place, || both_ways::<Rc>(place));
         leaves_nothing(place, || both_ways::<Uc>(place));
     }
@@ -151,7 +147,7 @@ fn speaks_unestablished(place: &Place, address: SocketAddr) -> (Own<Rc>, Answer)
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_message_that_was_heard_establishes_what_the_peer_did_not() {
-    for place in one_place_each().iter().filter(|place| !is_iwarp(place)) {
+    for place in one_place_each().iter().filter(|place| !place.is_iwarp()) {
         leaves_nothing(place, || {
             let listener = place.listen();
             let address = listener.local_addr();
@@ -193,7 +189,7 @@ fn a_message_that_was_heard_establishes_what_the_peer_did_not() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_answer_is_refused_or_dropped_and_the_other_side_is_told() {
-    for place in one_place_each().iter().filter(|place| !is_iwarp(place)) {
+    for place in one_place_each().iter().filter(|place| !place.is_iwarp()) {
         leaves_nothing(place, || {
             let listener = place.listen();
             let address = listener.local_addr();
@@ -223,7 +219,7 @@ fn an_answer_is_refused_or_dropped_and_the_other_side_is_told() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn on_iwarp_the_kernel_moves_the_queue_pair_and_that_is_told() {
-    for place in one_place_each().iter().filter(|place| is_iwarp(place)) {
+    for place in one_place_each().iter().filter(|place| place.is_iwarp()) {
         leaves_nothing(place, || {
             let listener = place.listen();
             let end = place.end();

@@ -6,17 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{Destination, ErrorKind, GRH_LEN, QpState, TransportType};
+use ibverbs::{Destination, ErrorKind, GRH_LEN, QpState};
 use lab::post::Post;
 use lab::{PATIENCE, Place, leaves_nothing, one_place_each, places};
 use rdmacm::{
     ConnectError, InProgress, JoinAs, ListenOptions, PortSpace, PrivateDataLimits, RejectReason, Resolver, Service,
     ServiceListener, ServiceRequest,
 };
-
-fn is_iwarp(place: &Place) -> bool {
-    place.context.device().transport() == TransportType::IWARP
-}
 
 fn listen(place: &Place) -> ServiceListener {
     ListenOptions::new().bind_datagram(SocketAddr::new(place.ip, 0)).expect("listen")
@@ -33,7 +29,7 @@ fn query(address: SocketAddr, private_data: &[u8]) -> Result<Service, ConnectErr
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_service_is_found_and_speaks_with_several_clients_on_one_queue_pair() {
-    for place in places().into_iter().filter(|place| !is_iwarp(place)) {
+    for place in places().into_iter().filter(|place| !place.is_iwarp()) {
         leaves_nothing(&place, || {
             let listener = listen(&place);
             let address = listener.local_addr();
@@ -95,7 +91,7 @@ fn a_service_is_found_and_speaks_with_several_clients_on_one_queue_pair() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn private_data_travels_both_ways_up_to_its_limits() {
     let limits = PrivateDataLimits::of_datagrams();
-    for place in one_place_each().into_iter().filter(|place| !is_iwarp(place)) {
+    for place in one_place_each().into_iter().filter(|place| !place.is_iwarp()) {
         let listener = listen(&place);
         let address = listener.local_addr();
         let (ask, answer) = (vec![7; limits.request], vec![9; limits.reply]);
@@ -117,7 +113,7 @@ fn private_data_travels_both_ways_up_to_its_limits() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_service_refuses_in_words_and_an_absent_one_is_told() {
-    for place in one_place_each().into_iter().filter(|place| !is_iwarp(place)) {
+    for place in one_place_each().into_iter().filter(|place| !place.is_iwarp()) {
         leaves_nothing(&place, || {
             let listener = listen(&place);
             let address = listener.local_addr();
@@ -153,13 +149,13 @@ fn group(place: &Place, last: u8) -> SocketAddr {
 
 /// Where groups are: Linux has no IPv6 groups on RoCE v2.
 fn places_with_groups() -> Vec<Place> {
-    places().into_iter().filter(|place| !is_iwarp(place) && place.ip.is_ipv4()).collect()
+    places().into_iter().filter(|place| !place.is_iwarp() && place.ip.is_ipv4()).collect()
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_ipv6_group_on_roce_is_told_to_be_unsupported() {
-    for place in places().into_iter().filter(|place| !is_iwarp(place) && place.ip.is_ipv6()) {
+    for place in places().into_iter().filter(|place| !place.is_iwarp() && place.ip.is_ipv6()) {
         leaves_nothing(&place, || {
             let resolver = Resolver::new(group(&place, 5)).source(place.ip).timeout(PATIENCE);
             let error = resolver.join(JoinAs::FULL_MEMBER).map(drop).expect_err("no IPv6 groups");
@@ -247,7 +243,7 @@ fn to_send_only_is_joined_or_unsupported() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn iwarp_says_that_it_has_no_datagrams() {
-    for place in one_place_each().iter().filter(|place| is_iwarp(place)) {
+    for place in one_place_each().iter().filter(|place| place.is_iwarp()) {
         leaves_nothing(place, || {
             let address = SocketAddr::new(place.ip, 7174);
             for error in [

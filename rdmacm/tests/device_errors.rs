@@ -4,7 +4,7 @@ mod lab;
 
 use std::time::Duration;
 
-use ibverbs::{AccessFlags, Error, QpOptions, RemoteMemory, TransportType, WcStatus, wr};
+use ibverbs::{AccessFlags, Error, QpOptions, RemoteMemory, WcStatus, wr};
 use lab::{PATIENCE, Place, Wired, leaves_nothing, places};
 
 const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
@@ -16,7 +16,7 @@ const REFUSED: [WcStatus; 2] = [WcStatus::REM_ACCESS_ERR, WcStatus::REM_INV_REQ_
 
 fn ipv4() -> impl Iterator<Item = (Place, bool)> {
     places().into_iter().filter(|place| place.ip.is_ipv4()).map(|place| {
-        let iwarp = place.context.device().transport() == TransportType::IWARP;
+        let iwarp = place.is_iwarp();
         (place, iwarp)
     })
 }

@@ -8,12 +8,11 @@ use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::ptr;
-use std::sync::{Mutex, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::TransportType;
-use lab::{PATIENCE, Place, accept, connect, leaves_nothing_within, one_place_each, places};
+use lab::{PATIENCE, Place, accept, connect, forget, leaves_nothing_within, one_place_each, places};
 use nix::sys::socket::SockaddrStorage;
 use rdma_sys::{
     RDMA_PS_TCP, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_connect, rdma_create_event_channel, rdma_create_id,
@@ -202,7 +201,7 @@ fn a_peer_with_more_private_data_than_fits_is_turned_away_by_the_kernel() {
 fn noise_at_the_port_is_survived() {
     let noise: Vec<u8> = (0..=255).cycle().take(1000).collect();
     for place in one_place_each() {
-        if place.context.device().transport() == TransportType::IWARP {
+        if place.is_iwarp() {
             // Whoever can open a TCP connection to a listener of Soft-iWARP stops the kernel (ci/DRIVERS.md): nothing to be had here.
             println!("{}: left alone", place.name());
             continue;
@@ -268,12 +267,6 @@ fn an_identifier_goes_at_every_state_of_its_life() {
             }
         });
     }
-}
-
-/// As `mem::forget`: it is never dropped. A sanitizer that looks for leaks knows of it.
-fn forget(what: impl std::any::Any + Send) {
-    static FORGOTTEN: Mutex<Vec<Box<dyn std::any::Any + Send>>> = Mutex::new(Vec::new());
-    FORGOTTEN.lock().expect("not poisoned").push(Box::new(what));
 }
 
 #[test]

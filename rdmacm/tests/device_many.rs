@@ -6,7 +6,7 @@
 
 mod lab;
 
-use ibverbs::{ErrorKind, TransportType};
+use ibverbs::ErrorKind;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -175,7 +175,7 @@ fn connect_in_the_end(place: &Place, address: SocketAddr) {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn what_is_beyond_the_backlog_is_told_and_served_in_the_end() {
     for place in one_place_each() {
-        if place.context.device().transport() == TransportType::IWARP {
+        if place.is_iwarp() {
             // A listener of Soft-iWARP that turned requests away can stop the kernel when it is closed (ci/DRIVERS.md).
             println!("{}: left alone", place.name());
             continue;

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use ibverbs::{AccessFlags, ErrorKind, TransportType, wr};
+use ibverbs::{AccessFlags, ErrorKind, wr};
 use lab::{PATIENCE, Place, leaves_nothing, one_place_each};
 use rdmacm::{Messenger, MessengerOptions};
 
@@ -69,7 +69,7 @@ fn messages_go_both_ways_in_order_until_one_end_leaves() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn who_may_not_speak_yet_and_what_is_too_long_is_told() {
     for place in one_place_each() {
-        let is_iwarp = place.context.device().transport() == TransportType::IWARP;
+        let is_iwarp = place.is_iwarp();
         let (tell, told) = mpsc::channel();
         between(
             &place,

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
-use ibverbs::{AsRaw, ErrorKind, QpOptions, Rc, SrqOptions, TransportType, wr};
+use ibverbs::{AsRaw, ErrorKind, QpOptions, Rc, SrqOptions, wr};
 use lab::{PATIENCE, Place, accept, connect, leaves_nothing, one_place_each, places};
 use rdma_sys::{IBV_QP_AV, IBV_QP_TIMEOUT, ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp};
 use rdmacm::{
@@ -44,7 +44,7 @@ fn type_of_service_and_ack_timeout_reach_the_queue_pair() {
     for place in one_place_each() {
         let listener = place.listen();
         let resolver = || Resolver::new(listener.local_addr());
-        if place.context.device().transport() == TransportType::IWARP {
+        if place.is_iwarp() {
             // TCP has its own timers, and its own type of service.
             drop(pair(&place, &listener, resolver().type_of_service(0x20).ack_timeout(17)));
             continue;
@@ -124,7 +124,7 @@ fn port_spaces_have_ports_of_their_own() {
     for place in one_place_each() {
         let tcp = place.listen();
         let address = tcp.local_addr();
-        if place.context.device().transport() == TransportType::IWARP {
+        if place.is_iwarp() {
             // All ports are the host's TCP ports there.
             continue;
         }
@@ -166,7 +166,7 @@ fn request_with(
 fn options_of_the_drivers_travel_both_ways() {
     for place in one_place_each() {
         let (mine, yours) = (Ece { vendor_id: 0x15b3, options: 0x1234 }, Ece { vendor_id: 0x15b3, options: 0x0034 });
-        let travels = place.context.device().transport() == TransportType::IB;
+        let travels = !place.is_iwarp();
         let end = place.end();
         let active = request_with(&place, ConnectParams { ece: Some(mine), ..ConnectParams::default() }, |request| {
             let seen = request.remote_ece().expect("ECE");

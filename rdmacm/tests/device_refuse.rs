@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{Error, ErrorKind, GidIndex, RcPath, TransportType};
+use ibverbs::{Error, ErrorKind, GidIndex, RcPath};
 use lab::{End, PATIENCE, Place, devices, places};
 use nix::ifaddrs::getifaddrs;
 use rdmacm::{CmEventType, ConnectError, ConnectParams, ConnectRequest, Connection, Listener, RejectReason, Resolver};
@@ -121,7 +121,7 @@ fn nobody_answering_ends_in_time() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_client_that_left_is_no_hang_for_the_server() {
     for place in places() {
-        let is_iwarp = place.context.device().transport() == TransportType::IWARP;
+        let is_iwarp = place.is_iwarp();
         let listener = place.listen();
         let _ = try_connect(&place, listener.local_addr(), Duration::from_millis(50)).expect_err("no answer");
         let end = place.end();

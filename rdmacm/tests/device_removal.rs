@@ -60,7 +60,7 @@ struct Users {
 
 impl Users {
     fn of(place: &Place) -> Self {
-        let is_iwarp = place.context.device().transport() == TransportType::IWARP;
+        let is_iwarp = place.is_iwarp();
         let listener = place.listen();
         let service =
             (!is_iwarp).then(|| ListenOptions::new().bind_datagram(SocketAddr::new(place.ip, 0)).expect("listen"));

@@ -9,7 +9,7 @@ use ibverbs::{
     AccessFlags, Context, Direction, ErrorKind, QpOptions, QueuePair, Rc, RemoteMemory, SharedRegion, Type1, Type2,
     WcOpcode, WcStatus, WindowType, wr,
 };
-use lab::{Pair, Rest, both_forms, devices, pair_of, roce};
+use lab::{Pair, Rest, both_forms, devices, is_iwarp, pair_of, roce};
 
 const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
@@ -268,7 +268,7 @@ fn a_device_without_windows_says_so() {
     let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let iwarp = context.device_name().starts_with("siw");
+        let iwarp = is_iwarp(&context);
         let expected = if iwarp { Err(ErrorKind::Unsupported) } else { Ok(()) };
         assert_eq!((is_there::<Type1>(&context), is_there::<Type2>(&context)), (expected, expected));
     }

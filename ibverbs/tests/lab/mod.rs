@@ -3,35 +3,64 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
 mod rest;
+mod shared;
 
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AccessFlags, CompletionQueue, Connected, Context, CqOptions, Device, ProtectionDomain, QpOptions, QueuePair, Rc,
-    RcPath, Retired, TransportType, WcStatus,
+    AccessFlags, CompletionQueue, Connected, Context, CqOptions, Error, ErrorKind, ProtectionDomain, QpOptions,
+    QueuePair, Rc, RcPath, Retired, WcStatus,
 };
 
 pub(crate) use rest::Rest;
+pub(crate) use shared::{devices, forget, is_iwarp};
 
-/// The devices to test on; a run without one is a failed run.
-pub(crate) fn devices() -> Vec<Context> {
-    let names =
-        std::env::var("RDMA_LAB_DEVICES").expect("RDMA_LAB_DEVICES names the devices to test on: run by ci/lab");
-    let all: Vec<Context> =
-        names.split_whitespace().map(|name| Device::by_name(name).expect(name).open().expect(name)).collect();
-    assert!(!all.is_empty(), "RDMA_LAB_DEVICES names no device");
-    all
-}
+/// All that a peer may do to memory.
+pub(crate) const OPEN: AccessFlags =
+    AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 
 /// Those that can connect queue pairs without rdma_cm.
 pub(crate) fn roce() -> Vec<Context> {
-    let all: Vec<Context> =
-        devices().into_iter().filter(|context| context.device().transport() == TransportType::IB).collect();
+    let all: Vec<Context> = devices().into_iter().filter(|context| !is_iwarp(context)).collect();
     assert!(!all.is_empty(), "no device here connects without rdma_cm");
     for context in &all {
         println!("device: {}", context.device_name());
     }
     all
+}
+
+/// Runs on every device, and sees that nothing is left behind.
+pub(crate) fn on_every_device(test: impl Fn(&Context, &ProtectionDomain)) {
+    let _rest = Rest::now();
+    for context in devices() {
+        println!("device: {}", context.device_name());
+        test(&context, &context.alloc_pd().expect("domain"));
+    }
+}
+
+/// That the driver lacks it, in the documented way.
+pub(crate) fn unsupported<T>(result: Result<T, Error>) {
+    let error = result.err().expect("this driver lacks it");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+/// A path from the device's first address, at its port's MTU.
+pub(crate) fn path(context: &Context) -> RcPath {
+    let port = context.query_port(1).expect("port 1");
+    let gids = context.gids(1).expect("GID table");
+    // What iWARP has in its table is its MAC address, which may look like anything.
+    let gid =
+        gids.iter().find(|entry| is_iwarp(context) || !entry.gid.is_link_local()).expect("an address on the netdev");
+    RcPath::new(1, gid.index, port.active_mtu)
+}
+
+/// Connects two queue pairs of one device, which are in RESET.
+pub(crate) fn connect<T: Connected>(a: &mut QueuePair<T>, b: &mut QueuePair<T>, path: &RcPath) {
+    for qp in [&mut *a, &mut *b] {
+        qp.init(path).expect("INIT");
+    }
+    a.connect(path, &b.endpoint(path).expect("b")).expect("a connects");
+    b.connect(path, &a.endpoint(path).expect("a")).expect("b connects");
 }
 
 pub(crate) struct Pair<T: Connected = Rc> {
@@ -48,13 +77,6 @@ pub(crate) fn pair(context: &Context, options: QpOptions) -> Pair {
 
 /// As [`pair`], of transport `T` and open to each other as `access` says.
 pub(crate) fn pair_of<T: Connected>(context: &Context, options: QpOptions, access: AccessFlags) -> Pair<T> {
-    let port = context.query_port(1).expect("port 1");
-    let gid = context
-        .gids(1)
-        .expect("GID table")
-        .into_iter()
-        .find(|entry| !entry.gid.is_link_local())
-        .expect("an address on the netdev");
     let pd = context.alloc_pd().expect("domain");
     let cq = context
         .create_cq(CqOptions { depth: 1024, extended: !options.classic_only, ..CqOptions::default() })
@@ -68,13 +90,9 @@ pub(crate) fn pair_of<T: Connected>(context: &Context, options: QpOptions, acces
         max_rd_atomic: 4,
         max_dest_rd_atomic: 4,
         access,
-        ..RcPath::new(1, gid.index, port.active_mtu)
+        ..path(context)
     };
-    for qp in [&mut a, &mut b] {
-        qp.init(&path).expect("INIT");
-    }
-    a.connect(&path, &b.endpoint(&path).expect("b")).expect("a connects");
-    b.connect(&path, &a.endpoint(&path).expect("a")).expect("b connects");
+    connect(&mut a, &mut b, &path);
     Pair { pd, cq, a, b }
 }
 

@@ -1,8 +1,10 @@
 //! What the device tests share: the devices, their addresses, and connected pairs.
 
-#![allow(dead_code, reason = "each test program uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
 pub(crate) mod post;
+#[path = "../../../ibverbs/tests/lab/shared.rs"]
+mod shared;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,24 +13,14 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{
-    CompletionQueue, Context, CqOptions, Device, ProtectionDomain, QpOptions, QueuePair, Rc, Retired, TransportType, wr,
-};
+use ibverbs::{CompletionQueue, Context, CqOptions, ProtectionDomain, QpOptions, QueuePair, Rc, Retired, wr};
 use nix::ifaddrs::getifaddrs;
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
+pub(crate) use shared::{devices, forget};
+
 /// Long enough for a busy machine that emulates another.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// The devices to test on; a run without one is a failed run.
-pub(crate) fn devices() -> Vec<Context> {
-    let names =
-        std::env::var("RDMA_LAB_DEVICES").expect("RDMA_LAB_DEVICES names the devices to test on: run by ci/lab");
-    let all: Vec<Context> =
-        names.split_whitespace().map(|name| Device::by_name(name).expect(name).open().expect(name)).collect();
-    assert!(!all.is_empty(), "RDMA_LAB_DEVICES names no device");
-    all
-}
 
 /// A device and one of its addresses.
 pub(crate) struct Place {
@@ -57,7 +49,7 @@ pub(crate) fn places() -> Vec<Place> {
 
 /// Each device with one of its addresses, for what does not depend on the family: RoCE by IPv4, iWARP by IPv6.
 pub(crate) fn one_place_each() -> Vec<Place> {
-    let is_fitting = |place: &Place| place.ip.is_ipv4() == (place.context.device().transport() == TransportType::IB);
+    let is_fitting = |place: &Place| place.ip.is_ipv4() != place.is_iwarp();
     places().into_iter().filter(is_fitting).collect()
 }
 
@@ -79,6 +71,10 @@ pub(crate) fn addresses_of(netdev: &str) -> Vec<IpAddr> {
 impl Place {
     pub(crate) fn name(&self) -> &str {
         self.context.device_name()
+    }
+
+    pub(crate) fn is_iwarp(&self) -> bool {
+        shared::is_iwarp(&self.context)
     }
 
     pub(crate) fn listen(&self) -> Listener {
