@@ -58,6 +58,9 @@ impl AsyncCompletionQueue {
     ///
     /// # Panics
     /// In a runtime that was built without `enable_io`, as every descriptor that tokio waits for.
+    ///
+    /// # References
+    /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)
     pub fn new(context: &Context, options: CqOptions<'_>) -> Result<Self> {
         if Handle::try_current().is_err() {
             let what = format!("a completion queue of {} to be awaited", context.device_name());
@@ -80,6 +83,9 @@ impl AsyncCompletionQueue {
     ///
     /// # Errors
     /// An error is not a completion: requests in flight stay in flight.
+    ///
+    /// # References
+    /// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
     pub async fn completions(&mut self) -> Result<Completions<'_>> {
         while !self.has_some()? {
             if !self.armed {
@@ -100,6 +106,9 @@ impl AsyncCompletionQueue {
     ///
     /// # Errors
     /// As [`CompletionQueue::poll`].
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
     pub fn poll(&mut self) -> Result<Completions<'_>> {
         self.queue.poll()
     }

@@ -236,6 +236,15 @@ impl Context {
     /// # Errors
     /// Fails for a port that the device does not have.
     ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// for entry in context.gids(1)? {
+    ///     println!("{entry}");
+    /// }
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
     /// # References
     /// [`ibv_query_gid_table(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
     pub fn gids(&self, port_num: u8) -> Result<Vec<GidEntry>> {

@@ -130,6 +130,18 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::NotFound`] when none fits: the text says of each entry why not. [`ErrorKind::Unsupported`] on iWARP, whose GID is
     /// a MAC address and no path: connect by rdma_cm.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::GidQuery;
+    /// let peer: std::net::IpAddr = "10.99.0.2".parse().expect("an address");
+    /// let own = context.select_gid(1, &GidQuery::to(peer))?.entry;
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_gid_table(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_table.3.html)
     pub fn select_gid(&self, port_num: u8, query: &GidQuery) -> Result<GidChoice> {
         let name = self.device_name();
         if self.device().transport() == TransportType::IWARP {

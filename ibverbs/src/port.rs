@@ -304,6 +304,14 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) for a port that the device does not have.
     ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// let port = context.query_port(1)?; // ports count from 1
+    /// println!("{} {}", port.link_layer, port.state);
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
     /// # References
     /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr> {

@@ -60,6 +60,9 @@ impl AsyncListener<Listener> {
     ///
     /// # Errors
     /// As [`Listener::accept`].
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub async fn accept(&self) -> Result<ConnectRequest> {
         self.readable.take(|| self.listener.try_accept()).await
     }
@@ -82,6 +85,9 @@ impl AsyncListener<ServiceListener> {
     ///
     /// # Errors
     /// As [`ServiceListener::accept`].
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub async fn accept(&self) -> Result<ServiceRequest> {
         self.readable.take(|| self.listener.try_accept()).await
     }

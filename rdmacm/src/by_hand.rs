@@ -178,6 +178,9 @@ impl Answer {
     ///
     /// # Errors
     /// As [`ConnectRequest::reject`](crate::ConnectRequest::reject).
+    ///
+    /// # References
+    /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
     pub fn reject(mut self, reason: &[u8]) -> Result<()> {
         check_private_data("rdma_reject", reason, self.path.private_data_limits().reject)?;
         self.id.reject(reason, &self.path)

@@ -116,6 +116,9 @@ impl Connection {
     ///
     /// # Errors
     /// Fails when librdmacm is too old to know.
+    ///
+    /// # References
+    /// [`rdma_get_remote_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_get_remote_ece.3.html)
     pub fn remote_ece(&self) -> Result<Ece> {
         self.link.remote_ece()
     }
@@ -152,6 +155,9 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Link::check_event`].
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn check_event(&mut self) -> Result<Option<CmEvent>> {
         let was_over = self.link.is_over();
         let outcome = self.link.check_event();
@@ -166,6 +172,20 @@ impl Connection {
     ///
     /// # Errors
     /// As [`check_event`](Self::check_event).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use rdmacm::Connection;
+    /// # fn f(connection: &mut Connection) -> ibverbs::Result<()> {
+    /// if let Some(event) = connection.wait_event(Some(Duration::from_secs(60)))? {
+    ///     println!("{} from {}", event.event_type, connection.peer_addr());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
         let channel = self.link.channel().clone();
         channel.wait_for(timeout, || self.check_event())
@@ -179,6 +199,9 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Link::event`].
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     #[cfg(feature = "tokio")]
     pub async fn event(&mut self) -> Result<CmEvent> {
         let readable = self.link.channel().watch()?;
@@ -212,6 +235,9 @@ impl Connection {
     ///
     /// # Errors
     /// As [`QueuePair::destroy`].
+    ///
+    /// # References
+    /// [`rdma_disconnect(3)`](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)
     pub fn close(mut self) -> Result<Reclaimed> {
         // A connection that cannot be ended politely ends with its queue pair and identifier.
         let _ = self.disconnect();

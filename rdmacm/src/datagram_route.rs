@@ -69,6 +69,9 @@ impl DatagramRoute {
     ///
     /// # Errors
     /// As [`Device::open`](ibverbs::Device::open).
+    ///
+    /// # References
+    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
     pub fn context(&self) -> Result<Context> {
         self.path.open()
     }
@@ -103,6 +106,9 @@ impl DatagramRoute {
     ///
     /// # Errors
     /// As [`query`](Self::query), as far as they are known at once.
+    ///
+    /// # References
+    /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
     pub fn start_query(self, private_data: &[u8]) -> Result<Querying> {
         let Self { id, path } = self;
         check_private_data(VERB, private_data, PrivateDataLimits::of_datagrams().request)?;

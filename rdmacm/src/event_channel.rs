@@ -74,6 +74,9 @@ impl EventChannel {
     ///
     /// # Errors
     /// `ENOENT`, `EACCES`: `/dev/infiniband/rdma_cm` is not there, or not for this user; `EMFILE`: no file descriptor left (it takes three).
+    ///
+    /// # References
+    /// [`rdma_create_event_channel(3)`](https://man7.org/linux/man-pages/man3/rdma_create_event_channel.3.html)
     pub fn create() -> Result<Self> {
         let raw = Arc::new(Channel::create()?);
         let doorbell = Some(Doorbell::new(&raw)?);
@@ -90,6 +93,9 @@ impl EventChannel {
     ///
     /// # Errors
     /// Fails when the system fails.
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn try_next(&self) -> Result<Option<IdKey>> {
         let mut desk = self.desk();
         self.0.collect(&mut desk, 0)?;
@@ -104,6 +110,9 @@ impl EventChannel {
     ///
     /// # Errors
     /// As [`try_next`](Self::try_next).
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<IdKey>> {
         let deadline = Deadline::after(timeout);
         loop {
@@ -121,6 +130,9 @@ impl EventChannel {
     ///
     /// # Errors
     /// As [`try_next`](Self::try_next); `EEXIST` when another task awaits it.
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     #[cfg(feature = "tokio")]
     pub async fn next(&self) -> Result<IdKey> {
         let readable = Readable::new(self.descriptor())?;

@@ -67,6 +67,9 @@ impl Resolver {
     ///
     /// # Errors
     /// As [`join`](Self::join), as far as they are known at once.
+    ///
+    /// # References
+    /// [`rdma_join_multicast(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast.3.html)
     pub fn start_join(self, how: JoinAs) -> Result<Joining> {
         let group = self.peer();
         if !group.is_multicast() {

@@ -64,6 +64,9 @@ impl Link {
     ///
     /// # Errors
     /// Fails when librdmacm is too old to know.
+    ///
+    /// # References
+    /// [`rdma_get_remote_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_get_remote_ece.3.html)
     pub fn remote_ece(&self) -> Result<Ece> {
         self.id.remote_ece(&self.path)
     }
@@ -103,6 +106,9 @@ impl Link {
     /// - [`ErrorKind::PortDown`]: the local address moved to another interface (as in a failover of bonded ones). The connection may go
     ///   on, over the old way; connect anew to follow the address;
     /// - otherwise when the system fails. It does not fail when the peer ends the connection.
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn check_event(&mut self) -> Result<Option<CmEvent>> {
         let Some(event) = self.id.try_event()?.map(Event::into_public) else { return Ok(None) };
         if matches!(event.event_type, CmEventType::DISCONNECTED | CmEventType::DEVICE_REMOVAL) {
@@ -116,6 +122,9 @@ impl Link {
     ///
     /// # Errors
     /// As [`check_event`](Self::check_event).
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
         let channel = self.id.channel().clone();
         channel.wait_for(timeout, || self.check_event())
@@ -125,6 +134,9 @@ impl Link {
     ///
     /// # Errors
     /// As [`check_event`](Self::check_event); [`ErrorKind::InvalidInput`] on a channel for many, which is itself awaited.
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     #[cfg(feature = "tokio")]
     pub async fn event(&mut self) -> Result<CmEvent> {
         let readable = self.id.channel().watch()?;

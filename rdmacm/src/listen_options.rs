@@ -122,6 +122,9 @@ impl ListenOptions {
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
+    ///
+    /// # References
+    /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html)
     pub fn bind_ib(&self, address: IbAddr) -> Result<Listener> {
         Ok(Listener::new(self.listen(address.into(), PortSpace::TCP)?))
     }
@@ -131,6 +134,9 @@ impl ListenOptions {
     /// # Errors
     /// As [`bind`](Self::bind).
     /// [`ErrorKind::Unsupported`] on an address of an iWARP device, which has no datagrams.
+    ///
+    /// # References
+    /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html)
     pub fn bind_datagram(&self, address: SocketAddr) -> Result<ServiceListener> {
         Ok(ServiceListener::new(self.listen(address.into(), PortSpace::UDP)?))
     }
@@ -182,6 +188,16 @@ impl Listener {
     ///
     /// # Errors
     /// As [`ListenOptions::bind`].
+    ///
+    /// # Example
+    /// ```no_run
+    /// let listener = rdmacm::Listener::bind("10.99.0.1:0".parse()?, 16)?;
+    /// println!("listening on {}", listener.local_addr()); // with the port that the system chose
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # References
+    /// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html)
     pub fn bind(address: SocketAddr, backlog: u16) -> Result<Self> {
         ListenOptions::new().backlog(backlog).bind(address)
     }

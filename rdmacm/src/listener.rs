@@ -60,6 +60,9 @@ impl Listener {
     /// # Errors
     /// When the device is removed or the address moved ([`ErrorKind::NotFound`](ibverbs::ErrorKind::NotFound)), or when the process has no
     /// file descriptor left: the request is then rejected, and the listener goes on.
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<ConnectRequest>> {
         self.0.accept(timeout, ConnectRequest::new)
     }
@@ -68,6 +71,9 @@ impl Listener {
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn try_accept(&self) -> Result<Option<ConnectRequest>> {
         self.0.try_accept(ConnectRequest::new)
     }

@@ -136,6 +136,9 @@ impl Membership {
     ///
     /// # Errors
     /// As [`Device::open`](ibverbs::Device::open).
+    ///
+    /// # References
+    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
     pub fn context(&self) -> Result<Context> {
         self.path.open()
     }
@@ -144,6 +147,9 @@ impl Membership {
     ///
     /// # Errors
     /// As [`DatagramRoute::start_qp`](crate::DatagramRoute::start_qp).
+    ///
+    /// # References
+    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn start_qp(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
         datagram::start(&self.id, &self.path, qp, Some(self.target.qkey))
     }
@@ -152,6 +158,9 @@ impl Membership {
     ///
     /// # Errors
     /// As [`attach_mcast`](QueuePair::attach_mcast).
+    ///
+    /// # References
+    /// [`ibv_attach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
     pub fn attach(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
         self.path.check("ibv_attach_mcast", qp)?;
         qp.attach_mcast(self.gid(), self.target.ah_attr.dlid)
@@ -161,6 +170,9 @@ impl Membership {
     ///
     /// # Errors
     /// As [`detach_mcast`](QueuePair::detach_mcast).
+    ///
+    /// # References
+    /// [`ibv_attach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
     pub fn detach(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
         qp.detach_mcast(self.gid(), self.target.ah_attr.dlid)
     }
@@ -169,6 +181,9 @@ impl Membership {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # References
+    /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
     pub fn destination(&self, qp: &mut QueuePair<Ud>) -> Result<Destination> {
         self.target.destination(qp)
     }
@@ -178,6 +193,9 @@ impl Membership {
     /// # Errors
     /// When the membership has ended: the device is removed ([`ErrorKind::NotFound`]), the address moved to another interface
     /// ([`ErrorKind::PortDown`]), or the fabric forgot the group. Join anew.
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn check_event(&mut self) -> Result<Option<CmEvent>> {
         let Some(event) = self.id.try_event()? else { return Ok(None) };
         meaning(&self.describe(), event).map(Some)
@@ -187,6 +205,9 @@ impl Membership {
     ///
     /// # Errors
     /// As [`check_event`](Self::check_event).
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
         let channel = self.id.channel().clone();
         channel.wait_for(timeout, || self.check_event())
@@ -212,6 +233,9 @@ impl Membership {
     ///
     /// # Errors
     /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`rdma_leave_multicast(3)`](https://man7.org/linux/man-pages/man3/rdma_leave_multicast.3.html)
     pub fn leave(mut self) -> Result<()> {
         self.has_left = true;
         self.id.leave(self.group, &self.describe())

@@ -89,6 +89,9 @@ impl Pending {
     ///
     /// # Errors
     /// As [`accept`](Self::accept), as far as they are known at once.
+    ///
+    /// # References
+    /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
     pub fn start(self, params: &ConnectParams<'_>) -> std::result::Result<Accepting, ConnectError> {
         let Self { mut qp, mut id, path, qp_num, offer, private_data } = self;
         params.check(VERB, path.private_data_limits().reply)?;
@@ -108,6 +111,9 @@ impl Pending {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # References
+    /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
     pub fn reject(self, reason: &[u8]) -> ibverbs::Result<()> {
         let Self { qp, mut id, path, .. } = self;
         drop(qp);

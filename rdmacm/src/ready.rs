@@ -89,6 +89,9 @@ impl Ready {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # References
+    /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
     pub fn start(self, params: &ConnectParams<'_>) -> std::result::Result<Connecting, ConnectError> {
         let Self { qp, id, path, qp_num } = self;
         params.check(VERB, path.private_data_limits().request)?;

@@ -73,6 +73,9 @@ impl ConnectRequest {
     ///
     /// # Errors
     /// Fails when librdmacm is too old to know.
+    ///
+    /// # References
+    /// [`rdma_get_remote_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_get_remote_ece.3.html)
     pub fn remote_ece(&self) -> Result<Ece> {
         self.id.remote_ece(&self.path)
     }
@@ -81,6 +84,9 @@ impl ConnectRequest {
     ///
     /// # Errors
     /// As [`Device::open`](ibverbs::Device::open).
+    ///
+    /// # References
+    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
     pub fn context(&self) -> Result<Context> {
         self.path.open()
     }

@@ -133,6 +133,9 @@ impl Resolver {
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve), as far as they are known at once.
+    ///
+    /// # References
+    /// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
     pub fn start(self) -> Result<Resolving<Route>> {
         self.begin()
     }
@@ -141,6 +144,9 @@ impl Resolver {
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve).
+    ///
+    /// # References
+    /// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
     pub fn resolve_datagram(self) -> Result<DatagramRoute> {
         let limit = Resolving::<DatagramRoute>::limit(self.timeout);
         self.start_datagram()?.wait(Some(limit))
@@ -150,6 +156,9 @@ impl Resolver {
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve), as far as they are known at once.
+    ///
+    /// # References
+    /// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
     pub fn start_datagram(self) -> Result<Resolving<DatagramRoute>> {
         self.begin()
     }

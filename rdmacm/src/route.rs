@@ -59,6 +59,9 @@ impl Route {
     ///
     /// # Errors
     /// As [`Device::open`](ibverbs::Device::open).
+    ///
+    /// # References
+    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
     pub fn context(&self) -> Result<Context> {
         self.path.open()
     }

@@ -66,6 +66,9 @@ impl ServiceListener {
     ///
     /// # Errors
     /// As [`Listener::accept`](crate::Listener::accept).
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<ServiceRequest>> {
         self.0.accept(timeout, ServiceRequest::new)
     }
@@ -74,6 +77,9 @@ impl ServiceListener {
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn try_accept(&self) -> Result<Option<ServiceRequest>> {
         self.0.try_accept(ServiceRequest::new)
     }
@@ -132,6 +138,9 @@ impl ServiceRequest {
     ///
     /// # Errors
     /// As [`Device::open`](ibverbs::Device::open).
+    ///
+    /// # References
+    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
     pub fn context(&self) -> Result<Context> {
         self.path.open()
     }
@@ -141,6 +150,9 @@ impl ServiceRequest {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # References
+    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn start_qp(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
         datagram::start(&self.id, &self.path, qp, None)
     }

@@ -41,6 +41,9 @@ impl Target {
     ///
     /// # Errors
     /// As [`create_ah`](ibverbs::ProtectionDomain::create_ah).
+    ///
+    /// # References
+    /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
     pub fn destination(&self, qp: &mut QueuePair<Ud>) -> Result<Destination> {
         let address = qp.pd().create_ah(&self.ah_attr)?;
         Ok(Destination { address: qp.hold_address(&address)?, qpn: self.qpn, qkey: self.qkey })

@@ -87,6 +87,15 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] when it is deeper than the device's `max_cqe`.
     ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::CqOptions;
+    /// let cq = context.create_cq(CqOptions { depth: 1024, ..CqOptions::default() })?;
+    /// println!("{} completions fit", cq.depth()); // at least 1024
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
     /// # References
     /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html),
     /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
@@ -174,6 +183,17 @@ impl CompletionQueue {
     /// # Errors
     /// Fails when the device is gone.
     ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{CompletionChannel, CompletionQueue};
+    /// # fn f(channel: &CompletionChannel, cq: &mut CompletionQueue) -> ibverbs::Result<()> {
+    /// cq.arm(false)?; // first arm, then look
+    /// if cq.poll()?.len() == 0 {
+    ///     channel.wait(None)?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # References
     /// [`ibv_req_notify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html)
     pub fn arm(&mut self, solicited_only: bool) -> Result<()> {
@@ -188,6 +208,17 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// An error is not a completion: requests in flight stay in flight.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{CompletionQueue, QueuePair, Rc};
+    /// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+    /// for completion in cq.poll()? {
+    ///     let retired = qp.retire(completion)?;
+    ///     println!("request {}: {}", retired.tag(), retired.status());
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html),

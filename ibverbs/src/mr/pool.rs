@@ -103,6 +103,15 @@ impl ProtectionDomain {
     /// # Errors
     /// [`ErrorKind::LockedMemory`](crate::ErrorKind::LockedMemory) says what the limit is and how to raise it.
     ///
+    /// # Example
+    /// ```no_run
+    /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+    /// let pool = pd.pool(64, 4096)?; // one region of 256 KiB
+    /// let mut buf = pool.take().expect("64 are free");
+    /// buf.fill(0); // dropped, it is free again
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn pool(&self, count: usize, size: usize) -> Result<Pool> {
@@ -125,6 +134,14 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// As [`pool`](Self::pool).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+    /// let mut buf = pd.buf(64)?;
+    /// buf[..5].copy_from_slice(b"hello");
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
     ///
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)

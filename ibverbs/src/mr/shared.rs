@@ -52,6 +52,15 @@ impl ProtectionDomain {
     /// # Errors
     /// As [`pool`](Self::pool).
     ///
+    /// # Example
+    /// ```no_run
+    /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+    /// use ibverbs::AccessFlags;
+    /// let table = pd.shared(1 << 20, AccessFlags::REMOTE_READ)?;
+    /// println!("peers may read {:?}", table.remote());
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn shared(&self, len: usize, access: AccessFlags) -> Result<SharedRegion> {
@@ -156,6 +165,16 @@ impl SharedRegion {
     ///
     /// # Errors
     /// As [`load`](Self::load).
+    ///
+    /// # Example
+    /// A lock that peers take by the device's atomics, where those are atomic towards the processor too:
+    /// ```no_run
+    /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+    /// use ibverbs::AccessFlags;
+    /// let lock = pd.shared(8, AccessFlags::REMOTE_ATOMIC)?;
+    /// let is_ours = lock.compare_exchange(0, 0, 1)?.is_ok();
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
     pub fn compare_exchange(&self, offset: usize, current: u64, new: u64) -> Result<std::result::Result<u64, u64>> {
         self.atomic(offset).map(|number| number.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire))
     }

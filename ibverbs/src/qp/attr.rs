@@ -148,6 +148,17 @@ impl<T: Sends> QueuePair<T> {
     /// # Errors
     /// Fails when the device is gone.
     ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{CompletionQueue, QueuePair, Rc};
+    /// # fn f(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue) -> ibverbs::Result<()> {
+    /// qp.to_error()?;
+    /// for completion in cq.poll()? {
+    ///     let buf = qp.retire(completion)?.into_buf(); // flushed
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn to_error(&mut self) -> Result<()> {
@@ -162,6 +173,16 @@ impl<T: OnePeer> QueuePair<T> {
     /// # Errors
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) when the path's place in the GID table is empty,
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when the port does not exist.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{Endpoint, QueuePair, Rc, RcPath};
+    /// # fn f(qp: &mut QueuePair<Rc>, path: &RcPath, exchange: impl Fn(Endpoint) -> Endpoint) -> ibverbs::Result<()> {
+    /// let theirs = exchange(qp.endpoint(path)?); // ours for theirs
+    /// qp.init(path)?;
+    /// qp.connect(path, &theirs)?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # References
     /// [`ibv_query_gid(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid.3.html)

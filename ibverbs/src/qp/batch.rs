@@ -130,6 +130,9 @@ impl<'qp, T: Sends> Batch<'qp, T> {
     ///
     /// # Errors
     /// As [`QueuePair::post_send`], and [`PostError::BatchFull`]; the batch goes on without the request.
+    ///
+    /// # References
+    /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
     #[inline]
     pub fn send<O: Operation<T, P>, P: Payload>(&mut self, request: SendRequest<O, P>) -> Result<(), Rejected<P>> {
         const VERB: &str = "ibv_post_send";

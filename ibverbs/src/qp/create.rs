@@ -44,6 +44,21 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// As there; [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the shared receive queue is of another protection domain.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+    /// # let cq = pd.context().create_cq(ibverbs::CqOptions::default())?;
+    /// use ibverbs::{QpOptions, Rc, SrqOptions};
+    /// let store = pd.create_srq(SrqOptions::default())?;
+    /// let clients = (0..8)
+    ///     .map(|_| pd.create_qp_with_srq::<Rc>(&cq, &cq, &store, QpOptions::default()))
+    ///     .collect::<ibverbs::Result<Vec<_>>>()?;
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
     pub fn create_qp_with_srq<T: Transport>(
         &self,
         send_cq: &CompletionQueue,
@@ -87,6 +102,9 @@ impl ParentDomain {
     ///
     /// # Errors
     /// As there; the parent domain is gone then.
+    ///
+    /// # References
+    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
     pub fn create_qp<T: Transport>(
         self,
         send_cq: &CompletionQueue,
@@ -100,6 +118,9 @@ impl ParentDomain {
     ///
     /// # Errors
     /// As there; the parent domain is gone then.
+    ///
+    /// # References
+    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
     pub fn create_qp_with_srq<T: Transport>(
         self,
         send_cq: &CompletionQueue,
@@ -114,6 +135,9 @@ impl ParentDomain {
     ///
     /// # Errors
     /// As there; the parent domain is gone then.
+    ///
+    /// # References
+    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
     pub fn create_xrc_send_qp(self, send_cq: &CompletionQueue, options: QpOptions) -> Result<QueuePair<XrcSend>> {
         create_in(self, send_cq, None, None, options)
     }

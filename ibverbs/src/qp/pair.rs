@@ -191,6 +191,23 @@ impl<T: Sends> QueuePair<T> {
     ///
     /// # Errors
     /// [`NotMine`] if it belongs to another queue pair, or to one that was destroyed; nothing changes then.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{CompletionQueue, QueuePair, Rc};
+    /// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+    /// for completion in cq.poll()? {
+    ///     let retired = qp.retire(completion)?;
+    ///     retired.ok()?;
+    ///     if let Some(buf) = retired.into_buf() {
+    ///         println!("{} bytes", buf.len());
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]

@@ -165,6 +165,9 @@ impl RecvBatch<'_> {
     ///
     /// # Errors
     /// As [`QueuePair::post_recv`](crate::QueuePair::post_recv), and [`PostError::BatchFull`]; the batch goes on without the request.
+    ///
+    /// # References
+    /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
     #[inline]
     pub fn recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
         let checked = check(self.owner, self.owner.id, self.room.max_sge, &request);

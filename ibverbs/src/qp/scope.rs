@@ -192,6 +192,9 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # References
+    /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
     pub fn post_send<O: Operation<T, P>, P: Payload>(
         &mut self,
         request: SendRequest<O, P>,
@@ -203,6 +206,9 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # References
+    /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
     pub fn batch<R, E: From<BatchError>>(
         &mut self,
         fill: impl FnOnce(&mut Batch<'_, T>) -> StdResult<R, E>,
@@ -214,6 +220,9 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
     pub fn retire(&mut self, completion: Completion<'_>) -> StdResult<Retired, NotMine> {
         self.parts.qp.retire(completion)
     }
@@ -225,6 +234,9 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     ///
     /// # Errors
     /// [`ErrorKind::TimedOut`], and errors of polling. Neither ends a request: the scope then ends by destroying the queue pair.
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
     pub fn wait(
         &mut self,
         cq: &mut CompletionQueue,
@@ -275,6 +287,9 @@ impl<T: Transport> Scope<'_, '_, T> {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # References
+    /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
     pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> StdResult<(), Rejected<P>> {
         self.parts.qp.post_recv(request)
     }
@@ -283,6 +298,9 @@ impl<T: Transport> Scope<'_, '_, T> {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # References
+    /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
     pub fn recv_batch<R, E: From<BatchError>>(
         &mut self,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> StdResult<R, E>,

@@ -225,6 +225,9 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     ///
     /// # Errors
     /// [`NotMine`] if it is of another queue; nothing changes then.
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]

@@ -140,6 +140,9 @@ impl XrcRecvQueuePair {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # References
+    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn init(&mut self, path: &RcPath) -> Result<()> {
         self.control().init(path)
     }
@@ -149,6 +152,9 @@ impl XrcRecvQueuePair {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # References
+    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn connect(&mut self, path: &RcPath, remote: &Endpoint) -> Result<()> {
         self.control().connect(path, remote)
     }
@@ -157,6 +163,9 @@ impl XrcRecvQueuePair {
     ///
     /// # Errors
     /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
     pub fn state(&self) -> Result<QpState> {
         self.control().state()
     }
@@ -165,6 +174,9 @@ impl XrcRecvQueuePair {
     ///
     /// # Errors
     /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
     pub fn query(&self) -> Result<QpAttr> {
         self.control().query()
     }
@@ -173,6 +185,9 @@ impl XrcRecvQueuePair {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # References
+    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn modify(&mut self, change: &QpChange) -> Result<()> {
         self.control().modify(change, true, None)
     }
@@ -181,6 +196,9 @@ impl XrcRecvQueuePair {
     ///
     /// # Errors
     /// Fails when the device is gone.
+    ///
+    /// # References
+    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn to_error(&mut self) -> Result<()> {
         self.control().to_error()
     }
