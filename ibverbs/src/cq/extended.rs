@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 
 use rdma_sys::{
     IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_IMM, IBV_WC_EX_WITH_QP_NUM,
-    IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP, IBV_WC_GRH, IBV_WC_SUCCESS, ibv_cq, ibv_cq_ex,
+    IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP, IBV_WC_GRH, IBV_WC_SUCCESS, ibv_cq_ex,
     ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_end_poll, ibv_next_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc,
     ibv_wc_read_byte_len, ibv_wc_read_dlid_path_bits, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num,
     ibv_wc_read_sl, ibv_wc_read_slid, ibv_wc_read_src_qp, ibv_wc_read_vendor_err, ibv_wc_read_wc_flags,
@@ -39,7 +39,7 @@ pub(super) fn create(
     options: CqOptions<'_>,
     id: CqId,
     more_fields: u32,
-) -> Option<(NonNull<ibv_cq>, NonNull<ibv_cq_ex>)> {
+) -> Option<NonNull<ibv_cq_ex>> {
     let mut attr = ibv_cq_init_attr_ex {
         cqe: options.depth,
         cq_context: id.as_context(),
@@ -49,9 +49,7 @@ pub(super) fn create(
         ..Default::default()
     };
     // SAFETY: context and channel are alive, the attributes are valid during the call.
-    let extended = NonNull::new(unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) })?;
-    // An ibv_cq_ex begins with the fields of an ibv_cq (ibv_cq_ex_to_cq).
-    Some((extended.cast(), extended))
+    NonNull::new(unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) })
 }
 
 /// Whether each entry needs a `start_poll` and an `end_poll` of its own: the Soft-RoCE provider of rdma-core 44 loses an entry when `next_poll`
@@ -60,83 +58,115 @@ pub(super) fn one_by_one(context: &Context) -> Result<bool> {
     context.is_soft_roce()
 }
 
-/// Fills `entries` from the queue; returns how many, and what the call returned that ended it, 0 at the end of the queue or of the entries.
+/// Fills entries from the queue, at most so many; returns how many, and what the call returned that ended it, 0 at the end of the queue or of the
+/// entries. `read` fills one from the completion that is current. `ONE_BY_ONE` as [above](one_by_one).
+///
+/// # Safety
+/// The queue is alive and used by one thread; there are `count` entries, one at least.
 #[inline]
-pub(super) fn poll(cq: NonNull<ibv_cq_ex>, one_by_one: bool, entries: &mut [ibv_wc]) -> (u32, i32) {
-    poll_each(cq, one_by_one, entries, |entry| {
-        // SAFETY: an entry is current.
-        unsafe { read(cq.as_ptr(), entry) }
-    })
-}
-
-/// As [`poll`], with another kind of entry, which `read` fills from the one that is current.
-#[inline]
-pub(super) fn poll_each<E>(
+pub(super) unsafe fn poll<E, const ONE_BY_ONE: bool>(
     cq: NonNull<ibv_cq_ex>,
-    one_by_one: bool,
-    entries: &mut [E],
-    mut read: impl FnMut(&mut E),
+    entries: *mut E,
+    count: u32,
+    read: impl Fn(*mut ibv_cq_ex, *mut E),
 ) -> (u32, i32) {
     let cq = cq.as_ptr();
     let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
     let mut filled = 0_u32;
-    // SAFETY: the queue is alive and polled by one thread at a time; the attributes are valid during the call.
-    let mut returned = unsafe { ibv_start_poll(cq, &raw mut attr) };
-    while returned == 0 {
-        let Some(entry) = entries.get_mut(filled as usize) else { break };
-        read(entry);
-        filled += 1;
-        // SAFETY: a poll is begun, once, when the first call or an earlier one here returned 0; it is ended once, before another begins.
-        unsafe {
-            if one_by_one {
-                ibv_end_poll(cq);
-                if filled as usize == entries.len() {
-                    return (filled, 0);
-                }
-                returned = ibv_start_poll(cq, &raw mut attr);
-            } else if filled as usize == entries.len() {
+    // SAFETY: the caller's promise; the attributes are valid during the call. A poll is begun, once, when this or a later call returned 0; it is ended
+    // once, before another begins.
+    unsafe {
+        let mut returned = ibv_start_poll(cq, &raw mut attr);
+        if returned != 0 {
+            return (0, unless_empty(returned));
+        }
+        loop {
+            read(cq, entries.add(filled as usize));
+            filled += 1;
+            if filled == count {
                 break;
+            }
+            if ONE_BY_ONE {
+                ibv_end_poll(cq);
+                returned = ibv_start_poll(cq, &raw mut attr);
+                if returned != 0 {
+                    return (filled, unless_empty(returned));
+                }
             } else {
                 returned = ibv_next_poll(cq);
+                if returned != 0 {
+                    break;
+                }
             }
         }
+        ibv_end_poll(cq);
+        (filled, unless_empty(returned))
     }
-    if !one_by_one && filled > 0 {
-        // SAFETY: a poll is begun.
-        unsafe { ibv_end_poll(cq) };
-    }
-    (filled, if returned == libc::ENOENT { 0 } else { returned })
 }
 
-/// Copies the current entry, as far as its fields are valid.
+/// That there is nothing more is no error.
+#[inline]
+fn unless_empty(returned: i32) -> i32 {
+    if returned == libc::ENOENT { 0 } else { returned }
+}
+
+/// Copies the current completion, as far as its fields are valid.
 ///
 /// # Safety
-/// An entry of `cq` must be current.
+/// An entry of `cq` must be current; `entry` can be written.
 #[inline]
-pub(super) unsafe fn read(cq: *mut ibv_cq_ex, entry: &mut ibv_wc) {
+pub(super) unsafe fn read(cq: *mut ibv_cq_ex, entry: *mut ibv_wc) {
     // SAFETY: an entry is current; the fields read were asked for at creation, or are always there.
     unsafe {
-        entry.wr_id = (*cq).wr_id;
-        entry.status = (*cq).status;
-        entry.qp_num = ibv_wc_read_qp_num(cq);
-        if entry.status != IBV_WC_SUCCESS {
-            entry.vendor_err = ibv_wc_read_vendor_err(cq);
+        (*entry).wr_id = (*cq).wr_id;
+        (*entry).status = (*cq).status;
+        if (*cq).status != IBV_WC_SUCCESS {
+            read_failed(cq, entry);
             return;
         }
-        entry.opcode = ibv_wc_read_opcode(cq);
-        if WrId(entry.wr_id).direction() == Direction::Recv {
-            entry.byte_len = ibv_wc_read_byte_len(cq);
-            entry.wc_flags = ibv_wc_read_wc_flags(cq);
-            if WrId(entry.wr_id).may_be_datagram() {
-                entry.src_qp = ibv_wc_read_src_qp(cq);
-                entry.slid = u16::try_from(ibv_wc_read_slid(cq)).unwrap_or(u16::MAX);
-                entry.sl = ibv_wc_read_sl(cq);
-                entry.dlid_path_bits = ibv_wc_read_dlid_path_bits(cq);
+        (*entry).qp_num = ibv_wc_read_qp_num(cq);
+        (*entry).opcode = ibv_wc_read_opcode(cq);
+        // Read again, so that it need not be kept over the calls.
+        let wr_id = WrId((*cq).wr_id);
+        if wr_id.direction() == Direction::Recv {
+            (*entry).byte_len = ibv_wc_read_byte_len(cq);
+            (*entry).wc_flags = ibv_wc_read_wc_flags(cq);
+            if WrId((*cq).wr_id).may_be_datagram() {
+                read_source(cq, entry);
             }
-            if entry.wc_flags & !IBV_WC_GRH != 0 {
+            if (*entry).wc_flags & !IBV_WC_GRH != 0 {
                 // The immediate data, or the key that the peer invalidated: the same field.
-                entry.__bindgen_anon_1.imm_data = ibv_wc_read_imm_data(cq);
+                (*entry).__bindgen_anon_1.imm_data = ibv_wc_read_imm_data(cq);
             }
         }
+    }
+}
+
+/// What a completion says that is none of a success.
+///
+/// # Safety
+/// As [`read`].
+#[cold]
+#[inline(never)]
+unsafe fn read_failed(cq: *mut ibv_cq_ex, entry: *mut ibv_wc) {
+    // SAFETY: as there.
+    unsafe {
+        (*entry).qp_num = ibv_wc_read_qp_num(cq);
+        (*entry).vendor_err = ibv_wc_read_vendor_err(cq);
+    }
+}
+
+/// Where a datagram came from.
+///
+/// # Safety
+/// As [`read`].
+#[inline(never)]
+unsafe fn read_source(cq: *mut ibv_cq_ex, entry: *mut ibv_wc) {
+    // SAFETY: as there.
+    unsafe {
+        (*entry).src_qp = ibv_wc_read_src_qp(cq);
+        (*entry).slid = u16::try_from(ibv_wc_read_slid(cq)).unwrap_or(u16::MAX);
+        (*entry).sl = ibv_wc_read_sl(cq);
+        (*entry).dlid_path_bits = ibv_wc_read_dlid_path_bits(cq);
     }
 }

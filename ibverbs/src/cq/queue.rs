@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use rdma_sys::{ibv_cq, ibv_cq_ex, ibv_create_cq, ibv_poll_cq, ibv_req_notify_cq, ibv_wc};
+use rdma_sys::{ibv_cq, ibv_create_cq, ibv_poll_cq, ibv_req_notify_cq, ibv_wc};
 
 use super::completions::Completions;
 use super::extended;
@@ -48,8 +48,7 @@ pub(super) const BURST: u16 = 32;
 /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
 pub struct CompletionQueue {
     shared: Arc<Shared>,
-    extended: Option<NonNull<ibv_cq_ex>>,
-    raw: NonNull<ibv_cq>,
+    pub(super) raw: NonNull<ibv_cq>,
     /// Entries copied out of the provider's queue: `filled` of them, of which the last ones were not taken yet.
     entries: Fixed<ibv_wc>,
     filled: u32,
@@ -60,19 +59,31 @@ pub struct CompletionQueue {
     deferred: Option<Errno>,
 }
 
-/// Two halves of a word, so that one look says whether there is nothing but to ask the classic verb.
+/// Two halves of a word, so that one look says whether there is nothing to do but to ask the provider, and by which verbs.
 #[repr(C, align(8))]
 struct Rest {
+    mode: Mode,
     /// How many entries were not taken yet.
     left: u32,
-    /// 1 if the queue is polled by the extended verbs.
-    extended: u32,
+}
+
+/// How the queue is asked for entries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Mode {
+    /// By the classic verb.
+    Classic = 0,
+    /// By the extended verbs.
+    Extended = 1,
+    /// By the extended verbs, with a look at `one_by_one` and `deferred` first.
+    Otherwise = 2,
 }
 
 impl Rest {
+    /// Whether no entries are left and the next ones are got in this way.
     #[inline]
-    fn is_zero(&self) -> bool {
-        u64::from(self.left) | u64::from(self.extended) << 32 == 0
+    fn is_only(&self, mode: Mode) -> bool {
+        u64::from(self.left) << 32 | u64::from(self.mode as u32) == u64::from(mode as u32)
     }
 }
 
@@ -108,16 +119,17 @@ impl CompletionQueue {
     fn create(context: &Context, options: CqOptions<'_>) -> Result<Self> {
         Self::create_by(context, options, |id| {
             match options.extended.then(|| extended::create(context, options, id, 0)).flatten() {
-                Some((raw, extended)) => Ok((raw, Some(extended))),
-                None => Ok((Self::create_classic(context, options, id)?, None)),
+                Some(raw) => Ok((raw.cast(), true)),
+                None => Ok((Self::create_classic(context, options, id)?, false)),
             }
         })
     }
 
+    /// By a function that says too whether it made an extended one: an `ibv_cq_ex`, which begins with the fields of an `ibv_cq`.
     pub(super) fn create_by(
         context: &Context,
         options: CqOptions<'_>,
-        make: impl FnOnce(CqId) -> Result<(NonNull<ibv_cq>, Option<NonNull<ibv_cq_ex>>)>,
+        make: impl FnOnce(CqId) -> Result<(NonNull<ibv_cq>, bool)>,
     ) -> Result<Self> {
         if let Some(channel) = options.channel {
             if channel.context().as_raw() != context.as_raw() {
@@ -135,15 +147,15 @@ impl CompletionQueue {
         }
         let id = CqId::next();
         let (raw, extended) = make(id)?;
-        let entries = Fixed::<ibv_wc>::new(BURST.into());
+        let shared = Arc::new(Shared { raw, id, context: context.clone(), channel: options.channel.cloned() });
+        let one_by_one = extended && extended::one_by_one(context)?;
         Ok(Self {
-            shared: Arc::new(Shared { raw, id, context: context.clone(), channel: options.channel.cloned() }),
-            extended,
+            shared,
             raw,
-            entries,
+            entries: Fixed::new(BURST.into()),
             filled: 0,
-            rest: Rest { left: 0, extended: extended.is_some().into() },
-            one_by_one: extended.is_some() && extended::one_by_one(context)?,
+            rest: Rest { mode: mode(extended, one_by_one), left: 0 },
+            one_by_one,
             deferred: None,
         })
     }
@@ -173,7 +185,7 @@ impl CompletionQueue {
 
     /// Whether it is polled by the extended verbs.
     pub fn is_extended(&self) -> bool {
-        self.extended.is_some()
+        self.rest.mode != Mode::Classic
     }
 
     /// Asks for one event on the channel at the next completion, or at the next solicited (or failed) one.
@@ -226,7 +238,7 @@ impl CompletionQueue {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn poll(&mut self) -> Result<Completions<'_>> {
-        if self.rest.is_zero() {
+        if self.rest.is_only(Mode::Classic) {
             // SAFETY: the queue is alive, and there are as many entries as the call is told.
             let returned = unsafe { ibv_poll_cq(self.raw.as_ptr(), BURST.into(), self.entries.as_ptr()) };
             let next = self.entries.as_ptr().cast_const();
@@ -242,38 +254,66 @@ impl CompletionQueue {
             (self.filled, self.rest.left) = (filled, filled);
             return Ok(Completions { next, left: filled, stays: &mut self.rest.left, entries: PhantomData });
         }
-        self.refill()?;
-        let left = self.rest.left;
-        // SAFETY: of the `filled` entries, `left` are left.
-        let next = unsafe { self.entries.as_ptr().cast_const().add((self.filled - left) as usize) };
-        Ok(Completions { next, left, stays: &mut self.rest.left, entries: PhantomData })
+        match self.more() {
+            (Some(next), left) => {
+                Ok(Completions { next: next.as_ptr(), left, stays: &mut self.rest.left, entries: PhantomData })
+            }
+            (None, _) => Err(self.poll_error()),
+        }
     }
 
-    /// Sees to it that there are entries not taken, if the queue has any: polls by the extended verbs, entry by entry, so that an error may come after entries: it is kept for the next poll.
-    fn refill(&mut self) -> Result<()> {
-        let extended = match self.extended {
-            Some(extended) if self.rest.left == 0 => extended,
-            _ => return Ok(()),
+    /// The entries that were not taken, where there are any; otherwise what the extended verbs give. None for an error, which is in `deferred`.
+    fn more(&mut self) -> (Option<NonNull<ibv_wc>>, u32) {
+        if !self.rest.is_only(Mode::Extended) {
+            return self.more_otherwise();
+        }
+        // SAFETY: it is polled by the extended verbs, by one thread; there are `BURST` entries, and no completion refers to one: they end with this poll.
+        let (filled, error) = unsafe {
+            extended::poll::<_, false>(self.raw.cast(), self.entries.as_ptr(), BURST.into(), |cq, entry| {
+                extended::read(cq, entry);
+            })
         };
-        if self.deferred.is_some() {
-            return self.deferred.take().map_or(Ok(()), |errno| Err(self.poll_error(errno)));
-        }
-        // SAFETY: there are `BURST` entries, and no completion refers to one: they end with the next poll.
-        let entries = unsafe { std::slice::from_raw_parts_mut(self.entries.as_ptr(), BURST.into()) };
-        let (filled, error) = extended::poll(extended, self.one_by_one, entries);
-        (self.filled, self.rest.left) = (filled, filled);
-        if error != 0 {
-            let errno = Errno::from_return(error);
-            if filled == 0 {
-                return Err(self.poll_error(errno));
-            }
-            self.deferred = Some(errno);
-        }
-        Ok(())
+        self.took(filled, error)
     }
 
     #[cold]
-    fn poll_error(&self, errno: Errno) -> Error {
+    #[inline(never)]
+    fn more_otherwise(&mut self) -> (Option<NonNull<ibv_wc>>, u32) {
+        let left = self.rest.left;
+        if left > 0 {
+            // SAFETY: of the `filled` entries, `left` are left.
+            return (NonNull::new(unsafe { self.entries.as_ptr().add((self.filled - left) as usize) }), left);
+        }
+        if self.deferred.is_some() {
+            return (None, 0);
+        }
+        // SAFETY: as in `more`.
+        let (filled, error) = unsafe {
+            extended::poll::<_, true>(self.raw.cast(), self.entries.as_ptr(), BURST.into(), |cq, entry| {
+                extended::read(cq, entry);
+            })
+        };
+        self.took(filled, error)
+    }
+
+    /// Entries, and the error that came after them. That is kept for the next poll, if there are any.
+    #[inline]
+    fn took(&mut self, filled: u32, error: i32) -> (Option<NonNull<ibv_wc>>, u32) {
+        (self.filled, self.rest.left) = (filled, filled);
+        if error != 0 {
+            (self.deferred, self.rest.mode) = (Some(Errno::from_return(error)), Mode::Otherwise);
+            if filled == 0 {
+                return (None, 0);
+            }
+        }
+        (NonNull::new(self.entries.as_ptr()), filled)
+    }
+
+    /// The error that is to be told now.
+    #[cold]
+    fn poll_error(&mut self) -> Error {
+        self.rest.mode = mode(true, self.one_by_one);
+        let errno = self.deferred.take().unwrap_or(Errno(0));
         Error::of_verb("ibv_start_poll", errno, self.shared.context.device_name().to_owned()).with_hint(OVERFLOWED)
     }
 
@@ -283,6 +323,15 @@ impl CompletionQueue {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+}
+
+/// How a queue is asked that has no error to tell.
+fn mode(extended: bool, one_by_one: bool) -> Mode {
+    match (extended, one_by_one) {
+        (false, _) => Mode::Classic,
+        (true, false) => Mode::Extended,
+        (true, true) => Mode::Otherwise,
     }
 }
 

@@ -10,8 +10,8 @@ use rdma_sys::ibv_sge;
 
 use super::access::AccessFlags;
 use super::alloc::Allocation;
+use super::buf::Buf;
 use super::options::MemoryOptions;
-use super::pool::Buf;
 use super::region::Region;
 use super::remote::RemoteMemory;
 use crate::error::Result;

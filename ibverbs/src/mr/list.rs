@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use rdma_sys::ibv_sge;
 
-use super::pool::Buf;
+use super::buf::Buf;
 use crate::pd::ProtectionDomain;
 
 /// Buffers that a request gathers from, or scatters to, in order. It moves into a request as a [`Buf`] does, and comes back by

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::access::AccessFlags;
-use super::pool::{Buf, Pool};
+use super::buf::Buf;
+use super::pool::Pool;
 use super::shared::SharedRegion;
 use crate::error::Error;
 use crate::kind::ErrorKind;

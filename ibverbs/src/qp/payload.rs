@@ -1,44 +1,10 @@
-//! The memory of work requests: what can be sent, received into, read into.
+//! The memory of work requests: what can be sent, received into, read into, and what a queue asks of it.
 
 use rdma_sys::ibv_sge;
 
 use super::kept::InFlight;
 use crate::identity::QueueId;
-use crate::mr::{Buf, BufList, DeviceRegion, Frozen, Held, HeldList, Hold, SharedRegion, Sink};
 use crate::pd::{DomainKey, ProtectionDomain};
-
-/// Bytes that are copied when the request is posted: no registered memory is needed, and they are free again at once.
-///
-/// At most [`QpCaps::max_inline_data`](crate::QpCaps) bytes.
-///
-/// # Example
-/// ```no_run
-/// use ibverbs::{QueuePair, Rc, wr};
-/// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
-/// let line = format!("my number is {}", qp.qp_num());
-/// qp.post_send(wr::send(wr::Inline(line.as_bytes())))?;
-/// drop(line); // it was copied
-/// # Ok(()) }
-/// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html) (`IBV_SEND_INLINE`)
-#[derive(Clone, Copy, Debug)]
-pub struct Inline<'a>(pub &'a [u8]);
-
-/// No data: a message of zero bytes.
-///
-/// # Example
-/// A message that says nothing but that it came, and a place for one:
-/// ```no_run
-/// use ibverbs::{QueuePair, Rc, wr};
-/// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
-/// qp.post_recv(wr::recv(wr::Empty))?;
-/// qp.post_send(wr::send_with_imm(wr::Empty, 42))?;
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Empty;
 
 /// What a payload tells the queue about its memory.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +42,7 @@ impl Gather<'_> {
         }
     }
 
-    fn list(sges: &[ibv_sge]) -> Self {
+    pub(super) fn list(sges: &[ibv_sge]) -> Self {
         let len = sges.iter().map(|sge| u64::from(sge.length)).sum();
         Self::List { sges: sges.as_ptr(), count: sges.len(), len }
     }
@@ -135,9 +101,10 @@ pub(super) mod private {
     }
 }
 
-use private::{Payload, Source, Target};
+use private::{Source, Target};
 
-/// What can be sent or written to a peer: [`Buf`], [`BufList`], [`Held`] of [`Frozen`] or [`SharedRegion`], [`Inline`], [`Empty`]. Sealed.
+/// What can be sent or written to a peer: [`Buf`](crate::Buf), [`BufList`](crate::BufList), [`Held`](crate::Held) of [`Frozen`](crate::Frozen) or
+/// [`SharedRegion`](crate::SharedRegion), [`Inline`](crate::wr::Inline), [`Empty`](crate::wr::Empty). Sealed.
 ///
 /// # Example
 /// ```no_run
@@ -148,7 +115,8 @@ use private::{Payload, Source, Target};
 /// ```
 pub trait SendPayload: Source {}
 
-/// What can be received into: [`Buf`], [`BufList`], [`Held`] of [`Sink`] or [`SharedRegion`], [`Empty`]. Sealed.
+/// What can be received into: [`Buf`](crate::Buf), [`BufList`](crate::BufList), [`Held`](crate::Held) of [`Sink`](crate::Sink) or
+/// [`SharedRegion`](crate::SharedRegion), [`Empty`](crate::wr::Empty). Sealed.
 ///
 /// # Example
 /// ```no_run
@@ -162,7 +130,8 @@ pub trait SendPayload: Source {}
 /// ```
 pub trait RecvPayload: Target {}
 
-/// What a peer's memory can be read into: [`Buf`], [`Held`] of [`Sink`] or [`SharedRegion`]. Sealed.
+/// What a peer's memory can be read into: [`Buf`](crate::Buf), [`Held`](crate::Held) of [`Sink`](crate::Sink) or [`SharedRegion`](crate::SharedRegion).
+/// Sealed.
 ///
 /// # Example
 /// ```no_run
@@ -172,178 +141,3 @@ pub trait RecvPayload: Target {}
 /// }
 /// ```
 pub trait ReadPayload: Target {}
-
-impl Payload for Buf {
-    #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::Of(self.domain())
-    }
-
-    #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::buf(self)
-    }
-}
-
-impl Source for Buf {
-    #[inline]
-    fn gather(&self) -> Gather<'_> {
-        Gather::One(self.shown())
-    }
-}
-
-impl Target for Buf {
-    #[inline]
-    fn scatter(&self) -> Gather<'_> {
-        Gather::One(self.whole())
-    }
-}
-
-impl SendPayload for Buf {}
-impl RecvPayload for Buf {}
-impl ReadPayload for Buf {}
-
-impl<K: Hold> Payload for Held<K> {
-    const OPEN_TO_PEER: bool = K::OPEN_TO_PEER;
-
-    #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::HeldBy(self.queue())
-    }
-
-    #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::NOTHING
-    }
-}
-
-impl Payload for BufList {
-    fn prepare_source(&mut self) {
-        BufList::prepare_source(self);
-    }
-
-    fn prepare_target(&mut self) {
-        BufList::prepare_target(self);
-    }
-
-    fn belongs(&self) -> Belongs<'_> {
-        self.pd().map_or(Belongs::Nowhere, Belongs::To)
-    }
-
-    fn into_in_flight(self) -> InFlight {
-        InFlight::list(self)
-    }
-}
-
-impl Source for BufList {
-    fn gather(&self) -> Gather<'_> {
-        Gather::list(self.sges())
-    }
-}
-
-impl Target for BufList {
-    fn scatter(&self) -> Gather<'_> {
-        Gather::list(self.sges())
-    }
-}
-
-impl SendPayload for BufList {}
-impl RecvPayload for BufList {}
-
-impl SendPayload for HeldList<Frozen> {}
-impl SendPayload for HeldList<SharedRegion> {}
-impl RecvPayload for HeldList<Sink> {}
-impl RecvPayload for HeldList<SharedRegion> {}
-
-impl<K: Hold> Payload for HeldList<K> {
-    const OPEN_TO_PEER: bool = K::OPEN_TO_PEER;
-
-    #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::HeldBy(self.queue())
-    }
-
-    #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::NOTHING
-    }
-}
-
-macro_rules! held {
-    ($($kind:ty: $role:ident::$memory:ident for $($payload:ident),+;)*) => {$(
-        impl $role for Held<$kind> {
-            #[inline]
-            fn $memory(&self) -> Gather<'_> {
-                Gather::One(self.sge())
-            }
-        }
-        $(impl $payload for Held<$kind> {})+
-
-        impl $role for HeldList<$kind> {
-            #[inline]
-            fn $memory(&self) -> Gather<'_> {
-                let (sges, count) = self.sges();
-                Gather::List { sges, count, len: self.len() }
-            }
-        }
-    )*};
-}
-
-held! {
-    Frozen: Source::gather for SendPayload;
-    Sink: Target::scatter for RecvPayload, ReadPayload;
-    SharedRegion: Source::gather for SendPayload;
-    SharedRegion: Target::scatter for RecvPayload, ReadPayload;
-    DeviceRegion: Source::gather for SendPayload;
-    DeviceRegion: Target::scatter for RecvPayload, ReadPayload;
-}
-
-impl Payload for Inline<'_> {
-    #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::Anywhere
-    }
-
-    #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::NOTHING
-    }
-}
-
-impl Source for Inline<'_> {
-    #[inline]
-    fn gather(&self) -> Gather<'_> {
-        Gather::Inline(self.0)
-    }
-}
-
-impl SendPayload for Inline<'_> {}
-
-impl Payload for Empty {
-    #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::Anywhere
-    }
-
-    #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::NOTHING
-    }
-}
-
-impl Source for Empty {
-    #[inline]
-    fn gather(&self) -> Gather<'_> {
-        Gather::Empty
-    }
-}
-
-impl Target for Empty {
-    #[inline]
-    fn scatter(&self) -> Gather<'_> {
-        Gather::Empty
-    }
-}
-
-impl SendPayload for Empty {}
-impl RecvPayload for Empty {}

@@ -10,8 +10,9 @@ use rdma_sys::{ibv_post_recv, ibv_post_srq_recv, ibv_qp, ibv_recv_wr, ibv_sge, i
 use super::owner::Owner;
 use super::payload::{Gather, RecvPayload};
 use super::place::{Entry, Next, Table};
+use super::posted::{BatchError, Posted, failure};
 use super::rejected::{PostError, Rejected};
-use super::scratch::{BatchError, Posted, describe, failure};
+use super::scratch::describe;
 use super::wr::RecvRequest;
 use crate::fixed::Fixed;
 use crate::identity::{QueueId, WrId};

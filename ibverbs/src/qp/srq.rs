@@ -16,10 +16,10 @@ use rdma_sys::{
 
 use super::owner::Owner;
 use super::payload::RecvPayload;
+use super::posted::BatchError;
 use super::receives::{Queue, Receives, RecvBatch};
 use super::rejected::Rejected;
 use super::retired::{NotMine, Retired};
-use super::scratch::BatchError;
 use super::slab::RecvSlab;
 use super::srq_options::{Basic, SrqAttr, SrqOptions, SrqType};
 use super::wr::RecvRequest;

@@ -13,11 +13,11 @@
 use rdma_sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED};
 
 use super::address::Destination;
-use super::operation::{
-    CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendTo, SendToWithImm, SendWithImm,
-};
+use super::message::{Send, SendTo, SendToWithImm, SendWithImm};
+use super::one_sided::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm};
 use super::payload::private::Payload;
-pub use super::payload::{Empty, Inline, ReadPayload, RecvPayload, SendPayload};
+pub use super::payload::{ReadPayload, RecvPayload, SendPayload};
+pub use super::unregistered::{Empty, Inline};
 use super::window::{Bind, Invalidate, SendWithInv};
 use crate::mr::RemoteMemory;
 use crate::mw::{Binding, BoundWindow, Type2};

@@ -5,8 +5,10 @@
 use rdma_sys::{ibv_qp_ex, ibv_send_wr, ibv_wr_set_xrc_srqn};
 
 use super::kept::InFlight;
+use super::message::{Send, SendWithImm};
+use super::one_sided::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm};
+use super::operation::Operation;
 use super::operation::private::{Moves, Write};
-use super::operation::{CompareSwap, FetchAdd, Operation, RdmaRead, RdmaWrite, RdmaWriteWithImm, Send, SendWithImm};
 use super::payload::Gather;
 use super::payload::private::Payload;
 use super::rejected::PostError;

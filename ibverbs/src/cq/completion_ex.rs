@@ -1,0 +1,143 @@
+//! Completions that say more than the usual fields.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::slice::Iter;
+use std::time::Duration;
+
+use rdma_sys::ibv_wc;
+
+use super::completion::Completion;
+use super::fields::{Asked, CqFields, FieldSet, With};
+
+/// A completion's usual fields and the others, as far as they were asked for.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Entry {
+    pub(super) wc: ibv_wc,
+    pub(super) timestamp: u64,
+    pub(super) wallclock_ns: u64,
+    pub(super) flow_tag: u32,
+    pub(super) cvlan: u16,
+}
+
+/// The completions of one poll, with more fields.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{CompletionQueueEx, CqFields, QueuePair, Rc, With};
+/// # fn f(cq: &mut CompletionQueueEx<CqFields<With>>, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+/// let mut completions = cq.poll()?;
+/// if let Some(first) = completions.next() {
+///     println!("the first of {} at {} cycles", completions.len() + 1, first.timestamp());
+///     qp.retire(first.into())?.ok()?;
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+pub struct CompletionsEx<'cq, F: FieldSet> {
+    entries: Iter<'cq, Entry>,
+    next: &'cq mut usize,
+    fields: PhantomData<F>,
+}
+
+impl<'cq, F: FieldSet> CompletionsEx<'cq, F> {
+    /// Of the entries that were not taken; `next` counts those that are.
+    pub(super) fn new(entries: Iter<'cq, Entry>, next: &'cq mut usize) -> Self {
+        Self { entries, next, fields: PhantomData }
+    }
+}
+
+impl<'cq, F: FieldSet> Iterator for CompletionsEx<'cq, F> {
+    type Item = CompletionEx<'cq, F>;
+
+    fn next(&mut self) -> Option<CompletionEx<'cq, F>> {
+        let entry = self.entries.next()?;
+        *self.next += 1;
+        Some(CompletionEx { completion: Completion::new(&entry.wc), entry, fields: PhantomData })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.entries.size_hint()
+    }
+}
+
+impl<F: FieldSet> ExactSizeIterator for CompletionsEx<'_, F> {}
+
+impl<F: FieldSet> fmt::Debug for CompletionsEx<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionsEx").field("left", &self.entries.len()).finish()
+    }
+}
+
+/// A completion with the fields `F`: a [`Completion`] with more readers, which [`QueuePair::retire`](crate::QueuePair::retire) takes by `into()`.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{CompletionEx, CqFields, QueuePair, Rc, With, Without};
+/// # fn f(qp: &mut QueuePair<Rc>, completion: CompletionEx<'_, CqFields<Without, With>>) -> ibverbs::Result<()> {
+/// let at = completion.wallclock(); // nanoseconds since the epoch, as a Duration
+/// let retired = qp.retire(completion.into())?;
+/// println!("{} bytes at {at:?}", retired.byte_len());
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+#[must_use = "a completion that is not retired keeps its place in the queue"]
+pub struct CompletionEx<'cq, F: FieldSet> {
+    completion: Completion<'cq>,
+    entry: &'cq Entry,
+    fields: PhantomData<F>,
+}
+
+impl<W: Asked, V: Asked, T: Asked> CompletionEx<'_, CqFields<With, W, V, T>> {
+    /// When the request completed, in cycles of the device's clock
+    /// ([`hca_core_clock`](crate::DeviceAttrEx) kHz; it wraps as `completion_timestamp_mask` says).
+    pub fn timestamp(&self) -> u64 {
+        self.entry.timestamp
+    }
+}
+
+impl<T: Asked, V: Asked, F: Asked> CompletionEx<'_, CqFields<T, With, V, F>> {
+    /// When the request completed, since the epoch.
+    pub fn wallclock(&self) -> Duration {
+        Duration::from_nanos(self.entry.wallclock_ns)
+    }
+}
+
+impl<T: Asked, W: Asked, F: Asked> CompletionEx<'_, CqFields<T, W, With, F>> {
+    /// The VLAN tag of the received packet; valid for a successful receive.
+    pub fn cvlan(&self) -> u16 {
+        self.entry.cvlan
+    }
+}
+
+impl<T: Asked, W: Asked, V: Asked> CompletionEx<'_, CqFields<T, W, V, With>> {
+    /// The tag of the flow rule that the received packet matched; valid for a successful receive.
+    pub fn flow_tag(&self) -> u32 {
+        self.entry.flow_tag
+    }
+}
+
+impl<'cq, F: FieldSet> Deref for CompletionEx<'cq, F> {
+    type Target = Completion<'cq>;
+
+    fn deref(&self) -> &Completion<'cq> {
+        &self.completion
+    }
+}
+
+impl<'cq, F: FieldSet> From<CompletionEx<'cq, F>> for Completion<'cq> {
+    fn from(with_fields: CompletionEx<'cq, F>) -> Self {
+        with_fields.completion
+    }
+}
+
+impl<F: FieldSet> fmt::Debug for CompletionEx<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.completion, f)
+    }
+}

@@ -1,0 +1,77 @@
+//! What the buffers of a pool share: one registered region, its pieces, and which of them are free.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::region::Region;
+use crate::pd::DomainKey;
+
+/// What the buffers of a pool share.
+pub(super) struct Home {
+    pub(super) region: Region,
+    pub(super) size: u32,
+    /// Fixed for good: a buffer points at its piece.
+    pub(super) pieces: Box<[Piece]>,
+    free: Mutex<Vec<u32>>,
+}
+
+/// What a buffer is: a place of the region. Who has the one buffer that points at it owns place and memory.
+pub(super) struct Piece {
+    pub(super) start: NonNull<u8>,
+    pub(super) domain: DomainKey,
+    /// While the piece is taken: one count of the [`Home`]'s.
+    pub(super) home: Cell<*const Home>,
+    pub(super) lkey: u32,
+    pub(super) capacity: u32,
+    pub(super) len: Cell<u32>,
+    index: u32,
+}
+
+// SAFETY: the region and the list are both; a piece is only used by the one owner of its buffer, or, while it is free, by who took it off
+// the list.
+unsafe impl Send for Home {}
+// SAFETY: as above.
+unsafe impl Sync for Home {}
+
+impl Home {
+    pub(super) fn new(region: Region, count: u32, stride: usize, size: u32, free: Vec<u32>) -> Self {
+        let piece = |index: u32| Piece {
+            // SAFETY: the region has `count` strides.
+            start: unsafe { region.start().add(index as usize * stride) },
+            domain: region.pd().key(),
+            home: Cell::new(ptr::null()),
+            lkey: region.lkey(),
+            capacity: size,
+            len: Cell::new(size),
+            index,
+        };
+        let pieces = (0..count).map(piece).collect();
+        Self { region, size, pieces, free: Mutex::new(free) }
+    }
+
+    pub(super) fn free(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Piece {
+    #[inline]
+    pub(super) fn address(&self) -> u64 {
+        // The device is outside the program: exposing says that the memory may be reached through the number alone.
+        self.start.as_ptr().expose_provenance() as u64
+    }
+
+    /// Back to the list, and the count with it.
+    ///
+    /// # Safety
+    /// The one buffer of the piece goes.
+    #[inline(never)]
+    pub(super) unsafe fn give_back(this: NonNull<Self>) {
+        // SAFETY: the caller's promise; the count was taken with the piece. No reference to the piece is alive when the Home may end.
+        let (home, index) = unsafe { (Arc::from_raw(this.as_ref().home.get()), this.as_ref().index) };
+        home.free().push(index);
+    }
+}
