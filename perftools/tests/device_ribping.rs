@@ -316,3 +316,20 @@ fn nobody_there_is_an_error_that_says_what_to_do() {
     assert_eq!(output.status.code(), Some(2));
     assert!(said.contains("no InfiniBand port here"), "{said}");
 }
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_reader_that_goes_away_ends_the_pings_in_good_order() {
+    let (_, ip) = places().remove(0);
+    let _server = Server::ribping(&[]);
+    let mut command = Command::new(RIBPING);
+    command.args(["-i", "0.01", &ip.to_string()]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("ribping");
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut first).expect("a line");
+    assert!(first.starts_with("Pong from"), "{first}");
+    let output = child.wait_with_output().expect("it ends");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("Broken pipe") && !error.contains("panicked"), "{error}");
+}

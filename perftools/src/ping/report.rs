@@ -39,6 +39,7 @@ pub struct Report {
     times: Latencies,
     /// The shortest, the longest and the sum, exactly.
     exact: Option<(Duration, Duration, Duration)>,
+    is_unheard: bool,
 }
 
 #[derive(Serialize)]
@@ -71,7 +72,13 @@ impl Report {
             ledger: Ledger::default(),
             times: Latencies::new(),
             exact: None,
+            is_unheard: false,
         }
+    }
+
+    /// Whether nobody takes the lines any more: a closed pipe.
+    pub fn is_unheard(&self) -> bool {
+        self.is_unheard
     }
 
     /// What was sent and answered.
@@ -95,7 +102,8 @@ impl Report {
             let (min, max, sum) = self.exact.unwrap_or((Duration::MAX, Duration::ZERO, Duration::ZERO));
             self.exact = Some((min.min(time), max.max(time), sum.saturating_add(time)));
             if !self.is_quiet {
-                println!("Pong from {from} ({}): time {} ms", self.journey.target, Ms(time));
+                let line = format!("Pong from {from} ({}): time {} ms", self.journey.target, Ms(time));
+                self.is_unheard |= writeln!(std::io::stdout(), "{line}").is_err();
             }
         }
         if self.shows_errors && !matches!(answer, Answer::First(_)) {

@@ -65,7 +65,7 @@ pub fn run(way: &mut dyn Way, plan: &Plan, stop: &Stop, report: &mut Report) -> 
     let mut next = start;
     for number in 0..plan.count {
         let now = Instant::now();
-        if is_over(now) {
+        if is_over(now) || report.is_unheard() {
             break;
         }
         // What was missed is not made up for: pings keep their distance.
