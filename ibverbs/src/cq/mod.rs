@@ -1,5 +1,6 @@
 //! Completion queues: where finished work requests are reported.
 
+mod burst;
 mod change;
 mod channel;
 mod completion;
@@ -9,6 +10,7 @@ mod extended;
 mod fields;
 mod id;
 mod options;
+mod polling;
 mod queue;
 mod shared;
 mod status;

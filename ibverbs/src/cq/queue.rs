@@ -1,15 +1,14 @@
-//! A completion queue: made, armed and polled.
+//! A completion queue: made and armed.
 
 #![allow(unsafe_code)]
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use rdma_sys::{ibv_cq, ibv_create_cq, ibv_poll_cq, ibv_req_notify_cq, ibv_wc};
+use rdma_sys::{ibv_cq, ibv_create_cq, ibv_req_notify_cq, ibv_wc};
 
-use super::completions::Completions;
+use super::burst::{BURST, Mode, Rest};
 use super::extended;
 use super::id::CqId;
 use super::options::CqOptions;
@@ -21,12 +20,6 @@ use crate::error::{Error, Result};
 use crate::fixed::Fixed;
 use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
-
-pub(super) const OVERFLOWED: &str =
-    "the queue may have overflowed: make it as deep as all requests that can be outstanding";
-
-/// How many entries one call of the provider returns at most.
-pub(super) const BURST: u16 = 32;
 
 /// A completion queue. One thread at a time polls it (`&mut`); it may be sent to another.
 ///
@@ -47,44 +40,16 @@ pub(super) const BURST: u16 = 32;
 /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html),
 /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
 pub struct CompletionQueue {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     pub(super) raw: NonNull<ibv_cq>,
     /// Entries copied out of the provider's queue: `filled` of them, of which the last ones were not taken yet.
-    entries: Fixed<ibv_wc>,
-    filled: u32,
-    rest: Rest,
+    pub(super) entries: Fixed<ibv_wc>,
+    pub(super) filled: u32,
+    pub(super) rest: Rest,
     /// See [`extended::one_by_one`].
-    one_by_one: bool,
+    pub(super) one_by_one: bool,
     /// An error that came after entries: reported by the next poll.
-    deferred: Option<Errno>,
-}
-
-/// Two halves of a word, so that one look says whether there is nothing to do but to ask the provider, and by which verbs.
-#[repr(C, align(8))]
-struct Rest {
-    mode: Mode,
-    /// How many entries were not taken yet.
-    left: u32,
-}
-
-/// How the queue is asked for entries.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-enum Mode {
-    /// By the classic verb.
-    Classic = 0,
-    /// By the extended verbs.
-    Extended = 1,
-    /// By the extended verbs, with a look at `one_by_one` and `deferred` first.
-    Otherwise = 2,
-}
-
-impl Rest {
-    /// Whether no entries are left and the next ones are got in this way.
-    #[inline]
-    fn is_only(&self, mode: Mode) -> bool {
-        u64::from(self.left) << 32 | u64::from(self.mode as u32) == u64::from(mode as u32)
-    }
+    pub(super) deferred: Option<Errno>,
 }
 
 // SAFETY: polling needs `&mut self`, so one thread at a time; the provider's queue is not bound to a thread.
@@ -154,7 +119,7 @@ impl CompletionQueue {
             raw,
             entries: Fixed::new(BURST.into()),
             filled: 0,
-            rest: Rest { mode: mode(extended, one_by_one), left: 0 },
+            rest: Rest { mode: Mode::of(extended, one_by_one), left: 0 },
             one_by_one,
             deferred: None,
         })
@@ -214,133 +179,9 @@ impl CompletionQueue {
         zero_or_errno("ibv_req_notify_cq", || self.shared.context.device_name().into(), returned)
     }
 
-    /// Takes what has completed, without waiting.
-    ///
-    /// The completions live until the next poll. Those that the iterator was not asked for come first at the next poll: none is lost.
-    ///
-    /// # Errors
-    /// An error is not a completion: requests in flight stay in flight.
-    ///
-    /// # Example
-    /// ```no_run
-    /// use ibverbs::{CompletionQueue, QueuePair, Rc};
-    /// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
-    /// for completion in cq.poll()? {
-    ///     let retired = qp.retire(completion)?;
-    ///     println!("request {}: {}", retired.tag(), retired.status());
-    /// }
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html),
-    /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub fn poll(&mut self) -> Result<Completions<'_>> {
-        if self.rest.is_only(Mode::Classic) {
-            // SAFETY: the queue is alive, and there are as many entries as the call is told.
-            let returned = unsafe { ibv_poll_cq(self.raw.as_ptr(), BURST.into(), self.entries.as_ptr()) };
-            let next = self.entries.as_ptr().cast_const();
-            if returned <= 0 {
-                return match returned {
-                    0 => Ok(Completions { next, left: 0, stays: &mut self.rest.left, entries: PhantomData }),
-                    _ => Err(poll_failed(&self.shared, returned)),
-                };
-            }
-            // More than it was told would have been written beyond the end.
-            debug_assert!(returned <= BURST.into());
-            let filled = returned.unsigned_abs();
-            (self.filled, self.rest.left) = (filled, filled);
-            return Ok(Completions { next, left: filled, stays: &mut self.rest.left, entries: PhantomData });
-        }
-        match self.more() {
-            (Some(next), left) => {
-                Ok(Completions { next: next.as_ptr(), left, stays: &mut self.rest.left, entries: PhantomData })
-            }
-            (None, _) => Err(self.poll_error()),
-        }
-    }
-
-    /// The entries that were not taken, where there are any; otherwise what the extended verbs give. None for an error, which is in `deferred`.
-    fn more(&mut self) -> (Option<NonNull<ibv_wc>>, u32) {
-        if !self.rest.is_only(Mode::Extended) {
-            return self.more_otherwise();
-        }
-        // SAFETY: it is polled by the extended verbs, by one thread; there are `BURST` entries, and no completion refers to one: they end with this poll.
-        let (filled, error) = unsafe {
-            extended::poll::<_, false>(self.raw.cast(), self.entries.as_ptr(), BURST.into(), |cq, entry| {
-                extended::read(cq, entry);
-            })
-        };
-        self.took(filled, error)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn more_otherwise(&mut self) -> (Option<NonNull<ibv_wc>>, u32) {
-        let left = self.rest.left;
-        if left > 0 {
-            // SAFETY: of the `filled` entries, `left` are left.
-            return (NonNull::new(unsafe { self.entries.as_ptr().add((self.filled - left) as usize) }), left);
-        }
-        if self.deferred.is_some() {
-            return (None, 0);
-        }
-        // SAFETY: as in `more`.
-        let (filled, error) = unsafe {
-            extended::poll::<_, true>(self.raw.cast(), self.entries.as_ptr(), BURST.into(), |cq, entry| {
-                extended::read(cq, entry);
-            })
-        };
-        self.took(filled, error)
-    }
-
-    /// Entries, and the error that came after them. That is kept for the next poll, if there are any.
-    #[inline]
-    fn took(&mut self, filled: u32, error: i32) -> (Option<NonNull<ibv_wc>>, u32) {
-        (self.filled, self.rest.left) = (filled, filled);
-        if error != 0 {
-            (self.deferred, self.rest.mode) = (Some(Errno::from_return(error)), Mode::Otherwise);
-            if filled == 0 {
-                return (None, 0);
-            }
-        }
-        (NonNull::new(self.entries.as_ptr()), filled)
-    }
-
-    /// The error that is to be told now.
-    #[cold]
-    fn poll_error(&mut self) -> Error {
-        self.rest.mode = mode(true, self.one_by_one);
-        let errno = self.deferred.take().unwrap_or(Errno(0));
-        Error::of_verb("ibv_start_poll", errno, self.shared.context.device_name().to_owned()).with_hint(OVERFLOWED)
-    }
-
-    pub(super) fn one_by_one(&self) -> bool {
-        self.one_by_one
-    }
-
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
-}
-
-/// How a queue is asked that has no error to tell.
-fn mode(extended: bool, one_by_one: bool) -> Mode {
-    match (extended, one_by_one) {
-        (false, _) => Mode::Classic,
-        (true, false) => Mode::Extended,
-        (true, true) => Mode::Otherwise,
-    }
-}
-
-/// The classic verb reports a failure by some negative number, which is no error number (-1 and -2 among providers).
-#[cold]
-#[inline(never)]
-fn poll_failed(queue: &Shared, returned: i32) -> Error {
-    let what = format!("{}: the provider returned {returned}", queue.context.device_name());
-    Error::new(ErrorKind::Os, "ibv_poll_cq", what).with_hint(OVERFLOWED)
 }
 
 impl AsRaw for CompletionQueue {

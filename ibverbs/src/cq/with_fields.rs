@@ -14,11 +14,12 @@ use rdma_sys::{
     ibv_wc_read_cvlan, ibv_wc_read_flow_tag,
 };
 
+use super::burst::{BURST, OVERFLOWED};
 use super::completion_ex::{CompletionsEx, Entry};
 use super::extended;
 use super::fields::{CqFields, FieldSet};
 use super::options::CqOptions;
-use super::queue::{BURST, CompletionQueue, OVERFLOWED};
+use super::queue::CompletionQueue;
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::error::{Error, Result};
@@ -144,7 +145,7 @@ impl<F: FieldSet> CompletionQueueEx<F> {
         let entries = self.entries.as_mut_ptr();
         // SAFETY: the queue is alive, polled by one thread, and was made with the fields `F`; there are `BURST` entries.
         let (filled, error) = unsafe {
-            if self.queue.one_by_one() {
+            if self.queue.one_by_one {
                 extended::poll::<_, true>(cq, entries, BURST.into(), |cq, entry| read::<F>(cq, &mut *entry))
             } else {
                 extended::poll::<_, false>(cq, entries, BURST.into(), |cq, entry| read::<F>(cq, &mut *entry))

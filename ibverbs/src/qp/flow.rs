@@ -4,7 +4,8 @@
 
 use rdma_sys::{IBV_QP_PORT, IBV_QP_STATE, ibv_create_flow, ibv_destroy_flow, ibv_qp_attr};
 
-use super::flow_rule::{FlowRule, Packed};
+use super::flow_packed::Packed;
+use super::flow_rule::FlowRule;
 use super::flows::FlowId;
 use super::pair::QueuePair;
 use super::state::QpState;

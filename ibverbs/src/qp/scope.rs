@@ -9,11 +9,9 @@ use std::ptr::NonNull;
 use std::result::Result as StdResult;
 use std::time::{Duration, Instant};
 
-use rdma_sys::ibv_sge;
-
 use super::batch::Batch;
+use super::borrowed::Parts;
 use super::lent::{Brand, Lent, LentMut};
-use super::loan::Loans;
 use super::operation::Operation;
 use super::pair::QueuePair;
 use super::payload::RecvPayload;
@@ -22,12 +20,13 @@ use super::posted::BatchError;
 use super::receives::RecvBatch;
 use super::rejected::Rejected;
 use super::retired::{NotMine, Reclaimed, Retired};
+use super::scope_end::ScopeEnd;
 use super::transport::{Sends, Transport};
 use super::wr::{RecvRequest, SendRequest};
 use crate::cq::{Completion, CompletionQueue};
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
-use crate::mr::{AccessFlags, Registration};
+use crate::mr::AccessFlags;
 
 /// A queue pair that requests with borrowed memory can be posted to. See [`QueuePair::scope`].
 ///
@@ -53,50 +52,6 @@ pub struct Scope<'scope, 'env, T: Sends> {
     parts: ManuallyDrop<Parts<T>>,
     brand: Brand<'scope>,
     env: Brand<'env>,
-}
-
-/// What a scope has to end.
-struct Parts<T: Sends> {
-    qp: QueuePair<T>,
-    loans: Loans,
-    regions: Vec<Registration>,
-}
-
-/// How a [`QueuePair::scope`] ended.
-///
-/// # Example
-/// ```no_run
-/// use ibverbs::{QueuePair, Rc, ScopeEnd};
-/// # fn f(end: ScopeEnd<Rc, u32>) {
-/// match end {
-///     ScopeEnd { qp: Some(qp), value, .. } => println!("{value}, and {} goes on", qp.qp_num()),
-///     ScopeEnd { reclaimed, .. } => println!("destroyed with {} sends in flight", reclaimed.sends.len()),
-/// }
-/// # }
-/// ```
-#[derive(Debug)]
-#[must_use = "it has the queue pair"]
-pub struct ScopeEnd<T: Sends, R> {
-    /// What the closure returned.
-    pub value: R,
-    /// The queue pair; `None` if it was destroyed, because requests with borrowed memory were still in flight.
-    pub qp: Option<QueuePair<T>>,
-    /// What a destroyed queue pair gave back.
-    pub reclaimed: Reclaimed,
-}
-
-impl<T: Sends, R> ScopeEnd<T, R> {
-    /// The queue pair and the closure's value.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Disconnected`] if the queue pair was destroyed.
-    pub fn into_result(self) -> Result<(QueuePair<T>, R)> {
-        match self.qp {
-            Some(qp) => Ok((qp, self.value)),
-            None => Err(Error::new(ErrorKind::Disconnected, "scope", "requests with borrowed memory did not complete")
-                .with_hint("the queue pair was destroyed to end them: let Scope::wait retire them, and allow it time")),
-        }
-    }
 }
 
 impl<T: Sends> QueuePair<T> {
@@ -129,7 +84,7 @@ impl<T: Sends> QueuePair<T> {
     /// # Ok(qp) }
     /// ```
     pub fn scope<'env, R>(self, run: impl for<'scope> FnOnce(&mut Scope<'scope, 'env, T>) -> R) -> ScopeEnd<T, R> {
-        let parts = Parts { qp: self, loans: Loans::default(), regions: Vec::new() };
+        let parts = Parts::of(self);
         let mut scope = Scope { parts: ManuallyDrop::new(parts), brand: PhantomData, env: PhantomData };
         let value = run(&mut scope);
         let (qp, reclaimed) = scope.end();
@@ -158,7 +113,8 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn lend(&mut self, bytes: &'env [u8]) -> Result<Lent<'scope>> {
-        let sge = self.register(NonNull::from(bytes), AccessFlags::empty())?;
+        // SAFETY: it is borrowed for 'env, which outlasts the scope, and that ends its parts before it is over.
+        let sge = unsafe { self.parts.register(NonNull::from(bytes), AccessFlags::empty()) }?;
         Ok(Lent::new(sge, self.parts.qp.id(), self.parts.loans.clone()))
     }
 
@@ -170,22 +126,9 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn lend_mut(&mut self, bytes: &'env mut [u8]) -> Result<LentMut<'scope>> {
-        let sge = self.register(NonNull::from(bytes), AccessFlags::LOCAL_WRITE)?;
+        // SAFETY: as above, for writing.
+        let sge = unsafe { self.parts.register(NonNull::from(bytes), AccessFlags::LOCAL_WRITE) }?;
         Ok(LentMut::new(sge, self.parts.qp.id(), self.parts.loans.clone()))
-    }
-
-    fn register(&mut self, bytes: NonNull<[u8]>, access: AccessFlags) -> Result<ibv_sge> {
-        let Ok(length @ 1..) = u32::try_from(bytes.len()) else {
-            return Err(Error::new(ErrorKind::InvalidInput, "lend", format!("{} bytes", bytes.len()))
-                .with_hint("1 to 2^32-1 bytes can be lent"));
-        };
-        let pd = self.parts.qp.pd();
-        // SAFETY: the memory is borrowed for 'env, for writing if `access` has it, which outlasts the scope; the scope deregisters it before it
-        // ends, or aborts the process.
-        let region = unsafe { Registration::of_memory(pd, bytes.cast(), bytes.len(), access.into(), false) }?;
-        let sge = ibv_sge { addr: region.base(), length, lkey: region.lkey() };
-        self.parts.regions.push(region);
-        Ok(sge)
     }
 
     /// As [`QueuePair::post_send`]; memory lent to this scope can be posted too.
@@ -315,34 +258,6 @@ impl<T: Sends> Drop for Scope<'_, '_, T> {
         // SAFETY: taken once: `end` forgets the scope.
         drop(unsafe { ManuallyDrop::take(&mut self.parts) }.end());
     }
-}
-
-impl<T: Sends> Parts<T> {
-    fn end(self) -> (Option<QueuePair<T>>, Reclaimed) {
-        let Self { qp, loans, regions } = self;
-        let (qp, reclaimed) = if loans.count() == 0 {
-            (Some(qp), Reclaimed::default())
-        } else {
-            // Not by waiting for a flush, which may never come. Destroying is the barrier.
-            match qp.destroy() {
-                Ok(reclaimed) if loans.count() == 0 => (None, reclaimed),
-                Ok(_) => abort("a request with borrowed memory is in flight on no queue pair"),
-                Err(error) => abort(&error.to_string()),
-            }
-        };
-        for region in regions {
-            if let Err((_, error)) = region.end() {
-                abort(&error.to_string());
-            }
-        }
-        (qp, reclaimed)
-    }
-}
-
-/// The device may yet touch memory that is about to be its owner's again: nothing can go on.
-fn abort(why: &str) -> ! {
-    eprintln!("ibverbs: borrowed memory cannot be taken back from the device: {why}");
-    std::process::abort();
 }
 
 impl<T: Sends> fmt::Debug for Scope<'_, '_, T> {
