@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Server, addresses, connects_directly, devices, fails, netdev, run};
+use common::{Server, address, connects_directly, devices, fails, run};
 
 /// All of qperf's tests over RC.
 const TESTS: [&str; 12] = [
@@ -57,12 +57,6 @@ impl Drop for Qperf {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// An IPv4 address of the device: qperf's rdma_cm has no other.
-fn address(device: &str) -> String {
-    let all = addresses(&netdev(device), "-4");
-    all[0].split('/').next().unwrap().to_owned()
 }
 
 /// The first figure of a test's output, which is not zero.

@@ -1,30 +1,18 @@
 //! What the README says to type is what the tools understand.
 
+mod common;
+
 use clap::Parser;
 use perftools::args;
 use perftools::args::info::Info;
 use perftools::args::ping::PingArgs;
 
-/// The commands in code, in blocks and in sentences, up to a comment.
-fn commands(text: &str) -> Vec<String> {
-    let mut all = Vec::new();
-    let mut inside = false;
-    for line in text.lines() {
-        if line.starts_with("```") {
-            inside = !inside;
-        } else if inside {
-            all.extend(line.split([';', '&']).map(str::to_owned));
-        } else {
-            all.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
-        }
-    }
-    all.iter().map(|line| line.split('#').next().unwrap_or_default().trim().trim_end_matches('\'').to_owned()).collect()
-}
+use common::readme;
 
 #[test]
 fn every_command_of_the_readme_is_understood() {
     let mut seen = (0, 0, 0);
-    for line in commands(include_str!("../../README.md")) {
+    for line in readme() {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["ribping", _, ..] => {

@@ -50,7 +50,12 @@ impl Server {
     }
 
     pub(crate) fn with(options: &[&str]) -> Self {
-        let mut child = rperf().args(["-lp", "0"]).args(options).stderr(Stdio::piped()).spawn().unwrap();
+        Self::of(rperf().args(["-lp", "0"]).args(options))
+    }
+
+    /// A command that is a server.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = child.stderr.take().unwrap();
         let (sender, lines) = channel();
         std::thread::spawn(move || {
@@ -106,6 +111,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let ended = self.child.try_wait();
+            println!("the server: {ended:?}, {:#?}", self.lines.try_iter().collect::<Vec<_>>());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -145,4 +154,26 @@ pub(crate) fn ip(words: &str) -> String {
 pub(crate) fn addresses(netdev: &str, family: &str) -> Vec<String> {
     let shown = ip(&format!("{family} -oneline address show dev {netdev} scope global"));
     shown.lines().filter_map(|l| l.split_whitespace().nth(3)).map(str::to_owned).collect()
+}
+
+/// An IPv4 address of the device: qperf's rdma_cm has no other.
+pub(crate) fn address(device: &str) -> String {
+    let all = addresses(&netdev(device), "-4");
+    all[0].split('/').next().unwrap().to_owned()
+}
+
+/// The commands that the README has in code, in blocks and in sentences, up to a comment.
+pub(crate) fn readme() -> Vec<String> {
+    let mut all = Vec::new();
+    let mut inside = false;
+    for line in include_str!("../../../README.md").lines() {
+        if line.starts_with("```") {
+            inside = !inside;
+        } else if inside {
+            all.extend(line.split([';', '&']).map(str::to_owned));
+        } else {
+            all.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    all.iter().map(|line| line.split('#').next().unwrap_or_default().trim().trim_end_matches('\'').to_owned()).collect()
 }
