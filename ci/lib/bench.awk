@@ -1,4 +1,4 @@
-# Reads figures.csv of ci/guest/bench. Prints the table, or with -v suspects=1 the rows in which rperf falls so far behind that chance
+# Reads figures.csv of ci/guest/bench. Prints the table (-v markdown=1: as Markdown), or with -v suspects=1 the rows in which rperf falls so far behind that chance
 # does not explain it.
 
 BEGIN { FS = "," }
@@ -17,7 +17,7 @@ function keep(program, kind, value,    key) {
     keep($5, "figure", $6)
     keep($5, "mean", $7)
     # Processor seconds a gigabyte, or a million messages where one at a time is sent.
-    if ($9 > 0) keep($5, "cpu", $3 ~ /_bw$/ ? $8 * 1e9 / $9 : $8 * 1e6 / ($9 / $4))
+    if ($8 > 0 && $9 > 0) keep($5, "cpu", $3 ~ /_bw$/ ? $8 * 1e9 / $9 : $8 * 1e6 / ($9 / $4))
 }
 
 # Sorts the values of a key.
@@ -57,7 +57,57 @@ function behind(ours, theirs, kind, factor) {
     return least(ours, kind) * factor > most(theirs, kind)
 }
 
+# The same as cell, in Markdown's way with what is not there.
+function md(program, kind) { return has(program, kind) ? cell(program, kind) : "–" }
+function plain(text) { return text == "-" ? "–" : text }
+# Of two values the better one, where there are both.
+function better(a, b, greater) {
+    if (a == 0 || b == 0) return a + b
+    return (a > b) == greater ? a : b
+}
+function share(ours, theirs) { return ours > 0 && theirs > 0 ? sprintf("%.2f", ours / theirs) : "–" }
+# What fails the aim is set in bold.
+function held(text, ok) { return text == "–" || ok ? text : "**" text "**" }
+
+function markdown_bandwidth(    i, r, c, l) {
+    print "| | | bytes | rperf | qperf | perftest | of the better | rperf `-cp1` | bare C | of it | CPU rperf | qperf | perftest | of the lesser |"
+    print "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    for (i = 1; i <= row_count; i++) {
+        row = rows[i]; is_bw = test[row] ~ /_bw$/
+        if (!is_bw) continue
+        r = share(median("rperf", "figure"), better(median("qperf", "figure"), median("perftest", "figure"), 1))
+        l = share(median("polling", "figure"), median("loop", "figure"))
+        c = share(median("rperf", "cpu"), better(median("qperf", "cpu"), median("perftest", "cpu"), 0))
+        printf "| %s | %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", device[row], test[row], size[row],
+            md("rperf", "figure"), md("qperf", "figure"), md("perftest", "figure"), held(r, r >= 1), md("polling", "figure"), md("loop", "figure"),
+            held(l, l >= 0.98), plain(cpu("rperf")), plain(cpu("qperf")), plain(cpu("perftest")), held(c, c <= 1)
+    }
+}
+function markdown_latency(    i, p, q, l, c) {
+    print "| | | bytes | rperf | perftest | to it | rperf, mean | qperf, mean | to it | rperf `-cp1` | bare C | to it | CPU rperf | qperf | perftest | to the lesser |"
+    print "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    for (i = 1; i <= row_count; i++) {
+        row = rows[i]; is_bw = test[row] ~ /_bw$/
+        if (is_bw) continue
+        p = share(median("rperf", "figure"), median("perftest", "figure"))
+        q = share(median("rperf", "mean"), median("qperf", "mean"))
+        l = share(median("polling", "figure"), median("loop", "figure"))
+        c = share(median("rperf", "cpu"), better(median("qperf", "cpu"), median("perftest", "cpu"), 0))
+        printf "| %s | %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", device[row], test[row], size[row],
+            md("rperf", "figure"), md("perftest", "figure"), held(p, p <= 1), md("rperf", "mean"), md("qperf", "mean"), held(q, q <= 1),
+            md("polling", "figure"), md("loop", "figure"), held(l, l <= 1.02), plain(cpu("rperf")), plain(cpu("qperf")), plain(cpu("perftest")), held(c, c <= 1)
+    }
+}
+function markdown_all() {
+    printf "Medians of %d rounds (smallest..largest). What misses its aim is bold; – is what a program cannot run.\n\n", rounds
+    printf "Bandwidth in MB/s; processor seconds of both ends a gigabyte. qperf (`-cm1`) writes with immediate data, the others without.\n\n"
+    markdown_bandwidth()
+    printf "\nOne-way latency in µs, the median where not said; processor seconds of both ends a million messages.\n\n"
+    markdown_latency()
+}
+
 END {
+    if (markdown) { markdown_all(); exit }
     for (i = 1; i <= row_count; i++) {
         row = rows[i]; is_bw = test[row] ~ /_bw$/
         if (suspects) {
