@@ -2,8 +2,9 @@
  * What rperf is measured against on real devices: the loop of its engine, bare. Both ends run here as two processes, over one reliable
  * connection that the connection manager makes. Nothing is owned, held, retired or named; a completion is looked at for its status only.
  *
- * As rperf does it: DEPTH messages under way, lists of up to LIST, a completion asked for each quarter of the depth, a credit (a message of
- * no bytes) returned for each quarter received; who finds nothing polls on, and gives the processor away between polls where it is the only one.
+ * As rperf does it: DEPTH messages under way (16 MiB of large ones), lists of up to LIST, a completion asked for each quarter of the depth, a
+ * credit (a message of no bytes) returned for each quarter received; the clock stops with the first completion after the time; who finds
+ * nothing polls on, and gives the processor away between polls where it is the only one.
  *
  * usage: bare ADDRESS send_bw|write_bw|read_bw|send_lat|write_lat SIZE MILLISECONDS
  * prints: bytes a second (or the median latency in ns), processor seconds of both ends, bytes moved
@@ -26,8 +27,10 @@
 
 #define DEPTH 128
 #define LIST 16
-#define QUARTER (DEPTH / 4)
-#define RECEIVES (DEPTH + DEPTH / QUARTER + 1)
+#define LEAST_DEPTH 8
+#define BYTES (16 << 20)
+#define LOOKS 8
+#define RECEIVES (DEPTH + 4 + 1)
 #define SENDS (RECEIVES + 1)
 #define POLL 16
 #define SAMPLES (1 << 22)
@@ -58,7 +61,7 @@ struct end {
 	enum verb verb;
 	int alone;
 	uint64_t posted, completed, acked, arrived, returned;
-	uint32_t used;
+	uint32_t used, depth, quarter;
 };
 
 static struct shared *shared;
@@ -137,6 +140,10 @@ static void prepare(struct end *e)
 	attr.cap.max_inline_data = e->inline_data = e->size <= 64 ? e->size : 0;
 	if (rdma_create_qp(e->id, pd, &attr))
 		die("rdma_create_qp");
+	e->depth = e->size * (uint64_t)DEPTH <= BYTES ? DEPTH : BYTES / e->size;
+	if (e->depth < LEAST_DEPTH)
+		e->depth = LEAST_DEPTH;
+	e->quarter = e->depth / 4;
 	e->alone = sysconf(_SC_NPROCESSORS_ONLN) < 2;
 	if (e->verb == SEND)
 		receives(e, RECEIVES);
@@ -156,7 +163,7 @@ static void post(struct end *e, uint32_t count, int signal_all)
 			.sg_list = &sge,
 			.num_sge = 1,
 			.opcode = opcodes[e->verb],
-			.send_flags = (signal_all || n % QUARTER == 0 ? IBV_SEND_SIGNALED : 0) |
+			.send_flags = (signal_all || n % e->quarter == 0 ? IBV_SEND_SIGNALED : 0) |
 				      (e->inline_data && e->verb != READ ? IBV_SEND_INLINE : 0),
 			.wr.rdma = { .remote_addr = e->peer.addr, .rkey = e->peer.rkey },
 		};
@@ -194,7 +201,7 @@ static int poll(struct end *e)
 		if (wc[i].byte_len)
 			e->arrived++;
 		else
-			e->acked += QUARTER;
+			e->acked += e->quarter;
 	}
 	if (e->used) {
 		receives(e, e->used);
@@ -203,30 +210,30 @@ static int poll(struct end *e)
 	return count;
 }
 
-static void pause_or_give_away(struct end *e)
+static void give_away(struct end *e)
 {
 	if (e->alone)
 		sched_yield();
-	else
-		__builtin_ia32_pause();
 }
 
 /* Many messages one way, until the time is over; the rest is waited for. */
 static void stream(struct end *e, uint64_t nanos)
 {
 	uint64_t start = now(), end = start + nanos, counted = 0, stopped = 0;
-	int idle = 0;
+	int idle = 0, over = 0;
 
 	while (!stopped || e->completed < e->posted) {
 		uint64_t taken = e->verb == SEND && e->acked < e->completed ? e->acked : e->completed;
-		uint64_t room = stopped ? 0 : DEPTH - (e->posted - taken);
+		uint64_t room = stopped ? 0 : e->depth - (e->posted - taken), before = e->completed;
 		int moved = room > 0;
 
 		if (moved)
 			post(e, room < LIST ? (uint32_t)room : LIST, 0);
 		if (!poll(e) && !moved)
-			pause_or_give_away(e);
-		if (!stopped && (moved || ++idle % 8 == 0) && now() >= end) {
+			give_away(e);
+		if (!over && (moved || ++idle % 8 == 0))
+			over = now() >= end;
+		if (!stopped && over && e->completed > before) {
 			stopped = now();
 			counted = e->completed;
 			if (e->completed < e->posted)
@@ -242,18 +249,21 @@ static void stream(struct end *e, uint64_t nanos)
 static void sink(struct end *e, uint64_t nanos)
 {
 	uint64_t start = now(), end = start + nanos, counted = 0, stopped = 0;
-	int idle = 0;
+	int idle = 0, over = 0;
 
 	while (!stopped || !shared->finished || e->arrived < shared->sent) {
+		uint64_t before = e->arrived;
 		int count = poll(e);
 
-		while (e->arrived - e->returned >= QUARTER) {
-			e->returned += QUARTER;
+		while (e->arrived - e->returned >= e->quarter) {
+			e->returned += e->quarter;
 			credit(e);
 		}
 		if (!count)
-			pause_or_give_away(e);
-		if (!stopped && (count || ++idle % 8 == 0) && now() >= end) {
+			give_away(e);
+		if (!over && (count || ++idle % 8 == 0))
+			over = now() >= end;
+		if (!stopped && over && (e->arrived > before || (shared->finished && e->arrived >= shared->sent))) {
 			stopped = now();
 			counted = e->arrived;
 		}
@@ -272,12 +282,15 @@ static int by_size(const void *a, const void *b)
 static void wait_for(struct end *e, uint64_t n)
 {
 	for (;;) {
+		for (int i = 0; e->verb == WRITE && i < LOOKS; i++)
+			if (e->target[e->size - 1] == (char)n && n % LOOKS)
+				return;
 		poll(e);
 		if (e->verb == SEND ? e->arrived >= n : e->target[e->size - 1] == (char)n)
 			return;
 		if (shared->finished)
 			return;
-		pause_or_give_away(e);
+		give_away(e);
 	}
 }
 
