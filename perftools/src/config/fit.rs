@@ -1,6 +1,6 @@
 //! Fits a specification to a device.
 
-use super::limits::{BEAT, MAX_DEPTH, MAX_MEMORY, VERIFY_MEMORY};
+use super::limits::{BEAT, LATENCY_DEPTH, LATENCY_DEPTH_OF_BUFFERS, MAX_DEPTH, MAX_MEMORY, VERIFY_MEMORY};
 use super::shape::Shape;
 use super::side::Limit;
 use super::spec::Spec;
@@ -64,8 +64,11 @@ impl Spec {
                 Size(max_msg)
             )));
         }
-        let mut depth =
-            if plan.is_latency() { self.depth.min(4) } else { self.depth.saturating_mul(self.qps).min(MAX_DEPTH) };
+        let mut depth = match plan.is_latency() {
+            true if self.is_looked_at() => self.depth.min(LATENCY_DEPTH_OF_BUFFERS),
+            true => self.depth.min(LATENCY_DEPTH),
+            false => self.depth.saturating_mul(self.qps).min(MAX_DEPTH),
+        };
         if let Limit::Messages(n) = self.limit {
             depth = depth.min(u32::try_from(n).unwrap_or(u32::MAX).max(4));
         }

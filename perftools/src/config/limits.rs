@@ -14,9 +14,21 @@ pub const MAX_THREADS: u32 = 64;
 pub const MAX_MEMORY: u64 = 1 << 30;
 /// The memory that distinct buffers of `--verify` fill before the depth is lowered for them.
 pub(super) const VERIFY_MEMORY: u64 = 64 << 20;
-/// Messages in flight where nothing is asked for.
-pub(super) const DEFAULT_DEPTH: u32 = 128;
+/// Messages in flight where nothing is asked for: so many, but of large ones so many bytes, and always so many.
+const DEFAULT_DEPTH: u64 = 128;
+const DEFAULT_BYTES: u64 = 16 << 20;
+const LEAST_DEFAULT_DEPTH: u64 = 8;
+/// The depth of a test of latency at most. One message is under way; half of the depth lies between two that ask for a completion.
+pub(super) const LATENCY_DEPTH: u32 = 64;
+/// The same where each message has a buffer of its own.
+pub(super) const LATENCY_DEPTH_OF_BUFFERS: u32 = 4;
 /// How often an end that is at work says so, where nothing else would tell.
 pub(super) const BEAT: Duration = Duration::from_millis(500);
 /// The longest test.
 pub const MAX_TIME: Duration = Duration::from_secs(7 * 86_400);
+
+/// Messages of this size in flight where nothing is asked for.
+pub(super) fn default_depth(msg_size: u64) -> u32 {
+    let depth = (DEFAULT_BYTES / msg_size.max(1)).clamp(LEAST_DEFAULT_DEPTH, DEFAULT_DEPTH);
+    u32::try_from(depth).unwrap_or(u32::MAX)
+}

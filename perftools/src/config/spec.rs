@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::DEFAULT_DEPTH;
+use super::limits::default_depth;
 use super::side::{Limit, Multicast, Side, Sockets};
 use crate::args::options::{Cm, DeviceId, Options, Wait};
 use crate::args::tuning::End;
@@ -83,11 +83,12 @@ impl Spec {
             Some(n) => Limit::Messages(n),
             None => Limit::Time(o.time.unwrap_or(Duration::from_secs(2))),
         };
+        let msg_size = o.msg_size.map_or(test.default_size(), |s| s.0);
         let spec = Self {
             test,
-            msg_size: o.msg_size.map_or(test.default_size(), |s| s.0),
+            msg_size,
             limit,
-            depth: o.depth.unwrap_or(DEFAULT_DEPTH),
+            depth: o.depth.unwrap_or_else(|| default_depth(msg_size)),
             qps: o.qps.unwrap_or(1),
             threads: o.threads.unwrap_or(1),
             flip: o.flip.unwrap_or(false),

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::beat::Beat;
+use super::clock::Clock;
 use super::wait::Waiter;
 use super::{Base, Counted, Peer, Progress, Wire, deadline, lost, warm};
 use crate::config::{Limit, Shape};
@@ -43,8 +44,7 @@ struct State<'a> {
     allowed: u64,
     /// Since when a sender without credit has heard nothing.
     quiet_since: Option<Instant>,
-    /// The clock has stopped: no more is posted.
-    stopped: bool,
+    clock: Clock,
     /// The peer knows that no more will be posted.
     finished: bool,
     waiting: bool,
@@ -73,7 +73,7 @@ pub(crate) fn run<W: Wire, P: Peer>(
         gap: shape.gap(),
         allowed: u64::MAX,
         quiet_since: None,
-        stopped: false,
+        clock: Clock::Runs,
         finished: false,
         waiting: flow.waits_first,
     };
@@ -92,7 +92,7 @@ pub(crate) fn run<W: Wire, P: Peer>(
             waiter.poll(wire)?
         } else {
             let patience = (!reliable).then(|| Instant::now() + PATIENCE);
-            let end = deadline.filter(|_| counted.is_none());
+            let end = deadline.filter(|_| s.clock == Clock::Runs);
             let until = end.into_iter().chain(patience).chain(s.due(start.wall())).chain(beat.due()).min();
             waiter.wait(wire, peer, until)?
         };
@@ -103,11 +103,11 @@ pub(crate) fn run<W: Wire, P: Peer>(
         if warm.is_some_and(|end| Instant::now() >= end) {
             warm = None;
             base = Some(Base { sent: s.completed, received: s.arrived, begin: Reading::of_counts() });
-        }
-        if counted.is_none() && s.clock_stops(deadline) {
+        } else if (warm.is_none() || deadline.is_none()) && counted.is_none() && s.clock_stops(deadline, progress, peer)
+        {
             counted = Some(Counted { base, ..Counted::new(s.completed, s.arrived, Reading::of_counts()) });
             // What is under way without an end to it would never be over where the peer takes no part.
-            s.stopped = true;
+            s.clock = Clock::Stopped;
             if s.one_sided() && s.completed < s.posted {
                 s.flush(wire)?;
             }
@@ -157,7 +157,7 @@ impl State<'_> {
 
     /// How many messages may be posted now.
     fn room(&self) -> u32 {
-        if self.stopped || self.finished || self.waiting {
+        if self.clock == Clock::Stopped || self.finished || self.waiting {
             return 0;
         }
         let left = u32::try_from(self.total().saturating_sub(self.posted)).unwrap_or(u32::MAX);
@@ -244,15 +244,29 @@ impl State<'_> {
     }
 
     /// Whether the counted part is over.
-    fn clock_stops(&self, deadline: Option<Instant>) -> bool {
+    fn clock_stops<P: Peer>(&mut self, deadline: Option<Instant>, progress: Progress, peer: &P) -> bool {
         match (deadline, self.shape.limit) {
-            (Some(deadline), _) => Instant::now() >= deadline,
+            (Some(deadline), _) => {
+                self.clock = self.clock.at(deadline);
+                self.clock == Clock::Over && self.is_counted(progress, peer)
+            }
             (None, Limit::Messages(n)) => {
                 (!self.flow.sends || self.completed >= n)
                     && (!self.flow.receives || self.arrived.msgs >= n.saturating_mul(self.copies()))
             }
             (None, Limit::Time(_)) => false,
         }
+    }
+
+    /// Whether what was moved up to now is known, when the time is over. Between two completions it is not: some messages of a list
+    /// that ends in one, or most of a large message, would have taken time and count for nothing.
+    fn is_counted<P: Peer>(&self, progress: Progress, peer: &P) -> bool {
+        let comes = self.shape.is_reliable() && self.gap.is_none();
+        if comes && self.flow.receives {
+            let all = |sent: u64| self.arrived.msgs >= sent.saturating_mul(self.copies());
+            return progress.data > 0 || peer.finished().is_some_and(all);
+        }
+        !(comes && self.one_sided()) || progress.sent > 0 || self.completed == self.posted
     }
 
     /// How often a message of the peer's arrives.

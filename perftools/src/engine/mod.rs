@@ -12,6 +12,7 @@
 
 pub mod bandwidth;
 mod beat;
+mod clock;
 pub mod passive;
 pub mod pin;
 pub mod pingpong;

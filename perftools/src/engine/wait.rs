@@ -132,10 +132,10 @@ impl Waiter {
         let mut begin = None;
         let mut give_away = self.alone;
         loop {
+            // Else no pause: each poll runs through the driver, and a pause (140 cycles and more, an exit where processors are
+            // virtual) would be a part of what is measured.
             if give_away {
                 std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
             }
             let progress = self.poll(wire)?;
             if progress.completions > 0 {

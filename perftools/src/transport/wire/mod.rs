@@ -5,6 +5,7 @@
 
 mod line;
 mod memory;
+mod polled;
 mod post;
 mod receiving;
 
@@ -54,6 +55,8 @@ struct Traffic {
     /// The number after that of the peer's latest message.
     reached: u64,
     acked: u64,
+    /// Messages seen in memory since the completion queue was polled.
+    unpolled: u32,
 }
 
 impl std::fmt::Debug for VerbsWire {
@@ -80,7 +83,7 @@ impl VerbsWire {
         let (memory, sink) = Memory::new(pd, *shape, &mut lanes)?;
         let receiving = Receiving::new(&mut lanes, srq, sink.as_ref(), shape)?;
         let numbered = !shape.is_reliable();
-        let traffic = Traffic { lanes, memory, receiving, remote: None, numbered, reached: 0, acked: 0 };
+        let traffic = Traffic { lanes, memory, receiving, remote: None, numbered, reached: 0, acked: 0, unpolled: 0 };
         Ok(Self { cq, channel, traffic, checked: Instant::now(), _group: group })
     }
 }
@@ -252,17 +255,16 @@ impl Wire for VerbsWire {
     #[inline]
     fn poll(&mut self) -> Result<Progress> {
         let mut progress = Progress::default();
+        let in_memory = self.traffic.memory.shape.plan.pattern == Pattern::Polled;
+        if in_memory && self.traffic.shows_soon(&mut progress)? {
+            return Ok(progress);
+        }
         for completion in self.cq.poll().map_err(device_error)? {
             self.traffic.take(completion, &mut progress)?;
         }
-        if self.traffic.memory.shape.plan.pattern == Pattern::Polled
-            && self.traffic.memory.shows(self.traffic.reached)?
-        {
-            self.traffic.reached += 1;
-            progress.reached = self.traffic.reached;
-            progress.data += 1;
-            progress.bytes += u64::from(self.traffic.memory.shape.msg_size);
-            progress.completions += 1;
+        if in_memory {
+            self.traffic.unpolled = 0;
+            self.traffic.shows(&mut progress)?;
         }
         Ok(progress)
     }

@@ -26,6 +26,19 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// Whether it is a single message.
+    #[inline]
+    fn is_one(self) -> bool {
+        self.first + self.step >= self.end
+    }
+
+    /// That message, with how many were posted on its queue pair up to it and whether it asks for a completion.
+    #[inline]
+    fn one(self, posted: u64) -> (u64, u64, bool) {
+        let tag = posted + 1;
+        (self.first, tag, tag % self.signal_every == 0 || self.first + self.step >= self.last)
+    }
+
     /// The numbers, each with how many were posted on its queue pair up to it and whether it asks for a completion.
     #[inline]
     fn each(self, posted: u64) -> impl Iterator<Item = (u64, u64, bool)> {
@@ -36,41 +49,54 @@ impl Job {
     }
 }
 
-/// Posts a request for each message of a job, with what the content gives it as payload.
+/// Gives one request to `$put`, with what the content gives message `$n` as payload.
+macro_rules! put {
+    ($put:expr, $tag:expr, $signalled:expr, $lane:expr, $memory:expr, |$n:ident, $payload:ident| $request:expr) => {
+        match &$memory.content {
+            Content::Same { bytes } if bytes.len() <= $lane.1 as usize => {
+                let $payload = wr::Inline(bytes);
+                $put(marked($request, $tag, $signalled))?;
+            }
+            Content::Same { .. } => {
+                let $payload = $lane.0.ok_or_else(|| missing("source"))?;
+                $put(marked($request, $tag, $signalled))?;
+            }
+            Content::Distinct { sends, .. } => {
+                let mut $payload = sends.take().ok_or_else(|| missing("free buffer"))?;
+                if $memory.shape.verify {
+                    payload::fill(&mut $payload, $n);
+                }
+                $put(marked($request, $tag, $signalled))?;
+            }
+            Content::Marked { bytes, .. } if bytes.len() <= $lane.1 as usize => {
+                let $payload = wr::Inline(bytes);
+                $put(marked($request, $tag, $signalled))?;
+            }
+            Content::Marked { bytes, .. } => {
+                let $payload = $lane.2.and_then(|held| held.slice(0..bytes.len()));
+                let $payload = $payload.ok_or_else(|| missing("source"))?;
+                $put(marked($request, $tag, $signalled))?;
+            }
+            Content::Fetched { .. } => return Err(missing("message to send")),
+        }
+    };
+}
+
+/// Posts a request for each message of a job: one alone where there is but one, which takes less than a list of one.
 macro_rules! post_each {
     ($qp:expr, $job:expr, $posted:expr, $lane:expr, $memory:expr, |$n:ident, $payload:ident| $request:expr) => {
-        $qp.batch(|batch| {
-            for ($n, tag, signalled) in $job.each($posted) {
-                match &$memory.content {
-                    Content::Same { bytes } if bytes.len() <= $lane.1 as usize => {
-                        let $payload = wr::Inline(bytes);
-                        batch.send(marked($request, tag, signalled))?;
-                    }
-                    Content::Same { .. } => {
-                        let $payload = $lane.0.ok_or_else(|| missing("source"))?;
-                        batch.send(marked($request, tag, signalled))?;
-                    }
-                    Content::Distinct { sends, .. } => {
-                        let mut $payload = sends.take().ok_or_else(|| missing("free buffer"))?;
-                        if $memory.shape.verify {
-                            payload::fill(&mut $payload, $n);
-                        }
-                        batch.send(marked($request, tag, signalled))?;
-                    }
-                    Content::Marked { bytes, .. } if bytes.len() <= $lane.1 as usize => {
-                        let $payload = wr::Inline(bytes);
-                        batch.send(marked($request, tag, signalled))?;
-                    }
-                    Content::Marked { bytes, .. } => {
-                        let $payload = $lane.2.and_then(|held| held.slice(0..bytes.len()));
-                        let $payload = $payload.ok_or_else(|| missing("source"))?;
-                        batch.send(marked($request, tag, signalled))?;
-                    }
-                    Content::Fetched { .. } => return Err(missing("message to send")),
-                }
-            }
+        if $job.is_one() {
+            let ($n, tag, signalled) = $job.one($posted);
+            put!(|request| $qp.post_send(request), tag, signalled, $lane, $memory, |$n, $payload| $request);
             Ok(())
-        })
+        } else {
+            $qp.batch(|batch| {
+                for ($n, tag, signalled) in $job.each($posted) {
+                    put!(|request| batch.send(request), tag, signalled, $lane, $memory, |$n, $payload| $request);
+                }
+                Ok(())
+            })
+        }
     };
 }
 
@@ -86,7 +112,7 @@ pub(super) fn post(lane: &mut Lane, memory: &Memory, remote: Option<RemoteMemory
         Line::Xrc(line) => extended(line, with, memory, job, posted),
     };
     outcome.map_err(device_error)?;
-    lane.posted += (job.end - job.first).div_ceil(job.step);
+    lane.posted += if job.is_one() { 1 } else { (job.end - job.first).div_ceil(job.step) };
     Ok(())
 }
 
@@ -216,6 +242,10 @@ mod tests {
     #[test]
     fn each_queue_pair_asks_for_its_last_completion() {
         let job = Job { first: 1, end: 10, step: 3, signal_every: 100, last: 10, numbered: false };
+        let (nearly, alone) = (Job { first: 4, end: 8, ..job }, Job { first: 7, ..job });
+        assert!(!job.is_one() && !nearly.is_one() && alone.is_one());
+        assert_eq!(alone.one(7), (7, 8, true));
+        assert_eq!(Job { last: 11, ..alone }.one(7), (7, 8, false));
         let all: Vec<_> = job.each(5).collect();
         assert_eq!(all, [(1, 6, false), (4, 7, false), (7, 8, true)]);
     }

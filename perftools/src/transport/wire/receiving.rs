@@ -82,7 +82,7 @@ impl Receiving {
         for store in 0..self.stores.len() {
             let used = self.stores[store].used;
             if used >= self.together {
-                let now = used - used % self.together;
+                let now = if self.together == 1 { used } else { used - used % self.together };
                 self.stores[store].used -= now;
                 self.post(lanes, content, store, now)?;
             }
@@ -97,6 +97,9 @@ impl Receiving {
             let now = left.min(self.list);
             left -= now;
             match (&mut self.shared, lanes.get_mut(store)) {
+                (None, Some(Lane { line, .. })) if now == 1 && sink.is_some() => {
+                    sink.map_or(Ok(()), |sink| line.recv(sink))
+                }
                 (Some(queue), _) => queue.recv_batch(|batch| add(batch, now, sink, content)),
                 (None, Some(lane)) => lane.line.recv_batch(|batch| add(batch, now, sink, content)),
                 (None, None) => return Err(Error::protocol("a receive queue without its queue pair")),
