@@ -95,6 +95,7 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
 /// Writes a line to standard error, as far as anybody reads it: a server outlives the terminal that it was started from.
 pub fn tell(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");

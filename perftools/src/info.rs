@@ -12,7 +12,7 @@ use crate::args::info::{Check, Command, Global, Info};
 use crate::control::facts::{ANY, ask, serve};
 use crate::diagnose::finding::{Finding, Level, exit_status};
 use crate::diagnose::{SUBJECTS, check};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, tell};
 use crate::facts::Facts;
 use crate::facts::peer::PeerFacts;
 use crate::facts::probe::Probe;
@@ -31,7 +31,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     match run(&info).and_then(|(text, status)| print(&text).map(|()| status)) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("ribinfo: {error}");
+            tell(format_args!("ribinfo: {error}"));
             ExitCode::from(UNKNOWN)
         }
     }

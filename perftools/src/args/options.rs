@@ -10,12 +10,13 @@ use super::server::ServerOptions;
 use super::sockets::SocketOptions;
 use super::tuning::TuningOptions;
 pub use super::values::{Cm, DeviceId, Wait};
-use crate::auto::FEWEST;
 use crate::error::{Error, Result};
 use crate::units::{Size, parse_time};
 
 /// The port that servers listen on, as qperf's.
 pub const PORT: u16 = 19765;
+/// The fewest measurements of `--auto`: each goal with the settings at the start, and two of them once more, asleep.
+pub const FEWEST_TRIES: u32 = 5;
 
 // Headings of the help text, with qperf's short spellings.
 const DEVICE: &str = "Device and connection (-i, -li, -ri, -cm1, -mt)";
@@ -128,7 +129,7 @@ pub struct Options {
     #[arg(long, help_heading = TEST)]
     pub auto: bool,
     /// With --auto: this many tests at most, where time is short (5 at least) [default: 60]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(FEWEST)..=1000), requires = "auto", help_heading = TEST)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(FEWEST_TRIES)..=1000), requires = "auto", help_heading = TEST)]
     pub tries: Option<u32>,
 
     /// Print one JSON document instead of text

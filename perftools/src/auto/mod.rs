@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::report::advice::{Advice, Finding, Goal};
 use crate::report::record::Measured;
 
-pub use search::{FEWEST, MOST};
+pub use search::MOST;
 
 /// Runs one test.
 pub trait Runner {

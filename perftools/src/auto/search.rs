@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Runner;
 use super::settings::{Axis, Settings};
+use crate::args::options::FEWEST_TRIES;
 use crate::config::{Limit, Spec};
 use crate::error::{Kind, Result};
 use crate::report::advice::Goal;
@@ -12,8 +13,6 @@ use crate::test::Test;
 
 /// The most measurements of one search, where no other number is asked for.
 pub const MOST: u32 = 60;
-/// The fewest: each goal with the settings at the start, and two of them once more, asleep.
-pub const FEWEST: u32 = 5;
 /// A setting is better if it brings so many times as much, twice.
 const BETTER: f64 = 1.05;
 
@@ -50,13 +49,13 @@ pub(super) struct Search<'a, R> {
 
 impl<'a, R: Runner> Search<'a, R> {
     pub(super) fn new(runner: &'a mut R, time: Duration, most: u32) -> Self {
-        Self { runner, time, most: most.max(FEWEST), made: 0, until: 0, refused: Vec::new() }
+        Self { runner, time, most: most.max(FEWEST_TRIES), made: 0, until: 0, refused: Vec::new() }
     }
 
     /// What a goal may take of the measurements that are left: a share by how much there is to vary, when what must be is set aside.
     fn share(&self, goal: Goal) -> u32 {
         let (must, of, all) = match goal {
-            Goal::Latency => (FEWEST, 1, 6),
+            Goal::Latency => (FEWEST_TRIES, 1, 6),
             Goal::Rate => (4, 3, 5),
             Goal::Bandwidth => (2, 1, 1),
         };

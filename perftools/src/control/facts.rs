@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::frame::Until;
 use super::message::Message;
 use super::{frame, hello};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, tell};
 use crate::facts::peer::PeerFacts;
 use crate::facts::root::Root;
 
@@ -62,11 +62,11 @@ pub fn serve(root: &Root, address: IpAddr, port: u16) -> Result<()> {
     let listener = TcpListener::bind((address, port)).map_err(|e| {
         Error::system(format!("cannot listen on port {port} (an rperf server there answers as well)"), &e)
     })?;
-    eprintln!("ribinfo: answering on port {port}");
+    tell(format_args!("ribinfo: answering on port {port}"));
     for stream in listener.incoming() {
         let answered = stream.map_err(|e| Error::system("cannot accept", &e)).and_then(|stream| answer(stream, root));
         if let Err(error) = answered {
-            eprintln!("ribinfo: {error}");
+            tell(format_args!("ribinfo: {error}"));
         }
     }
     Ok(())

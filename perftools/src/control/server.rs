@@ -196,7 +196,10 @@ impl Server {
         if served < self.rules.max_clients as usize {
             return Ok(());
         }
-        Err(Error::new(Kind::Limit, format!("{served} clients are served already (--max-clients sets how many)")))
+        Err(Error::new(
+            Kind::Limit,
+            format!("the server has as many clients as it takes, {served} (--max-clients sets how many)"),
+        ))
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<u64, Open>> {

@@ -8,7 +8,7 @@ use ibumad::{Address, Agent, AgentOptions, Methods, Port, Received};
 use super::name;
 use super::stop::{GLANCE, Stop};
 use super::way::{Heard, Way};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, tell};
 
 /// An error of the library as one of the tools.
 #[allow(clippy::needless_pass_by_value, reason = "it stands in map_err")]
@@ -119,16 +119,16 @@ impl Server {
             }
             let Some(ping) = VendorMad::of(&received.mad) else { continue };
             if level > 0 {
-                eprintln!(
+                tell(format_args!(
                     "ribping: ping from {} at {} port {}",
                     received.from,
                     self.agent.port().ca_name(),
                     self.agent.port().port_num()
-                );
+                ));
             }
             // A pinger that is gone must not end the server.
             if let Err(error) = self.agent.send_unanswered(&ping.answer(&self.name), &received.from.reply()) {
-                eprintln!("ribping: cannot answer {}: {error}", received.from);
+                tell(format_args!("ribping: cannot answer {}: {error}", received.from));
             }
         }
         Ok(())

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::ping::PingArgs;
-use crate::error::Result;
+use crate::error::{Result, tell};
 use report::{Journey, Report};
 use session::Plan;
 use stop::Stop;
@@ -43,7 +43,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
         None => serve(&args).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("ribping: {error}");
+        tell(format_args!("ribping: {error}"));
         ExitCode::from(2)
     })
 }
@@ -70,7 +70,7 @@ pub fn run(args: &PingArgs, stop: &Stop) -> Result<(Report, Result<()>)> {
     let target = Target::parse(args.target.as_deref().unwrap_or_default(), args.lid, args.guid)?;
     let mut way = choice::choose(&target, args)?;
     let journey = Journey { target: way.target(), way: way.name(), device: way.device(), port: way.port() };
-    eprintln!("ribping: to {} by {}, {} port {}", journey.target, journey.way, journey.device, journey.port);
+    tell(format_args!("ribping: to {} by {}, {} port {}", journey.target, journey.way, journey.device, journey.port));
     let mut report = Report::new(journey, args.flood || args.json, args.errors || args.level() > 0);
     let ended = session::run(way.as_mut(), &plan, stop, &mut report);
     Ok((report, ended))

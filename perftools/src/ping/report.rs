@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::ledger::{Answer, Counts, Ledger};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, tell};
 use crate::stats::histogram::{Latencies, Percentiles};
 
 /// Version of the JSON document; it rises when a field changes its meaning or goes.
@@ -107,14 +107,14 @@ impl Report {
             }
         }
         if self.shows_errors && !matches!(answer, Answer::First(_)) {
-            eprintln!(
+            tell(format_args!(
                 "ribping: ping {seq}: {}",
                 match answer {
                     Answer::Late(_) => "the answer came late",
                     Answer::Duplicate => "answered again",
                     _ => "an answer to nothing that was asked",
                 }
-            );
+            ));
         }
         answer
     }
@@ -122,7 +122,7 @@ impl Report {
     /// Something went wrong with a ping.
     pub fn failed(&self, seq: u32, why: &str) {
         if self.shows_errors {
-            eprintln!("ribping: ping {seq}: {why}");
+            tell(format_args!("ribping: ping {seq}: {why}"));
         }
     }
 

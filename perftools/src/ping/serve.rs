@@ -11,7 +11,7 @@ use super::datagram::{Server, of_umad};
 use super::rping::server;
 use super::stop::Stop;
 use crate::args::ping::{PingArgs, Via};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, tell};
 
 /// Serves until it shall stop.
 ///
@@ -34,7 +34,7 @@ pub fn run(args: &PingArgs, stop: &Stop) -> Result<()> {
             match worker.join() {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    eprintln!("ribping: {error}");
+                    tell(format_args!("ribping: {error}"));
                     outcome = Err(Error::device("a port is gone"));
                 }
                 Err(_) => outcome = Err(Error::device("a server ended unexpectedly")),
@@ -55,17 +55,17 @@ fn datagram_servers(args: &PingArgs) -> Result<Vec<Server>> {
         let ca = match Ca::by_name(&name).map_err(of_umad) {
             Ok(ca) => ca,
             Err(error) => {
-                eprintln!("ribping: {error}");
+                tell(format_args!("ribping: {error}"));
                 continue;
             }
         };
         for port in ca.ports.iter().filter(|port| args.port.is_none_or(|number| number == port.port_num)) {
             match Server::new(&name, port.port_num, oui) {
                 Ok(server) => {
-                    eprintln!("ribping: answering management datagrams at {}", describe(port));
+                    tell(format_args!("ribping: answering management datagrams at {}", describe(port)));
                     servers.push(server);
                 }
-                Err(error) => eprintln!("ribping: {error}"),
+                Err(error) => tell(format_args!("ribping: {error}")),
             }
         }
     }
@@ -95,16 +95,16 @@ fn listeners(args: &PingArgs) -> Vec<Listener> {
     };
     if !bound.is_empty() {
         let addresses: Vec<_> = bound.iter().map(|listener| listener.local_addr().ip().to_string()).collect();
-        eprintln!("ribping: answering connections at port {} of {}", args.cm_port, addresses.join(", "));
+        tell(format_args!("ribping: answering connections at port {} of {}", args.cm_port, addresses.join(", ")));
         return bound;
     }
     match bind(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| bind(Ipv4Addr::UNSPECIFIED.into())) {
         Ok(listener) => {
-            eprintln!("ribping: answering connections at port {}", args.cm_port);
+            tell(format_args!("ribping: answering connections at port {}", args.cm_port));
             vec![listener]
         }
         Err(error) => {
-            eprintln!("ribping: no connections: {error}");
+            tell(format_args!("ribping: no connections: {error}"));
             Vec::new()
         }
     }

@@ -10,7 +10,7 @@ use super::MAX_SIZE;
 use super::end::{Done, End, of_verbs};
 use super::message::{MESSAGE_LEN, decode};
 use crate::args::ping::PingArgs;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, tell};
 use crate::ping::stop::{GLANCE, Stop};
 
 /// For a pinger's last handshake message.
@@ -45,10 +45,10 @@ fn attend(request: ConnectRequest, level: u8, stop: &Stop) {
     let peer = request.peer_addr();
     let place = format!("{} port {}", request.device_name(), request.port_num());
     if level > 0 {
-        eprintln!("ribping: connection from {peer} at {place}");
+        tell(format_args!("ribping: connection from {peer} at {place}"));
     }
     match serve(request, stop) {
-        Err(error) if error.kind() != Kind::Gone || level > 0 => eprintln!("ribping: {peer}: {error}"),
+        Err(error) if error.kind() != Kind::Gone || level > 0 => tell(format_args!("ribping: {peer}: {error}")),
         _ => {}
     }
 }
