@@ -8,7 +8,9 @@
 
 # Instead of virtme's own arguments, which end in its own init: that one waits
 # for udev and tidies the file system, and would not find our output's ports.
-readonly KERNEL_ARGUMENTS='console=ttyS0 panic=-1 nokaslr mitigations=off net.ifnames=0'
+# A processor that stands still for a minute ends the machine, as a panic does: it would end at the time limit only.
+readonly KERNEL_STALLS='rcupdate.rcu_cpu_stall_timeout=60 sysctl.kernel.panic_on_rcu_stall=1'
+readonly KERNEL_ARGUMENTS="console=ttyS0 panic=-1 $KERNEL_STALLS nokaslr mitigations=off net.ifnames=0"
 # … and, where the console goes to a log, what to say in it
 readonly KERNEL_LOGGING='earlyprintk=serial,ttyS0,115200 loglevel=4'
 readonly DEFAULT_CPUS=2
