@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
-use crate::args::help::EXAMPLES;
+use crate::args::help::{EXAMPLES, TOPICS};
 use crate::args::info::Info;
 use crate::args::options::Options;
 use crate::args::ping::PingArgs;
@@ -28,7 +28,7 @@ fn rperf() -> Command {
         .long("help")
         .value_name("TOPIC")
         .num_args(0..=1)
-        .help("The options, or one of the topics main, tests, options and examples");
+        .help(format!("The options, or a topic: {TOPICS}, a test, or an option"));
     Options::command()
         .arg(host)
         .arg(tests)

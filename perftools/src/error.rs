@@ -96,6 +96,32 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+// The texts of the libraries say call, object, cause and remedy.
+
+impl From<ibverbs::Error> for Error {
+    fn from(error: ibverbs::Error) -> Self {
+        Self::device(error.to_string())
+    }
+}
+
+impl<P> From<ibverbs::Rejected<P>> for Error {
+    fn from(rejected: ibverbs::Rejected<P>) -> Self {
+        ibverbs::Error::from(rejected).into()
+    }
+}
+
+impl From<rdmacm::ConnectError> for Error {
+    fn from(error: rdmacm::ConnectError) -> Self {
+        ibverbs::Error::from(error).into()
+    }
+}
+
+impl From<ibumad::Error> for Error {
+    fn from(error: ibumad::Error) -> Self {
+        Self::device(error.to_string())
+    }
+}
+
 /// Writes a line to standard error, as far as anybody reads it: a server outlives the terminal that it was started from.
 pub fn tell(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");

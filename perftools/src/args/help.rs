@@ -54,7 +54,7 @@ pub fn asked(args: &[String]) -> Result<Option<String>> {
     }
 }
 
-const TOPICS: &str = "main, categories, tests, options, opts, examples, qperf";
+pub(crate) const TOPICS: &str = "main, categories, tests, options, opts, examples, qperf";
 
 /// A line for each option, with qperf's spellings of it.
 fn summary() -> String {

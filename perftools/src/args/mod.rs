@@ -1,6 +1,7 @@
 //! The command line: words are told apart ([`split`]), qperf's spellings become the long options ([`qperf`]), clap
 //! reads those ([`options`]).
 
+mod auto;
 pub mod help;
 pub mod info;
 mod on_off;
@@ -86,7 +87,7 @@ where
     let Words { host, tests, options } = split::split(&args)?;
     let global = read(&options)?;
     if global.auto {
-        return auto(host, &tests, global, &options);
+        return auto::invocation(host, &tests, global, &options);
     }
     if tests.is_empty() {
         return without_tests(host, global);
@@ -105,57 +106,6 @@ where
     }
     let tests = std::iter::repeat_n(all, times).flatten().collect();
     Ok(Invocation::Client { host, tests, global: Box::new(global) })
-}
-
-/// Options that `--auto` chooses itself, or that say how its own output looks.
-const CHOSEN: &[&str] = &[
-    "--auto",
-    "--json",
-    "--time",
-    "--tries",
-    "--depth",
-    "--post-list",
-    "--inline",
-    "--qps",
-    "--wait",
-    "--local-wait",
-    "--remote-wait",
-    "--msg-size",
-    "--bits",
-    "--precision",
-    "--unify-units",
-];
-
-fn auto(
-    host: Option<String>,
-    tests: &[(Test, Vec<String>)],
-    global: Options,
-    options: &[String],
-) -> Result<Invocation> {
-    global.refuse_server_only()?;
-    if let Some((test, _)) = tests.first() {
-        return Err(Error::usage(format!(
-            "--auto chooses its tests itself: leave {} away, `rperf --auto HOST`",
-            test.name()
-        )));
-    }
-    if global.json_lines
-        || global.csv
-        || global.interval.is_some()
-        || global.messages.is_some()
-        || global.tuning.is_sweep()
-        // Tests of latency have one thread and no direction, and a group has no rc_bw.
-        || global.threads.is_some_and(|threads| threads > 1)
-        || global.flip == Some(true)
-        || global.multicast.is_some()
-    {
-        return Err(Error::usage(
-            "--auto goes with --time and --json, not with --messages, sweeps, --interval, --threads, --flip, --multicast and other formats",
-        ));
-    }
-    let own = |word: &&String| !CHOSEN.contains(&word.split('=').next().unwrap_or_default());
-    let words = options.iter().filter(own).cloned().collect();
-    Ok(Invocation::Auto { host, words, options: Box::new(global) })
 }
 
 fn without_tests(host: Option<String>, global: Options) -> Result<Invocation> {

@@ -1,19 +1,29 @@
 //! Lists of processors.
 
-/// `0-3,8` as numbers; no more than the kernel's limit of processors.
-pub fn list(text: &str) -> Vec<u32> {
-    let range = |part: &str| {
+/// The numbers of a list, `0-3,8` as the kernel and its users write it; none where it is no list, or one of more processors than there are numbers
+/// for.
+pub fn list(text: &str) -> Option<Vec<usize>> {
+    let mut all = Vec::new();
+    for part in text.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?.min(8191))
-    };
-    text.split(',').filter_map(range).flatten().take(8192).collect()
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || all.len() > u16::MAX.into() {
+            return None;
+        }
+        all.extend((first..=last).map(usize::from));
+    }
+    Some(all)
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn processor_lists_are_read() {
-        assert_eq!(super::list("0-2,8"), [0, 1, 2, 8]);
-        assert_eq!(super::list("x,-1,0-4294967295").len(), 8192);
+    fn lists_are_the_kernels() {
+        assert_eq!(super::list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
+        for bad in ["", "3-1", "a", "1,,2", "-1", "99999999"] {
+            assert_eq!(super::list(bad), None, "{bad}");
+        }
+        // What a client says comes from anybody.
+        assert_eq!(super::list(&vec!["0-65535"; 8000].join(",")), None);
     }
 }

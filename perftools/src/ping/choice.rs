@@ -6,7 +6,7 @@ use ibumad::{Address, Ca, Lid, Port, PortAttr, PortState};
 use ibverbs::{Device, TransportType};
 use rdmacm::Resolver;
 
-use super::datagram::{Datagrams, of_umad};
+use super::datagram::Datagrams;
 use super::rping::client::Pinger;
 use super::target::Target;
 use super::way::Way;
@@ -85,9 +85,9 @@ fn by_gid(gid: Ipv6Addr, port: &PortAttr, args: &PingArgs) -> Result<Box<dyn Way
         let index = own_gid(gid, port)?;
         return datagrams(port, Address::gid(gid, index), format!("Gid {gid}"), args);
     }
-    let open = Port::open(&port.ca_name, port.port_num).map_err(of_umad)?;
-    let sa = open.subnet_administration(args.sm_port.map(Lid)).map_err(of_umad)?;
-    let path = sa.path(gid).map_err(|error| of_umad(error).context(format!("no path to {gid}")))?;
+    let open = Port::open(&port.ca_name, port.port_num)?;
+    let sa = open.subnet_administration(args.sm_port.map(Lid))?;
+    let path = sa.path(gid).map_err(|error| Error::from(error).context(format!("no path to {gid}")))?;
     let to = Address { sl: path.sl(), ..Address::lid(path.dlid()) };
     let to = if path.hop_limit() > 1 { Address { route: Address::gid(gid, 0).route, ..to } } else { to };
     datagrams(port, to, format!("Lid {}", path.dlid()), args)
@@ -99,7 +99,7 @@ fn datagrams(port: &PortAttr, to: Address, target: String, args: &PingArgs) -> R
             "--size is for pings over a connection (--via rdma_cm): a management datagram has 256 bytes",
         ));
     }
-    let open = Port::open(&port.ca_name, port.port_num).map_err(of_umad)?;
+    let open = Port::open(&port.ca_name, port.port_num)?;
     Ok(Box::new(Datagrams::new(&open, to, target, args.oui()?, args.patience())?))
 }
 
@@ -109,9 +109,8 @@ fn connect(to: SocketAddr, called: &str, args: &PingArgs) -> Result<Box<dyn Way>
 
 /// The index of the own GID from which `to` can be reached: of its kind, best with the longest common prefix.
 fn own_gid(to: Ipv6Addr, port: &PortAttr) -> Result<u8> {
-    let of_verbs = |error: ibverbs::Error| Error::device(error.to_string());
-    let context = Device::by_name(&port.ca_name).and_then(|device| device.open()).map_err(of_verbs)?;
-    let gids = context.gids(port.port_num).map_err(of_verbs)?;
+    let context = Device::by_name(&port.ca_name).and_then(|device| device.open())?;
+    let gids = context.gids(port.port_num)?;
     let kind = |gid: Ipv6Addr| (gid.is_unicast_link_local(), gid.to_ipv4_mapped().is_some());
     let best = gids.iter().filter(|entry| kind(entry.gid.as_ipv6()) == kind(to)).max_by_key(|entry| {
         let common = (entry.gid.as_ipv6().to_bits() ^ to.to_bits()).leading_zeros();
@@ -129,13 +128,13 @@ fn own_gid(to: Ipv6Addr, port: &PortAttr) -> Result<u8> {
 fn ports(args: &PingArgs) -> Result<Vec<PortAttr>> {
     let names = match &args.ca {
         Some(name) => vec![name.clone()],
-        None => Ca::names().map_err(of_umad)?,
+        None => Ca::names()?,
     };
     let mut all = Vec::new();
     for name in names {
         match Ca::by_name(&name) {
             Ok(ca) => all.extend(ca.ports),
-            Err(error) if args.ca.is_some() => return Err(of_umad(error)),
+            Err(error) if args.ca.is_some() => return Err(error.into()),
             Err(_) => {}
         }
     }

@@ -10,12 +10,6 @@ use super::stop::{GLANCE, Stop};
 use super::way::{Heard, Way};
 use crate::error::{Error, Result, tell};
 
-/// An error of the library as one of the tools.
-#[allow(clippy::needless_pass_by_value, reason = "it stands in map_err")]
-pub(super) fn of_umad(error: ibumad::Error) -> Error {
-    Error::device(error.to_string())
-}
-
 /// The class `ibping` of this OUI.
 fn class(oui: Oui, methods: Methods) -> AgentOptions {
     AgentOptions { oui, methods, ..AgentOptions::openib_ping() }
@@ -39,7 +33,7 @@ impl Datagrams {
     /// # Errors
     /// The port refuses the class.
     pub fn new(port: &Port, to: Address, target: String, oui: Oui, timeout: Duration) -> Result<Self> {
-        let agent = port.register(class(oui, Methods::NONE)).map_err(of_umad)?;
+        let agent = port.register(class(oui, Methods::NONE))?;
         let first = agent.next_transaction_id();
         Ok(Self { agent, oui, to, target, timeout, first })
     }
@@ -80,11 +74,11 @@ impl Way for Datagrams {
     fn send(&mut self, seq: u32) -> Result<()> {
         let mut ping = VendorMad::request(MgmtClass::OPENIB_PING, self.oui, b"");
         ping.set_low_transaction_id(self.first.wrapping_add(seq));
-        self.agent.send(&ping, &self.to, self.timeout).map_err(of_umad)
+        self.agent.send(&ping, &self.to, self.timeout).map_err(Error::from)
     }
 
     fn wait(&mut self, time: Duration) -> Result<Heard> {
-        let received = self.agent.recv(Some(time)).map_err(of_umad)?;
+        let received = self.agent.recv(Some(time))?;
         Ok(received.map_or(Heard::Nothing, |received| self.understand(&received)))
     }
 }
@@ -102,8 +96,8 @@ impl Server {
     /// # Errors
     /// The port cannot be opened, or another program serves the class there.
     pub fn new(ca: &str, port_num: u8, oui: Oui) -> Result<Self> {
-        let port = Port::open(ca, port_num).map_err(of_umad)?;
-        Ok(Self { agent: port.register(class(oui, Methods::ALL)).map_err(of_umad)?, name: name::own() })
+        let port = Port::open(ca, port_num)?;
+        Ok(Self { agent: port.register(class(oui, Methods::ALL))?, name: name::own() })
     }
 
     /// Answers until it shall stop.
@@ -112,7 +106,7 @@ impl Server {
     /// The port is gone.
     pub fn run(&self, stop: &Stop, level: u8) -> Result<()> {
         while !stop.is_set() {
-            let Some(received) = self.agent.recv(Some(GLANCE)).map_err(of_umad)? else { continue };
+            let Some(received) = self.agent.recv(Some(GLANCE))? else { continue };
             // An answer is sent without a time and so never comes back; whatever else has failed is none of a server's business.
             if received.failure.is_some() || received.mad.method().is_response() {
                 continue;

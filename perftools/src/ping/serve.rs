@@ -7,7 +7,7 @@ use ibumad::{Ca, PortAttr};
 use ibverbs::{Device, TransportType};
 use rdmacm::Listener;
 
-use super::datagram::{Server, of_umad};
+use super::datagram::Server;
 use super::rping::server;
 use super::stop::Stop;
 use crate::args::ping::{PingArgs, Via};
@@ -52,7 +52,7 @@ fn datagram_servers(args: &PingArgs) -> Result<Vec<Server>> {
         if args.ca.as_ref().is_some_and(|wanted| *wanted != name) {
             continue;
         }
-        let ca = match Ca::by_name(&name).map_err(of_umad) {
+        let ca = match Ca::by_name(&name) {
             Ok(ca) => ca,
             Err(error) => {
                 tell(format_args!("ribping: {error}"));

@@ -7,7 +7,7 @@ use ibverbs::{AccessFlags, SharedRegion};
 use rdmacm::{ConnectParams, Connection, Resolver};
 
 use super::MAX_SIZE;
-use super::end::{Done, End, of_verbs};
+use super::end::{Done, End};
 use super::message::{encode, text};
 use crate::args::ping::PingArgs;
 use crate::error::{Error, Kind, Result};
@@ -52,7 +52,7 @@ impl Pinger {
         }
         // A handshake takes longer than a ping.
         let patience = args.patience().max(Duration::from_secs(3));
-        let route = Resolver::new(to).timeout(patience).resolve().map_err(of_verbs)?;
+        let route = Resolver::new(to).timeout(patience).resolve()?;
         let is_wanted = args.ca.as_deref().is_none_or(|ca| ca == route.device_name())
             && args.port.is_none_or(|port| port == route.port_num());
         if !is_wanted {
@@ -60,11 +60,11 @@ impl Pinger {
             return Err(Error::usage(format!("the way to {called} leads through {place}, not where -C and -P say")));
         }
         let route = route.access(AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE);
-        let end = End::new(&route.context().map_err(of_verbs)?)?;
+        let end = End::new(&route.context()?)?;
         let len = usize::try_from(size).unwrap_or(usize::MAX);
-        let source = end.pd.shared(len, AccessFlags::REMOTE_READ).map_err(of_verbs)?;
-        let sink = end.pd.shared(len, AccessFlags::REMOTE_WRITE).map_err(of_verbs)?;
-        let mut ready = route.with_qp(end.queue_pair()?).map_err(of_verbs)?;
+        let source = end.pd.shared(len, AccessFlags::REMOTE_READ)?;
+        let sink = end.pd.shared(len, AccessFlags::REMOTE_WRITE)?;
+        let mut ready = route.with_qp(end.queue_pair()?)?;
         end.receive(ready.qp_mut())?;
         let params = ConnectParams { responder_resources: 1, initiator_depth: 1, ..ConnectParams::default() };
         let connection = ready.connect(&params, patience).map_err(|error| {
@@ -98,7 +98,7 @@ impl Pinger {
             Stage::Written(seq) => {
                 self.stage = Stage::Idle;
                 let mut back = vec![0; self.sent.len()];
-                self.sink.read(0, &mut back).map_err(of_verbs)?;
+                self.sink.read(0, &mut back)?;
                 if back == self.sent {
                     return Ok(Heard::Pong { seq, from: self.from.clone() });
                 }
@@ -137,8 +137,8 @@ impl Way for Pinger {
             return Ok(());
         }
         self.sent = text(seq, self.source.len());
-        self.source.write(0, &self.sent).map_err(of_verbs)?;
-        self.sink.write(0, &vec![0; self.sink.len()]).map_err(of_verbs)?;
+        self.source.write(0, &self.sent)?;
+        self.sink.write(0, &vec![0; self.sink.len()])?;
         self.stage = Stage::Read(seq);
         self.end.send(self.connection.qp_mut(), encode(self.source.remote()))
     }

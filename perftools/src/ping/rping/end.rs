@@ -11,12 +11,6 @@ use rdmacm::Connection;
 use super::message::MESSAGE_LEN;
 use crate::error::{Error, Result};
 
-/// An error of the verbs as one of the tools.
-#[allow(clippy::needless_pass_by_value, reason = "it stands in map_err")]
-pub(super) fn of_verbs(error: impl std::fmt::Display) -> Error {
-    Error::device(error.to_string())
-}
-
 /// How long the word that the peer has left may come after what it flushed.
 const LEAVING: Duration = Duration::from_secs(1);
 
@@ -39,30 +33,30 @@ pub(super) enum Done {
 
 impl End {
     pub(super) fn new(context: &Context) -> Result<Self> {
-        let pd = context.alloc_pd().map_err(of_verbs)?;
-        let channel = context.create_comp_channel().map_err(of_verbs)?;
+        let pd = context.alloc_pd()?;
+        let channel = context.create_comp_channel()?;
         let options = CqOptions { depth: 16, channel: Some(&channel), ..CqOptions::default() };
-        let cq = context.create_cq(options).map_err(of_verbs)?;
-        let messages = pd.pool(8, MESSAGE_LEN).map_err(of_verbs)?;
+        let cq = context.create_cq(options)?;
+        let messages = pd.pool(8, MESSAGE_LEN)?;
         Ok(Self { pd, channel, cq, messages })
     }
 
     /// A queue pair for one ping at a time.
     pub(super) fn queue_pair(&self) -> Result<QueuePair<Rc>> {
         let options = QpOptions { max_send_wr: 8, max_recv_wr: 8, ..QpOptions::default() };
-        self.pd.create_qp::<Rc>(&self.cq, &self.cq, options).map_err(of_verbs)
+        self.pd.create_qp::<Rc>(&self.cq, &self.cq, options).map_err(Error::from)
     }
 
     /// A receive for the next message.
     pub(super) fn receive(&self, qp: &mut QueuePair<Rc>) -> Result<()> {
         let buf = self.messages.take().ok_or_else(|| Error::protocol("the peer sends out of turn"))?;
-        qp.post_recv(wr::recv(buf)).map_err(|rejected| of_verbs(rejected.error()))
+        qp.post_recv(wr::recv(buf)).map_err(Error::from)
     }
 
     pub(super) fn send(&self, qp: &mut QueuePair<Rc>, message: [u8; MESSAGE_LEN]) -> Result<()> {
         let mut buf = self.messages.take().ok_or_else(|| Error::protocol("the peer takes no messages"))?;
         buf.copy_from_slice(&message);
-        qp.post_send(wr::send(buf)).map_err(|rejected| of_verbs(rejected.error()))
+        qp.post_send(wr::send(buf)).map_err(Error::from)
     }
 
     /// Waits for the next completion, at most for `time`. A message's receive is posted anew. An end of the connection is an error
@@ -73,14 +67,14 @@ impl End {
             if let Some(retired) = self.take(connection)? {
                 return self.done(connection, retired).map(Some);
             }
-            self.cq.arm(false).map_err(of_verbs)?;
+            self.cq.arm(false)?;
             // What came before it was armed gives no event.
             if let Some(retired) = self.take(connection)? {
                 return self.done(connection, retired).map(Some);
             }
             let left = until.saturating_duration_since(Instant::now());
-            if self.channel.wait(Some(left)).map_err(of_verbs)?.is_none() {
-                let _ = connection.check_event().map_err(of_verbs)?;
+            if self.channel.wait(Some(left))?.is_none() {
+                let _ = connection.check_event()?;
                 if connection.is_over() {
                     return Err(gone());
                 }
@@ -92,8 +86,8 @@ impl End {
     }
 
     fn take(&mut self, connection: &mut Connection) -> Result<Option<Retired>> {
-        let mut completions = self.cq.poll().map_err(of_verbs)?;
-        completions.next().map(|completion| connection.qp_mut().retire(completion).map_err(of_verbs)).transpose()
+        let retired = self.cq.poll()?.next().map(|completion| connection.qp_mut().retire(completion));
+        Ok(retired.transpose().map_err(ibverbs::Error::from)?)
     }
 
     fn done(&self, connection: &mut Connection, retired: Retired) -> Result<Done> {
@@ -104,7 +98,7 @@ impl End {
             } else {
                 connection.check_event()
             };
-            return Err(if connection.is_over() { gone() } else { of_verbs(error) });
+            return Err(if connection.is_over() { gone() } else { error.into() });
         }
         if retired.direction() != Direction::Recv {
             return Ok(Done::Own);

@@ -7,7 +7,7 @@ use ibverbs::{AccessFlags, Held, Operation, Rc, RemoteMemory, SharedRegion, wr};
 use rdmacm::{ConnectParams, ConnectRequest, Connection, Listener};
 
 use super::MAX_SIZE;
-use super::end::{Done, End, of_verbs};
+use super::end::{Done, End};
 use super::message::{MESSAGE_LEN, decode};
 use crate::args::ping::PingArgs;
 use crate::error::{Error, Kind, Result, tell};
@@ -28,7 +28,7 @@ pub fn run(listener: &Listener, args: &PingArgs, stop: &Stop) -> Result<()> {
         let mut workers: Vec<thread::ScopedJoinHandle<'_, ()>> = Vec::new();
         while !stop.is_set() {
             workers.retain(|worker| !worker.is_finished());
-            let Some(request) = listener.accept(Some(GLANCE)).map_err(of_verbs)? else { continue };
+            let Some(request) = listener.accept(Some(GLANCE))? else { continue };
             let is_wanted = args.ca.as_deref().is_none_or(|ca| ca == request.device_name())
                 && args.port.is_none_or(|port| port == request.port_num());
             if !is_wanted || workers.len() >= MOST {
@@ -64,17 +64,17 @@ struct Pinged<'a> {
 }
 
 fn serve(request: ConnectRequest, stop: &Stop) -> Result<()> {
-    let end = End::new(&request.context().map_err(of_verbs)?)?;
+    let end = End::new(&request.context()?)?;
     // On iWARP the sink of a read must be open to writes of the peer.
-    let memory = end.pd.shared(MAX_SIZE as usize, AccessFlags::REMOTE_WRITE).map_err(of_verbs)?;
+    let memory = end.pd.shared(MAX_SIZE as usize, AccessFlags::REMOTE_WRITE)?;
     let mut qp = end.queue_pair()?;
-    let place = qp.hold(&memory).map_err(of_verbs)?;
+    let place = qp.hold(&memory)?;
     let room = qp.send_room();
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-    let mut pending = request.access(access).with_qp(qp).map_err(of_verbs)?;
+    let mut pending = request.access(access).with_qp(qp)?;
     end.receive(pending.qp_mut())?;
     let params = ConnectParams { responder_resources: 1, initiator_depth: 1, ..ConnectParams::default() };
-    let connection = pending.accept(&params, PATIENCE).map_err(of_verbs)?;
+    let connection = pending.accept(&params, PATIENCE)?;
     Pinged { connection, end, place, room, stop }.answer()
 }
 
@@ -116,7 +116,7 @@ impl Pinged<'_> {
         &mut self,
         request: wr::SendRequest<O, Held<SharedRegion>>,
     ) -> Result<()> {
-        self.connection.qp_mut().post_send(request).map_err(|rejected| of_verbs(rejected.error()))?;
+        self.connection.qp_mut().post_send(request)?;
         while self.connection.qp().send_room() < self.room && !self.stop.is_set() {
             if let Some(Done::Message(_)) = self.end.next(&mut self.connection, GLANCE)? {
                 return Err(Error::protocol("the peer sends out of turn"));

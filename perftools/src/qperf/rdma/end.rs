@@ -17,7 +17,6 @@ use crate::engine::Peer;
 use crate::error::{Error, Kind, Result};
 use crate::plan::Plan;
 use crate::report::via::Via;
-use crate::transport::device::device_error;
 use crate::units::show_time;
 
 /// How often a wait looks whether the peer is still there.
@@ -61,14 +60,14 @@ fn no_way(server: SocketAddr, error: &ibverbs::Error) -> Error {
 impl Parts {
     fn new(context: &Context, part: Part) -> Result<(Self, QueuePair<Rc>)> {
         let few = matches!(part, Part::Ping(_) | Part::Pong(_) | Part::Source { one: true, .. });
-        let most = context.query_device().map_err(device_error)?;
+        let most = context.query_device()?;
         let depth = if few { FEW } else { DEPTH }.min(most.max_qp_wr).min(most.max_cqe / 2);
-        let pd = context.alloc_pd().map_err(device_error)?;
-        let channel = context.create_comp_channel().map_err(device_error)?;
+        let pd = context.alloc_pd()?;
+        let channel = context.create_comp_channel()?;
         let options = CqOptions { depth: depth * 2, channel: Some(&channel), ..CqOptions::default() };
-        let cq = context.create_cq(options).map_err(device_error)?;
+        let cq = context.create_cq(options)?;
         let options = QpOptions { max_send_wr: depth, max_recv_wr: depth, ..QpOptions::default() };
-        let qp = pd.create_qp(&cq, &cq, options).map_err(device_error)?;
+        let qp = pd.create_qp(&cq, &cq, options)?;
         Ok((Self { pd, cq, channel, depth }, qp))
     }
 
@@ -77,15 +76,15 @@ impl Parts {
         let Self { pd, cq, channel, depth } = self;
         let size = if matches!(part, Part::Verify(_)) { VERIFIED } else { spec.msg_size };
         let size = usize::try_from(size).map_err(|_| Error::limit("the message is larger than the memory"))?;
-        let region = pd.shared(size.next_multiple_of(8), all()).map_err(device_error)?;
-        let held = connection.qp_mut().hold(&region).map_err(device_error)?;
+        let region = pd.shared(size.next_multiple_of(8), all())?;
+        let held = connection.qp_mut().hold(&region)?;
         let mine = region.remote();
         talk.send(&Node { vaddr: mine.addr, rkey: mine.rkey, rd_atomic: 1, ..Node::default() }.encode())?;
         let mut bytes = [0; node::LEN];
         talk.receive(&mut bytes, "where its memory is")?;
         let node = Node::decode(&bytes);
         let remote = RemoteMemory { addr: node.vaddr, len: spec.msg_size, rkey: node.rkey };
-        let port = connection.qp().pd().context().query_port(connection.port_num()).map_err(device_error)?;
+        let port = connection.qp().pd().context().query_port(connection.port_num())?;
         let link = match (connection.transport(), port.link_layer) {
             (TransportType::IWARP, _) => "iWARP".to_owned(),
             (_, LinkLayer::ETHERNET) => "RoCE".to_owned(),
@@ -110,7 +109,7 @@ impl End {
     pub(in super::super) fn accept(talk: &Talk, spec: &Spec, plan: Plan, timeout: Duration) -> Result<Self> {
         let part = super::part(spec.test, plan, spec.flip);
         let everywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-        let listener = Listener::bind(everywhere, 1).map_err(device_error)?;
+        let listener = Listener::bind(everywhere, 1)?;
         talk.send(&u32::from(listener.local_addr().port()).to_le_bytes())?;
         let deadline = Instant::now() + timeout;
         let request = loop {
@@ -123,14 +122,14 @@ impl End {
                     show_time(timeout)
                 )));
             }
-            if let Some(request) = listener.accept(Some(LOOK_EVERY)).map_err(device_error)? {
+            if let Some(request) = listener.accept(Some(LOOK_EVERY))? {
                 break request;
             }
         };
-        let context = request.context().map_err(device_error)?;
+        let context = request.context()?;
         let (parts, qp) = Parts::new(&context, part)?;
-        let pending = request.access(all()).with_qp(qp).map_err(device_error)?;
-        let connection = pending.accept(&params(), timeout).map_err(|error| device_error(error.into()))?;
+        let pending = request.access(all()).with_qp(qp)?;
+        let connection = pending.accept(&params(), timeout)?;
         parts.join(connection, part, spec, talk)
     }
 
@@ -148,10 +147,10 @@ impl End {
                 "rdma_cm reaches {server} over {found}, not over {asked}: leave --id (-i) away"
             )));
         }
-        let context = route.context().map_err(device_error)?;
+        let context = route.context()?;
         let (parts, qp) = Parts::new(&context, part)?;
-        let ready = route.access(all()).with_qp(qp).map_err(device_error)?;
-        let connection = ready.connect(&params(), timeout).map_err(|error| device_error(error.into()))?;
+        let ready = route.access(all()).with_qp(qp)?;
+        let connection = ready.connect(&params(), timeout)?;
         parts.join(connection, part, spec, talk)
     }
 
@@ -189,7 +188,7 @@ impl End {
 
     /// Whether the connection still stands.
     pub(super) fn check(&mut self) -> Result<()> {
-        match self.connection.check_event().map_err(device_error)?.map(|event| event.event_type) {
+        match self.connection.check_event()?.map(|event| event.event_type) {
             Some(CmEventType::DISCONNECTED | CmEventType::DEVICE_REMOVAL) => {
                 Err(Error::new(Kind::Device, "the peer disconnected in the middle of the test"))
             }

@@ -5,11 +5,10 @@ use std::time::Instant;
 
 use ibverbs::wr;
 
-use super::{POLLS_PER_CLOCK, Run, posted, record};
+use super::{POLLS_PER_CLOCK, Run, record};
 use crate::error::{Error, Result};
 use crate::plan::Verb;
 use crate::stats::histogram::Latencies;
-use crate::transport::device::device_error;
 
 /// What the ends of `rc_rdma_write_poll_lat` write, the client first.
 const MARKS: [u8; 2] = [0x55, 0xaa];
@@ -22,7 +21,8 @@ impl Run<'_> {
         let mark = MARKS[usize::from(!first)];
         let last = usize::try_from(self.size).unwrap_or(1).saturating_sub(1);
         let region = &self.end.region;
-        region.write(0, &[mark]).and_then(|()| region.write(last, &[mark])).map_err(device_error)
+        region.write(0, &[mark])?;
+        Ok(region.write(last, &[mark])?)
     }
 
     pub(super) fn look_for_marks(&mut self, first: bool, latencies: &mut Option<Latencies>) -> Result<()> {
@@ -39,7 +39,7 @@ impl Run<'_> {
             let (mut head, mut tail) = ([0], [0]);
             loop {
                 let region = &self.end.region;
-                region.read(0, &mut head).and_then(|()| region.read(last, &mut tail)).map_err(device_error)?;
+                region.read(0, &mut head).and_then(|()| region.read(last, &mut tail))?;
                 if head == [theirs] && tail == [theirs] {
                     break;
                 }
@@ -77,16 +77,16 @@ impl Run<'_> {
                 let n = posted_so_far;
                 match verb {
                     Verb::CompareSwap => {
-                        posted(qp.post_send(wr::compare_swap(place, word, found(verb, n), MAGIC.wrapping_add(n))))
+                        qp.post_send(wr::compare_swap(place, word, found(verb, n), MAGIC.wrapping_add(n)))?;
                     }
-                    _ => posted(qp.post_send(wr::fetch_add(place, word, 1))),
-                }?;
+                    _ => qp.post_send(wr::fetch_add(place, word, 1))?,
+                }
                 posted_so_far += 1;
             }
             let (sends, _) = self.wait()?;
             for _ in 0..sends {
                 let at = usize::try_from(checked % places).unwrap_or(0) * 8;
-                let seen = self.end.region.load(at, Ordering::Relaxed).map_err(device_error)?;
+                let seen = self.end.region.load(at, Ordering::Relaxed)?;
                 if seen != found(verb, checked) {
                     return Err(Error::test(format!(
                         "atomic {checked} found {seen:#x}, not {:#x}",

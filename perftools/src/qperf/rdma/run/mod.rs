@@ -5,7 +5,7 @@ mod messages;
 
 use std::time::{Duration, Instant};
 
-use ibverbs::{Direction, Held, Rejected, SharedRegion, wr};
+use ibverbs::{Direction, Held, SharedRegion, wr};
 
 use super::{End, Part};
 use crate::args::options::Wait;
@@ -18,7 +18,6 @@ use crate::qperf::talk::Talk;
 use crate::stats::cpu::Reading;
 use crate::stats::histogram::Latencies;
 use crate::stats::{Count, SideStats};
-use crate::transport::device::device_error;
 
 /// The longest sleep: how late the clock is seen.
 const NAP: Duration = Duration::from_millis(10);
@@ -106,10 +105,6 @@ pub(in crate::qperf) fn run(
     Ok(Outcome { stats, latency: latencies })
 }
 
-fn posted<P>(result: std::result::Result<(), Rejected<P>>) -> Result<()> {
-    result.map_err(|error| device_error(error.into()))
-}
-
 impl Run<'_> {
     /// What has to be there before the peer begins.
     fn prepare(&mut self, part: Part) -> Result<()> {
@@ -124,7 +119,7 @@ impl Run<'_> {
     fn post_receives(&mut self, count: u32) -> Result<()> {
         let held = self.end.held;
         for _ in 0..count {
-            posted(self.end.connection.qp_mut().post_recv(wr::recv(held)))?;
+            self.end.connection.qp_mut().post_recv(wr::recv(held))?;
         }
         Ok(())
     }
@@ -134,13 +129,14 @@ impl Run<'_> {
         let (message, remote) = (self.message()?, self.end.remote);
         let qp = self.end.connection.qp_mut();
         match verb {
-            Verb::Send => posted(qp.post_send(wr::send(message))),
-            Verb::Write => posted(qp.post_send(wr::write(message, remote))),
-            Verb::WriteImm => posted(qp.post_send(wr::write_with_imm(message, remote, 0))),
-            Verb::Read => posted(qp.post_send(wr::read(message, remote))),
-            Verb::CompareSwap => posted(qp.post_send(wr::compare_swap(message, remote, 0, 0))),
-            Verb::FetchAdd => posted(qp.post_send(wr::fetch_add(message, remote, 0))),
+            Verb::Send => qp.post_send(wr::send(message))?,
+            Verb::Write => qp.post_send(wr::write(message, remote))?,
+            Verb::WriteImm => qp.post_send(wr::write_with_imm(message, remote, 0))?,
+            Verb::Read => qp.post_send(wr::read(message, remote))?,
+            Verb::CompareSwap => qp.post_send(wr::compare_swap(message, remote, 0, 0))?,
+            Verb::FetchAdd => qp.post_send(wr::fetch_add(message, remote, 0))?,
         }
+        Ok(())
     }
 
     /// The memory of a message: the region is rounded up to words.
@@ -157,9 +153,9 @@ impl Run<'_> {
     fn poll(&mut self) -> Result<(u32, u32)> {
         let (mut sends, mut receives) = (0, 0);
         let qp = self.end.connection.qp_mut();
-        for completion in self.end.cq.poll().map_err(device_error)? {
+        for completion in self.end.cq.poll()? {
             let Ok(retired) = qp.retire(completion) else { continue };
-            retired.ok().map_err(device_error)?;
+            retired.ok()?;
             if retired.direction() == Direction::Send {
                 sends += 1;
             } else {
@@ -189,12 +185,12 @@ impl Run<'_> {
                     continue;
                 }
             } else {
-                self.end.cq.arm(false).map_err(device_error)?;
+                self.end.cq.arm(false)?;
                 let got = self.poll()?;
                 if got != (0, 0) {
                     return Ok(got);
                 }
-                self.end.channel.wait(Some(NAP)).map_err(device_error)?;
+                self.end.channel.wait(Some(NAP))?;
             }
             if self.is_over() {
                 return Ok((0, 0));

@@ -1,0 +1,200 @@
+//! Sizes and times, as they are read, and written to be read again.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Spellings of size units and their factors. Order matters nowhere: each spelling is matched whole.
+const SIZE_UNITS: &[(&str, u64)] = &[
+    ("", 1),
+    ("b", 1),
+    ("B", 1),
+    ("bytes", 1),
+    ("k", 1_000),
+    ("kb", 1_000),
+    ("kB", 1_000),
+    ("KB", 1_000),
+    ("K", 1 << 10),
+    ("kib", 1 << 10),
+    ("KiB", 1 << 10),
+    ("m", 1_000_000),
+    ("mb", 1_000_000),
+    ("MB", 1_000_000),
+    ("M", 1 << 20),
+    ("mib", 1 << 20),
+    ("MiB", 1 << 20),
+    ("g", 1_000_000_000),
+    ("gb", 1_000_000_000),
+    ("GB", 1_000_000_000),
+    ("G", 1 << 30),
+    ("gib", 1 << 30),
+    ("GiB", 1 << 30),
+    ("t", 1_000_000_000_000),
+    ("tb", 1_000_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("T", 1 << 40),
+    ("tib", 1 << 40),
+    ("TiB", 1 << 40),
+];
+
+/// Spellings of time units and their length in nanoseconds. `M` is a minute, as in qperf.
+const TIME_UNITS: &[(&str, u64)] = &[
+    ("", 1_000_000_000),
+    ("s", 1_000_000_000),
+    ("S", 1_000_000_000),
+    ("sec", 1_000_000_000),
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("m", 60_000_000_000),
+    ("M", 60_000_000_000),
+    ("min", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("H", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+    ("D", 86_400_000_000_000),
+];
+
+/// Reads `text` as a decimal number and one of `units`, exactly; a fraction below one unit of the result is cut off.
+fn parse_scaled(text: &str, units: &[(&str, u64)], what: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let bad = || format!("`{text}` is not a {what}");
+    let factor = units.iter().find(|(name, _)| *name == unit.trim_start()).map(|u| u.1);
+    let Some(factor) = factor else {
+        let mut known: Vec<&str> = units.iter().map(|u| u.0).filter(|n| !n.is_empty()).collect();
+        known.dedup();
+        return Err(format!("{}; units are {}", bad(), known.join(", ")));
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.len() + fraction.len() == 0 || fraction.contains('.') {
+        return Err(bad());
+    }
+    let too_large = || format!("`{text}` is too large");
+    let fraction = &fraction[..fraction.len().min(15)];
+    let digits = format!("{whole}{fraction}");
+    let mantissa: u128 = digits.parse().map_err(|_| too_large())?;
+    let scale = 10_u128.pow(u32::try_from(fraction.len()).unwrap_or(0));
+    let value = mantissa.checked_mul(u128::from(factor)).ok_or_else(too_large)? / scale;
+    u64::try_from(value).map_err(|_| too_large())
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_scaled(text, SIZE_UNITS, "size").map(Size)
+    }
+}
+
+impl fmt::Display for Size {
+    /// Exact: binary units where they divide, else bytes. Reading it back gives the same size.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match binary(self.0) {
+            Some((value, unit)) => write!(f, "{value} {unit}"),
+            None => write!(f, "{} bytes", self.0),
+        }
+    }
+}
+
+/// Reads a time: seconds unless a unit follows.
+///
+/// # Errors
+/// A sentence that says what is wrong with the text.
+pub fn parse_time(text: &str) -> Result<Duration, String> {
+    parse_scaled(text, TIME_UNITS, "time").map(Duration::from_nanos)
+}
+
+/// A time in words, exact to the nanosecond; [`parse_time`] reads it back.
+pub fn show_time(time: Duration) -> String {
+    let nanos = time.as_nanos();
+    for (unit, length) in [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)] {
+        if nanos >= length {
+            let text = format!("{}.{:09}", nanos / length, nanos % length * (1_000_000_000 / length));
+            return format!("{} {unit}", text.trim_end_matches('0').trim_end_matches('.'));
+        }
+    }
+    format!("{nanos} ns")
+}
+
+/// `value` in the largest binary unit that divides it, if 1024 does.
+pub(super) fn binary(value: u64) -> Option<(u64, &'static str)> {
+    if value < 1024 || value % 1024 != 0 {
+        return None;
+    }
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let mut value = value / 1024;
+    let mut unit = 0;
+    while value >= 1024 && unit + 1 < units.len() {
+        if value % 1024 != 0 {
+            return None;
+        }
+        value /= 1024;
+        unit += 1;
+    }
+    Some((value, units[unit]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_sizes_as_qperf_does() {
+        for (text, bytes) in [
+            ("1", 1),
+            ("64K", 65536),
+            ("64k", 64000),
+            ("1.5M", 1_572_864),
+            ("2gib", 2 << 30),
+            ("8G", 8 << 30),
+            ("1kb", 1000),
+        ] {
+            assert_eq!(text.parse::<Size>(), Ok(Size(bytes)), "{text}");
+        }
+        for text in ["", "K", "1x", "-1", "1..2", ".", "1 2", "99999999999999999999", "20000000T"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_times_as_qperf_does() {
+        for (text, ms) in
+            [("2", 2000), ("1.5", 1500), ("2m", 120_000), ("1h", 3_600_000), ("500ms", 500), ("1d", 86_400_000)]
+        {
+            assert_eq!(parse_time(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        assert!(parse_time("soon").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_printed_size_reads_back(bytes: u64) {
+            prop_assert_eq!(Size(bytes).to_string().parse::<Size>(), Ok(Size(bytes)));
+        }
+
+        #[test]
+        fn a_binary_size_reads_back(n in 1_u64..1024, shift in 0_u32..5) {
+            let bytes = n << (10 * shift);
+            prop_assert_eq!(Size(bytes).to_string().parse::<Size>(), Ok(Size(bytes)));
+        }
+
+        #[test]
+        fn a_printed_time_reads_back(nanos in 0..u64::MAX / 2) {
+            let time = Duration::from_nanos(nanos);
+            prop_assert_eq!(parse_time(&show_time(time)), Ok(time));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,24}") {
+            let _ = text.parse::<Size>();
+            let _ = parse_time(&text);
+        }
+    }
+}
