@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{addresses, devices, fails, ip, netdev, run};
+use common::{Server, address, addresses, devices, fails, ip, netdev, run};
 
 /// An interface that is down, and comes up again with its IPv6 addresses when this is dropped.
 struct Down {
@@ -35,7 +35,11 @@ impl Drop for Down {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_port_that_is_down_is_named_with_the_remedy() {
     for device in devices() {
+        let (server, address) = (Server::start(), address(&device));
         let down = Down::new(&device);
+        // Nor is another device taken, where the address says which is meant.
+        let text = fails(&format!("-lp {} {address} -to 3 rc_bw", server.port), 1);
+        assert!(text.contains("is not active") && text.contains("names another device"), "{text}");
         let text = fails(&format!("-i {device} -to 3 rc_bw"), 1);
         assert!(text.contains("is not active") && text.contains("ip link set"), "{text}");
         drop(down);

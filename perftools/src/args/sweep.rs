@@ -42,7 +42,10 @@ fn product(runs: &[Vec<String>], values: &[String]) -> Result<Vec<Vec<String>>> 
 fn sizes(text: &str) -> Result<Vec<u64>> {
     let size = |text: &str| text.parse::<Size>().map(|s| s.0).map_err(|e| Error::usage(format!("--sizes: {e}")));
     match text.split_once("..") {
-        Some((first, last)) => values(size(first)?.max(1), size(last)?, Step::Times(2), "--sizes"),
+        Some((first, _)) if size(first)? == 0 => {
+            Err(Error::usage(format!("--sizes {text}: a message has at least 1 byte; begin with 1")))
+        }
+        Some((first, last)) => values(size(first)?, size(last)?, Step::Times(2), "--sizes"),
         None => text.split(',').map(size).collect(),
     }
 }
@@ -149,6 +152,8 @@ mod tests {
             ("--loop=msg_size:1:1M:1", "more than 10000"),
             ("--loop=depth:1:1000:1 --loop=msg_size:1:1000:1", "the limit is 10000"),
             ("--sizes=1..x", "--sizes"),
+            ("--sizes=0..8", "at least 1 byte; begin with 1"),
+            ("--sizes=8..1", "above its end"),
         ] {
             let text = of(line).unwrap_err().to_string();
             assert!(text.contains(says), "{line}: {text}");

@@ -6,7 +6,7 @@ use super::side::Limit;
 use super::spec::Spec;
 use crate::error::{Error, Result};
 use crate::plan::{Pattern, Plan, Service, Verb};
-use crate::units::Size;
+use crate::units::{Size, Style};
 
 /// What a device allows, as far as it bounds a test.
 #[derive(Clone, Debug)]
@@ -132,14 +132,11 @@ impl Spec {
             return Err(Error::protocol(format!("the peer wants a depth of {depth}")));
         }
         let shape = self.shape(depth, plan);
-        let receives = shape.receives() * shape.receive_queues();
-        let buffers = if shape.is_looked_at() { u64::from(shape.sends() + receives) } else { 2 };
-        let memory = (buffers * self.msg_size).saturating_mul(self.threads.into());
-        if memory > MAX_MEMORY * 2 {
+        if shape.memory() > MAX_MEMORY {
             return Err(Error::limit(format!(
-                "{} of buffers, one for each message under way: the limit is {}; give --msg-size (-m) a smaller size",
-                Size(memory),
-                Size(MAX_MEMORY * 2)
+                "{} of buffers: the limit is {}; give --msg-size (-m), --qps or --threads less",
+                Style::default().size(shape.memory()),
+                Size(MAX_MEMORY)
             )));
         }
         Ok(shape)

@@ -11,7 +11,7 @@ pub const MAX_QPS: u32 = 256;
 /// The most threads of one test at each end.
 pub const MAX_THREADS: u32 = 64;
 /// The memory that one end of a test may register.
-pub const MAX_MEMORY: u64 = 1 << 30;
+pub const MAX_MEMORY: u64 = 2 << 30;
 /// The memory that distinct buffers of `--verify` fill before the depth is lowered for them.
 pub(super) const VERIFY_MEMORY: u64 = 64 << 20;
 /// Messages in flight where nothing is asked for: so many, but of large ones so many bytes, and always so many.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::side::Limit;
-use crate::plan::{Pattern, Plan, Service};
+use crate::plan::{Pattern, Plan, Service, Verb};
 use crate::tuning::Tuning;
 
 /// The numbers an engine runs by; both ends compute the same from the same [`Spec`](super::Spec) and depth.
@@ -69,13 +69,6 @@ impl Shape {
         if self.tuning.srq || self.plan.service == Service::Xrc { 1 } else { self.qps }
     }
 
-    /// Whether the messages for which credit is due solicit an event, so that a receiver need not wake for the others. On several queue
-    /// pairs those others may come after them.
-    pub fn solicits(&self) -> bool {
-        let alone = self.qps == 1 && self.receivers == 1;
-        self.credited && alone && self.is_reliable() && self.plan.pattern == Pattern::OneWay
-    }
-
     /// Whether each message has a buffer of its own that is looked at.
     pub fn is_looked_at(&self) -> bool {
         self.verify || self.tuning.access_received
@@ -100,6 +93,23 @@ impl Shape {
     /// Places that fetches bring the peer's memory into.
     pub fn places(&self) -> u32 {
         if self.is_looked_at() { self.sends() * self.qps } else { 1 }
+    }
+
+    /// Buffers that messages are received into, where each has its own.
+    pub fn receive_buffers(&self) -> u32 {
+        if self.plan.verb == Verb::Send { self.receives() * self.receive_queues() } else { 0 }
+    }
+
+    /// Bytes of the memory that each end registers.
+    pub fn memory(&self) -> u64 {
+        let exposed = if self.plan.verb.is_one_sided() { self.slots() } else { 0 };
+        let own = match self.plan {
+            plan if plan.verb.fetches() => self.places(),
+            _ if self.is_looked_at() && self.plan.pattern != Pattern::Polled => self.sends() + self.receive_buffers(),
+            // A message to send from, and one to receive into.
+            plan => 1 + u32::from(plan.verb == Verb::Send),
+        };
+        (u64::from(exposed) + u64::from(own)) * self.stride() as u64 * u64::from(self.threads)
     }
 
     /// Bytes of such a place: whole words.

@@ -86,6 +86,19 @@ fn a_message_larger_than_the_device_carries_is_refused_by_the_devices_name() {
 }
 
 #[test]
+fn all_memory_of_a_test_counts_whatever_its_verb() {
+    for test in [Test::RcBw, Test::RcRdmaWriteBw, Test::RcRdmaReadBw, Test::RcRdmaWritePollLat] {
+        let large = Spec { msg_size: 8 << 20, ..of(test) };
+        assert_eq!(large.fit(&bounds()).unwrap().memory(), 16 << 20, "{test:?}");
+        let many = Spec { qps: 256, verify: true, ..large };
+        if let Ok(plan) = many.fit(&bounds()).map(|shape| shape.plan) {
+            let text = many.agreed(1, plan).unwrap_err().to_string();
+            assert!(text.contains("of buffers: the limit is 2 GiB"), "{test:?}: {text}");
+        }
+    }
+}
+
+#[test]
 fn remote_options_win_for_the_server() {
     let s = spec("--id a --remote-id b --wait poll --local-wait events --timeout 3 --remote-timeout 9").unwrap();
     assert_eq!(s.client.id.unwrap().name, "a");

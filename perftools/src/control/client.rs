@@ -12,7 +12,7 @@ use super::sockets::{self, Addresses};
 use super::token::Token;
 use super::{admission, frame, session};
 use crate::config::{Limit, Spec};
-use crate::engine::{self, Role};
+use crate::engine::Role;
 use crate::error::{Error, Kind, Result};
 use crate::host;
 use crate::plan::Pattern;
@@ -96,7 +96,7 @@ fn greet(stream: &mut TcpStream, target: &Target, timeout: Duration) -> Result<b
         Ok(Caller::QperfServer) => Ok(false),
         Ok(_) => Err(not_rperf()),
         Err(error) if error.kind() == Kind::Gone => Err(not_rperf()),
-        Err(error) => Err(error),
+        Err(error) => Err(error.context(format!("port {} of {}", target.port, target.host))),
     }
 }
 
@@ -120,7 +120,7 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B, watch: Watc
         };
         let answer = setup.answer(&offer)?;
         link.send(&Message::Answer(answer))?;
-        let connected = setup.connect(&offer, spec.client.timeout).map_err(|e| engine::Peer::explain(&link, e))?;
+        let connected = setup.connect(&offer, spec.client.timeout).map_err(|e| link.explain(e))?;
         if watch.interval.is_some() && spec.flip && !connected.shape.plan.has_receiver() {
             return Err(Error::limit(
                 "--interval: with --flip (-f) the server works on memory here, and nobody here sees what moves; leave one of the two away",

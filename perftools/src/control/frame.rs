@@ -80,7 +80,7 @@ pub(super) fn read_error(error: &std::io::Error) -> Error {
         | ErrorKind::BrokenPipe
         | ErrorKind::ConnectionAborted => gone(),
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            Error::new(Kind::Gone, "the peer said nothing in time; --timeout (-to) sets how long to wait")
+            Error::test("the peer said nothing in time: is its host busy? --timeout (-to) sets how long to wait")
         }
         _ => Error::system("cannot read from the peer", error),
     }

@@ -15,7 +15,9 @@ use crate::stats::lane::Lane;
 use crate::units::show_time;
 
 /// How long a broken data connection waits for the peer's words.
-const EXPLANATION: Duration = Duration::from_secs(1);
+const EXPLANATION: Duration = Duration::from_secs(3);
+/// Bytes that a busy host registers, fills or checks in a second at least.
+const SEEN_TO_A_SECOND: u64 = 16 << 20;
 /// How often a wait for a message looks whether this end shall stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// No `Finished` yet.
@@ -141,21 +143,34 @@ impl ControlLink {
     /// # Errors
     /// The peer's error, its end, or silence for the timeout.
     pub fn receive(&self) -> Result<Message> {
-        let deadline = Instant::now() + self.timeout;
+        self.receive_after(0)
+    }
+
+    /// The same of a peer that has to see to so many bytes of its memory before it speaks.
+    ///
+    /// # Errors
+    /// As [`ControlLink::receive`].
+    pub fn receive_after(&self, bytes: u64) -> Result<Message> {
+        let patience = self.timeout + Duration::from_secs(bytes / SEEN_TO_A_SECOND);
+        let deadline = Instant::now() + patience;
         loop {
             match self.messages.recv_timeout(LOOK_EVERY) {
                 Ok(message) => return Ok(message),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(self.failure().unwrap_or_else(|| Error::protocol("the control connection ended")));
+                    return Err(self
+                        .shared
+                        .failure()
+                        .unwrap_or_else(|| Error::protocol("the control connection ended")));
                 }
             }
             if self.shared.stop.load(Ordering::Relaxed) {
                 return Err(stopped());
             }
             if Instant::now() >= deadline {
-                let silence = format!("{} said nothing for {}", self.who, show_time(self.timeout));
-                return Err(Error::new(Kind::Gone, silence + "; --timeout (-to) sets how long to wait"));
+                // The peer is told: it may only be slow.
+                let silence = format!("{} said nothing for {}", self.who, show_time(patience));
+                return Err(Error::test(silence + ": is its host busy? --timeout (-to) sets how long to wait"));
             }
         }
     }
@@ -163,6 +178,11 @@ impl ControlLink {
     /// Whether it is over: the peer is gone or has failed, or this end shall stop.
     pub fn is_gone(&self) -> bool {
         self.shared.is_gone()
+    }
+
+    /// Waits briefly for the peer's words, which explain more than this error does.
+    pub fn explain(&self, error: Error) -> Error {
+        self.shared.explain(error)
     }
 
     /// Tells the peer why this end gives up, unless the peer is what failed.
@@ -259,28 +279,5 @@ impl Peer for ThreadLink<'_> {
 
     fn give_up(&self, error: &Error) {
         self.shared.report(error);
-    }
-}
-
-/// A test with one thread.
-impl Peer for ControlLink {
-    fn finish(&self, sent: u64) -> Result<()> {
-        self.thread(0).finish(sent)
-    }
-
-    fn finished(&self) -> Option<u64> {
-        self.thread(0).finished()
-    }
-
-    fn failure(&self) -> Option<Error> {
-        self.shared.failure()
-    }
-
-    fn lane(&self) -> Option<Arc<Lane>> {
-        self.thread(0).lane()
-    }
-
-    fn explain(&self, error: Error) -> Error {
-        self.shared.explain(error)
     }
 }

@@ -22,8 +22,10 @@ use crate::report::warning;
 use crate::test::Test;
 use crate::transport::{Ask, Backend, Connected, Hosts, ServerSetup};
 
-/// How long a caller may take for its greeting, and again for its request.
+/// How long a caller may take for its greeting.
 const GREETING: Duration = Duration::from_secs(5);
+/// How long, after that, for its request: it looks at its devices first.
+const REQUEST: Duration = Duration::from_secs(15);
 
 /// Serves one connection to its end.
 ///
@@ -57,7 +59,7 @@ pub fn serve<B: Backend>(mut stream: TcpStream, backend: &B, terms: &Terms<'_>) 
             return Err(Error::protocol("neither rperf nor qperf: not answered"));
         }
     }
-    let (spec, ask) = match frame::read::<Message>(&mut Until::new(&stream, GREETING)) {
+    let (spec, ask) = match frame::read::<Message>(&mut Until::new(&stream, REQUEST)) {
         Ok(Message::Request { spec, ask }) => (*spec, ask),
         Ok(Message::AskFacts) => {
             let facts = PeerFacts::here(&Root::host());
@@ -144,7 +146,7 @@ fn measured<B: Backend>(
             other => return Err(other.unexpected("the client")),
         };
         let gone = || link.is_gone();
-        let connected = setup.accept(&answer, timeout, &gone).map_err(|e| engine::Peer::explain(&link, e))?;
+        let connected = setup.accept(&answer, timeout, &gone).map_err(|e| link.explain(e))?;
         exchange(&link, spec, Role::Server, connected, terms.begins).map(drop)
     };
     run().inspect_err(|error| link.report(error))
@@ -167,7 +169,7 @@ pub(super) fn exchange<W: engine::Wire + Send>(
     wires.iter_mut().try_for_each(W::post_receives)?;
     let memory = wires.iter().map(W::exposed).collect();
     link.send(&Message::Ready { via: via.clone(), memory, warnings })?;
-    let (peer_via, peer_warnings) = match link.receive()? {
+    let (peer_via, peer_warnings) = match link.receive_after(shape.memory())? {
         Message::Ready { via, memory, warnings } => {
             for (wire, memory) in wires.iter_mut().zip(memory) {
                 if let Some(memory) = memory {
@@ -182,7 +184,7 @@ pub(super) fn exchange<W: engine::Wire + Send>(
     let mut ends: Vec<_> = (0..).zip(wires).map(|(number, wire)| (wire, link.thread(number))).collect();
     let outcome = engine::threads::run(role, &shape, side, &mut ends)?;
     link.send(&Message::Stats(Box::new(outcome.stats.clone())))?;
-    let peer_stats = match link.receive()? {
+    let peer_stats = match link.receive_after(shape.memory())? {
         Message::Stats(stats) => *stats,
         other => return Err(other.unexpected(who)),
     };

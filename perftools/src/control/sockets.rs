@@ -19,7 +19,7 @@ use super::link::ControlLink;
 use super::message::Message;
 use super::terms::Exchanged;
 use crate::config::Spec;
-use crate::engine::{Peer, Role};
+use crate::engine::Role;
 use crate::error::{Error, Result};
 use crate::report::warning;
 use crate::socket::{Ending, Kind, ends};
@@ -97,7 +97,7 @@ fn exchange(
         other => return Err(other.unexpected(who)),
     };
     begins(spec.test);
-    let outcome = ends::run(kind, spec, role, side, socket, Ending::Told, link)?;
+    let outcome = ends::run(kind, spec, role, side, socket, Ending::Told, &link.thread(0))?;
     link.send(&Message::Stats(Box::new(outcome.stats.clone())))?;
     let peer_stats = match link.receive()? {
         Message::Stats(stats) => *stats,

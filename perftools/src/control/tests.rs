@@ -323,6 +323,19 @@ fn a_client_that_vanishes_in_the_middle_leaves_the_server_serving() {
 }
 
 #[test]
+fn a_client_that_is_silent_for_too_long_is_told_so() {
+    with_server(1, |address, backend| {
+        let mut stream = greeted(address, PROTOCOL);
+        let spec = spec(Test::RcBw, "--remote-timeout 50ms");
+        let (_, ask) = backend.client(&spec, Hosts { local: address.ip(), peer: address.ip() }).unwrap();
+        frame::write(&mut stream, &Message::Request { spec: Box::new(spec), ask: Some(ask) }).unwrap();
+        assert!(matches!(frame::read(&mut stream), Ok(Message::Offer(_))));
+        let Ok(Message::Error { text }) = frame::read(&mut stream) else { panic!("no error") };
+        assert!(text.contains("the client said nothing for 50 ms"), "{text}");
+    });
+}
+
+#[test]
 fn a_client_too_many_is_told_so() {
     with_server(1, |address, backend| {
         let first = greeted(address, PROTOCOL);

@@ -77,7 +77,7 @@ impl Talk {
         while !bytes.is_empty() {
             if !self.is_readable(deadline)? {
                 let silence = format!("{} said nothing for {}: {what} is missing", self.who, show_time(self.timeout));
-                return Err(Error::new(Kind::Gone, silence + "; --timeout (-to) sets how long to wait"));
+                return Err(Error::test(silence + "; --timeout (-to) sets how long to wait"));
             }
             match (&self.stream).read(bytes) {
                 Ok(0) => {

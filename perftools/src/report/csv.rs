@@ -2,8 +2,8 @@
 
 use super::record::{Outcome, Record};
 
-/// The first line: what the columns are. Times are in nanoseconds, rates per second, sizes in bytes.
-pub const HEADER: &str = "test,host,device,link,cm,msg_size,qps,threads,depth,bandwidth,send_bandwidth,msg_rate,latency_mean,latency_min,latency_p50,latency_p90,latency_p99,latency_p99_9,latency_p99_99,latency_max,sent_msgs,received_msgs,lost_msgs,local_cpu_seconds,remote_cpu_seconds,error\n";
+/// The first line: what the columns are. Times are in nanoseconds, rates per second, sizes in bytes, costs in processor seconds a gigabyte.
+pub const HEADER: &str = "test,host,device,link,cm,msg_size,qps,threads,depth,bandwidth,send_bandwidth,msg_rate,latency_mean,latency_min,latency_p50,latency_p90,latency_p99,latency_p99_9,latency_p99_99,latency_max,sent_msgs,received_msgs,lost_msgs,local_cpu_seconds,remote_cpu_seconds,send_cost,recv_cost,error\n";
 
 /// The line of a record.
 pub fn render(record: &Record) -> String {
@@ -27,7 +27,7 @@ pub fn render(record: &Record) -> String {
                 [l.sent.msgs + r.sent.msgs, l.received.msgs + r.received.msgs, l.lost + r.lost].map(|n| n.to_string()),
             );
             cells.extend([l.cpu.process, r.cpu.process].map(|secs| format!("{secs:.6}")));
-            cells.push(String::new());
+            cells.extend([number(m.summary.send_cost), number(m.summary.recv_cost), String::new()]);
         }
         Outcome::Failed { error } => {
             cells.resize(HEADER.split(',').count() - 1, String::new());

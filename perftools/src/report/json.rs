@@ -34,7 +34,9 @@ impl Document {
     /// # Errors
     /// It is neither, or of another schema.
     pub fn read(text: &str) -> Result<Self> {
-        let wrong = |e: serde_json::Error| Error::protocol(format!("this is no record of rperf: {e}"));
+        let wrong = |e: serde_json::Error| {
+            Error::protocol(format!("this is no record of rperf, as `rperf --json … > FILE` writes one: {e}"))
+        };
         let document = match serde_json::from_str::<Self>(text) {
             Ok(document) => document,
             Err(whole) => {

@@ -65,6 +65,13 @@ pub struct Measured {
     pub warnings: Vec<Warning>,
 }
 
+impl Measured {
+    /// Whether bytes a second are the figure, not the time of a message or messages a second.
+    pub fn is_of_bandwidth(&self) -> bool {
+        self.summary.bandwidth.is_some() && !self.plan.is_some_and(|plan| plan.verb.is_atomic())
+    }
+}
+
 /// What a test came to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

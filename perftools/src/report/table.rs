@@ -1,20 +1,20 @@
 //! A sweep as a table: a row for each run, a heading where the test changes.
 
 use super::record::{Measured, Outcome, Record};
+use crate::report::text::Format;
 use crate::test::Test;
-use crate::units::Style;
 
 /// Rows, as they come.
 #[derive(Clone, Debug)]
 pub struct Table {
-    style: Style,
+    format: Format,
     test: Option<Test>,
 }
 
 impl Table {
-    /// An empty table with figures in this style.
-    pub fn new(style: Style) -> Self {
-        Self { style, test: None }
+    /// An empty table of this format: with what a gigabyte cost both hosts, where times are wanted.
+    pub fn new(format: Format) -> Self {
+        Self { format, test: None }
     }
 
     /// The row of a record, after its heading where one is due.
@@ -36,7 +36,7 @@ impl Table {
     }
 
     fn cells(&self, m: &Measured) -> Vec<(&'static str, String)> {
-        let style = self.style;
+        let style = self.format.style;
         let mut cells = vec![("size", style.size(m.spec.msg_size).to_string()), ("depth", m.depth.to_string())];
         if m.spec.qps > 1 {
             cells.push(("qps", m.spec.qps.to_string()));
@@ -55,6 +55,13 @@ impl Table {
         cells.push(("messages", style.count(m.local_stats.sent.msgs + m.local_stats.received.msgs).to_string()));
         cells.push(("bw", style.bandwidth(m.summary.bandwidth.unwrap_or(0.0)).to_string()));
         cells.push(("msg_rate", style.rate(m.summary.msg_rate).to_string()));
+        if self.format.verbosity.time > 0 {
+            for (name, cost) in [("send_cost", m.summary.send_cost), ("recv_cost", m.summary.recv_cost)] {
+                // Ticks of 10 ms: a short run shows none.
+                let shown = |cost: f64| if cost > 0.0 { style.cost(cost).to_string() } else { "-".to_owned() };
+                cells.extend(cost.map(|cost| (name, shown(cost))));
+            }
+        }
         if m.spec.test.may_lose() {
             cells.push(("lost", (m.local_stats.lost + m.remote_stats.lost).to_string()));
         }
@@ -65,12 +72,18 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::text::Verbosity;
     use crate::report::text::tests::{latency, one_way};
 
     #[test]
     fn a_heading_for_each_test_and_a_row_for_each_run() {
-        let mut table = Table::new(Style::default());
-        let text: String = [one_way(), one_way(), latency()].iter().map(|record| table.render(record)).collect();
-        insta::assert_snapshot!(text);
+        let text = |format: Format| -> String {
+            let mut table = Table::new(format);
+            [one_way(), one_way(), latency()].iter().map(|record| table.render(record)).collect()
+        };
+        insta::assert_snapshot!(text(Format::default()));
+        let verbosity = Verbosity { time: 1, ..Verbosity::default() };
+        let more = text(Format { verbosity, ..Format::default() });
+        assert!(more.contains("send_cost") && more.contains("2.69 sec/GB"), "{more}");
     }
 }

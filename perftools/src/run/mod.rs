@@ -122,7 +122,7 @@ fn run_tests(
 ) -> Result<()> {
     let format = Format::new(global);
     let mut records = Vec::new();
-    let mut table = global.tuning.is_sweep().then(|| Table::new(format.style));
+    let mut table = global.tuning.is_sweep().then(|| Table::new(format));
     if global.csv {
         print(csv::HEADER)?;
     }

@@ -11,6 +11,7 @@ use super::wire::{Line, VerbsWire};
 use super::{Answer, Ask, ClientSetup, Connected, Hosts, Method, Offer, cm, datagrams};
 use crate::config::Spec;
 use crate::error::{Error, Result};
+use crate::host::has_memory_for;
 use crate::plan::Service;
 
 /// The client's end.
@@ -27,6 +28,7 @@ impl Client {
         by_cm(opened.link, spec.use_cm, spec.marks_packets(), opened.context.device_name())?;
         let fit = spec.fit(&opened.bounds)?;
         let shape = spec.agreed(fit.depth, fit.plan)?;
+        has_memory_for(&shape, if hosts.local == hosts.peer { 2 } else { 1 })?;
         let end = End::new(opened, shape, &spec.client)?;
         let addresses = end.opened.addresses.clone();
         let ask = Ask { link: end.opened.link, addresses, mtu: end.mtu(), depth: shape.depth, plan: shape.plan };

@@ -7,7 +7,6 @@ use ibverbs::{QueuePair, Rc};
 use rdmacm::{CmEventType, ConnectParams, Listener, Resolver};
 
 use super::access::access;
-use super::device::device_error;
 use crate::error::{Error, Kind, Result};
 use crate::plan::Verb;
 
@@ -30,7 +29,7 @@ impl Connection {
     /// # Errors
     /// The peer has disconnected, or the device is gone.
     pub fn check(&mut self) -> Result<()> {
-        match self.0.check_event().map_err(device_error)?.map(|event| event.event_type) {
+        match self.0.check_event()?.map(|event| event.event_type) {
             Some(CmEventType::DISCONNECTED) => Err(Error::device("the peer disconnected in the middle of the test")),
             Some(CmEventType::DEVICE_REMOVAL) => Err(Error::device("the device was removed in the middle of the test")),
             _ => Ok(()),
@@ -52,7 +51,7 @@ impl Waiting {
     /// # Errors
     /// The address belongs to no RDMA device, or rdma_cm is not there.
     pub fn new(address: IpAddr, token: u64, rd_atomic: u8) -> Result<Self> {
-        let listener = Listener::bind(SocketAddr::new(address, 0), 8).map_err(device_error)?;
+        let listener = Listener::bind(SocketAddr::new(address, 0), 8)?;
         Ok(Self { listener, token, rd_atomic })
     }
 
@@ -97,15 +96,15 @@ impl Waiting {
             if Instant::now() >= deadline {
                 return Err(not_in_time(self.listener.local_addr()));
             }
-            let Some(request) = self.listener.accept(Some(LOOK_EVERY)).map_err(device_error)? else { continue };
+            let Some(request) = self.listener.accept(Some(LOOK_EVERY))? else { continue };
             // RoCE pads what the client said with zeros. Dropping a request rejects it.
             if !request.private_data().starts_with(hello) || request.device_name() != device {
                 continue;
             }
-            let pending = request.access(access(verb)).with_qp(qp).map_err(device_error)?;
+            let pending = request.access(access(verb)).with_qp(qp)?;
             let left = deadline.saturating_duration_since(Instant::now()).max(LOOK_EVERY);
             let accepted = pending.accept(&params(self.rd_atomic, &[]), left);
-            return accepted.map(Connection).map_err(|error| device_error(error.into()));
+            return accepted.map(Connection).map_err(Error::from);
         }
     }
 }
@@ -161,7 +160,7 @@ pub fn connect(
     timeout: Duration,
 ) -> Result<Connection> {
     let Target { source, server, token, rd_atomic } = *target;
-    let route = Resolver::new(server).source(source).timeout(timeout).resolve().map_err(device_error)?;
+    let route = Resolver::new(server).source(source).timeout(timeout).resolve()?;
     if route.device_name() != device {
         return Err(Error::device(format!(
             "rdma_cm reaches {server} from {source} over {}, not over {device}: give --id (-i) {}",
@@ -170,9 +169,6 @@ pub fn connect(
         )));
     }
     let private_data = hello(token, index);
-    let ready = route.access(access(verb)).with_qp(qp).map_err(device_error)?;
-    ready
-        .connect(&params(rd_atomic, &private_data), timeout)
-        .map(Connection)
-        .map_err(|error| device_error(error.into()))
+    let ready = route.access(access(verb)).with_qp(qp)?;
+    ready.connect(&params(rd_atomic, &private_data), timeout).map(Connection).map_err(Error::from)
 }

@@ -7,7 +7,6 @@ use ibverbs::{AhAttr, Destination, Gid, GidIndex, Lid, Qkey, Qpn, QueuePair, Ud}
 use rdmacm::{ListenOptions, Resolver, ServiceListener};
 
 use super::cm::{LOOK_EVERY, Target, hello, not_in_time};
-use super::device::device_error;
 use super::wire::Line;
 use crate::error::{Error, Kind, Result};
 
@@ -59,7 +58,7 @@ impl Place {
     /// Listens on an address of a device; the client has to say `token`.
     pub(super) fn new(address: IpAddr, token: u64) -> Result<Self> {
         let address = SocketAddr::new(address, 0);
-        let listener = ListenOptions::new().backlog(8).bind_datagram(address).map_err(device_error)?;
+        let listener = ListenOptions::new().backlog(8).bind_datagram(address)?;
         Ok(Self { listener, token })
     }
 
@@ -99,13 +98,13 @@ impl Place {
             if Instant::now() >= deadline {
                 return Err(not_in_time(self.listener.local_addr()));
             }
-            let Some(request) = self.listener.accept(Some(LOOK_EVERY)).map_err(device_error)? else { continue };
+            let Some(request) = self.listener.accept(Some(LOOK_EVERY))? else { continue };
             let said = request.private_data().strip_prefix(&hello).and_then(|words| answer_to(words, own));
             // Dropping a request refuses it.
             let Some((to, qpn)) = said.filter(|_| request.device_name() == device) else { continue };
-            request.start_qp(&mut qp).map_err(device_error)?;
-            let address = qp.pd().create_ah(&to).and_then(|address| qp.hold_address(&address)).map_err(device_error)?;
-            request.accept(&qp, &[]).map_err(device_error)?;
+            request.start_qp(&mut qp)?;
+            let address = qp.pd().create_ah(&to).and_then(|address| qp.hold_address(&address))?;
+            request.accept(&qp, &[])?;
             return Ok(Line::Ud(qp, Destination { address, qpn, qkey: QKEY }));
         }
     }
@@ -121,17 +120,16 @@ pub(super) fn find(
     timeout: Duration,
 ) -> Result<Line> {
     let Target { source, server, token, .. } = *target;
-    let route = Resolver::new(server).source(source).timeout(timeout).resolve_datagram().map_err(device_error)?;
+    let route = Resolver::new(server).source(source).timeout(timeout).resolve_datagram()?;
     if route.device_name() != device {
         let found = route.device_name();
         return Err(Error::device(format!(
             "rdma_cm reaches {server} from {source} over {found}, not over {device}: give --id (-i) {found}"
         )));
     }
-    route.start_qp(&mut qp).map_err(device_error)?;
-    let service = route.query(&words(token, index, qp.qp_num(), own), timeout);
-    let service = service.map_err(|error| device_error(error.into()))?;
-    let to = service.target.destination(&mut qp).map_err(device_error)?;
+    route.start_qp(&mut qp)?;
+    let service = route.query(&words(token, index, qp.qp_num(), own), timeout)?;
+    let to = service.target.destination(&mut qp)?;
     Ok(Line::Ud(qp, to))
 }
 

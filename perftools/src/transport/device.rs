@@ -36,9 +36,10 @@ pub struct Opened {
 /// first one with an active port.
 ///
 /// # Errors
-/// No device, none of this name (those there are, are listed), or no active port.
+/// No device, none of this name (those there are, are listed), or no active port; the device that owns the address is down: another one
+/// would not be what was meant.
 pub fn open(id: Option<&DeviceId>, hosts: Hosts) -> Result<Opened> {
-    let devices = Device::list().map_err(device_error)?;
+    let devices = Device::list()?;
     if devices.is_empty() {
         return Err(Error::device(
             "no RDMA device on this machine: is its driver loaded? `rdma link add rxe0 type rxe netdev NETDEV` makes a software one of a network interface",
@@ -56,6 +57,13 @@ pub fn open(id: Option<&DeviceId>, hosts: Hosts) -> Result<Opened> {
     for device in &devices {
         match open_port(device, None) {
             Ok(device) => opened.push(device),
+            Err(error) if owns(device, hosts.local) => {
+                let hint = "; --id (-i) names another device";
+                return Err(Error::new(
+                    error.kind(),
+                    format!("{error}{hint}, as {} is this one's address", hosts.local),
+                ));
+            }
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
@@ -66,10 +74,18 @@ pub fn open(id: Option<&DeviceId>, hosts: Hosts) -> Result<Opened> {
     Ok(opened.swap_remove(owner.unwrap_or(0)))
 }
 
+/// Whether an address is of an interface of the device, be that up or down.
+fn owns(device: &Device, ip: IpAddr) -> bool {
+    let Ok(context) = device.open() else { return false };
+    let ports = context.query_device().map_or(0, |attr| attr.phys_port_cnt);
+    let mut netdevs = (1..=ports).filter_map(|port| context.netdev(port));
+    netdevs.any(|netdev| interface_addresses(Some(&netdev)).iter().any(|candidate| candidate.ip == Some(ip)))
+}
+
 /// Opens a device on its port `wanted`, or on its first active one.
 fn open_port(device: &Device, wanted: Option<u8>) -> Result<Opened> {
-    let context = device.open().map_err(device_error)?;
-    let attr = context.query_device().map_err(device_error)?;
+    let context = device.open()?;
+    let attr = context.query_device()?;
     let name = context.device_name().to_owned();
     let ports = match wanted {
         Some(port) if port > attr.phys_port_cnt => {
@@ -80,7 +96,7 @@ fn open_port(device: &Device, wanted: Option<u8>) -> Result<Opened> {
     };
     let mut down = None;
     for port_num in ports {
-        let port = context.query_port(port_num).map_err(device_error)?;
+        let port = context.query_port(port_num)?;
         if port.state != PortState::ACTIVE {
             down = down.or(Some(port_down(&context, port_num, &port)));
             continue;
@@ -129,7 +145,7 @@ fn addresses(context: &Context, port_num: u8, link: Link) -> Result<(Vec<Candida
         Link::InfiniBand => Ok((vec![Candidate { ip: None, prefix: 0, gid_index: None }], link.to_string())),
         Link::Iwarp => Ok((interface_addresses(netdev.as_deref()), link.to_string())),
         Link::Roce => {
-            let gids = context.gids(port_num).map_err(device_error)?;
+            let gids = context.gids(port_num)?;
             let has_v2 = gids.iter().any(|g| g.kind == GidType::ROCE_V2);
             let prefixes = interface_addresses(None);
             let all = gids
@@ -186,10 +202,4 @@ impl Opened {
         }
         Ok(self)
     }
-}
-
-/// An error of the library, in our terms: its text says verb, cause and remedy.
-#[allow(clippy::needless_pass_by_value)] // For map_err.
-pub(crate) fn device_error(error: ibverbs::Error) -> Error {
-    Error::device(error.to_string())
 }

@@ -1,8 +1,8 @@
 //! What both ends of an RDMA test have: an opened device with the queues of one test.
 
 use ibverbs::{
-    CompletionChannel, CompletionQueue, CqOptions, Gid, GidIndex, Mtu, ProtectionDomain, Psn, Qkey, QpOptions, Qpn,
-    QueuePair, Rc, RcPath, Sends, SrqOptions, Transport, Uc, Ud,
+    CompletionChannel, CompletionQueue, CqOptions, Gid, GidIndex, Mtu, OdpGeneralCaps, ProtectionDomain, Psn, Qkey,
+    QpOptions, Qpn, QueuePair, Rc, RcPath, Sends, SrqOptions, Transport, Uc, Ud,
 };
 
 use rdmacm::Membership;
@@ -10,12 +10,12 @@ use rdmacm::Membership;
 use super::access::access;
 use super::address::Candidate;
 use super::datagrams::Own;
-use super::device::{Opened, device_error};
+use super::device::Opened;
 use super::marks::check_path;
 use super::random::random;
 use super::wire::{Line, VerbsWire};
 use super::xrc::{Queue, XrcLine};
-use super::{Connected, Link, PlainEnd};
+use super::{Connected, PlainEnd};
 use crate::args::options::Wait;
 use crate::config::{Shape, Side};
 use crate::error::{Error, Result};
@@ -59,7 +59,7 @@ impl Made {
 
 /// The queue pair, ready for receives.
 fn started<T: ibverbs::Connected>(mut qp: QueuePair<T>, path: &RcPath) -> Result<QueuePair<T>> {
-    qp.init(path).map_err(device_error)?;
+    qp.init(path)?;
     Ok(qp)
 }
 
@@ -89,28 +89,36 @@ struct Queues {
 
 impl Queues {
     fn new(opened: &Opened, pd: &ProtectionDomain, shape: &Shape) -> Result<Self> {
-        let channel = opened.context.create_comp_channel().map_err(device_error)?;
+        let channel = opened.context.create_comp_channel()?;
         let depth = shape.sends() * shape.qps + shape.receives() * shape.receive_queues();
         let options = CqOptions { depth, channel: Some(&channel), ..CqOptions::default() };
-        let cq = opened.context.create_cq(options).map_err(device_error)?;
+        let cq = opened.context.create_cq(options)?;
         let options = SrqOptions { max_wr: shape.receives(), max_batch: MAX_POST_LIST, ..SrqOptions::default() };
         let srq = match shape.plan.service {
             Service::Xrc => Some(Queue::xrc(&opened.context, pd, &cq, options)?),
-            _ if shape.tuning.srq && shape.receives() > 0 => {
-                Some(Queue::Basic(pd.create_srq(options).map_err(device_error)?))
-            }
+            _ if shape.tuning.srq && shape.receives() > 0 => Some(Queue::Basic(pd.create_srq(options)?)),
             _ => None,
         };
         Ok(Self { cq, channel, srq })
     }
 }
 
+/// Whether the device can do without pinned memory, where it shall.
+fn check_pages(opened: &Opened, shape: &Shape) -> Result<()> {
+    let context = &opened.context;
+    if !shape.tuning.on_demand || context.query_device_ex()?.odp.general.contains(OdpGeneralCaps::SUPPORT) {
+        return Ok(());
+    }
+    Err(Error::limit(format!("needs on-demand paging, which {} lacks: leave --on-demand away", context.device_name())))
+}
+
 impl End {
     pub(super) fn new(opened: Opened, shape: Shape, side: &Side) -> Result<Self> {
-        let pd = opened.context.alloc_pd().map_err(device_error)?;
+        let pd = opened.context.alloc_pd()?;
         let queues = (0..shape.threads).map(|_| Queues::new(&opened, &pd, &shape)).collect::<Result<_>>()?;
         let own = side.path;
         check_path(&opened, own, shape.tuning.pkey_index)?;
+        check_pages(&opened, &shape)?;
         Ok(Self { opened, shape, pd, queues, wait: side.wait, own, group: None })
     }
 
@@ -163,7 +171,7 @@ impl End {
             }
             made => made,
         }
-        .map_err(device_error)
+        .map_err(Error::from)
     }
 
     /// Queue pairs that this end connects itself, from `address`.
@@ -196,8 +204,7 @@ impl End {
                 match &self.group {
                     Some(group) => group.start_qp(&mut qp),
                     None => qp.start(path.port_num, path.pkey_index, QKEY, psn),
-                }
-                .map_err(device_error)?;
+                }?;
                 Made::Ud(qp)
             }
             Service::Xrc => {
@@ -253,12 +260,9 @@ impl End {
         let shape = self.shape;
         let mut lines = lines.into_iter();
         let mut group = self.group;
-        // Soft-iWARP tells of none.
-        let solicited = self.opened.link != Link::Iwarp;
         let wires = self.queues.into_iter().map(|Queues { cq, channel, srq }| {
             let lines = lines.by_ref().take(shape.qps as usize).collect();
-            let wire = VerbsWire::new(lines, &self.pd, cq, channel, srq, group.take(), &shape)?;
-            Ok(wire.with_solicited(solicited))
+            VerbsWire::new(lines, &self.pd, cq, channel, srq, group.take(), &shape)
         });
         Ok(Connected { wires: wires.collect::<Result<_>>()?, via, shape })
     }

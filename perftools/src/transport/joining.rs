@@ -6,7 +6,6 @@ use std::time::Duration;
 use ibverbs::{AhAttr, Destination, Endpoint, GlobalRoute, Lid, Psn, Qpn};
 
 use super::PlainEnd;
-use super::device::device_error;
 use super::end::{End, Made, Prepared, QKEY};
 use super::multicast;
 use super::wire::Line;
@@ -40,7 +39,7 @@ impl End {
                 address.map(|address| Line::Ud(qp, Destination { address, qpn: remote.qpn, qkey: QKEY }))
             }
         }
-        .map_err(device_error)
+        .map_err(Error::from)
     }
 
     /// Joins the group of receivers: queue pairs that are prepared from now on belong to it.
@@ -57,15 +56,15 @@ impl End {
         let lines = prepared.into_iter().map(|Prepared { qp, path, .. }| {
             let Made::Ud(mut qp) = qp else { return Err(Error::protocol("a group is of datagrams")) };
             if !receives {
-                let to = group.destination(&mut qp).map_err(device_error)?;
+                let to = group.destination(&mut qp)?;
                 return Ok(Line::Ud(qp, to));
             }
-            group.attach(&mut qp).map_err(device_error)?;
+            group.attach(&mut qp)?;
             let to = match path.sgid_index {
                 Some(index) => AhAttr::to_gid(path.port_num, index, gid),
                 None => AhAttr::to_lid(path.port_num, Lid(peer.lid)),
             };
-            let address = self.pd.create_ah(&to).and_then(|address| qp.hold_address(&address)).map_err(device_error)?;
+            let address = self.pd.create_ah(&to).and_then(|address| qp.hold_address(&address))?;
             Ok(Line::Ud(qp, Destination { address, qpn: Qpn(peer.qpn), qkey: group.target().qkey }))
         });
         lines.collect()

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use rdmacm::{JoinAs, Membership, Resolver};
 
-use super::device::device_error;
 use super::random::random;
 use crate::error::Result;
 
 /// Joins the group by the interface of `device`: the fabric brings its messages here from now on.
 pub(super) fn join(group: IpAddr, device: &str, timeout: Duration) -> Result<Membership> {
     let resolver = Resolver::new(SocketAddr::new(group, 0)).device(device).timeout(timeout);
-    resolver.join(JoinAs::FULL_MEMBER).map_err(device_error)
+    Ok(resolver.join(JoinAs::FULL_MEMBER)?)
 }
 
 /// A group that hardly anybody else uses, of those that stay within a site (239.255.0.0/16, RFC 2365).

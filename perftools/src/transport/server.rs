@@ -14,6 +14,7 @@ use super::wire::{Line, VerbsWire};
 use super::{Answer, Ask, Connected, Hosts, Method, Offer, ServerSetup};
 use crate::config::Spec;
 use crate::error::{Error, Result};
+use crate::host::has_memory_for;
 use crate::plan::Service;
 use crate::report::via::Via;
 
@@ -57,6 +58,7 @@ impl Server {
         }
         let mut shape = spec.agreed(fit.depth.min(ask.depth), fit.plan)?;
         shape.qps = shape.qps.max(shape.receivers);
+        has_memory_for(&shape, 1)?;
         let mut end = End::new(opened, shape, &spec.server)?;
         let group = spec.multicast.map(|multicast| multicast.group.unwrap_or_else(any_group));
         if let Some(group) = group {

@@ -7,7 +7,6 @@ use ibverbs::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::device::device_error;
 use crate::error::{Error, Result};
 
 /// What a peer has to know of the end of a line, besides its sending half.
@@ -35,10 +34,10 @@ impl XrcLine {
     /// Joins a sending half with a receiving one, both ready for receives.
     pub(super) fn new(mut sender: QueuePair<XrcSend>, queue: Option<&Queue>, path: &RcPath) -> Result<Self> {
         let Some(Queue::Xrc(queue, domain)) = queue else { return Err(no_queue()) };
-        let mut receiver = domain.create_xrc_recv_qp().map_err(device_error)?;
-        receiver.init(path).map_err(device_error)?;
-        sender.init(path).map_err(device_error)?;
-        let srq = queue.srq_num().map_err(device_error)?;
+        let mut receiver = domain.create_xrc_recv_qp()?;
+        receiver.init(path)?;
+        sender.init(path)?;
+        let srq = queue.srq_num()?;
         Ok(Self { sender, receiver, srq, to: SrqNum(0) })
     }
 
@@ -56,8 +55,8 @@ impl XrcLine {
     pub(super) fn connect(&mut self, path: &RcPath, sender: &Endpoint, peer: Option<Receiver>) -> Result<()> {
         let peer = peer.ok_or_else(|| Error::protocol("the peer's end of an XRC line lacks its receiving half"))?;
         let receiver = Endpoint { qpn: Qpn(peer.qpn), ..*sender };
-        self.receiver.connect(path, sender).map_err(device_error)?;
-        self.sender.connect(path, &receiver).map_err(device_error)?;
+        self.receiver.connect(path, sender)?;
+        self.sender.connect(path, &receiver)?;
         self.to = SrqNum(peer.srq);
         Ok(())
     }
@@ -90,8 +89,8 @@ impl Queue {
         cq: &CompletionQueue,
         options: SrqOptions,
     ) -> Result<Self> {
-        let domain = context.open_xrcd().map_err(device_error)?;
-        let queue = pd.create_xrc_srq(&domain, cq, options).map_err(device_error)?;
+        let domain = context.open_xrcd()?;
+        let queue = pd.create_xrc_srq(&domain, cq, options)?;
         Ok(Self::Xrc(queue, domain))
     }
 

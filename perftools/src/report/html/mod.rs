@@ -40,7 +40,7 @@ pub fn page(runs: &[Run]) -> String {
     let only = |pick: fn(&Measured) -> bool| -> Vec<Sample<'_>> {
         samples.iter().filter(|s| pick(s.measured)).cloned().collect()
     };
-    let volume = only(|m| m.latency.is_none() && !is_atomic(m));
+    let volume = only(Measured::is_of_bandwidth);
     let rates = only(|m| m.latency.is_none());
     let latencies = only(|m| m.latency.is_some());
 
@@ -55,10 +55,6 @@ pub fn page(runs: &[Run]) -> String {
     out += &tables::figures(runs);
     out += &tables::hosts(runs);
     out + "</body>\n</html>\n"
-}
-
-fn is_atomic(m: &Measured) -> bool {
-    m.plan.is_some_and(|plan| plan.verb.is_atomic())
 }
 
 fn head(runs: &[Run]) -> String {

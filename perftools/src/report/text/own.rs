@@ -6,7 +6,7 @@ use crate::report::record::Measured;
 use crate::stats::{SideStats, ThreadStats};
 
 impl Format {
-    /// What a gigabyte and a message cost this process and the server's.
+    /// What a message cost this process and the server's, and what a gigabyte where bandwidth is the figure.
     #[allow(clippy::cast_precision_loss)] // Counts below 2^53.
     fn costs(self, m: &Measured, block: &mut Block) {
         let sides = [&m.local_stats, &m.remote_stats];
@@ -14,7 +14,9 @@ impl Format {
         let bytes = most(|s| s.sent.bytes + s.received.bytes);
         let msgs = most(|s| s.sent.msgs + s.received.msgs);
         for (who, side) in ["loc", "rem"].into_iter().zip(sides) {
-            block.figure(format!("{who}_cpu_cost"), self.style.cost(side.cpu.process * 1e9 / bytes));
+            if m.is_of_bandwidth() {
+                block.figure(format!("{who}_cpu_cost"), self.style.cost(side.cpu.process * 1e9 / bytes));
+            }
             block.figure(format!("{who}_cpu_msg"), self.style.time(side.cpu.process * 1e9 / msgs));
         }
     }

@@ -16,7 +16,7 @@ impl Format {
         if let Some(latency) = m.summary.latency {
             block.figure("latency", style.time(latency));
         }
-        let rate = m.plan.is_some_and(|plan| plan.verb.is_atomic() && !plan.is_latency());
+        let rate = m.summary.latency.is_none() && !m.is_of_bandwidth();
         match (m.summary.bandwidth.filter(|_| !rate), m.summary.send_bandwidth) {
             (Some(bandwidth), Some(sent)) => {
                 block.figure("send_bw", style.bandwidth(sent));

@@ -9,7 +9,6 @@ use crate::config::Shape;
 use crate::error::{Error, Result};
 use crate::plan::{Pattern, Service, Verb};
 use crate::transport::access::access;
-use crate::transport::device::device_error;
 use crate::transport::payload;
 
 /// How long what a write left may take to show where nothing acknowledges it.
@@ -50,23 +49,19 @@ impl Memory {
         let content = match (plan.verb, plan.pattern) {
             (Verb::Read | Verb::CompareSwap | Verb::FetchAdd, _) => Content::Fetched { region: fetched(pd, &shape)? },
             (Verb::Write, Pattern::Polled) => {
-                let region = pd
-                    .shared_with(shape.stride(), AccessFlags::LOCAL_WRITE, shape.tuning.memory())
-                    .map_err(device_error)?;
+                let region = pd.shared_with(shape.stride(), AccessFlags::LOCAL_WRITE, shape.tuning.memory())?;
                 Content::Marked { bytes: vec![0; size], region }
             }
             _ if shape.is_looked_at() => {
-                let receives = if plan.verb == Verb::Send { shape.receives() * shape.receive_queues() } else { 0 };
-                let receives = pd
-                    .pool_with((receives as usize).max(1), size + header, shape.tuning.memory())
-                    .map_err(device_error)?;
+                let receives =
+                    pd.pool_with((shape.receive_buffers() as usize).max(1), size + header, shape.tuning.memory())?;
                 Content::Distinct {
-                    sends: pd.pool_with(shape.sends() as usize, size, shape.tuning.memory()).map_err(device_error)?,
+                    sends: pd.pool_with(shape.sends() as usize, size, shape.tuning.memory())?,
                     idle: std::iter::from_fn(|| receives.take()).collect(),
                 }
             }
             _ => {
-                let pool = pd.pool_with(1, size, shape.tuning.memory()).map_err(device_error)?;
+                let pool = pd.pool_with(1, size, shape.tuning.memory())?;
                 let mut buf = pool.take().ok_or_else(|| Error::device("a pool of one buffer is empty"))?;
                 payload::fill(&mut buf, 0);
                 Content::Same { bytes: buf.freeze() }
@@ -75,16 +70,14 @@ impl Memory {
         let sink = match &content {
             // Credits and immediate data need no room, but a datagram's header does.
             Content::Same { .. } if plan.verb == Verb::Send => {
-                Some(pd.sink_with(size + header, shape.tuning.memory()).map_err(device_error)?)
+                Some(pd.sink_with(size + header, shape.tuning.memory())?)
             }
             _ => None,
         };
         for lane in lanes {
             match &content {
-                Content::Same { bytes } => lane.source.frozen = hold(lane, Some(bytes))?,
-                Content::Marked { region, .. } | Content::Fetched { region } => {
-                    lane.source.shared = hold(lane, Some(region))?;
-                }
+                Content::Same { bytes } => lane.source = hold(lane, Some(bytes))?,
+                Content::Marked { region, .. } | Content::Fetched { region } => lane.shared = hold(lane, Some(region))?,
                 Content::Distinct { .. } => {}
             }
         }
@@ -105,7 +98,7 @@ impl Memory {
         }
         bytes[last] = mark_of(n);
         let changed = if self.shape.verify { 0 } else { last };
-        region.write(changed, &bytes[changed..]).map_err(device_error)
+        region.write(changed, &bytes[changed..]).map_err(Error::from)
     }
 
     /// Whether message number `n` of the peer shows in open memory.
@@ -113,7 +106,7 @@ impl Memory {
     pub(super) fn shows(&mut self, n: u64) -> Result<bool> {
         let Some(exposed) = &self.exposed else { return Ok(false) };
         let mut last = [0];
-        exposed.read(self.shape.msg_size as usize - 1, &mut last).map_err(device_error)?;
+        exposed.read(self.shape.msg_size as usize - 1, &mut last)?;
         if last[0] != mark_of(n) {
             return Ok(false);
         }
@@ -134,7 +127,7 @@ impl Memory {
         let ((_, Content::Fetched { region }) | (Some(region), _)) = (&self.exposed, &self.content) else {
             return Ok(());
         };
-        region.read(offset, &mut self.scratch).map_err(device_error)?;
+        region.read(offset, &mut self.scratch)?;
         if !self.shape.verify {
             payload::access(&self.scratch);
             return Ok(());
@@ -153,7 +146,7 @@ impl Memory {
         if !self.shape.verify {
             return self.look(offset, n, 0);
         }
-        let value = region.load(offset, std::sync::atomic::Ordering::Acquire).map_err(device_error)?;
+        let value = region.load(offset, std::sync::atomic::Ordering::Acquire)?;
         let before = n / u64::from(self.shape.qps);
         if value != before {
             return Err(Error::test(format!("atomic number {n} found {value} where {before} belongs")));
@@ -191,19 +184,18 @@ fn mark_of(n: u64) -> u8 {
 }
 
 fn hold<K: ibverbs::Hold>(lane: &mut Lane, memory: Option<&K>) -> Result<Option<ibverbs::Held<K>>> {
-    memory.map(|memory| with_qp!(&mut lane.line, qp => qp.hold(memory)).map_err(device_error)).transpose()
+    memory.map(|memory| with_qp!(&mut lane.line, qp => qp.hold(memory)).map_err(Error::from)).transpose()
 }
 
 /// Memory that the peer writes, reads or counts in; for reads it is filled.
 fn exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
     let slots = shape.slots() as usize;
-    let region =
-        pd.shared_with(slots * shape.stride(), access(shape.plan.verb), shape.tuning.memory()).map_err(device_error)?;
+    let region = pd.shared_with(slots * shape.stride(), access(shape.plan.verb), shape.tuning.memory())?;
     if shape.plan.verb == Verb::Read {
         let mut bytes = vec![0; shape.msg_size as usize];
         for n in 0..slots {
             payload::fill(&mut bytes, n as u64);
-            region.write(n * shape.stride(), &bytes).map_err(device_error)?;
+            region.write(n * shape.stride(), &bytes)?;
         }
     }
     Ok(region)
@@ -217,5 +209,5 @@ fn fetched(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
         AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE,
         shape.tuning.memory(),
     )
-    .map_err(device_error)
+    .map_err(Error::from)
 }

@@ -23,7 +23,6 @@ use memory::{Content, Memory};
 use post::{Job, low, widened};
 use receiving::Receiving;
 
-use super::device::device_error;
 use super::payload;
 use super::xrc::Queue;
 use crate::config::Shape;
@@ -40,8 +39,6 @@ pub struct VerbsWire {
     channel: CompletionChannel,
     traffic: Traffic,
     checked: Instant,
-    /// The device tells of messages that solicit it.
-    solicited: bool,
     /// What its queue pairs belong to; they are destroyed before.
     _group: Option<Membership>,
 }
@@ -54,8 +51,6 @@ struct Traffic {
     remote: Option<RemoteMemory>,
     /// Whether numbers travel with messages and credits, as some may be lost.
     numbered: bool,
-    /// Every so many messages wake their receiver, where it sleeps through the others.
-    solicits: Option<u64>,
     /// The number after that of the peer's latest message.
     reached: u64,
     acked: u64,
@@ -87,16 +82,8 @@ impl VerbsWire {
         let (memory, sink) = Memory::new(pd, *shape, &mut lanes)?;
         let receiving = Receiving::new(&mut lanes, srq, sink.as_ref(), shape)?;
         let numbered = !shape.is_reliable();
-        let solicits = shape.solicits().then_some(u64::from(shape.batch));
-        let traffic =
-            Traffic { lanes, memory, receiving, remote: None, numbered, solicits, reached: 0, acked: 0, unpolled: 0 };
-        Ok(Self { cq, channel, traffic, checked: Instant::now(), solicited: true, _group: group })
-    }
-
-    /// Whether the device wakes a receiver for messages that solicit it.
-    #[must_use]
-    pub fn with_solicited(self, solicited: bool) -> Self {
-        Self { solicited, ..self }
+        let traffic = Traffic { lanes, memory, receiving, remote: None, numbered, reached: 0, acked: 0, unpolled: 0 };
+        Ok(Self { cq, channel, traffic, checked: Instant::now(), _group: group })
     }
 }
 
@@ -120,7 +107,7 @@ impl Traffic {
             (Some(lane), with_qp!(&mut self.lanes[lane].line, qp => qp.retire(completion)).ok())
         };
         let (Some(lane), Some(retired)) = (lane, retired) else { return Ok(()) };
-        retired.ok().map_err(device_error)?;
+        retired.ok()?;
         progress.completions += 1;
         match retired.direction() {
             Direction::Send => self.sent(lane, retired.tag(), progress),
@@ -219,17 +206,17 @@ impl Wire for VerbsWire {
 
     #[inline]
     fn send(&mut self, first: u64, count: u32, signal_every: u32, last: u64) -> Result<()> {
-        let Traffic { lanes, memory, remote, numbered, solicits, .. } = &mut self.traffic;
-        if let Content::Marked { .. } = memory.content {
-            memory.mark(first)?;
+        if let Content::Marked { .. } = self.traffic.memory.content {
+            self.traffic.memory.mark(first)?;
         }
-        let (step, signal_every) = (lanes.len() as u64, u64::from(signal_every));
+        let step = self.traffic.lanes.len() as u64;
         let end = first + u64::from(count);
         // Which share of a number goes to which queue pair, both ends know by the number.
         for n in first..end.min(first + step) {
             let index = usize::try_from(n % step).unwrap_or(0);
-            let job = Job { first: n, end, step, signal_every, last, numbered: *numbered, solicits: *solicits };
-            post::post(&mut lanes[index], memory, remote.as_ref(), &job)?;
+            let signal_every = u64::from(signal_every);
+            let job = Job { first: n, end, step, signal_every, last, numbered: self.traffic.numbered };
+            post::post(&mut self.traffic.lanes[index], &self.traffic.memory, self.traffic.remote, job)?;
         }
         Ok(())
     }
@@ -250,7 +237,7 @@ impl Wire for VerbsWire {
             Line::Uc(qp) => qp.post_send(request),
             Line::Ud(qp, to) => qp.post_send(wr::send_to_with_imm(wr::Empty, *to, low(reached)).tag(tag)),
         }
-        .map_err(|e| device_error(e.into()))
+        .map_err(Error::from)
     }
 
     fn post_receives(&mut self) -> Result<()> {
@@ -271,7 +258,7 @@ impl Wire for VerbsWire {
         if in_memory && self.traffic.shows_soon(&mut progress)? {
             return Ok(progress);
         }
-        for completion in self.cq.poll().map_err(device_error)? {
+        for completion in self.cq.poll()? {
             self.traffic.take(completion, &mut progress)?;
         }
         if in_memory {
@@ -281,12 +268,12 @@ impl Wire for VerbsWire {
         Ok(progress)
     }
 
-    fn arm(&mut self, solicited: bool) -> Result<()> {
-        self.cq.arm(solicited && self.solicited).map_err(device_error)
+    fn arm(&mut self) -> Result<()> {
+        self.cq.arm(false).map_err(Error::from)
     }
 
     fn sleep(&mut self, limit: Duration) -> Result<()> {
-        self.channel.wait(Some(limit)).map(drop).map_err(device_error)
+        self.channel.wait(Some(limit)).map(drop).map_err(Error::from)
     }
 
     fn check(&mut self) -> Result<()> {

@@ -6,7 +6,6 @@ use super::line::{Lane, with_qp};
 use super::memory::Content;
 use crate::config::Shape;
 use crate::error::{Error, Result};
-use crate::transport::device::device_error;
 use crate::transport::xrc::Queue;
 use crate::tuning::MAX_POST_LIST;
 
@@ -40,7 +39,7 @@ impl Receiving {
         shape: &Shape,
     ) -> Result<Self> {
         let store =
-            |held: ibverbs::Result<Option<Held<Sink>>>| held.map(|sink| Store { sink, used: 0 }).map_err(device_error);
+            |held: ibverbs::Result<Option<Held<Sink>>>| held.map(|sink| Store { sink, used: 0 }).map_err(Error::from);
         let stores = match &mut shared {
             Some(queue) => vec![store(sink.map(|sink| queue.hold(sink)).transpose())?],
             None => lanes
@@ -103,8 +102,7 @@ impl Receiving {
                 (Some(queue), _) => queue.recv_batch(|batch| add(batch, now, sink, content)),
                 (None, Some(lane)) => lane.line.recv_batch(|batch| add(batch, now, sink, content)),
                 (None, None) => return Err(Error::protocol("a receive queue without its queue pair")),
-            }
-            .map_err(device_error)?;
+            }?;
         }
         Ok(())
     }
