@@ -13,7 +13,8 @@ use rdma_sys::{
 use crate::convert::non_null;
 use crate::cq::UdSource;
 use crate::error::{Error, Result};
-use crate::gid::{Gid, GidIndex};
+use crate::gid::Gid;
+use crate::gid_table::GidIndex;
 use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 use crate::port::Lid;

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -113,9 +114,31 @@ impl AsyncCompletionQueue {
         self.queue.poll()
     }
 
+    /// Lets it wake for several completions at once: as [`CompletionQueue::moderate`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # References
+    /// [`ibv_modify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_cq.3.html)
+    pub fn moderate(&mut self, count: u16, period: Duration) -> Result<()> {
+        self.queue.moderate(count, period)
+    }
+
+    /// Makes it deeper, or less deep: as [`CompletionQueue::resize`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # References
+    /// [`ibv_resize_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_resize_cq.3.html)
+    pub fn resize(&mut self, depth: u32) -> Result<()> {
+        self.queue.resize(depth)
+    }
+
     /// What is polled and not taken comes first at the next poll.
     fn has_some(&mut self) -> Result<bool> {
-        Ok(self.queue.poll()?.len() > 0)
+        Ok(!self.queue.poll()?.is_empty())
     }
 }
 

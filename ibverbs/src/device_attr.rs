@@ -9,8 +9,8 @@ use rdma_sys::{ibv_device_attr, ibv_query_device};
 
 use crate::context::Context;
 use crate::convert::zero_or_errno;
-use crate::device::Guid;
 use crate::error::Result;
+use crate::guid::Guid;
 use crate::newtype::c_value;
 use crate::raw::AsRaw;
 

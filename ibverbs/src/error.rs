@@ -1,7 +1,7 @@
 //! What can go wrong, in words: what was tried, on what, why it failed, what to do.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::{fmt, io};
 
 use crate::errno::Errno;
 use crate::kind::ErrorKind;
@@ -139,6 +139,25 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
+/// For programs whose errors are those of input and output: of the nearest kind, with this one inside.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind() {
+            ErrorKind::NotFound => io::ErrorKind::NotFound,
+            ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+            ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+            ErrorKind::InvalidInput | ErrorKind::Mismatch => io::ErrorKind::InvalidInput,
+            ErrorKind::LockedMemory => io::ErrorKind::OutOfMemory,
+            ErrorKind::QueueFull => io::ErrorKind::WouldBlock,
+            ErrorKind::TimedOut => io::ErrorKind::TimedOut,
+            ErrorKind::Disconnected => io::ErrorKind::NotConnected,
+            ErrorKind::PortDown => io::ErrorKind::NetworkDown,
+            ErrorKind::Completion | ErrorKind::Os => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +165,17 @@ mod tests {
     #[test]
     fn an_error_is_one_word() {
         assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn as_an_error_of_input_and_output_it_keeps_its_text() {
+        let error = io::Error::from(Error::new(ErrorKind::TimedOut, "rdma_connect", "10.99.0.1:7471"));
+        assert_eq!(
+            (error.kind(), error.to_string().as_str()),
+            (io::ErrorKind::TimedOut, "rdma_connect: 10.99.0.1:7471")
+        );
+        let inner = error.into_inner().expect("what it was made of");
+        assert_eq!(inner.downcast::<Error>().expect("itself").verb(), "rdma_connect");
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::fmt;
 use rdma_sys::ibv_async_event;
 
 use crate::cq::CqId;
-use crate::identity::{Qpn, QueueId};
+use crate::identity::QueueId;
 use crate::newtype::c_value;
+use crate::numbers::Qpn;
 
 c_value! {
     /// What happened (`enum ibv_event_type`).

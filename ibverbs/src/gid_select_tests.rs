@@ -1,7 +1,7 @@
 //! The choice on made-up tables.
 
 use super::*;
-use crate::gid::GidIndex;
+use crate::gid_table::GidIndex;
 
 /// A table of "address[/prefix] version" on an Ethernet port.
 fn table(lines: &[&str]) -> Vec<Candidate> {

@@ -143,7 +143,10 @@ mod event;
 mod fixed;
 pub mod fork;
 mod gid;
+mod gid_query;
 mod gid_select;
+mod gid_table;
+mod guid;
 mod hint;
 mod identity;
 mod interface;
@@ -151,9 +154,11 @@ mod kind;
 mod leak;
 mod link_rate;
 mod mr;
+mod mtu;
 mod mw;
 mod netdev;
 mod newtype;
+mod numbers;
 mod parent_domain;
 mod pd;
 mod pkey;
@@ -176,7 +181,7 @@ pub use crate::cq::{
     Asked, Completion, CompletionChannel, CompletionEx, CompletionQueue, CompletionQueueEx, Completions, CompletionsEx,
     CqFields, CqId, CqOptions, FieldSet, UdSource, WcOpcode, WcStatus, With, Without,
 };
-pub use crate::device::{Device, Guid, NodeType, TransportType};
+pub use crate::device::{Device, NodeType, TransportType};
 pub use crate::device_attr::{AtomicCap, DeviceAttr, DeviceCapFlags};
 pub use crate::device_caps::{
     CqModerationCaps, OdpCaps, OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, QpTypes,
@@ -187,9 +192,12 @@ pub use crate::dm::DeviceMemory;
 pub use crate::errno::Errno;
 pub use crate::error::{Error, Result};
 pub use crate::event::{AsyncEvent, EventSource, EventType};
-pub use crate::gid::{Gid, GidEntry, GidIndex, GidType};
-pub use crate::gid_select::{GidChoice, GidQuery, IpFamily};
-pub use crate::identity::{Direction, Psn, Qkey, Qpn, QueueId, SrqNum};
+pub use crate::gid::Gid;
+pub use crate::gid_query::{GidQuery, IpFamily};
+pub use crate::gid_select::GidChoice;
+pub use crate::gid_table::{GidEntry, GidIndex, GidType};
+pub use crate::guid::Guid;
+pub use crate::identity::{Direction, QueueId};
 pub use crate::kind::ErrorKind;
 pub use crate::leak::{count_leaked_object, leaked_objects};
 pub use crate::link_rate::{LinkRate, LinkSpeed, LinkWidth};
@@ -197,11 +205,13 @@ pub use crate::mr::{
     AccessFlags, Advice, Backing, Buf, BufList, CallerMemory, DeviceRegion, Frozen, Held, HeldList, Hold, HugePageSize,
     MemoryOptions, Pool, RemoteMemory, ReregError, SharedRegion, Sink, StillShared,
 };
+pub use crate::mtu::Mtu;
 pub use crate::mw::{Binding, BoundWindow, Type1, Type2, Window, WindowType};
+pub use crate::numbers::{Psn, Qkey, Qpn, SrqNum};
 pub use crate::parent_domain::{ParentDomain, ThreadDomain};
 pub use crate::pd::ProtectionDomain;
 pub use crate::pkey::{Pkey, PkeyEntry};
-pub use crate::port::{Lid, LinkLayer, Mtu, PhysState, PortAttr, PortState};
+pub use crate::port::{Lid, LinkLayer, PhysState, PortAttr, PortState};
 pub use crate::port_caps::{PortCapFlags, PortCapFlags2, PortFlags};
 pub use crate::qp::{
     AlternatePath, Basic, Batch, BatchError, Connected, DRAIN_TAG, Destination, Ece, Endpoint, EthFilter, FlowId,

@@ -13,7 +13,7 @@ impl Context {
     /// The network interface behind a RoCE or iWARP port, or the IPoIB interface of an InfiniBand one; `None` where the kernel
     /// does not say.
     pub fn netdev(&self, port_num: u8) -> Option<String> {
-        let named = self.gids(port_num).ok()?.iter().find_map(crate::gid::GidEntry::netdev);
+        let named = self.gids(port_num).ok()?.iter().find_map(crate::gid_table::GidEntry::netdev);
         named.or_else(|| in_sysfs(Path::new(SYSFS), self.device_name(), port_num).into_iter().next())
     }
 }

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::convert::zero_or_errno;
 use crate::error::Result;
 use crate::link_rate::{LinkRate, LinkSpeed, LinkWidth};
+use crate::mtu::Mtu;
 use crate::newtype::c_value;
 use crate::port_caps::{PortCapFlags, PortCapFlags2, PortFlags};
 use crate::raw::AsRaw;
@@ -44,55 +45,6 @@ c_value! {
         ACTIVE = rdma_sys::IBV_PORT_ACTIVE => "ACTIVE",
         /// `IBV_PORT_ACTIVE_DEFER`.
         ACTIVE_DEFER = rdma_sys::IBV_PORT_ACTIVE_DEFER => "ACTIVE_DEFER",
-    }
-}
-
-c_value! {
-    /// The RDMA path MTU (`enum ibv_mtu`): a code, not a number of bytes.
-    ///
-    /// # Example
-    /// ```
-    /// use ibverbs::Mtu;
-    /// assert_eq!(Mtu::B1024.bytes(), Some(1024));
-    /// assert_eq!(Mtu::from_bytes(4096), Some(Mtu::B4096));
-    /// assert_eq!(Mtu::from_bytes(1500), None); // an Ethernet MTU is no RDMA MTU
-    /// ```
-    ///
-    /// # References
-    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
-    pub struct Mtu(u32) {
-        /// 256 bytes.
-        B256 = rdma_sys::IBV_MTU_256 => "256",
-        /// 512 bytes.
-        B512 = rdma_sys::IBV_MTU_512 => "512",
-        /// 1024 bytes.
-        B1024 = rdma_sys::IBV_MTU_1024 => "1024",
-        /// 2048 bytes.
-        B2048 = rdma_sys::IBV_MTU_2048 => "2048",
-        /// 4096 bytes.
-        B4096 = rdma_sys::IBV_MTU_4096 => "4096",
-    }
-}
-
-impl Mtu {
-    /// The MTU in bytes, for the codes that are defined (1 to 5).
-    pub const fn bytes(self) -> Option<u32> {
-        match self.0 {
-            code @ 1..=5 => Some(128 << code),
-            _ => None,
-        }
-    }
-
-    /// The code of exactly this many bytes.
-    pub const fn from_bytes(bytes: u32) -> Option<Self> {
-        match bytes {
-            256 => Some(Self::B256),
-            512 => Some(Self::B512),
-            1024 => Some(Self::B1024),
-            2048 => Some(Self::B2048),
-            4096 => Some(Self::B4096),
-            _ => None,
-        }
     }
 }
 
@@ -340,17 +292,5 @@ mod tests {
         let new = PortAttr::from_raw(&WithSpeed { attr, active_speed_ex: 256 });
         assert_eq!(old.rate().to_string(), "400 Gb/sec (4X NDR)");
         assert_eq!(new.rate().to_string(), "800 Gb/sec (4X XDR)");
-    }
-
-    #[test]
-    fn mtu_codes_and_bytes_agree() {
-        for bytes in [256, 512, 1024, 2048, 4096] {
-            let mtu = Mtu::from_bytes(bytes).expect("a defined MTU");
-            assert_eq!(mtu.bytes(), Some(bytes));
-            assert_eq!(mtu.to_string(), bytes.to_string());
-        }
-        assert_eq!(Mtu::from_bytes(1500), None);
-        assert_eq!(Mtu(9).bytes(), None);
-        assert_eq!(Mtu(9).to_string(), "unknown (9)");
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::context::Context;
 use crate::errno::Errno;
 use crate::error::{Error, Result};
-use crate::gid::GidType;
+use crate::gid_table::GidType;
 use crate::kind::ErrorKind;
 
 const CONFIGFS: &str = "/sys/kernel/config/rdma_cm";

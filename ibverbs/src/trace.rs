@@ -4,8 +4,9 @@ use crate::errno::Errno;
 
 macro_rules! event {
     ($level:ident, $($what:tt)*) => {
+        // A subscriber is the program's: if it panics, what is being destroyed or taken back is so to its end all the same.
         #[cfg(feature = "tracing")]
-        tracing::$level!(target: "ibverbs", $($what)*);
+        let _ = std::panic::catch_unwind(|| tracing::$level!(target: "ibverbs", $($what)*));
     };
 }
 
@@ -73,6 +74,19 @@ mod tests {
         fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
             let _ = write!(self.0.lock().expect("log"), "{field}={value:?} ");
         }
+    }
+
+    #[test]
+    fn a_subscriber_that_panics_ends_nothing_in_the_middle() {
+        let log = Log::default();
+        let poisoned = log.clone();
+        let poison = move || {
+            let _locked = poisoned.0.lock().expect("log");
+            panic!("on purpose");
+        };
+        std::thread::spawn(poison).join().expect_err("panics");
+        let error = tracing::subscriber::with_default(log, || Error::of_verb("ibv_dereg_mr", Errno(16), "rxe0"));
+        assert_eq!(error.errno(), Some(Errno(16)));
     }
 
     #[test]

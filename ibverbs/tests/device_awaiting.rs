@@ -35,7 +35,7 @@ async fn retire(cq: &mut AsyncCompletionQueue, qp: &mut QueuePair<Rc>, count: us
     let mut retired = 0;
     while retired < count {
         let completions = cq.completions().await.expect("await");
-        assert!(completions.len() > 0, "woken for nothing");
+        assert!(!completions.is_empty(), "woken for nothing");
         for completion in completions {
             qp.retire(completion).expect("mine").ok().expect("success");
             retired += 1;

@@ -37,6 +37,41 @@ fn a_batch_posts_every_payload_with_one_doorbell() {
     }
 }
 
+/// The number of a request is used again when its place was used often enough; failures are no use.
+#[test]
+fn a_completion_kept_from_before_matches_nothing_however_much_failed_since() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        pair.receives(2);
+        let bufs: Vec<_> = (0..pair.a.caps().max_send_wr).map(|_| pair.buf(b"in flight")).collect();
+        let Pair { a, cq, .. } = &mut pair;
+        for tag in [1, 2] {
+            a.post_send(wr::send(wr::Empty).tag(tag)).expect("send");
+        }
+        let mut kept: Vec<_> = cq.poll().expect("poll").filter(|completion| completion.queue() == a.id()).collect();
+        assert_eq!(a.retire(kept.pop().expect("the second")).expect("in flight").tag(), 2);
+        // Up to the place of the first. They wait for receives.
+        let mut bufs = bufs.into_iter();
+        let last = bufs.next().expect("one at least");
+        for buf in bufs {
+            a.post_send(wr::send(buf)).expect("send");
+        }
+        for _ in 0..1023 {
+            let failed = a.batch(|batch| -> Result<(), Error> {
+                batch.send(wr::send(wr::Empty))?;
+                Err(Error::new(ibverbs::ErrorKind::Os, "test", "on purpose"))
+            });
+            failed.expect_err("the closure's");
+        }
+        a.post_send(wr::send(last)).expect("send");
+        assert_eq!(a.send_room(), 0);
+        a.retire(kept.pop().expect("the first")).expect_err("retired with the second");
+        assert_eq!(a.send_room(), 0, "the device may still read what is in flight");
+        drop(kept);
+        pair.finish();
+    }
+}
+
 #[test]
 fn receives_are_posted_as_a_batch_too() {
     for form in FORMS {

@@ -233,7 +233,7 @@ fn more_completions_than_one_poll_returns_come_in_order() {
         let (mut next, mut polls) = ([0, 0], 0);
         loop {
             let all = cq.poll().expect("poll");
-            if all.len() == 0 {
+            if all.is_empty() {
                 break;
             }
             assert!(all.len() <= 32);

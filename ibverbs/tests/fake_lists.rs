@@ -4,7 +4,7 @@ mod fake;
 
 use fake::{FORMS, Pair, small};
 use fake_provider::Profile;
-use ibverbs::{BufList, CqOptions, PostError, QpOptions, Rc, wr};
+use ibverbs::{AccessFlags, BufList, CqOptions, PostError, QpOptions, Rc, Type2, wr};
 
 /// As [`Pair`], with queue pairs that take lists.
 fn pair(profile: Profile) -> Pair {
@@ -43,6 +43,38 @@ fn a_list_is_gathered_and_scattered_in_order_and_comes_back() {
         let shown: Vec<&[u8]> = list.iter().map(|buf| &buf[..]).collect();
         assert_eq!(shown, [&b"ga"[..], b"there", b"d"]);
         drop(list);
+        pair.finish();
+    }
+}
+
+#[test]
+fn every_operation_sends_the_buffers_that_a_list_has_when_it_is_posted() {
+    for form in FORMS {
+        let mut pair = pair(form);
+        let region = pair.pd.shared(64, AccessFlags::MW_BIND | AccessFlags::REMOTE_WRITE).expect("region");
+        let window = pair.pd.alloc_mw::<Type2>().expect("window");
+        let (bound, binding) = window.bind(&region, AccessFlags::REMOTE_WRITE).expect("fits");
+        pair.b.post_send(wr::bind(binding)).expect("bind");
+        pair.receives(3);
+        let sent_once = |pair: &mut Pair, next: &[u8]| {
+            let list = pair.retire().0.pop().and_then(ibverbs::Retired::into_list);
+            let mut list = list.expect("a list");
+            list[1] = pair.buf(next);
+            list
+        };
+        let list = pair.list(&[b"now, ", b"and"]);
+        pair.a.post_send(wr::send(list)).expect("send");
+        let list = sent_once(&mut pair, b"2nd");
+        pair.a.post_send(wr::send_with_imm(list, 1)).expect("send");
+        let list = sent_once(&mut pair, b"3rd");
+        pair.a.post_send(wr::write(list, region.remote().slice(0, 8).expect("within"))).expect("write");
+        let list = sent_once(&mut pair, b"4th");
+        pair.a.post_send(wr::send_with_inv(list, bound.remote().rkey)).expect("send");
+        let mut received = pair.retire().1;
+        let received = received.pop().expect("received");
+        assert_eq!(received.invalidated_rkey(), Some(bound.remote().rkey));
+        assert_eq!(fake::bytes(received), b"now, 4th");
+        drop((region, bound));
         pair.finish();
     }
 }
@@ -114,6 +146,10 @@ fn a_list_that_is_too_long_or_mixed_is_refused_and_given_back() {
         let rejected = pair.a.post_send(wr::send(mixed)).expect_err("two domains");
         assert_eq!(rejected.error(), PostError::WrongDomain);
         drop((rejected, other));
+        // Of no buffers it is a message of no bytes.
+        pair.receives(1);
+        pair.a.post_send(wr::send(BufList::new(Vec::new()))).expect("send");
+        assert_eq!(pair.retire().1.into_iter().map(fake::bytes).next().expect("one"), b"");
         pair.finish();
     }
 }

@@ -147,6 +147,15 @@ fn a_peer_writes_reads_and_changes_a_shared_region() {
         let sent: Vec<_> = sent.into_iter().skip(2).map(bytes).collect();
         assert_eq!(sent, [&b"Written!"[..], &40_u64.to_ne_bytes(), &42_u64.to_ne_bytes()]);
         assert_eq!(region.load(0, Ordering::Relaxed).expect("aligned"), 7);
+        for (ordering, loads, stores) in [
+            (Ordering::SeqCst, true, true),
+            (Ordering::Acquire, true, false),
+            (Ordering::Release, false, true),
+            (Ordering::AcqRel, false, false),
+        ] {
+            assert_eq!(region.load(0, ordering).is_ok(), loads, "{ordering:?}: an error, no panic");
+            assert_eq!(region.store(0, 7, ordering).is_ok(), stores, "{ordering:?}");
+        }
         drop((region, received));
         pair.finish();
     }

@@ -154,6 +154,36 @@ fn completions_that_were_not_taken_come_again() {
 }
 
 #[test]
+fn a_batch_is_as_long_as_its_queue_at_most() {
+    let fake = Fake::new(Profile::RXE);
+    let pd = open(&fake).alloc_pd().expect("domain");
+    let mut srq = pd.create_srq(SrqOptions { max_batch: u32::MAX, max_wr: 7, max_sge: 1 }).expect("shared queue");
+    let room = srq.recv_room();
+    srq.recv_batch(|batch| (0..room).try_for_each(|_| Ok::<(), Error>(batch.recv(wr::recv(wr::Empty))?)))
+        .expect("all at once");
+    assert_eq!(srq.recv_room(), 0);
+    drop((srq, pd));
+    fake.assert_clean();
+}
+
+#[test]
+fn a_shared_queue_takes_lists_of_memory_that_it_holds() {
+    let mut store = Store::new(Profile { extended_cq: false, ..Profile::RXE });
+    let sink = store.srq.pd().sink(8).expect("sink");
+    let held = store.srq.hold(&sink).expect("hold");
+    let list = store.srq.hold_list(&[held]).expect("of its own tokens");
+    store.srq.post_recv(wr::recv(list).tag(4)).expect("room");
+    let (sender, _) = &mut store.pairs[0];
+    sender.hold_list(&[held]).expect_err("tokens of another queue");
+    sender.post_send(wr::send(wr::Inline(b"unseen"))).expect("send");
+    let received = store.cq.poll().expect("poll").find(|completion| completion.queue() == store.srq.id());
+    let retired = store.srq.retire(received.expect("received")).expect("in flight");
+    assert_eq!((retired.tag(), retired.byte_len(), retired.into_buf().is_none()), (4, 6, true));
+    drop(sink);
+    store.finish();
+}
+
+#[test]
 fn an_error_or_a_panic_in_a_batch_of_receives_gives_the_buffers_back() {
     for form in FORMS {
         let mut store = Store::new(form);

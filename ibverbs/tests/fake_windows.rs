@@ -2,6 +2,8 @@
 
 mod fake;
 
+use std::thread;
+
 use fake::{FORMS, Pair};
 use fake_provider::{Live, PostFault, Queue, Verb};
 use ibverbs::{
@@ -240,6 +242,28 @@ fn a_peer_invalidates_by_a_message() {
         assert_eq!(pair.fake.live().mrs, 2);
         drop((received, other));
         pair.finish();
+    }
+}
+
+#[test]
+fn a_window_that_its_queue_pair_frees_in_another_thread_is_not_bound_anew() {
+    for _ in 0..if cfg!(miri) { 8 } else { 100 } {
+        let mut pair = Pair::new(FORMS[0]);
+        let region = region(&pair, b"x");
+        let bound = bound(&mut pair, &region);
+        bound_successfully(&mut pair);
+        pair.receives(1);
+        pair.a.post_send(wr::send_with_inv(wr::Empty, bound.remote().rkey)).expect("send");
+        let received = pair.retire().1.remove(0);
+        let Pair { a, b, cq, pool, pd, context, fake } = pair;
+        thread::scope(|scope| {
+            scope.spawn(|| drop(b));
+            if let Ok(window) = bound.invalidated_by(&received) {
+                drop(window.bind(&region, OPEN).expect("to the same region"));
+            }
+        });
+        drop((a, cq, pool, pd, context, region, received));
+        fake.assert_clean();
     }
 }
 

@@ -77,7 +77,7 @@ impl Desk {
     /// Puts an event into the box of the identifier that it happened to; one of an identifier that has just gone is dropped.
     pub(crate) fn deliver(&mut self, event: Event) {
         // Events of the new identifier may follow before anybody has taken this one; nobody knows its key yet, so it is not listed.
-        if let Some(new) = event.new_subject() {
+        if let Some(new) = event.new_subject().filter(|_| self.boxes.contains_key(&event.subject())) {
             self.boxes.insert(new, Mailbox { key: IdKey::new(), events: VecDeque::new(), is_listed: true });
         }
         if let Some(mailbox) = self.listed(event.subject()) {

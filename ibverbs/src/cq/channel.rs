@@ -41,7 +41,7 @@ const WHAT: &str = "completion channel";
 ///     cq.arm(false)?;
 ///     loop {
 ///         let completions = cq.poll()?;
-///         if completions.len() == 0 {
+///         if completions.is_empty() {
 ///             break;
 ///         }
 ///         for completion in completions {

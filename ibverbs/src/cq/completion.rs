@@ -5,14 +5,15 @@ use std::fmt;
 use rdma_sys::{IBV_WC_GRH, IBV_WC_WITH_IMM, ibv_wc};
 
 use super::status::{WcOpcode, WcStatus};
-use crate::identity::{Direction, Qpn, QueueId, WrId};
+use crate::identity::{Direction, QueueId, WrId};
+use crate::numbers::Qpn;
 use crate::port::Lid;
 
 /// A completion: how one work request ended. Give it to [`QueuePair::retire`](crate::QueuePair::retire), which returns the buffer.
 ///
 /// It borrows the completion queue, so it cannot be kept past the next poll; it is not `Clone` and cannot be made by hand, so a
-/// request is retired at most once. Dropping it without retiring leaks nothing but its place: a buffer comes back when a later send
-/// retires, or when the queue pair is destroyed.
+/// request is retired at most once. Dropped, it leaves its buffer and its place with the queue: those of a send come back when a later one retires,
+/// those of a receive when the queue pair is destroyed, which takes one round of receives more until then.
 ///
 /// # Example
 /// ```no_run

@@ -50,6 +50,13 @@ impl<'cq, F: FieldSet> CompletionsEx<'cq, F> {
     }
 }
 
+impl<F: FieldSet> CompletionsEx<'_, F> {
+    /// Whether nothing has completed, or all was taken.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 impl<'cq, F: FieldSet> Iterator for CompletionsEx<'cq, F> {
     type Item = CompletionEx<'cq, F>;
 

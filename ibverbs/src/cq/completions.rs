@@ -38,6 +38,13 @@ unsafe impl Send for Completions<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Completions<'_> {}
 
+impl Completions<'_> {
+    /// Whether nothing has completed, or all was taken.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 impl<'cq> Iterator for Completions<'cq> {
     type Item = Completion<'cq>;
 

@@ -165,7 +165,7 @@ impl CompletionQueue {
     /// use ibverbs::{CompletionChannel, CompletionQueue};
     /// # fn f(channel: &CompletionChannel, cq: &mut CompletionQueue) -> ibverbs::Result<()> {
     /// cq.arm(false)?; // first arm, then look
-    /// if cq.poll()?.len() == 0 {
+    /// if cq.poll()?.is_empty() {
     ///     channel.wait(None)?;
     /// }
     /// # Ok(()) }

@@ -136,6 +136,17 @@ impl<F: FieldSet> CompletionQueueEx<F> {
         self.queue.moderate(count, period)
     }
 
+    /// Makes it deeper, or less deep: as [`CompletionQueue::resize`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # References
+    /// [`ibv_resize_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_resize_cq.3.html)
+    pub fn resize(&mut self, depth: u32) -> Result<()> {
+        self.queue.resize(depth)
+    }
+
     fn refill(&mut self) -> Result<()> {
         (self.next, self.filled) = (0, 0);
         if let Some(errno) = self.deferred.take() {

@@ -17,6 +17,8 @@ pub(crate) struct Region {
     registration: ManuallyDrop<Registration>,
     memory: ManuallyDrop<Allocation>,
     access: AccessFlags,
+    /// What was asked for besides, which stays when the access changes.
+    flags: RawAccess,
 }
 
 impl Region {
@@ -43,7 +45,7 @@ impl Region {
         let all = RawAccess::from(access) | flags;
         // SAFETY: the allocation outlives the registration: see `drop`.
         let registration = unsafe { Registration::of_memory(pd, memory.start(), memory.len(), all, zero_based) }?;
-        Ok(Self { registration: ManuallyDrop::new(registration), memory: ManuallyDrop::new(memory), access })
+        Ok(Self { registration: ManuallyDrop::new(registration), memory: ManuallyDrop::new(memory), access, flags })
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -83,6 +85,11 @@ impl Region {
         &self.registration
     }
 
+    /// All that it is registered with, were the access this.
+    pub(super) fn raw_access(&self, access: AccessFlags) -> RawAccess {
+        RawAccess::from(access) | self.flags
+    }
+
     pub(super) fn registration_mut(&mut self) -> &mut Registration {
         &mut self.registration
     }
@@ -93,10 +100,11 @@ impl Region {
 
     /// The same memory, registered for local access only. On failure the region is as before.
     pub(super) fn into_local(self) -> std::result::Result<Self, (Self, Error)> {
-        let access = AccessFlags::LOCAL_WRITE;
+        let (access, flags) = (AccessFlags::LOCAL_WRITE, self.flags);
+        let all = self.raw_access(access);
         // Registered anew before the old registration ends: what fails then leaves a region behind.
         // SAFETY: the allocation outlives either registration, as it goes on in the region returned.
-        let local = unsafe { Registration::of_memory(self.pd(), self.start(), self.len(), access.into(), false) };
+        let local = unsafe { Registration::of_memory(self.pd(), self.start(), self.len(), all, false) };
         let local = match local {
             Ok(local) => local,
             Err(error) => return Err((self, error)),
@@ -107,9 +115,9 @@ impl Region {
             unsafe { (ManuallyDrop::take(&mut this.registration), ManuallyDrop::take(&mut this.memory)) };
         let memory = ManuallyDrop::new(memory);
         match old.end() {
-            Ok(()) => Ok(Self { registration: ManuallyDrop::new(local), memory, access }),
+            Ok(()) => Ok(Self { registration: ManuallyDrop::new(local), memory, access, flags }),
             Err((old, error)) => {
-                Err((Self { registration: ManuallyDrop::new(old), memory, access: this.access }, error))
+                Err((Self { registration: ManuallyDrop::new(old), memory, access: this.access, flags }, error))
             }
         }
     }

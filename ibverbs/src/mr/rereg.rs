@@ -10,7 +10,7 @@ use rdma_sys::{
     IBV_REREG_MR_ERR_DO_FORK_OLD, ibv_rereg_mr,
 };
 
-use super::access::{AccessFlags, RawAccess};
+use super::access::AccessFlags;
 use super::region::Region;
 use super::shared::SharedRegion;
 use crate::errno::Errno;
@@ -60,7 +60,7 @@ enum Left {
 }
 
 fn change(region: &mut Region, access: AccessFlags) -> Result<(), (Left, Error)> {
-    let flags = RawAccess::from(access).bits() as i32;
+    let flags = region.raw_access(access).bits() as i32;
     let mr = region.registration().as_ptr();
     // SAFETY: the region is live; neither domain nor addresses change. Nobody uses its keys: this is the last share of it.
     let returned =

@@ -148,17 +148,26 @@ impl SharedRegion {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] when they do not lie within the region, or `offset` is no multiple of 8 (counted from the start of the
-    /// whole region).
+    /// whole region), and for an ordering of stores.
     pub fn load(&self, offset: usize, ordering: Ordering) -> Result<u64> {
-        self.atomic(offset).map(|number| number.load(ordering))
+        let number = self.atomic(offset)?;
+        match ordering {
+            Ordering::Relaxed | Ordering::Acquire | Ordering::SeqCst => Ok(number.load(ordering)),
+            _ => Err(self.out_of(offset, 8).with_hint("a load is Relaxed, Acquire or SeqCst")),
+        }
     }
 
     /// Replaces the 8 bytes at `offset`.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// As [`load`](Self::load); for an ordering of loads.
     pub fn store(&self, offset: usize, value: u64, ordering: Ordering) -> Result<()> {
-        self.atomic(offset).map(|number| number.store(value, ordering))
+        let number = self.atomic(offset)?;
+        match ordering {
+            Ordering::Relaxed | Ordering::Release | Ordering::SeqCst => number.store(value, ordering),
+            _ => return Err(self.out_of(offset, 8).with_hint("a store is Relaxed, Release or SeqCst")),
+        }
+        Ok(())
     }
 
     /// Replaces the 8 bytes at `offset` by `new` if they equal `current`; returns what was there, as `Err` when it differed.

@@ -8,7 +8,8 @@ use rdma_sys::ibv_ah;
 
 use crate::ah::AddressHandle;
 use crate::gid::Gid;
-use crate::identity::{Qkey, Qpn, QueueId};
+use crate::identity::QueueId;
+use crate::numbers::{Qkey, Qpn};
 use crate::port::Lid;
 
 /// A token for an address handle that a queue pair holds; `Copy`, for the queue pair that gave it.
@@ -31,7 +32,7 @@ use crate::port::Lid;
 pub struct HeldAddress {
     pub(super) ah: NonNull<ibv_ah>,
     pub(super) queue: QueueId,
-    pub(super) epoch: u32,
+    pub(super) epoch: u64,
 }
 
 // SAFETY: the pointer is followed only by the queue pair that keeps the handle alive, which `is_valid` checks.
@@ -46,7 +47,7 @@ impl HeldAddress {
     }
 
     #[inline]
-    pub(super) fn is_valid(self, queue: QueueId, epoch: u32) -> bool {
+    pub(super) fn is_valid(self, queue: QueueId, epoch: u64) -> bool {
         self.queue == queue && self.epoch == epoch
     }
 }
@@ -80,6 +81,6 @@ pub(super) struct Addresses {
     pub(super) handles: Vec<AddressHandle>,
     /// What is attached to.
     pub(super) groups: Vec<(Gid, Lid)>,
-    /// Counts the releases, so that tokens from before one are refused.
-    pub(super) epoch: u32,
+    /// Counts the releases, so that tokens from before one are refused. It is wide enough to come to no number again.
+    pub(super) epoch: u64,
 }

@@ -9,10 +9,12 @@ use super::transitions::needed;
 use super::transport::{OnePeer, Sends};
 use crate::ah::{AhAttr, GlobalRoute};
 use crate::error::Result;
-use crate::gid::{Gid, GidIndex};
-use crate::identity::{Psn, Qpn};
+use crate::gid::Gid;
+use crate::gid_table::GidIndex;
 use crate::mr::AccessFlags;
-use crate::port::{Lid, Mtu};
+use crate::mtu::Mtu;
+use crate::numbers::{Psn, Qpn};
+use crate::port::Lid;
 
 /// What two peers tell each other to connect their queue pairs: [`QueuePair::endpoint`] of each.
 ///
@@ -75,6 +77,8 @@ pub struct RcPath {
     pub hop_limit: u8,
     /// Traffic class (DSCP and ECN bits of RoCE v2 packets).
     pub traffic_class: u8,
+    /// Flow label, 20 bits: what RoCE v2 devices can take the UDP source port from, by which networks choose among equal ways.
+    pub flow_label: u32,
     /// Low bits of this port's LID, where it has several.
     pub src_path_bits: u8,
     /// Rate limit code (`enum ibv_rate`); 0 for the port's own.
@@ -107,6 +111,7 @@ impl RcPath {
             sl: 0,
             hop_limit: 64,
             traffic_class: 0,
+            flow_label: 0,
             src_path_bits: 0,
             static_rate: 0,
             timeout: 14,
@@ -266,7 +271,7 @@ fn address(path: &RcPath, remote: &Endpoint) -> AhAttr {
         sgid_index,
         hop_limit: path.hop_limit,
         traffic_class: path.traffic_class,
-        flow_label: 0,
+        flow_label: path.flow_label,
     });
     AhAttr {
         sl: path.sl,

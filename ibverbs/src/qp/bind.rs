@@ -8,9 +8,10 @@ use std::sync::Arc;
 use rdma_sys::{IBV_SEND_SIGNALED, IBV_WC_IP_CSUM_OK, ibv_bind_mw, ibv_mw_bind};
 
 use super::kept::InFlight;
+use super::owner::OWN_DOMAIN;
 use super::pair::QueuePair;
 use super::retired::Retired;
-use super::transport::Sends;
+use super::transport::OnePeer;
 use crate::convert::zero_or_errno;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
@@ -18,7 +19,7 @@ use crate::mr::{AccessFlags, SharedRegion};
 use crate::mw::{Bound, BoundWindow, Type1, Type2, Window, WindowType};
 use crate::raw::AsRaw;
 
-impl<T: Sends> QueuePair<T> {
+impl<T: OnePeer> QueuePair<T> {
     /// Binds a window of type 1 to all of `region` (or of a [slice](SharedRegion::slice) of it) with this remote access. It takes a place in
     /// the send queue and completes as a request, with `tag`.
     ///
@@ -61,10 +62,11 @@ impl<T: Sends> QueuePair<T> {
     fn post_bind(&mut self, bound: &Bound, length: u64) -> Result<i32> {
         if !bound.pd().is(self.pd()) {
             let what = "a window and a queue pair of different protection domains";
-            return Err(Error::new(ErrorKind::Mismatch, "ibv_bind_mw", what));
+            return Err(Error::new(ErrorKind::Mismatch, "ibv_bind_mw", what).with_hint(OWN_DOMAIN));
         }
         let Some(wr_id) = self.tables.sends.next_number() else {
-            return Err(Error::new(ErrorKind::QueueFull, "ibv_bind_mw", "the send queue is full"));
+            return Err(Error::new(ErrorKind::QueueFull, "ibv_bind_mw", "the send queue is full")
+                .with_hint("retire completions first"));
         };
         let mut bind = ibv_mw_bind { wr_id: wr_id.0, send_flags: IBV_SEND_SIGNALED, bind_info: bound.info(length) };
         // SAFETY: queue pair, window and region are alive and of one domain; the queue pair is used by one thread.
@@ -95,11 +97,13 @@ impl BoundWindow<Type2> {
         let told = received.invalidated_rkey().or_else(|| {
             received.told(IBV_WC_IP_CSUM_OK).filter(|_| self.bound.pd().context().is_soft_roce().unwrap_or(false))
         });
-        if told != Some(self.bound.rkey()) || !self.bound.handle.is_live() {
+        if told != Some(self.bound.rkey()) {
             return Err(self);
         }
+        // Asked when nobody else is left: until then another thread may be destroying the queue pair, which frees the window.
         match Arc::try_unwrap(self.bound) {
-            Ok(bound) => Ok(Window { handle: bound.handle, kind: PhantomData }),
+            Ok(bound) if bound.handle.is_live() => Ok(Window { handle: bound.handle, kind: PhantomData }),
+            Ok(freed) => Err(Self { bound: Arc::new(freed), kind: PhantomData }),
             Err(bound) => Err(Self { bound, kind: PhantomData }),
         }
     }

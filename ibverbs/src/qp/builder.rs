@@ -159,7 +159,8 @@ pub(super) fn make<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions)
         if !srq.shared().pd().is(pd) {
             let (its, mine) = (srq.shared().pd().context().device_name(), pd.context().device_name());
             let what = format!("a domain of {mine} with a shared receive queue of another domain on {its}");
-            return Err(Error::new(ErrorKind::Mismatch, "ibv_create_qp", what));
+            return Err(Error::new(ErrorKind::Mismatch, "ibv_create_qp", what)
+                .with_hint("make the queue pair of the shared receive queue's own domain"));
         }
     }
     if options.max_send_wr.max(options.max_recv_wr) > Ring::MAX {

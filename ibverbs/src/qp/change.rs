@@ -11,15 +11,17 @@ use rdma_sys::{
 use super::alternate::{AlternatePath, MigState};
 use super::control::Control;
 use super::pair::QueuePair;
+use super::place::Table;
 use super::state::QpState;
 use super::transitions;
 use super::transport::Sends;
 use crate::ah::AhAttr;
 use crate::error::{Error, Result};
-use crate::identity::{Psn, Qkey, Qpn};
 use crate::kind::ErrorKind;
 use crate::mr::AccessFlags;
-use crate::port::{LinkLayer, Mtu};
+use crate::mtu::Mtu;
+use crate::numbers::{Psn, Qkey, Qpn};
+use crate::port::LinkLayer;
 
 /// What to change of a queue pair; what is `None` stays as it is.
 ///
@@ -175,9 +177,8 @@ impl<T: Sends> QueuePair<T> {
 
     /// Whether every request that was posted has been retired.
     pub fn is_idle(&self) -> bool {
-        let caps = self.caps();
-        let send = u32::try_from(self.send_room()).is_ok_and(|room| room >= caps.max_send_wr);
-        send && u32::try_from(self.recv_room()).is_ok_and(|room| room >= caps.max_recv_wr)
+        let (sends, recvs) = (&self.tables.sends, &self.tables.recvs.table);
+        sends.room() == sends.capacity() && recvs.room() == recvs.capacity()
     }
 }
 

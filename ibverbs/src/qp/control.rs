@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::convert::zero_or_errno;
 use crate::device::TransportType;
 use crate::error::{Error, Result};
-use crate::identity::Qpn;
+use crate::numbers::Qpn;
 
 /// The handle of a live queue pair, its type and its device.
 #[derive(Clone, Copy)]

@@ -10,6 +10,7 @@ use rdma_sys::{
 };
 
 use super::address::HeldAddress;
+use super::owner::OWN_DOMAIN;
 use super::pair::QueuePair;
 use super::place::Table;
 use super::state::QpState;
@@ -18,8 +19,8 @@ use crate::ah::AddressHandle;
 use crate::convert::zero_or_errno;
 use crate::error::{Error, Result};
 use crate::gid::Gid;
-use crate::identity::{Psn, Qkey};
 use crate::kind::ErrorKind;
+use crate::numbers::{Psn, Qkey};
 use crate::port::Lid;
 use crate::raw::AsRaw;
 
@@ -62,7 +63,7 @@ impl QueuePair<Ud> {
         if !address.pd().is(mine) {
             let (its, mine) = (address.pd().context().device_name(), mine.context().device_name());
             let what = format!("an address handle on {its} for a queue pair of another domain on {mine}");
-            return Err(Error::new(ErrorKind::Mismatch, "hold_address", what));
+            return Err(Error::new(ErrorKind::Mismatch, "hold_address", what).with_hint(OWN_DOMAIN));
         }
         let addresses = &mut self.tables.addresses;
         if !addresses.handles.iter().any(|held| held.same(address)) {
@@ -84,7 +85,7 @@ impl QueuePair<Ud> {
             return Err(Error::new(ErrorKind::QueueFull, "release_addresses", what).with_hint("retire all sends first"));
         }
         self.tables.addresses.handles.clear();
-        self.tables.addresses.epoch = self.tables.addresses.epoch.wrapping_add(1);
+        self.tables.addresses.epoch += 1;
         Ok(())
     }
 

@@ -11,6 +11,9 @@ use crate::kind::ErrorKind;
 use crate::mr::{Held, HeldList, Hold, Keep};
 use crate::pd::{DomainKey, ProtectionDomain};
 
+/// What mends a mismatch of domains.
+pub(super) const OWN_DOMAIN: &str = "make it of the queue pair's own domain, which is QueuePair::pd";
+
 /// A queue's identity, its domain, and the memory that it holds until it is destroyed.
 #[derive(Debug)]
 pub(super) struct Owner {
@@ -32,7 +35,7 @@ impl Owner {
         if !its.is(mine) {
             let (its, mine) = (its.context().device_name(), mine.context().device_name());
             let what = format!("memory of a domain on {its} for a queue of another domain on {mine}");
-            return Err(Error::new(ErrorKind::Mismatch, "hold", what));
+            return Err(Error::new(ErrorKind::Mismatch, "hold", what).with_hint(OWN_DOMAIN));
         }
         if !self.held.iter().any(|kept| memory.is(kept)) {
             self.held.push(memory.keep());

@@ -103,8 +103,9 @@ pub(super) mod private {
 
 use private::{Source, Target};
 
-/// What can be sent or written to a peer: [`Buf`](crate::Buf), [`BufList`](crate::BufList), [`Held`](crate::Held) of [`Frozen`](crate::Frozen) or
-/// [`SharedRegion`](crate::SharedRegion), [`Inline`](crate::wr::Inline), [`Empty`](crate::wr::Empty). Sealed.
+/// What can be sent or written to a peer: [`Buf`](crate::Buf), [`BufList`](crate::BufList), [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of
+/// [`Frozen`](crate::Frozen), [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion), [`Inline`](crate::wr::Inline),
+/// [`Empty`](crate::wr::Empty); in a scope [`Lent`](crate::Lent) and [`LentMut`](crate::LentMut). Sealed.
 ///
 /// # Example
 /// ```no_run
@@ -115,8 +116,9 @@ use private::{Source, Target};
 /// ```
 pub trait SendPayload: Source {}
 
-/// What can be received into: [`Buf`](crate::Buf), [`BufList`](crate::BufList), [`Held`](crate::Held) of [`Sink`](crate::Sink) or
-/// [`SharedRegion`](crate::SharedRegion), [`Empty`](crate::wr::Empty). Sealed.
+/// What can be received into: [`Buf`](crate::Buf), [`BufList`](crate::BufList), [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of
+/// [`Sink`](crate::Sink), [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion), [`Empty`](crate::wr::Empty); in a scope
+/// [`LentMut`](crate::LentMut). Sealed.
 ///
 /// # Example
 /// ```no_run
@@ -130,8 +132,8 @@ pub trait SendPayload: Source {}
 /// ```
 pub trait RecvPayload: Target {}
 
-/// What a peer's memory can be read into: [`Buf`](crate::Buf), [`Held`](crate::Held) of [`Sink`](crate::Sink) or [`SharedRegion`](crate::SharedRegion).
-/// Sealed.
+/// What a peer's memory can be read into: [`Buf`](crate::Buf), [`Held`](crate::Held) of [`Sink`](crate::Sink), [`SharedRegion`](crate::SharedRegion) or
+/// [`DeviceRegion`](crate::DeviceRegion); in a scope [`LentMut`](crate::LentMut). Sealed.
 ///
 /// # Example
 /// ```no_run

@@ -107,12 +107,30 @@ impl Place {
     /// # Safety
     /// As [`number`](Self::number), with a request in it.
     pub(super) unsafe fn take(this: *mut Self) -> Entry {
-        // SAFETY: the caller's promise: the payload was left here by `fill`, and is taken once, as the place is vacant then.
+        // SAFETY: the caller's promise.
         unsafe {
-            Self::unmark(this);
-            let entry = Entry { payload: InFlight::from_raw((*this).payload), tag: (*this).tag };
+            let entry = Self::take_marked(this);
             Self::skip(this);
             entry
+        }
+    }
+
+    /// As [`take`](Self::take), of a request that was never posted.
+    pub(super) unsafe fn take_unposted(this: *mut Self) -> Entry {
+        // SAFETY: as there.
+        unsafe {
+            let entry = Self::take_marked(this);
+            Self::skip_unposted(this);
+            entry
+        }
+    }
+
+    /// Takes the request out, and leaves its number.
+    unsafe fn take_marked(this: *mut Self) -> Entry {
+        // SAFETY: as `take`: the payload was left here by `fill`, and is taken once, as the place is vacant then.
+        unsafe {
+            Self::unmark(this);
+            Entry { payload: InFlight::from_raw((*this).payload), tag: (*this).tag }
         }
     }
 
@@ -129,9 +147,15 @@ impl Place {
 
     /// Makes the number one that nobody was told.
     #[inline]
-    pub(super) unsafe fn skip(this: *mut Self) {
+    unsafe fn skip(this: *mut Self) {
         // SAFETY: the caller's promise.
         unsafe { WrId::count_use(&raw mut (*this).wr_id) }
+    }
+
+    /// As [`skip`](Self::skip), where the number is of a request that was never posted.
+    unsafe fn skip_unposted(this: *mut Self) {
+        // SAFETY: the caller's promise.
+        unsafe { (*this).wr_id = (*this).wr_id.never_posted() }
     }
 
     /// Makes a vacant place a hole between others, where it stays until they are vacant too: marked, with nothing kept.
@@ -227,7 +251,7 @@ impl<T: Table + ?Sized> Drop for Next<'_, T> {
     fn drop(&mut self) {
         // SAFETY: a place of the table, which was not filled.
         unsafe {
-            Place::skip(self.place);
+            Place::skip_unposted(self.place);
             self.table.retreat(self.place);
         }
     }

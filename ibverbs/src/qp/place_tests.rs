@@ -85,11 +85,31 @@ fn a_number_that_the_provider_was_told_is_not_that_of_the_next_request() {
     let told = [sent.wr_id(), posted.wr_id()];
     drop((sent, posted));
     assert!(ring.retire_oldest(told[0]).is_none() && slab.retire(told[1]).is_none());
+    let next = [post(&mut ring, 1), post(&mut slab, 1)];
+    assert!(next[0] != told[0] && next[1] != told[1]);
+    assert!(ring.retire_oldest(next[0]).is_some() && slab.retire(next[1]).is_some());
     let aborted = post(&mut ring, 0);
     assert!(ring.pop().is_some() && ring.retire_oldest(aborted).is_none());
-    let next = [post(&mut ring, 1), post(&mut slab, 1)];
-    assert!(next[0] != told[0] && next[0] != aborted && next[1] != told[1]);
-    assert!(ring.retire_oldest(next[0]).is_some() && slab.retire(next[1]).is_some());
+    assert_ne!(post(&mut ring, 1), aborted);
+}
+
+#[test]
+fn requests_that_are_never_posted_bring_no_number_back() {
+    let mut ring = sends(queue(), 2);
+    let old = [1, 2].map(|tag| post(&mut ring, tag));
+    assert_eq!(retire(&mut ring, old[1]).expect("in flight").tag, 2);
+    // Once around, to the place of the first.
+    post(&mut ring, 3);
+    for _ in 0..1100 {
+        let refused = Next::of(&mut ring).expect("room");
+        assert!(refused.wr_id() != old[0] && refused.wr_id().place() == old[0].place());
+        drop(refused);
+        assert_ne!(post(&mut ring, 4), old[0]);
+        ring.pop().expect("aborted");
+        post(&mut ring, 5);
+        assert!(retire(&mut ring, old[0]).is_none());
+        ring.pop().expect("aborted");
+    }
 }
 
 #[test]

@@ -7,9 +7,9 @@ use super::state::QpState;
 use super::transport::Sends;
 use crate::ah::AhAttr;
 use crate::error::Result;
-use crate::identity::{Psn, Qkey, Qpn};
 use crate::mr::AccessFlags;
-use crate::port::Mtu;
+use crate::mtu::Mtu;
+use crate::numbers::{Psn, Qkey, Qpn};
 
 /// What a queue pair is set to, as the device says it. What its transport or state has no use for means nothing.
 ///

@@ -59,7 +59,11 @@ impl Payload for BufList {
     }
 
     fn belongs(&self) -> Belongs<'_> {
-        self.pd().map_or(Belongs::Nowhere, Belongs::To)
+        match self.pd() {
+            Some(pd) => Belongs::To(pd),
+            None if self.is_empty() => Belongs::Anywhere,
+            None => Belongs::Nowhere,
+        }
     }
 
     fn into_in_flight(self) -> InFlight {
@@ -84,8 +88,10 @@ impl RecvPayload for BufList {}
 
 impl SendPayload for HeldList<Frozen> {}
 impl SendPayload for HeldList<SharedRegion> {}
+impl SendPayload for HeldList<DeviceRegion> {}
 impl RecvPayload for HeldList<Sink> {}
 impl RecvPayload for HeldList<SharedRegion> {}
+impl RecvPayload for HeldList<DeviceRegion> {}
 
 impl<K: Hold> Payload for HeldList<K> {
     const OPEN_TO_PEER: bool = K::OPEN_TO_PEER;

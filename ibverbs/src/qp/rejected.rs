@@ -86,7 +86,7 @@ pub enum PostError {
     #[error("the extended verbs of the device lack the operation: QpOptions::classic_only may have it")]
     Unsupported,
     /// The buffer is of another protection domain than the queue pair.
-    #[error("the buffer is of another protection domain than the queue pair")]
+    #[error("the buffer is of another protection domain than the queue pair: make its pool of QueuePair::pd")]
     WrongDomain,
     /// The memory or address is held by another queue pair, or was released.
     #[error("the memory or address is held by another queue pair, or was released: hold it on this one")]

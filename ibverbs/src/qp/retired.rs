@@ -211,6 +211,7 @@ pub struct NotMine {
 impl From<NotMine> for Error {
     fn from(not_mine: NotMine) -> Self {
         Error::new(ErrorKind::Mismatch, "retire", not_mine.to_string())
+            .with_hint("Completion::queue says whose it is; one of a queue pair that was destroyed can be dropped")
     }
 }
 

@@ -158,7 +158,7 @@ impl Ring {
         // SAFETY: the place before the head. Its request was in flight, and is not any more.
         unsafe {
             self.head = first.add(index);
-            Some(Place::take(self.head))
+            Some(Place::take_unposted(self.head))
         }
     }
 

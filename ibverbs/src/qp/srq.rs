@@ -25,7 +25,7 @@ use crate::convert::non_null;
 use crate::cq::{Completion, Shared};
 use crate::error::Result;
 use crate::identity::{QueueId, Requests};
-use crate::mr::{Held, Hold};
+use crate::mr::{Held, HeldList, Hold};
 use crate::pd::{AttachedQueuePair, ProtectionDomain};
 use crate::raw::AsRaw;
 
@@ -148,7 +148,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         xrc: Option<XrcParts>,
     ) -> Self {
         let slab = RecvSlab::new(owner.id, Requests::Datagrams, sizes.max_wr);
-        let receives = Receives::new(slab, sizes.max_sge, options.max_batch.max(1));
+        let receives = Receives::new(slab, sizes.max_sge, options.max_batch.clamp(1, sizes.max_wr.max(1)));
         let pd = owner.pd.clone();
         let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving { receives, owner }));
         Self(Arc::new(Inner { raw, pd, xrc, receiving }), PhantomData)
@@ -160,10 +160,10 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         unsafe { &mut *self.0.receiving.get() }
     }
 
-    fn owner(&self) -> &Owner {
+    #[inline]
+    fn received(&self) -> &Receiving {
         // SAFETY: this is the one `SharedReceiveQueue` of its Inner, borrowed shared.
-        let receiving = unsafe { &*self.0.receiving.get() };
-        &receiving.owner
+        unsafe { &*self.0.receiving.get() }
     }
 
     pub(super) fn shared(&self) -> &Arc<Inner> {
@@ -172,12 +172,17 @@ impl<K: SrqType> SharedReceiveQueue<K> {
 
     /// Which queue of this process this is, as the completions of its receives say.
     pub fn id(&self) -> QueueId {
-        self.owner().id
+        self.received().owner.id
+    }
+
+    /// The domain it belongs to.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.0.pd
     }
 
     /// How many more receives it takes now.
-    pub fn recv_room(&mut self) -> usize {
-        self.receiving().receives.table.room() as usize
+    pub fn recv_room(&self) -> usize {
+        self.received().receives.table.room() as usize
     }
 
     /// Keeps memory alive until the queue is destroyed. See [`QueuePair::hold`](crate::QueuePair::hold).
@@ -186,6 +191,14 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the memory is of another protection domain.
     pub fn hold<M: Hold>(&mut self, memory: &M) -> Result<Held<M>> {
         self.receiving().owner.hold(memory)
+    }
+
+    /// Keeps a description of several pieces of held memory. See [`QueuePair::hold_list`](crate::QueuePair::hold_list).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a token is of another queue.
+    pub fn hold_list<M: Hold>(&mut self, pieces: &[Held<M>]) -> Result<HeldList<M>> {
+        self.receiving().owner.hold_list(pieces)
     }
 
     /// Posts one receive. See [`QueuePair::post_recv`](crate::QueuePair::post_recv).

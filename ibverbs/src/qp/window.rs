@@ -128,6 +128,8 @@ impl Write for SendWithInv {
     fn classic(self, wr: &mut ibv_send_wr) {
         wr.opcode = IBV_WR_SEND_WITH_INV;
         wr.__bindgen_anon_1.invalidate_rkey = self.0;
+        // Where siw's provider looks for it; a send has no other use for the place.
+        wr.wr.rdma.rkey = self.0;
     }
 
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {

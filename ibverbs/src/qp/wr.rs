@@ -119,6 +119,11 @@ impl<P> RecvRequest<P> {
         self.tag = tag;
         self
     }
+
+    /// What it would receive into, given back.
+    pub fn into_payload(self) -> P {
+        self.payload
+    }
 }
 
 /// Sends the payload to a receive of the peer.
@@ -156,7 +161,8 @@ pub fn send_to_with_imm<P: SendPayload>(
 /// As [`send`], and invalidates the peer's memory window with this remote key when it arrives.
 ///
 /// The key of anything but a window of type 2 that the peer's queue pair has bound makes the peer's receive fail, and ends the connection there;
-/// Soft-RoCE tells its sender of a success all the same.
+/// Soft-RoCE tells its sender of a success all the same. Soft-iWARP, which has no windows, takes that of any region of the peer's domain instead,
+/// which nobody can use from then on.
 ///
 /// # Example
 /// A server that has done with a client's window:
@@ -167,7 +173,7 @@ pub fn send_to_with_imm<P: SendPayload>(
 /// # Ok(()) }
 /// ```
 pub fn send_with_inv<P: SendPayload>(payload: P, rkey: u32) -> SendRequest<SendWithInv, P> {
-    SendRequest::new(SendWithInv(rkey), payload)
+    SendRequest::sending(SendWithInv(rkey), payload)
 }
 
 /// Binds a window of type 2, as [`Window::bind`](crate::Window::bind) prepared it. Requests after this one may tell the peer its key.

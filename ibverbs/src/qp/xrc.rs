@@ -15,8 +15,8 @@ use super::rejected::PostError;
 use super::transport::{Rc, XrcSend};
 use super::window::{Bind, Invalidate, SendWithInv};
 use super::wr::SendRequest;
-use crate::identity::SrqNum;
 use crate::mw::{Binding, BoundWindow, Type2};
+use crate::numbers::SrqNum;
 
 /// An operation `O` for a shared receive queue of the peer: what [`for_srq`](SendRequest::for_srq) makes.
 #[derive(Clone, Copy, Debug)]

@@ -21,7 +21,8 @@ use super::transport::QpType;
 use super::xrc_domain::{AttachedReceiver, XrcDomain};
 use crate::convert::{non_null, zero_or_errno};
 use crate::error::Result;
-use crate::identity::{Qpn, QueueId};
+use crate::identity::QueueId;
+use crate::numbers::Qpn;
 use crate::raw::AsRaw;
 
 /// The receiving half of an extended reliable connection (`IBV_QPT_XRC_RECV`). See [`XrcDomain`].

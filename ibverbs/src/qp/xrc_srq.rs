@@ -16,8 +16,8 @@ use super::xrc_domain::XrcDomain;
 use crate::convert::{non_null, zero_or_errno};
 use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
-use crate::identity::SrqNum;
 use crate::kind::ErrorKind;
+use crate::numbers::SrqNum;
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 
