@@ -148,7 +148,7 @@ impl Datagrams {
     /// Arms the queue and sleeps, unless something came before it was armed.
     fn sleep(&mut self) -> Result<()> {
         self.cq.arm(false)?;
-        if self.cq.poll()?.len() > 0 {
+        if !self.cq.poll()?.is_empty() {
             return Ok(());
         }
         match self.channel.wait(Some(PATIENCE))? {

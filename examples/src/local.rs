@@ -53,26 +53,21 @@ impl Local {
         Endpoint { qpn, psn, lid: self.port.lid, gid: self.gid.map_or(Gid::default(), |entry| entry.gid) }
     }
 
-    /// Connects two queue pairs of this process with each other.
-    ///
-    /// # Errors
-    /// What the driver refuses.
-    pub fn connect_pair<T: Connected>(
-        &self,
-        path: &RcPath,
-        a: &mut QueuePair<T>,
-        b: &mut QueuePair<T>,
-    ) -> ibverbs::Result<()> {
-        a.init(path)?;
-        b.init(path)?;
-        a.connect(path, &self.endpoint(b.qp_num(), path.psn))?;
-        b.connect(path, &self.endpoint(a.qp_num(), path.psn))
-    }
-
     /// The index of the GID, as a path names it.
     pub fn sgid_index(&self) -> Option<GidIndex> {
         self.gid.map(|entry| entry.index)
     }
+}
+
+/// Connects two queue pairs of this process with each other.
+///
+/// # Errors
+/// What the driver refuses.
+pub fn connect_pair<T: Connected>(path: &RcPath, a: &mut QueuePair<T>, b: &mut QueuePair<T>) -> ibverbs::Result<()> {
+    a.init(path)?;
+    b.init(path)?;
+    a.connect(path, &b.endpoint(path)?)?;
+    b.connect(path, &a.endpoint(path)?)
 }
 
 /// The GID with the index asked for, or the one that reaches furthest. RoCE always needs one.

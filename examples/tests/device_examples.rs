@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::process::Command;
 use std::time::Instant;
 
-use examples::local::Local;
+use examples::local::{Local, connect_pair};
 use examples::resident_bytes;
 use ibverbs::{AccessFlags, CqOptions, Device, QpOptions, Rc};
 use programs::{Ended, connects, devices, example, run, start, tcp_port};
@@ -215,7 +215,7 @@ fn a_process_can_have_1024_connected_queue_pairs_and_leaves_none() {
             let created = begun.elapsed();
             let memory = resident_bytes().expect("VmRSS").saturating_sub(resident) / (2 * PAIRS);
             for (a, b) in &mut pairs {
-                local.connect_pair(&path, a, b).expect("connect");
+                connect_pair(&path, a, b).expect("connect");
             }
             let connected = begun.elapsed().saturating_sub(created);
             assert_eq!(resources(device)["qp"], before["qp"] + 2 * PAIRS);

@@ -12,7 +12,8 @@ use rdma_sys::{
 
 use crate::device::FakeDevice;
 use crate::fault::Verb;
-use crate::world::{Context, MAX_CQE, MAX_SGE, MAX_WR};
+use crate::request::MAX_SGE;
+use crate::world::{Context, MAX_CQE, MAX_WR};
 use crate::{cq, cq_ex, flow, mw, null, post, qp, set_errno, srq, td, xrc};
 
 /// Entries of the port's GID table.

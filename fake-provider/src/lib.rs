@@ -13,7 +13,7 @@
 //! control  profile  fault          what a test sees: make a device, choose its manners, break it, look into it
 //! device  context  pd  td  mr  mw  ah  channel  event  the entry points, one file an object
 //! cq  cq_ex  qp  srq  xrc  flow  post  wr   (classic and extended tables)
-//! world  slab  queue  wire  window  copy  the device: plain safe data behind one lock; `copy` moves the bytes
+//! world  request  slab  queue  wire  unconnected  window  copy   the device: plain safe data behind one lock; `copy` moves the bytes
 //! ```
 //!
 //! The C structures are thin handles: a device pointer and a number. All that they stand for is in the `World` of their
@@ -50,9 +50,11 @@ mod post;
 mod profile;
 mod qp;
 mod queue;
+mod request;
 mod slab;
 mod srq;
 mod td;
+mod unconnected;
 mod window;
 mod wire;
 mod world;

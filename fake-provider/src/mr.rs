@@ -8,7 +8,8 @@ use rdma_sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMO
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
-use crate::world::{Data, Mr, World};
+use crate::request::Data;
+use crate::world::{Mr, World};
 
 /// `ibv_reg_mr(3)`.
 #[unsafe(no_mangle)]

@@ -10,8 +10,9 @@ use rdma_sys::{
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
+use crate::request::{Bind, Data, Remote, SendWr};
 use crate::window::WINDOW;
-use crate::world::{Bind, Data, Mw, Remote, SendWr};
+use crate::world::Mw;
 
 /// `ibv_alloc_mw(3)`.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, type_: ibv_mw_type) -> *mut ibv_mw {

@@ -11,7 +11,8 @@ use rdma_sys::{
 
 use crate::device::FakeDevice;
 use crate::fault::{PostFault, Queue};
-use crate::world::{Data, RecvWr, Remote, SendWr, Sges, To, World};
+use crate::request::{Data, RecvWr, Remote, SendWr, Sges, To};
+use crate::world::World;
 
 /// `ibv_post_send(3)`.
 pub(crate) unsafe extern "C" fn post_send(

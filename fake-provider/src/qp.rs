@@ -18,7 +18,8 @@ use crate::event_kind::Of;
 use crate::fault::Verb;
 use crate::pd::FakePd;
 use crate::profile::AfterDestroy;
-use crate::world::{Batch, Half, Handle, MAX_INLINE, MAX_SGE, MAX_WR, Qp, World};
+use crate::request::{Batch, MAX_SGE};
+use crate::world::{Half, Handle, MAX_INLINE, MAX_WR, Qp, World};
 use crate::{null, wr};
 
 impl World {

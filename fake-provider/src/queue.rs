@@ -12,7 +12,8 @@ use rdma_sys::{
 use crate::event_kind::Of;
 use crate::handle::number_of;
 use crate::profile::DeadPosts;
-use crate::world::{Cqe, Data, RecvWr, SendWr, World};
+use crate::request::{Data, RecvWr, SendWr};
+use crate::world::{Cqe, World};
 
 impl World {
     /// Takes a send that was checked; `inline` has its bytes, if it has any inline.

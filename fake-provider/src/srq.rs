@@ -12,7 +12,8 @@ use crate::event_kind::Of;
 use crate::fault::{Queue, Verb};
 use crate::null;
 use crate::post::post_list;
-use crate::world::{Handle, MAX_SGE, MAX_WR, RecvWr, Sges, Srq, World};
+use crate::request::{MAX_SGE, RecvWr, Sges};
+use crate::world::{Handle, MAX_WR, Srq, World};
 
 /// `ibv_create_srq(3)`.
 #[unsafe(no_mangle)]

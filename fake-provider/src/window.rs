@@ -5,7 +5,8 @@ use rdma_sys::{
     IBV_MW_TYPE_2, IBV_WC_LOC_QP_OP_ERR, IBV_WC_MW_BIND_ERR, IBV_WC_SUCCESS, ibv_sge, ibv_wc_status,
 };
 
-use crate::world::{Bind, Binding, Data, Mw, SendWr, World};
+use crate::request::{Bind, Data, SendWr};
+use crate::world::{Binding, Mw, World};
 
 /// The bit of a key that windows have and regions have not.
 pub(crate) const WINDOW: u32 = 1 << 31;

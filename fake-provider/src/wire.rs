@@ -9,18 +9,19 @@ use rdma_sys::{
     IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_sge, ibv_wc_status, ibv_wr_opcode,
 };
 
-use crate::copy::{fetch, gather, gather_after, peek, scatter_both, scatter_bytes};
+use crate::copy::{fetch, gather, scatter_bytes};
 use crate::event_kind::Of;
-use crate::handle::{place_of, srq_of};
+use crate::handle::srq_of;
 use crate::profile::NotReady;
-use crate::world::{Data, Half, Qp, RecvWr, SendWr, Sges, To, World};
+use crate::request::{Data, RecvWr, SendWr, Sges};
+use crate::world::{Half, World};
 
 /// Operations that move bytes to the peer.
 pub(crate) const PUSHES: [ibv_wr_opcode; 5] =
     [IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM];
 
 /// What became of a request.
-enum Outcome {
+pub(crate) enum Outcome {
     Done(ibv_wc_status),
     /// It waits for a receive of the peer.
     Waits,
@@ -78,32 +79,6 @@ impl World {
         }
     }
 
-    /// A frame is done when it is sent. It arrives at every other raw queue pair that has a rule for it, and a receive.
-    fn frame(&mut self, qp: usize, send: &SendWr, inline: &[u8]) -> Outcome {
-        let pd = self.qps.get(qp).map_or(usize::MAX, |pair| pair.pd);
-        let mut to = [0; 6];
-        match &send.data {
-            Data::Registered(sges) if !self.registered(pd, sges, 0) => return Done(IBV_WC_LOC_PROT_ERR),
-            _ if length_of(send) < to.len() => return Done(IBV_WC_LOC_LEN_ERR),
-            Data::Registered(sges) => peek(sges.as_slice(), &mut to),
-            Data::Inline { start, .. } => to.copy_from_slice(&inline[*start..*start + 6]),
-            Data::Bind(_) => return Done(IBV_WC_LOC_QP_OP_ERR),
-        }
-        for peer in self.qp_numbers() {
-            let listens = self.flows.iter().any(|flow| flow.qp == peer && flow.to.is_none_or(|mac| mac == to));
-            let Some(pd) = self.qps.get(peer).filter(|_| peer != qp && listens).map(|pair| pair.pd) else { continue };
-            let Some(recv) = self.pop_posted(peer, None) else { continue };
-            let length = length_of(send);
-            if length <= recv.sges.length() && self.registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE) {
-                put(send, inline, recv.sges.as_slice());
-                self.complete_recv(peer, recv.wr_id, IBV_WC_SUCCESS, length, Some(send));
-            } else {
-                self.complete_recv(peer, recv.wr_id, IBV_WC_LOC_LEN_ERR, 0, None);
-            }
-        }
-        Done(IBV_WC_SUCCESS)
-    }
-
     /// Domain and peer of a queue pair that can reach it.
     fn peer_of(&self, qp: usize) -> Option<(usize, usize)> {
         let pair = self.qps.get(qp)?;
@@ -129,32 +104,8 @@ impl World {
         (of == xrcd).then_some(Target { pd: srq.pd, srq: Some(number), cq })
     }
 
-    /// A datagram is done when it is sent. It arrives after room for a header, if there is someone who knows the key and has a receive.
-    fn datagram(&mut self, qp: usize, to: To, send: &SendWr, inline: &[u8]) -> Outcome {
-        let pd = self.qps.get(qp).map_or(usize::MAX, |pair| pair.pd);
-        if let Data::Registered(sges) = &send.data {
-            if !self.registered(pd, sges, 0) {
-                return Done(IBV_WC_LOC_PROT_ERR);
-            }
-        }
-        let takes = |pair: &&Qp| pair.qkey == Some(to.qkey) && matches!(pair.state, IBV_QPS_RTR | IBV_QPS_RTS);
-        let Some(peer) = place_of(to.qpn) else { return Done(IBV_WC_SUCCESS) };
-        let Some(pd) = self.qps.get(peer).filter(takes).map(|pair| pair.pd) else { return Done(IBV_WC_SUCCESS) };
-        let Some(recv) = self.pop_posted(peer, None) else { return Done(IBV_WC_SUCCESS) };
-        let length = GRH.len() + length_of(send);
-        if length > recv.sges.length() {
-            self.complete_recv(peer, recv.wr_id, IBV_WC_LOC_LEN_ERR, 0, None);
-        } else if self.registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE) {
-            put_after(&GRH, send, inline, recv.sges.as_slice());
-            self.complete_datagram(peer, qp, recv.wr_id, length, send);
-        } else {
-            self.complete_recv(peer, recv.wr_id, IBV_WC_LOC_PROT_ERR, 0, None);
-        }
-        Done(IBV_WC_SUCCESS)
-    }
-
     /// The oldest receive of a queue pair, of its own or shared.
-    fn pop_posted(&mut self, qp: usize, srqn: Option<u32>) -> Option<RecvWr> {
+    pub(crate) fn pop_posted(&mut self, qp: usize, srqn: Option<u32>) -> Option<RecvWr> {
         match self.target(qp, srqn)?.srq {
             None => self.qps.get_mut(qp)?.recvs.pop_front(),
             Some(srq) => {
@@ -258,7 +209,7 @@ impl World {
     }
 
     /// Whether regions of the domain cover all entries; a key that names none is a fault of the program under test.
-    fn registered(&mut self, pd: usize, sges: &Sges, access: u32) -> bool {
+    pub(crate) fn registered(&mut self, pd: usize, sges: &Sges, access: u32) -> bool {
         for sge in sges.as_slice() {
             if !self.region(pd, sge.lkey).is_some_and(|region| region.covers(sge) && region.access & access == access) {
                 self.violation(format!("a request names memory that is not registered for it: {sge:?}"));
@@ -294,7 +245,7 @@ pub(crate) struct Target {
 type Piece = [ibv_sge; 1];
 
 /// How many bytes a request moves to the peer.
-fn length_of(send: &SendWr) -> usize {
+pub(crate) fn length_of(send: &SendWr) -> usize {
     match &send.data {
         Data::Registered(sges) => sges.length(),
         Data::Inline { length, .. } => *length,
@@ -302,22 +253,8 @@ fn length_of(send: &SendWr) -> usize {
     }
 }
 
-/// The header of a datagram that came by no network.
-const GRH: [u8; 40] = [0; 40];
-
-/// Moves a header and the bytes of a request into these entries.
-fn put_after(header: &[u8], send: &SendWr, inline: &[u8], into: &[ibv_sge]) {
-    match &send.data {
-        Data::Registered(sges) => gather_after(header, sges.as_slice(), into),
-        Data::Inline { start, length } => {
-            scatter_both(header, &inline[*start..*start + *length], into);
-        }
-        Data::Bind(_) => {}
-    }
-}
-
 /// Moves the bytes of a request into these entries.
-fn put(send: &SendWr, inline: &[u8], into: &[ibv_sge]) {
+pub(crate) fn put(send: &SendWr, inline: &[u8], into: &[ibv_sge]) {
     match &send.data {
         Data::Registered(sges) => gather(sges.as_slice(), into),
         Data::Inline { start, length } => scatter_bytes(&inline[*start..*start + *length], into),

@@ -14,7 +14,8 @@ use rdma_sys::{
 
 use crate::device::FakeDevice;
 use crate::fault::Queue;
-use crate::world::{Batch, Data, Remote, SendWr, Sges, To, World};
+use crate::request::{Batch, Data, Remote, SendWr, Sges, To};
+use crate::world::World;
 
 /// The operations that a queue pair can be made with.
 pub(crate) fn operations(windows: bool) -> u64 {

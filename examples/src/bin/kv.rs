@@ -108,7 +108,7 @@ impl Server {
             self.pd.create_qp::<Rc>(&cq, &cq, QpOptions { max_send_wr: 1, max_recv_wr: 1, ..QpOptions::default() })?;
         let path = self.local.path(self.local.port.active_mtu, AccessFlags::REMOTE_READ);
         qp.init(&path)?;
-        let mine = self.local.endpoint(qp.qp_num(), path.psn);
+        let mine = qp.endpoint(&path)?;
         let mut stream = as_server(stream, &[mine], |theirs| Ok(qp.connect(&path, &theirs[0])?))?;
         send_memory(&mut stream, self.table.remote())?;
         stream.set_read_timeout(Some(self.every.max(Duration::from_millis(1))))?;
@@ -132,7 +132,7 @@ fn get(local: &Local, role: Role<'_>, keys: &[String], times: u32) -> Result<()>
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
     let path = local.path(local.port.active_mtu, AccessFlags::empty());
     qp.init(&path)?;
-    let mine = local.endpoint(qp.qp_num(), path.psn);
+    let mine = qp.endpoint(&path)?;
     let mut stream = exchange(role, &[mine], |theirs| Ok(qp.connect(&path, &theirs[0])?))?;
     let table = receive_memory(&mut stream)?;
     let mut reader = Reader::new(cq, qp, pd.buf(ENTRY)?, table);

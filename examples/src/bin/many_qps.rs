@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use examples::local::Local;
+use examples::local::{Local, connect_pair};
 use examples::{Result, resident_bytes, wait};
 use ibverbs::{
     AccessFlags, Completion, CompletionQueue, CqId, CqOptions, Direction, QpOptions, QueueId, QueuePair, Rc, wr,
@@ -69,7 +69,7 @@ fn run(args: &Args) -> Result<()> {
     let (created, memory) = (begun.elapsed(), resident_bytes()?.saturating_sub(before));
     let path = local.path(local.port.active_mtu, AccessFlags::empty());
     for (a, b) in &mut qps {
-        local.connect_pair(&path, a, b)?;
+        connect_pair(&path, a, b)?;
     }
     let connected = begun.elapsed().saturating_sub(created);
     println!(
@@ -117,7 +117,7 @@ fn drain(cq: &mut CompletionQueue, ends: &mut HashMap<QueueId, End>) -> Result<u
     let mut received = 0;
     loop {
         let completions = cq.poll()?;
-        if completions.len() == 0 {
+        if completions.is_empty() {
             return Ok(received);
         }
         for completion in completions {

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use clap::Parser;
-use examples::local::Local;
+use examples::local::{Local, connect_pair};
 use examples::{Result, wait};
 use ibverbs::{AccessFlags, CqOptions, QpOptions, Rc, wr};
 
@@ -41,7 +41,7 @@ fn run(args: &Args) -> Result<()> {
     // What a peer may do is the least of what the queue pair and the registration allow.
     let open = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
     let path = local.path(local.port.active_mtu, open);
-    local.connect_pair(&path, &mut client, &mut server)?;
+    connect_pair(&path, &mut client, &mut server)?;
 
     let region = pd.shared(4096, open)?;
     let remote = region.remote(); // plain values; another host would be told them

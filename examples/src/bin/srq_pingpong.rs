@@ -60,7 +60,7 @@ fn run(Args { common, size, mtu, num_qp }: &Args) -> Result<()> {
         let queues = QpOptions { max_send_wr: SENDS, max_batch: 1, ..QpOptions::default() };
         let mut qp = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, queues)?;
         qp.init(&path)?;
-        *place = local.endpoint(qp.qp_num(), path.psn);
+        *place = qp.endpoint(&path)?;
         print_address(" local", place);
         qps.push(qp);
     }

@@ -45,7 +45,7 @@ pub fn run<T: Connected>(options: &Options) -> Result<()> {
         qp.post_recv(wr::recv(buf))?;
     }
 
-    let mine = local.endpoint(qp.qp_num(), path.psn);
+    let mine = qp.endpoint(&path)?;
     print_address(" local", &mine);
     exchange(common.role(), &[mine], |theirs| {
         print_address("remote", &theirs[0]);
