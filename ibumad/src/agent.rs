@@ -191,15 +191,15 @@ impl Agent {
 
     /// Waits for the answer to a request; `None` when it did not come.
     fn answer_to(&self, id: u32, timeout: Duration) -> Result<Option<Mad>> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if let Some(received) = self.recv(Some(left))? {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if let Some(received) = self.recv(left)? {
                 if received.mad.low_transaction_id() == id {
                     // Given back by the kernel, or the answer.
                     return Ok(received.failure.is_none().then_some(received.mad));
                 }
-            } else if left.is_zero() {
+            } else if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
         }

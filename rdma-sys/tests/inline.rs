@@ -235,6 +235,7 @@ fn arithmetic_is_the_headers() {
     assert_eq!(ibv_flow_label_to_udp_sport(0x4_4001), 0xc001 ^ 0x11);
     assert_eq!(ibv_is_qpt_supported(1 << IBV_QPT_UD, IBV_QPT_UD), 1);
     assert_eq!(ibv_is_qpt_supported(1 << IBV_QPT_UD, IBV_QPT_RC), 0);
+    assert_eq!(ibv_is_qpt_supported(u32::MAX, IBV_QPT_DRIVER), 0, "beyond the word");
 }
 
 #[cfg(feature = "rdmacm")]

@@ -77,8 +77,8 @@ pub unsafe fn ibv_modify_qp_rate_limit(qp: *mut ibv_qp, attr: *mut ibv_qp_rate_l
     }
 }
 
-/// Whether a capability word (`supported_qpts`) names a type of queue pair.
+/// Whether a capability word (`supported_qpts`) names a type of queue pair; none without a bit there (`IBV_QPT_DRIVER`).
 #[inline]
 pub const fn ibv_is_qpt_supported(caps: u32, qpt: ibv_qp_type) -> c_int {
-    (caps & (1 << qpt) != 0) as c_int
+    (qpt < u32::BITS && caps >> qpt & 1 == 1) as c_int
 }
