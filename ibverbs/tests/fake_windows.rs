@@ -247,7 +247,7 @@ fn a_peer_invalidates_by_a_message() {
 
 #[test]
 fn a_window_that_its_queue_pair_frees_in_another_thread_is_not_bound_anew() {
-    for _ in 0..if cfg!(miri) { 8 } else { 100 } {
+    for _ in 0..if cfg!(miri) { 3 } else { 100 } {
         let mut pair = Pair::new(FORMS[0]);
         let region = region(&pair, b"x");
         let bound = bound(&mut pair, &region);
