@@ -4,9 +4,9 @@ mod fake;
 
 use std::sync::atomic::Ordering;
 
-use fake::{FORMS, Pair, bytes};
+use fake::{FORMS, Pair, bytes, small};
 use fake_provider::Profile;
-use ibverbs::{AccessFlags, Direction, PostError, Uc, WcOpcode, WcStatus, wr};
+use ibverbs::{AccessFlags, Direction, PostError, QpOptions, Rc, Uc, WcOpcode, WcStatus, wr};
 
 #[test]
 fn a_buffer_that_was_sent_comes_back_and_the_receiver_sees_its_bytes() {
@@ -157,6 +157,18 @@ fn a_peer_writes_reads_and_changes_a_shared_region() {
             assert_eq!(region.store(0, 7, ordering).is_ok(), stores, "{ordering:?}");
         }
         drop((region, received));
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_queue_pair_has_room_for_one_piece_of_memory_whatever_was_asked_for() {
+    for form in FORMS {
+        let mut pair = Pair::new(form);
+        let none = QpOptions { max_send_sge: 0, max_recv_sge: 0, ..small() };
+        let qp = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, none).expect("queue pair");
+        assert!(qp.caps().max_send_sge >= 1 && qp.caps().max_recv_sge >= 1);
+        pair.a = qp;
         pair.finish();
     }
 }

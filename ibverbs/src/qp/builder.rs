@@ -41,9 +41,9 @@ pub struct QpOptions {
     pub max_send_wr: u32,
     /// Receives that can be in flight.
     pub max_recv_wr: u32,
-    /// Gather entries of a send.
+    /// Gather entries of a send; one at least.
     pub max_send_sge: u32,
-    /// Scatter entries of a receive.
+    /// Scatter entries of a receive; one at least.
     pub max_recv_sge: u32,
     /// Bytes that a request can carry inline.
     pub max_inline_data: u32,
@@ -242,14 +242,15 @@ fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {
     )
 }
 
-/// A fresh structure each time: providers overwrite it with what they give.
+/// A fresh structure each time: providers overwrite it with what they give. There is room for one piece of memory always: Soft-RoCE's extended verbs
+/// write one without a look at how many were asked for.
 fn requested(parts: &Parts<'_>, options: QpOptions) -> ibv_qp_cap {
     let receives = parts.receives();
     ibv_qp_cap {
         max_send_wr: options.max_send_wr,
         max_recv_wr: if receives { options.max_recv_wr } else { 0 },
-        max_send_sge: options.max_send_sge,
-        max_recv_sge: if receives { options.max_recv_sge } else { 0 },
+        max_send_sge: options.max_send_sge.max(1),
+        max_recv_sge: if receives { options.max_recv_sge.max(1) } else { 0 },
         max_inline_data: options.max_inline_data,
     }
 }
