@@ -64,7 +64,7 @@ pub(crate) unsafe fn create(empty: &ibv_cq_ex, asked: u32, vector: c_int) -> *mu
         armed: None,
         unacknowledged: 0,
         events_taken: 0,
-        polling: false,
+        polling: None,
     });
     made.cast()
 }
@@ -95,7 +95,7 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             return libc::EBUSY;
         }
         world = settled(device, world, Of::Cq(number));
-        if world.cqs.get(number).is_some_and(|queue| queue.unacknowledged > 0 || queue.polling) {
+        if world.cqs.get(number).is_some_and(|queue| queue.unacknowledged > 0 || queue.polling.is_some()) {
             world.violation("a completion queue was destroyed with events not acknowledged, or a poll not ended");
         }
         let channel = world.cqs.remove(number).and_then(|queue| queue.channel);

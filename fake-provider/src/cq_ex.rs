@@ -13,6 +13,8 @@ use crate::cq::FakeCq;
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
+use crate::thread::Thread;
+use crate::world::World;
 
 /// The fields that a queue can be made with: those of Soft-RoCE.
 const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
@@ -100,8 +102,10 @@ unsafe fn step(cq: *mut ibv_cq_ex, first: bool) -> c_int {
     }
     let wc = world.take_completion(number);
     let begun = world.cqs.get_mut(number).is_some_and(|queue| {
-        let begun = queue.polling;
-        queue.polling |= wc.is_some();
+        let begun = queue.polling.is_some();
+        if wc.is_some() {
+            queue.polling = Some(Thread::this());
+        }
         begun
     });
     if begun == first {
@@ -120,8 +124,25 @@ unsafe fn step(cq: *mut ibv_cq_ex, first: bool) -> c_int {
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: the caller gives a live queue.
     let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), crate::handle::cq(cq.cast())) };
-    if !world.cqs.get_mut(number).is_some_and(|queue| std::mem::take(&mut queue.polling)) {
+    if world.cqs.get_mut(number).and_then(|queue| queue.polling.take()).is_none() {
         world.violation("a poll was ended that was not begun");
+    }
+}
+
+impl World {
+    /// As below, of the queues that a queue pair completes on.
+    pub(crate) fn locks_of(&mut self, pair: usize, what: &str) {
+        if let Some(queues) = self.qps.get(pair).map(|pair| [pair.send_cq, pair.recv_cq]) {
+            self.locks(&queues, what);
+        }
+    }
+
+    /// What takes the lock of these queues, which a provider may hold for a poll: on the same thread it would wait for itself.
+    pub(crate) fn locks(&mut self, queues: &[usize], what: &str) {
+        let own = Some(Thread::this());
+        if queues.iter().any(|&cq| self.cqs.get(cq).is_some_and(|queue| queue.polling == own)) {
+            self.violation(format!("{what} within a poll of its completion queue, which would not return"));
+        }
     }
 }
 

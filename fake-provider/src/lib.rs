@@ -54,6 +54,7 @@ mod request;
 mod slab;
 mod srq;
 mod td;
+mod thread;
 mod unconnected;
 mod window;
 mod wire;

@@ -224,6 +224,10 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
         world.violation("a queue pair was modified between ibv_wr_start and its end");
         return libc::EINVAL;
     }
+    if has(IBV_QP_STATE) && attr.qp_state == IBV_QPS_RESET {
+        world.locks_of(place, "a queue pair was reset");
+    }
+    let Some(pair) = world.qps.get_mut(place) else { return libc::EINVAL };
     let allowed = match attr.qp_state {
         _ if !has(IBV_QP_STATE) => false,
         IBV_QPS_INIT => pair.state == IBV_QPS_RESET && has(IBV_QP_PORT) && attr.port_num == 1,
@@ -288,6 +292,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             drop(Box::from_raw(qp.cast::<ibv_qp_ex>()));
             return 0;
         }
+        world.locks_of(place, "a queue pair was destroyed");
         let flows = world.flows.iter().filter(|flow| flow.qp == place).count();
         if flows > 0 {
             world.violation(format!("a queue pair was destroyed with {flows} flow rules"));

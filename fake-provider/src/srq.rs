@@ -83,6 +83,9 @@ unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
             world.violation(format!("a shared receive queue was destroyed with {users} queue pairs on it"));
             return libc::EBUSY;
         }
+        if let Some((_, cq)) = world.srqs.get(number).and_then(|srq| srq.xrc) {
+            world.locks(&[cq], "a shared receive queue was destroyed");
+        }
         world = settled(device, world, Of::Srq(number));
         world.srqs.remove(number);
         drop(world);

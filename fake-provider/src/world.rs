@@ -9,6 +9,7 @@ use crate::fault::Faults;
 use crate::profile::Profile;
 use crate::request::{Batch, RecvWr, SendWr};
 use crate::slab::Slab;
+use crate::thread::Thread;
 
 /// Bytes inline at most.
 pub(crate) const MAX_INLINE: u32 = 512;
@@ -157,8 +158,8 @@ pub(crate) struct Cq {
     pub(crate) unacknowledged: u32,
     /// Asynchronous events taken and not yet acknowledged.
     pub(crate) events_taken: u32,
-    /// A poll of the extended verbs is begun.
-    pub(crate) polling: bool,
+    /// A poll of the extended verbs is begun, by this thread.
+    pub(crate) polling: Option<Thread>,
 }
 
 /// A completion, and how many places of the send queue are free when it is polled.
