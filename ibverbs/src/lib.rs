@@ -178,8 +178,9 @@ pub use crate::async_events::AsyncEvents;
 pub use crate::awaiting::AsyncCompletionQueue;
 pub use crate::context::Context;
 pub use crate::cq::{
-    Asked, Completion, CompletionChannel, CompletionEx, CompletionQueue, CompletionQueueEx, Completions, CompletionsEx,
-    CqFields, CqId, CqOptions, FieldSet, UdSource, WcOpcode, WcStatus, With, Without,
+    Asked, Completion, CompletionChannel, CompletionEx, CompletionInPlace, CompletionQueue, CompletionQueueEx,
+    Completions, CompletionsEx, CqFields, CqId, CqOptions, FieldSet, InPlace, UdSource, WcOpcode, WcStatus, With,
+    Without,
 };
 pub use crate::device::{Device, NodeType, TransportType};
 pub use crate::device_attr::{AtomicCap, DeviceAttr, DeviceCapFlags};

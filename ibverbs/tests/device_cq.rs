@@ -5,7 +5,7 @@ mod lab;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ibverbs::{CompletionQueue, CqFields, CqOptions, ErrorKind, QpOptions, QueuePair, Rc, wr};
+use ibverbs::{CompletionQueue, CqFields, CqOptions, Error, ErrorKind, QpOptions, QueuePair, Rc, wr};
 use lab::{Rest, devices, is_iwarp, pair, path, roce, unsupported};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -29,7 +29,7 @@ fn a_field_that_the_device_lacks_is_refused_by_name() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn an_extended_queue_without_more_fields_serves_a_queue_pair() {
+fn an_extended_queue_without_more_fields_serves_a_queue_pair_copied_and_in_place() {
     let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -54,6 +54,33 @@ fn an_extended_queue_without_more_fields_serves_a_queue_pair() {
                 retired += 1;
             }
         }
+        // The same in place: 64 messages of one buffer, which is posted again within, and the queue pair dropped within the last poll.
+        qp.post_recv(wr::recv(pd.buf(16).expect("buf"))).expect("receive");
+        qp.post_send(wr::send(wr::Inline(b"first"))).expect("send");
+        let (mut qp, mut sent, mut received) = (Some(qp), 0, 0);
+        while received < 64 || sent < 64 {
+            let count = cq.poll_each(|completion| -> Result<(), Error> {
+                let pair = qp.as_mut().expect("until the last");
+                let retired = pair.retire_in_place(completion)?;
+                retired.ok()?;
+                if let Some(buf) = retired.into_buf() {
+                    assert_eq!(&buf[..], if received == 0 { &b"first"[..] } else { b"next" });
+                    received += 1;
+                    if received < 64 {
+                        pair.post_recv(wr::recv(buf))?;
+                        pair.post_send(wr::send(wr::Inline(b"next")))?;
+                    }
+                } else {
+                    sent += 1;
+                }
+                if (sent, received) == (64, 64) {
+                    qp = None;
+                }
+                Ok(())
+            });
+            assert!(count.expect("poll") <= 128);
+        }
+        assert!(qp.is_none());
     }
 }
 

@@ -7,9 +7,9 @@ mod fake;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use fake::{FORMS, Pair};
+use fake::{FORMS, Pair, connect, small};
 use ibverbs::{
-    AccessFlags, AhAttr, BufList, CqOptions, Destination, Error, Psn, Qkey, QpOptions, Rc, SrqOptions, Ud, wr,
+    AccessFlags, AhAttr, BufList, CqFields, CqOptions, Destination, Error, Psn, Qkey, QpOptions, Rc, SrqOptions, Ud, wr,
 };
 
 struct Counting;
@@ -95,6 +95,28 @@ fn single_requests_with_buffers_allocate_nothing() {
         assert_eq!(calls, 0);
         pair.finish();
     }
+}
+
+#[test]
+fn polls_in_place_allocate_nothing() {
+    let Pair { a, b, cq, pool, pd, context, fake } = Pair::new(FORMS[0]);
+    drop((a, b, cq));
+    let mut cq = context.create_cq_ex(CqOptions::default(), CqFields::new()).expect("queue");
+    let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
+    let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
+    connect(&mut a, &mut b);
+    let calls = calls(|| {
+        b.post_recv(wr::recv(pool.take().expect("free"))).expect("receive");
+        a.post_send(wr::send(pool.take().expect("free"))).expect("send");
+        let polled = cq.poll_each(|completion| {
+            let qp = if completion.queue() == a.id() { &mut a } else { &mut b };
+            qp.retire_in_place(completion)?.ok()
+        });
+        assert_eq!(polled.expect("poll"), 2);
+    });
+    assert_eq!(calls, 0);
+    drop((a, b, cq, pool, pd, context));
+    fake.assert_clean();
 }
 
 #[test]

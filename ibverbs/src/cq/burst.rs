@@ -14,6 +14,43 @@ pub(super) struct Rest {
     pub(super) left: u32,
 }
 
+/// What an earlier poll left behind: in one word, so that one look says whether there is anything. The lower half counts the entries that were not taken
+/// yet; the upper one is what the provider returned after them, 0 for no error, which is told when they are taken.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Behind(u64);
+
+impl Behind {
+    #[allow(clippy::cast_sign_loss, reason = "the bits of it")]
+    pub(super) fn new(left: u32, error: i32) -> Self {
+        Self(u64::from(left) | u64::from(error as u32) << 32)
+    }
+
+    #[inline]
+    pub(super) fn is_nothing(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How many entries are left.
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
+    pub(super) fn left(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// An entry is taken, of which there is one.
+    pub(super) fn take(&mut self) {
+        debug_assert!(self.left() > 0);
+        self.0 -= 1;
+    }
+
+    /// The error, which is told once; no entries are left.
+    #[allow(clippy::cast_possible_truncation, reason = "the upper half")]
+    #[allow(clippy::cast_possible_wrap, reason = "the bits of it")]
+    pub(super) fn take_error(&mut self) -> i32 {
+        debug_assert!(self.left() == 0);
+        (std::mem::take(self).0 >> 32) as i32
+    }
+}
+
 /// How the queue is asked for entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]

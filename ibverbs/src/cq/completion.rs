@@ -4,6 +4,7 @@ use std::fmt;
 
 use rdma_sys::{IBV_WC_GRH, IBV_WC_WITH_IMM, ibv_wc};
 
+use super::says::{Ended, Says};
 use super::status::{WcOpcode, WcStatus};
 use crate::identity::{Direction, QueueId, WrId};
 use crate::numbers::Qpn;
@@ -69,25 +70,12 @@ impl<'cq> Completion<'cq> {
     pub fn imm_data(&self) -> Option<u32> {
         // Of an entry that is no receive, the extended verbs leave the fields as they were.
         let told = self.direction() == Direction::Recv && self.is_success() && self.wc.wc_flags & IBV_WC_WITH_IMM != 0;
-        told.then(|| u32::from_be(self.imm_be()))
+        told.then(|| u32::from_be(self.wc.immediate()))
     }
 
-    /// The bytes received, for a receive.
     #[inline]
-    pub(crate) fn raw_byte_len(&self) -> u32 {
-        self.wc.byte_len
-    }
-
-    /// The flags, and the immediate data or key as the device gave it.
-    #[inline]
-    pub(crate) fn flags_and_immediate(&self) -> (u32, u32) {
-        (self.wc.wc_flags, self.imm_be())
-    }
-
-    #[allow(unsafe_code)]
-    fn imm_be(&self) -> u32 {
-        // SAFETY: both fields of the union are 32-bit integers.
-        unsafe { self.wc.__bindgen_anon_1.imm_data }
+    pub(crate) fn entry(&self) -> &'cq ibv_wc {
+        self.wc
     }
 
     /// The number of the queue pair, as the device gave it. Numbers are reused; [`queue`](Self::queue) is not.
@@ -107,7 +95,7 @@ impl<'cq> Completion<'cq> {
             slid: Lid(self.wc.slid),
             sl: self.wc.sl,
             dlid_path_bits: self.wc.dlid_path_bits,
-            has_grh: self.wc.wc_flags & IBV_WC_GRH != 0,
+            has_grh: self.wc.has_grh(),
         }
     }
 
@@ -116,8 +104,8 @@ impl<'cq> Completion<'cq> {
         self.wc.vendor_err
     }
 
-    pub(crate) fn wr_id(&self) -> WrId {
-        WrId(self.wc.wr_id)
+    fn wr_id(&self) -> WrId {
+        self.wc.wr_id()
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rdma_sys::ibv_wc;
 
+use super::burst::Behind;
 use super::completion::Completion;
 use super::fields::{Asked, CqFields, FieldSet, With};
 
@@ -39,14 +40,15 @@ pub(super) struct Entry {
 /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
 pub struct CompletionsEx<'cq, F: FieldSet> {
     entries: Iter<'cq, Entry>,
-    next: &'cq mut usize,
+    /// Where the queue reads how many are left, should this be forgotten.
+    behind: &'cq mut Behind,
     fields: PhantomData<F>,
 }
 
 impl<'cq, F: FieldSet> CompletionsEx<'cq, F> {
-    /// Of the entries that were not taken; `next` counts those that are.
-    pub(super) fn new(entries: Iter<'cq, Entry>, next: &'cq mut usize) -> Self {
-        Self { entries, next, fields: PhantomData }
+    /// Of the entries that were not taken, as many as `behind` says.
+    pub(super) fn new(entries: Iter<'cq, Entry>, behind: &'cq mut Behind) -> Self {
+        Self { entries, behind, fields: PhantomData }
     }
 }
 
@@ -62,7 +64,7 @@ impl<'cq, F: FieldSet> Iterator for CompletionsEx<'cq, F> {
 
     fn next(&mut self) -> Option<CompletionEx<'cq, F>> {
         let entry = self.entries.next()?;
-        *self.next += 1;
+        self.behind.take();
         Some(CompletionEx { completion: Completion::new(&entry.wc), entry, fields: PhantomData })
     }
 

@@ -106,7 +106,7 @@ pub(super) unsafe fn poll<E, const ONE_BY_ONE: bool>(
 
 /// That there is nothing more is no error.
 #[inline]
-fn unless_empty(returned: i32) -> i32 {
+pub(super) fn unless_empty(returned: i32) -> i32 {
     if returned == libc::ENOENT { 0 } else { returned }
 }
 
@@ -156,6 +156,11 @@ unsafe fn read_failed(cq: *mut ibv_cq_ex, entry: *mut ibv_wc) {
     }
 }
 
+/// The classic entry has 16 bits for it.
+pub(super) fn narrow_slid(slid: u32) -> u16 {
+    u16::try_from(slid).unwrap_or(u16::MAX)
+}
+
 /// Where a datagram came from.
 ///
 /// # Safety
@@ -165,7 +170,7 @@ unsafe fn read_source(cq: *mut ibv_cq_ex, entry: *mut ibv_wc) {
     // SAFETY: as there.
     unsafe {
         (*entry).src_qp = ibv_wc_read_src_qp(cq);
-        (*entry).slid = u16::try_from(ibv_wc_read_slid(cq)).unwrap_or(u16::MAX);
+        (*entry).slid = narrow_slid(ibv_wc_read_slid(cq));
         (*entry).sl = ibv_wc_read_sl(cq);
         (*entry).dlid_path_bits = ibv_wc_read_dlid_path_bits(cq);
     }

@@ -14,7 +14,7 @@ use rdma_sys::{
     ibv_wc_read_cvlan, ibv_wc_read_flow_tag,
 };
 
-use super::burst::{BURST, OVERFLOWED};
+use super::burst::{BURST, Behind, OVERFLOWED};
 use super::completion_ex::{CompletionsEx, Entry};
 use super::extended;
 use super::fields::{CqFields, FieldSet};
@@ -26,7 +26,8 @@ use crate::error::{Error, Result};
 
 /// A completion queue whose completions have the fields `F` too: what was not asked for when it was made cannot be read, which is a matter of types.
 ///
-/// It is a [`CompletionQueue`] in all but polling, and goes wherever a reference to one does.
+/// It is a [`CompletionQueue`] in all but polling, and goes wherever a reference to one does. [`poll`](Self::poll) copies what has completed,
+/// [`poll_each`](Self::poll_each) lets it be read where the provider has it.
 ///
 /// # Example
 /// ```no_run
@@ -47,13 +48,13 @@ use crate::error::{Error, Result};
 /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
 pub struct CompletionQueueEx<F: FieldSet = CqFields> {
     queue: CompletionQueue,
-    raw: NonNull<ibv_cq_ex>,
-    /// Entries copied out of the provider's queue; those from `next` to `filled` were not taken yet.
+    pub(super) raw: NonNull<ibv_cq_ex>,
+    /// How many completions one poll in place can go through: one, where each needs a poll of its own.
+    pub(super) most: usize,
+    /// Entries copied out of the provider's queue: `filled` of them, of which the last ones were not taken yet.
     entries: Box<[Entry; BURST as usize]>,
-    next: usize,
-    filled: usize,
-    /// An error that came after entries: reported by the next poll.
-    deferred: Option<Errno>,
+    filled: u32,
+    pub(super) behind: Behind,
     fields: PhantomData<F>,
 }
 
@@ -79,11 +80,11 @@ impl Context {
         })?;
         Ok(CompletionQueueEx {
             raw: queue.raw.cast(),
+            most: if queue.one_by_one { 1 } else { BURST.into() },
             queue,
             entries: Box::new([Entry::default(); BURST as usize]),
-            next: 0,
             filled: 0,
-            deferred: None,
+            behind: Behind::default(),
             fields: PhantomData,
         })
     }
@@ -107,11 +108,11 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     /// # References
     /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
     pub fn poll(&mut self) -> Result<CompletionsEx<'_, F>> {
-        if self.next == self.filled {
+        if self.behind.left() == 0 {
             self.refill()?;
         }
-        let fresh = &self.entries[self.next..self.filled];
-        Ok(CompletionsEx::new(fresh.iter(), &mut self.next))
+        let fresh = &self.entries[(self.filled - self.behind.left()) as usize..self.filled as usize];
+        Ok(CompletionsEx::new(fresh.iter(), &mut self.behind))
     }
 
     /// Asks for one event on the channel: as [`CompletionQueue::arm`].
@@ -148,9 +149,9 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     }
 
     fn refill(&mut self) -> Result<()> {
-        (self.next, self.filled) = (0, 0);
-        if let Some(errno) = self.deferred.take() {
-            return Err(self.failed(errno));
+        let error = self.behind.take_error();
+        if error != 0 {
+            return Err(self.failed(error));
         }
         let cq = self.raw;
         let entries = self.entries.as_mut_ptr();
@@ -162,21 +163,18 @@ impl<F: FieldSet> CompletionQueueEx<F> {
                 extended::poll::<_, false>(cq, entries, BURST.into(), |cq, entry| read::<F>(cq, &mut *entry))
             }
         };
-        self.filled = filled as usize;
-        if error != 0 {
-            let errno = Errno::from_return(error);
-            if filled == 0 {
-                return Err(self.failed(errno));
-            }
-            self.deferred = Some(errno);
+        if filled == 0 && error != 0 {
+            return Err(self.failed(error));
         }
+        self.filled = filled;
+        self.behind = Behind::new(filled, error);
         Ok(())
     }
 
     #[cold]
-    fn failed(&self, errno: Errno) -> Error {
+    pub(super) fn failed(&self, returned: i32) -> Error {
         let device = self.queue.shared().context().device_name().to_owned();
-        Error::of_verb("ibv_start_poll", errno, device).with_hint(OVERFLOWED)
+        Error::of_verb("ibv_start_poll", Errno::from_return(returned), device).with_hint(OVERFLOWED)
     }
 }
 

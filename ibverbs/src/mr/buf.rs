@@ -50,7 +50,7 @@ impl Buf {
     pub(super) fn of(home: Arc<Home>, index: u32) -> Self {
         let piece = NonNull::from(&home.pieces[index as usize]);
         let buf = Self(piece);
-        buf.piece().len.set(buf.piece().capacity);
+        buf.piece().len.set(buf.piece().whole.length);
         buf.piece().home.set(Arc::into_raw(home)); // the count is the piece's now
         buf
     }
@@ -77,28 +77,27 @@ impl Buf {
     /// How many bytes the buffer can hold.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.piece().capacity as usize
+        self.piece().whole.length as usize
     }
 
     /// Shows the first `len` bytes from now on, at most [`capacity`](Self::capacity). The bytes keep their values.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
         let piece = self.piece();
-        piece.len.set(u32::try_from(len).unwrap_or(u32::MAX).min(piece.capacity));
+        piece.len.set(u32::try_from(len).unwrap_or(u32::MAX).min(piece.whole.length));
     }
 
     /// What a send posts: the bytes shown.
     #[inline]
     pub(crate) fn shown(&self) -> ibv_sge {
         let piece = self.piece();
-        ibv_sge { addr: piece.address(), length: piece.len.get(), lkey: piece.lkey }
+        ibv_sge { length: piece.len.get(), ..piece.whole }
     }
 
     /// What a receive posts: all of the buffer.
     #[inline]
     pub(crate) fn whole(&self) -> ibv_sge {
-        let piece = self.piece();
-        ibv_sge { addr: piece.address(), length: piece.capacity, lkey: piece.lkey }
+        self.piece().whole
     }
 
     #[inline]

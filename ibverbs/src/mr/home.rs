@@ -6,6 +6,8 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rdma_sys::ibv_sge;
+
 use super::region::Region;
 use crate::pd::DomainKey;
 
@@ -20,12 +22,12 @@ pub(super) struct Home {
 
 /// What a buffer is: a place of the region. Who has the one buffer that points at it owns place and memory.
 pub(super) struct Piece {
+    /// As a request describes all of it: ready to be copied.
+    pub(super) whole: ibv_sge,
     pub(super) start: NonNull<u8>,
     pub(super) domain: DomainKey,
     /// While the piece is taken: one count of the [`Home`]'s.
     pub(super) home: Cell<*const Home>,
-    pub(super) lkey: u32,
-    pub(super) capacity: u32,
     pub(super) len: Cell<u32>,
     index: u32,
 }
@@ -38,15 +40,19 @@ unsafe impl Sync for Home {}
 
 impl Home {
     pub(super) fn new(region: Region, count: u32, stride: usize, size: u32, free: Vec<u32>) -> Self {
-        let piece = |index: u32| Piece {
+        let piece = |index: u32| {
             // SAFETY: the region has `count` strides.
-            start: unsafe { region.start().add(index as usize * stride) },
-            domain: region.pd().key(),
-            home: Cell::new(ptr::null()),
-            lkey: region.lkey(),
-            capacity: size,
-            len: Cell::new(size),
-            index,
+            let start = unsafe { region.start().add(index as usize * stride) };
+            // The device is outside the program: exposing says that the memory may be reached through the number alone.
+            let addr = start.as_ptr().expose_provenance() as u64;
+            Piece {
+                whole: ibv_sge { addr, length: size, lkey: region.lkey() },
+                start,
+                domain: region.pd().key(),
+                home: Cell::new(ptr::null()),
+                len: Cell::new(size),
+                index,
+            }
         };
         let pieces = (0..count).map(piece).collect();
         Self { region, size, pieces, free: Mutex::new(free) }
@@ -58,12 +64,6 @@ impl Home {
 }
 
 impl Piece {
-    #[inline]
-    pub(super) fn address(&self) -> u64 {
-        // The device is outside the program: exposing says that the memory may be reached through the number alone.
-        self.start.as_ptr().expose_provenance() as u64
-    }
-
     /// Back to the list, and the count with it.
     ///
     /// # Safety

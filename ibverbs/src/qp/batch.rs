@@ -6,6 +6,8 @@ use std::fmt;
 
 use rdma_sys::{ibv_wr_abort, ibv_wr_complete, ibv_wr_start};
 
+use super::batched::Batched;
+use super::likely::less_likely;
 use super::operation::Operation;
 use super::pair::QueuePair;
 use super::payload::private::Payload;
@@ -14,12 +16,11 @@ use super::post::write_extended;
 use super::posted::{BatchError, Posted};
 use super::receives::{Queue, RecvBatch};
 use super::rejected::{PostError, Rejected};
-use super::ring::{Limit, Ring};
-use super::scratch::Scratch;
-use super::tables::Tables;
 use super::transport::{Sends, Transport};
 use super::wr::SendRequest;
 use crate::errno::Errno;
+
+const VERB: &str = "ibv_post_send";
 
 /// Sends that are posted together. See [`QueuePair::batch`].
 ///
@@ -42,8 +43,7 @@ use crate::errno::Errno;
 /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
 pub struct Batch<'qp, T: Sends> {
     qp: &'qp mut QueuePair<T>,
-    start: Limit,
-    limit: Limit,
+    batched: Batched,
     finished: bool,
 }
 
@@ -70,6 +70,7 @@ impl<T: Sends> QueuePair<T> {
     /// # References
     /// [`ibv_wr_start(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html),
     /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+    #[inline]
     pub fn batch<R, E: From<BatchError>>(
         &mut self,
         fill: impl FnOnce(&mut Batch<'_, T>) -> Result<R, E>,
@@ -107,24 +108,20 @@ impl<T: Transport> QueuePair<T> {
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
         let tables = &mut *self.tables;
-        tables.recvs.batch(Queue::Pair(self.raw), &tables.owner, fill)
+        tables.recvs.batch(Queue::Pair(&self.raw), &tables.owner, fill)
     }
 }
 
 impl<'qp, T: Sends> Batch<'qp, T> {
+    #[inline]
     fn start(qp: &'qp mut QueuePair<T>) -> Self {
         if let Some(extended) = qp.extended {
             // SAFETY: the queue pair is alive and used by one thread; `finish` or `drop` ends what begins here.
             unsafe { ibv_wr_start(extended.as_ptr()) };
         }
         qp.scratch.start_batch();
-        let limit = qp.tables.sends.limit(qp.scratch.max());
-        Self { start: qp.tables.sends.mark(), qp, limit, finished: false }
-    }
-
-    /// How many requests it has.
-    fn count(&self) -> usize {
-        self.qp.tables.sends.since(&self.start)
+        let batched = qp.tables.sends.begin(qp.scratch.max());
+        Self { qp, batched, finished: false }
     }
 
     /// Adds a request.
@@ -136,77 +133,94 @@ impl<'qp, T: Sends> Batch<'qp, T> {
     /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
     #[inline]
     pub fn send<O: Operation<T, P>, P: Payload>(&mut self, request: SendRequest<O, P>) -> Result<(), Rejected<P>> {
-        const VERB: &str = "ibv_post_send";
-        if let Err(error) = self.qp.check_send(&request) {
+        if let Err(error) = self.qp.check_send(&request, self.batched.next_number().queue()) {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         }
-        let QueuePair { tables, scratch, extended, .. } = &mut *self.qp;
-        let Tables { sends, windows, .. } = &mut **tables;
-        let Some(next) = sends.next_within(&self.limit) else {
-            return Err(Rejected::new(VERB, full(sends, scratch), Some(request.payload)));
-        };
-        match *extended {
-            // SAFETY: between `ibv_wr_start` and its end; what the payload names stays valid (see QueuePair::post_send).
-            Some(qp) => unsafe { write_extended(qp, next.wr_id(), &request) },
-            // SAFETY: without the extended verbs, the requests are for classic posts; the rest is checked above.
-            None => unsafe { scratch.add(next.wr_id(), &request) },
+        if self.qp.tables.sends.is_full(self.batched) {
+            return Err(Rejected::new(VERB, full(self.qp, self.batched), Some(request.payload)));
         }
-        windows.extend(O::bound(&request.payload));
-        next.fill(request.operation.into_in_flight(request.payload), request.tag);
+        let wr_id = self.batched.next_number();
+        if let Some(qp) = self.qp.extended {
+            // SAFETY: between `ibv_wr_start` and its end; what the payload names stays valid (see QueuePair::post_send).
+            unsafe { write_extended(qp, wr_id, &request) }
+        } else {
+            less_likely();
+            // SAFETY: without the extended verbs, the requests are for classic posts; the rest is checked above.
+            unsafe { self.qp.scratch.add(wr_id, &request) }
+        }
+        self.qp.tables.windows.extend(O::bound(&request.payload));
+        // SAFETY: it is not full.
+        unsafe { self.batched.fill(request.operation.into_in_flight(request.payload), request.tag) };
         Ok(())
     }
 
-    fn finish(mut self) -> Result<(), BatchError> {
-        const VERB: &str = "ibv_post_send";
+    #[inline]
+    fn finish(&mut self) -> Result<(), BatchError> {
         self.finished = true;
-        let count = self.count();
-        let outcome = match self.qp.extended {
-            Some(extended) if count == 0 => {
-                // SAFETY: ends what `start` began.
-                unsafe { ibv_wr_abort(extended.as_ptr()) };
-                Posted::All
-            }
-            Some(extended) => {
-                // SAFETY: ends what `start` began.
-                match unsafe { ibv_wr_complete(extended.as_ptr()) } {
-                    0 => Posted::All,
-                    number => Posted::InDoubt(Errno::from_return(number)),
-                }
-            }
-            None if count == 0 => Posted::All,
-            // SAFETY: the queue pair is alive and used by one thread; so many requests were added, and what they name is in the table or held.
-            None => unsafe { self.qp.scratch.post_batch(self.qp.raw, count) },
-        };
-        outcome.into_result(VERB, count, || self.qp.tables.sends.pop())
+        if !self.qp.tables.sends.has_any(self.batched) {
+            abort(self.qp, self.batched);
+            return Ok(());
+        }
+        let Some(extended) = self.qp.extended else { return finish_classic(self.qp, self.batched) };
+        // SAFETY: the batch borrows the queue pair since it was begun.
+        unsafe { self.qp.tables.sends.take_in(self.batched) };
+        // SAFETY: ends what `start` began.
+        match unsafe { ibv_wr_complete(extended.as_ptr()) } {
+            0 => Ok(()),
+            number => Posted::InDoubt(Errno::from_return(number)).into_result(VERB, 0, || None),
+        }
     }
+}
+
+#[inline(never)]
+fn finish_classic<T: Sends>(qp: &mut QueuePair<T>, batched: Batched) -> Result<(), BatchError> {
+    let (sends, scratch) = (&mut qp.tables.sends, &mut qp.scratch);
+    let count = sends.count(batched);
+    // SAFETY: the batch borrows the queue pair since it was begun.
+    unsafe { sends.take_in(batched) };
+    // SAFETY: the queue pair is alive and used by one thread; so many requests were added, and what they name is in the table or held.
+    let posted = unsafe { scratch.post_batch(qp.raw, count) };
+    posted.into_result(VERB, count, || sends.pop())
 }
 
 /// Why a batch takes no more.
 #[cold]
-fn full(sends: &Ring, scratch: &Scratch) -> PostError {
-    match sends.room() {
-        0 => PostError::QueueFull { capacity: sends.capacity() },
-        _ => PostError::BatchFull { max: u32::try_from(scratch.max()).unwrap_or(u32::MAX) },
+fn full<T: Sends>(qp: &QueuePair<T>, batched: Batched) -> PostError {
+    let (sends, max) = (&qp.tables.sends, qp.scratch.max());
+    if sends.count(batched) == sends.room() as usize {
+        return PostError::QueueFull { capacity: sends.capacity() };
+    }
+    PostError::BatchFull { max: u32::try_from(max).unwrap_or(u32::MAX) }
+}
+
+/// Ends a batch of which nothing is posted.
+#[cold]
+#[inline(never)]
+fn abort<T: Sends>(qp: &mut QueuePair<T>, batched: Batched) {
+    if let Some(extended) = qp.extended {
+        // SAFETY: ends what `start` began.
+        unsafe { ibv_wr_abort(extended.as_ptr()) };
+    }
+    let sends = &mut qp.tables.sends;
+    let count = sends.count(batched);
+    // SAFETY: as in `finish`.
+    unsafe { sends.take_in(batched) };
+    for _ in 0..count {
+        drop(sends.pop());
     }
 }
 
 impl<T: Sends> Drop for Batch<'_, T> {
+    #[inline]
     fn drop(&mut self) {
-        if self.finished {
-            return;
-        }
-        if let Some(extended) = self.qp.extended {
-            // SAFETY: ends what `start` began; nothing of it is posted.
-            unsafe { ibv_wr_abort(extended.as_ptr()) };
-        }
-        for _ in 0..self.count() {
-            drop(self.qp.tables.sends.pop());
+        if !self.finished {
+            abort(self.qp, self.batched);
         }
     }
 }
 
 impl<T: Sends> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("count", &self.count()).finish_non_exhaustive()
+        f.debug_struct("Batch").field("count", &self.qp.tables.sends.count(self.batched)).finish_non_exhaustive()
     }
 }

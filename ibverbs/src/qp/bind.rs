@@ -13,6 +13,7 @@ use super::pair::QueuePair;
 use super::retired::Retired;
 use super::transport::OnePeer;
 use crate::convert::zero_or_errno;
+use crate::cq::Says;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::mr::{AccessFlags, SharedRegion};
@@ -74,7 +75,7 @@ impl<T: OnePeer> QueuePair<T> {
     }
 }
 
-impl Retired {
+impl<C: Says> Retired<C> {
     /// The window that a successful [`wr::invalidate`](crate::wr::invalidate) or [`QueuePair::unbind_mw`] made free to be bound anew. `None`
     /// for another request, a window of the other type, or a failure; the window is then freed.
     pub fn into_window<K: WindowType>(self) -> Option<Window<K>> {
@@ -92,7 +93,7 @@ impl BoundWindow<Type2> {
     ///
     /// # Errors
     /// Itself, if the message did no such thing, or requests that name the window are still in flight.
-    pub fn invalidated_by(self, received: &Retired) -> std::result::Result<Window<Type2>, Self> {
+    pub fn invalidated_by(self, received: &Retired<impl Says>) -> std::result::Result<Window<Type2>, Self> {
         // Soft-RoCE passes the kernel's flag on, which is another one of the library's.
         let told = received.invalidated_rkey().or_else(|| {
             received.told(IBV_WC_IP_CSUM_OK).filter(|_| self.bound.pd().context().is_soft_roce().unwrap_or(false))

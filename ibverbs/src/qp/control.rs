@@ -11,6 +11,7 @@ use super::transitions;
 use super::transport::QpType;
 use crate::context::Context;
 use crate::convert::zero_or_errno;
+use crate::cq::standing;
 use crate::device::TransportType;
 use crate::error::{Error, Result};
 use crate::numbers::Qpn;
@@ -64,6 +65,9 @@ impl<'qp> Control<'qp> {
 
     /// A step, which says what it lacks or does not take when the driver refuses it.
     pub(super) fn modify_raw(self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
+        if mask & IBV_QP_STATE != 0 && attr.qp_state == QpState::RESET.0 {
+            standing::refuse_inside("ibv_modify_qp", || format!("{} to {state}", self.describe()))?;
+        }
         crate::trace::stepped(self.qp_num().0, state, mask);
         // SAFETY: the queue pair is alive; the attributes are valid during the call.
         let returned = unsafe { ibv_modify_qp(self.raw.as_ptr(), attr, mask as i32) };

@@ -124,7 +124,7 @@ impl InFlight {
     }
 
     #[inline]
-    fn is_buf(&self) -> bool {
+    pub(super) fn is_buf(&self) -> bool {
         self.0.addr().get() & KIND == 0
     }
 
@@ -146,14 +146,19 @@ impl InFlight {
 
     /// Lets the buffer, if it is one, show its first `len` bytes.
     #[inline]
-    pub(super) fn showing(self, len: usize) -> Self {
-        match self.into_buf() {
-            Ok(mut buf) => {
-                buf.set_len(len);
-                Self::buf(buf)
-            }
-            Err(other) => other,
+    pub(super) fn show(&self, len: usize) {
+        if self.is_buf() {
+            // SAFETY: it was made of a buffer, which it still owns after this.
+            let mut buf = ManuallyDrop::new(unsafe { Buf::from_raw(self.0) });
+            buf.set_len(len);
         }
+    }
+
+    /// As [`show`](Self::show), of a request that is being posted.
+    #[inline]
+    pub(super) fn showing(self, len: usize) -> Self {
+        self.show(len);
+        self
     }
 
     /// What is left when the request is done: a loan has ended, and a binding needs no keeping alive.

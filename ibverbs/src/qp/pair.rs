@@ -13,12 +13,12 @@ use super::builder::{Made, Parts, QpCaps};
 use super::control::Control;
 use super::owner::Owner;
 use super::place::Entry;
-use super::retired::{NotMine, Reclaimed, Retired};
+use super::retired::Reclaimed;
 use super::scratch::Scratch;
 use super::tables::Tables;
 use super::transport::Sends;
 use crate::convert::zero_or_errno;
-use crate::cq::Completion;
+use crate::cq::standing;
 use crate::device::TransportType;
 use crate::error::Result;
 use crate::identity::QueueId;
@@ -155,46 +155,14 @@ impl<T: Sends> QueuePair<T> {
         self.tables.recvs.table.room() as usize
     }
 
-    /// Retires a completion: takes the request out of the table and gives its buffer back.
-    ///
-    /// The completion of a send also retires the unsignalled ones before it; their buffers go back to their pools.
-    ///
-    /// # Errors
-    /// [`NotMine`] if it belongs to another queue pair, or to one that was destroyed; nothing changes then.
-    ///
-    /// # Example
-    /// ```no_run
-    /// use ibverbs::{CompletionQueue, QueuePair, Rc};
-    /// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
-    /// for completion in cq.poll()? {
-    ///     let retired = qp.retire(completion)?;
-    ///     retired.ok()?;
-    ///     if let Some(buf) = retired.into_buf() {
-    ///         println!("{} bytes", buf.len());
-    ///     }
-    /// }
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
-    pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
-        let wr_id = completion.wr_id();
-        match self.tables.retire(wr_id) {
-            Some(entry) => Ok(Retired::new(&completion, entry)),
-            None => Err(NotMine { queue: wr_id.queue() }),
-        }
-    }
-
     /// Destroys the queue pair and gives back the buffers of requests that never completed.
     ///
     /// Destroying is the barrier: after it the device touches none of them.
     ///
     /// # Errors
     /// If the driver refuses, what the queue pair owned is leaked and counted ([`leaked_objects`](crate::leaked_objects)).
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) within [`poll_each`](crate::CompletionQueueEx::poll_each): it is destroyed after it,
+    /// and its buffers go back to their pools.
     ///
     /// # Example
     /// ```no_run
@@ -209,6 +177,7 @@ impl<T: Sends> QueuePair<T> {
     /// # References
     /// [`ibv_destroy_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)
     pub fn destroy(self) -> Result<Reclaimed> {
+        standing::refuse_inside("ibv_destroy_qp", || self.describe())?;
         let mut this = ManuallyDrop::new(self);
         this.destroy_raw()?;
         let with_tag = |entry: Entry| entry.payload.into_bufs().into_iter().map(move |buf| (entry.tag, buf));
@@ -238,6 +207,22 @@ impl<T: Sends> QueuePair<T> {
         zero_or_errno("ibv_destroy_qp", || self.describe(), returned)
     }
 
+    /// The queue pair as another value, of one that is being dropped.
+    fn moved_out(&mut self) -> Self {
+        // SAFETY: the other one's from here on: nothing of them is dropped with this.
+        let tables = unsafe { ManuallyDrop::take(&mut self.tables) };
+        Self {
+            raw: self.raw,
+            extended: self.extended,
+            caps: self.caps,
+            fetches_as_writes: self.fetches_as_writes,
+            has_extra_ops: self.has_extra_ops,
+            tables: ManuallyDrop::new(tables),
+            scratch: std::mem::replace(&mut self.scratch, Scratch::new(0, 0, false)),
+            transport: PhantomData,
+        }
+    }
+
     pub(super) fn control(&self) -> Control<'_> {
         // SAFETY: the queue pair is alive while it is borrowed, and of its domain's context.
         unsafe { Control::new(self.raw, T::QP_TYPE, self.tables.owner.pd.context()) }
@@ -250,6 +235,10 @@ impl<T: Sends> QueuePair<T> {
 
 impl<T: Sends> Drop for QueuePair<T> {
     fn drop(&mut self) {
+        if standing::inside() {
+            let other = self.moved_out();
+            return standing::later(move || drop(other));
+        }
         if self.destroy_raw().is_ok() {
             // SAFETY: not used after; the device touches nothing of it any more.
             unsafe { ManuallyDrop::drop(&mut self.tables) }

@@ -8,6 +8,8 @@
 use std::ptr::NonNull;
 
 use super::kept::InFlight;
+use super::likely::less_likely;
+use crate::cq::{Says, WcStatus};
 use crate::fixed::Fixed;
 use crate::identity::WrId;
 
@@ -22,6 +24,19 @@ impl Entry {
     /// What is left of it when it has completed.
     pub(super) fn settled(self) -> Self {
         Self { payload: self.payload.settled(), ..self }
+    }
+
+    /// Lets its buffer show what was received, if that is what became of it.
+    #[inline]
+    pub(super) fn received(self, status: WcStatus, completion: impl Says) -> Self {
+        if !status.is_success() {
+            less_likely();
+            return self;
+        }
+        if self.payload.is_buf() {
+            self.payload.show(completion.byte_len() as usize);
+        }
+        self
     }
 }
 

@@ -20,7 +20,7 @@ use super::scratch::inline_flag;
 use super::tables::Tables;
 use super::transport::{Sends, Transport};
 use super::wr::{RecvRequest, SendRequest};
-use crate::identity::WrId;
+use crate::identity::{QueueId, WrId};
 
 impl<T: Sends> QueuePair<T> {
     /// Posts one request to the send queue. A [`Buf`](crate::Buf) moves in, and comes back with the completion.
@@ -47,7 +47,7 @@ impl<T: Sends> QueuePair<T> {
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn post_send<O: Operation<T, P>, P: Payload>(&mut self, request: SendRequest<O, P>) -> Result<(), Rejected<P>> {
         const VERB: &str = "ibv_post_send";
-        if let Err(error) = self.check_send(&request) {
+        if let Err(error) = self.check_send(&request, self.tables.sends.queue()) {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         }
         let Tables { sends, windows, .. } = &mut *self.tables;
@@ -78,13 +78,14 @@ impl<T: Sends> QueuePair<T> {
         Ok(())
     }
 
-    /// What can be said before the provider hears of a send.
+    /// What can be said before the provider hears of a send. `id` is this queue's identity, which those who ask have at hand.
     #[inline]
     pub(super) fn check_send<O: Operation<T, P>, P: Payload>(
         &self,
         request: &SendRequest<O, P>,
+        id: QueueId,
     ) -> Result<(), PostError> {
-        self.tables.owner.check(request.payload.belongs(), self.tables.sends.queue())?;
+        self.tables.owner.check(request.payload.belongs(), id)?;
         request.operation.check(&request.payload)?;
         if let Some(address) = request.operation.address() {
             if !address.is_valid(self.id(), self.tables.addresses.epoch) {
@@ -135,7 +136,7 @@ impl<T: Transport> QueuePair<T> {
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
         let tables = &mut *self.tables;
-        tables.recvs.post(Queue::Pair(self.raw), &tables.owner, request)
+        tables.recvs.post(Queue::Pair(&self.raw), &tables.owner, request)
     }
 }
 

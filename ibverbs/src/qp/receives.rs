@@ -19,12 +19,12 @@ use crate::identity::{QueueId, WrId};
 
 /// Where receives are posted.
 #[derive(Clone, Copy)]
-pub(super) enum Queue {
-    Pair(NonNull<ibv_qp>),
-    Shared(NonNull<ibv_srq>),
+pub(super) enum Queue<'queue> {
+    Pair(&'queue NonNull<ibv_qp>),
+    Shared(&'queue NonNull<ibv_srq>),
 }
 
-impl Queue {
+impl Queue<'_> {
     fn verb(self) -> &'static str {
         match self {
             Self::Pair(_) => "ibv_post_recv",
@@ -52,12 +52,20 @@ pub(super) struct Receives<T> {
     room: Room,
 }
 
-/// Room for requests: one that is posted alone, and after it those of a batch, linked in order.
+/// Room for requests: one that is posted alone, and those of a batch, linked in order.
 struct Room {
     max_sge: u32,
     max_batch: usize,
+    alone: Fixed<Alone>,
     wrs: Fixed<ibv_recv_wr>,
     sges: Fixed<ibv_sge>,
+}
+
+/// A request, linked to none, and the one entry that it names, unless it is being posted with others.
+#[derive(Clone, Copy, Default)]
+struct Alone {
+    wr: ibv_recv_wr,
+    sge: ibv_sge,
 }
 
 // SAFETY: the pointers in the requests are set anew before each use, or point into this.
@@ -68,18 +76,22 @@ unsafe impl Sync for Room {}
 impl<T: Table> Receives<T> {
     pub(super) fn new(table: T, max_sge: u32, max_batch: u32) -> Self {
         let max_batch = max_batch as usize;
-        let (wrs, sges) = (Fixed::<ibv_recv_wr>::new(max_batch + 1), Fixed::new(max_batch + 1));
+        let (wrs, sges) = (Fixed::<ibv_recv_wr>::new(max_batch), Fixed::new(max_batch));
         for index in 1..max_batch {
-            // SAFETY: both are among the `max_batch` + 1.
-            unsafe { (*wrs.as_ptr().add(index)).next = wrs.as_ptr().add(index + 1) };
+            // SAFETY: both are among the `max_batch`.
+            unsafe { (*wrs.as_ptr().add(index - 1)).next = wrs.as_ptr().add(index) };
         }
-        Self { table, room: Room { max_sge, max_batch, wrs, sges } }
+        let alone = Fixed::<Alone>::new(1);
+        // SAFETY: there is one.
+        unsafe { names_its_own(alone.as_ptr()) };
+        Self { table, room: Room { max_sge, max_batch, alone, wrs, sges } }
     }
 
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub(super) fn post<P: RecvPayload>(
         &mut self,
-        queue: Queue,
+        queue: Queue<'_>,
         owner: &Owner,
         request: RecvRequest<P>,
     ) -> Result<(), Rejected<P>> {
@@ -91,12 +103,9 @@ impl<T: Table> Receives<T> {
             return Err(Rejected::new(queue.verb(), error, Some(request.payload)));
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: the first request, which is linked to none. The queue is alive and used by one thread; the memory that is named stays
+        // SAFETY: it is linked to none. The queue is alive and used by one thread; the memory that is named stays
         // valid: a Buf moves into the table below, held memory is kept.
-        let returned = unsafe {
-            let wr = write(&self.room, 0, next.wr_id(), request.payload.scatter());
-            queue.post(wr, &mut bad)
-        };
+        let returned = unsafe { post_alone(&self.room, queue, next.wr_id(), request.payload.scatter(), &mut bad) };
         if returned != 0 {
             let error = failure(returned, bad.is_null());
             if let PostError::Refused(_) = error {
@@ -112,7 +121,7 @@ impl<T: Table> Receives<T> {
 
     pub(super) fn batch<R, E: From<BatchError>>(
         &mut self,
-        queue: Queue,
+        queue: Queue<'_>,
         owner: &Owner,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
@@ -153,7 +162,7 @@ fn check<P: RecvPayload>(owner: &Owner, id: QueueId, max: u32, request: &RecvReq
 /// # References
 /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
 pub struct RecvBatch<'queue> {
-    queue: Queue,
+    queue: Queue<'queue>,
     table: &'queue mut dyn Table,
     room: &'queue mut Room,
     owner: &'queue Owner,
@@ -185,7 +194,7 @@ impl RecvBatch<'_> {
             return Err(Rejected::new(queue.verb(), PostError::QueueFull { capacity }, Some(request.payload)));
         };
         // SAFETY: `count` is less than `max_batch`.
-        unsafe { write(self.room, self.count + 1, next.wr_id(), request.payload.scatter()) };
+        unsafe { write(self.room, self.count, next.wr_id(), request.payload.scatter()) };
         next.fill(request.payload.into_in_flight(), request.tag);
         self.count += 1;
         Ok(())
@@ -200,7 +209,7 @@ impl RecvBatch<'_> {
         // SAFETY: so many requests were added. The queue is alive and used by one thread; the memory that the requests name is in the table
         // or held.
         let (returned, first) = unsafe {
-            let (first, last) = (self.room.wrs.as_ptr().add(1), self.room.wrs.as_ptr().add(self.count));
+            let (first, last) = (self.room.wrs.as_ptr(), self.room.wrs.as_ptr().add(self.count - 1));
             (*last).next = ptr::null_mut();
             let returned = self.queue.post(first, &mut bad);
             (*last).next = last.add(1); // which is beyond the end for the last of all, and followed by none
@@ -218,25 +227,59 @@ impl RecvBatch<'_> {
     fn take_back(&mut self, index: usize) -> Option<Entry> {
         debug_assert!(index < self.count);
         // SAFETY: one of the requests that were added.
-        let wr_id = unsafe { (*self.room.wrs.as_ptr().add(index + 1)).wr_id };
+        let wr_id = unsafe { (*self.room.wrs.as_ptr().add(index)).wr_id };
         self.table.take_back(WrId(wr_id))
     }
 }
 
-/// Writes the receive at `index` and returns it.
+/// Posts the request that is alone.
+///
+/// # Safety
+/// As [`Queue::post`] of it.
+#[inline]
+unsafe fn post_alone(
+    room: &Room,
+    queue: Queue<'_>,
+    wr_id: WrId,
+    scatter: Gather<'_>,
+    bad: &mut *mut ibv_recv_wr,
+) -> i32 {
+    let alone = room.alone.as_ptr();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (wr, sge) = (&raw mut (*alone).wr, &raw mut (*alone).sge);
+        (*wr).wr_id = wr_id.0;
+        if let Gather::One(one) = scatter {
+            sge.write(one);
+            return queue.post(wr, bad);
+        }
+        ((*wr).sg_list, (*wr).num_sge) = describe(scatter, sge);
+        let returned = queue.post(wr, bad);
+        names_its_own(alone);
+        returned
+    }
+}
+
+/// Lets the request name the one entry beside it.
+///
+/// # Safety
+/// Both can be written, and no reference to either exists.
+unsafe fn names_its_own(alone: *mut Alone) {
+    // SAFETY: the caller's promise.
+    unsafe { ((*alone).wr.sg_list, (*alone).wr.num_sge) = (&raw mut (*alone).sge, 1) };
+}
+
+/// Writes the receive at `index` of a batch.
 ///
 /// # Safety
 /// There are so many, and no reference to one exists.
 #[inline]
-unsafe fn write(room: &Room, index: usize, wr_id: WrId, scatter: Gather<'_>) -> *mut ibv_recv_wr {
+unsafe fn write(room: &Room, index: usize, wr_id: WrId, scatter: Gather<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
         let (wr, sge) = (room.wrs.as_ptr().add(index), room.sges.as_ptr().add(index));
-        let (list, count) = describe(scatter, sge);
+        ((*wr).sg_list, (*wr).num_sge) = describe(scatter, sge);
         (*wr).wr_id = wr_id.0;
-        (*wr).sg_list = list;
-        (*wr).num_sge = count;
-        wr
     }
 }
 

@@ -7,7 +7,7 @@ use rdma_sys::{IBV_WC_WITH_IMM, IBV_WC_WITH_INV};
 
 use super::kept::InFlight;
 use super::place::Entry;
-use crate::cq::{Completion, WcOpcode, WcStatus};
+use crate::cq::{Ended, Said, Says, WcOpcode, WcStatus};
 use crate::error::{Error, Result};
 use crate::identity::{Direction, QueueId, WrId};
 use crate::kind::ErrorKind;
@@ -16,7 +16,8 @@ use crate::mw::Bound;
 
 /// A finished request: how it ended, and the buffer it was posted with.
 ///
-/// A failed request gives its buffer back too.
+/// A failed request gives its buffer back too. What more the completion said is copied; of a poll in place it is read where the provider shows it,
+/// and `C` is [`InPlace`](crate::InPlace).
 ///
 /// # Example
 /// ```no_run
@@ -34,35 +35,19 @@ use crate::mw::Bound;
 ///
 /// # References
 /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
-pub struct Retired {
+pub struct Retired<C: Says = Said> {
     payload: InFlight,
     tag: u64,
     wr_id: WrId,
     status: WcStatus,
-    opcode: WcOpcode,
-    byte_len: u32,
-    wc_flags: u32,
-    /// Immediate data, or an invalidated key, as the flags say.
-    immediate: u32,
-    vendor_err: u32,
+    said: C,
 }
 
-impl Retired {
+impl<C: Says> Retired<C> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub(super) fn new(completion: &Completion<'_>, Entry { payload, tag }: Entry) -> Self {
-        let (wc_flags, immediate) = completion.flags_and_immediate();
-        Self {
-            payload,
-            tag,
-            status: completion.status(),
-            opcode: completion.opcode(),
-            wr_id: completion.wr_id(),
-            byte_len: completion.raw_byte_len(),
-            wc_flags,
-            immediate,
-            vendor_err: completion.vendor_err(),
-        }
+    pub(super) fn new(completion: impl Ended, Entry { payload, tag }: Entry, status: WcStatus, said: C) -> Self {
+        Self { payload, tag, wr_id: completion.wr_id(), status, said }
     }
 
     /// The window that was being invalidated, if the request succeeded.
@@ -77,7 +62,7 @@ impl Retired {
 
     /// What a received message carried, if one of these flags says that it did.
     pub(super) fn told(&self, flags: u32) -> Option<u32> {
-        (self.received() && self.wc_flags & flags != 0).then_some(self.immediate)
+        (self.received() && self.said.wc_flags() & flags != 0).then(|| self.said.immediate())
     }
 
     /// The number that the request was posted with.
@@ -97,7 +82,7 @@ impl Retired {
 
     /// What kind of request it was; valid for a success only.
     pub fn opcode(&self) -> WcOpcode {
-        self.opcode
+        WcOpcode(self.said.opcode())
     }
 
     /// Whether it was posted to the send or to the receive queue.
@@ -107,7 +92,7 @@ impl Retired {
 
     /// How many bytes were received; 0 for sends and failures.
     pub fn byte_len(&self) -> usize {
-        if self.received() { self.byte_len as usize } else { 0 }
+        if self.received() { self.said.byte_len() as usize } else { 0 }
     }
 
     /// The immediate data that came with the message.
@@ -117,7 +102,7 @@ impl Retired {
 
     /// The vendor's error code, for a failure.
     pub fn vendor_err(&self) -> u32 {
-        self.vendor_err
+        self.said.vendor_err()
     }
 
     /// `Ok` for a success.
@@ -127,23 +112,18 @@ impl Retired {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn ok(&self) -> Result<()> {
-        if self.is_success() { Ok(()) } else { Err(failed(self.direction(), self.status, self.vendor_err)) }
+        if self.is_success() { Ok(()) } else { Err(failed(self.direction(), self.status, self.vendor_err())) }
     }
 
     /// The buffer; after a receive it shows what was received. `None` if the request was posted without one, or with a list.
     #[inline]
     pub fn into_buf(self) -> Option<Buf> {
-        let len = self.received().then_some(self.byte_len as usize);
-        let mut buf = self.payload.into_buf().ok()?;
-        if let Some(len) = len {
-            buf.set_len(len);
-        }
-        Some(buf)
+        self.payload.into_buf().ok()
     }
 
     /// The list of buffers, if it was posted with one; after a receive it shows what was received.
     pub fn into_list(self) -> Option<BufList> {
-        let len = self.received().then_some(self.byte_len as usize);
+        let len = self.received().then(|| self.byte_len());
         let mut list = self.payload.into_list()?;
         if let Some(len) = len {
             list.show(len);
@@ -173,7 +153,7 @@ extern "C" fn failed(direction: Direction, status: WcStatus, vendor_err: u32) ->
     }
 }
 
-impl fmt::Debug for Retired {
+impl<C: Says> fmt::Debug for Retired<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Retired")
             .field("direction", &self.direction())

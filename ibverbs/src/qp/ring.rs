@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use super::batched::Batched;
 use super::kept::InFlight;
 use super::place::{Entry, Next, Place, Table};
 use crate::fixed::Fixed;
@@ -18,6 +19,8 @@ pub(super) struct Ring {
     head: *mut Place,
     /// The place of the oldest request in flight; the head, if none is.
     tail: *mut Place,
+    /// Up to where a batch can go, while there is one.
+    end: *mut Place,
     /// How many places from the tail to the head have nothing in flight, as a later receive completed before an older one.
     holes: usize,
 }
@@ -69,7 +72,7 @@ impl Ring {
         let count = capacity.min(Self::MAX) + 1;
         let places = Place::table(WrId::first(queue, requests), count, None);
         let first = places.as_ptr();
-        Self { places, count: count as usize, head: first, tail: first, holes: 0 }
+        Self { places, count: count as usize, head: first, tail: first, end: first, holes: 0 }
     }
 
     /// Makes an empty ring as long as this. The numbers of the places go on, those beyond the length included, so that a completion from before
@@ -108,31 +111,43 @@ impl Ring {
         unsafe { Place::next_number(self.head) }.queue()
     }
 
-    /// Where a batch begins now.
-    pub(super) fn mark(&self) -> Limit {
-        Limit(self.head)
-    }
-
-    /// How far it can go, if it has so many requests at most, while nothing is retired.
-    pub(super) fn limit(&mut self, max: usize) -> Limit {
-        self.skip_holes();
-        let from_head = max.min(self.count - 1 - self.distance(self.tail, self.head));
-        // SAFETY: both are of the ring, and so is a place that lies less than its length after the head, counted from the first again.
-        unsafe {
-            let first = self.places.as_ptr();
-            let index = self.distance(first, self.head) + from_head;
-            Limit(first.add(if index < self.count { index } else { index - self.count }))
-        }
-    }
-
-    /// The place of the next request of a batch, if it can go as far.
+    /// Begins a batch of so many requests at most, as far as there is room. There are no holes among sends.
     #[inline]
-    pub(super) fn next_within(&mut self, limit: &Limit) -> Option<Next<'_, Self>> {
-        if self.head == limit.0 {
-            return None;
-        }
-        // SAFETY: the head is the place of the next request.
-        Some(unsafe { Next::at(self, self.head) })
+    pub(super) fn begin(&mut self, max: usize) -> Batched {
+        let many = max.min(self.count - 1 - self.distance(self.tail, self.head));
+        let first = self.places.as_ptr();
+        // SAFETY: all are of the ring, and so is a place that lies less than its length after the head, counted from the first again.
+        self.end = unsafe {
+            let beyond = first.add(self.count).offset_from(self.head).unsigned_abs();
+            if many < beyond { self.head.add(many) } else { first.add(many - beyond) }
+        };
+        Batched { next: self.head }
+    }
+
+    /// Whether the batch that was begun can take no more.
+    #[inline]
+    pub(super) fn is_full(&self, batched: Batched) -> bool {
+        batched.next == self.end
+    }
+
+    /// Whether a batch has requests.
+    #[inline]
+    pub(super) fn has_any(&self, batched: Batched) -> bool {
+        batched.next != self.head
+    }
+
+    /// How many requests a batch has.
+    pub(super) fn count(&self, batched: Batched) -> usize {
+        self.distance(self.head, batched.next)
+    }
+
+    /// Takes in the requests of a batch.
+    ///
+    /// # Safety
+    /// Since it was [begun](Self::begin), nothing else was asked of the ring but numbers.
+    #[inline]
+    pub(super) unsafe fn take_in(&mut self, batched: Batched) {
+        self.head = batched.next;
     }
 
     /// The number of the next request, if there is room.
@@ -227,11 +242,6 @@ impl Ring {
         Some(entry.settled())
     }
 
-    /// How many requests were taken in since the place was that of the next one, and nothing was retired.
-    pub(super) fn since(&self, Limit(place): &Limit) -> usize {
-        self.distance(*place, self.head)
-    }
-
     /// Makes the holes vacant that nothing older is in flight behind; whether there is room at the head now.
     #[cold]
     #[inline(never)]
@@ -276,12 +286,3 @@ impl fmt::Debug for Ring {
         f.debug_struct("Ring").field("room", &self.room()).field("capacity", &self.capacity()).finish()
     }
 }
-
-/// Where a batch begins, or how far it can go: up to this place.
-#[derive(Debug)]
-pub(super) struct Limit(*mut Place);
-
-// SAFETY: the pointer is compared only.
-unsafe impl Send for Limit {}
-// SAFETY: as above.
-unsafe impl Sync for Limit {}

@@ -23,7 +23,7 @@ use super::retired::{NotMine, Reclaimed, Retired};
 use super::scope_end::ScopeEnd;
 use super::transport::{Sends, Transport};
 use super::wr::{RecvRequest, SendRequest};
-use crate::cq::{Completion, CompletionQueue};
+use crate::cq::{Completion, CompletionQueue, standing};
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::mr::AccessFlags;
@@ -96,7 +96,8 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     /// Registers memory that requests of this scope may read.
     ///
     /// # Errors
-    /// As [`ProtectionDomain::pool`](crate::ProtectionDomain::pool).
+    /// As [`ProtectionDomain::pool`](crate::ProtectionDomain::pool), and within [`poll_each`](crate::CompletionQueueEx::poll_each), where the queue pair
+    /// could not be destroyed to end the loan.
     ///
     /// # Example
     /// Requests may name parts of it:
@@ -113,6 +114,7 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn lend(&mut self, bytes: &'env [u8]) -> Result<Lent<'scope>> {
+        standing::refuse_inside("lend", || self.parts.qp.describe())?;
         // SAFETY: it is borrowed for 'env, which outlasts the scope, and that ends its parts before it is over.
         let sge = unsafe { self.parts.register(NonNull::from(bytes), AccessFlags::empty()) }?;
         Ok(Lent::new(sge, self.parts.qp.id(), self.parts.loans.clone()))
@@ -126,6 +128,7 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn lend_mut(&mut self, bytes: &'env mut [u8]) -> Result<LentMut<'scope>> {
+        standing::refuse_inside("lend", || self.parts.qp.describe())?;
         // SAFETY: as above, for writing.
         let sge = unsafe { self.parts.register(NonNull::from(bytes), AccessFlags::LOCAL_WRITE) }?;
         Ok(LentMut::new(sge, self.parts.qp.id(), self.parts.loans.clone()))

@@ -22,7 +22,7 @@ use super::srq_options::{Basic, SrqOptions, SrqType};
 use super::wr::RecvRequest;
 use super::xrc_domain::XrcDomain;
 use crate::convert::non_null;
-use crate::cq::{Completion, Shared};
+use crate::cq::{Completion, CompletionInPlace, Ended, FieldSet, InPlace, Said, Says, Shared, standing};
 use crate::error::Result;
 use crate::identity::{QueueId, Requests};
 use crate::mr::{Held, HeldList, Hold};
@@ -94,6 +94,13 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if standing::inside() {
+            // SAFETY: the other one's from here on: nothing of it is dropped with this, which is of no XRC domain any more.
+            let receiving = unsafe { ManuallyDrop::take(self.receiving.get_mut()) };
+            let receiving = UnsafeCell::new(ManuallyDrop::new(receiving));
+            let inner = Self { raw: self.raw, pd: self.pd.clone(), xrc: self.xrc.take(), receiving };
+            return standing::later(move || drop(inner));
+        }
         // SAFETY: the last owner goes; every queue pair that receives from the queue held an Arc of this.
         let returned = unsafe { ibv_destroy_srq(self.raw.as_ptr()) };
         let xrc = self.xrc.take();
@@ -210,9 +217,9 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// [`ibv_post_srq_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)
     #[inline]
     pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> std::result::Result<(), Rejected<P>> {
-        let queue = Queue::Shared(self.0.raw);
+        let raw = self.0.raw;
         let Receiving { receives, owner } = self.receiving();
-        receives.post(queue, owner, request)
+        receives.post(Queue::Shared(&raw), owner, request)
     }
 
     /// Posts the receives that the closure adds. See [`QueuePair::recv_batch`](crate::QueuePair::recv_batch).
@@ -226,9 +233,9 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         &mut self,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
-        let queue = Queue::Shared(self.0.raw);
+        let raw = self.0.raw;
         let Receiving { receives, owner } = self.receiving();
-        receives.batch(queue, owner, fill)
+        receives.batch(Queue::Shared(&raw), owner, fill)
     }
 
     /// Retires the completion of a receive of this queue. See [`QueuePair::retire`](crate::QueuePair::retire).
@@ -242,10 +249,39 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
     pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
-        let wr_id = completion.wr_id();
-        match self.receiving().receives.table.retire(wr_id) {
-            Some(entry) => Ok(Retired::new(&completion, entry)),
-            None => Err(NotMine { queue: wr_id.queue() }),
+        self.retire_as(completion.entry(), Said::of)
+    }
+
+    /// As [`QueuePair::retire_in_place`](crate::QueuePair::retire_in_place), of a receive of this queue.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # References
+    /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
+    pub fn retire_in_place<'poll, F: FieldSet>(
+        &mut self,
+        completion: CompletionInPlace<'poll, F>,
+    ) -> std::result::Result<Retired<InPlace<'poll>>, NotMine> {
+        self.retire_as(completion.shown(), |ended| ended)
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    fn retire_as<E: Ended, C: Says>(
+        &mut self,
+        ended: E,
+        keep: impl FnOnce(E) -> C,
+    ) -> std::result::Result<Retired<C>, NotMine> {
+        match self.receiving().receives.table.retire(ended.wr_id()) {
+            Some(entry) => {
+                let status = ended.status();
+                Ok(Retired::new(ended, entry.received(status, ended), status, keep(ended)))
+            }
+            None => Err(NotMine { queue: ended.wr_id().queue() }),
         }
     }
 

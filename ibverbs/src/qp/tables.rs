@@ -6,14 +6,15 @@ use super::address::Addresses;
 use super::bindings::Windows;
 use super::builder::{Made, Parts};
 use super::flows::Flows;
+use super::likely::less_likely;
 use super::owner::Owner;
 use super::place::Entry;
 use super::receives::Receives;
 use super::ring::Ring;
 use super::srq;
 use super::transport::QpType;
-use crate::cq::Shared;
-use crate::identity::{Requests, WrId};
+use crate::cq::{Ended, Shared, WcStatus};
+use crate::identity::Requests;
 use crate::parent_domain::ParentDomain;
 use crate::pd::AttachedQueuePair;
 
@@ -56,29 +57,32 @@ impl Tables {
         }
     }
 
-    /// Takes out the request of a completion.
+    /// Takes out the request of a completion, and says how it ended. That is read where it is known which request it is, so that it is not kept over
+    /// the call in the case that is rare.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub(super) fn retire(&mut self, wr_id: WrId) -> Option<Entry> {
+    pub(super) fn retire(&mut self, completion: impl Ended) -> Option<(Entry, WcStatus)> {
+        let wr_id = completion.wr_id();
         if let Some(entry) = self.sends.retire_oldest(wr_id) {
-            return Some(entry);
+            return Some((entry, completion.status()));
         }
         less_likely();
         if let Some(entry) = self.recvs.table.retire_oldest(wr_id) {
-            return Some(entry);
+            let status = completion.status();
+            return Some((entry.received(status, completion), status));
         }
-        self.retire_other(wr_id)
+        let entry = self.retire_other(completion)?;
+        Some((entry, completion.status()))
     }
 
     /// As [`retire`](Self::retire), for what is not the oldest, or keeps what is rare. One call, so that loops which retire prepare for no other.
     #[cold]
     #[inline(never)]
-    fn retire_other(&mut self, wr_id: WrId) -> Option<Entry> {
-        self.sends.retire_send(wr_id).or_else(|| self.recvs.table.retire_receive(wr_id))
+    fn retire_other(&mut self, completion: impl Ended) -> Option<Entry> {
+        let wr_id = completion.wr_id();
+        if let Some(sent) = self.sends.retire_send(wr_id) {
+            return Some(sent);
+        }
+        Some(self.recvs.table.retire_receive(wr_id)?.received(completion.status(), completion))
     }
 }
-
-/// Says to the compiler which way straight code should go.
-#[cold]
-#[inline]
-fn less_likely() {}

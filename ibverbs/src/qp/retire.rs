@@ -1,0 +1,71 @@
+//! Retiring: from a completion to the request that it ends.
+
+use super::pair::QueuePair;
+use super::retired::{NotMine, Retired};
+use super::transport::Sends;
+use crate::cq::{Completion, CompletionInPlace, FieldSet, InPlace, Said};
+
+impl<T: Sends> QueuePair<T> {
+    /// Retires a completion: takes the request out of the table and gives its buffer back.
+    ///
+    /// The completion of a send also retires the unsignalled ones before it; their buffers go back to their pools.
+    ///
+    /// # Errors
+    /// [`NotMine`] if it belongs to another queue pair, or to one that was destroyed; nothing changes then.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{CompletionQueue, QueuePair, Rc};
+    /// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+    /// for completion in cq.poll()? {
+    ///     let retired = qp.retire(completion)?;
+    ///     retired.ok()?;
+    ///     if let Some(buf) = retired.into_buf() {
+    ///         println!("{} bytes", buf.len());
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
+    pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
+        match self.tables.retire(completion.entry()) {
+            Some((entry, status)) => Ok(Retired::new(completion.entry(), entry, status, Said::of(completion.entry()))),
+            None => Err(NotMine { queue: completion.queue() }),
+        }
+    }
+
+    /// As [`retire`](Self::retire), of a completion that is where the provider shows it
+    /// ([`CompletionQueueEx::poll_each`](crate::CompletionQueueEx::poll_each)). What it says beyond its status is read when it is asked for.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{CompletionQueueEx, QueuePair, Rc};
+    /// # fn f(cq: &mut CompletionQueueEx, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+    /// cq.poll_each(|completion| qp.retire_in_place(completion)?.ok())?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
+    pub fn retire_in_place<'poll, F: FieldSet>(
+        &mut self,
+        completion: CompletionInPlace<'poll, F>,
+    ) -> std::result::Result<Retired<InPlace<'poll>>, NotMine> {
+        let shown = completion.shown();
+        match self.tables.retire(shown) {
+            Some((entry, status)) => Ok(Retired::new(shown, entry, status, shown)),
+            None => Err(NotMine { queue: completion.queue() }),
+        }
+    }
+}

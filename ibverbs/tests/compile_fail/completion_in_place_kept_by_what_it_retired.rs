@@ -1,0 +1,14 @@
+//! What was retired in place says more while the provider shows it, and no longer.
+use ibverbs::{CompletionQueueEx, Error, QueuePair, Rc};
+
+fn rule(cq: &mut CompletionQueueEx, qp: &mut QueuePair<Rc>) -> Result<(), Error> {
+    let mut kept = Vec::new();
+    cq.poll_each(|completion| -> Result<(), Error> {
+        kept.push(qp.retire_in_place(completion)?);
+        Ok(())
+    })?;
+    println!("{}", kept[0].byte_len());
+    Ok(())
+}
+
+fn main() {}

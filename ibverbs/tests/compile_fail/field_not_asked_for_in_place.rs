@@ -1,0 +1,11 @@
+//! A field that a completion queue was not made with cannot be read in place either.
+use ibverbs::{CompletionQueueEx, Error};
+
+fn rule(cq: &mut CompletionQueueEx) -> Result<usize, Error> {
+    cq.poll_each(|completion| -> Result<(), Error> {
+        println!("{}", completion.timestamp());
+        Ok(())
+    })
+}
+
+fn main() {}
