@@ -12,10 +12,14 @@ use crate::raw::{
     measured_raw_recv_classic, measured_raw_recv_extended_poll, measured_raw_send_classic, measured_raw_send_extended,
     measured_raw_send_extended_poll,
 };
-use crate::rig::{Aside, BATCH, Form, LENGTH, Rig, aside_nothing, aside_receive, aside_receive_batch, aside_send};
+use crate::rig::{
+    AHEAD, Aside, BATCH, Form, LENGTH, Rig, aside_nothing, aside_receive, aside_receive_batch, aside_send,
+};
 use crate::safe::{
-    measured_rust_batch_buf, measured_rust_batch_held, measured_rust_recv_buf, measured_rust_recv_held,
-    measured_rust_send_buf, measured_rust_send_held,
+    measured_rust_batch_buf, measured_rust_batch_buf_in_place, measured_rust_batch_held,
+    measured_rust_batch_held_in_place, measured_rust_recv_buf, measured_rust_recv_buf_in_place,
+    measured_rust_recv_held, measured_rust_recv_held_in_place, measured_rust_send_buf, measured_rust_send_buf_in_place,
+    measured_rust_send_held, measured_rust_send_held_in_place,
 };
 
 /// One measured function.
@@ -57,8 +61,9 @@ struct Side {
 }
 
 unsafe extern "C" {
-    fn c_side_new(qp: *mut QpRaw, cq: *mut CqRaw, extended_cq: c_int, length: u32) -> *mut Side;
+    fn c_side_new(qp: *mut QpRaw, cq: *mut CqRaw, extended_cq: c_int, count: u32, length: u32) -> *mut Side;
     fn c_side_free(side: *mut Side);
+    fn c_side_begin(side: *mut Side, receives: c_int, count: c_int) -> c_int;
     fn measured_c_send_classic(side: *mut Side, times: c_int, requests: c_int, aside: Aside, rig: *mut c_void)
     -> c_int;
     fn measured_c_send_extended(
@@ -196,9 +201,9 @@ pub const CASES: [Case; 9 * SIDES] = cases! {
     "send" Extended "buffers" 1 => Rust Sends measured_rust_send_buf;
     "send" ExtendedPoll "C" 1 => C Sends measured_c_send_extended_poll;
     "send" ExtendedPoll "raw" 1 => Raw Sends measured_raw_send_extended_poll;
-    "send" ExtendedPoll "held" 1 => Rust Sends measured_rust_send_held;
+    "send" ExtendedPoll "held" 1 => Rust Sends measured_rust_send_held_in_place;
     "send" ExtendedPoll "C, buffers" 1 => C Sends measured_c_send_buf_extended_poll;
-    "send" ExtendedPoll "buffers" 1 => Rust Sends measured_rust_send_buf;
+    "send" ExtendedPoll "buffers" 1 => Rust Sends measured_rust_send_buf_in_place;
     "batch of 32" Classic "C" BATCH => C Sends measured_c_batch_classic;
     "batch of 32" Classic "raw" BATCH => Raw Sends measured_raw_batch_classic;
     "batch of 32" Classic "held" BATCH => Rust Sends measured_rust_batch_held;
@@ -211,9 +216,9 @@ pub const CASES: [Case; 9 * SIDES] = cases! {
     "batch of 32" Extended "buffers" BATCH => Rust Sends measured_rust_batch_buf;
     "batch of 32" ExtendedPoll "C" BATCH => C Sends measured_c_batch_extended_poll;
     "batch of 32" ExtendedPoll "raw" BATCH => Raw Sends measured_raw_batch_extended_poll;
-    "batch of 32" ExtendedPoll "held" BATCH => Rust Sends measured_rust_batch_held;
+    "batch of 32" ExtendedPoll "held" BATCH => Rust Sends measured_rust_batch_held_in_place;
     "batch of 32" ExtendedPoll "C, buffers" BATCH => C Sends measured_c_batch_buf_extended_poll;
-    "batch of 32" ExtendedPoll "buffers" BATCH => Rust Sends measured_rust_batch_buf;
+    "batch of 32" ExtendedPoll "buffers" BATCH => Rust Sends measured_rust_batch_buf_in_place;
     "receive" Classic "C" 1 => C Receives measured_c_recv_classic;
     "receive" Classic "raw" 1 => Raw Receives measured_raw_recv_classic;
     "receive" Classic "held" 1 => Rust Receives measured_rust_recv_held;
@@ -226,9 +231,9 @@ pub const CASES: [Case; 9 * SIDES] = cases! {
     "receive" Extended "buffers" 1 => Rust Receives measured_rust_recv_buf;
     "receive" ExtendedPoll "C" 1 => C Receives measured_c_recv_extended_poll;
     "receive" ExtendedPoll "raw" 1 => Raw Receives measured_raw_recv_extended_poll;
-    "receive" ExtendedPoll "held" 1 => Rust Receives measured_rust_recv_held;
+    "receive" ExtendedPoll "held" 1 => Rust Receives measured_rust_recv_held_in_place;
     "receive" ExtendedPoll "C, buffers" 1 => C Receives measured_c_recv_buf_extended_poll;
-    "receive" ExtendedPoll "buffers" 1 => Rust Receives measured_rust_recv_buf;
+    "receive" ExtendedPoll "buffers" 1 => Rust Receives measured_rust_recv_buf_in_place;
 };
 
 /// The C loop's state, freed with it.
@@ -236,12 +241,10 @@ struct CSide(NonNull<Side>);
 
 impl CSide {
     fn new(rig: &Rig, role: Role) -> Result<Self> {
-        let (qp, cq) = match role {
-            Sends => (&rig.a, &rig.cq_a),
-            Receives => (&rig.b, &rig.cq_b),
-        };
+        let qp = if role == Sends { &rig.a } else { &rig.b };
+        let (cq, count) = (rig.raw_cq(role == Sends), u32::try_from(BATCH).unwrap_or(0));
         // SAFETY: queue pair and queue are alive, and outlive the state (see `run`).
-        let side = unsafe { c_side_new(qp.as_raw(), cq.as_raw(), rig.extended_cq.into(), LENGTH) };
+        let side = unsafe { c_side_new(qp.as_raw(), cq, rig.extended_cq.into(), count, LENGTH) };
         NonNull::new(side).map(Self).ok_or_else(|| Error::new(ErrorKind::Os, "benches", "the C loop could not begin"))
     }
 }
@@ -274,24 +277,41 @@ impl Case {
     pub fn run(&self, rig: &mut Rig, times: usize) -> Result<()> {
         let times = c_int::try_from(times).unwrap_or(c_int::MAX);
         match self.run {
-            Run::Rust(role, measured) => self.repeat(rig, role, times, measured),
+            Run::Rust(role, measured) => self.repeat(rig, role, times, measured, Rig::begin),
             Run::C(role, measured) => {
                 let side = CSide::new(rig, role)?;
-                self.repeat(rig, role, times, |rig, times, requests, aside| {
-                    // SAFETY: the state is alive; it posts to a queue pair that the safe side leaves alone meanwhile.
-                    done(unsafe { measured(side.0.as_ptr(), times, requests, aside, (&raw mut *rig).cast()) })
-                })
+                self.repeat(
+                    rig,
+                    role,
+                    times,
+                    |rig, times, requests, aside| {
+                        // SAFETY: the state is alive; it posts to a queue pair that the safe side leaves alone meanwhile.
+                        done(unsafe { measured(side.0.as_ptr(), times, requests, aside, (&raw mut *rig).cast()) })
+                    },
+                    |_, receives, count| {
+                        let count = c_int::try_from(count).unwrap_or(0);
+                        // SAFETY: as above; it has more buffers.
+                        done(unsafe { c_side_begin(side.0.as_ptr(), receives.into(), count) })
+                    },
+                )
             }
             Run::Raw(role, measured) => {
-                let (qp, cq) = if role == Sends { (&rig.a, &rig.cq_a) } else { (&rig.b, &rig.cq_b) };
+                let qp = if role == Sends { &rig.a } else { &rig.b };
+                let cq = rig.raw_cq(role == Sends);
                 // SAFETY: queue pair and queue are alive until the end of this function.
-                let mut raw = unsafe { Raw::new(qp.as_raw(), cq.as_raw(), rig.extended_cq, LENGTH) };
-                self.repeat(rig, role, times, |rig, times, requests, aside| {
+                let mut raw = unsafe { Raw::new(qp.as_raw(), cq, rig.extended_cq, LENGTH) };
+                let measured = |rig: &mut Rig, times, requests, aside| {
                     // SAFETY: the safe side leaves the queue pair alone meanwhile.
                     done(unsafe { measured(&mut raw, times, requests, aside, (&raw mut *rig).cast()) })
-                })
+                };
+                self.repeat(rig, role, times, measured, |_, _, _| Ok(()))
             }
         }
+    }
+
+    /// Whether what completes is posted again at once, so that the first requests are posted before.
+    fn streams(&self) -> bool {
+        self.side.ends_with("buffers") && self.requests == 1
     }
 
     fn repeat(
@@ -300,24 +320,29 @@ impl Case {
         role: Role,
         times: c_int,
         mut measured: impl FnMut(&mut Rig, c_int, c_int, Aside) -> Result<()>,
+        begin: impl FnOnce(&mut Rig, bool, usize) -> Result<()>,
     ) -> Result<()> {
         let aside = match role {
             Sends if self.requests == 1 => aside_receive,
             Sends => aside_receive_batch,
             Receives => aside_send,
         };
-        if role == Receives {
+        let ahead = match role {
+            Receives if self.streams() => AHEAD,
+            Sends | Receives => 1,
+        };
+        if self.streams() {
+            begin(rig, role == Receives, ahead)?; // what is sent waits until the other end has a receive for it
+        } else if role == Receives {
             measured(rig, 1, 0, aside_nothing)?; // the first receive is posted, nothing has come
         }
         measured(rig, times, c_int::try_from(self.requests).unwrap_or(-1), aside)?;
-        if role == Receives {
-            // SAFETY: the rig is alive.
-            unsafe { aside_send((&raw mut *rig).cast()) };
-            for completion in rig.cq_b.poll()? {
-                // What the C loop posted is none of the safe side's.
-                rig.bufs.extend(rig.b.retire(completion).ok().and_then(ibverbs::Retired::into_buf));
+        if self.streams() || role == Receives {
+            for _ in 0..ahead {
+                // SAFETY: the rig is alive.
+                unsafe { aside((&raw mut *rig).cast()) };
             }
         }
-        Ok(())
+        rig.end()
     }
 }

@@ -8,14 +8,17 @@ use std::ptr;
 use rdma_sys::{
     IBV_ACCESS_LOCAL_WRITE, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND, ibv_cq, ibv_cq_ex, ibv_dereg_mr,
     ibv_end_poll, ibv_mr, ibv_next_poll, ibv_poll_cq, ibv_poll_cq_attr, ibv_post_recv, ibv_post_send, ibv_qp,
-    ibv_qp_ex, ibv_qp_to_qp_ex, ibv_recv_wr, ibv_reg_mr, ibv_send_wr, ibv_sge, ibv_start_poll, ibv_wc,
-    ibv_wc_read_opcode, ibv_wr_complete, ibv_wr_send, ibv_wr_set_sge, ibv_wr_start,
+    ibv_qp_ex, ibv_qp_to_qp_ex, ibv_recv_wr, ibv_reg_mr, ibv_send_wr, ibv_sge, ibv_start_poll, ibv_wc, ibv_wr_complete,
+    ibv_wr_send, ibv_wr_set_sge, ibv_wr_start,
 };
 
 use crate::rig::{Aside, BATCH};
 
 #[allow(clippy::cast_possible_truncation, reason = "it is 32")]
 const BURST: c_int = BATCH as c_int;
+
+/// What a poll says of an empty queue.
+const ENOENT: c_int = 2;
 
 /// The state of the loop.
 pub(crate) struct Raw {
@@ -77,23 +80,27 @@ impl Raw {
         let mut count = 0;
         // SAFETY: the queue is alive; each poll that is begun is ended.
         unsafe {
-            if ibv_start_poll(self.cq_ex, &raw mut attr) != 0 {
-                return 0;
+            let mut returned = ibv_start_poll(self.cq_ex, &raw mut attr);
+            if returned != 0 {
+                return if returned == ENOENT { 0 } else { -1 };
             }
             loop {
                 if (*self.cq_ex).status != IBV_WC_SUCCESS {
-                    return -1;
+                    count = -1;
+                    break;
                 }
-                self.wc[count].wr_id = (*self.cq_ex).wr_id;
-                self.wc[count].opcode = ibv_wc_read_opcode(self.cq_ex);
                 count += 1;
-                if count == BATCH || ibv_next_poll(self.cq_ex) != 0 {
+                if count == BURST {
+                    break;
+                }
+                returned = ibv_next_poll(self.cq_ex);
+                if returned != 0 {
                     break;
                 }
             }
             ibv_end_poll(self.cq_ex);
+            if returned != 0 && returned != ENOENT { -1 } else { count }
         }
-        c_int::try_from(count).unwrap_or(-1)
     }
 
     #[inline]

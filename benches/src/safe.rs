@@ -43,18 +43,15 @@ measured! {
         count
     }
 
-    /// One send of a buffer, which comes back.
+    /// A buffer that was sent comes back and is sent again.
     fn measured_rust_send_buf(rig) {
-        if let Some(buf) = rig.bufs.pop() {
-            rig.a.post_send(wr::send(buf))?;
-        }
         let completions = rig.cq_a.poll()?;
         let count = completions.len();
         for completion in completions {
             let retired = rig.a.retire(completion)?;
             retired.ok()?;
             if let Some(buf) = retired.into_buf() {
-                rig.bufs.push(buf);
+                rig.a.post_send(wr::send(buf))?;
             }
         }
         count
@@ -109,7 +106,7 @@ measured! {
         count
     }
 
-    /// One message received into a buffer, which is posted again.
+    /// A buffer into which a message was received is posted again.
     fn measured_rust_recv_buf(rig) {
         let completions = rig.cq_b.poll()?;
         let count = completions.len();
@@ -117,13 +114,87 @@ measured! {
             let retired = rig.b.retire(completion)?;
             retired.ok()?;
             if let Some(buf) = retired.into_buf() {
-                rig.bufs.push(buf);
+                rig.b.post_recv(wr::recv(buf))?;
             }
         }
-        if let Some(buf) = rig.bufs.pop() {
-            rig.b.post_recv(wr::recv(buf))?;
-        }
         count
+    }
+
+    /// As `measured_rust_send_held`, the completion read where the provider shows it.
+    fn measured_rust_send_held_in_place(rig) {
+        rig.a.post_send(wr::send(rig.source))?;
+        rig.cq_ex_a.poll_each(|completion| -> Result<()> {
+            rig.a.retire_in_place(completion)?.ok()?;
+            Ok(())
+        })?
+    }
+
+    /// As `measured_rust_send_buf`.
+    fn measured_rust_send_buf_in_place(rig) {
+        rig.cq_ex_a.poll_each(|completion| -> Result<()> {
+            let retired = rig.a.retire_in_place(completion)?;
+            retired.ok()?;
+            if let Some(buf) = retired.into_buf() {
+                rig.a.post_send(wr::send(buf))?;
+            }
+            Ok(())
+        })?
+    }
+
+    /// As `measured_rust_batch_held`.
+    fn measured_rust_batch_held_in_place(rig) {
+        let source = rig.source;
+        rig.a.batch(|batch| -> Result<()> {
+            for _ in 0..BATCH {
+                batch.send(wr::send(source))?;
+            }
+            Ok(())
+        })?;
+        rig.cq_ex_a.poll_each(|completion| -> Result<()> {
+            rig.a.retire_in_place(completion)?.ok()?;
+            Ok(())
+        })?
+    }
+
+    /// As `measured_rust_batch_buf`.
+    fn measured_rust_batch_buf_in_place(rig) {
+        let bufs = &mut rig.bufs;
+        rig.a.batch(|batch| -> Result<()> {
+            while let Some(buf) = bufs.pop() {
+                batch.send(wr::send(buf))?;
+            }
+            Ok(())
+        })?;
+        rig.cq_ex_a.poll_each(|completion| -> Result<()> {
+            let retired = rig.a.retire_in_place(completion)?;
+            retired.ok()?;
+            if let Some(buf) = retired.into_buf() {
+                bufs.push(buf);
+            }
+            Ok(())
+        })?
+    }
+
+    /// As `measured_rust_recv_held`.
+    fn measured_rust_recv_held_in_place(rig) {
+        let count = rig.cq_ex_b.poll_each(|completion| -> Result<()> {
+            rig.b.retire_in_place(completion)?.ok()?;
+            Ok(())
+        })?;
+        rig.b.post_recv(wr::recv(rig.sink))?;
+        count
+    }
+
+    /// As `measured_rust_recv_buf`.
+    fn measured_rust_recv_buf_in_place(rig) {
+        rig.cq_ex_b.poll_each(|completion| -> Result<()> {
+            let retired = rig.b.retire_in_place(completion)?;
+            retired.ok()?;
+            if let Some(buf) = retired.into_buf() {
+                rig.b.post_recv(wr::recv(buf))?;
+            }
+            Ok(())
+        })?
     }
 }
 
