@@ -166,7 +166,7 @@ impl<C: Says> fmt::Debug for Retired<C> {
 
 /// A completion that is none of this queue pair's: of another one, of one that was destroyed, or retired before. It changed nothing.
 ///
-/// Where queue pairs share a completion queue, [`Completion::queue`] says beforehand whose it is.
+/// Where queue pairs share a completion queue, [`Completion::queue`](crate::Completion::queue) says beforehand whose it is.
 ///
 /// # Example
 /// A completion of one that was destroyed is of no interest:
