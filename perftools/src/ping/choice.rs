@@ -169,7 +169,10 @@ fn no_port(args: &PingArgs, kind: &str) -> Error {
 }
 
 fn host_address(host: &str, port: u16) -> Result<SocketAddr> {
-    let mut found = (host, port).to_socket_addrs().map_err(|e| Error::system(host, &e))?;
+    let unknown = |e| {
+        Error::system(format!("no host {host} is known here, nor is it a GID or, with -L or -G, a LID or GUID"), &e)
+    };
+    let mut found = (host, port).to_socket_addrs().map_err(unknown)?;
     found.next().ok_or_else(|| Error::usage(format!("{host} has no address")))
 }
 

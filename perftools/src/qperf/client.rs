@@ -92,7 +92,7 @@ fn whole(time: Duration) -> u32 {
 }
 
 fn no_such(test: Test) -> Error {
-    Error::limit(format!("{}: the server is a qperf, with which this test cannot be run; run rperf there", test.name()))
+    Error::limit(format!("the server is a qperf, with which {} cannot be run; run rperf there", test.name()))
 }
 
 fn request(spec: &Spec) -> Result<Request> {

@@ -90,7 +90,7 @@ fn answer(talk: &mut Talk, begun: &[u8], admission: &dyn Admission) -> Result<Se
             over_sockets(talk, &spec, kind, admission).map(|()| Served::Test(test))
         }
         _ => {
-            let plan = rdma::plan(&spec, request.use_cm != 0)?;
+            let plan = rdma::plan(&spec, request.use_cm != 0).map_err(|error| error.context(name))?;
             spec.check()?;
             let _reserved = admission.admit(&spec)?;
             talk.set_timeout(spec.server.timeout);

@@ -59,21 +59,20 @@ fn part(test: Test, plan: Plan, client: bool) -> Part {
 /// # Errors
 /// Says why it cannot.
 pub(super) fn plan(spec: &Spec, by_cm: bool) -> Result<Plan> {
-    let name = spec.test.name();
-    let plan = spec.test.plan().ok_or_else(|| Error::limit(format!("{name} uses no RDMA device")))?;
+    let plan = spec.test.plan().ok_or_else(|| Error::limit("it uses no RDMA device"))?;
     if plan.service != Service::Rc {
         return Err(Error::limit(format!(
-            "{name} with a qperf: it connects {} by LIDs only, which RoCE and iWARP have not; use rperf on both ends",
+            "with a qperf: it connects {} by LIDs only, which RoCE and iWARP have not; use rperf on both ends",
             plan.service
         )));
     }
     if !by_cm {
-        return Err(Error::limit(format!(
-            "{name} with a qperf: without rdma_cm it connects by LIDs only, which RoCE and iWARP have not; give --use-cm (-cm1)"
-        )));
+        return Err(Error::limit(
+            "with a qperf: without rdma_cm it connects by LIDs only, which RoCE and iWARP have not; give --use-cm (-cm1)",
+        ));
     }
     if matches!(spec.limit, Limit::Messages(_)) && spec.test != Test::RcBw {
-        return Err(Error::limit(format!("{name} with a qperf: it ends by time only; give --time (-t)")));
+        return Err(Error::limit("with a qperf: it ends by time only; give --time (-t)"));
     }
     Ok(plan)
 }
