@@ -14,7 +14,7 @@ readonly KERNEL_ARGUMENTS="console=ttyS0 panic=-1 $KERNEL_STALLS nokaslr mitigat
 # … and, where the console goes to a log, what to say in it
 readonly KERNEL_LOGGING='earlyprintk=serial,ttyS0,115200 loglevel=4'
 readonly DEFAULT_CPUS=2
-readonly BOOT_LIMIT=90 # seconds until a guest must have its devices
+readonly BOOT_LIMIT=300 # seconds until a guest must have its devices
 TCG_CPU=${RDMA_LAB_TCG_CPU:-max,la57=off}
 VM_DIR=
 declare -a VM_PIDS=() READER_PIDS=()

@@ -111,7 +111,7 @@ fn nobody_answering_ends_in_time() {
         let listener = place.listen();
         let started = Instant::now();
         let error = try_connect(&place, listener.local_addr(), Duration::from_millis(300)).expect_err("no answer");
-        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
         assert_eq!(error.error().kind(), ErrorKind::TimedOut, "{error}");
         assert!(error.rejection().is_none());
     }
@@ -131,7 +131,7 @@ fn a_client_that_left_is_no_hang_for_the_server() {
             .with_qp(end.qp())
             .map_err(ConnectError::from)
             .and_then(|pending| pending.accept(&ConnectParams::default(), Duration::from_secs(1)));
-        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
         match answered {
             // The kernel of an iWARP client holds the handshake after its program gave up: it stands, and ends at once.
             Ok(mut passive) => {
@@ -201,7 +201,7 @@ fn a_neighbour_that_is_not_there_is_told() {
         });
         let started = Instant::now();
         let error = Resolver::new(address).timeout(Duration::from_millis(500)).resolve().expect_err("nobody there");
-        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
         println!("{error}");
         assert!(error.hint().is_some(), "{error}");
     }

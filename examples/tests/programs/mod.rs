@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{Device, TransportType};
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The devices to test on; a run without one is a failed run.
 pub(crate) fn devices() -> Vec<Device> {

@@ -75,7 +75,7 @@ impl Server {
 
     /// Waits for a line of the server's log.
     pub(crate) fn says(&self, what: &str) -> String {
-        let end = Instant::now() + Duration::from_secs(15);
+        let end = Instant::now() + Duration::from_secs(60);
         let mut heard = Vec::new();
         while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
             if line.contains(what) {
@@ -92,7 +92,7 @@ impl Server {
 
     /// Waits for its end; returns its status.
     pub(crate) fn wait(mut self) -> Option<i32> {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + Duration::from_secs(60);
         while Instant::now() < end {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
