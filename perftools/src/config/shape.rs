@@ -69,6 +69,13 @@ impl Shape {
         if self.tuning.srq || self.plan.service == Service::Xrc { 1 } else { self.qps }
     }
 
+    /// Whether the messages for which credit is due solicit an event, so that a receiver need not wake for the others. On several queue
+    /// pairs those others may come after them.
+    pub fn solicits(&self) -> bool {
+        let alone = self.qps == 1 && self.receivers == 1;
+        self.credited && alone && self.is_reliable() && self.plan.pattern == Pattern::OneWay
+    }
+
     /// Whether each message has a buffer of its own that is looked at.
     pub fn is_looked_at(&self) -> bool {
         self.verify || self.tuning.access_received

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use crate::error::{Error, Result};
 
 /// Version of the protocol: both ends have to have the same.
-pub const PROTOCOL: u16 = 3;
+pub const PROTOCOL: u16 = 4;
 /// Length of a hello.
 pub const LEN: usize = 32;
 const MAGIC: [u8; 8] = *b"\x89rperf\r\n";

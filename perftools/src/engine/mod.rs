@@ -105,11 +105,11 @@ pub trait Wire {
     /// A request failed, or what arrived is wrong.
     fn poll(&mut self) -> Result<Progress>;
 
-    /// Asks for a wake-up at the next completion.
+    /// Asks for a wake-up at the next completion, or at that of the next message whose sender solicits it.
     ///
     /// # Errors
     /// The device is gone.
-    fn arm(&mut self) -> Result<()>;
+    fn arm(&mut self, solicited: bool) -> Result<()>;
 
     /// Sleeps until a completion after [`Wire::arm`], at most for `limit`.
     ///

@@ -40,7 +40,8 @@ struct Arrived {
 }
 
 impl Arrived {
-    /// Waits once, and posts again what was used.
+    /// Posts again what was used, and waits once: in this order, so that a message is answered first. The peer waits for the answer,
+    /// and for no receive, as there are more posted than one.
     fn wait<W: Wire, P: Peer>(
         &mut self,
         wire: &mut W,
@@ -48,10 +49,8 @@ impl Arrived {
         waiter: &mut Waiter,
         until: Option<Instant>,
     ) -> Result<()> {
+        wire.repost()?;
         let progress = waiter.wait(wire, peer, until)?;
-        if progress.data + progress.credits > 0 {
-            wire.repost()?;
-        }
         self.count.msgs += u64::from(progress.data);
         self.count.bytes += progress.bytes;
         self.reached = self.reached.max(progress.reached);

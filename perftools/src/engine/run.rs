@@ -24,7 +24,8 @@ pub fn run<W: Wire, P: Peer>(role: Role, shape: &Shape, side: &Side, wire: &mut 
     // Nothing wakes who looks at memory.
     let polled = Side { wait: Wait::Poll, ..side.clone() };
     let mut waiter = Waiter::new(if plan.pattern == Pattern::Polled { &polled } else { side }, plan.is_latency())
-        .watched(peer.lane());
+        .watched(peer.lane())
+        .solicited(shape.solicits() && !sender);
     let mut latency = (plan.is_latency() && client).then(|| Latencies::new().watched(peer.lane()));
     let start = Reading::now();
     let counted = match (plan.pattern, &mut latency) {

@@ -19,7 +19,7 @@ use crate::stats::lane::Lane;
 use crate::units::show_time;
 
 /// How long polling goes on without giving the processor away, where there are others.
-const PURE: Duration = Duration::from_micros(30);
+const PURE: Duration = Duration::from_micros(200);
 /// The longest sleep: how late a word of the peer is heard.
 const NAP: Duration = Duration::from_millis(20);
 /// Empty polls between looks at the clock, and between looks at the peer.
@@ -31,6 +31,8 @@ const POLLS_PER_LOOK: u32 = 64;
 pub struct Waiter {
     how: Wait,
     alone: bool,
+    /// It sleeps until a message whose sender solicits that.
+    solicited: bool,
     timeout: Duration,
     window: Window,
     /// Since when nothing has come, as far as that was looked at.
@@ -46,6 +48,7 @@ impl Waiter {
         Self {
             how: side.wait,
             alone,
+            solicited: false,
             timeout: side.timeout,
             window: if latency { Window::for_latency() } else { Window::for_bandwidth(alone) },
             quiet_since: None,
@@ -58,6 +61,12 @@ impl Waiter {
     #[must_use]
     pub fn watched(self, lane: Option<Arc<Lane>>) -> Self {
         Self { lane, ..self }
+    }
+
+    /// Sleeps until a message that its sender solicits, where there is nothing to do for those before.
+    #[must_use]
+    pub fn solicited(self, solicited: bool) -> Self {
+        Self { solicited, ..self }
     }
 
     /// The most completions that one poll returned.
@@ -162,7 +171,7 @@ impl Waiter {
 
     /// Sleeps until an event, for a nap at most.
     fn sleep<W: Wire, P: Peer>(&mut self, wire: &mut W, peer: &P, until: Option<Instant>) -> Result<Progress> {
-        wire.arm()?;
+        wire.arm(self.solicited)?;
         let progress = self.poll(wire)?;
         if progress.completions > 0 {
             return Ok(progress);

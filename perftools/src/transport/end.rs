@@ -15,7 +15,7 @@ use super::marks::check_path;
 use super::random::random;
 use super::wire::{Line, VerbsWire};
 use super::xrc::{Queue, XrcLine};
-use super::{Connected, PlainEnd};
+use super::{Connected, Link, PlainEnd};
 use crate::args::options::Wait;
 use crate::config::{Shape, Side};
 use crate::error::{Error, Result};
@@ -260,9 +260,12 @@ impl End {
         let shape = self.shape;
         let mut lines = lines.into_iter();
         let mut group = self.group;
+        // Soft-iWARP tells of none.
+        let solicited = self.opened.link != Link::Iwarp;
         let wires = self.queues.into_iter().map(|Queues { cq, channel, srq }| {
             let lines = lines.by_ref().take(shape.qps as usize).collect();
-            VerbsWire::new(lines, &self.pd, cq, channel, srq, group.take(), &shape)
+            let wire = VerbsWire::new(lines, &self.pd, cq, channel, srq, group.take(), &shape)?;
+            Ok(wire.with_solicited(solicited))
         });
         Ok(Connected { wires: wires.collect::<Result<_>>()?, via, shape })
     }

@@ -169,7 +169,7 @@ impl Wire for FakeWire {
         Ok(progress)
     }
 
-    fn arm(&mut self) -> Result<()> {
+    fn arm(&mut self, _: bool) -> Result<()> {
         Ok(())
     }
 

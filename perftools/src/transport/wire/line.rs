@@ -70,6 +70,17 @@ macro_rules! with_qp {
 
 pub(super) use with_qp;
 
+/// What a lane's messages are made from, as far as its queue pair holds it.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// What all messages are sent from, where they are not told apart.
+    pub(super) frozen: Option<Held<Frozen>>,
+    /// What fetches bring here, and what writes that are looked for are made from.
+    pub(super) shared: Option<Held<SharedRegion>>,
+    /// Bytes that may go with the request itself.
+    pub(super) max_inline: u32,
+}
+
 /// A line with its share of the memory and its counts.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -77,11 +88,7 @@ pub(super) struct Lane {
     pub(super) id: ibverbs::QueueId,
     /// What arrives says that it came by this.
     pub(super) qpn: ibverbs::Qpn,
-    pub(super) max_inline: u32,
-    /// What all messages are sent from, where they are not told apart.
-    pub(super) source: Option<Held<Frozen>>,
-    /// What fetches bring here, and what writes that are looked for are made from.
-    pub(super) shared: Option<Held<SharedRegion>>,
+    pub(super) source: Source,
     /// Data messages posted, and known to be complete.
     pub(super) posted: u64,
     pub(super) completed: u64,
@@ -96,6 +103,7 @@ impl Lane {
         if let Line::Xrc(line) = &line {
             qpn = line.arrives_at();
         }
-        Self { line, id, qpn, max_inline, source: None, shared: None, posted: 0, completed: 0, arrived: 0, reached: 0 }
+        let source = Source { frozen: None, shared: None, max_inline };
+        Self { line, id, qpn, source, posted: 0, completed: 0, arrived: 0, reached: 0 }
     }
 }

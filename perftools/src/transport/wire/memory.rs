@@ -76,8 +76,10 @@ impl Memory {
         };
         for lane in lanes {
             match &content {
-                Content::Same { bytes } => lane.source = hold(lane, Some(bytes))?,
-                Content::Marked { region, .. } | Content::Fetched { region } => lane.shared = hold(lane, Some(region))?,
+                Content::Same { bytes } => lane.source.frozen = hold(lane, Some(bytes))?,
+                Content::Marked { region, .. } | Content::Fetched { region } => {
+                    lane.source.shared = hold(lane, Some(region))?;
+                }
                 Content::Distinct { .. } => {}
             }
         }

@@ -39,6 +39,8 @@ pub struct VerbsWire {
     channel: CompletionChannel,
     traffic: Traffic,
     checked: Instant,
+    /// The device tells of messages that solicit it.
+    solicited: bool,
     /// What its queue pairs belong to; they are destroyed before.
     _group: Option<Membership>,
 }
@@ -51,6 +53,8 @@ struct Traffic {
     remote: Option<RemoteMemory>,
     /// Whether numbers travel with messages and credits, as some may be lost.
     numbered: bool,
+    /// Every so many messages wake their receiver, where it sleeps through the others.
+    solicits: Option<u64>,
     /// The number after that of the peer's latest message.
     reached: u64,
     acked: u64,
@@ -82,8 +86,16 @@ impl VerbsWire {
         let (memory, sink) = Memory::new(pd, *shape, &mut lanes)?;
         let receiving = Receiving::new(&mut lanes, srq, sink.as_ref(), shape)?;
         let numbered = !shape.is_reliable();
-        let traffic = Traffic { lanes, memory, receiving, remote: None, numbered, reached: 0, acked: 0, unpolled: 0 };
-        Ok(Self { cq, channel, traffic, checked: Instant::now(), _group: group })
+        let solicits = shape.solicits().then_some(u64::from(shape.batch));
+        let traffic =
+            Traffic { lanes, memory, receiving, remote: None, numbered, solicits, reached: 0, acked: 0, unpolled: 0 };
+        Ok(Self { cq, channel, traffic, checked: Instant::now(), solicited: true, _group: group })
+    }
+
+    /// Whether the device wakes a receiver for messages that solicit it.
+    #[must_use]
+    pub fn with_solicited(self, solicited: bool) -> Self {
+        Self { solicited, ..self }
     }
 }
 
@@ -206,17 +218,17 @@ impl Wire for VerbsWire {
 
     #[inline]
     fn send(&mut self, first: u64, count: u32, signal_every: u32, last: u64) -> Result<()> {
-        if let Content::Marked { .. } = self.traffic.memory.content {
-            self.traffic.memory.mark(first)?;
+        let Traffic { lanes, memory, remote, numbered, solicits, .. } = &mut self.traffic;
+        if let Content::Marked { .. } = memory.content {
+            memory.mark(first)?;
         }
-        let step = self.traffic.lanes.len() as u64;
+        let (step, signal_every) = (lanes.len() as u64, u64::from(signal_every));
         let end = first + u64::from(count);
         // Which share of a number goes to which queue pair, both ends know by the number.
         for n in first..end.min(first + step) {
             let index = usize::try_from(n % step).unwrap_or(0);
-            let signal_every = u64::from(signal_every);
-            let job = Job { first: n, end, step, signal_every, last, numbered: self.traffic.numbered };
-            post::post(&mut self.traffic.lanes[index], &self.traffic.memory, self.traffic.remote, job)?;
+            let job = Job { first: n, end, step, signal_every, last, numbered: *numbered, solicits: *solicits };
+            post::post(&mut lanes[index], memory, remote.as_ref(), &job)?;
         }
         Ok(())
     }
@@ -268,8 +280,8 @@ impl Wire for VerbsWire {
         Ok(progress)
     }
 
-    fn arm(&mut self) -> Result<()> {
-        self.cq.arm(false).map_err(Error::from)
+    fn arm(&mut self, solicited: bool) -> Result<()> {
+        self.cq.arm(solicited && self.solicited).map_err(Error::from)
     }
 
     fn sleep(&mut self, limit: Duration) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use ibverbs::{Connected, Destination, QueuePair, Rc, RemoteMemory, Ud, wr};
 
-use super::line::{Lane, Line};
+use super::line::{Lane, Line, Source};
 use super::memory::{Content, Memory};
 use crate::error::Result;
 use crate::plan::Verb;
@@ -22,59 +22,86 @@ pub(super) struct Job {
     pub(super) last: u64,
     /// Whether numbers travel with the messages.
     pub(super) numbered: bool,
+    /// Every so many wake a receiver that sleeps until it has to return credit.
+    pub(super) solicits: Option<u64>,
+}
+
+/// What a message's request says beside where its content is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    /// How many were posted on its queue pair up to it.
+    tag: u64,
+    signalled: bool,
+    solicited: bool,
 }
 
 impl Job {
     /// Whether it is a single message.
     #[inline]
-    fn is_one(self) -> bool {
+    fn is_one(&self) -> bool {
         self.first + self.step >= self.end
     }
 
-    /// That message, with how many were posted on its queue pair up to it and whether it asks for a completion.
     #[inline]
-    fn one(self, posted: u64) -> (u64, u64, bool) {
-        let tag = posted + 1;
-        (self.first, tag, tag % self.signal_every == 0 || self.first + self.step >= self.last)
+    fn mark(&self, n: u64, tag: u64) -> Mark {
+        let last = n + self.step >= self.last;
+        Mark {
+            tag,
+            signalled: last || tag % self.signal_every == 0,
+            solicited: self.solicits.is_some_and(|batch| last || tag % batch == 0),
+        }
     }
 
-    /// The numbers, each with how many were posted on its queue pair up to it and whether it asks for a completion.
+    /// The only message.
     #[inline]
-    fn each(self, posted: u64) -> impl Iterator<Item = (u64, u64, bool)> {
+    fn one(&self, posted: u64) -> (u64, Mark) {
+        (self.first, self.mark(self.first, posted + 1))
+    }
+
+    /// The messages by number.
+    #[inline]
+    fn each(&self, posted: u64) -> impl Iterator<Item = (u64, Mark)> {
         let numbers = (self.first..self.end).step_by(usize::try_from(self.step).unwrap_or(1));
-        numbers
-            .zip(posted + 1..)
-            .map(move |(n, tag)| (n, tag, tag % self.signal_every == 0 || n + self.step >= self.last))
+        numbers.zip(posted + 1..).map(|(n, tag)| (n, self.mark(n, tag)))
+    }
+}
+
+impl Mark {
+    #[inline]
+    fn on<O, P>(self, request: wr::SendRequest<O, P>) -> wr::SendRequest<O, P> {
+        let request = request.tag(self.tag);
+        let request = if self.signalled { request } else { request.unsignaled() };
+        if self.solicited { request.solicited() } else { request }
     }
 }
 
 /// Gives one request to `$put`, with what the content gives message `$n` as payload.
 macro_rules! put {
-    ($put:expr, $tag:expr, $signalled:expr, $lane:expr, $memory:expr, |$n:ident, $payload:ident| $request:expr) => {
+    ($put:expr, $mark:expr, $source:expr, $memory:expr, |$n:ident, $payload:ident| $request:expr) => {
         match &$memory.content {
-            Content::Same { bytes } if bytes.len() <= $lane.1 as usize => {
+            Content::Same { bytes } if bytes.len() <= $source.max_inline as usize => {
                 let $payload = wr::Inline(bytes);
-                $put(marked($request, $tag, $signalled))?;
+                $put($mark.on($request))?;
             }
             Content::Same { .. } => {
-                let $payload = $lane.0.ok_or_else(|| missing("source"))?;
-                $put(marked($request, $tag, $signalled))?;
+                let $payload = $source.frozen.ok_or_else(|| missing("source"))?;
+                $put($mark.on($request))?;
             }
             Content::Distinct { sends, .. } => {
                 let mut $payload = sends.take().ok_or_else(|| missing("free buffer"))?;
                 if $memory.shape.verify {
                     payload::fill(&mut $payload, $n);
                 }
-                $put(marked($request, $tag, $signalled))?;
+                $put($mark.on($request))?;
             }
-            Content::Marked { bytes, .. } if bytes.len() <= $lane.1 as usize => {
+            Content::Marked { bytes, .. } if bytes.len() <= $source.max_inline as usize => {
                 let $payload = wr::Inline(bytes);
-                $put(marked($request, $tag, $signalled))?;
+                $put($mark.on($request))?;
             }
             Content::Marked { bytes, .. } => {
-                let $payload = $lane.2.and_then(|held| held.slice(0..bytes.len()));
+                let $payload = $source.shared.and_then(|held| held.slice(0..bytes.len()));
                 let $payload = $payload.ok_or_else(|| missing("source"))?;
-                $put(marked($request, $tag, $signalled))?;
+                $put($mark.on($request))?;
             }
             Content::Fetched { .. } => return Err(missing("message to send")),
         }
@@ -83,15 +110,15 @@ macro_rules! put {
 
 /// Posts a request for each message of a job: one alone where there is but one, which takes less than a list of one.
 macro_rules! post_each {
-    ($qp:expr, $job:expr, $posted:expr, $lane:expr, $memory:expr, |$n:ident, $payload:ident| $request:expr) => {
+    ($qp:expr, $job:expr, $posted:expr, $source:expr, $memory:expr, |$n:ident, $payload:ident| $request:expr) => {
         if $job.is_one() {
-            let ($n, tag, signalled) = $job.one($posted);
-            put!(|request| $qp.post_send(request), tag, signalled, $lane, $memory, |$n, $payload| $request);
+            let ($n, mark) = $job.one($posted);
+            put!(|request| $qp.post_send(request), mark, $source, $memory, |$n, $payload| $request);
             Ok(())
         } else {
             $qp.batch(|batch| {
-                for ($n, tag, signalled) in $job.each($posted) {
-                    put!(|request| batch.send(request), tag, signalled, $lane, $memory, |$n, $payload| $request);
+                for ($n, mark) in $job.each($posted) {
+                    put!(|request| batch.send(request), mark, $source, $memory, |$n, $payload| $request);
                 }
                 Ok(())
             })
@@ -100,64 +127,61 @@ macro_rules! post_each {
 }
 
 /// Posts the messages of a job on a lane.
-pub(super) fn post(lane: &mut Lane, memory: &Memory, remote: Option<RemoteMemory>, job: Job) -> Result<()> {
-    let posted = lane.posted;
-    let with = (lane.source, lane.max_inline, lane.shared);
-    let outcome = match &mut lane.line {
-        Line::Rc(qp) => reliable(qp, with, memory, remote, job, posted),
-        Line::Cm(connection) => reliable(connection.qp_mut(), with, memory, remote, job, posted),
-        Line::Uc(qp) => connected(qp, with, memory, remote, job, posted),
-        Line::Ud(qp, to) => datagrams(qp, *to, with, memory, job, posted),
-        Line::Xrc(line) => extended(line, with, memory, job, posted),
+#[inline]
+pub(super) fn post(lane: &mut Lane, memory: &Memory, remote: Option<&RemoteMemory>, job: &Job) -> Result<()> {
+    let Lane { line, source, posted, .. } = lane;
+    let outcome = match line {
+        Line::Rc(qp) => reliable(qp, source, memory, remote, job, *posted),
+        Line::Cm(connection) => reliable(connection.qp_mut(), source, memory, remote, job, *posted),
+        Line::Uc(qp) => connected(qp, source, memory, remote, job, *posted),
+        Line::Ud(qp, to) => datagrams(qp, *to, source, memory, job, *posted),
+        Line::Xrc(line) => extended(line, source, memory, job, *posted),
     };
     outcome?;
-    lane.posted += if job.is_one() { 1 } else { (job.end - job.first).div_ceil(job.step) };
+    *posted += if job.is_one() { 1 } else { (job.end - job.first).div_ceil(job.step) };
     Ok(())
 }
-
-type With = (Option<ibverbs::Held<ibverbs::Frozen>>, u32, Option<ibverbs::Held<ibverbs::SharedRegion>>);
 
 /// What every connection has.
 fn connected<T: Connected>(
     qp: &mut QueuePair<T>,
-    (source, max_inline, shared): With,
+    source: &Source,
     memory: &Memory,
-    remote: Option<RemoteMemory>,
-    job: Job,
+    remote: Option<&RemoteMemory>,
+    job: &Job,
     posted: u64,
 ) -> ibverbs::Result<()> {
-    let lane = (source, max_inline, shared);
     let size = u64::from(memory.shape.msg_size);
     let place = |n: u64| {
         let offset = memory.slot(n) as u64;
         remote.and_then(|r| r.slice(offset, size)).ok_or_else(|| missing("memory of the peer's"))
     };
     match memory.shape.plan.verb {
-        Verb::Write => post_each!(qp, job, posted, lane, memory, |n, payload| wr::write(payload, place(n)?)),
+        Verb::Write => post_each!(qp, job, posted, source, memory, |n, payload| wr::write(payload, place(n)?)),
         Verb::WriteImm => {
-            post_each!(qp, job, posted, lane, memory, |n, payload| wr::write_with_imm(payload, place(n)?, low(n)))
+            post_each!(qp, job, posted, source, memory, |n, payload| wr::write_with_imm(payload, place(n)?, low(n)))
         }
         _ if job.numbered => {
-            post_each!(qp, job, posted, lane, memory, |n, payload| wr::send_with_imm(payload, low(n)))
+            post_each!(qp, job, posted, source, memory, |n, payload| wr::send_with_imm(payload, low(n)))
         }
-        _ => post_each!(qp, job, posted, lane, memory, |_n, payload| wr::send(payload)),
+        _ => post_each!(qp, job, posted, source, memory, |_n, payload| wr::send(payload)),
     }
 }
 
 /// What only reliable connections have, and what every connection has.
 fn reliable(
     qp: &mut QueuePair<Rc>,
-    lane: With,
+    source: &Source,
     memory: &Memory,
-    remote: Option<RemoteMemory>,
-    job: Job,
+    remote: Option<&RemoteMemory>,
+    job: &Job,
     posted: u64,
 ) -> ibverbs::Result<()> {
     let Content::Fetched { .. } = &memory.content else {
-        return connected(qp, lane, memory, remote, job, posted);
+        return connected(qp, source, memory, remote, job, posted);
     };
     let (stride, size) = (memory.shape.stride(), memory.shape.msg_size as usize);
-    let held = lane.2.ok_or_else(|| missing("memory to fetch into"))?;
+    let held = source.shared.ok_or_else(|| missing("memory to fetch into"))?;
     let remote = remote.ok_or_else(|| missing("memory of the peer's"))?;
     let places = (held.len() / stride) as u64;
     let place = |n: u64| {
@@ -168,13 +192,13 @@ fn reliable(
     let verb = memory.shape.plan.verb;
     let turn = |n: u64| n / u64::from(memory.shape.qps);
     qp.batch(|batch| {
-        for (n, tag, signalled) in job.each(posted) {
+        for (n, mark) in job.each(posted) {
             match verb {
                 Verb::CompareSwap => {
-                    batch.send(marked(wr::compare_swap(place(n)?, slot(n)?, turn(n), turn(n) + 1), tag, signalled))?;
+                    batch.send(mark.on(wr::compare_swap(place(n)?, slot(n)?, turn(n), turn(n) + 1)))?;
                 }
-                Verb::FetchAdd => batch.send(marked(wr::fetch_add(place(n)?, slot(n)?, 1), tag, signalled))?,
-                _ => batch.send(marked(wr::read(place(n)?, slot(n)?), tag, signalled))?,
+                Verb::FetchAdd => batch.send(mark.on(wr::fetch_add(place(n)?, slot(n)?, 1)))?,
+                _ => batch.send(mark.on(wr::read(place(n)?, slot(n)?)))?,
             }
         }
         Ok(())
@@ -182,23 +206,23 @@ fn reliable(
 }
 
 /// What goes to the shared receive queue of the peer.
-fn extended(line: &mut XrcLine, lane: With, memory: &Memory, job: Job, posted: u64) -> ibverbs::Result<()> {
+fn extended(line: &mut XrcLine, source: &Source, memory: &Memory, job: &Job, posted: u64) -> ibverbs::Result<()> {
     let to = line.to;
-    post_each!(line.sender, job, posted, lane, memory, |_n, payload| wr::send(payload).for_srq(to))
+    post_each!(line.sender, job, posted, source, memory, |_n, payload| wr::send(payload).for_srq(to))
 }
 
 fn datagrams(
     qp: &mut QueuePair<Ud>,
     to: Destination,
-    lane: With,
+    source: &Source,
     memory: &Memory,
-    job: Job,
+    job: &Job,
     posted: u64,
 ) -> ibverbs::Result<()> {
     if job.numbered {
-        post_each!(qp, job, posted, lane, memory, |n, payload| wr::send_to_with_imm(payload, to, low(n)))
+        post_each!(qp, job, posted, source, memory, |n, payload| wr::send_to_with_imm(payload, to, low(n)))
     } else {
-        post_each!(qp, job, posted, lane, memory, |_n, payload| wr::send_to(payload, to))
+        post_each!(qp, job, posted, source, memory, |_n, payload| wr::send_to(payload, to))
     }
 }
 
@@ -212,11 +236,6 @@ pub(super) fn low(n: u64) -> u32 {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The difference of the low bits, as a signed number.
 pub(super) fn widened(low: u32, expected: u64) -> u64 {
     expected.wrapping_add_signed(i64::from(low.wrapping_sub(expected as u32) as i32))
-}
-
-fn marked<O, P>(request: wr::SendRequest<O, P>, tag: u64, signalled: bool) -> wr::SendRequest<O, P> {
-    let request = request.tag(tag);
-    if signalled { request } else { request.unsignaled() }
 }
 
 #[cold]
@@ -240,12 +259,21 @@ mod tests {
 
     #[test]
     fn each_queue_pair_asks_for_its_last_completion() {
-        let job = Job { first: 1, end: 10, step: 3, signal_every: 100, last: 10, numbered: false };
+        let job = Job { first: 1, end: 10, step: 3, signal_every: 100, last: 10, numbered: false, solicits: None };
         let (nearly, alone) = (Job { first: 4, end: 8, ..job }, Job { first: 7, ..job });
         assert!(!job.is_one() && !nearly.is_one() && alone.is_one());
-        assert_eq!(alone.one(7), (7, 8, true));
-        assert_eq!(Job { last: 11, ..alone }.one(7), (7, 8, false));
+        let mark = |tag, signalled| Mark { tag, signalled, solicited: false };
+        assert_eq!(alone.one(7), (7, mark(8, true)));
+        assert_eq!(Job { last: 11, ..alone }.one(7), (7, mark(8, false)));
         let all: Vec<_> = job.each(5).collect();
-        assert_eq!(all, [(1, 6, false), (4, 7, false), (7, 8, true)]);
+        assert_eq!(all, [(1, mark(6, false)), (4, mark(7, false)), (7, mark(8, true))]);
+    }
+
+    #[test]
+    fn who_returns_credit_is_woken_for_it_and_for_the_last_message() {
+        let job = Job { first: 0, end: 10, step: 1, signal_every: 100, last: 10, numbered: false, solicits: Some(4) };
+        let woken: Vec<_> = job.each(0).filter(|(_, mark)| mark.solicited).map(|(n, _)| n).collect();
+        assert_eq!(woken, [3, 7, 9]);
+        assert!(Job { solicits: None, ..job }.each(0).all(|(_, mark)| !mark.solicited));
     }
 }
