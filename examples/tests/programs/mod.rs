@@ -122,6 +122,11 @@ impl Running {
         Ended { success: status.is_some_and(|status| status.success()), stdout, stderr }
     }
 
+    /// Whether it has not ended yet.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
+    }
+
     /// Ends it, whatever it is at.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("a child");
