@@ -229,17 +229,23 @@ MEASURED(recv_extended_poll)
  * as a program streams or serves; of a batch, all go to a stack and come from there. Sends know their length, receives are told it.
  */
 
+static inline void fill_send_buffer(struct ibv_send_wr *wr, struct ibv_sge *sge, struct buffer *buffer)
+{
+	*sge = (struct ibv_sge){ .addr = (uintptr_t)buffer->start, .length = buffer->length, .lkey = buffer->lkey };
+	memset(wr, 0, sizeof(*wr));
+	wr->wr_id = (uintptr_t)buffer;
+	wr->sg_list = sge;
+	wr->num_sge = 1;
+	wr->opcode = IBV_WR_SEND;
+	wr->send_flags = IBV_SEND_SIGNALED;
+}
+
 static inline int post_send_buffer(struct side *side, struct buffer *buffer)
 {
-	struct ibv_sge sge = { .addr = (uintptr_t)buffer->start, .length = buffer->length, .lkey = buffer->lkey };
 	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
 
-	memset(&wr, 0, sizeof(wr));
-	wr.wr_id = (uintptr_t)buffer;
-	wr.sg_list = &sge;
-	wr.num_sge = 1;
-	wr.opcode = IBV_WR_SEND;
-	wr.send_flags = IBV_SEND_SIGNALED;
+	fill_send_buffer(&wr, &sge, buffer);
 	return ibv_post_send(side->qp, &wr, &bad);
 }
 
@@ -369,15 +375,7 @@ static inline int batch_buf_classic(struct side *side)
 	struct ibv_send_wr *bad;
 
 	for (int i = 0; i < BATCH; i++) {
-		struct buffer *buffer = side->free[--side->free_count];
-
-		sge[i] = (struct ibv_sge){ .addr = (uintptr_t)buffer->start, .length = buffer->length, .lkey = buffer->lkey };
-		memset(&wr[i], 0, sizeof(wr[i]));
-		wr[i].wr_id = (uintptr_t)buffer;
-		wr[i].sg_list = &sge[i];
-		wr[i].num_sge = 1;
-		wr[i].opcode = IBV_WR_SEND;
-		wr[i].send_flags = IBV_SEND_SIGNALED;
+		fill_send_buffer(&wr[i], &sge[i], side->free[--side->free_count]);
 		wr[i].next = i + 1 < BATCH ? &wr[i + 1] : NULL;
 	}
 	if (ibv_post_send(side->qp, wr, &bad))

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use rdma_sys::{IBV_WC_GRH, IBV_WC_WITH_IMM, ibv_wc};
+use rdma_sys::{IBV_WC_GRH, ibv_wc};
 
-use super::says::{Ended, Says};
+use super::says::Ended;
 use super::status::{WcOpcode, WcStatus};
 use crate::identity::{Direction, QueueId, WrId};
 use crate::numbers::Qpn;
@@ -68,9 +68,7 @@ impl<'cq> Completion<'cq> {
 
     /// The immediate data that came with the message, in host order.
     pub fn imm_data(&self) -> Option<u32> {
-        // Of an entry that is no receive, the extended verbs leave the fields as they were.
-        let told = self.direction() == Direction::Recv && self.is_success() && self.wc.wc_flags & IBV_WC_WITH_IMM != 0;
-        told.then(|| u32::from_be(self.wc.immediate()))
+        self.wc.imm_data()
     }
 
     #[inline]

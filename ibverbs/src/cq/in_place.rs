@@ -8,10 +8,9 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use rdma_sys::{
-    IBV_WC_WITH_IMM, ibv_cq_ex, ibv_wc_read_byte_len, ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns,
-    ibv_wc_read_cvlan, ibv_wc_read_dlid_path_bits, ibv_wc_read_flow_tag, ibv_wc_read_imm_data, ibv_wc_read_opcode,
-    ibv_wc_read_qp_num, ibv_wc_read_sl, ibv_wc_read_slid, ibv_wc_read_src_qp, ibv_wc_read_vendor_err,
-    ibv_wc_read_wc_flags,
+    ibv_cq_ex, ibv_wc_read_byte_len, ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns, ibv_wc_read_cvlan,
+    ibv_wc_read_dlid_path_bits, ibv_wc_read_flow_tag, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num,
+    ibv_wc_read_sl, ibv_wc_read_slid, ibv_wc_read_src_qp, ibv_wc_read_vendor_err, ibv_wc_read_wc_flags,
 };
 
 use super::completion::UdSource;
@@ -139,16 +138,12 @@ impl<'poll, F: FieldSet> CompletionInPlace<'poll, F> {
 
     /// How many bytes were received; 0 for sends and failures.
     pub fn byte_len(&self) -> usize {
-        if self.received() { self.shown.byte_len() as usize } else { 0 }
+        if self.shown.received() { self.shown.byte_len() as usize } else { 0 }
     }
 
     /// The immediate data that came with the message, in host order.
     pub fn imm_data(&self) -> Option<u32> {
-        (self.received() && self.shown.wc_flags() & IBV_WC_WITH_IMM != 0).then(|| u32::from_be(self.shown.immediate()))
-    }
-
-    fn received(&self) -> bool {
-        self.direction() == Direction::Recv && self.is_success()
+        self.shown.imm_data()
     }
 
     /// The number of the queue pair, as the device gave it. Numbers are reused; [`queue`](Self::queue) is not.

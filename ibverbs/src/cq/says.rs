@@ -1,9 +1,9 @@
 //! What a completion says, copied out of the provider's queue or still in it: what retires a request asks both alike.
 
-use rdma_sys::{IBV_WC_GRH, ibv_wc};
+use rdma_sys::{IBV_WC_GRH, IBV_WC_WITH_IMM, ibv_wc};
 
 use super::status::WcStatus;
-use crate::identity::WrId;
+use crate::identity::{Direction, WrId};
 
 /// What is said of how a request ended beyond whether it succeeded. Public only because [`Retired`](crate::Retired) names it; it cannot be named from
 /// outside.
@@ -26,6 +26,16 @@ pub(crate) trait Ended: Says {
     fn wr_id(self) -> WrId;
 
     fn status(self) -> WcStatus;
+
+    /// Whether a message was received. Of an entry that is no receive, the extended verbs leave the other fields as they were.
+    fn received(self) -> bool {
+        self.wr_id().direction() == Direction::Recv && self.status().is_success()
+    }
+
+    /// The immediate data that came with a message, in host order.
+    fn imm_data(self) -> Option<u32> {
+        (self.received() && self.wc_flags() & IBV_WC_WITH_IMM != 0).then(|| u32::from_be(self.immediate()))
+    }
 
     #[inline]
     fn has_grh(self) -> bool {

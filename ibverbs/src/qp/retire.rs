@@ -3,7 +3,7 @@
 use super::pair::QueuePair;
 use super::retired::{NotMine, Retired};
 use super::transport::Sends;
-use crate::cq::{Completion, CompletionInPlace, FieldSet, InPlace, Said};
+use crate::cq::{Completion, CompletionInPlace, Ended, FieldSet, InPlace, Said, Says};
 
 impl<T: Sends> QueuePair<T> {
     /// Retires a completion: takes the request out of the table and gives its buffer back.
@@ -33,10 +33,7 @@ impl<T: Sends> QueuePair<T> {
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
     pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
-        match self.tables.retire(completion.entry()) {
-            Some((entry, status)) => Ok(Retired::new(completion.entry(), entry, status, Said::of(completion.entry()))),
-            None => Err(NotMine { queue: completion.queue() }),
-        }
+        self.retire_as(completion.entry(), Said::of)
     }
 
     /// As [`retire`](Self::retire), of a completion that is where the provider shows it
@@ -62,10 +59,19 @@ impl<T: Sends> QueuePair<T> {
         &mut self,
         completion: CompletionInPlace<'poll, F>,
     ) -> std::result::Result<Retired<InPlace<'poll>>, NotMine> {
-        let shown = completion.shown();
-        match self.tables.retire(shown) {
-            Some((entry, status)) => Ok(Retired::new(shown, entry, status, shown)),
-            None => Err(NotMine { queue: completion.queue() }),
+        self.retire_as(completion.shown(), |ended| ended)
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    fn retire_as<E: Ended, C: Says>(
+        &mut self,
+        ended: E,
+        keep: impl FnOnce(E) -> C,
+    ) -> std::result::Result<Retired<C>, NotMine> {
+        match self.tables.retire(ended) {
+            Some((entry, status)) => Ok(Retired::new(ended, entry, status, keep(ended))),
+            None => Err(NotMine { queue: ended.wr_id().queue() }),
         }
     }
 }

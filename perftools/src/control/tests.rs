@@ -200,6 +200,15 @@ fn greeted(address: SocketAddr, protocol: u16) -> TcpStream {
     stream
 }
 
+/// A raw connection that has asked for a test and was offered it.
+fn offered(address: SocketAddr, backend: &Fake, spec: Spec) -> TcpStream {
+    let mut stream = greeted(address, PROTOCOL);
+    let (_, ask) = backend.client(&spec, Hosts { local: address.ip(), peer: address.ip() }).unwrap();
+    frame::write(&mut stream, &Message::Request { spec: Box::new(spec), ask: Some(ask) }).unwrap();
+    assert!(matches!(frame::read(&mut stream), Ok(Message::Offer(_))));
+    stream
+}
+
 #[test]
 fn every_test_runs_and_both_ends_agree_on_the_counts() {
     with_server(8, |address, backend| {
@@ -308,11 +317,7 @@ fn silent_and_half_open_connections_hold_nobody_up() {
 #[test]
 fn a_client_that_vanishes_in_the_middle_leaves_the_server_serving() {
     with_server(1, |address, backend| {
-        let mut stream = greeted(address, PROTOCOL);
-        let spec = spec(Test::RcBw, "--time 60");
-        let (_, ask) = backend.client(&spec, Hosts { local: address.ip(), peer: address.ip() }).unwrap();
-        frame::write(&mut stream, &Message::Request { spec: Box::new(spec), ask: Some(ask) }).unwrap();
-        assert!(matches!(frame::read(&mut stream), Ok(Message::Offer(_))));
+        let mut stream = offered(address, backend, spec(Test::RcBw, "--time 60"));
         frame::write(&mut stream, &Message::Answer(Answer { ends: vec![] })).unwrap();
         let ready = Message::Ready { via: via(), memory: Vec::new(), warnings: Vec::new() };
         frame::write(&mut stream, &ready).unwrap();
@@ -325,11 +330,7 @@ fn a_client_that_vanishes_in_the_middle_leaves_the_server_serving() {
 #[test]
 fn a_client_that_is_silent_for_too_long_is_told_so() {
     with_server(1, |address, backend| {
-        let mut stream = greeted(address, PROTOCOL);
-        let spec = spec(Test::RcBw, "--remote-timeout 50ms");
-        let (_, ask) = backend.client(&spec, Hosts { local: address.ip(), peer: address.ip() }).unwrap();
-        frame::write(&mut stream, &Message::Request { spec: Box::new(spec), ask: Some(ask) }).unwrap();
-        assert!(matches!(frame::read(&mut stream), Ok(Message::Offer(_))));
+        let mut stream = offered(address, backend, spec(Test::RcBw, "--remote-timeout 50ms"));
         let Ok(Message::Error { text }) = frame::read(&mut stream) else { panic!("no error") };
         assert!(text.contains("the client said nothing for 50 ms"), "{text}");
     });
