@@ -134,7 +134,7 @@ vm_command() {
         --qemu-opts -no-reboot "${cpu[@]}" "${network[@]}"
         -fsdev local,id=usr,path=/usr,security_model=none,multidevs=remap
         -device virtio-9p-pci,fsdev=usr,mount_tag=labusr
-        -append "init=$dir/init lab_dir=$dir $KERNEL_ARGUMENTS $logging"
+        -append "init=$dir/init lab_dir=$dir $KERNEL_ARGUMENTS $logging $LAB_KERNEL_ARGUMENTS"
     )
     # shellcheck disable=SC2054
     [[ $mode == shell ]] || VM_COMMAND+=(

@@ -43,6 +43,7 @@ listens() { local n; for n in {1..200}; do { rdma resource show cm_id; cat /proc
 printf '<%s>' "$@"; echo
 pwd; echo "variable: $LAB_TEST_VARIABLE"; echo "to stderr" >&2; echo "written inside" >"$LAB_TEST_FILE"
 echo "devices: $RDMA_LAB_DEVICES at $RDMA_LAB_RXE_ADDR $RDMA_LAB_RXE_ADDR6"
+case $RDMA_LAB_BACKEND in vm*) grep -o labs.argument /proc/cmdline ;; *) echo labs.argument ;; esac
 echo "memlock: $(ulimit -l) nofile: $(ulimit -n)"
 rdma link; ip -brief address
 ls -d /sys/kernel/config/rdma_cm
@@ -59,7 +60,7 @@ qperf & listens :4D35.*:0000.0A; qperf "$RDMA_LAB_RXE_ADDR" -cm1 -t 1 rc_lat && 
 exit 42
 EOF
     LAB_TEST_VARIABLE=$'two\nlines and "$quotes"' LAB_TEST_FILE=$work/from-inside \
-        ./lab run --timeout 300 -- bash "$work/inside" 'a b' "it's" '"$HOME"' '' $'tab\there' '*' \
+        ./lab run --timeout 300 --kernel labs.argument -- bash "$work/inside" 'a b' "it's" '"$HOME"' '' $'tab\there' '*' \
         2>"$work/err" >"$work/out" || status=$?
     expect "the command's status" test "$status" = 42
     expect "arguments survive" says "$work/out" "^<a b><it's><\"\\\$HOME\"><><tab	here><\*>\$"
@@ -70,6 +71,7 @@ EOF
     expect "files written inside are here" says "$work/from-inside" '^written inside$'
     expect "devices are named" says "$work/out" '^devices: rxe0 siw0 at 10.99.0.1 fd99::1$'
     expect "limits" says "$work/out" '^memlock: unlimited nofile: 65536$'
+    expect "its kernel's arguments" says "$work/out" '^labs\.argument$'
     expect "rxe0 is ACTIVE" says "$work/out" '^link rxe0/1 state ACTIVE'
     expect "siw0 is ACTIVE" says "$work/out" '^link siw0/1 state ACTIVE'
     expect "ibv_devinfo sees rxe0, MTU 4096" says "$work/out" 'hca_id: rxe0 .*ACTIVE.*active_mtu: 4096'

@@ -18,8 +18,8 @@ use crate::stats::cpu::online;
 use crate::stats::lane::Lane;
 use crate::units::show_time;
 
-/// How long polling goes on without giving the processor away, where there are others.
-const PURE: Duration = Duration::from_micros(200);
+/// How long polling goes on without giving the processor away, where there are others. Below a scheduler's slice, which would end it then.
+const PURE: Duration = Duration::from_millis(2);
 /// The longest sleep: how late a word of the peer is heard.
 const NAP: Duration = Duration::from_millis(20);
 /// Empty polls between looks at the clock, and between looks at the peer.
