@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEPTH 128
+#define DEPTH 1024
 #define LIST 16
 #define LEAST_DEPTH 8
 #define BYTES (16 << 20)

@@ -70,7 +70,7 @@ pub struct Options {
     /// End after this time; seconds unless ms, s, m, h or d follows [default: 2]
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = TEST)]
     pub time: Option<Duration>,
-    /// Messages in flight at most, on each queue pair [default: 128, or 16 MiB of large ones, but 8]
+    /// Messages in flight at most, on each queue pair [default: 1024, or 16 MiB of large ones, but 8]
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub depth: Option<u32>,
     /// Queue pairs, of each thread [default: 1]

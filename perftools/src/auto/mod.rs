@@ -12,7 +12,6 @@ pub mod verdict;
 use std::time::Duration;
 
 use search::{Search, figure};
-use settings::Settings;
 use verdict::Around;
 
 use crate::config::Spec;
@@ -45,7 +44,6 @@ pub fn run<R: Runner>(
     command: impl Fn(&str) -> String,
 ) -> Result<Advice> {
     let mut search = Search::new(runner, time, most);
-    let from = Settings::of(spec);
     let mut findings = Vec::new();
     let mut path = String::new();
     for goal in [Goal::Latency, Goal::Rate, Goal::Bandwidth] {
@@ -60,7 +58,7 @@ pub fn run<R: Runner>(
         };
         let size = found.spec.msg_size;
         let mut words = vec![command(found.spec.test.name()), format!("--msg-size {size}")];
-        words.extend(found.best.settings.words(from));
+        words.extend(found.best.settings.words(found.start.settings));
         findings.push(Finding {
             goal,
             size,

@@ -70,7 +70,7 @@ impl<'a, R: Runner> Search<'a, R> {
             Goal::Bandwidth => (Test::RcBw, &[Axis::Wait, Axis::Depth, Axis::Qps]),
         };
         self.until = self.made + self.share(goal);
-        let spec = Spec { test, msg_size: size(goal), limit: Limit::Time(self.time), ..spec.clone() };
+        let spec = Spec { test, limit: Limit::Time(self.time), ..spec.of_size(size(goal)) };
         let start = self.measure(goal, &spec, Settings::of(&spec))?;
         let mut found = Found { goal, spec, start: start.clone(), best: start.clone(), all: vec![start] };
         for axis in axes {

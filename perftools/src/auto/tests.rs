@@ -1,3 +1,4 @@
+use super::settings::Settings;
 use super::*;
 use crate::args::options::{Options, Wait};
 use crate::error::{Error, Kind};
@@ -77,7 +78,7 @@ fn the_best_settings_are_found_and_said_as_a_command() {
                 return Ok(idle(if s.wait == Wait::Poll { 5e3 } else { 9e3 }));
             }
             let wait = if s.wait == Wait::Poll { 2.0 } else { 1.0 };
-            let depth = if s.depth >= 256 { 3.0 } else { 1.0 };
+            let depth = if s.depth >= 64 { 1.0 } else { 3.0 };
             let list = if s.post_list == 64 { 1.5 } else { 1.0 };
             Ok(idle(1e8 * wait * depth * list * if s.qps == 4 { 1.3 } else { 1.0 }))
         },
@@ -85,8 +86,8 @@ fn the_best_settings_are_found_and_said_as_a_command() {
     );
     let commands: Vec<&str> = advice.findings.iter().map(|f| f.command.as_str()).collect();
     assert_eq!(commands[0], "rperf node rc_lat --msg-size 1 --wait poll");
-    assert_eq!(commands[1], "rperf node rc_bw --msg-size 64 --wait poll --depth 256 --post-list 64 --qps 4");
-    assert_eq!(commands[2], "rperf node rc_bw --msg-size 65536 --wait poll --depth 256 --qps 4");
+    assert_eq!(commands[1], "rperf node rc_bw --msg-size 64 --wait poll --depth 16 --post-list 64 --qps 4");
+    assert_eq!(commands[2], "rperf node rc_bw --msg-size 65536 --wait poll --depth 16 --qps 4");
     assert!((advice.findings[1].gain() - 11.7).abs() < 0.1 && (advice.findings[0].gain() - 1.8).abs() < 0.1);
     assert!(runs <= MOST && runs == advice.measurements, "{runs}");
     assert_eq!(bounds(&advice), [None, Some(Bound::Unknown), Some(Bound::Unknown)]);

@@ -152,10 +152,16 @@ impl Spec {
         self.verify || self.tuning.access_received
     }
 
+    /// Messages whose completion may be told together, so that what a limited rate moves is known to a hundredth of a second.
+    fn due_together(&self) -> u32 {
+        let Some(rate) = self.tuning.rate_limit else { return u32::MAX };
+        u32::try_from(rate / 100 / self.msg_size.max(1)).unwrap_or(u32::MAX)
+    }
+
     fn shape(&self, depth: u32, plan: Plan) -> Shape {
         let batch = (depth / 4).max(1);
         let most = (depth / 2 / self.qps).max(1);
-        let signal_every = self.tuning.signal_every.unwrap_or(batch / self.qps);
+        let signal_every = self.tuning.signal_every.unwrap_or(batch.min(self.due_together()) / self.qps);
         Shape {
             tuning: self.tuning,
             threads: self.threads,

@@ -116,4 +116,15 @@ impl Spec {
         spec.check()?;
         Ok(spec)
     }
+
+    /// The same with messages of this size, and as many in flight as is usual for it.
+    #[must_use]
+    pub fn of_size(&self, msg_size: u64) -> Self {
+        Self { msg_size, depth: default_depth(msg_size), ..self.clone() }
+    }
+
+    /// Whether as many messages are in flight as where nothing is asked for.
+    pub fn has_default_depth(&self) -> bool {
+        self.depth == default_depth(self.msg_size)
+    }
 }

@@ -99,6 +99,23 @@ fn all_memory_of_a_test_counts_whatever_its_verb() {
 }
 
 #[test]
+fn a_limited_rate_is_known_to_a_hundredth_of_a_second() {
+    for (line, signal_every) in [
+        ("", 64),
+        ("--rate-limit 300K", 1),
+        ("--rate-limit 50M", 8),
+        ("--rate-limit 50M --qps 2", 4),
+        ("--rate-limit 50G", 64),
+        ("--rate-limit 300K --cq-moderation 16", 16),
+    ] {
+        let mut spec = spec(line).unwrap();
+        spec.msg_size = 64 << 10;
+        spec.depth = 256;
+        assert_eq!(spec.fit(&bounds()).unwrap().signal_every, signal_every, "{line}");
+    }
+}
+
+#[test]
 fn remote_options_win_for_the_server() {
     let s = spec("--id a --remote-id b --wait poll --local-wait events --timeout 3 --remote-timeout 9").unwrap();
     assert_eq!(s.client.id.unwrap().name, "a");

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use super::beat::Beat;
 use super::clock::Clock;
 use super::wait::Waiter;
-use super::{Base, Counted, Peer, Progress, Wire, deadline, lost, warm};
+use super::warm_up::WarmUp;
+use super::{Counted, Peer, Progress, Wire, deadline, lost};
 use crate::config::{Limit, Shape};
 use crate::error::{Error, Result};
 use crate::stats::Count;
@@ -79,8 +80,7 @@ pub(crate) fn run<W: Wire, P: Peer>(
     };
     let reliable = shape.is_reliable();
     let mut counted = None;
-    let mut warm = warm(shape, start.wall());
-    let mut base = None;
+    let mut warm_up = WarmUp::new(shape, start.wall());
     let mut beat = Beat::new(shape, start.wall());
     loop {
         if !s.finished {
@@ -100,12 +100,11 @@ pub(crate) fn run<W: Wire, P: Peer>(
         if !reliable {
             s.forgive(progress);
         }
-        if warm.is_some_and(|end| Instant::now() >= end) {
-            warm = None;
-            base = Some(Base { sent: s.completed, received: s.arrived, begin: Reading::of_counts() });
-        } else if (warm.is_none() || deadline.is_none()) && counted.is_none() && s.clock_stops(deadline, progress, peer)
-        {
-            counted = Some(Counted { base, ..Counted::new(s.completed, s.arrived, Reading::of_counts()) });
+        let warming_up = warm_up.is_on();
+        warm_up.ends(Instant::now, s.completed, s.arrived);
+        if !warming_up && counted.is_none() && s.clock_stops(deadline, progress, peer) {
+            counted =
+                Some(Counted { base: warm_up.base(), ..Counted::new(s.completed, s.arrived, Reading::of_counts()) });
             // What is under way without an end to it would never be over where the peer takes no part.
             s.clock = Clock::Stopped;
             if s.one_sided() && s.completed < s.posted {
@@ -126,7 +125,8 @@ pub(crate) fn run<W: Wire, P: Peer>(
             if counted.is_none() && drained && flow.receives && s.sent_all() {
                 // What is missing will not come: the clock stopped with what came last.
                 let until = Some(s.latest);
-                counted = Some(Counted { until, ..Counted::new(s.completed, s.arrived, Reading::of_counts()) });
+                let base = warm_up.base();
+                counted = Some(Counted { base, until, ..Counted::new(s.completed, s.arrived, Reading::of_counts()) });
                 continue;
             }
             // A sender stays until the peer has what it sent; so each end hears from the other.

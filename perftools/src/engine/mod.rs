@@ -19,6 +19,7 @@ pub mod pingpong;
 pub mod run;
 pub mod threads;
 pub mod wait;
+mod warm_up;
 mod window;
 
 #[cfg(test)]
@@ -190,19 +191,11 @@ pub struct Outcome {
     pub latency: Option<Latencies>,
 }
 
-/// Counts at the end of the warm-up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Base {
-    pub(crate) sent: u64,
-    pub(crate) received: Count,
-    pub(crate) begin: Reading,
-}
-
 /// A finished loop: what it counted while its clock ran.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     /// What was counted when the warm-up ended, and the clock began.
-    pub(crate) base: Option<Base>,
+    base: Option<warm_up::Base>,
     /// Messages of this end that are done.
     pub(crate) sent: u64,
     /// What arrived from the peer.
@@ -223,11 +216,6 @@ impl Counted {
 /// The error of a receiver that got another number of messages than were sent.
 fn lost(received: u64, sent: u64) -> Error {
     Error::test(format!("{received} messages arrived, but the peer sent {sent}"))
-}
-
-/// When the warm-up ends, if there is one.
-fn warm(shape: &Shape, start: Instant) -> Option<Instant> {
-    (!shape.tuning.warm_up.is_zero()).then(|| start + shape.tuning.warm_up)
 }
 
 /// When the clock stops in a test by time.

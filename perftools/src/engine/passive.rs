@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Base, Counted, Peer, Wire, warm};
+use super::warm_up::WarmUp;
+use super::{Counted, Peer, Wire};
 use crate::config::{Limit, Shape, Side};
 use crate::error::{Error, Result};
 use crate::stats::Count;
@@ -21,13 +22,9 @@ pub(crate) fn stay<W: Wire, P: Peer>(shape: &Shape, side: &Side, wire: &mut W, p
         Limit::Time(time) => Instant::now().checked_add(time + shape.tuning.warm_up + side.timeout),
         Limit::Messages(_) => None,
     };
-    let mut warm = warm(shape, Instant::now());
-    let mut base = None;
+    let mut warm_up = WarmUp::new(shape, Instant::now());
     let made = loop {
-        if warm.is_some_and(|end| Instant::now() >= end) {
-            warm = None;
-            base = Some(Base { sent: 0, received: Count::default(), begin: Reading::of_counts() });
-        }
+        warm_up.ends(Instant::now, 0, Count::default());
         if let Some(made) = peer.finished() {
             break made;
         }
@@ -52,5 +49,5 @@ pub(crate) fn stay<W: Wire, P: Peer>(shape: &Shape, side: &Side, wire: &mut W, p
     let end = Reading::of_counts();
     wire.settle(made)?;
     peer.finish(0)?;
-    Ok(Counted { base, ..Counted::new(0, Count::default(), end) })
+    Ok(Counted { base: warm_up.base(), ..Counted::new(0, Count::default(), end) })
 }

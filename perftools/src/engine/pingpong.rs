@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::beat::Beat;
 use super::wait::Waiter;
-use super::{Base, Counted, Peer, Wire, deadline, lost, warm};
+use super::warm_up::WarmUp;
+use super::{Counted, Peer, Wire, deadline, lost};
 use crate::config::{Limit, Shape};
 use crate::error::{Error, Result};
 use crate::stats::Count;
@@ -73,8 +74,7 @@ pub(crate) fn ping<W: Wire, P: Peer>(
     let mut sent = 0;
     let mut unanswered = 0;
     let mut before = start.wall();
-    let mut warm = warm(shape, start.wall());
-    let mut base = None;
+    let mut warm_up = WarmUp::new(shape, start.wall());
     while sent < last && deadline.is_none_or(|end| before < end) {
         wire.send(sent, 1, signal, last)?;
         sent += 1;
@@ -87,7 +87,7 @@ pub(crate) fn ping<W: Wire, P: Peer>(
         }
         let now = Instant::now();
         match arrived.reached.cmp(&sent) {
-            Ordering::Equal if warm.is_some() => {}
+            Ordering::Equal if warm_up.is_on() => {}
             Ordering::Equal => latency.record(nanos(now.duration_since(before)) / 2),
             Ordering::Less => unanswered += 1,
             Ordering::Greater => {
@@ -95,22 +95,19 @@ pub(crate) fn ping<W: Wire, P: Peer>(
             }
         }
         before = now;
-        if warm.is_some_and(|end| now >= end) {
-            warm = None;
-            base = Some(Base { sent, received: arrived.count, begin: Reading::of_counts() });
+        if warm_up.ends(|| now, sent, arrived.count) {
             before = Instant::now();
         }
     }
     let end = Reading::of_counts();
     peer.finish(sent)?;
-    Ok(Counted { base, lost: unanswered, ..Counted::new(sent, arrived.count, end) })
+    Ok(Counted { base: warm_up.base(), lost: unanswered, ..Counted::new(sent, arrived.count, end) })
 }
 
 /// The server: answers until the client has finished.
 pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, waiter: &mut Waiter) -> Result<Counted> {
     let (signal, last) = (signal_every(shape), last(shape));
-    let mut warm = warm(shape, Instant::now());
-    let mut base = None;
+    let mut warm_up = WarmUp::new(shape, Instant::now());
     let mut arrived = Arrived::default();
     let (mut answered, mut sent) = (0, 0);
     loop {
@@ -121,10 +118,7 @@ pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, wait
             answered = arrived.reached;
             sent += 1;
         }
-        if warm.is_some_and(|end| Instant::now() >= end) {
-            warm = None;
-            base = Some(Base { sent, received: arrived.count, begin: Reading::of_counts() });
-        }
+        warm_up.ends(Instant::now, sent, arrived.count);
         match peer.finished() {
             Some(pinged) if arrived.reached > pinged => return Err(lost(arrived.reached, pinged)),
             Some(pinged) if arrived.reached == pinged || !shape.is_reliable() => break,
@@ -133,7 +127,7 @@ pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, wait
     }
     let end = Reading::of_counts();
     peer.finish(sent)?;
-    Ok(Counted { base, ..Counted::new(sent, arrived.count, end) })
+    Ok(Counted { base: warm_up.base(), ..Counted::new(sent, arrived.count, end) })
 }
 
 /// The client of a test in which the server's device answers alone: one request at a time, the whole way there and back.
@@ -149,8 +143,7 @@ pub(crate) fn ask<W: Wire, P: Peer>(
     let last = last(shape);
     let (mut asked, mut done) = (0, 0);
     let mut before = start.wall();
-    let mut warm = warm(shape, start.wall());
-    let mut base = None;
+    let mut warm_up = WarmUp::new(shape, start.wall());
     let mut beat = Beat::new(shape, start.wall());
     while asked < last && deadline.is_none_or(|end| before < end) {
         beat.tick(peer)?;
@@ -160,17 +153,15 @@ pub(crate) fn ask<W: Wire, P: Peer>(
             done = waiter.wait(wire, peer, None)?.sent.max(done);
         }
         let now = Instant::now();
-        if warm.is_none() {
+        if !warm_up.is_on() {
             latency.record(nanos(now.duration_since(before)));
         }
         before = now;
-        if warm.is_some_and(|end| now >= end) {
-            warm = None;
-            base = Some(Base { sent: done, received: Count::default(), begin: Reading::of_counts() });
+        if warm_up.ends(|| now, done, Count::default()) {
             before = Instant::now();
         }
     }
     let end = Reading::of_counts();
     peer.finish(asked)?;
-    Ok(Counted { base, ..Counted::new(asked, Count::default(), end) })
+    Ok(Counted { base: warm_up.base(), ..Counted::new(asked, Count::default(), end) })
 }

@@ -2,7 +2,8 @@
 
 use super::pingpong;
 use super::wait::Waiter;
-use super::{Base, Outcome, Peer, Role, Wire, bandwidth, passive, pin};
+use super::warm_up::Base;
+use super::{Outcome, Peer, Role, Wire, bandwidth, passive, pin};
 use crate::args::options::Wait;
 use crate::config::{Shape, Side};
 use crate::error::{Kind, Result};

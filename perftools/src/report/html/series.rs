@@ -34,6 +34,10 @@ pub(super) fn samples(runs: &[Run]) -> Vec<Sample<'_>> {
                 for known in ["test", "msg_size", "limit", "sockets"] {
                     spec.remove(known);
                 }
+                // The size says how deep the queue is.
+                if measured.spec.has_default_depth() {
+                    spec.remove("depth");
+                }
                 // The device that was used is told already.
                 for side in ["client", "server"] {
                     spec.get_mut(side).and_then(Value::as_object_mut).map(|side| side.remove("id"));
