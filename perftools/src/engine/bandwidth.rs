@@ -103,8 +103,7 @@ pub(crate) fn run<W: Wire, P: Peer>(
         let warming_up = warm_up.is_on();
         warm_up.ends(Instant::now, s.completed, s.arrived);
         if !warming_up && counted.is_none() && s.clock_stops(deadline, progress, peer) {
-            counted =
-                Some(Counted { base: warm_up.base(), ..Counted::new(s.completed, s.arrived, Reading::of_counts()) });
+            counted = Some(Counted::new(&warm_up, s.completed, s.arrived, Reading::of_counts()));
             // What is under way without an end to it would never be over where the peer takes no part.
             s.clock = Clock::Stopped;
             if s.one_sided() && s.completed < s.posted {
@@ -125,8 +124,8 @@ pub(crate) fn run<W: Wire, P: Peer>(
             if counted.is_none() && drained && flow.receives && s.sent_all() {
                 // What is missing will not come: the clock stopped with what came last.
                 let until = Some(s.latest);
-                let base = warm_up.base();
-                counted = Some(Counted { base, until, ..Counted::new(s.completed, s.arrived, Reading::of_counts()) });
+                counted =
+                    Some(Counted { until, ..Counted::new(&warm_up, s.completed, s.arrived, Reading::of_counts()) });
                 continue;
             }
             // A sender stays until the peer has what it sent; so each end hears from the other.

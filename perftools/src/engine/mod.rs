@@ -208,8 +208,8 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    pub(crate) fn new(sent: u64, received: Count, end: Reading) -> Self {
-        Self { base: None, sent, received, end, until: None, lost: 0 }
+    fn new(warm_up: &warm_up::WarmUp, sent: u64, received: Count, end: Reading) -> Self {
+        Self { base: warm_up.base(), sent, received, end, until: None, lost: 0 }
     }
 }
 

@@ -49,5 +49,5 @@ pub(crate) fn stay<W: Wire, P: Peer>(shape: &Shape, side: &Side, wire: &mut W, p
     let end = Reading::of_counts();
     wire.settle(made)?;
     peer.finish(0)?;
-    Ok(Counted { base: warm_up.base(), ..Counted::new(0, Count::default(), end) })
+    Ok(Counted::new(&warm_up, 0, Count::default(), end))
 }

@@ -101,7 +101,7 @@ pub(crate) fn ping<W: Wire, P: Peer>(
     }
     let end = Reading::of_counts();
     peer.finish(sent)?;
-    Ok(Counted { base: warm_up.base(), lost: unanswered, ..Counted::new(sent, arrived.count, end) })
+    Ok(Counted { lost: unanswered, ..Counted::new(&warm_up, sent, arrived.count, end) })
 }
 
 /// The server: answers until the client has finished.
@@ -127,7 +127,7 @@ pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, wait
     }
     let end = Reading::of_counts();
     peer.finish(sent)?;
-    Ok(Counted { base: warm_up.base(), ..Counted::new(sent, arrived.count, end) })
+    Ok(Counted::new(&warm_up, sent, arrived.count, end))
 }
 
 /// The client of a test in which the server's device answers alone: one request at a time, the whole way there and back.
@@ -163,5 +163,5 @@ pub(crate) fn ask<W: Wire, P: Peer>(
     }
     let end = Reading::of_counts();
     peer.finish(asked)?;
-    Ok(Counted { base: warm_up.base(), ..Counted::new(asked, Count::default(), end) })
+    Ok(Counted::new(&warm_up, asked, Count::default(), end))
 }
