@@ -11,6 +11,9 @@
 # A processor that stands still for a minute ends the machine, as a panic does: it would end at the time limit only.
 readonly KERNEL_STALLS='rcupdate.rcu_cpu_stall_timeout=60 sysctl.kernel.panic_on_rcu_stall=1'
 readonly KERNEL_ARGUMENTS="console=ttyS0 panic=-1 $KERNEL_STALLS nokaslr mitigations=off net.ifnames=0"
+# … where processors are emulated: one that its host did not run for a while makes the kernel doubt its time stamp counter, and read the
+# HPET from then on, which takes microseconds each time
+readonly KERNEL_EMULATED='tsc=reliable'
 # … and, where the console goes to a log, what to say in it
 readonly KERNEL_LOGGING='earlyprintk=serial,ttyS0,115200 loglevel=4'
 readonly DEFAULT_CPUS=2
@@ -122,9 +125,9 @@ vm_network_options() {
 # Sets VM_COMMAND to virtme's command line for host N of HOSTS in MODE.
 vm_command() {
     local host=$1 hosts=$2 mode=$3 dir=$VM_DIR/host$1 kvm=()
-    local cpu network logging=$KERNEL_LOGGING
+    local cpu network logging=$KERNEL_LOGGING emulated=''
     [[ $mode != shell ]] || logging='quiet loglevel=1'
-    [[ $LAB_BACKEND == vm-kvm ]] || kvm=(--disable-kvm)
+    [[ $LAB_BACKEND == vm-kvm ]] || kvm=(--disable-kvm) emulated=$KERNEL_EMULATED
     read -ra cpu < <(vm_cpu_options)
     read -ra network < <(vm_network_options "$host" "$hosts") || true
     # shellcheck disable=SC2054 # QEMU wants the commas
@@ -134,7 +137,7 @@ vm_command() {
         --qemu-opts -no-reboot "${cpu[@]}" "${network[@]}"
         -fsdev local,id=usr,path=/usr,security_model=none,multidevs=remap
         -device virtio-9p-pci,fsdev=usr,mount_tag=labusr
-        -append "init=$dir/init lab_dir=$dir $KERNEL_ARGUMENTS $logging $LAB_KERNEL_ARGUMENTS"
+        -append "init=$dir/init lab_dir=$dir $KERNEL_ARGUMENTS $emulated $logging $LAB_KERNEL_ARGUMENTS"
     )
     # shellcheck disable=SC2054
     [[ $mode == shell ]] || VM_COMMAND+=(

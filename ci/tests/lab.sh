@@ -45,6 +45,7 @@ pwd; echo "variable: $LAB_TEST_VARIABLE"; echo "to stderr" >&2; echo "written in
 echo "devices: $RDMA_LAB_DEVICES at $RDMA_LAB_RXE_ADDR $RDMA_LAB_RXE_ADDR6"
 case $RDMA_LAB_BACKEND in vm*) grep -o labs.argument /proc/cmdline ;; *) echo labs.argument ;; esac
 echo "memlock: $(ulimit -l) nofile: $(ulimit -n)"
+case $RDMA_LAB_BACKEND in vm*) echo "clock: $(cat /sys/devices/system/clocksource/clocksource0/current_clocksource)" ;; *) echo "clock: its host's" ;; esac
 rdma link; ip -brief address
 ls -d /sys/kernel/config/rdma_cm
 for device in $RDMA_LAB_DEVICES; do ibv_devinfo -d "$device" | grep -E 'hca_id|state|active_mtu' | tr -s ' \t\n' ' '; echo; done
@@ -70,6 +71,7 @@ EOF
     expect "stderr is not in stdout" test "$(grep -c 'to stderr' "$work/out")" = 0
     expect "files written inside are here" says "$work/from-inside" '^written inside$'
     expect "devices are named" says "$work/out" '^devices: rxe0 siw0 at 10.99.0.1 fd99::1$'
+    expect "a clock that does not leave the machine" says "$work/out" "^clock: (tsc|kvm-clock|its host's)$"
     expect "limits" says "$work/out" '^memlock: unlimited nofile: 65536$'
     expect "its kernel's arguments" says "$work/out" '^labs\.argument$'
     expect "rxe0 is ACTIVE" says "$work/out" '^link rxe0/1 state ACTIVE'
