@@ -424,6 +424,6 @@ int main(int argc, char **argv)
 		_exit(0);
 	if (wait(&status) < 0 || status)
 		return 1;
-	printf("%.6g %.6g %.6g\n", shared->rate, shared->cpu[0] + shared->cpu[1], (double)shared->sent * e.size);
+	printf("%.0f %.6f %.0f\n", shared->rate, shared->cpu[0] + shared->cpu[1], (double)shared->sent * e.size);
 	return 0;
 }

@@ -14,10 +14,11 @@ function keep(program, kind, value,    key) {
     if (!(row in seen)) { seen[row] = 1; rows[++row_count] = row }
     if ($1 > rounds) rounds = $1
     device[row] = $2; test[row] = $3; size[row] = $4
-    keep($5, "figure", $6)
-    keep($5, "mean", $7)
+    unit = $3 ~ /_bw$/ ? 1e6 : 1e3
+    if ($6 != "") keep($5, "figure", $6 / unit)
+    if ($7 != "") keep($5, "mean", $7 / unit)
     # Processor seconds a gigabyte, or a million messages where one at a time is sent.
-    if ($8 > 0 && $9 > 0) keep($5, "cpu", $3 ~ /_bw$/ ? $8 * 1e9 / $9 : $8 * 1e6 / ($9 / $4))
+    if ($8 > 0 && $9 > 0) keep($5, "cpu", $8 / 1e3 * ($3 ~ /_bw$/ ? 1e9 / $9 : 1e6 / ($9 / $4)))
 }
 
 # Sorts the values of a key.
