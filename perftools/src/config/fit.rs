@@ -161,7 +161,9 @@ impl Spec {
     fn shape(&self, depth: u32, plan: Plan) -> Shape {
         let batch = (depth / 4).max(1);
         let most = (depth / 2 / self.qps).max(1);
-        let signal_every = self.tuning.signal_every.unwrap_or(batch.min(self.due_together()) / self.qps);
+        // In a test of latency nobody waits for them: as few as the send queue has room for.
+        let usual = if plan.is_latency() { most } else { batch.min(self.due_together()) / self.qps };
+        let signal_every = self.tuning.signal_every.unwrap_or(usual);
         Shape {
             tuning: self.tuning,
             threads: self.threads,

@@ -116,6 +116,16 @@ fn a_limited_rate_is_known_to_a_hundredth_of_a_second() {
 }
 
 #[test]
+fn a_test_of_latency_asks_for_few_completions_or_those_it_was_told_to() {
+    for (line, signal_every) in [("", 32), ("--cq-moderation 1", 1), ("--cq-moderation 100", 32), ("--verify", 1)] {
+        let mut spec = spec(line).unwrap();
+        spec.test = Test::RcLat;
+        spec.depth = 64;
+        assert_eq!(spec.fit(&bounds()).unwrap().signal_every, signal_every, "{line}");
+    }
+}
+
+#[test]
 fn remote_options_win_for_the_server() {
     let s = spec("--id a --remote-id b --wait poll --local-wait events --timeout 3 --remote-timeout 9").unwrap();
     assert_eq!(s.client.id.unwrap().name, "a");

@@ -16,11 +16,6 @@ use crate::stats::histogram::Latencies;
 /// How long an answer may take before its message counts as lost, where messages can be lost.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Every so many sends ask for a completion; the send queue has room for more.
-fn signal_every(shape: &Shape) -> u32 {
-    if shape.is_looked_at() { 1 } else { shape.depth.max(2) / 2 }
-}
-
 fn last(shape: &Shape) -> u64 {
     match shape.limit {
         Limit::Messages(n) => n,
@@ -69,7 +64,7 @@ pub(crate) fn ping<W: Wire, P: Peer>(
     latency: &mut Latencies,
 ) -> Result<Counted> {
     let deadline = deadline(shape, start.wall());
-    let (signal, last) = (signal_every(shape), last(shape));
+    let (signal, last) = (shape.signal_every, last(shape));
     let mut arrived = Arrived::default();
     let mut sent = 0;
     let mut unanswered = 0;
@@ -106,7 +101,7 @@ pub(crate) fn ping<W: Wire, P: Peer>(
 
 /// The server: answers until the client has finished.
 pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, waiter: &mut Waiter) -> Result<Counted> {
-    let (signal, last) = (signal_every(shape), last(shape));
+    let (signal, last) = (shape.signal_every, last(shape));
     let mut warm_up = WarmUp::new(shape, Instant::now());
     let mut arrived = Arrived::default();
     let (mut answered, mut sent) = (0, 0);
