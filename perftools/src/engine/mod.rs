@@ -118,11 +118,11 @@ pub trait Wire {
     /// The device is gone.
     fn sleep(&mut self, limit: Duration) -> Result<()>;
 
-    /// Looks whether the connection still stands, as far as that shows outside the completions.
+    /// Looks whether the connection still stands at `now`, as far as that shows outside the completions.
     ///
     /// # Errors
     /// The connection is over.
-    fn check(&mut self) -> Result<()>;
+    fn check(&mut self, now: Instant) -> Result<()>;
 
     /// Checks what the peer, which has made `made` messages, left in memory here without a word.
     ///

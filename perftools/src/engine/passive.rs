@@ -31,7 +31,7 @@ pub(crate) fn stay<W: Wire, P: Peer>(shape: &Shape, side: &Side, wire: &mut W, p
         if let Some(failure) = peer.failure() {
             return Err(failure);
         }
-        wire.check()?;
+        wire.check(Instant::now())?;
         if deadline.is_none() && peer.silence().is_some_and(|silence| silence >= patience) {
             return Err(Error::test(format!(
                 "nothing was heard of the peer for {}: does it still run? --timeout (-to) sets half of how long to wait",

@@ -6,6 +6,7 @@
 //!
 //! Sleeps are bounded, so that the peer's words and the timeout are seen.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,9 +23,13 @@ use crate::units::show_time;
 const PURE: Duration = Duration::from_millis(2);
 /// The longest sleep: how late a word of the peer is heard.
 const NAP: Duration = Duration::from_millis(20);
-/// Empty polls between looks at the clock, and between looks at the peer.
-const POLLS_PER_CLOCK: u32 = 8;
-const POLLS_PER_LOOK: u32 = 64;
+/// Empty polls between looks at the clock: the fewest, and later as many as were made, up to the most, where nothing ends soon. A look takes
+/// as long as a poll and more; where processors are emulated, one lock stands before all their clocks, which the kernel reads too.
+const POLLS_PER_CLOCK: Range<u64> = 8..64;
+/// The same between looks at the peer.
+const POLLS_PER_LOOK: Range<u64> = 64..1024;
+/// What ends within this ends soon.
+const SOON: Duration = Duration::from_millis(1);
 
 /// Waits for completions, and gives up when nothing comes.
 #[derive(Debug)]
@@ -137,7 +142,8 @@ impl Waiter {
         until: Option<Instant>,
         window: Option<Duration>,
     ) -> Result<Progress> {
-        let mut polls = 0_u32;
+        let mut polls = 0_u64;
+        let (mut next_clock, mut next_look) = (POLLS_PER_CLOCK.start, POLLS_PER_LOOK.start);
         let mut begin = None;
         let mut give_away = self.alone;
         loop {
@@ -151,16 +157,19 @@ impl Waiter {
                 return Ok(progress);
             }
             polls += 1;
-            if polls % POLLS_PER_CLOCK == 0 && (until.is_some() || window.is_some()) {
-                // Reading the clock costs more than a poll, so the first look at it starts the window.
+            if polls >= next_clock && (until.is_some() || window.is_some()) {
+                // The first look starts the window.
                 let now = Instant::now();
                 let spun = now.duration_since(*begin.get_or_insert(now));
                 if window.is_some_and(|window| spun >= window) || until.is_some_and(|t| now >= t) {
                     return Ok(progress);
                 }
                 give_away |= window.is_some() && spun >= PURE;
+                let soon = until.is_some_and(|t| t < now + SOON);
+                next_clock = if soon { polls + POLLS_PER_CLOCK.start } else { polls + polls.min(POLLS_PER_CLOCK.end) };
             }
-            if polls % POLLS_PER_LOOK == 0 {
+            if polls >= next_look {
+                next_look = polls + polls.min(POLLS_PER_LOOK.end);
                 self.look(wire, peer)?;
                 if peer.finished().is_some() {
                     return Ok(progress);
@@ -190,12 +199,12 @@ impl Waiter {
         if let Some(failure) = peer.failure() {
             return Err(failure);
         }
-        wire.check()?;
         let now = Instant::now();
+        wire.check(now)?;
         let since = *self.quiet_since.get_or_insert(now);
         // A peer that says that it is at work has not come to its end yet, where nothing need arrive before that.
-        let silent = peer.silence().is_none_or(|silence| silence >= self.timeout);
-        if now.duration_since(since) >= self.timeout && silent {
+        let silent = || peer.silence().is_none_or(|silence| silence >= self.timeout);
+        if now.duration_since(since) >= self.timeout && silent() {
             return Err(Error::test(format!(
                 "nothing arrived from the peer for {}: is it still running, and the link up? --timeout (-to) sets how long to wait",
                 show_time(self.timeout)

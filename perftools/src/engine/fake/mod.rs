@@ -5,7 +5,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::result::Result as Either;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Exposed, Peer, Progress, Wire};
 use crate::config::{Limit, Shape};
@@ -181,7 +181,7 @@ impl Wire for FakeWire {
         Ok(())
     }
 
-    fn check(&mut self) -> Result<()> {
+    fn check(&mut self, _: Instant) -> Result<()> {
         Ok(())
     }
 
