@@ -88,6 +88,7 @@ impl Fake {
     }
 
     /// The next call of `verb` fails with this error number (positive, or 0 for a failure without a reason). Several add up.
+    /// [`Verb::GetDeviceList`], which names no device, fails in this thread only.
     pub fn fail_next(&self, verb: Verb, errno: i32) {
         let mut world = self.world();
         match verb {

@@ -114,7 +114,7 @@ impl ToChar for u8 {
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     let listed: Vec<&'static FakeDevice> =
         devices().iter().copied().filter(|device| device.listed.load(Ordering::Relaxed)).collect();
-    let fault = listed.iter().find_map(|device| device.world().faults.take(Verb::GetDeviceList));
+    let fault = listed.iter().find_map(|device| device.world().faults.take_own(Verb::GetDeviceList));
     if let Some(errno) = fault {
         return crate::null(errno);
     }

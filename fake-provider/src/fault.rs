@@ -1,5 +1,7 @@
 //! Faults that a test orders.
 
+use std::thread::{self, ThreadId};
+
 /// A verb that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the verb of that name")]
@@ -72,7 +74,8 @@ pub struct PostFault {
 /// The faults that are due.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    verbs: Vec<(Verb, i32)>,
+    /// The verb, how it fails, and who ordered it.
+    verbs: Vec<(Verb, i32, ThreadId)>,
     posts: Vec<PostFault>,
     /// Entries that polls hand out before one fails, and how.
     poll: Option<(usize, i32)>,
@@ -80,7 +83,7 @@ pub(crate) struct Faults {
 
 impl Faults {
     pub(crate) fn add(&mut self, verb: Verb, errno: i32) {
-        self.verbs.push((verb, errno));
+        self.verbs.push((verb, errno, thread::current().id()));
     }
 
     pub(crate) fn add_post(&mut self, fault: PostFault) {
@@ -89,7 +92,14 @@ impl Faults {
 
     /// The error number that this call of `verb` fails with, if it does.
     pub(crate) fn take(&mut self, verb: Verb) -> Option<i32> {
-        let place = self.verbs.iter().position(|(due, _)| *due == verb)?;
+        let place = self.verbs.iter().position(|(due, ..)| *due == verb)?;
+        Some(self.verbs.remove(place).1)
+    }
+
+    /// The same for a verb that names no device: it fails for the thread that ordered it, and not for a test beside it.
+    pub(crate) fn take_own(&mut self, verb: Verb) -> Option<i32> {
+        let here = thread::current().id();
+        let place = self.verbs.iter().position(|(due, _, by)| *due == verb && *by == here)?;
         Some(self.verbs.remove(place).1)
     }
 
