@@ -177,9 +177,15 @@ pub struct DeviceAttr {
 }
 
 impl DeviceAttr {
-    /// Whether it is Soft-RoCE.
-    pub(crate) fn is_soft_roce(&self) -> bool {
+    /// Whether it is Soft-RoCE (rxe): the kernel does in software what adapters do.
+    pub fn is_soft_roce(&self) -> bool {
         const VENDOR: u32 = 0x00ff_ffff;
+        self.vendor_id == VENDOR
+    }
+
+    /// Whether it is Soft-iWARP (siw).
+    pub fn is_soft_iwarp(&self) -> bool {
+        const VENDOR: u32 = 0x0062_6d74;
         self.vendor_id == VENDOR
     }
 

@@ -65,7 +65,7 @@ fn cpu(info: &str) -> String {
 mod tests {
     use super::*;
     use crate::args::options::Options;
-    use crate::config::Spec;
+    use crate::config::{Bounds, Spec};
     use crate::test::Test;
     use clap::Parser;
 
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(available("MemTotal: 9 kB\nMemAvailable:    1024 kB\n"), Some(1 << 20));
         assert_eq!(available(""), None);
         let spec = Spec::new(Test::RcBw, &Options::try_parse_from(["rperf"]).unwrap()).unwrap();
-        let shape = spec.agreed(128, Test::RcBw.plan().unwrap()).unwrap();
+        let shape = spec.agreed(128, Test::RcBw.plan().unwrap(), &Bounds::default()).unwrap();
         has_memory_for(&shape, 2).unwrap();
         let text = has_memory_for(&shape, 1 << 40).unwrap_err().to_string();
         assert!(text.contains("of memory to spare; give --msg-size (-m)"), "{text}");

@@ -14,9 +14,6 @@ use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 
-/// The vendor that Soft-iWARP reports.
-const SIW: u32 = 0x0062_6d74;
-
 /// A registered memory region. It is deregistered when dropped; who made it keeps the memory until then, and for ever if that fails.
 pub(crate) struct Registration {
     mr: NonNull<ibv_mr>,
@@ -46,7 +43,7 @@ impl Registration {
         zero_based: bool,
     ) -> Result<Self> {
         let what = || format!("{len} bytes on {}", pd.context().device_name());
-        if zero_based && pd.context().query_device()?.vendor_id == SIW {
+        if zero_based && pd.context().query_device()?.is_soft_iwarp() {
             return Err(Error::new(ErrorKind::Unsupported, "ibv_reg_mr_iova", what())
                 .with_hint("siw takes memory by its address whatever it is asked"));
         }

@@ -1,5 +1,7 @@
 //! Fits a specification to a device.
 
+use std::ops::Range;
+
 use super::limits::{BEAT, LATENCY_DEPTH, LATENCY_DEPTH_OF_BUFFERS, MAX_DEPTH, MAX_MEMORY, VERIFY_MEMORY};
 use super::shape::Shape;
 use super::side::Limit;
@@ -8,8 +10,12 @@ use crate::error::{Error, Result};
 use crate::plan::{Pattern, Plan, Service, Verb};
 use crate::units::{Size, Style};
 
+/// Messages that Soft-iWARP sends faster where each asks for a completion. It copies those; from a page on it sends the others out of the
+/// caller's pages, which takes several calls of TCP a message, and up to here longer than to copy.
+const SOFT_IWARP_COPIES: Range<u64> = 4096..16384;
+
 /// What a device allows, as far as it bounds a test.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Bounds {
     /// The device's name, for errors.
     pub device: String,
@@ -23,6 +29,8 @@ pub struct Bounds {
     pub mtu: u32,
     /// Whether messages can carry immediate data, and queue pairs be unreliable (iWARP: neither).
     pub infiniband: bool,
+    /// Whether it is the kernel's Soft-iWARP.
+    pub soft_iwarp: bool,
     /// Whether it has atomics.
     pub atomics: bool,
     /// The longest shared receive queue; 0 where it has none.
@@ -85,7 +93,7 @@ impl Spec {
             let buffers = u32::try_from(VERIFY_MEMORY / self.msg_size / 2 / u64::from(queues)).unwrap_or(u32::MAX);
             depth = depth.min(buffers.saturating_sub(6)).max(1);
         }
-        Ok(self.shape(depth, plan))
+        Ok(self.shape(depth, plan, bounds))
     }
 
     /// Receives that a shared queue holds.
@@ -123,15 +131,15 @@ impl Spec {
         Ok(plan)
     }
 
-    /// The shape with a depth that both ends have agreed on.
+    /// The shape on a device with a depth that both ends have agreed on.
     ///
     /// # Errors
     /// The buffers of that depth would take more memory than a test may use.
-    pub fn agreed(&self, depth: u32, plan: Plan) -> Result<Shape> {
+    pub fn agreed(&self, depth: u32, plan: Plan, bounds: &Bounds) -> Result<Shape> {
         if depth == 0 || depth > MAX_DEPTH {
             return Err(Error::protocol(format!("the peer wants a depth of {depth}")));
         }
-        let shape = self.shape(depth, plan);
+        let shape = self.shape(depth, plan, bounds);
         if shape.memory() > MAX_MEMORY {
             return Err(Error::limit(format!(
                 "{} of buffers: the limit is {}; give --msg-size (-m), --qps or --threads less",
@@ -158,11 +166,16 @@ impl Spec {
         u32::try_from(rate / 100 / self.msg_size.max(1)).unwrap_or(u32::MAX)
     }
 
-    fn shape(&self, depth: u32, plan: Plan) -> Shape {
+    fn shape(&self, depth: u32, plan: Plan, bounds: &Bounds) -> Shape {
         let batch = (depth / 4).max(1);
         let most = (depth / 2 / self.qps).max(1);
-        // In a test of latency nobody waits for them: as few as the send queue has room for.
-        let usual = if plan.is_latency() { most } else { batch.min(self.due_together()) / self.qps };
+        let copied = bounds.soft_iwarp && !plan.verb.fetches() && SOFT_IWARP_COPIES.contains(&self.msg_size);
+        let usual = match plan.is_latency() {
+            _ if copied => 1,
+            // Nobody waits for them: as few as the send queue has room for.
+            true => most,
+            false => batch.min(self.due_together()) / self.qps,
+        };
         let signal_every = self.tuning.signal_every.unwrap_or(usual);
         Shape {
             tuning: self.tuning,

@@ -20,6 +20,7 @@ fn bounds() -> Bounds {
         max_cqe: 2048,
         mtu: 4096,
         infiniband: true,
+        soft_iwarp: false,
         atomics: true,
         max_srq_wr: 1024,
         xrc: true,
@@ -92,7 +93,7 @@ fn all_memory_of_a_test_counts_whatever_its_verb() {
         assert_eq!(large.fit(&bounds()).unwrap().memory(), 16 << 20, "{test:?}");
         let many = Spec { qps: 256, verify: true, ..large };
         if let Ok(plan) = many.fit(&bounds()).map(|shape| shape.plan) {
-            let text = many.agreed(1, plan).unwrap_err().to_string();
+            let text = many.agreed(1, plan, &bounds()).unwrap_err().to_string();
             assert!(text.contains("of buffers: the limit is 2 GiB"), "{test:?}: {text}");
         }
     }
@@ -126,6 +127,23 @@ fn a_test_of_latency_asks_for_few_completions_or_those_it_was_told_to() {
 }
 
 #[test]
+fn soft_iwarp_is_asked_for_each_completion_where_that_is_faster() {
+    let siw = Bounds { infiniband: false, soft_iwarp: true, ..bounds() };
+    for (test, line, signal_every) in [
+        (Test::RcBw, "--msg-size 4K", 1),
+        (Test::RcRdmaWritePollLat, "--msg-size 8K", 1),
+        (Test::RcLat, "--msg-size 4K --cq-moderation 8", 8),
+        (Test::RcLat, "--msg-size 4095", 32),
+        (Test::RcBw, "--msg-size 16K", 254),
+        (Test::RcRdmaReadBw, "--msg-size 4K", 254),
+    ] {
+        let spec = Spec { test, ..spec(line).unwrap() };
+        assert_eq!(spec.fit(&siw).unwrap().signal_every, signal_every, "{test:?} {line}");
+        assert_ne!(spec.fit(&bounds()).unwrap().signal_every, 1, "{test:?} {line}");
+    }
+}
+
+#[test]
 fn remote_options_win_for_the_server() {
     let s = spec("--id a --remote-id b --wait poll --local-wait events --timeout 3 --remote-timeout 9").unwrap();
     assert_eq!(s.client.id.unwrap().name, "a");
@@ -145,7 +163,7 @@ proptest::proptest! {
             proptest::prop_assert!(shape.depth >= 1 && shape.depth <= depth * qps);
             proptest::prop_assert!(shape.sends() <= room && shape.receives() <= room, "{shape:?}");
             proptest::prop_assert!(shape.batch >= 1 && shape.batch <= shape.depth);
-            proptest::prop_assert_eq!(s.agreed(shape.depth, shape.plan).unwrap(), shape);
+            proptest::prop_assert_eq!(s.agreed(shape.depth, shape.plan, &bounds()).unwrap(), shape);
         }
     }
 }

@@ -53,6 +53,7 @@ fn bounds() -> Bounds {
         max_cqe: 2000,
         mtu: 1024,
         infiniband: true,
+        soft_iwarp: false,
         atomics: true,
         max_srq_wr: 100,
         xrc: false,
@@ -86,7 +87,7 @@ impl<'a> Backend for &'a Fake {
 
     fn server(&self, spec: &Spec, ask: &Ask, _: Hosts) -> Result<(FakeServer, Offer)> {
         let depth = spec.fit(&bounds())?.depth.min(ask.depth);
-        let shape = spec.agreed(depth, ask.plan)?;
+        let shape = spec.agreed(depth, ask.plan, &bounds())?;
         let (clients, wires) = (0..spec.threads)
             .map(|_| {
                 let [(client, _), (wire, _)] = fake::pair(&shape);
@@ -111,7 +112,7 @@ impl ClientSetup for FakeClient<'_> {
     fn connect(self, offer: &Offer, _: Duration) -> Result<Connected<FakeWire>> {
         let Method::Direct(end) = &offer.method else { return Err(Error::protocol("which?")) };
         let wires = self.backend.waiting.lock().unwrap().remove(&end[0].qpn).unwrap();
-        Ok(Connected { wires, via: via(), shape: self.spec.agreed(offer.depth, self.spec.test.plan().unwrap())? })
+        Ok(Connected { wires, via: via(), shape: self.spec.agreed(offer.depth, self.spec.test.plan().unwrap(), &bounds())? })
     }
 }
 
@@ -122,7 +123,7 @@ impl ServerSetup for FakeServer {
         Ok(Connected {
             wires: self.wires,
             via: via(),
-            shape: self.spec.agreed(self.depth, self.spec.test.plan().unwrap())?,
+            shape: self.spec.agreed(self.depth, self.spec.test.plan().unwrap(), &bounds())?,
         })
     }
 }

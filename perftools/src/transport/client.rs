@@ -27,7 +27,7 @@ impl Client {
         let opened = device::open(spec.client.id.as_ref(), hosts)?.at_gid(spec.client.gid_index)?;
         by_cm(opened.link, spec.use_cm, spec.marks_packets(), opened.context.device_name())?;
         let fit = spec.fit(&opened.bounds)?;
-        let shape = spec.agreed(fit.depth, fit.plan)?;
+        let shape = spec.agreed(fit.depth, fit.plan, &opened.bounds)?;
         has_memory_for(&shape, if hosts.local == hosts.peer { 2 } else { 1 })?;
         let end = End::new(opened, shape, &spec.client)?;
         let addresses = end.opened.addresses.clone();
@@ -48,7 +48,7 @@ impl ClientSetup for Client {
         if offer.depth > self.end.shape.depth {
             return Err(Error::protocol("the server offers a greater depth than it was asked for"));
         }
-        self.end.shape = self.spec.agreed(offer.depth, self.end.shape.plan)?;
+        self.end.shape = self.spec.agreed(offer.depth, self.end.shape.plan, &self.end.opened.bounds)?;
         match &offer.method {
             Method::Cm { .. } => Ok(Answer { ends: Vec::new() }),
             Method::Direct(_) => {

@@ -110,6 +110,7 @@ fn open_port(device: &Device, wanted: Option<u8>) -> Result<Opened> {
             max_cqe: attr.max_cqe,
             mtu: port.active_mtu.bytes().unwrap_or(1024),
             infiniband: link != Link::Iwarp,
+            soft_iwarp: attr.is_soft_iwarp(),
             atomics: attr.atomic_cap != AtomicCap::NONE,
             max_srq_wr: if attr.max_srq > 0 { attr.max_srq_wr } else { 0 },
             xrc: attr.device_cap_flags.contains(DeviceCapFlags::XRC) && link != Link::Iwarp,

@@ -56,7 +56,7 @@ impl Server {
                 opened.context.device_name()
             )));
         }
-        let mut shape = spec.agreed(fit.depth.min(ask.depth), fit.plan)?;
+        let mut shape = spec.agreed(fit.depth.min(ask.depth), fit.plan, &opened.bounds)?;
         shape.qps = shape.qps.max(shape.receivers);
         has_memory_for(&shape, 1)?;
         let mut end = End::new(opened, shape, &spec.server)?;
