@@ -348,6 +348,30 @@ fn a_server_that_hangs_ends_the_client_within_the_timeout() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_stall_in_the_middle_is_named_without_asking() {
+    for device in devices() {
+        let server = Server::with(&["-v"]);
+        let line = format!("--json {} -i {device} -t 3 rc_bw", server.here());
+        let mut command = rperf();
+        let client =
+            command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        server.says("rc_bw begins");
+        for (signal, after) in [("-STOP", 1000), ("-CONT", 600)] {
+            std::thread::sleep(Duration::from_millis(after));
+            assert!(Command::new("kill").args([signal, &server.pid().to_string()]).status().unwrap().success());
+        }
+        let output = client.wait_with_output().unwrap();
+        let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
+        let m = &document["tests"][0]["outcome"]["measured"];
+        let stalled = m["local_stats"]["stalled"].as_u64().unwrap();
+        assert!((400_000_000..2_000_000_000).contains(&stalled), "{document:#}");
+        let warnings = m["warnings"].as_array().unwrap();
+        assert!(warnings.iter().any(|warning| warning["kind"] == "stalled"), "{document:#}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
 fn options_that_tune_a_test_leave_its_bytes_as_they_are() {
     for device in devices() {
         let roce = if connects_directly(&device) { "--traffic-class 32 --service-level 1 --pkey-index 0" } else { "" };

@@ -10,10 +10,6 @@ use crate::error::{Error, Result};
 use crate::plan::{Pattern, Plan, Service, Verb};
 use crate::units::{Size, Style};
 
-/// Messages that Soft-iWARP sends faster where each asks for a completion. It copies those; from a page on it sends the others out of the
-/// caller's pages, which takes several calls of TCP a message, and up to here longer than to copy.
-const SOFT_IWARP_COPIES: Range<u64> = 4096..16384;
-
 /// What a device allows, as far as it bounds a test.
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
@@ -29,8 +25,8 @@ pub struct Bounds {
     pub mtu: u32,
     /// Whether messages can carry immediate data, and queue pairs be unreliable (iWARP: neither).
     pub infiniband: bool,
-    /// Whether it is the kernel's Soft-iWARP.
-    pub soft_iwarp: bool,
+    /// Sizes of messages that it sends faster where each asks for a completion.
+    pub signalled: Range<u64>,
     /// Whether it has atomics.
     pub atomics: bool,
     /// The longest shared receive queue; 0 where it has none.
@@ -169,9 +165,9 @@ impl Spec {
     fn shape(&self, depth: u32, plan: Plan, bounds: &Bounds) -> Shape {
         let batch = (depth / 4).max(1);
         let most = (depth / 2 / self.qps).max(1);
-        let copied = bounds.soft_iwarp && !plan.verb.fetches() && SOFT_IWARP_COPIES.contains(&self.msg_size);
+        let signalled = !plan.verb.fetches() && bounds.signalled.contains(&self.msg_size);
         let usual = match plan.is_latency() {
-            _ if copied => 1,
+            _ if signalled => 1,
             // Nobody waits for them: as few as the send queue has room for.
             true => most,
             false => batch.min(self.due_together()) / self.qps,

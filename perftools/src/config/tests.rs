@@ -20,7 +20,7 @@ fn bounds() -> Bounds {
         max_cqe: 2048,
         mtu: 4096,
         infiniband: true,
-        soft_iwarp: false,
+        signalled: 0..0,
         atomics: true,
         max_srq_wr: 1024,
         xrc: true,
@@ -127,8 +127,8 @@ fn a_test_of_latency_asks_for_few_completions_or_those_it_was_told_to() {
 }
 
 #[test]
-fn soft_iwarp_is_asked_for_each_completion_where_that_is_faster() {
-    let siw = Bounds { infiniband: false, soft_iwarp: true, ..bounds() };
+fn a_device_is_asked_for_each_completion_where_that_is_faster() {
+    let siw = Bounds { infiniband: false, signalled: 4096..16384, ..bounds() };
     for (test, line, signal_every) in [
         (Test::RcBw, "--msg-size 4K", 1),
         (Test::RcRdmaWritePollLat, "--msg-size 8K", 1),

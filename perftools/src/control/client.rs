@@ -20,6 +20,7 @@ use crate::qperf;
 use crate::report::record::{Measured, Outcome};
 use crate::report::warning::{self, Known};
 use crate::stats::counters::Counters;
+use crate::stats::interval::DipKind;
 use crate::stats::summary::{Meaning, Summary};
 use crate::stats::watch::{Watch, Watched, Watching};
 use crate::test::Test;
@@ -140,6 +141,7 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B, watch: Watc
         one_host,
         one_port,
         port: Counters::now().since(&before, &done.via.device, done.via.port),
+        stalls: seen.dips.iter().any(|dip| dip.kind == DipKind::Stall),
         server: &done.peer_warnings,
     });
     Ok(Outcome::Measured(Box::new(Measured {

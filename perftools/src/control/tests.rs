@@ -53,7 +53,7 @@ fn bounds() -> Bounds {
         max_cqe: 2000,
         mtu: 1024,
         infiniband: true,
-        soft_iwarp: false,
+        signalled: 0..0,
         atomics: true,
         max_srq_wr: 100,
         xrc: false,
@@ -112,7 +112,11 @@ impl ClientSetup for FakeClient<'_> {
     fn connect(self, offer: &Offer, _: Duration) -> Result<Connected<FakeWire>> {
         let Method::Direct(end) = &offer.method else { return Err(Error::protocol("which?")) };
         let wires = self.backend.waiting.lock().unwrap().remove(&end[0].qpn).unwrap();
-        Ok(Connected { wires, via: via(), shape: self.spec.agreed(offer.depth, self.spec.test.plan().unwrap(), &bounds())? })
+        Ok(Connected {
+            wires,
+            via: via(),
+            shape: self.spec.agreed(offer.depth, self.spec.test.plan().unwrap(), &bounds())?,
+        })
     }
 }
 

@@ -1,5 +1,8 @@
 //! One loop for each pattern: which runs here, and what its counts come to.
 
+use std::ops::Range;
+use std::time::Instant;
+
 use super::pingpong;
 use super::wait::Waiter;
 use super::warm_up::Base;
@@ -10,6 +13,7 @@ use crate::error::{Kind, Result};
 use crate::plan::{Pattern, Verb};
 use crate::stats::cpu::Reading;
 use crate::stats::histogram::Latencies;
+use crate::stats::interval::is_stall;
 use crate::stats::{Count, SideStats};
 
 /// Runs what `shape` plans over `wire`, whose receives are posted on both ends.
@@ -61,15 +65,48 @@ pub fn run<W: Wire, P: Peer>(role: Role, shape: &Shape, side: &Side, wire: &mut 
     let done = Count { msgs: sent, bytes: sent * u64::from(shape.msg_size) };
     let (sent, received) = if plan.verb == Verb::Read { (Count::default(), done) } else { (done, received) };
     let until = counted.until.unwrap_or(counted.end.wall());
+    let completions = done.msgs / u64::from(shape.signal_every) + received.msgs;
     let stats = SideStats {
         sent,
         received,
         lost: counted.lost,
         nanos: u64::try_from(until.saturating_duration_since(start.wall()).as_nanos()).unwrap_or(u64::MAX),
         max_cqe: waiter.max_completions(),
+        stalled: stalled(waiter.silence(), start.wall()..until, completions),
         cpu: counted.end.since(&start),
         verified: wire.verified(),
         threads: Vec::new(),
     };
     Ok(Outcome { stats, latency })
+}
+
+/// Nanoseconds of the longest silence while the clock ran, where that was a stall.
+fn stalled(silence: Option<Range<Instant>>, counted: Range<Instant>, completions: u64) -> u64 {
+    let Some(silence) = silence else { return 0 };
+    let nanos =
+        |from: Instant, to: Instant| u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX);
+    let length = nanos(silence.start.max(counted.start), silence.end.min(counted.end));
+    let others = nanos(counted.start, counted.end).saturating_sub(length);
+    let usual = others.checked_div(completions).unwrap_or(u64::MAX);
+    if is_stall(length, usual) { length } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_silence_within_the_time_is_a_stall_where_it_is_longer_than_completions_are_apart() {
+        let zero = Instant::now();
+        let at = |ms: u64| zero + Duration::from_millis(ms);
+        let stall = |from, to, completions| stalled(Some(at(from)..at(to)), at(100)..at(600), completions) / 1_000_000;
+        assert_eq!(stall(110, 590, 3), 480);
+        assert_eq!(stall(0, 700, 3), 500);
+        // What came before the clock started, or after it stopped, counts no more.
+        assert_eq!((stall(0, 190, 1000), stall(520, 900, 1000), stall(0, 90, 1000)), (0, 0, 0));
+        // Neither what is short, nor what is usual, nor where nothing is.
+        assert_eq!((stall(200, 300, 1000), stall(200, 400, 5), stall(200, 500, 0)), (0, 0, 0));
+        assert_eq!(stalled(None, at(0)..at(9), 1), 0);
+    }
 }

@@ -58,13 +58,14 @@ pub fn run<W: Wire + Send, P: Peer + Send>(
 }
 
 /// Adds what a thread counted. Its process and its host are those of all threads: what the one saw that ran longest. Who
-/// waited for a processor spoils the figures alone: the longest of that.
+/// waited for a processor, or stalled, spoils the figures alone: the longest of that.
 fn add(sum: &mut SideStats, one: &SideStats, side: Side) {
     sum.sent = sum.sent + one.sent;
     sum.received = sum.received + one.received;
     sum.lost += one.lost;
     sum.verified += one.verified;
     sum.max_cqe = sum.max_cqe.max(one.max_cqe);
+    sum.stalled = sum.stalled.max(one.stalled);
     let thread = sum.cpu.thread + one.cpu.thread;
     let waited = sum.cpu.waited.max(one.cpu.waited);
     if one.nanos > sum.nanos {

@@ -42,6 +42,8 @@ pub struct Waiter {
     window: Window,
     /// Since when nothing has come, as far as that was looked at.
     quiet_since: Option<Instant>,
+    /// The longest time in which nothing came after something had, as far as that was looked at.
+    silence: Option<Range<Instant>>,
     max_completions: u32,
     lane: Option<Arc<Lane>>,
 }
@@ -57,6 +59,7 @@ impl Waiter {
             timeout: side.timeout,
             window: if latency { Window::for_latency() } else { Window::for_bandwidth(alone) },
             quiet_since: None,
+            silence: None,
             max_completions: 0,
             lane: None,
         }
@@ -77,6 +80,11 @@ impl Waiter {
     /// The most completions that one poll returned.
     pub fn max_completions(&self) -> u32 {
         self.max_completions
+    }
+
+    /// The longest time in which nothing came after something had.
+    pub fn silence(&self) -> Option<Range<Instant>> {
+        self.silence.clone()
     }
 
     /// Polls once, without waiting.
@@ -202,6 +210,10 @@ impl Waiter {
         let now = Instant::now();
         wire.check(now)?;
         let since = *self.quiet_since.get_or_insert(now);
+        let longest = self.silence.as_ref().map_or(Duration::ZERO, |silence| silence.end - silence.start);
+        if self.max_completions > 0 && now.duration_since(since) > longest {
+            self.silence = Some(since..now);
+        }
         // A peer that says that it is at work has not come to its end yet, where nothing need arrive before that.
         let silent = || peer.silence().is_none_or(|silence| silence >= self.timeout);
         if now.duration_since(since) >= self.timeout && silent() {

@@ -188,6 +188,7 @@ fn measured(talk: &Talk, spec: &Spec, mut outcome: engine::Outcome, via: (Via, V
             one_host: false,
             one_port: false,
             port: Moved::default(),
+            stalls: false,
             server: &[],
         }),
         spec: spec.clone(),

@@ -208,6 +208,7 @@ mod tests {
             received: Count { msgs: 4, bytes: 400 },
             nanos: 1_234_567_890,
             max_cqe: 9,
+            stalled: 0,
             cpu: CpuUse {
                 host: Host { user: 0.25, kernel: 0.5, intr: 0.125, iowait: 1.0 },
                 cpus: 2,

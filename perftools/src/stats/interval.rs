@@ -91,6 +91,16 @@ pub fn seconds(nanos: u64) -> String {
     format!("{:.2}", nanos as f64 / 1e9)
 }
 
+/// Silence that is no stall, however fast messages went before.
+const SHORT: u64 = 100_000_000;
+/// So many times as long as completions are apart is a stall.
+const MANY: u64 = 5;
+
+/// Whether nothing completed for too long, where completions are `usual` apart.
+pub fn is_stall(silence: u64, usual: u64) -> bool {
+    silence > SHORT.max(usual.saturating_mul(MANY))
+}
+
 /// Bandwidth below this share of the median, or latency above its inverse, is a dip.
 const LITTLE: f64 = 0.75;
 /// Fewer intervals have no median worth the name.

@@ -66,6 +66,9 @@ pub struct SideStats {
     pub nanos: u64,
     /// Most completions that one poll returned.
     pub max_cqe: u32,
+    /// Nanoseconds of the longest stall, in which nothing completed; 0 where there was none, or nobody looked (sockets, a peer that is a qperf).
+    #[serde(default)]
+    pub stalled: u64,
     /// Processor time used meanwhile.
     pub cpu: CpuUse,
     /// Bytes that were checked by `--verify`, all of them right.

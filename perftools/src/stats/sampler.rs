@@ -1,12 +1,7 @@
 //! Makes intervals and stalls of what a lane says now and then. Times are in nanoseconds since the clock started.
 
-use super::interval::{Dip, DipKind, Interval, dips};
+use super::interval::{Dip, DipKind, Interval, dips, is_stall};
 use super::lane::Counts;
-
-/// Silence that is no stall, however fast messages went before.
-const SHORT: u64 = 100_000_000;
-/// So many times as long as completions are apart is a stall.
-const MANY: u64 = 5;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
@@ -136,10 +131,9 @@ impl Sampler {
 
     /// A silence ended: it was a stall if it was long.
     fn silence(&mut self, now: u64) {
-        let length = now.saturating_sub(self.since);
         // Before the first completion there is nothing to compare with.
         let usual = self.since.checked_div(self.changes).unwrap_or(u64::MAX);
-        if length > SHORT.max(usual.saturating_mul(MANY)) {
+        if is_stall(now.saturating_sub(self.since), usual) {
             self.stalls.push(Dip { kind: DipKind::Stall, from: self.since, to: now, share: 0.0 });
         }
     }

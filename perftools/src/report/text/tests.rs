@@ -30,6 +30,7 @@ fn stats(sent: u64, received: u64, size: u64) -> SideStats {
         received: Count { msgs: received, bytes: received * size },
         nanos: 2_000_000_000,
         max_cqe: 32,
+        stalled: 0,
         cpu: CpuUse { thread: 0.5, process: 0.6, host: Host { kernel: 2.0, ..Host::default() }, cpus: 1, waited: 0.0 },
         verified: 0,
         lost: 0,

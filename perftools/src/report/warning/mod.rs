@@ -3,6 +3,8 @@
 mod host;
 mod traffic;
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 pub use host::host;
@@ -12,13 +14,14 @@ use crate::args::options::Wait;
 use crate::config::Spec;
 use crate::stats::SideStats;
 use crate::stats::counters::Moved;
+use crate::units::show_time;
 
 /// Something that spoils figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Warning {
     /// Which, for programs: `debug_build`, `cpu_scaling`, `oversubscribed`, `mtu_below_port`, `small_mtu`, `swap`,
-    /// `other_traffic`, `lost`.
+    /// `other_traffic`, `lost`, `stalled`.
     pub kind: String,
     /// What, and what to do, for people.
     pub text: String,
@@ -50,13 +53,15 @@ pub struct Known<'a> {
     pub one_port: bool,
     /// What this end's port counted meanwhile.
     pub port: Moved,
+    /// Stalls among the intervals, which are named with their times.
+    pub stalls: bool,
     /// What the server says of its host.
     pub server: &'a [Warning],
 }
 
 /// What spoils the figures of a test.
 pub fn gather(known: &Known<'_>) -> Vec<Warning> {
-    let Known { spec, via, ends: [local, remote], one_host, one_port, port, server } = *known;
+    let Known { spec, via, ends: [local, remote], one_host, one_port, port, stalls, server } = *known;
     let mut all = host();
     if !one_host {
         all.extend(server.iter().cloned().map(Warning::of_server));
@@ -66,7 +71,12 @@ pub fn gather(known: &Known<'_>) -> Vec<Warning> {
     all.extend(waited(remote).map(Warning::of_server));
     all.extend(mtu(via));
     all.extend(traffic::traffic(spec, via.mtu, one_port, known.ends, port));
-    all.extend(lost(local.lost + remote.lost, local.sent.msgs + remote.sent.msgs));
+    let lost = lost(local.lost + remote.lost, local.sent.msgs + remote.sent.msgs);
+    // Who waits for a message that is lost is silent too.
+    if lost.is_none() && !stalls {
+        all.extend(stalled(local));
+    }
+    all.extend(lost);
     all
 }
 
@@ -111,6 +121,15 @@ fn lost(lost: u64, sent: u64) -> Option<Warning> {
     (lost > 0).then(|| Warning::new("lost", format!("{lost} of {sent} messages never arrived")))
 }
 
+fn stalled(local: &SideStats) -> Option<Warning> {
+    let length = show_time(Duration::from_nanos(local.stalled / 1_000_000 * 1_000_000));
+    let on = if local.threads.is_empty() { "" } else { " on one of the threads" };
+    let text = format!(
+        "nothing completed{on} for {length}, which the figures include: --interval says when, another run whether it comes again"
+    );
+    (local.stalled > 0).then(|| Warning::new("stalled", text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,7 +146,8 @@ mod tests {
     fn kinds(m: &Measured, server: &[Warning], one_host: bool) -> Vec<String> {
         let ends = [&m.local_stats, &m.remote_stats];
         let port = Moved { bytes: None, packets: Some(0) };
-        let known = Known { spec: &m.spec, via: &m.local, ends, one_host, one_port: false, port, server };
+        let known =
+            Known { spec: &m.spec, via: &m.local, ends, one_host, one_port: false, port, stalls: false, server };
         let hosts = ["debug_build", "cpu_scaling", "swap"];
         gather(&known).into_iter().map(|w| w.kind).filter(|kind| !hosts.contains(&kind.as_str())).collect()
     }
@@ -140,11 +160,16 @@ mod tests {
         bad.local.mtu = Some(1024);
         bad.remote_stats.cpu.waited = 0.5;
         bad.local_stats.lost = 2;
+        bad.local_stats.stalled = 480_123_456;
         bad.spec.client.wait = Wait::Poll;
         let all = ["oversubscribed", "oversubscribed", "mtu_below_port", "lost"];
         assert_eq!(kinds(&bad, &[], false), all);
         bad.local.port_mtu = Some(1024);
         assert_eq!(kinds(&bad, &[], false)[2], "small_mtu");
+        bad.local_stats.lost = 0;
+        assert_eq!(kinds(&bad, &[], false)[3], "stalled");
+        let text = stalled(&bad.local_stats).unwrap().text;
+        assert!(text.starts_with("nothing completed for 480 ms, which"), "{text}");
     }
 
     #[test]
