@@ -1,6 +1,11 @@
-//! Compiles the C loop that the safe data path is measured against, with the optimisation of a release build.
+//! Compiles the C loop that the safe data path is measured against, with the optimisation of a
+//! release build.
 
 fn main() {
     println!("cargo:rerun-if-changed=c/loop.c");
-    cc::Build::new().file("c/loop.c").opt_level(3).warnings_into_errors(true).compile("benches_loop");
+    cc::Build::new()
+        .file("c/loop.c")
+        .opt_level(3)
+        .warnings_into_errors(true)
+        .compile("benches_loop");
 }

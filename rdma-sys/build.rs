@@ -1,4 +1,5 @@
-//! Finds the libraries by pkg-config and tells the linker; makes no bindings, so needs neither clang nor the C headers.
+//! Finds the libraries by pkg-config and tells the linker; makes no bindings, so needs neither
+//! clang nor the C headers.
 
 use std::env;
 
@@ -50,7 +51,10 @@ fn main() {
         return;
     }
     for library in &LIBRARIES {
-        if library.feature.is_none_or(|feature| env::var_os(feature).is_some()) {
+        if library
+            .feature
+            .is_none_or(|feature| env::var_os(feature).is_some())
+        {
             link(library);
         }
     }
@@ -61,9 +65,18 @@ fn link(library: &Library) {
         println!("cargo:rustc-link-lib=dylib={}", library.name);
         return;
     }
-    let found = pkg_config::Config::new().atleast_version(library.minimum).statik(false).probe(library.pkg_config);
+    let found = pkg_config::Config::new()
+        .atleast_version(library.minimum)
+        .statik(false)
+        .probe(library.pkg_config);
     if let Err(error) = found {
-        let Library { pkg_config, minimum, debian, fedora, .. } = library;
+        let Library {
+            pkg_config,
+            minimum,
+            debian,
+            fedora,
+            ..
+        } = library;
         eprintln!(
             "\nrdma-sys needs {pkg_config} {minimum} or newer (part of rdma-core), and pkg-config to find it.\n\
              \n    Debian, Ubuntu:  apt install pkg-config {debian}\

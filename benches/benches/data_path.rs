@@ -1,4 +1,5 @@
-//! The time of each case, the other side's part included, which is the same for the cases of one step and form.
+//! The time of each case, the other side's part included, which is the same for the cases of one
+//! step and form.
 
 #![allow(missing_docs, reason = "criterion's macro makes a public function")]
 
@@ -15,7 +16,11 @@ fn data_path(criterion: &mut Criterion) {
         group.bench_function(case.side, |bencher| {
             bencher.iter_custom(|times| {
                 let start = std::time::Instant::now();
-                case.run(black_box(&mut rig), usize::try_from(times).unwrap_or(usize::MAX)).expect("all complete");
+                case.run(
+                    black_box(&mut rig),
+                    usize::try_from(times).unwrap_or(usize::MAX),
+                )
+                .expect("all complete");
                 start.elapsed()
             });
         });

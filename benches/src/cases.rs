@@ -1,4 +1,5 @@
-//! What is measured: one function a case and side. The safe ones are in `safe`, the raw ones in `raw`, the C ones in `c/loop.c`.
+//! What is measured: one function a case and side. The safe ones are in `safe`, the raw ones in
+//! `raw`, the C ones in `c/loop.c`.
 
 #![allow(unsafe_code, reason = "the C loop is called")]
 
@@ -9,17 +10,18 @@ use ibverbs::{AsRaw, Error, ErrorKind, Result};
 
 use crate::raw::{
     Raw, measured_raw_batch_classic, measured_raw_batch_extended, measured_raw_batch_extended_poll,
-    measured_raw_recv_classic, measured_raw_recv_extended_poll, measured_raw_send_classic, measured_raw_send_extended,
-    measured_raw_send_extended_poll,
+    measured_raw_recv_classic, measured_raw_recv_extended_poll, measured_raw_send_classic,
+    measured_raw_send_extended, measured_raw_send_extended_poll,
 };
 use crate::rig::{
-    AHEAD, Aside, BATCH, Form, LENGTH, Rig, aside_nothing, aside_receive, aside_receive_batch, aside_send,
+    AHEAD, Aside, BATCH, Form, LENGTH, Rig, aside_nothing, aside_receive, aside_receive_batch,
+    aside_send,
 };
 use crate::safe::{
     measured_rust_batch_buf, measured_rust_batch_buf_in_place, measured_rust_batch_held,
     measured_rust_batch_held_in_place, measured_rust_recv_buf, measured_rust_recv_buf_in_place,
-    measured_rust_recv_held, measured_rust_recv_held_in_place, measured_rust_send_buf, measured_rust_send_buf_in_place,
-    measured_rust_send_held, measured_rust_send_held_in_place,
+    measured_rust_recv_held, measured_rust_recv_held_in_place, measured_rust_send_buf,
+    measured_rust_send_buf_in_place, measured_rust_send_held, measured_rust_send_held_in_place,
 };
 
 /// One measured function.
@@ -41,8 +43,14 @@ pub struct Case {
 #[derive(Clone, Copy, Debug)]
 enum Run {
     Rust(Role, fn(&mut Rig, c_int, c_int, Aside) -> Result<()>),
-    C(Role, unsafe extern "C" fn(*mut Side, c_int, c_int, Aside, *mut c_void) -> c_int),
-    Raw(Role, unsafe fn(&mut Raw, c_int, c_int, Aside, *mut c_void) -> c_int),
+    C(
+        Role,
+        unsafe extern "C" fn(*mut Side, c_int, c_int, Aside, *mut c_void) -> c_int,
+    ),
+    Raw(
+        Role,
+        unsafe fn(&mut Raw, c_int, c_int, Aside, *mut c_void) -> c_int,
+    ),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +69,22 @@ struct Side {
 }
 
 unsafe extern "C" {
-    fn c_side_new(qp: *mut QpRaw, cq: *mut CqRaw, extended_cq: c_int, count: u32, length: u32) -> *mut Side;
+    fn c_side_new(
+        qp: *mut QpRaw,
+        cq: *mut CqRaw,
+        extended_cq: c_int,
+        count: u32,
+        length: u32,
+    ) -> *mut Side;
     fn c_side_free(side: *mut Side);
     fn c_side_begin(side: *mut Side, receives: c_int, count: c_int) -> c_int;
-    fn measured_c_send_classic(side: *mut Side, times: c_int, requests: c_int, aside: Aside, rig: *mut c_void)
-    -> c_int;
+    fn measured_c_send_classic(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
     fn measured_c_send_extended(
         side: *mut Side,
         times: c_int,
@@ -101,8 +120,13 @@ unsafe extern "C" {
         aside: Aside,
         rig: *mut c_void,
     ) -> c_int;
-    fn measured_c_recv_classic(side: *mut Side, times: c_int, requests: c_int, aside: Aside, rig: *mut c_void)
-    -> c_int;
+    fn measured_c_recv_classic(
+        side: *mut Side,
+        times: c_int,
+        requests: c_int,
+        aside: Aside,
+        rig: *mut c_void,
+    ) -> c_int;
     fn measured_c_recv_extended_poll(
         side: *mut Side,
         times: c_int,
@@ -184,7 +208,8 @@ macro_rules! cases {
     };
 }
 
-/// How many cases a step and form has: what C does, the same by raw verbs from Rust, held memory, C with buffers, buffers.
+/// How many cases a step and form has: what C does, the same by raw verbs from Rust, held memory, C
+/// with buffers, buffers.
 pub const SIDES: usize = 5;
 
 /// Every case, by step and form.
@@ -245,7 +270,9 @@ impl CSide {
         let (cq, count) = (rig.raw_cq(role == Sends), u32::try_from(BATCH).unwrap_or(0));
         // SAFETY: queue pair and queue are alive, and outlive the state (see `run`).
         let side = unsafe { c_side_new(qp.as_raw(), cq, rig.extended_cq.into(), count, LENGTH) };
-        NonNull::new(side).map(Self).ok_or_else(|| Error::new(ErrorKind::Os, "benches", "the C loop could not begin"))
+        NonNull::new(side)
+            .map(Self)
+            .ok_or_else(|| Error::new(ErrorKind::Os, "benches", "the C loop could not begin"))
     }
 }
 
@@ -258,7 +285,15 @@ impl Drop for CSide {
 
 /// What a loop says that is none of Rust's.
 fn done(returned: c_int) -> Result<()> {
-    if returned == 0 { Ok(()) } else { Err(Error::new(ErrorKind::Os, "benches", "a loop of raw verbs failed")) }
+    if returned == 0 {
+        Ok(())
+    } else {
+        Err(Error::new(
+            ErrorKind::Os,
+            "benches",
+            "a loop of raw verbs failed",
+        ))
+    }
 }
 
 impl Case {
@@ -285,8 +320,17 @@ impl Case {
                     role,
                     times,
                     |rig, times, requests, aside| {
-                        // SAFETY: the state is alive; it posts to a queue pair that the safe side leaves alone meanwhile.
-                        done(unsafe { measured(side.0.as_ptr(), times, requests, aside, (&raw mut *rig).cast()) })
+                        // SAFETY: the state is alive; it posts to a queue pair that the safe side
+                        // leaves alone meanwhile.
+                        done(unsafe {
+                            measured(
+                                side.0.as_ptr(),
+                                times,
+                                requests,
+                                aside,
+                                (&raw mut *rig).cast(),
+                            )
+                        })
                     },
                     |_, receives, count| {
                         let count = c_int::try_from(count).unwrap_or(0);
@@ -302,14 +346,17 @@ impl Case {
                 let mut raw = unsafe { Raw::new(qp.as_raw(), cq, rig.extended_cq, LENGTH) };
                 let measured = |rig: &mut Rig, times, requests, aside| {
                     // SAFETY: the safe side leaves the queue pair alone meanwhile.
-                    done(unsafe { measured(&mut raw, times, requests, aside, (&raw mut *rig).cast()) })
+                    done(unsafe {
+                        measured(&mut raw, times, requests, aside, (&raw mut *rig).cast())
+                    })
                 };
                 self.repeat(rig, role, times, measured, |_, _, _| Ok(()))
             }
         }
     }
 
-    /// Whether what completes is posted again at once, so that the first requests are posted before.
+    /// Whether what completes is posted again at once, so that the first requests are posted
+    /// before.
     fn streams(&self) -> bool {
         self.side.ends_with("buffers") && self.requests == 1
     }
@@ -336,7 +383,12 @@ impl Case {
         } else if role == Receives {
             measured(rig, 1, 0, aside_nothing)?; // the first receive is posted, nothing has come
         }
-        measured(rig, times, c_int::try_from(self.requests).unwrap_or(-1), aside)?;
+        measured(
+            rig,
+            times,
+            c_int::try_from(self.requests).unwrap_or(-1),
+            aside,
+        )?;
         if self.streams() || role == Receives {
             for _ in 0..ahead {
                 // SAFETY: the rig is alive.

@@ -1,4 +1,5 @@
-//! What the safe data path costs beside C: both on the fake provider, which takes the same time for both. See `README.md`.
+//! What the safe data path costs beside C: both on the fake provider, which takes the same time for
+//! both. See `README.md`.
 
 mod cases;
 mod raw;

@@ -1,4 +1,5 @@
-//! The loop of `c/loop.c` in Rust, by the functions of `rdma-sys`: the raw path, which a program takes by `AsRaw`.
+//! The loop of `c/loop.c` in Rust, by the functions of `rdma-sys`: the raw path, which a program
+//! takes by `AsRaw`.
 
 #![allow(unsafe_code, reason = "these are the raw verbs")]
 
@@ -6,10 +7,11 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use rdma_sys::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND, ibv_cq, ibv_cq_ex, ibv_dereg_mr,
-    ibv_end_poll, ibv_mr, ibv_next_poll, ibv_poll_cq, ibv_poll_cq_attr, ibv_post_recv, ibv_post_send, ibv_qp,
-    ibv_qp_ex, ibv_qp_to_qp_ex, ibv_recv_wr, ibv_reg_mr, ibv_send_wr, ibv_sge, ibv_start_poll, ibv_wc, ibv_wr_complete,
-    ibv_wr_send, ibv_wr_set_sge, ibv_wr_start,
+    IBV_ACCESS_LOCAL_WRITE, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND, ibv_cq, ibv_cq_ex,
+    ibv_dereg_mr, ibv_end_poll, ibv_mr, ibv_next_poll, ibv_poll_cq, ibv_poll_cq_attr,
+    ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_ex, ibv_qp_to_qp_ex, ibv_recv_wr, ibv_reg_mr,
+    ibv_send_wr, ibv_sge, ibv_start_poll, ibv_wc, ibv_wr_complete, ibv_wr_send, ibv_wr_set_sge,
+    ibv_wr_start,
 };
 
 use crate::rig::{Aside, BATCH};
@@ -38,16 +40,48 @@ pub(crate) struct Raw {
 impl Raw {
     /// # Safety
     /// Queue pair and queue outlive what is returned.
-    pub(crate) unsafe fn new(qp: *mut ibv_qp, cq: *mut ibv_cq, extended_cq: bool, length: u32) -> Box<Self> {
+    pub(crate) unsafe fn new(
+        qp: *mut ibv_qp,
+        cq: *mut ibv_cq,
+        extended_cq: bool,
+        length: u32,
+    ) -> Box<Self> {
         let memory = Box::leak(vec![0_u8; length as usize].into_boxed_slice()).as_mut_ptr();
         // SAFETY: the memory is registered until `drop`, and freed after.
         let (qp_ex, mr) = unsafe {
-            (ibv_qp_to_qp_ex(qp), ibv_reg_mr((*qp).pd, memory.cast(), length as usize, IBV_ACCESS_LOCAL_WRITE as c_int))
+            (
+                ibv_qp_to_qp_ex(qp),
+                ibv_reg_mr(
+                    (*qp).pd,
+                    memory.cast(),
+                    length as usize,
+                    IBV_ACCESS_LOCAL_WRITE as c_int,
+                ),
+            )
         };
-        let cq_ex = if extended_cq { cq.cast() } else { ptr::null_mut() };
-        let (wc, wrs, sges) =
-            ([ibv_wc::default(); BATCH], [ibv_send_wr::default(); BATCH], [ibv_sge::default(); BATCH]);
-        Box::new(Self { qp, qp_ex, cq, cq_ex, mr, memory, length, next: 0, wc, wrs, sges })
+        let cq_ex = if extended_cq {
+            cq.cast()
+        } else {
+            ptr::null_mut()
+        };
+        let (wc, wrs, sges) = (
+            [ibv_wc::default(); BATCH],
+            [ibv_send_wr::default(); BATCH],
+            [ibv_sge::default(); BATCH],
+        );
+        Box::new(Self {
+            qp,
+            qp_ex,
+            cq,
+            cq_ex,
+            mr,
+            memory,
+            length,
+            next: 0,
+            wc,
+            wrs,
+            sges,
+        })
     }
 
     #[inline]
@@ -59,7 +93,11 @@ impl Raw {
     #[inline]
     fn sge(&self) -> ibv_sge {
         // SAFETY: the region is alive.
-        ibv_sge { addr: self.memory.expose_provenance() as u64, length: self.length, lkey: unsafe { (*self.mr).lkey } }
+        ibv_sge {
+            addr: self.memory.expose_provenance() as u64,
+            length: self.length,
+            lkey: unsafe { (*self.mr).lkey },
+        }
     }
 
     #[inline]
@@ -99,7 +137,11 @@ impl Raw {
                 }
             }
             ibv_end_poll(self.cq_ex);
-            if returned != 0 && returned != ENOENT { -1 } else { count }
+            if returned != 0 && returned != ENOENT {
+                -1
+            } else {
+                count
+            }
         }
     }
 
@@ -113,7 +155,11 @@ impl Raw {
                 num_sge: 1,
                 opcode: IBV_WR_SEND,
                 send_flags: IBV_SEND_SIGNALED,
-                next: if index + 1 < count { &raw mut self.wrs[index + 1] } else { ptr::null_mut() },
+                next: if index + 1 < count {
+                    &raw mut self.wrs[index + 1]
+                } else {
+                    ptr::null_mut()
+                },
                 ..Default::default()
             };
             self.wrs[index] = wr;
@@ -142,7 +188,12 @@ impl Raw {
     #[inline]
     unsafe fn post_recv(&mut self) -> c_int {
         let mut sge = self.sge();
-        let mut wr = ibv_recv_wr { wr_id: self.next(), sg_list: &raw mut sge, num_sge: 1, ..Default::default() };
+        let mut wr = ibv_recv_wr {
+            wr_id: self.next(),
+            sg_list: &raw mut sge,
+            num_sge: 1,
+            ..Default::default()
+        };
         let mut bad = ptr::null_mut();
         // SAFETY: queue pair and memory are alive.
         unsafe { ibv_post_recv(self.qp, &raw mut wr, &raw mut bad) }
@@ -154,7 +205,10 @@ impl Drop for Raw {
         // SAFETY: made in `new`; if the region cannot be ended, its memory stays.
         unsafe {
             if ibv_dereg_mr(self.mr) == 0 {
-                drop(Box::from_raw(ptr::slice_from_raw_parts_mut(self.memory, self.length as usize)));
+                drop(Box::from_raw(ptr::slice_from_raw_parts_mut(
+                    self.memory,
+                    self.length as usize,
+                )));
             }
         }
     }

@@ -6,8 +6,8 @@ use std::ffi::{c_int, c_void};
 
 use fake_provider::{Fake, Profile};
 use ibverbs::{
-    AsRaw, Buf, CompletionQueue, CompletionQueueEx, CqFields, CqOptions, Device, Frozen, GidIndex, Held, Mtu, Pool,
-    QpOptions, QueuePair, Rc, RcPath, Result, Retired, Sink, wr,
+    AsRaw, Buf, CompletionQueue, CompletionQueueEx, CqFields, CqOptions, Device, Frozen, GidIndex,
+    Held, Mtu, Pool, QpOptions, QueuePair, Rc, RcPath, Result, Retired, Sink, wr,
 };
 
 /// Requests of a batch.
@@ -22,7 +22,8 @@ pub(crate) const LENGTH: u32 = 8;
 pub enum Form {
     /// `ibv_post_send`, `ibv_poll_cq`.
     Classic,
-    /// `ibv_wr_*`, `ibv_poll_cq`: what a queue pair and a completion queue do by default, where the provider can.
+    /// `ibv_wr_*`, `ibv_poll_cq`: what a queue pair and a completion queue do by default, where the
+    /// provider can.
     Extended,
     /// `ibv_wr_*`, `ibv_start_poll` …
     ExtendedPoll,
@@ -53,14 +54,24 @@ impl Rig {
     /// None is expected of a fake device.
     pub fn new(form: Form) -> Result<Self> {
         let (extended_qp, extended_cq) = (form != Form::Classic, form == Form::ExtendedPoll);
-        let fake = Fake::new(Profile { extended_qp, ..Profile::RXE });
+        let fake = Fake::new(Profile {
+            extended_qp,
+            ..Profile::RXE
+        });
         let context = Device::by_name(fake.name())?.open()?;
         let pd = context.alloc_pd()?;
-        let options = CqOptions { depth: 128, ..CqOptions::default() };
+        let options = CqOptions {
+            depth: 128,
+            ..CqOptions::default()
+        };
         let (cq_a, cq_b) = (context.create_cq(options)?, context.create_cq(options)?);
         let cq_ex_a = context.create_cq_ex(options, CqFields::new())?;
         let cq_ex_b = context.create_cq_ex(options, CqFields::new())?;
-        let (used_a, used_b) = if extended_cq { (&*cq_ex_a, &*cq_ex_b) } else { (&cq_a, &cq_b) };
+        let (used_a, used_b) = if extended_cq {
+            (&*cq_ex_a, &*cq_ex_b)
+        } else {
+            (&cq_a, &cq_b)
+        };
         let mut a = pd.create_qp::<Rc>(used_a, used_a, QpOptions::default())?;
         let mut b = pd.create_qp::<Rc>(used_b, used_b, QpOptions::default())?;
         let path = RcPath::new(1, GidIndex(0), Mtu::B1024);
@@ -73,7 +84,20 @@ impl Rig {
         let source = a.hold(&pd.buf(LENGTH as usize)?.freeze())?;
         let sink = b.hold(&pd.sink(LENGTH as usize)?)?;
         let bufs = std::iter::from_fn(|| pool.take()).collect();
-        Ok(Self { a, b, cq_a, cq_b, cq_ex_a, cq_ex_b, source, sink, bufs, extended_cq, _pool: pool, _fake: fake })
+        Ok(Self {
+            a,
+            b,
+            cq_a,
+            cq_b,
+            cq_ex_a,
+            cq_ex_b,
+            source,
+            sink,
+            bufs,
+            extended_cq,
+            _pool: pool,
+            _fake: fake,
+        })
     }
 
     /// Posts buffers, the first of those that are posted again as they come back.
@@ -90,8 +114,18 @@ impl Rig {
 
     /// Takes back the buffers of what has completed on either side.
     pub(crate) fn end(&mut self) -> Result<()> {
-        retire_all(&mut self.cq_a, &mut self.cq_ex_a, &mut self.a, &mut self.bufs)?;
-        retire_all(&mut self.cq_b, &mut self.cq_ex_b, &mut self.b, &mut self.bufs)
+        retire_all(
+            &mut self.cq_a,
+            &mut self.cq_ex_a,
+            &mut self.a,
+            &mut self.bufs,
+        )?;
+        retire_all(
+            &mut self.cq_b,
+            &mut self.cq_ex_b,
+            &mut self.b,
+            &mut self.bufs,
+        )
     }
 
     /// The raw handle of the queue that `a` or `b` completes on.
@@ -106,7 +140,12 @@ impl Rig {
 
     /// The other side of sends: `b` takes what came and posts receives for `count` more.
     fn receiver(&mut self, count: usize) -> Result<()> {
-        retire_all(&mut self.cq_b, &mut self.cq_ex_b, &mut self.b, &mut self.bufs)?;
+        retire_all(
+            &mut self.cq_b,
+            &mut self.cq_ex_b,
+            &mut self.b,
+            &mut self.bufs,
+        )?;
         for _ in 0..count {
             self.b.post_recv(wr::recv(self.sink))?;
         }
@@ -115,12 +154,18 @@ impl Rig {
 
     /// The other side of receives: `a` sends one message.
     pub(crate) fn sender(&mut self) -> Result<()> {
-        retire_all(&mut self.cq_a, &mut self.cq_ex_a, &mut self.a, &mut self.bufs)?;
+        retire_all(
+            &mut self.cq_a,
+            &mut self.cq_ex_a,
+            &mut self.a,
+            &mut self.bufs,
+        )?;
         Ok(self.a.post_send(wr::send(self.source))?)
     }
 }
 
-/// Takes what has completed on one of two queues, and the buffers back. What the C loop posted is none of the safe side's.
+/// Takes what has completed on one of two queues, and the buffers back. What the C loop posted is
+/// none of the safe side's.
 fn retire_all(
     cq: &mut CompletionQueue,
     cq_ex: &mut CompletionQueueEx,
@@ -134,7 +179,11 @@ fn retire_all(
             bufs.extend(qp.retire(completion).ok().and_then(Retired::into_buf));
         }
         count += cq_ex.poll_each(|completion| -> Result<()> {
-            bufs.extend(qp.retire_in_place(completion).ok().and_then(Retired::into_buf));
+            bufs.extend(
+                qp.retire_in_place(completion)
+                    .ok()
+                    .and_then(Retired::into_buf),
+            );
             Ok(())
         })?;
         if count == 0 {
@@ -143,8 +192,8 @@ fn retire_all(
     }
 }
 
-/// What the other end of the connection does before each step: 0, or something failed. Not measured: a profiler knows these functions by the
-/// beginning of their names.
+/// What the other end of the connection does before each step: 0, or something failed. Not
+/// measured: a profiler knows these functions by the beginning of their names.
 pub(crate) type Aside = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 macro_rules! asides {

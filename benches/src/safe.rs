@@ -1,6 +1,10 @@
-//! The measured programs that are safe: the functions whose names begin with `measured_` are the measured part, no more and no less.
+//! The measured programs that are safe: the functions whose names begin with `measured_` are the
+//! measured part, no more and no less.
 
-#![allow(unsafe_code, reason = "measured functions keep their names, and what is between the steps is called as by C")]
+#![allow(
+    unsafe_code,
+    reason = "measured functions keep their names, and what is between the steps is called as by C"
+)]
 
 use std::ffi::c_int;
 
@@ -200,5 +204,9 @@ measured! {
 
 #[cold]
 fn failed() -> Error {
-    Error::new(ErrorKind::Os, "benches", "the other end failed, or not all completed")
+    Error::new(
+        ErrorKind::Os,
+        "benches",
+        "the other end failed, or not all completed",
+    )
 }

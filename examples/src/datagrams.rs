@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ibverbs::{
-    Buf, CompletionChannel, CompletionQueue, Context, CqOptions, Destination, Direction, GRH_LEN, Pool,
-    ProtectionDomain, QpOptions, QueuePair, Ud, UdSource, wr,
+    Buf, CompletionChannel, CompletionQueue, Context, CqOptions, Destination, Direction, GRH_LEN,
+    Pool, ProtectionDomain, QpOptions, QueuePair, Ud, UdSource, wr,
 };
 
 use crate::Result;
@@ -38,7 +38,10 @@ impl Datagram {
     /// What it says: text up to the first zero, where it is text.
     pub fn text(&self) -> String {
         let bytes = &self.buf[GRH_LEN.min(self.buf.len())..];
-        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+        let end = bytes
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(bytes.len());
         match std::str::from_utf8(&bytes[..end]) {
             Ok(text) if !text.is_empty() => text.to_owned(),
             _ => format!("({} bytes)", bytes.len()),
@@ -52,18 +55,37 @@ impl Datagram {
 }
 
 impl Datagrams {
-    /// A queue pair for datagrams of at most `size` bytes, of which `count` may arrive unattended. It is yet to be started.
+    /// A queue pair for datagrams of at most `size` bytes, of which `count` may arrive unattended.
+    /// It is yet to be started.
     ///
     /// # Errors
     /// The device has no datagrams, or not so many.
     pub fn new(context: &Context, size: usize, count: u32) -> Result<Self> {
         let pd = context.alloc_pd()?;
         let channel = context.create_comp_channel()?;
-        let cq = context.create_cq(CqOptions { depth: count * 2, channel: Some(&channel), ..CqOptions::default() })?;
-        let options = QpOptions { max_send_wr: count, max_recv_wr: count, ..QpOptions::default() };
+        let cq = context.create_cq(CqOptions {
+            depth: count * 2,
+            channel: Some(&channel),
+            ..CqOptions::default()
+        })?;
+        let options = QpOptions {
+            max_send_wr: count,
+            max_recv_wr: count,
+            ..QpOptions::default()
+        };
         let qp = pd.create_qp::<Ud>(&cq, &cq, options)?;
-        let (receives, sends) = (pd.pool(count as usize, GRH_LEN + size)?, pd.pool(count as usize, size)?);
-        Ok(Self { qp, pd, cq, channel, receives, sends })
+        let (receives, sends) = (
+            pd.pool(count as usize, GRH_LEN + size)?,
+            pd.pool(count as usize, size)?,
+        );
+        Ok(Self {
+            qp,
+            pd,
+            cq,
+            channel,
+            receives,
+            sends,
+        })
     }
 
     /// Posts every receive that nobody has. After the queue pair was started.
@@ -72,7 +94,9 @@ impl Datagrams {
     /// The queue pair is broken.
     pub fn refill(&mut self) -> Result<()> {
         while let Some(buf) = self.receives.take() {
-            self.qp.post_recv(wr::recv(buf)).map_err(ibverbs::Error::from)?;
+            self.qp
+                .post_recv(wr::recv(buf))
+                .map_err(ibverbs::Error::from)?;
         }
         Ok(())
     }
@@ -88,7 +112,10 @@ impl Datagrams {
         let len = text.len().min(size);
         buf[..len].copy_from_slice(&text.as_bytes()[..len]);
         let number = self.qp.qp_num().0;
-        Ok(self.qp.post_send(wr::send_to_with_imm(buf, to, number)).map_err(ibverbs::Error::from)?)
+        Ok(self
+            .qp
+            .post_send(wr::send_to_with_imm(buf, to, number))
+            .map_err(ibverbs::Error::from)?)
     }
 
     /// The next datagram, or an error when there is none for some time.
@@ -124,10 +151,23 @@ impl Datagrams {
     ///
     /// # Errors
     /// It carries no number, or its sender cannot be reached.
-    pub fn reply_to(&mut self, datagram: &Datagram, port_num: u8, qkey: ibverbs::Qkey) -> Result<Destination> {
-        let number = datagram.imm_data.ok_or("a datagram without the number of its queue pair")?;
-        let address = self.pd.create_ah_to_source(port_num, &datagram.source, datagram.buf())?;
-        Ok(Destination { address: self.qp.hold_address(&address)?, qpn: ibverbs::Qpn(number), qkey })
+    pub fn reply_to(
+        &mut self,
+        datagram: &Datagram,
+        port_num: u8,
+        qkey: ibverbs::Qkey,
+    ) -> Result<Destination> {
+        let number = datagram
+            .imm_data
+            .ok_or("a datagram without the number of its queue pair")?;
+        let address = self
+            .pd
+            .create_ah_to_source(port_num, &datagram.source, datagram.buf())?;
+        Ok(Destination {
+            address: self.qp.hold_address(&address)?,
+            qpn: ibverbs::Qpn(number),
+            qkey,
+        })
     }
 
     fn take(&mut self) -> Result<Option<Datagram>> {
@@ -138,7 +178,11 @@ impl Datagrams {
             let imm_data = retired.imm_data();
             if retired.direction() == Direction::Recv {
                 if let Some(buf) = retired.into_buf() {
-                    return Ok(Some(Datagram { buf, source, imm_data }));
+                    return Ok(Some(Datagram {
+                        buf,
+                        source,
+                        imm_data,
+                    }));
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! What the `ibv_*_pingpong` programs tell each other over TCP before they use RDMA.
 //!
-//! For each queue pair 52 bytes, `LID:QPN:PSN:GID` in hexadecimal and a NUL. The client sends first; the server connects its queue pairs before it
-//! replies in kind; the client connects its own and says `done`. Sizes and counts are not exchanged: both sides must be given the same.
+//! For each queue pair 52 bytes, `LID:QPN:PSN:GID` in hexadecimal and a NUL. The client sends
+//! first; the server connects its queue pairs before it replies in kind; the client connects its
+//! own and says `done`. Sizes and counts are not exchanged: both sides must be given the same.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -26,7 +27,8 @@ pub enum Role<'a> {
     Client(&'a str, u16),
 }
 
-/// Tells the peer `mine`, learns as many endpoints of it, and calls `connect` with them at the right moment. Returns the open connection.
+/// Tells the peer `mine`, learns as many endpoints of it, and calls `connect` with them at the
+/// right moment. Returns the open connection.
 ///
 /// # Errors
 /// When there is no peer, or it does not speak this language; and what `connect` returns.
@@ -37,7 +39,8 @@ pub fn exchange(
 ) -> Result<TcpStream> {
     match role {
         Role::Client(host, port) => {
-            let stream = TcpStream::connect((host, port)).map_err(|error| format!("{host} port {port}: {error}"))?;
+            let stream = TcpStream::connect((host, port))
+                .map_err(|error| format!("{host} port {port}: {error}"))?;
             as_client(stream, mine, connect)
         }
         Role::Server(port) => as_server(accept(&listen(port)?)?, mine, connect),
@@ -49,8 +52,12 @@ pub fn exchange(
 /// # Errors
 /// When the port is in use.
 pub fn listen(port: u16) -> Result<TcpListener> {
-    let any: [SocketAddr; 2] = [(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()];
-    TcpListener::bind(&any[..]).map_err(|error| format!("cannot listen at TCP port {port}: {error}").into())
+    let any: [SocketAddr; 2] = [
+        (Ipv6Addr::UNSPECIFIED, port).into(),
+        (Ipv4Addr::UNSPECIFIED, port).into(),
+    ];
+    TcpListener::bind(&any[..])
+        .map_err(|error| format!("cannot listen at TCP port {port}: {error}").into())
 }
 
 /// The next client.
@@ -91,7 +98,11 @@ pub fn as_server(
     stream.write_all(&to_wire(mine))?;
     let mut done = [0; DONE.len()];
     read(&mut stream, &mut done)?;
-    if done == DONE { Ok(stream) } else { Err("the peer did not say that it is done".into()) }
+    if done == DONE {
+        Ok(stream)
+    } else {
+        Err("the peer did not say that it is done".into())
+    }
 }
 
 fn receive(stream: &mut TcpStream, count: usize) -> Result<Vec<Endpoint>> {
@@ -101,7 +112,9 @@ fn receive(stream: &mut TcpStream, count: usize) -> Result<Vec<Endpoint>> {
 }
 
 fn read(stream: &mut TcpStream, bytes: &mut [u8]) -> Result<()> {
-    stream.read_exact(bytes).map_err(|error| format!("the peer does not say where its queue pairs are: {error}").into())
+    stream
+        .read_exact(bytes)
+        .map_err(|error| format!("the peer does not say where its queue pairs are: {error}").into())
 }
 
 /// Tells the peer of memory that it may use.
@@ -124,14 +137,21 @@ pub fn receive_memory(stream: &mut TcpStream) -> Result<RemoteMemory> {
     for field in [&mut addr[..], &mut len, &mut rkey] {
         read(stream, field)?;
     }
-    Ok(RemoteMemory { addr: u64::from_be_bytes(addr), len: u64::from_be_bytes(len), rkey: u32::from_be_bytes(rkey) })
+    Ok(RemoteMemory {
+        addr: u64::from_be_bytes(addr),
+        len: u64::from_be_bytes(len),
+        rkey: u32::from_be_bytes(rkey),
+    })
 }
 
 /// One after the other, in one piece: some peers read each with a single call.
 fn to_wire(endpoints: &[Endpoint]) -> Vec<u8> {
     let text = |end: &Endpoint| {
         let gid = u128::from_be_bytes(end.gid.0);
-        format!("{:04x}:{:06x}:{:06x}:{gid:032x}\0", end.lid.0, end.qpn.0, end.psn.0)
+        format!(
+            "{:04x}:{:06x}:{:06x}:{gid:032x}\0",
+            end.lid.0, end.qpn.0, end.psn.0
+        )
     };
     endpoints.iter().map(text).collect::<String>().into_bytes()
 }
@@ -148,7 +168,12 @@ fn parse(text: &str) -> Option<Endpoint> {
     let (lid, qpn, psn) = (number()?, number()?, number()?);
     let gid = u128::from_str_radix(fields.next()?, 16).ok()?;
     let lid = Lid(u16::try_from(lid).ok()?);
-    fields.next().is_none().then_some(Endpoint { qpn: Qpn(qpn), psn: Psn(psn), lid, gid: Gid(gid.to_be_bytes()) })
+    fields.next().is_none().then_some(Endpoint {
+        qpn: Qpn(qpn),
+        psn: Psn(psn),
+        lid,
+        gid: Gid(gid.to_be_bytes()),
+    })
 }
 
 #[cfg(test)]
@@ -165,14 +190,23 @@ mod tests {
     #[test]
     fn the_wire_is_that_of_the_c_programs() {
         let wire = to_wire(&[END]);
-        assert_eq!(wire, b"001f:000012:abcdef:00000000000000000000ffff0a630001\0");
+        assert_eq!(
+            wire,
+            b"001f:000012:abcdef:00000000000000000000ffff0a630001\0"
+        );
         assert_eq!(wire.len(), LENGTH);
         assert_eq!(from_wire(&wire).expect("its own text"), END);
     }
 
     #[test]
     fn what_is_not_an_endpoint_is_refused_with_what_was_said() {
-        for text in ["GET / HTTP/1.1", "0000:000001:000002", "10000:0:0:0", "0:0:0:0:0", ""] {
+        for text in [
+            "GET / HTTP/1.1",
+            "0000:000001:000002",
+            "10000:0:0:0",
+            "0:0:0:0:0",
+            "",
+        ] {
             let error = from_wire(text.as_bytes()).expect_err(text).to_string();
             assert!(error.contains(text), "{error}");
         }
@@ -191,7 +225,12 @@ mod tests {
                 as_server(accept(&listener).expect("client"), &[END], connect).expect("exchange");
             });
             let connect = |ends: &[Endpoint]| Ok(order.send(("client", ends[0].qpn))?);
-            as_client(TcpStream::connect(address).expect("connect"), &[other], connect).expect("exchange");
+            as_client(
+                TcpStream::connect(address).expect("connect"),
+                &[other],
+                connect,
+            )
+            .expect("exchange");
         });
         assert_eq!(connected.recv().expect("first"), ("server", Qpn(7)));
         assert_eq!(connected.recv().expect("second"), ("client", Qpn(0x12)));

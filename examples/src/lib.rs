@@ -2,7 +2,8 @@
 //!
 //! - [`local`]: which device, port and GID to use;
 //! - [`datagrams`]: a datagram queue pair with its receives;
-//! - [`exchange`]: telling a peer over TCP where a queue pair is, as the `ibv_*_pingpong` programs do;
+//! - [`exchange`]: telling a peer over TCP where a queue pair is, as the `ibv_*_pingpong` programs
+//!   do;
 //! - [`wait`]: waiting for completions, by polling or asleep;
 //! - [`pingpong`]: the options of those programs, and what they print;
 //! - [`rping`]: the two ends of `rping`;
@@ -42,6 +43,9 @@ pub fn exit(result: Result<()>) -> ExitCode {
 /// Where there is no `/proc`.
 pub fn resident_bytes() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("/proc/self/status has no VmRSS")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .ok_or("/proc/self/status has no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
 }

@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 
 use ibverbs::{
-    AccessFlags, Connected, Context, Device, Endpoint, Gid, GidEntry, GidIndex, GidQuery, LinkLayer, Mtu, PortAttr,
-    Psn, Qpn, QueuePair, RcPath, TransportType,
+    AccessFlags, Connected, Context, Device, Endpoint, Gid, GidEntry, GidIndex, GidQuery,
+    LinkLayer, Mtu, PortAttr, Psn, Qpn, QueuePair, RcPath, TransportType,
 };
 
 use crate::Result;
@@ -30,27 +30,46 @@ impl Local {
     pub fn open(device: Option<&str>, port_num: u8, gid_index: Option<u32>) -> Result<Self> {
         let device = match device {
             Some(name) => Device::by_name(name)?,
-            None => Device::list()?.into_iter().next().ok_or("this host has no RDMA device")?,
+            None => Device::list()?
+                .into_iter()
+                .next()
+                .ok_or("this host has no RDMA device")?,
         };
         if device.transport() == TransportType::IWARP {
-            return Err(
-                format!("{} is iWARP, which connects by rdma_cm only: see the rdmacm crate", device.name()).into()
-            );
+            return Err(format!(
+                "{} is iWARP, which connects by rdma_cm only: see the rdmacm crate",
+                device.name()
+            )
+            .into());
         }
         let context = device.open()?;
         let port = context.query_port(port_num)?;
         let gid = choose_gid(&context, port_num, gid_index)?;
-        Ok(Self { context, port_num, port, gid })
+        Ok(Self {
+            context,
+            port_num,
+            port,
+            gid,
+        })
     }
 
     /// The path of a connection from here.
     pub fn path(&self, mtu: Mtu, access: AccessFlags) -> RcPath {
-        RcPath { psn: random_psn(), access, ..RcPath::new(self.port_num, self.sgid_index(), mtu) }
+        RcPath {
+            psn: random_psn(),
+            access,
+            ..RcPath::new(self.port_num, self.sgid_index(), mtu)
+        }
     }
 
     /// What to tell the peer of a queue pair here.
     pub fn endpoint(&self, qpn: Qpn, psn: Psn) -> Endpoint {
-        Endpoint { qpn, psn, lid: self.port.lid, gid: self.gid.map_or(Gid::default(), |entry| entry.gid) }
+        Endpoint {
+            qpn,
+            psn,
+            lid: self.port.lid,
+            gid: self.gid.map_or(Gid::default(), |entry| entry.gid),
+        }
     }
 
     /// The index of the GID, as a path names it.
@@ -63,7 +82,11 @@ impl Local {
 ///
 /// # Errors
 /// What the driver refuses.
-pub fn connect_pair<T: Connected>(path: &RcPath, a: &mut QueuePair<T>, b: &mut QueuePair<T>) -> ibverbs::Result<()> {
+pub fn connect_pair<T: Connected>(
+    path: &RcPath,
+    a: &mut QueuePair<T>,
+    b: &mut QueuePair<T>,
+) -> ibverbs::Result<()> {
     a.init(path)?;
     b.init(path)?;
     a.connect(path, &b.endpoint(path)?)?;
@@ -74,18 +97,28 @@ pub fn connect_pair<T: Connected>(path: &RcPath, a: &mut QueuePair<T>, b: &mut Q
 fn choose_gid(context: &Context, port_num: u8, index: Option<u32>) -> Result<Option<GidEntry>> {
     let Some(index) = index else {
         let is_roce = context.query_port(port_num)?.link_layer == LinkLayer::ETHERNET;
-        let choice = is_roce.then(|| context.select_gid(port_num, &GidQuery::default())).transpose()?;
+        let choice = is_roce
+            .then(|| context.select_gid(port_num, &GidQuery::default()))
+            .transpose()?;
         return Ok(choice.map(|choice| choice.entry));
     };
     let gids = context.gids(port_num)?;
     let Some(found) = gids.iter().find(|entry| u32::from(entry.index) == index) else {
-        let there: Vec<String> = gids.iter().map(|entry| format!("{} {}", entry.index, entry.gid)).collect();
-        return Err(format!("the port has no GID with index {index}; it has: {}", there.join(", ")).into());
+        let there: Vec<String> = gids
+            .iter()
+            .map(|entry| format!("{} {}", entry.index, entry.gid))
+            .collect();
+        return Err(format!(
+            "the port has no GID with index {index}; it has: {}",
+            there.join(", ")
+        )
+        .into());
     };
     Ok(Some(*found))
 }
 
-/// Where a queue pair begins to count its packets: anywhere, so that packets of an earlier connection are not taken for its own.
+/// Where a queue pair begins to count its packets: anywhere, so that packets of an earlier
+/// connection are not taken for its own.
 pub fn random_psn() -> Psn {
     Psn(u32::try_from(RandomState::new().hash_one(0) >> 40).unwrap_or(0))
 }

@@ -11,8 +11,9 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Hands completions to `handle` as they come, until it says `true`.
 ///
-/// With a channel it sleeps in between: it arms the queue, polls once more, as an entry that came before arming gives no event, and only then
-/// waits. Without one it polls, and lets others run while there is nothing.
+/// With a channel it sleeps in between: it arms the queue, polls once more, as an entry that came
+/// before arming gives no event, and only then waits. Without one it polls, and lets others run
+/// while there is nothing.
 ///
 /// # Errors
 /// What `handle` returns, and nothing for [`PATIENCE`].
@@ -64,5 +65,8 @@ pub fn one<T: Transport>(cq: &mut CompletionQueue, qp: &mut QueuePair<T>) -> Res
 
 /// What to say when nothing happens.
 pub fn silence() -> String {
-    format!("nothing completed for {} s: is the peer still there, with the same sizes and counts?", PATIENCE.as_secs())
+    format!(
+        "nothing completed for {} s: is the peer still there, with the same sizes and counts?",
+        PATIENCE.as_secs()
+    )
 }

@@ -1,5 +1,5 @@
-//! The examples that connect by the connection manager, on real drivers, IPv4 and IPv6: each does what it says, and those with a real counterpart
-//! speak with it in either role.
+//! The examples that connect by the connection manager, on real drivers, IPv4 and IPv6: each does
+//! what it says, and those with a real counterpart speak with it in either role.
 
 mod programs;
 
@@ -19,33 +19,49 @@ fn places() -> Vec<(Device, IpAddr)> {
     devices()
         .into_iter()
         .flat_map(|device| {
-            let netdev = device.open().expect("open").netdev(1).expect("a network interface");
+            let netdev = device
+                .open()
+                .expect("open")
+                .netdev(1)
+                .expect("a network interface");
             getifaddrs()
                 .expect("addresses")
                 .filter(move |entry| entry.interface_name == netdev)
                 .filter_map(|entry| entry.address)
-                .filter_map(|address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
-                    (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
-                    (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
-                    _ => None,
-                })
+                .filter_map(
+                    |address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+                        (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+                        (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+                        _ => None,
+                    },
+                )
                 .filter(|ip| !matches!(ip, IpAddr::V6(v6) if v6.segments()[0] == 0xfe80))
                 .map(move |ip| (device.clone(), ip))
         })
         .collect()
 }
 
-/// Waits until something of rdma_cm listens at a port: connecting to try would be taken for the client.
+/// Waits until something of rdma_cm listens at a port: connecting to try would be taken for the
+/// client.
 fn bound(running: Running, port: u16) -> Running {
     let wanted = format!(":{port} ");
     let begun = Instant::now();
     loop {
-        let output = Command::new("rdma").args(["resource", "show", "cm_id"]).output().expect("the command rdma");
+        let output = Command::new("rdma")
+            .args(["resource", "show", "cm_id"])
+            .output()
+            .expect("the command rdma");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if text.lines().any(|line| line.contains("state LISTEN") && line.contains(&wanted)) {
+        if text
+            .lines()
+            .any(|line| line.contains("state LISTEN") && line.contains(&wanted))
+        {
             return running;
         }
-        assert!(begun.elapsed() < PATIENCE, "nothing listens on port {port}: {text}");
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "nothing listens on port {port}: {text}"
+        );
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -73,7 +89,10 @@ fn rping_speaks_with_the_real_one_in_either_role() {
             for at in 0..5 {
                 for (ended, says) in [(&server, "server ping data"), (&client, "ping data")] {
                     let wanted = format!("{says}: rdma-ping-{at}: ");
-                    assert!(ended.stdout.lines().any(|line| line.starts_with(&wanted)), "{wanted}: {ended:?}");
+                    assert!(
+                        ended.stdout.lines().any(|line| line.starts_with(&wanted)),
+                        "{wanted}: {ended:?}"
+                    );
                 }
             }
         }
@@ -86,10 +105,16 @@ fn rping_says_what_is_wrong() {
     let ours = example!("rping");
     for (_, ip) in places() {
         let ended = run(ours, &format!("-c -a {ip} -p {} -C 1", tcp_port()));
-        assert!(!ended.success && ended.stderr.contains("nothing listens on that port"), "{ended:?}");
+        assert!(
+            !ended.success && ended.stderr.contains("nothing listens on that port"),
+            "{ended:?}"
+        );
     }
     let ended = run(ours, "-a 10.99.0.1");
-    assert!(!ended.success && ended.stderr.contains("required"), "{ended:?}");
+    assert!(
+        !ended.success && ended.stderr.contains("required"),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -103,11 +128,20 @@ fn echo_sends_back_what_it_is_told() {
         for words in ["one two three", "four"] {
             let ended = run(ours, &format!("{address} {words}"));
             assert!(ended.success, "{ended:?}");
-            assert_eq!(ended.stdout.split_whitespace().collect::<Vec<_>>().join(" "), words);
+            assert_eq!(
+                ended
+                    .stdout
+                    .split_whitespace()
+                    .collect::<Vec<_>>()
+                    .join(" "),
+                words
+            );
         }
         let ended = serving.end();
         assert!(
-            ended.success && ended.stdout.contains("3 messages") && ended.stdout.contains("1 messages"),
+            ended.success
+                && ended.stdout.contains("3 messages")
+                && ended.stdout.contains("1 messages"),
             "{ended:?}"
         );
     }
@@ -123,8 +157,16 @@ fn one_thread_serves_many_clients() {
         let serving = bound(start(ours, &format!("serve {address} --clients 32")), port);
         let ended = run(ours, &format!("load {address} --clients 32 --rounds 10"));
         let [server, client] = assert_success([serving.end(), ended]);
-        assert!(server.stdout.contains("32 clients, 320 messages"), "{server:?}");
-        assert!(client.stdout.contains("32 clients, 320 messages there and back"), "{client:?}");
+        assert!(
+            server.stdout.contains("32 clients, 320 messages"),
+            "{server:?}"
+        );
+        assert!(
+            client
+                .stdout
+                .contains("32 clients, 320 messages there and back"),
+            "{client:?}"
+        );
     }
 }
 
@@ -135,7 +177,10 @@ fn ud_chat_speaks_with_udaddy_in_either_role() {
     for (device, ip) in places() {
         if device.transport() == TransportType::IWARP {
             let ended = run(ours, &format!("-s {ip}"));
-            assert!(!ended.success && ended.stderr.contains("iWARP has no datagrams"), "{ended:?}");
+            assert!(
+                !ended.success && ended.stderr.contains("iWARP has no datagrams"),
+                "{ended:?}"
+            );
             continue;
         }
         for (server, client) in [(ours, "udaddy"), ("udaddy", ours), (ours, ours)] {
@@ -143,8 +188,14 @@ fn ud_chat_speaks_with_udaddy_in_either_role() {
             let client = run(client, &format!("-s {ip} -C 5"));
             let [server, client] = assert_success([serving.end(), client]);
             if server.stdout.contains("hello") {
-                assert!(server.stdout.lines().any(|line| line == "hello 5"), "{server:?}");
-                assert!(client.stdout.lines().any(|line| line == "HELLO 5"), "{client:?}");
+                assert!(
+                    server.stdout.lines().any(|line| line == "hello 5"),
+                    "{server:?}"
+                );
+                assert!(
+                    client.stdout.lines().any(|line| line == "HELLO 5"),
+                    "{client:?}"
+                );
             }
         }
     }
@@ -159,7 +210,10 @@ fn mc_chat_speaks_with_mckey_in_either_role() {
         let line = format!("-m {group} -b {ip} -C 5");
         if device.transport() == TransportType::IWARP {
             let ended = run(ours, &line);
-            assert!(!ended.success && ended.stderr.contains("iWARP has no datagrams"), "{ended:?}");
+            assert!(
+                !ended.success && ended.stderr.contains("iWARP has no datagrams"),
+                "{ended:?}"
+            );
             continue;
         }
         for (listener, speaker) in [(ours, "mckey"), ("mckey", ours), (ours, ours)] {
@@ -169,8 +223,9 @@ fn mc_chat_speaks_with_mckey_in_either_role() {
             } else {
                 start("stdbuf", &format!("-oL {listener} {line}")).printed("joined dgid")
             };
-            // The real one sends, and leaves without waiting until it has left: what is on its way then is lost. Of many some arrive, now and then
-            // too few: then it speaks once more, until the listener has heard enough, or nothing for too long.
+            // The real one sends, and leaves without waiting until it has left: what is on its way
+            // then is lost. Of many some arrive, now and then too few: then it speaks
+            // once more, until the listener has heard enough, or nothing for too long.
             let count = if speaker == "mckey" { 500 } else { 5 };
             let speaks = format!("-m {group} -b {ip} -C {count} -s");
             let mut spoken = run(speaker, &speaks);
@@ -179,7 +234,10 @@ fn mc_chat_speaks_with_mckey_in_either_role() {
             }
             let [listener, _] = assert_success([listening.end(), spoken]);
             if listener.stdout.contains("hello") {
-                assert!(listener.stdout.lines().any(|line| line == "hello 5"), "{listener:?}");
+                assert!(
+                    listener.stdout.lines().any(|line| line == "hello 5"),
+                    "{listener:?}"
+                );
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The examples on real drivers: each does what it says, those with a real counterpart speak with it in either role, and on a device that
-//! cannot connect without rdma_cm they say so.
+//! The examples on real drivers: each does what it says, those with a real counterpart speak with
+//! it in either role, and on a device that cannot connect without rdma_cm they say so.
 
 mod programs;
 
@@ -12,7 +12,8 @@ use examples::resident_bytes;
 use ibverbs::{AccessFlags, CqOptions, Device, QpOptions, Rc};
 use programs::{Ended, connects, devices, example, run, start, tcp_port};
 
-/// Ours as the server of the real one, as its client, and with itself; polling, which is slow where both share a processor, and asleep.
+/// Ours as the server of the real one, as its client, and with itself; polling, which is slow where
+/// both share a processor, and asleep.
 fn speaks_with_the_real_one(ours: &str, real: &str, options: &str) {
     for device in devices() {
         let name = device.name();
@@ -20,10 +21,24 @@ fn speaks_with_the_real_one(ours: &str, real: &str, options: &str) {
             says_that_it_needs_rdma_cm(&run(ours, &format!("-d {name}")));
             continue;
         }
-        let gid = Local::open(Some(name), 1, None).expect("device").gid.expect("an address").index;
+        let gid = Local::open(Some(name), 1, None)
+            .expect("device")
+            .gid
+            .expect("an address")
+            .index;
         // The real ones choose no GID. Ours checks, as a client, what comes back.
-        let own = |program| if program == real { format!("-g {gid}") } else { "-c".to_owned() };
-        for (server, client, wait) in [(ours, real, "-n 20"), (real, ours, "-n 200 -e"), (ours, ours, "-n 200 -e")] {
+        let own = |program| {
+            if program == real {
+                format!("-g {gid}")
+            } else {
+                "-c".to_owned()
+            }
+        };
+        for (server, client, wait) in [
+            (ours, real, "-n 20"),
+            (real, ours, "-n 200 -e"),
+            (ours, ours, "-n 200 -e"),
+        ] {
             let port = tcp_port();
             let line = format!("-d {name} -p {port} {options} {wait}");
             let waiting = start(server, &format!("{line} {}", own(server))).listening(port);
@@ -39,20 +54,31 @@ fn speaks_with_the_real_one(ours: &str, real: &str, options: &str) {
 
 fn says_that_it_needs_rdma_cm(ended: &Ended) {
     assert!(!ended.success, "{ended:?}");
-    assert!(ended.stderr.contains("connects by rdma_cm only"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("connects by rdma_cm only"),
+        "{ended:?}"
+    );
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn rc_pingpong_speaks_with_the_real_one_in_either_role() {
-    speaks_with_the_real_one(example!("rc_pingpong"), "ibv_rc_pingpong", "-s 5000 -m 2048 -r 100");
+    speaks_with_the_real_one(
+        example!("rc_pingpong"),
+        "ibv_rc_pingpong",
+        "-s 5000 -m 2048 -r 100",
+    );
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn uc_pingpong_speaks_with_the_real_one_in_either_role() {
-    speaks_with_the_real_one(example!("uc_pingpong"), "ibv_uc_pingpong", "-s 5000 -m 2048 -r 100");
+    speaks_with_the_real_one(
+        example!("uc_pingpong"),
+        "ibv_uc_pingpong",
+        "-s 5000 -m 2048 -r 100",
+    );
 }
 
 #[test]
@@ -64,7 +90,11 @@ fn ud_pingpong_speaks_with_the_real_one_in_either_role() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn srq_pingpong_speaks_with_the_real_one_in_either_role() {
-    speaks_with_the_real_one(example!("srq_pingpong"), "ibv_srq_pingpong", "-s 5000 -m 2048 -r 100 -q 7");
+    speaks_with_the_real_one(
+        example!("srq_pingpong"),
+        "ibv_srq_pingpong",
+        "-s 5000 -m 2048 -r 100 -q 7",
+    );
 }
 
 #[test]
@@ -77,17 +107,36 @@ fn sizes_that_differ_and_what_does_not_exist_are_said_in_words() {
         let client = start(ours, &format!("-d {name} -p {port} -s 90 127.0.0.1"));
         let ended = server.end();
         client.kill(); // it waits a while for an answer
-        assert!(ended.stderr.contains("the peer sends 90 bytes, this side 100: give both the same -s"), "{ended:?}");
+        assert!(
+            ended
+                .stderr
+                .contains("the peer sends 90 bytes, this side 100: give both the same -s"),
+            "{ended:?}"
+        );
 
         let ended = run(ours, &format!("-d {name} -g 200"));
-        assert!(ended.stderr.contains("no GID with index 200; it has: 0 "), "{ended:?}");
+        assert!(
+            ended.stderr.contains("no GID with index 200; it has: 0 "),
+            "{ended:?}"
+        );
         let ended = run(ours, &format!("-d {name} -p {port} 127.0.0.1"));
-        assert!(ended.stderr.contains("127.0.0.1 port ") && ended.stderr.contains("refused"), "{ended:?}");
+        assert!(
+            ended.stderr.contains("127.0.0.1 port ") && ended.stderr.contains("refused"),
+            "{ended:?}"
+        );
         let ended = run(example!("ud_pingpong"), &format!("-d {name} -s 5000"));
-        assert!(ended.stderr.contains("5000 bytes are more than the port's MTU"), "{ended:?}");
+        assert!(
+            ended
+                .stderr
+                .contains("5000 bytes are more than the port's MTU"),
+            "{ended:?}"
+        );
     }
     let ended = run(ours, "-d nosuch0");
-    assert!(ended.stderr.contains("nosuch0") && ended.stderr.contains("this host has"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("nosuch0") && ended.stderr.contains("this host has"),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -95,10 +144,16 @@ fn sizes_that_differ_and_what_does_not_exist_are_said_in_words() {
 fn devinfo_names_every_device_and_loopback_brings_the_message() {
     for device in devices() {
         let ended = run(example!("devinfo"), "");
-        assert!(ended.success && ended.stdout.contains(&format!("{} (", device.name())), "{ended:?}");
+        assert!(
+            ended.success && ended.stdout.contains(&format!("{} (", device.name())),
+            "{ended:?}"
+        );
         let ended = run(example!("loopback"), device.name());
         if connects(&device) {
-            assert!(ended.success && ended.stdout.contains("received \"hello\""), "{ended:?}");
+            assert!(
+                ended.success && ended.stdout.contains("received \"hello\""),
+                "{ended:?}"
+            );
         } else {
             says_that_it_needs_rdma_cm(&ended);
         }
@@ -146,22 +201,50 @@ fn kv_gives_whole_values_though_readers_meet_half_written_ones() {
         let server = start(kv, &format!("{line} {serve}")).listening(port);
         let ended = run(kv, &format!("{line} get 127.0.0.1 colour e nothing"));
         assert!(ended.success, "{ended:?}");
-        for expected in ["colour = blue (version 1)", "e = 5 (version 1)", "nothing is not there"] {
-            assert!(ended.stdout.lines().any(|line| line == expected), "{expected}: {ended:?}");
+        for expected in [
+            "colour = blue (version 1)",
+            "e = 5 (version 1)",
+            "nothing is not there",
+        ] {
+            assert!(
+                ended.stdout.lines().any(|line| line == expected),
+                "{expected}: {ended:?}"
+            );
         }
         let ended = run(kv, &format!("{line} get 127.0.0.1 -n 200 clock"));
         assert!(server.end().success && ended.success, "{ended:?}");
         let mut versions = Vec::new();
-        for line in ended.stdout.lines().filter(|line| line.starts_with("clock = ")) {
-            let mut numbers: Vec<&str> = line.trim_start_matches("clock = ").split_whitespace().collect();
+        for line in ended
+            .stdout
+            .lines()
+            .filter(|line| line.starts_with("clock = "))
+        {
+            let mut numbers: Vec<&str> = line
+                .trim_start_matches("clock = ")
+                .split_whitespace()
+                .collect();
             let version = numbers.split_off(20).concat();
-            assert!(numbers.iter().all(|number| *number == numbers[0]), "of two times: {line}");
+            assert!(
+                numbers.iter().all(|number| *number == numbers[0]),
+                "of two times: {line}"
+            );
             let digits: String = version.chars().filter(char::is_ascii_digit).collect();
             versions.push(digits.parse::<u64>().expect("a version"));
         }
-        assert!(versions.is_sorted() && versions.len() > 150, "versions only grow");
-        assert!(versions.first() < versions.last(), "the server went on writing");
-        let torn = ended.stdout.lines().last().and_then(|line| line.split_whitespace().nth(2)).expect("a count");
+        assert!(
+            versions.is_sorted() && versions.len() > 150,
+            "versions only grow"
+        );
+        assert!(
+            versions.first() < versions.last(),
+            "the server went on writing"
+        );
+        let torn = ended
+            .stdout
+            .lines()
+            .last()
+            .and_then(|line| line.split_whitespace().nth(2))
+            .expect("a count");
         assert_ne!(torn, "0", "no reader met a half-written entry");
     }
 }
@@ -177,7 +260,12 @@ fn many_qps_moves_all_messages_of_1024_queue_pairs_by_one_channel() {
             continue;
         }
         assert!(ended.success, "{ended:?}");
-        assert!(ended.stdout.starts_with("1024 queue pairs on 4 completion queues"), "{ended:?}");
+        assert!(
+            ended
+                .stdout
+                .starts_with("1024 queue pairs on 4 completion queues"),
+            "{ended:?}"
+        );
         assert!(ended.stdout.contains("20480 messages in"), "{ended:?}");
         assert!(ended.stdout.contains("0 objects leaked"), "{ended:?}");
     }
@@ -185,10 +273,16 @@ fn many_qps_moves_all_messages_of_1024_queue_pairs_by_one_channel() {
 
 /// How many objects of each kind the device has, as `rdma resource show` counts them.
 fn resources(device: &Device) -> HashMap<String, u64> {
-    let output = Command::new("rdma").args(["resource", "show", device.name()]).output().expect("rdma, of iproute2");
+    let output = Command::new("rdma")
+        .args(["resource", "show", device.name()])
+        .output()
+        .expect("rdma, of iproute2");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let words: Vec<&str> = text.split_whitespace().skip(2).collect();
-    words.chunks_exact(2).map(|pair| (pair[0].to_owned(), pair[1].parse().expect("a count"))).collect()
+    words
+        .chunks_exact(2)
+        .map(|pair| (pair[0].to_owned(), pair[1].parse().expect("a count")))
+        .collect()
 }
 
 #[test]
@@ -200,12 +294,24 @@ fn a_process_can_have_1024_connected_queue_pairs_and_leaves_none() {
         assert!(before.contains_key("qp"), "rdma resource show: {before:?}");
         let local = Local::open(Some(device.name()), 1, None).expect("device");
         let pd = local.context.alloc_pd().expect("domain");
-        let cq = local.context.create_cq(CqOptions { depth: 4096, ..CqOptions::default() }).expect("queue");
+        let cq = local
+            .context
+            .create_cq(CqOptions {
+                depth: 4096,
+                ..CqOptions::default()
+            })
+            .expect("queue");
         let path = local.path(local.port.active_mtu, AccessFlags::empty());
 
-        for options in
-            [QpOptions { max_send_wr: 2, max_recv_wr: 2, max_batch: 1, ..QpOptions::default() }, QpOptions::default()]
-        {
+        for options in [
+            QpOptions {
+                max_send_wr: 2,
+                max_recv_wr: 2,
+                max_batch: 1,
+                ..QpOptions::default()
+            },
+            QpOptions::default(),
+        ] {
             let (begun, resident) = (Instant::now(), resident_bytes().expect("VmRSS"));
             let mut pairs = Vec::new();
             for _ in 0..PAIRS {
@@ -229,7 +335,11 @@ fn a_process_can_have_1024_connected_queue_pairs_and_leaves_none() {
                 options.max_recv_wr,
                 begun.elapsed()
             );
-            assert_eq!(resources(device)["qp"], before["qp"], "queue pairs are left");
+            assert_eq!(
+                resources(device)["qp"],
+                before["qp"],
+                "queue pairs are left"
+            );
         }
         drop((cq, pd, local));
         assert_eq!(resources(device), before);

@@ -14,7 +14,12 @@ use crate::world::{Channel, World};
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     // SAFETY: the caller gives an open context.
-    let (mut world, number) = unsafe { (FakeDevice::of_context(context).world(), crate::handle::context(context)) };
+    let (mut world, number) = unsafe {
+        (
+            FakeDevice::of_context(context).world(),
+            crate::handle::context(context),
+        )
+    };
     if let Some(errno) = world.faults.take(Verb::CreateCompChannel) {
         return null(errno);
     }
@@ -24,9 +29,17 @@ unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut 
         return std::ptr::null_mut();
     }
     let [fd, writer] = ends;
-    let number = world.channels.insert(Channel { context: number, writer, events: VecDeque::new() });
+    let number = world.channels.insert(Channel {
+        context: number,
+        writer,
+        events: VecDeque::new(),
+    });
     // The place of the count holds the channel's number.
-    Box::into_raw(Box::new(ibv_comp_channel { context, fd, refcnt: c_int::try_from(number).unwrap_or(-1) }))
+    Box::into_raw(Box::new(ibv_comp_channel {
+        context,
+        fd,
+        refcnt: c_int::try_from(number).unwrap_or(-1),
+    }))
 }
 
 /// `ibv_destroy_comp_channel(3)`.
@@ -41,7 +54,9 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) ->
         let number = World::channel_number(channel);
         let children = world.cqs.iter().filter(|cq| cq.channel == number).count();
         if children > 0 {
-            world.violation(format!("a channel was destroyed with {children} completion queues alive"));
+            world.violation(format!(
+                "a channel was destroyed with {children} completion queues alive"
+            ));
             return libc::EBUSY;
         }
         if let Some(gone) = number.and_then(|number| world.channels.remove(number)) {
@@ -57,8 +72,12 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) ->
 impl World {
     /// Reports on the channel of a queue that was armed.
     pub(crate) fn notify(&mut self, cq: usize) {
-        let Some(channel) = self.cqs.get(cq).and_then(|queue| queue.channel) else { return };
-        let Some(channel) = self.channels.get_mut(channel) else { return };
+        let Some(channel) = self.cqs.get(cq).and_then(|queue| queue.channel) else {
+            return;
+        };
+        let Some(channel) = self.channels.get_mut(channel) else {
+            return;
+        };
         channel.events.push_back(cq);
         // SAFETY: one byte into a pipe of this crate's own.
         let written = unsafe { libc::write(channel.writer, [1_u8].as_ptr().cast(), 1) };
@@ -76,16 +95,23 @@ unsafe extern "C" fn ibv_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     let mut byte = 0_u8;
-    // SAFETY: the caller gives a live channel; one byte from its pipe. The lock is not held: the pipe may be a blocking one.
+    // SAFETY: the caller gives a live channel; one byte from its pipe. The lock is not held: the
+    // pipe may be a blocking one.
     if unsafe { libc::read((*channel).fd, (&raw mut byte).cast(), 1) } != 1 {
         return -1;
     }
-    // SAFETY: as above; a queue with an event is alive until the event is acknowledged, and the caller gives places for the answers.
+    // SAFETY: as above; a queue with an event is alive until the event is acknowledged, and the
+    // caller gives places for the answers.
     unsafe {
         let mut world = FakeDevice::of_context((*channel).context).world();
-        let number = World::channel_number(channel).and_then(|number| world.channels.get_mut(number));
-        let Some(queue) = number.and_then(|channel| channel.events.pop_front()) else { return -1 };
-        let Some(queue) = world.cqs.get_mut(queue) else { return -1 };
+        let number =
+            World::channel_number(channel).and_then(|number| world.channels.get_mut(number));
+        let Some(queue) = number.and_then(|channel| channel.events.pop_front()) else {
+            return -1;
+        };
+        let Some(queue) = world.cqs.get_mut(queue) else {
+            return -1;
+        };
         queue.unacknowledged += 1;
         *cq = queue.handle.0;
         *cq_context = (*queue.handle.0).cq_context;
@@ -97,7 +123,12 @@ unsafe extern "C" fn ibv_get_cq_event(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
     // SAFETY: the caller gives a live queue.
-    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), crate::handle::cq(cq)) };
+    let (mut world, number) = unsafe {
+        (
+            FakeDevice::of_context((*cq).context).world(),
+            crate::handle::cq(cq),
+        )
+    };
     let left = world.cqs.get_mut(number).and_then(|queue| {
         queue.unacknowledged = queue.unacknowledged.checked_sub(count)?;
         Some(queue.unacknowledged)

@@ -5,9 +5,10 @@ use std::ffi::c_int;
 use std::net::Ipv4Addr;
 
 use rdma_sys::{
-    __VERBS_ABI_IS_EXTENDED, IBV_DEVICE_AUTO_PATH_MIG, IBV_DEVICE_RESIZE_MAX_WR, IBV_DEVICE_XRC, IBV_GID_TYPE_IB,
-    IBV_GID_TYPE_ROCE_V2, IBV_MTU_4096, IBV_PORT_ACTIVE, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
-    ibv_gid, ibv_gid_entry, ibv_port_attr, verbs_context,
+    __VERBS_ABI_IS_EXTENDED, IBV_DEVICE_AUTO_PATH_MIG, IBV_DEVICE_RESIZE_MAX_WR, IBV_DEVICE_XRC,
+    IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2, IBV_MTU_4096, IBV_PORT_ACTIVE, ibv_context,
+    ibv_context_ops, ibv_device, ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_port_attr,
+    verbs_context,
 };
 
 use crate::device::FakeDevice;
@@ -34,7 +35,11 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
         return std::ptr::null_mut();
     }
     let [reader, writer] = ends;
-    let number = world.contexts.insert(Context { reader, writer, events: VecDeque::new() });
+    let number = world.contexts.insert(Context {
+        reader,
+        writer,
+        events: VecDeque::new(),
+    });
     let windows = world.profile.windows;
     let made = Box::into_raw(Box::new(verbs_context {
         query_port: Some(query_port),
@@ -73,7 +78,8 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
         },
         ..Default::default()
     }));
-    // SAFETY: just made; the pointer may be followed back to the whole structure, as `verbs_get_ctx` does.
+    // SAFETY: just made; the pointer may be followed back to the whole structure, as
+    // `verbs_get_ctx` does.
     unsafe { &raw mut (*made).context }
 }
 
@@ -89,9 +95,17 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         }
         let children = world.pds.iter().filter(|pd| pd.context == number).count()
             + world.cqs.iter().filter(|cq| cq.context == number).count()
-            + world.channels.iter().filter(|channel| channel.context == number).count()
+            + world
+                .channels
+                .iter()
+                .filter(|channel| channel.context == number)
+                .count()
             + world.tds.iter().filter(|td| td.context == number).count()
-            + world.xrcds.iter().filter(|xrcd| xrcd.context == number).count();
+            + world
+                .xrcds
+                .iter()
+                .filter(|xrcd| xrcd.context == number)
+                .count();
         if children > 0 {
             world.violation(format!("a device was closed with {children} objects alive"));
         }
@@ -107,7 +121,10 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
 
 /// `ibv_query_device(3)`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+unsafe extern "C" fn ibv_query_device(
+    context: *mut ibv_context,
+    attr: *mut ibv_device_attr,
+) -> c_int {
     // SAFETY: the caller gives an open context.
     let fake = unsafe { FakeDevice::of_context(context) };
     if let Some(errno) = fake.world().faults.take(Verb::QueryDevice) {
@@ -131,7 +148,11 @@ unsafe extern "C" fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_
         max_srq: 4096,
         max_srq_wr: count(MAX_WR),
         phys_port_cnt: 1,
-        device_cap_flags: if more { IBV_DEVICE_RESIZE_MAX_WR | IBV_DEVICE_AUTO_PATH_MIG | IBV_DEVICE_XRC } else { 0 },
+        device_cap_flags: if more {
+            IBV_DEVICE_RESIZE_MAX_WR | IBV_DEVICE_AUTO_PATH_MIG | IBV_DEVICE_XRC
+        } else {
+            0
+        },
         ..Default::default()
     };
     // SAFETY: the caller gives a place for the answer.
@@ -146,7 +167,10 @@ unsafe extern "C" fn query_port(
     length: usize,
 ) -> c_int {
     // SAFETY: the caller gives an open context.
-    let fault = unsafe { FakeDevice::of_context(context) }.world().faults.take(Verb::QueryPort);
+    let fault = unsafe { FakeDevice::of_context(context) }
+        .world()
+        .faults
+        .take(Verb::QueryPort);
     if port_num != 1 || length < size_of::<ibv_port_attr>() {
         return libc::EINVAL;
     }
@@ -172,12 +196,19 @@ unsafe extern "C" fn query_port(
 }
 
 fn gid(index: u8) -> ibv_gid {
-    ibv_gid { raw: Ipv4Addr::new(10, 0, 0, 1 + index).to_ipv6_mapped().octets() }
+    ibv_gid {
+        raw: Ipv4Addr::new(10, 0, 0, 1 + index).to_ipv6_mapped().octets(),
+    }
 }
 
 /// `ibv_query_gid(3)`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_gid(_: *mut ibv_context, port_num: u8, index: c_int, answer: *mut ibv_gid) -> c_int {
+unsafe extern "C" fn ibv_query_gid(
+    _: *mut ibv_context,
+    port_num: u8,
+    index: c_int,
+    answer: *mut ibv_gid,
+) -> c_int {
     match u8::try_from(index) {
         Ok(index) if index < GIDS && port_num == 1 => {
             // SAFETY: the caller gives a place for the answer.
@@ -204,17 +235,32 @@ unsafe extern "C" fn _ibv_query_gid_ex(
     if flags != 0 || entry_size != size_of::<ibv_gid_entry>() || port_num != 1 {
         return libc::EINVAL;
     }
-    let Some(place) = u8::try_from(index).ok().filter(|&index| index < GIDS) else { return libc::ENODATA };
+    let Some(place) = u8::try_from(index).ok().filter(|&index| index < GIDS) else {
+        return libc::ENODATA;
+    };
     // SAFETY: the caller gives an open context.
-    let iwarp = unsafe { FakeDevice::of_context(context) }.world().profile.iwarp;
+    let iwarp = unsafe { FakeDevice::of_context(context) }
+        .world()
+        .profile
+        .iwarp;
     // SAFETY: the caller gives a place of this size for the answer.
     unsafe { entry.write(gid_entry(place, iwarp)) };
     0
 }
 
 fn gid_entry(index: u8, iwarp: bool) -> ibv_gid_entry {
-    let gid_type = if iwarp { IBV_GID_TYPE_IB } else { IBV_GID_TYPE_ROCE_V2 };
-    ibv_gid_entry { gid: gid(index), gid_index: index.into(), port_num: 1, gid_type, ..Default::default() }
+    let gid_type = if iwarp {
+        IBV_GID_TYPE_IB
+    } else {
+        IBV_GID_TYPE_ROCE_V2
+    };
+    ibv_gid_entry {
+        gid: gid(index),
+        gid_index: index.into(),
+        port_num: 1,
+        gid_type,
+        ..Default::default()
+    }
 }
 
 /// What the header's `ibv_query_gid_table` calls.
@@ -236,14 +282,23 @@ unsafe extern "C" fn _ibv_query_gid_table(
     }
     for index in 0..GIDS {
         // SAFETY: the caller gives room for `max_entries`, which is at least so many.
-        unsafe { entries.add(index.into()).write(gid_entry(index, world.profile.iwarp)) };
+        unsafe {
+            entries
+                .add(index.into())
+                .write(gid_entry(index, world.profile.iwarp));
+        };
     }
     GIDS.into()
 }
 
-/// `ibv_query_port(3)` of old: what a context without the extended table is asked by. No context of this crate is.
+/// `ibv_query_port(3)` of old: what a context without the extended table is asked by. No context of
+/// this crate is.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_port(_: *mut ibv_context, _: u8, _: *mut rdma_sys::_compat_ibv_port_attr) -> c_int {
+unsafe extern "C" fn ibv_query_port(
+    _: *mut ibv_context,
+    _: u8,
+    _: *mut rdma_sys::_compat_ibv_port_attr,
+) -> c_int {
     libc::EOPNOTSUPP
 }
 

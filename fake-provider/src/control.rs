@@ -8,7 +8,8 @@ use crate::fault::{PostFault, Verb};
 use crate::profile::Profile;
 use crate::world::World;
 
-/// A fake device, and the test's hand on it. Each is a device of its own, so that tests run side by side.
+/// A fake device, and the test's hand on it. Each is a device of its own, so that tests run side by
+/// side.
 ///
 /// Dropping it takes the device off the list, and panics if a rule of verbs was broken on it.
 ///
@@ -44,7 +45,9 @@ impl Fake {
     /// Adds a device with these manners.
     pub fn new(profile: Profile) -> Self {
         crate::keep_entry_points();
-        Self { device: FakeDevice::add(profile) }
+        Self {
+            device: FakeDevice::add(profile),
+        }
     }
 
     /// A device with the extended verbs, as Soft-RoCE.
@@ -81,14 +84,15 @@ impl Fake {
         }
     }
 
-    /// An asynchronous event of this type (`enum ibv_event_type`) happens to each object of the device that it can happen to: queues, or
-    /// port 1.
+    /// An asynchronous event of this type (`enum ibv_event_type`) happens to each object of the
+    /// device that it can happen to: queues, or port 1.
     pub fn raise(&self, event_type: u32) {
         self.world().raise_all(event_type);
     }
 
-    /// The next call of `verb` fails with this error number (positive, or 0 for a failure without a reason). Several add up.
-    /// [`Verb::GetDeviceList`], which names no device, fails in this thread only.
+    /// The next call of `verb` fails with this error number (positive, or 0 for a failure without a
+    /// reason). Several add up. [`Verb::GetDeviceList`], which names no device, fails in this
+    /// thread only.
     pub fn fail_next(&self, verb: Verb, errno: i32) {
         let mut world = self.world();
         match verb {
@@ -145,7 +149,10 @@ impl Fake {
     pub fn assert_clean(&self) {
         assert_eq!(self.live(), Live::default(), "objects are left");
         assert_eq!(self.world().violations, Vec::<String>::new());
-        assert!(self.all_faults_happened(), "a fault that was ordered did not happen");
+        assert!(
+            self.all_faults_happened(),
+            "a fault that was ordered did not happen"
+        );
     }
 
     fn world(&self) -> MutexGuard<'static, World> {
@@ -155,7 +162,10 @@ impl Fake {
 
 impl fmt::Debug for Fake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fake").field("name", &self.name()).field("live", &self.live()).finish()
+        f.debug_struct("Fake")
+            .field("name", &self.name())
+            .field("live", &self.live())
+            .finish()
     }
 }
 
@@ -163,6 +173,9 @@ impl Drop for Fake {
     fn drop(&mut self) {
         self.device.take_off_list();
         let violations = self.take_violations();
-        assert!(violations.is_empty() || std::thread::panicking(), "rules of verbs were broken: {violations:#?}");
+        assert!(
+            violations.is_empty() || std::thread::panicking(),
+            "rules of verbs were broken: {violations:#?}"
+        );
     }
 }

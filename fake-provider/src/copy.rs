@@ -10,7 +10,15 @@ fn address(sge: &ibv_sge) -> usize {
 
 /// Copies one list of entries into another, which has room for it.
 pub(crate) fn gather(from: &[ibv_sge], into: &[ibv_sge]) {
-    copy(from.iter().map(|sge| (ptr::with_exposed_provenance(address(sge)), sge.length as usize)), into);
+    copy(
+        from.iter().map(|sge| {
+            (
+                ptr::with_exposed_provenance(address(sge)),
+                sge.length as usize,
+            )
+        }),
+        into,
+    );
 }
 
 /// Copies bytes into entries, which have room for them.
@@ -20,13 +28,24 @@ pub(crate) fn scatter_bytes(bytes: &[u8], into: &[ibv_sge]) {
 
 /// Copies bytes, and after them a list of entries, into entries, which have room for both.
 pub(crate) fn gather_after(bytes: &[u8], from: &[ibv_sge], into: &[ibv_sge]) {
-    let entries = from.iter().map(|sge| (ptr::with_exposed_provenance(address(sge)), sge.length as usize));
-    copy(std::iter::once((bytes.as_ptr(), bytes.len())).chain(entries), into);
+    let entries = from.iter().map(|sge| {
+        (
+            ptr::with_exposed_provenance(address(sge)),
+            sge.length as usize,
+        )
+    });
+    copy(
+        std::iter::once((bytes.as_ptr(), bytes.len())).chain(entries),
+        into,
+    );
 }
 
 /// Copies bytes, and after them others, into entries, which have room for both.
 pub(crate) fn scatter_both(first: &[u8], then: &[u8], into: &[ibv_sge]) {
-    copy([(first.as_ptr(), first.len()), (then.as_ptr(), then.len())].into_iter(), into);
+    copy(
+        [(first.as_ptr(), first.len()), (then.as_ptr(), then.len())].into_iter(),
+        into,
+    );
 }
 
 /// Copies the first bytes of entries, which have so many.
@@ -35,7 +54,13 @@ pub(crate) fn peek(from: &[ibv_sge], into: &mut [u8]) {
     for sge in from {
         let (here, rest) = left.split_at_mut(left.len().min(sge.length as usize));
         // SAFETY: the entry was held against a live region, as in `copy`.
-        unsafe { ptr::copy(ptr::with_exposed_provenance(address(sge)), here.as_mut_ptr(), here.len()) };
+        unsafe {
+            ptr::copy(
+                ptr::with_exposed_provenance(address(sge)),
+                here.as_mut_ptr(),
+                here.len(),
+            );
+        };
         left = rest;
     }
 }
@@ -48,8 +73,12 @@ pub(crate) fn fetch(from: &[ibv_sge; 1]) -> u64 {
 }
 
 fn copy(sources: impl Iterator<Item = (*const u8, usize)>, into: &[ibv_sge]) {
-    let mut targets =
-        into.iter().map(|sge| (ptr::with_exposed_provenance_mut::<u8>(address(sge)), sge.length as usize));
+    let mut targets = into.iter().map(|sge| {
+        (
+            ptr::with_exposed_provenance_mut::<u8>(address(sge)),
+            sge.length as usize,
+        )
+    });
     let (mut target, mut room) = (ptr::null_mut::<u8>(), 0);
     for (mut from, mut left) in sources {
         while left > 0 {
@@ -61,8 +90,9 @@ fn copy(sources: impl Iterator<Item = (*const u8, usize)>, into: &[ibv_sge]) {
                 continue;
             }
             let step = left.min(room);
-            // SAFETY: the entries were held against live regions, so both ranges are memory that the program gave to this device; they may
-            // overlap. That it stays so while requests are in flight is what the tests on this crate are there to prove.
+            // SAFETY: the entries were held against live regions, so both ranges are memory that
+            // the program gave to this device; they may overlap. That it stays so while
+            // requests are in flight is what the tests on this crate are there to prove.
             unsafe {
                 ptr::copy(from, target, step);
                 (from, target) = (from.add(step), target.add(step));

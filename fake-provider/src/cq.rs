@@ -29,11 +29,19 @@ unsafe extern "C" fn ibv_create_cq(
     comp_vector: c_int,
 ) -> *mut ibv_cq {
     // SAFETY: the caller gives an open context.
-    let fault = unsafe { FakeDevice::of_context(context) }.world().faults.take(Verb::CreateCq);
+    let fault = unsafe { FakeDevice::of_context(context) }
+        .world()
+        .faults
+        .take(Verb::CreateCq);
     if let Some(errno) = fault {
         return null(errno);
     }
-    let empty = ibv_cq_ex { context, channel, cq_context, ..Default::default() };
+    let empty = ibv_cq_ex {
+        context,
+        channel,
+        cq_context,
+        ..Default::default()
+    };
     // SAFETY: the caller gives an open context and a live channel, or NULL.
     unsafe { create(&empty, u32::try_from(cqe).unwrap_or(u32::MAX), comp_vector) }
 }
@@ -47,13 +55,24 @@ pub(crate) unsafe fn create(empty: &ibv_cq_ex, asked: u32, vector: c_int) -> *mu
         return null(libc::EINVAL);
     }
     // SAFETY: the caller's promise.
-    let (mut world, context) =
-        unsafe { (FakeDevice::of_context(empty.context).world(), crate::handle::context(empty.context)) };
+    let (mut world, context) = unsafe {
+        (
+            FakeDevice::of_context(empty.context).world(),
+            crate::handle::context(empty.context),
+        )
+    };
     let depth = rounded(&world, asked);
     let channel = World::channel_number(empty.channel);
     let handle = u32::try_from(world.cqs.next()).unwrap_or(u32::MAX);
     let cqe = c_int::try_from(depth).unwrap_or(c_int::MAX);
-    let made = Box::into_raw(Box::new(FakeCq { ex: ibv_cq_ex { handle, cqe, ..*empty }, current: ibv_wc::default() }));
+    let made = Box::into_raw(Box::new(FakeCq {
+        ex: ibv_cq_ex {
+            handle,
+            cqe,
+            ..*empty
+        },
+        current: ibv_wc::default(),
+    }));
     let depth = depth as usize;
     world.cqs.insert(Cq {
         context,
@@ -69,7 +88,8 @@ pub(crate) unsafe fn create(empty: &ibv_cq_ex, asked: u32, vector: c_int) -> *mu
     made.cast()
 }
 
-/// Sizes as the software drivers round them: rxe to one less than a power of two, siw to a power of two.
+/// Sizes as the software drivers round them: rxe to one less than a power of two, siw to a power of
+/// two.
 pub(crate) fn rounded(world: &World, asked: u32) -> u32 {
     match asked {
         0 => 0,
@@ -88,14 +108,28 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         if let Some(errno) = world.faults.take(Verb::DestroyCq) {
             return errno;
         }
-        let users = world.qps.iter().filter(|qp| qp.send_cq == number || qp.recv_cq == number).count()
-            + world.srqs.iter().filter(|srq| srq.xrc.is_some_and(|(_, cq)| cq == number)).count();
+        let users = world
+            .qps
+            .iter()
+            .filter(|qp| qp.send_cq == number || qp.recv_cq == number)
+            .count()
+            + world
+                .srqs
+                .iter()
+                .filter(|srq| srq.xrc.is_some_and(|(_, cq)| cq == number))
+                .count();
         if users > 0 {
-            world.violation(format!("a completion queue was destroyed with {users} queues on it"));
+            world.violation(format!(
+                "a completion queue was destroyed with {users} queues on it"
+            ));
             return libc::EBUSY;
         }
         world = settled(device, world, Of::Cq(number));
-        if world.cqs.get(number).is_some_and(|queue| queue.unacknowledged > 0 || queue.polling.is_some()) {
+        if world
+            .cqs
+            .get(number)
+            .is_some_and(|queue| queue.unacknowledged > 0 || queue.polling.is_some())
+        {
             world.violation("a completion queue was destroyed with events not acknowledged, or a poll not ended");
         }
         let channel = world.cqs.remove(number).and_then(|queue| queue.channel);
@@ -112,7 +146,12 @@ impl World {
     /// Takes the oldest completion, and frees the places of the send queue that it reports on.
     #[inline]
     pub(crate) fn take_completion(&mut self, cq: usize) -> Option<ibv_wc> {
-        let Cqe { wc, qp, uid, releases } = self.cqs.get_mut(cq)?.entries.pop_front()?;
+        let Cqe {
+            wc,
+            qp,
+            uid,
+            releases,
+        } = self.cqs.get_mut(cq)?.entries.pop_front()?;
         if let Some(pair) = self.qps.get_mut(qp).filter(|pair| pair.uid == uid) {
             pair.sends_used -= releases;
         }
@@ -123,13 +162,20 @@ impl World {
 /// `ibv_poll_cq(3)`.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, max: c_int, wcs: *mut ibv_wc) -> c_int {
     // SAFETY: the caller gives a live queue.
-    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), crate::handle::cq(cq)) };
+    let (mut world, number) = unsafe {
+        (
+            FakeDevice::of_context((*cq).context).world(),
+            crate::handle::cq(cq),
+        )
+    };
     for filled in 0..max {
         if let Some(errno) = world.faults.take_poll() {
             // A provider that fails after entries would lose them: none does.
             return if filled == 0 { -errno } else { filled };
         }
-        let Some(wc) = world.take_completion(number) else { return filled };
+        let Some(wc) = world.take_completion(number) else {
+            return filled;
+        };
         // SAFETY: the caller gives room for `max` entries.
         unsafe { wcs.add(filled.unsigned_abs() as usize).write(wc) };
     }
@@ -139,7 +185,12 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, max: c_int, wcs: *mut i
 /// `ibv_req_notify_cq(3)`.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the caller gives a live queue.
-    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), crate::handle::cq(cq)) };
+    let (mut world, number) = unsafe {
+        (
+            FakeDevice::of_context((*cq).context).world(),
+            crate::handle::cq(cq),
+        )
+    };
     if let Some(errno) = world.faults.take(Verb::ReqNotifyCq) {
         return errno;
     }

@@ -3,10 +3,11 @@
 use std::ffi::{c_int, c_uint};
 
 use rdma_sys::{
-    IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
-    IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_EX_WITH_IMM,
-    IBV_WC_EX_WITH_QP_NUM, IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP, ibv_context, ibv_cq_ex,
-    ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc, ibv_wc_opcode,
+    IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, IBV_WC_EX_WITH_CVLAN,
+    IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_EX_WITH_IMM,
+    IBV_WC_EX_WITH_QP_NUM, IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP,
+    ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc, ibv_wc_opcode,
 };
 
 use crate::cq::FakeCq;
@@ -44,7 +45,11 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     if let Some(errno) = world.faults.take(Verb::CreateCqEx) {
         return null(errno);
     }
-    let fields = if world.profile.extra_fields { FIELDS | EXTRA_FIELDS } else { FIELDS };
+    let fields = if world.profile.extra_fields {
+        FIELDS | EXTRA_FIELDS
+    } else {
+        FIELDS
+    };
     drop(world);
     if attr.wc_flags & !u64::from(fields) != 0 {
         return null(libc::EOPNOTSUPP);
@@ -60,15 +65,18 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         read_opcode: Some(read_opcode),
         read_vendor_err: Some(read_vendor_err),
         read_wc_flags: Some(read_wc_flags),
-        // Only what was asked for is there: calling another one is a crash, as with a real provider.
+        // Only what was asked for is there: calling another one is a crash, as with a real
+        // provider.
         read_byte_len: asked_for(IBV_WC_EX_WITH_BYTE_LEN).then_some(read_byte_len),
         read_imm_data: asked_for(IBV_WC_EX_WITH_IMM).then_some(read_imm_data),
         read_qp_num: asked_for(IBV_WC_EX_WITH_QP_NUM).then_some(read_qp_num),
         read_src_qp: asked_for(IBV_WC_EX_WITH_SRC_QP).then_some(read_src_qp),
         read_slid: asked_for(IBV_WC_EX_WITH_SLID).then_some(read_slid),
         read_sl: asked_for(IBV_WC_EX_WITH_SL).then_some(read_sl),
-        read_dlid_path_bits: asked_for(IBV_WC_EX_WITH_DLID_PATH_BITS).then_some(read_dlid_path_bits),
-        read_completion_ts: asked_for(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP).then_some(read_completion_ts),
+        read_dlid_path_bits: asked_for(IBV_WC_EX_WITH_DLID_PATH_BITS)
+            .then_some(read_dlid_path_bits),
+        read_completion_ts: asked_for(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
+            .then_some(read_completion_ts),
         read_completion_wallclock_ns: asked_for(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
             .then_some(read_completion_wallclock_ns),
         read_cvlan: asked_for(IBV_WC_EX_WITH_CVLAN).then_some(read_cvlan),
@@ -76,7 +84,13 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         ..Default::default()
     };
     // SAFETY: the caller gives an open context and a live channel, or NULL.
-    let made = unsafe { crate::cq::create(&empty, attr.cqe, c_int::try_from(attr.comp_vector).unwrap_or(-1)) };
+    let made = unsafe {
+        crate::cq::create(
+            &empty,
+            attr.cqe,
+            c_int::try_from(attr.comp_vector).unwrap_or(-1),
+        )
+    };
     made.cast()
 }
 
@@ -96,7 +110,12 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 /// The queue is alive, and used by one thread.
 unsafe fn step(cq: *mut ibv_cq_ex, first: bool) -> c_int {
     // SAFETY: the caller's promise.
-    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), crate::handle::cq(cq.cast())) };
+    let (mut world, number) = unsafe {
+        (
+            FakeDevice::of_context((*cq).context).world(),
+            crate::handle::cq(cq.cast()),
+        )
+    };
     if let Some(errno) = world.faults.take_poll() {
         return errno;
     }
@@ -123,8 +142,18 @@ unsafe fn step(cq: *mut ibv_cq_ex, first: bool) -> c_int {
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: the caller gives a live queue.
-    let (mut world, number) = unsafe { (FakeDevice::of_context((*cq).context).world(), crate::handle::cq(cq.cast())) };
-    if world.cqs.get_mut(number).and_then(|queue| queue.polling.take()).is_none() {
+    let (mut world, number) = unsafe {
+        (
+            FakeDevice::of_context((*cq).context).world(),
+            crate::handle::cq(cq.cast()),
+        )
+    };
+    if world
+        .cqs
+        .get_mut(number)
+        .and_then(|queue| queue.polling.take())
+        .is_none()
+    {
         world.violation("a poll was ended that was not begun");
     }
 }
@@ -137,11 +166,17 @@ impl World {
         }
     }
 
-    /// What takes the lock of these queues, which a provider may hold for a poll: on the same thread it would wait for itself.
+    /// What takes the lock of these queues, which a provider may hold for a poll: on the same
+    /// thread it would wait for itself.
     pub(crate) fn locks(&mut self, queues: &[usize], what: &str) {
         let own = Some(Thread::this());
-        if queues.iter().any(|&cq| self.cqs.get(cq).is_some_and(|queue| queue.polling == own)) {
-            self.violation(format!("{what} within a poll of its completion queue, which would not return"));
+        if queues
+            .iter()
+            .any(|&cq| self.cqs.get(cq).is_some_and(|queue| queue.polling == own))
+        {
+            self.violation(format!(
+                "{what} within a poll of its completion queue, which would not return"
+            ));
         }
     }
 }

@@ -5,7 +5,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rdma_sys::{__be64, IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_context, ibv_device};
+use rdma_sys::{
+    __be64, IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_context,
+    ibv_device,
+};
 
 use crate::fault::Verb;
 use crate::profile::Profile;
@@ -37,8 +40,16 @@ impl FakeDevice {
         let mut all = devices();
         let name = format!("fake{}", all.len());
         let mut raw = ibv_device {
-            node_type: if profile.iwarp { IBV_NODE_RNIC } else { IBV_NODE_CA },
-            transport_type: if profile.iwarp { IBV_TRANSPORT_IWARP } else { IBV_TRANSPORT_IB },
+            node_type: if profile.iwarp {
+                IBV_NODE_RNIC
+            } else {
+                IBV_NODE_CA
+            },
+            transport_type: if profile.iwarp {
+                IBV_TRANSPORT_IWARP
+            } else {
+                IBV_TRANSPORT_IB
+            },
             ..Default::default()
         };
         for (place, byte) in raw.name.iter_mut().zip(name.bytes()) {
@@ -112,9 +123,14 @@ impl ToChar for u8 {
 /// `ibv_get_device_list(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
-    let listed: Vec<&'static FakeDevice> =
-        devices().iter().copied().filter(|device| device.listed.load(Ordering::Relaxed)).collect();
-    let fault = listed.iter().find_map(|device| device.world().faults.take_own(Verb::GetDeviceList));
+    let listed: Vec<&'static FakeDevice> = devices()
+        .iter()
+        .copied()
+        .filter(|device| device.listed.load(Ordering::Relaxed))
+        .collect();
+    let fault = listed
+        .iter()
+        .find_map(|device| device.world().faults.take_own(Verb::GetDeviceList));
     if let Some(errno) = fault {
         return crate::null(errno);
     }

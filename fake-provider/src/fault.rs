@@ -61,13 +61,16 @@ pub enum Queue {
 pub struct PostFault {
     /// To which queue.
     pub queue: Queue,
-    /// The request of the list that fails, from 0; those before it are posted. The extended verbs post all or nothing.
+    /// The request of the list that fails, from 0; those before it are posted. The extended verbs
+    /// post all or nothing.
     pub at: usize,
     /// The error number, positive.
     pub errno: i32,
-    /// Whether the provider says which request was not posted, by `bad_wr`. The extended verbs have no such thing.
+    /// Whether the provider says which request was not posted, by `bad_wr`. The extended verbs
+    /// have no such thing.
     pub says_which: bool,
-    /// Whether the failing request (for the extended verbs: all of the batch) is executed all the same.
+    /// Whether the failing request (for the extended verbs: all of the batch) is executed all the
+    /// same.
     pub executed: bool,
 }
 
@@ -96,10 +99,14 @@ impl Faults {
         Some(self.verbs.remove(place).1)
     }
 
-    /// The same for a verb that names no device: it fails for the thread that ordered it, and not for a test beside it.
+    /// The same for a verb that names no device: it fails for the thread that ordered it, and not
+    /// for a test beside it.
     pub(crate) fn take_own(&mut self, verb: Verb) -> Option<i32> {
         let here = thread::current().id();
-        let place = self.verbs.iter().position(|(due, _, by)| *due == verb && *by == here)?;
+        let place = self
+            .verbs
+            .iter()
+            .position(|(due, _, by)| *due == verb && *by == here)?;
         Some(self.verbs.remove(place).1)
     }
 

@@ -10,7 +10,10 @@ use crate::null;
 use crate::world::Flow;
 
 /// `ibv_create_flow(3)`: of the headers only the Ethernet one is looked at.
-pub(crate) unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow_attr) -> *mut ibv_flow {
+pub(crate) unsafe extern "C" fn create_flow(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_flow_attr,
+) -> *mut ibv_flow {
     // SAFETY: the caller gives a live queue pair and readable attributes.
     let (context, place, rule) = unsafe { ((*qp).context, crate::handle::qp(qp), &*attr) };
     // SAFETY: as above.
@@ -29,9 +32,16 @@ pub(crate) unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow
         let eth = unsafe { attr.add(1).cast::<ibv_flow_spec_eth>().read_unaligned() };
         (eth.type_ == IBV_FLOW_SPEC_ETH && eth.mask.dst_mac == [0xff; 6]).then_some(eth.val.dst_mac)
     });
-    let number = world.flows.insert(Flow { qp: place, to: to.flatten() });
+    let number = world.flows.insert(Flow {
+        qp: place,
+        to: to.flatten(),
+    });
     let handle = u32::try_from(number).unwrap_or(u32::MAX);
-    Box::into_raw(Box::new(ibv_flow { comp_mask: 0, context, handle }))
+    Box::into_raw(Box::new(ibv_flow {
+        comp_mask: 0,
+        context,
+        handle,
+    }))
 }
 
 /// `ibv_destroy_flow(3)`.

@@ -1,4 +1,5 @@
-//! What the handles that a program holds say: the number, in the device's world, of what they stand for.
+//! What the handles that a program holds say: the number, in the device's world, of what they stand
+//! for.
 
 use rdma_sys::{ibv_ah, ibv_context, ibv_cq, ibv_mw, ibv_pd, ibv_qp, ibv_srq};
 

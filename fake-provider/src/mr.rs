@@ -3,7 +3,10 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
-use rdma_sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_WRITE, ibv_mr, ibv_pd, ibv_sge};
+use rdma_sys::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_WRITE, ibv_mr, ibv_pd,
+    ibv_sge,
+};
 
 use crate::device::FakeDevice;
 use crate::fault::Verb;
@@ -13,12 +16,26 @@ use crate::world::{Mr, World};
 
 /// `ibv_reg_mr(3)`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
+unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
     // SAFETY: the caller's promise.
-    unsafe { ibv_reg_mr_iova2(pd, addr, length, addr.expose_provenance() as u64, u32::try_from(access).unwrap_or(0)) }
+    unsafe {
+        ibv_reg_mr_iova2(
+            pd,
+            addr,
+            length,
+            addr.expose_provenance() as u64,
+            u32::try_from(access).unwrap_or(0),
+        )
+    }
 }
 
-/// What the header's `ibv_reg_mr` calls when optional flags are asked for. The address must be the memory's own here.
+/// What the header's `ibv_reg_mr` calls when optional flags are asked for. The address must be the
+/// memory's own here.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_reg_mr_iova2(
     pd: *mut ibv_pd,
@@ -28,7 +45,8 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     access: c_uint,
 ) -> *mut ibv_mr {
     // SAFETY: the caller gives a live domain.
-    let (context, mut world) = unsafe { ((*pd).context, FakeDevice::of_context((*pd).context).world()) };
+    let (context, mut world) =
+        unsafe { ((*pd).context, FakeDevice::of_context((*pd).context).world()) };
     if let Some(errno) = world.faults.take(Verb::RegMr) {
         return null(errno);
     }
@@ -43,9 +61,23 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     let key = world.new_key(place);
     // SAFETY: as above.
     let pd_number = unsafe { crate::handle::pd(pd) };
-    let number = world.mrs.insert(Mr { pd: pd_number, key, address, length, access });
+    let number = world.mrs.insert(Mr {
+        pd: pd_number,
+        key,
+        address,
+        length,
+        access,
+    });
     let handle = u32::try_from(number).unwrap_or(u32::MAX);
-    Box::into_raw(Box::new(ibv_mr { context, pd, addr, length, handle, lkey: key, rkey: key }))
+    Box::into_raw(Box::new(ibv_mr {
+        context,
+        pd,
+        addr,
+        length,
+        handle,
+        lkey: key,
+        rkey: key,
+    }))
 }
 
 /// `ibv_dereg_mr(3)`.
@@ -59,11 +91,15 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         }
         let requests = world.requests_on((*mr).lkey);
         if requests > 0 {
-            world.violation(format!("a region was deregistered with {requests} requests on it"));
+            world.violation(format!(
+                "a region was deregistered with {requests} requests on it"
+            ));
         }
         let windows = world.windows_of_region((*mr).handle as usize);
         if windows > 0 {
-            world.violation(format!("a region was deregistered with {windows} windows bound to it"));
+            world.violation(format!(
+                "a region was deregistered with {windows} windows bound to it"
+            ));
             return libc::EINVAL;
         }
         // Its memory must be there to the end: Miri finds memory that was freed before.
@@ -80,19 +116,29 @@ impl World {
     #[inline]
     pub(crate) fn region(&self, pd: usize, key: u32) -> Option<&Mr> {
         let place = (key >> 8).checked_sub(1)?;
-        self.mrs.get(place as usize).filter(|region| region.key == key && region.pd == pd)
+        self.mrs
+            .get(place as usize)
+            .filter(|region| region.key == key && region.pd == pd)
     }
 
     /// How many requests in flight name this key.
     fn requests_on(&self, key: u32) -> usize {
         let shared = self.srqs.iter().flat_map(|srq| srq.recvs.iter());
-        let recvs = self.qps.iter().flat_map(|qp| qp.recvs.iter()).chain(shared).map(|recv| recv.sges);
+        let recvs = self
+            .qps
+            .iter()
+            .flat_map(|qp| qp.recvs.iter())
+            .chain(shared)
+            .map(|recv| recv.sges);
         let sends = self.qps.iter().flat_map(|qp| qp.waiting.iter());
         let sends = sends.filter_map(|(send, _)| match send.data {
             Data::Registered(sges) => Some(sges),
             Data::Bind(_) | Data::Inline { .. } => None,
         });
-        recvs.chain(sends).filter(|sges| sges.as_slice().iter().any(|sge| sge.lkey == key)).count()
+        recvs
+            .chain(sends)
+            .filter(|sges| sges.as_slice().iter().any(|sge| sge.lkey == key))
+            .count()
     }
 }
 
@@ -100,7 +146,11 @@ impl Mr {
     /// Whether the region has all of an entry's bytes.
     pub(crate) fn covers(&self, sge: &ibv_sge) -> bool {
         let end = self.address + self.length as u64;
-        sge.addr >= self.address && sge.addr.checked_add(sge.length.into()).is_some_and(|last| last <= end)
+        sge.addr >= self.address
+            && sge
+                .addr
+                .checked_add(sge.length.into())
+                .is_some_and(|last| last <= end)
     }
 }
 
@@ -118,5 +168,9 @@ unsafe fn touch(address: u64, length: usize) {
 }
 
 pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![ibv_reg_mr as *const (), ibv_reg_mr_iova2 as *const (), ibv_dereg_mr as *const ()]
+    vec![
+        ibv_reg_mr as *const (),
+        ibv_reg_mr_iova2 as *const (),
+        ibv_dereg_mr as *const (),
+    ]
 }

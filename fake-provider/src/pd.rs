@@ -19,7 +19,11 @@ pub(crate) struct FakePd {
 impl FakePd {
     pub(crate) fn make(context: *mut ibv_context, pd: usize, parent: Option<usize>) -> *mut ibv_pd {
         let handle = u32::try_from(pd).unwrap_or(u32::MAX);
-        Box::into_raw(Box::new(Self { raw: ibv_pd { context, handle }, parent })).cast()
+        Box::into_raw(Box::new(Self {
+            raw: ibv_pd { context, handle },
+            parent,
+        }))
+        .cast()
     }
 
     /// The number of the parent domain, if it is one.
@@ -36,7 +40,12 @@ impl FakePd {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     // SAFETY: the caller gives an open context.
-    let (mut world, number) = unsafe { (FakeDevice::of_context(context).world(), crate::handle::context(context)) };
+    let (mut world, number) = unsafe {
+        (
+            FakeDevice::of_context(context).world(),
+            crate::handle::context(context),
+        )
+    };
     if let Some(errno) = world.faults.take(Verb::AllocPd) {
         return null(errno);
     }
@@ -55,9 +64,15 @@ unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
             return errno;
         }
         if let Some(parent) = FakePd::parent(pd) {
-            let children = world.qps.iter().filter(|qp| qp.parent == Some(parent)).count();
+            let children = world
+                .qps
+                .iter()
+                .filter(|qp| qp.parent == Some(parent))
+                .count();
             if children > 0 {
-                world.violation(format!("a parent domain was deallocated with {children} queue pairs alive"));
+                world.violation(format!(
+                    "a parent domain was deallocated with {children} queue pairs alive"
+                ));
                 return libc::EBUSY;
             }
             world.parents.remove(parent);
@@ -69,10 +84,16 @@ unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
             + world.mws.iter().filter(|mw| mw.pd == number).count()
             + world.qps.iter().filter(|qp| qp.pd == number).count()
             + world.srqs.iter().filter(|srq| srq.pd == number).count()
-            + world.parents.iter().filter(|parent| parent.pd == number).count()
+            + world
+                .parents
+                .iter()
+                .filter(|parent| parent.pd == number)
+                .count()
             + world.ahs.iter().filter(|ah| ah.pd == number).count();
         if children > 0 {
-            world.violation(format!("a domain was deallocated with {children} objects alive"));
+            world.violation(format!(
+                "a domain was deallocated with {children} objects alive"
+            ));
             return libc::EBUSY;
         }
         world.pds.remove(number);

@@ -4,9 +4,9 @@ use std::ffi::c_int;
 use std::ptr;
 
 use rdma_sys::{
-    IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTS, IBV_SEND_INLINE, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
-    IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
-    ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
+    IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTS, IBV_SEND_INLINE, IBV_WR_ATOMIC_CMP_AND_SWP,
+    IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 
 use crate::device::FakeDevice;
@@ -21,7 +21,12 @@ pub(crate) unsafe extern "C" fn post_send(
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: the caller gives a live queue pair.
-    let (place, mut world) = unsafe { (crate::handle::qp(qp), FakeDevice::of_context((*qp).context).world()) };
+    let (place, mut world) = unsafe {
+        (
+            crate::handle::qp(qp),
+            FakeDevice::of_context((*qp).context).world(),
+        )
+    };
     let fault = world.faults.take_post(Queue::Send);
     let mut index = 0;
     while !wr.is_null() {
@@ -59,14 +64,30 @@ unsafe fn post_one_send(world: &mut World, qp: usize, request: &ibv_send_wr) -> 
     let list = unsafe { entries(request.sg_list, request.num_sge) };
     let sges = Sges::of(list).ok_or(libc::EINVAL)?;
     // SAFETY: every field of the unions is a plain number.
-    let (imm_be, rdma, atomic) = unsafe { (request.__bindgen_anon_1.imm_data, request.wr.rdma, request.wr.atomic) };
+    let (imm_be, rdma, atomic) = unsafe {
+        (
+            request.__bindgen_anon_1.imm_data,
+            request.wr.rdma,
+            request.wr.atomic,
+        )
+    };
     let remote = match request.opcode {
-        IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
-            Remote { addr: atomic.remote_addr, rkey: atomic.rkey, compare_add: atomic.compare_add, swap: atomic.swap }
-        }
+        IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => Remote {
+            addr: atomic.remote_addr,
+            rkey: atomic.rkey,
+            compare_add: atomic.compare_add,
+            swap: atomic.swap,
+        },
         // The key is where others have immediate data.
-        IBV_WR_LOCAL_INV => Remote { rkey: imm_be, ..Remote::default() },
-        _ => Remote { addr: rdma.remote_addr, rkey: rdma.rkey, ..Remote::default() },
+        IBV_WR_LOCAL_INV => Remote {
+            rkey: imm_be,
+            ..Remote::default()
+        },
+        _ => Remote {
+            addr: rdma.remote_addr,
+            rkey: rdma.rkey,
+            ..Remote::default()
+        },
     };
     let mut send = SendWr {
         wr_id: request.wr_id,
@@ -86,18 +107,26 @@ unsafe fn post_one_send(world: &mut World, qp: usize, request: &ibv_send_wr) -> 
         // SAFETY: a request to bind names a live window, and a live region or none.
         unsafe {
             let bind = &request.__bindgen_anon_2.bind_mw;
-            send.remote = Remote { rkey: bind.rkey, ..Remote::default() };
+            send.remote = Remote {
+                rkey: bind.rkey,
+                ..Remote::default()
+            };
             send.data = crate::mw::of_info(bind.mw, &bind.bind_info);
         }
     }
     if world.is_datagram(qp) {
-        // SAFETY: every field of the union is a plain number or pointer; a datagram names a live address handle.
+        // SAFETY: every field of the union is a plain number or pointer; a datagram names a live
+        // address handle.
         let ud = unsafe { request.wr.ud };
         if ud.ah.is_null() {
             return Err(libc::EINVAL);
         }
         // SAFETY: as above.
-        send.to = Some(To { ah: unsafe { crate::handle::ah(ud.ah) }, qpn: ud.remote_qpn, qkey: ud.remote_qkey });
+        send.to = Some(To {
+            ah: unsafe { crate::handle::ah(ud.ah) },
+            qpn: ud.remote_qpn,
+            qkey: ud.remote_qkey,
+        });
         send.remote = Remote::default();
     }
     if request.send_flags & IBV_SEND_INLINE == 0 {
@@ -106,13 +135,19 @@ unsafe fn post_one_send(world: &mut World, qp: usize, request: &ibv_send_wr) -> 
         return Ok(());
     }
     // Only one piece inline is needed so far.
-    let [piece] = sges.as_slice() else { return Err(libc::EOPNOTSUPP) };
+    let [piece] = sges.as_slice() else {
+        return Err(libc::EOPNOTSUPP);
+    };
     let start: *const u8 = ptr::with_exposed_provenance(usize::try_from(piece.addr).unwrap_or(0));
     let length = piece.length as usize;
     send.data = Data::Inline { start: 0, length };
     world.check_send(qp, &send)?;
     // SAFETY: the caller's promise.
-    let bytes = if length == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, length) } };
+    let bytes = if length == 0 {
+        &[]
+    } else {
+        unsafe { std::slice::from_raw_parts(start, length) }
+    };
     world.take_send(qp, send, bytes);
     Ok(())
 }
@@ -136,10 +171,18 @@ impl World {
         if !matches!(pair.state, IBV_QPS_RTS | IBV_QPS_ERR) {
             return Err(libc::EINVAL);
         }
-        let atomic = matches!(send.opcode, IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD);
+        let atomic = matches!(
+            send.opcode,
+            IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD
+        );
         let fetches = atomic || send.opcode == IBV_WR_RDMA_READ;
-        let windows = matches!(send.opcode, IBV_WR_BIND_MW | IBV_WR_LOCAL_INV | IBV_WR_SEND_WITH_INV);
-        let known = fetches || (windows && self.profile.windows) || crate::wire::PUSHES.contains(&send.opcode);
+        let windows = matches!(
+            send.opcode,
+            IBV_WR_BIND_MW | IBV_WR_LOCAL_INV | IBV_WR_SEND_WITH_INV
+        );
+        let known = fetches
+            || (windows && self.profile.windows)
+            || crate::wire::PUSHES.contains(&send.opcode);
         let datagram = matches!(send.opcode, IBV_WR_SEND | IBV_WR_SEND_WITH_IMM);
         if !known || (atomic && self.profile.iwarp) || (pair.qkey.is_some() && !datagram) {
             return Err(libc::EOPNOTSUPP);
@@ -150,19 +193,32 @@ impl World {
         if pair.half.is_some() && send.srqn.is_none() {
             return Err(libc::EINVAL);
         }
-        let reachable = send.to.and_then(|to| self.ahs.get(to.ah)).is_some_and(|ah| ah.pd == pair.pd);
+        let reachable = send
+            .to
+            .and_then(|to| self.ahs.get(to.ah))
+            .is_some_and(|ah| ah.pd == pair.pd);
         if pair.qkey.is_some() && !reachable {
             return Err(libc::EINVAL);
         }
-        if (atomic && send.remote.addr % 8 != 0) || (fetches && matches!(send.data, Data::Inline { .. })) {
+        if (atomic && send.remote.addr % 8 != 0)
+            || (fetches && matches!(send.data, Data::Inline { .. }))
+        {
             return Err(libc::EINVAL);
         }
         match &send.data {
-            Data::Inline { length, .. } if *length > pair.caps.max_inline_data as usize => return Err(libc::EINVAL),
-            Data::Registered(sges) if sges.count > pair.caps.max_send_sge as usize => return Err(libc::EINVAL),
+            Data::Inline { length, .. } if *length > pair.caps.max_inline_data as usize => {
+                return Err(libc::EINVAL);
+            }
+            Data::Registered(sges) if sges.count > pair.caps.max_send_sge as usize => {
+                return Err(libc::EINVAL);
+            }
             _ => {}
         }
-        if pair.sends_used >= pair.caps.max_send_wr { Err(libc::ENOMEM) } else { Ok(()) }
+        if pair.sends_used >= pair.caps.max_send_wr {
+            Err(libc::ENOMEM)
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn is_datagram(&self, qp: usize) -> bool {
@@ -175,10 +231,17 @@ impl World {
 
     fn check_recv(&self, qp: usize, sges: &Sges) -> Result<(), i32> {
         let pair = self.qps.get(qp).ok_or(libc::EINVAL)?;
-        if pair.state == IBV_QPS_RESET || pair.srq.is_some() || sges.count > pair.caps.max_recv_sge as usize {
+        if pair.state == IBV_QPS_RESET
+            || pair.srq.is_some()
+            || sges.count > pair.caps.max_recv_sge as usize
+        {
             return Err(libc::EINVAL);
         }
-        if pair.recvs.len() >= pair.caps.max_recv_wr as usize { Err(libc::ENOMEM) } else { Ok(()) }
+        if pair.recvs.len() >= pair.caps.max_recv_wr as usize {
+            Err(libc::ENOMEM)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -189,11 +252,20 @@ pub(crate) unsafe extern "C" fn post_recv(
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the caller gives a live queue pair.
-    let (place, mut world) = unsafe { (crate::handle::qp(qp), FakeDevice::of_context((*qp).context).world()) };
+    let (place, mut world) = unsafe {
+        (
+            crate::handle::qp(qp),
+            FakeDevice::of_context((*qp).context).world(),
+        )
+    };
     let fault = world.faults.take_post(Queue::Recv);
     let check = |world: &World, sges: &Sges| world.check_recv(place, sges);
     // SAFETY: the caller gives a list of valid requests, and a place for the answer.
-    unsafe { post_list(&mut world, fault, wr, bad_wr, check, |world, recv| world.take_recv(place, recv)) }
+    unsafe {
+        post_list(&mut world, fault, wr, bad_wr, check, |world, recv| {
+            world.take_recv(place, recv);
+        })
+    }
 }
 
 /// Posts a list of receives.
@@ -217,7 +289,13 @@ pub(crate) unsafe fn post_list(
         let checked = sges.and_then(|sges| check(world, &sges).map(|()| sges));
         match checked {
             Ok(sges) if fault.is_none_or(|fault| fault.executed) => {
-                take(world, RecvWr { wr_id: request.wr_id, sges });
+                take(
+                    world,
+                    RecvWr {
+                        wr_id: request.wr_id,
+                        sges,
+                    },
+                );
             }
             Ok(_) => {}
             Err(errno) => {

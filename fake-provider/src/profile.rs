@@ -2,7 +2,10 @@
 
 /// What a device has, and what it does where providers differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own about a device")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about a device"
+)]
 pub struct Profile {
     /// Has queue pairs with the extended verbs (`ibv_wr_*`).
     pub extended_qp: bool,
@@ -10,8 +13,8 @@ pub struct Profile {
     pub extended_cq: bool,
     /// Those have timestamps, VLAN tags and flow tags, too.
     pub extra_fields: bool,
-    /// Has what neither software driver has: XRC, raw packets, thread and parent domains, path migration,
-    /// queues that change their length.
+    /// Has what neither software driver has: XRC, raw packets, thread and parent domains, path
+    /// migration, queues that change their length.
     pub more_verbs: bool,
     /// What `ibv_query_device` says of its maker: `0xffffff` for Soft-RoCE.
     pub vendor_id: u32,
@@ -76,8 +79,8 @@ impl Profile {
         dead_posts: DeadPosts::Flush,
     };
 
-    /// As Soft-iWARP behaves: classic verbs only, negative error numbers, flushes after a destroy. Unlike it, this one connects without
-    /// `rdma_cm`.
+    /// As Soft-iWARP behaves: classic verbs only, negative error numbers, flushes after a destroy.
+    /// Unlike it, this one connects without `rdma_cm`.
     pub const SIW: Self = Self {
         extended_qp: false,
         extended_cq: false,

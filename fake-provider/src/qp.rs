@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 
 use rdma_sys::{
-    IBV_MIG_ARMED, IBV_MIG_MIGRATED, IBV_MIG_REARM, IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_CAP, IBV_QP_DEST_QPN,
-    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_PATH_MIG_STATE, IBV_QP_PORT, IBV_QP_QKEY,
-    IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RAW_PACKET, IBV_QPT_RC,
-    IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap,
-    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    IBV_MIG_ARMED, IBV_MIG_MIGRATED, IBV_MIG_REARM, IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH,
+    IBV_QP_CAP, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+    IBV_QP_PATH_MIG_STATE, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT,
+    IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RAW_PACKET, IBV_QPT_RC, IBV_QPT_UC,
+    IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr,
+    ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
 
 use crate::cq::rounded;
@@ -66,8 +67,12 @@ unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr)
 }
 
 /// `ibv_create_qp_ex(3)`.
-pub(crate) unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
-    // SAFETY: the caller gives an open context and valid attributes, which begin with the classic ones.
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: the caller gives an open context and valid attributes, which begin with the classic
+    // ones.
     unsafe {
         let extended = FakeDevice::of_context(context).world().profile.extended_qp;
         if (*attr).qp_type == IBV_QPT_XRC_RECV {
@@ -78,7 +83,12 @@ pub(crate) unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *m
         if !extended || (*attr).comp_mask != mask || (*attr).send_ops_flags & !operations != 0 {
             return null(libc::EOPNOTSUPP);
         }
-        create((*attr).pd, &mut *attr.cast(), Verb::CreateQpEx, &wr::table((*attr).send_ops_flags))
+        create(
+            (*attr).pd,
+            &mut *attr.cast(),
+            Verb::CreateQpEx,
+            &wr::table((*attr).send_ops_flags),
+        )
     }
 }
 
@@ -86,15 +96,23 @@ pub(crate) unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *m
 ///
 /// # Safety
 /// Domain and completion queues are alive.
-unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table: &ibv_qp_ex) -> *mut ibv_qp {
+unsafe fn create(
+    pd: *mut ibv_pd,
+    attr: &mut ibv_qp_init_attr,
+    verb: Verb,
+    table: &ibv_qp_ex,
+) -> *mut ibv_qp {
     // SAFETY: the caller's promise.
-    let (context, pd_number, parent) = unsafe { ((*pd).context, crate::handle::pd(pd), FakePd::parent(pd)) };
+    let (context, pd_number, parent) =
+        unsafe { ((*pd).context, crate::handle::pd(pd), FakePd::parent(pd)) };
     // SAFETY: as above.
     let mut world = unsafe { FakeDevice::of_context(context) }.world();
     if let Some(errno) = world.faults.take(verb) {
         return null(errno);
     }
-    let Some(caps) = granted(&world, &attr.cap) else { return null(libc::EINVAL) };
+    let Some(caps) = granted(&world, &attr.cap) else {
+        return null(libc::EINVAL);
+    };
     let datagrams = attr.qp_type == IBV_QPT_UD && !world.profile.iwarp;
     let xrc = attr.qp_type == IBV_QPT_XRC_SEND && world.profile.more_verbs;
     let raw = attr.qp_type == IBV_QPT_RAW_PACKET && world.profile.more_verbs;
@@ -111,13 +129,21 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, verb: Verb, table
     let extended = table.wr_start.is_some();
     let batch = Batch {
         sends: Vec::with_capacity(if extended { sends } else { 0 }),
-        inline: Vec::with_capacity(if extended { sends * caps.max_inline_data as usize } else { 0 }),
+        inline: Vec::with_capacity(if extended {
+            sends * caps.max_inline_data as usize
+        } else {
+            0
+        }),
         ..Batch::default()
     };
     // SAFETY: the caller's promise.
     let send_cq = unsafe { crate::handle::cq(attr.send_cq) };
     // SAFETY: as above.
-    let recv_cq = if xrc { usize::MAX } else { unsafe { crate::handle::cq(attr.recv_cq) } };
+    let recv_cq = if xrc {
+        usize::MAX
+    } else {
+        unsafe { crate::handle::cq(attr.recv_cq) }
+    };
     let empty = world.empty_qp(pd_number, [send_cq, recv_cq]);
     let place = world.qps.insert(Qp {
         srq,
@@ -162,20 +188,31 @@ impl World {
             return 0;
         }
         let caps = granted(self, &attr.cap).filter(|_| self.profile.more_verbs);
-        let (Some(pair), Some(caps)) = (self.qps.get_mut(place), caps) else { return libc::EINVAL };
-        if has(IBV_QP_CAP) && (pair.sends_used > caps.max_send_wr || pair.recvs.len() > caps.max_recv_wr as usize) {
+        let (Some(pair), Some(caps)) = (self.qps.get_mut(place), caps) else {
+            return libc::EINVAL;
+        };
+        if has(IBV_QP_CAP)
+            && (pair.sends_used > caps.max_send_wr || pair.recvs.len() > caps.max_recv_wr as usize)
+        {
             return libc::EINVAL;
         }
         if has(IBV_QP_CAP) {
             pair.caps = caps;
         }
         if has(IBV_QP_ALT_PATH) {
-            pair.migration = ibv_qp_attr { path_mig_state: pair.migration.path_mig_state, ..*attr };
+            pair.migration = ibv_qp_attr {
+                path_mig_state: pair.migration.path_mig_state,
+                ..*attr
+            };
         }
         if has(IBV_QP_PATH_MIG_STATE) {
             // The peer of a loopback has always loaded its path too.
             let armed = attr.path_mig_state == IBV_MIG_REARM && pair.migration.alt_port_num != 0;
-            pair.migration.path_mig_state = if armed { IBV_MIG_ARMED } else { IBV_MIG_MIGRATED };
+            pair.migration.path_mig_state = if armed {
+                IBV_MIG_ARMED
+            } else {
+                IBV_MIG_MIGRATED
+            };
         }
         0
     }
@@ -201,15 +238,24 @@ fn granted(world: &World, asked: &ibv_qp_cap) -> Option<ibv_qp_cap> {
 unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     let extended: *mut ibv_qp_ex = qp.cast();
     // SAFETY: the caller gives a live queue pair; each is a whole ibv_qp_ex here.
-    if unsafe { (*extended).wr_start }.is_some() { extended } else { std::ptr::null_mut() }
+    if unsafe { (*extended).wr_start }.is_some() {
+        extended
+    } else {
+        std::ptr::null_mut()
+    }
 }
 
 /// `ibv_modify_qp(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     // SAFETY: the caller gives a live queue pair and readable attributes.
-    let (place, attr, mut world) =
-        unsafe { (crate::handle::qp(qp), &*attr, FakeDevice::of_context((*qp).context).world()) };
+    let (place, attr, mut world) = unsafe {
+        (
+            crate::handle::qp(qp),
+            &*attr,
+            FakeDevice::of_context((*qp).context).world(),
+        )
+    };
     if let Some(errno) = world.faults.take(Verb::ModifyQp) {
         return errno;
     }
@@ -219,7 +265,9 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     if answer != 0 || mask & MORE == mask {
         return answer;
     }
-    let Some(pair) = world.qps.get_mut(place) else { return libc::EINVAL };
+    let Some(pair) = world.qps.get_mut(place) else {
+        return libc::EINVAL;
+    };
     if pair.batch.open {
         world.violation("a queue pair was modified between ibv_wr_start and its end");
         return libc::EINVAL;
@@ -227,11 +275,15 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     if has(IBV_QP_STATE) && attr.qp_state == IBV_QPS_RESET {
         world.locks_of(place, "a queue pair was reset");
     }
-    let Some(pair) = world.qps.get_mut(place) else { return libc::EINVAL };
+    let Some(pair) = world.qps.get_mut(place) else {
+        return libc::EINVAL;
+    };
     let allowed = match attr.qp_state {
         _ if !has(IBV_QP_STATE) => false,
         IBV_QPS_INIT => pair.state == IBV_QPS_RESET && has(IBV_QP_PORT) && attr.port_num == 1,
-        IBV_QPS_RTR => pair.state == IBV_QPS_INIT && (has(IBV_QP_DEST_QPN) || pair.qkey.is_some() || pair.raw),
+        IBV_QPS_RTR => {
+            pair.state == IBV_QPS_INIT && (has(IBV_QP_DEST_QPN) || pair.qkey.is_some() || pair.raw)
+        }
         IBV_QPS_RTS => pair.state == IBV_QPS_RTR,
         state => matches!(state, IBV_QPS_RESET | IBV_QPS_ERR),
     };
@@ -264,15 +316,29 @@ unsafe extern "C" fn ibv_query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the caller gives a live queue pair.
-    let (place, mut world) = unsafe { (crate::handle::qp(qp), FakeDevice::of_context((*qp).context).world()) };
+    let (place, mut world) = unsafe {
+        (
+            crate::handle::qp(qp),
+            FakeDevice::of_context((*qp).context).world(),
+        )
+    };
     if let Some(errno) = world.faults.take(Verb::QueryQp) {
         return errno;
     }
-    let Some(pair) = world.qps.get(place) else { return libc::EINVAL };
+    let Some(pair) = world.qps.get(place) else {
+        return libc::EINVAL;
+    };
     // SAFETY: the caller gives places for both answers.
     unsafe {
-        attr.write(ibv_qp_attr { qp_state: pair.state, cap: pair.caps, ..pair.migration });
-        init.write(ibv_qp_init_attr { cap: pair.caps, ..Default::default() });
+        attr.write(ibv_qp_attr {
+            qp_state: pair.state,
+            cap: pair.caps,
+            ..pair.migration
+        });
+        init.write(ibv_qp_init_attr {
+            cap: pair.caps,
+            ..Default::default()
+        });
     }
     0
 }
@@ -295,7 +361,9 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         world.locks_of(place, "a queue pair was destroyed");
         let flows = world.flows.iter().filter(|flow| flow.qp == place).count();
         if flows > 0 {
-            world.violation(format!("a queue pair was destroyed with {flows} flow rules"));
+            world.violation(format!(
+                "a queue pair was destroyed with {flows} flow rules"
+            ));
             return libc::EBUSY;
         }
         if world.qps.get(place).is_some_and(|pair| pair.batch.open) {
@@ -304,7 +372,9 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         let windows = world.windows_of_pair(place);
         if windows > 0 {
             // Soft-RoCE waits for them, and goes on after 50 seconds.
-            world.violation(format!("a queue pair was destroyed with {windows} windows bound"));
+            world.violation(format!(
+                "a queue pair was destroyed with {windows} windows bound"
+            ));
         }
         world = settled(device, world, Of::Qp(place));
         if world.profile.after_destroy == AfterDestroy::LeaveAndFlush {

@@ -1,12 +1,14 @@
 //! The queues of a queue pair: requests come in, wait, are flushed, and leave completions.
 
 use rdma_sys::{
-    IBV_EVENT_QP_LAST_WQE_REACHED, IBV_QPS_ERR, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WC_BIND_MW,
-    IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GRH, IBV_WC_LOCAL_INV, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
-    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR,
-    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ,
-    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_wc,
-    ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
+    IBV_EVENT_QP_LAST_WQE_REACHED, IBV_QPS_ERR, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
+    IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GRH, IBV_WC_LOCAL_INV,
+    IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND,
+    IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
+    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND_WITH_IMM,
+    IBV_WR_SEND_WITH_INV, ibv_wc, ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status,
+    ibv_wr_opcode,
 };
 
 use crate::event_kind::Of;
@@ -20,7 +22,9 @@ impl World {
     pub(crate) fn take_send(&mut self, qp: usize, send: SendWr, inline: &[u8]) {
         let stalled = self.stalled;
         let dead_posts = self.profile.dead_posts;
-        let Some(pair) = self.qps.get_mut(qp) else { return };
+        let Some(pair) = self.qps.get_mut(qp) else {
+            return;
+        };
         pair.sends_used += 1;
         if pair.state == IBV_QPS_ERR {
             if dead_posts == DeadPosts::Flush {
@@ -49,7 +53,9 @@ impl World {
     /// Takes a receive that was checked.
     pub(crate) fn take_recv(&mut self, qp: usize, recv: RecvWr) {
         let dead_posts = self.profile.dead_posts;
-        let Some(pair) = self.qps.get_mut(qp) else { return };
+        let Some(pair) = self.qps.get_mut(qp) else {
+            return;
+        };
         if pair.state == IBV_QPS_ERR {
             if dead_posts == DeadPosts::Flush {
                 self.complete_recv(qp, recv.wr_id, IBV_WC_WR_FLUSH_ERR, 0, None);
@@ -65,7 +71,13 @@ impl World {
     /// Executes what waits on this queue pair, as far as it can be.
     pub(crate) fn progress(&mut self, qp: usize) {
         while !self.stalled {
-            let Some((send, inline)) = self.qps.get_mut(qp).and_then(|pair| pair.waiting.pop_front()) else { return };
+            let Some((send, inline)) = self
+                .qps
+                .get_mut(qp)
+                .and_then(|pair| pair.waiting.pop_front())
+            else {
+                return;
+            };
             let done = self.execute(qp, &send, &inline);
             self.drop_lost();
             if !done {
@@ -98,7 +110,11 @@ impl World {
     }
 
     pub(crate) fn flush(&mut self, qp: usize) {
-        while let Some((send, _)) = self.qps.get_mut(qp).and_then(|pair| pair.waiting.pop_front()) {
+        while let Some((send, _)) = self
+            .qps
+            .get_mut(qp)
+            .and_then(|pair| pair.waiting.pop_front())
+        {
             self.complete_send(qp, &send, IBV_WC_WR_FLUSH_ERR);
         }
         while let Some(recv) = self.qps.get_mut(qp).and_then(|pair| pair.recvs.pop_front()) {
@@ -107,16 +123,33 @@ impl World {
     }
 
     pub(crate) fn complete_send(&mut self, qp: usize, send: &SendWr, status: ibv_wc_status) {
-        let Some(pair) = self.qps.get_mut(qp) else { return };
+        let Some(pair) = self.qps.get_mut(qp) else {
+            return;
+        };
         pair.unreported += 1;
         if status == IBV_WC_SUCCESS && send.flags & IBV_SEND_SIGNALED == 0 && !pair.signal_all {
             return;
         }
         let releases = std::mem::take(&mut pair.unreported);
         let opcode = completed(send.opcode);
-        let wc = ibv_wc { wr_id: send.wr_id, status, opcode, qp_num: number_of(qp), ..Default::default() };
+        let wc = ibv_wc {
+            wr_id: send.wr_id,
+            status,
+            opcode,
+            qp_num: number_of(qp),
+            ..Default::default()
+        };
         let (cq, uid) = (pair.send_cq, pair.uid);
-        self.complete(cq, Cqe { wc, qp, uid, releases }, false);
+        self.complete(
+            cq,
+            Cqe {
+                wc,
+                qp,
+                uid,
+                releases,
+            },
+            false,
+        );
     }
 
     pub(crate) fn complete_recv(
@@ -154,7 +187,11 @@ impl World {
         let wc = ibv_wc {
             wr_id,
             status,
-            opcode: if written { IBV_WC_RECV_RDMA_WITH_IMM } else { IBV_WC_RECV },
+            opcode: if written {
+                IBV_WC_RECV_RDMA_WITH_IMM
+            } else {
+                IBV_WC_RECV
+            },
             byte_len: u32::try_from(length).unwrap_or(u32::MAX),
             qp_num: number_of(qp),
             wc_flags,
@@ -163,11 +200,27 @@ impl World {
         };
         let solicited = from.is_some_and(|send| send.flags & IBV_SEND_SOLICITED != 0);
         let uid = pair.uid;
-        self.complete(cq, Cqe { wc, qp, uid, releases: 0 }, solicited);
+        self.complete(
+            cq,
+            Cqe {
+                wc,
+                qp,
+                uid,
+                releases: 0,
+            },
+            solicited,
+        );
     }
 
     /// The completion of a receive that a datagram of the queue pair `from` came into.
-    pub(crate) fn complete_datagram(&mut self, qp: usize, from: usize, wr_id: u64, length: usize, send: &SendWr) {
+    pub(crate) fn complete_datagram(
+        &mut self,
+        qp: usize,
+        from: usize,
+        wr_id: u64,
+        length: usize,
+        send: &SendWr,
+    ) {
         let Some(pair) = self.qps.get(qp) else { return };
         let with_imm = send.opcode == IBV_WR_SEND_WITH_IMM;
         let wc = ibv_wc {
@@ -178,15 +231,28 @@ impl World {
             qp_num: number_of(qp),
             src_qp: number_of(from),
             wc_flags: IBV_WC_GRH | if with_imm { IBV_WC_WITH_IMM } else { 0 },
-            __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data: send.imm_be },
+            __bindgen_anon_1: ibv_wc__bindgen_ty_1 {
+                imm_data: send.imm_be,
+            },
             ..Default::default()
         };
         let (cq, uid) = (pair.recv_cq, pair.uid);
-        self.complete(cq, Cqe { wc, qp, uid, releases: 0 }, send.flags & IBV_SEND_SOLICITED != 0);
+        self.complete(
+            cq,
+            Cqe {
+                wc,
+                qp,
+                uid,
+                releases: 0,
+            },
+            send.flags & IBV_SEND_SOLICITED != 0,
+        );
     }
 
     fn complete(&mut self, cq: usize, cqe: Cqe, solicited: bool) {
-        let Some(queue) = self.cqs.get_mut(cq) else { return };
+        let Some(queue) = self.cqs.get_mut(cq) else {
+            return;
+        };
         let depth = queue.depth;
         if queue.entries.len() == depth {
             self.violation(format!("a completion queue of {depth} entries overflowed"));
@@ -194,7 +260,10 @@ impl World {
         }
         queue.entries.push_back(cqe);
         let wakes = solicited || cqe.wc.status != IBV_WC_SUCCESS;
-        if queue.armed.is_some_and(|solicited_only| wakes || !solicited_only) {
+        if queue
+            .armed
+            .is_some_and(|solicited_only| wakes || !solicited_only)
+        {
             queue.armed = None;
             self.notify(cq);
         }

@@ -46,7 +46,8 @@ pub(crate) struct Remote {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Data {
     Registered(Sges),
-    /// Copied when it was posted: this many bytes at this place of the batch's, or of the send's own.
+    /// Copied when it was posted: this many bytes at this place of the batch's, or of the send's
+    /// own.
     Inline {
         start: usize,
         length: usize,
@@ -75,7 +76,10 @@ impl Sges {
     pub(crate) fn of(list: &[ibv_sge]) -> Option<Self> {
         let mut all = [ibv_sge::default(); MAX_SGE];
         all.get_mut(..list.len())?.copy_from_slice(list);
-        Some(Self { all, count: list.len() })
+        Some(Self {
+            all,
+            count: list.len(),
+        })
     }
 
     pub(crate) fn as_slice(&self) -> &[ibv_sge] {

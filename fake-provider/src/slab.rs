@@ -13,7 +13,10 @@ impl<T> Default for Slab<T> {
 impl<T> Slab<T> {
     /// The number that the next object will get.
     pub(crate) fn next(&self) -> usize {
-        self.places.iter().position(Option::is_none).unwrap_or(self.places.len())
+        self.places
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.places.len())
     }
 
     pub(crate) fn insert(&mut self, value: T) -> usize {
@@ -44,7 +47,11 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> {
-        self.places.iter().enumerate().filter(|(_, place)| place.is_some()).map(|(number, _)| number)
+        self.places
+            .iter()
+            .enumerate()
+            .filter(|(_, place)| place.is_some())
+            .map(|(number, _)| number)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {

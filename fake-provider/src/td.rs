@@ -18,9 +18,17 @@ struct FakeTd {
 }
 
 /// `ibv_alloc_td(3)`.
-pub(crate) unsafe extern "C" fn alloc_td(context: *mut ibv_context, _: *mut ibv_td_init_attr) -> *mut ibv_td {
+pub(crate) unsafe extern "C" fn alloc_td(
+    context: *mut ibv_context,
+    _: *mut ibv_td_init_attr,
+) -> *mut ibv_td {
     // SAFETY: the caller gives an open context.
-    let (mut world, opening) = unsafe { (FakeDevice::of_context(context).world(), crate::handle::context(context)) };
+    let (mut world, opening) = unsafe {
+        (
+            FakeDevice::of_context(context).world(),
+            crate::handle::context(context),
+        )
+    };
     if !world.profile.more_verbs {
         return null(libc::EOPNOTSUPP);
     }
@@ -28,20 +36,34 @@ pub(crate) unsafe extern "C" fn alloc_td(context: *mut ibv_context, _: *mut ibv_
         return null(errno);
     }
     let number = world.tds.insert(Td { context: opening });
-    Box::into_raw(Box::new(FakeTd { raw: ibv_td { context }, number })).cast()
+    Box::into_raw(Box::new(FakeTd {
+        raw: ibv_td { context },
+        number,
+    }))
+    .cast()
 }
 
 /// `ibv_dealloc_td(3)`.
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
-    // SAFETY: the caller gives a live domain, whose handle is a whole FakeTd, and gives it up if the answer is 0.
+    // SAFETY: the caller gives a live domain, whose handle is a whole FakeTd, and gives it up if
+    // the answer is 0.
     unsafe {
-        let (number, mut world) = ((*td.cast::<FakeTd>()).number, FakeDevice::of_context((*td).context).world());
+        let (number, mut world) = (
+            (*td.cast::<FakeTd>()).number,
+            FakeDevice::of_context((*td).context).world(),
+        );
         if let Some(errno) = world.faults.take(Verb::DeallocTd) {
             return errno;
         }
-        let children = world.parents.iter().filter(|parent| parent.td == number).count();
+        let children = world
+            .parents
+            .iter()
+            .filter(|parent| parent.td == number)
+            .count();
         if children > 0 {
-            world.violation(format!("a thread domain was deallocated with {children} parent domains alive"));
+            world.violation(format!(
+                "a thread domain was deallocated with {children} parent domains alive"
+            ));
             return libc::EBUSY;
         }
         world.tds.remove(number);
@@ -68,7 +90,12 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         return null(libc::EINVAL);
     }
     // SAFETY: the caller gives live domains.
-    let (pd, td) = unsafe { (crate::handle::pd(attr.pd), (*attr.td.cast::<FakeTd>()).number) };
+    let (pd, td) = unsafe {
+        (
+            crate::handle::pd(attr.pd),
+            (*attr.td.cast::<FakeTd>()).number,
+        )
+    };
     let parent = world.parents.insert(Parent { pd, td });
     FakePd::make(context, pd, Some(parent))
 }

@@ -1,11 +1,12 @@
 //! Execution: requests meet the peer's receives and memory, and bytes move.
 
 use rdma_sys::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
-    IBV_EVENT_SRQ_LIMIT_REACHED, IBV_QPS_RTR, IBV_QPS_RTS, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR,
-    IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_RETRY_EXC_ERR,
-    IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW,
-    IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE, IBV_EVENT_SRQ_LIMIT_REACHED, IBV_QPS_RTR, IBV_QPS_RTS,
+    IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_ACCESS_ERR,
+    IBV_WC_REM_INV_REQ_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
+    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_sge, ibv_wc_status, ibv_wr_opcode,
 };
 
@@ -17,8 +18,13 @@ use crate::request::{Data, RecvWr, SendWr, Sges};
 use crate::world::{Half, World};
 
 /// Operations that move bytes to the peer.
-pub(crate) const PUSHES: [ibv_wr_opcode; 5] =
-    [IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM];
+pub(crate) const PUSHES: [ibv_wr_opcode; 5] = [
+    IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM,
+    IBV_WR_SEND_WITH_INV,
+    IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM,
+];
 
 /// What became of a request.
 pub(crate) enum Outcome {
@@ -55,7 +61,9 @@ impl World {
             IBV_WR_LOCAL_INV => return Done(invalidated(self.unbind(qp, send.remote.rkey))),
             _ => {}
         }
-        let Some((pd, peer)) = self.peer_of(qp) else { return Done(IBV_WC_RETRY_EXC_ERR) };
+        let Some((pd, peer)) = self.peer_of(qp) else {
+            return Done(IBV_WC_RETRY_EXC_ERR);
+        };
         let fetches = !PUSHES.contains(&send.opcode);
         if let Data::Registered(sges) = &send.data {
             let needed = match fetches {
@@ -73,7 +81,9 @@ impl World {
                 self.enter_error(peer);
                 Done(IBV_WC_REM_INV_REQ_ERR)
             }
-            IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV => self.deliver(qp, peer, send, inline),
+            IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV => {
+                self.deliver(qp, peer, send, inline)
+            }
             IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => self.write(qp, peer, send, inline),
             _ => self.fetch(peer, send),
         }
@@ -92,16 +102,25 @@ impl World {
         (connected && fits).then_some((pair.pd, peer))
     }
 
-    /// What a message to a queue pair reaches: of XRC, by the number of a shared receive queue of the same XRC domain.
+    /// What a message to a queue pair reaches: of XRC, by the number of a shared receive queue of
+    /// the same XRC domain.
     pub(crate) fn target(&self, peer: usize, srqn: Option<u32>) -> Option<Target> {
         let other = self.qps.get(peer)?;
         let Some(Half::Recv { xrcd, .. }) = other.half else {
-            return Some(Target { pd: other.pd, srq: other.srq, cq: other.recv_cq });
+            return Some(Target {
+                pd: other.pd,
+                srq: other.srq,
+                cq: other.recv_cq,
+            });
         };
         let number = srq_of(srqn?)?;
         let srq = self.srqs.get(number)?;
         let (of, cq) = srq.xrc?;
-        (of == xrcd).then_some(Target { pd: srq.pd, srq: Some(number), cq })
+        (of == xrcd).then_some(Target {
+            pd: srq.pd,
+            srq: Some(number),
+            cq,
+        })
     }
 
     /// The oldest receive of a queue pair, of its own or shared.
@@ -126,8 +145,11 @@ impl World {
             Err(outcome) => return outcome,
         };
         let length = length_of(send);
-        let (pd, cq) = self.target(peer, send.srqn).map_or((usize::MAX, usize::MAX), |target| (target.pd, target.cq));
-        let invalid = send.opcode == IBV_WR_SEND_WITH_INV && self.unbind(peer, send.imm_be).is_none();
+        let (pd, cq) = self
+            .target(peer, send.srqn)
+            .map_or((usize::MAX, usize::MAX), |target| (target.pd, target.cq));
+        let invalid =
+            send.opcode == IBV_WR_SEND_WITH_INV && self.unbind(peer, send.imm_be).is_none();
         let failure = if invalid {
             Some(IBV_WC_LOC_QP_OP_ERR)
         } else if length > recv.sges.length() {
@@ -157,7 +179,9 @@ impl World {
             put(send, inline, &target);
             return Done(IBV_WC_SUCCESS);
         }
-        let cq = self.target(peer, send.srqn).map_or(usize::MAX, |target| target.cq);
+        let cq = self
+            .target(peer, send.srqn)
+            .map_or(usize::MAX, |target| target.cq);
         match self.take_posted(qp, peer, send.srqn) {
             Ok(recv) => {
                 put(send, inline, &target);
@@ -169,7 +193,9 @@ impl World {
     }
 
     fn fetch(&mut self, peer: usize, send: &SendWr) -> Outcome {
-        let Data::Registered(sges) = &send.data else { return Done(IBV_WC_LOC_PROT_ERR) };
+        let Data::Registered(sges) = &send.data else {
+            return Done(IBV_WC_LOC_PROT_ERR);
+        };
         let (length, access) = match send.opcode {
             IBV_WR_RDMA_READ => (sges.length(), IBV_ACCESS_REMOTE_READ),
             _ => (8, IBV_ACCESS_REMOTE_ATOMIC),
@@ -194,7 +220,12 @@ impl World {
     }
 
     /// The peer's oldest receive, or what becomes of the sender without one.
-    fn take_posted(&mut self, qp: usize, peer: usize, srqn: Option<u32>) -> Result<RecvWr, Outcome> {
+    fn take_posted(
+        &mut self,
+        qp: usize,
+        peer: usize,
+        srqn: Option<u32>,
+    ) -> Result<RecvWr, Outcome> {
         if let Some(recv) = self.pop_posted(peer, srqn) {
             return Ok(recv);
         }
@@ -208,22 +239,33 @@ impl World {
         })
     }
 
-    /// Whether regions of the domain cover all entries; a key that names none is a fault of the program under test.
+    /// Whether regions of the domain cover all entries; a key that names none is a fault of the
+    /// program under test.
     pub(crate) fn registered(&mut self, pd: usize, sges: &Sges, access: u32) -> bool {
         for sge in sges.as_slice() {
-            if !self.region(pd, sge.lkey).is_some_and(|region| region.covers(sge) && region.access & access == access) {
-                self.violation(format!("a request names memory that is not registered for it: {sge:?}"));
+            if !self
+                .region(pd, sge.lkey)
+                .is_some_and(|region| region.covers(sge) && region.access & access == access)
+            {
+                self.violation(format!(
+                    "a request names memory that is not registered for it: {sge:?}"
+                ));
                 return false;
             }
         }
         true
     }
 
-    /// The peer's memory that a request names, if it is open to it; nothing of it for a length of 0.
+    /// The peer's memory that a request names, if it is open to it; nothing of it for a length of
+    /// 0.
     fn remote(&self, peer: usize, send: &SendWr, length: usize, access: u32) -> Option<Piece> {
         let other = self.qps.get(peer)?;
         let length = u32::try_from(length).ok()?;
-        let sge = ibv_sge { addr: send.remote.addr, length, lkey: send.remote.rkey };
+        let sge = ibv_sge {
+            addr: send.remote.addr,
+            length,
+            lkey: send.remote.rkey,
+        };
         let pd = self.target(peer, send.srqn)?.pd;
         (self.opened(peer, pd, &sge)? & other.access & access == access).then_some([sge])
     }
@@ -234,7 +276,8 @@ fn invalidated(unbound: Option<()>) -> ibv_wc_status {
     unbound.map_or(IBV_WC_LOC_QP_OP_ERR, |()| IBV_WC_SUCCESS)
 }
 
-/// What a message reaches: the domain of its memory, the shared receive queue that it takes a receive of, and where that completes.
+/// What a message reaches: the domain of its memory, the shared receive queue that it takes a
+/// receive of, and where that completes.
 pub(crate) struct Target {
     pub(crate) pd: usize,
     pub(crate) srq: Option<usize>,

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use rdma_sys::{ibv_comp_channel, ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_state, ibv_srq, ibv_wc};
+use rdma_sys::{
+    ibv_comp_channel, ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_state, ibv_srq, ibv_wc,
+};
 
 use crate::event_kind::Event;
 use crate::fault::Faults;
@@ -242,7 +244,11 @@ impl World {
 
     /// The error number as this provider's posts return it.
     pub(crate) fn signed(&self, errno: i32) -> i32 {
-        if self.profile.negative_errno { -errno } else { errno }
+        if self.profile.negative_errno {
+            -errno
+        } else {
+            errno
+        }
     }
 
     /// A C channel's number.

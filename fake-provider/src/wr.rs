@@ -4,12 +4,13 @@ use std::ffi::{c_int, c_void};
 use std::sync::MutexGuard;
 
 use rdma_sys::{
-    __be32, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
-    IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
-    IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_SEND_WITH_INV, IBV_WR_ATOMIC_CMP_AND_SWP,
-    IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_ah, ibv_mw,
-    ibv_mw_bind_info, ibv_qp_ex, ibv_sge, ibv_wr_opcode,
+    __be32, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+    IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ,
+    IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND,
+    IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_SEND_WITH_INV, IBV_WR_ATOMIC_CMP_AND_SWP,
+    IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ,
+    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
+    IBV_WR_SEND_WITH_INV, ibv_ah, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge, ibv_wr_opcode,
 };
 
 use crate::device::FakeDevice;
@@ -19,7 +20,11 @@ use crate::world::World;
 
 /// The operations that a queue pair can be made with.
 pub(crate) fn operations(windows: bool) -> u64 {
-    if windows { OPERATIONS | WINDOWS } else { OPERATIONS }
+    if windows {
+        OPERATIONS | WINDOWS
+    } else {
+        OPERATIONS
+    }
 }
 
 const OPERATIONS: u64 = (IBV_QP_EX_WITH_SEND
@@ -30,9 +35,11 @@ const OPERATIONS: u64 = (IBV_QP_EX_WITH_SEND
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) as u64;
 
-const WINDOWS: u64 = (IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV) as u64;
+const WINDOWS: u64 =
+    (IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV) as u64;
 
-/// The functions of a queue pair made with these operations; others stay NULL, so that calling one is a crash.
+/// The functions of a queue pair made with these operations; others stay NULL, so that calling one
+/// is a crash.
 pub(crate) fn table(operations: u64) -> ibv_qp_ex {
     let has = |flag: u32| operations & u64::from(flag) != 0;
     ibv_qp_ex {
@@ -45,7 +52,8 @@ pub(crate) fn table(operations: u64) -> ibv_qp_ex {
         wr_rdma_write_imm: has(IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM).then_some(wr_rdma_write_imm),
         wr_rdma_read: has(IBV_QP_EX_WITH_RDMA_READ).then_some(wr_rdma_read),
         wr_atomic_cmp_swp: has(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP).then_some(wr_atomic_cmp_swp),
-        wr_atomic_fetch_add: has(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD).then_some(wr_atomic_fetch_add),
+        wr_atomic_fetch_add: has(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+            .then_some(wr_atomic_fetch_add),
         wr_bind_mw: has(IBV_QP_EX_WITH_BIND_MW).then_some(wr_bind_mw),
         wr_local_inv: has(IBV_QP_EX_WITH_LOCAL_INV).then_some(wr_local_inv),
         wr_send_inv: has(IBV_QP_EX_WITH_SEND_WITH_INV).then_some(wr_send_inv),
@@ -63,13 +71,20 @@ pub(crate) fn table(operations: u64) -> ibv_qp_ex {
 #[inline]
 unsafe fn world_and_place(qp: *mut ibv_qp_ex) -> (MutexGuard<'static, World>, usize) {
     // SAFETY: the caller's promise; an ibv_qp_ex begins with an ibv_qp.
-    unsafe { (FakeDevice::of_context((*qp).qp_base.context).world(), crate::handle::qp(qp.cast())) }
+    unsafe {
+        (
+            FakeDevice::of_context((*qp).qp_base.context).world(),
+            crate::handle::qp(qp.cast()),
+        )
+    }
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     // SAFETY: the caller gives a live queue pair.
     let (mut world, place) = unsafe { world_and_place(qp) };
-    let Some(pair) = world.qps.get_mut(place) else { return };
+    let Some(pair) = world.qps.get_mut(place) else {
+        return;
+    };
     if std::mem::replace(&mut pair.batch.open, true) {
         // With a real provider this thread would now wait for itself.
         world.violation("ibv_wr_start was called twice");
@@ -78,7 +93,11 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 
 /// Ends a batch and takes it out.
 fn end(world: &mut World, place: usize) -> Batch {
-    let batch = world.qps.get_mut(place).map(|pair| std::mem::take(&mut pair.batch)).unwrap_or_default();
+    let batch = world
+        .qps
+        .get_mut(place)
+        .map(|pair| std::mem::take(&mut pair.batch))
+        .unwrap_or_default();
     if !batch.open {
         world.violation("ibv_wr_complete or ibv_wr_abort was called without ibv_wr_start");
     }
@@ -132,8 +151,11 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 /// The queue pair is alive.
 unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode, imm_be: u32, remote: Remote) {
     // SAFETY: the caller's promise.
-    let ((mut world, place), wr_id, flags) = unsafe { (world_and_place(qp), (*qp).wr_id, (*qp).wr_flags) };
-    let Some(pair) = world.qps.get_mut(place) else { return };
+    let ((mut world, place), wr_id, flags) =
+        unsafe { (world_and_place(qp), (*qp).wr_id, (*qp).wr_flags) };
+    let Some(pair) = world.qps.get_mut(place) else {
+        return;
+    };
     if !pair.batch.open {
         return world.violation("a request was written without ibv_wr_start");
     }
@@ -142,7 +164,16 @@ unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode, imm_be: u32, remote: 
         return;
     }
     let data = Data::Registered(Sges::default());
-    pair.batch.sends.push(SendWr { wr_id, opcode, flags, imm_be, data, remote, to: None, srqn: None });
+    pair.batch.sends.push(SendWr {
+        wr_id,
+        opcode,
+        flags,
+        imm_be,
+        data,
+        remote,
+        to: None,
+        srqn: None,
+    });
 }
 
 /// Sets the data of the request begun last.
@@ -152,7 +183,9 @@ unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode, imm_be: u32, remote: 
 unsafe fn set(qp: *mut ibv_qp_ex, data: impl FnOnce(&mut Batch) -> Option<Data>) {
     // SAFETY: the caller's promise.
     let (mut world, place) = unsafe { world_and_place(qp) };
-    let Some(pair) = world.qps.get_mut(place) else { return };
+    let Some(pair) = world.qps.get_mut(place) else {
+        return;
+    };
     let data = data(&mut pair.batch);
     match (pair.batch.sends.last_mut(), data) {
         (Some(send), Some(data)) => send.data = data,
@@ -172,33 +205,109 @@ unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm_data: __be32) {
 
 unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
     // SAFETY: the caller gives a live queue pair.
-    unsafe { begin(qp, IBV_WR_RDMA_WRITE, 0, Remote { addr, rkey, ..Remote::default() }) }
+    unsafe {
+        begin(
+            qp,
+            IBV_WR_RDMA_WRITE,
+            0,
+            Remote {
+                addr,
+                rkey,
+                ..Remote::default()
+            },
+        );
+    }
 }
 
 unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, imm_data: __be32) {
     // SAFETY: the caller gives a live queue pair.
-    unsafe { begin(qp, IBV_WR_RDMA_WRITE_WITH_IMM, imm_data, Remote { addr, rkey, ..Remote::default() }) }
+    unsafe {
+        begin(
+            qp,
+            IBV_WR_RDMA_WRITE_WITH_IMM,
+            imm_data,
+            Remote {
+                addr,
+                rkey,
+                ..Remote::default()
+            },
+        );
+    }
 }
 
 unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
     // SAFETY: the caller gives a live queue pair.
-    unsafe { begin(qp, IBV_WR_RDMA_READ, 0, Remote { addr, rkey, ..Remote::default() }) }
+    unsafe {
+        begin(
+            qp,
+            IBV_WR_RDMA_READ,
+            0,
+            Remote {
+                addr,
+                rkey,
+                ..Remote::default()
+            },
+        );
+    }
 }
 
-unsafe extern "C" fn wr_atomic_cmp_swp(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, compare: u64, swap: u64) {
+unsafe extern "C" fn wr_atomic_cmp_swp(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    compare: u64,
+    swap: u64,
+) {
     // SAFETY: the caller gives a live queue pair.
-    unsafe { begin(qp, IBV_WR_ATOMIC_CMP_AND_SWP, 0, Remote { addr, rkey, compare_add: compare, swap }) }
+    unsafe {
+        begin(
+            qp,
+            IBV_WR_ATOMIC_CMP_AND_SWP,
+            0,
+            Remote {
+                addr,
+                rkey,
+                compare_add: compare,
+                swap,
+            },
+        );
+    }
 }
 
 unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, add: u64) {
     // SAFETY: the caller gives a live queue pair.
-    unsafe { begin(qp, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, Remote { addr, rkey, compare_add: add, swap: 0 }) }
+    unsafe {
+        begin(
+            qp,
+            IBV_WR_ATOMIC_FETCH_AND_ADD,
+            0,
+            Remote {
+                addr,
+                rkey,
+                compare_add: add,
+                swap: 0,
+            },
+        );
+    }
 }
 
-unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {
+unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
     // SAFETY: the caller gives a live queue pair, a live window, and what names a live region.
     unsafe {
-        begin(qp, IBV_WR_BIND_MW, 0, Remote { rkey, ..Remote::default() });
+        begin(
+            qp,
+            IBV_WR_BIND_MW,
+            0,
+            Remote {
+                rkey,
+                ..Remote::default()
+            },
+        );
         let bind = crate::mw::of_info(mw, &*info);
         set(qp, |_| Some(bind));
     }
@@ -206,7 +315,17 @@ unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, 
 
 unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
     // SAFETY: the caller gives a live queue pair.
-    unsafe { begin(qp, IBV_WR_LOCAL_INV, 0, Remote { rkey, ..Remote::default() }) }
+    unsafe {
+        begin(
+            qp,
+            IBV_WR_LOCAL_INV,
+            0,
+            Remote {
+                rkey,
+                ..Remote::default()
+            },
+        );
+    }
 }
 
 unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
@@ -216,13 +335,21 @@ unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     // SAFETY: the caller gives a live queue pair.
-    unsafe { set(qp, |_| Sges::of(&[ibv_sge { addr, length, lkey }]).map(Data::Registered)) }
+    unsafe {
+        set(qp, |_| {
+            Sges::of(&[ibv_sge { addr, length, lkey }]).map(Data::Registered)
+        });
+    }
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
     // SAFETY: the caller gives a live queue pair and a list of so many entries.
     unsafe {
-        let list = if count == 0 { &[] } else { std::slice::from_raw_parts(list, count) };
+        let list = if count == 0 {
+            &[]
+        } else {
+            std::slice::from_raw_parts(list, count)
+        };
         set(qp, |_| Sges::of(list).map(Data::Registered));
     }
 }
@@ -230,7 +357,11 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     // SAFETY: the caller gives a live queue pair, and so many bytes.
     unsafe {
-        let bytes = if length == 0 { &[] } else { std::slice::from_raw_parts(addr.cast::<u8>(), length) };
+        let bytes = if length == 0 {
+            &[]
+        } else {
+            std::slice::from_raw_parts(addr.cast::<u8>(), length)
+        };
         set(qp, |batch| {
             let start = batch.inline.len();
             batch.inline.extend_from_slice(bytes);
@@ -239,12 +370,25 @@ unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, l
     }
 }
 
-unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) {
+unsafe extern "C" fn wr_set_ud_addr(
+    qp: *mut ibv_qp_ex,
+    ah: *mut ibv_ah,
+    remote_qpn: u32,
+    remote_qkey: u32,
+) {
     // SAFETY: the caller gives a live queue pair and a live address handle.
     let ((mut world, place), ah) = unsafe { (world_and_place(qp), crate::handle::ah(ah)) };
-    let Some(pair) = world.qps.get_mut(place) else { return };
+    let Some(pair) = world.qps.get_mut(place) else {
+        return;
+    };
     match pair.batch.sends.last_mut() {
-        Some(send) => send.to = Some(To { ah, qpn: remote_qpn, qkey: remote_qkey }),
+        Some(send) => {
+            send.to = Some(To {
+                ah,
+                qpn: remote_qpn,
+                qkey: remote_qkey,
+            });
+        }
         None => pair.batch.error = libc::EINVAL,
     }
 }
@@ -252,7 +396,9 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_
 unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
     // SAFETY: the caller gives a live queue pair.
     let (mut world, place) = unsafe { world_and_place(qp) };
-    let Some(pair) = world.qps.get_mut(place) else { return };
+    let Some(pair) = world.qps.get_mut(place) else {
+        return;
+    };
     match pair.batch.sends.last_mut() {
         Some(send) => send.srqn = Some(remote_srqn),
         None => pair.batch.error = libc::EINVAL,

@@ -4,9 +4,10 @@ use std::ffi::c_int;
 
 use rdma_sys::{
     IBV_QP_INIT_ATTR_XRCD, IBV_QP_OPEN_ATTR_CONTEXT, IBV_QP_OPEN_ATTR_NUM, IBV_QP_OPEN_ATTR_TYPE,
-    IBV_QP_OPEN_ATTR_XRCD, IBV_QPT_XRC_RECV, IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE,
-    IBV_SRQ_INIT_ATTR_XRCD, IBV_SRQT_XRC, IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_context, ibv_qp,
-    ibv_qp_ex, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_srq, ibv_srq_init_attr_ex, ibv_xrcd, ibv_xrcd_init_attr,
+    IBV_QP_OPEN_ATTR_XRCD, IBV_QPT_XRC_RECV, IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD,
+    IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD, IBV_SRQT_XRC, IBV_XRCD_INIT_ATTR_FD,
+    IBV_XRCD_INIT_ATTR_OFLAGS, ibv_context, ibv_qp, ibv_qp_ex, ibv_qp_init_attr_ex,
+    ibv_qp_open_attr, ibv_srq, ibv_srq_init_attr_ex, ibv_xrcd, ibv_xrcd_init_attr,
 };
 
 use crate::device::FakeDevice;
@@ -29,10 +30,18 @@ unsafe fn number(xrcd: *mut ibv_xrcd) -> usize {
 }
 
 /// `ibv_open_xrcd(3)`. The descriptor stands for the inode.
-pub(crate) unsafe extern "C" fn open_xrcd(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
+pub(crate) unsafe extern "C" fn open_xrcd(
+    context: *mut ibv_context,
+    attr: *mut ibv_xrcd_init_attr,
+) -> *mut ibv_xrcd {
     // SAFETY: the caller gives an open context and readable attributes.
-    let (mut world, opening, attr) =
-        unsafe { (FakeDevice::of_context(context).world(), crate::handle::context(context), &*attr) };
+    let (mut world, opening, attr) = unsafe {
+        (
+            FakeDevice::of_context(context).world(),
+            crate::handle::context(context),
+            &*attr,
+        )
+    };
     if !world.profile.more_verbs {
         return null(libc::EOPNOTSUPP);
     }
@@ -44,33 +53,58 @@ pub(crate) unsafe extern "C" fn open_xrcd(context: *mut ibv_context, attr: *mut 
     }
     let file = (attr.fd >= 0).then_some(attr.fd);
     let there = world.xrcds.numbers().find(|&number| {
-        file.is_some() && world.xrcds.get(number).is_some_and(|xrcd| (xrcd.file, xrcd.context) == (file, opening))
+        file.is_some()
+            && world
+                .xrcds
+                .get(number)
+                .is_some_and(|xrcd| (xrcd.file, xrcd.context) == (file, opening))
     });
     let number = match there {
         Some(_) if attr.oflags & libc::O_EXCL != 0 => return null(libc::EINVAL),
         None if attr.oflags & libc::O_CREAT == 0 => return null(libc::EAGAIN),
         Some(number) => number,
-        None => world.xrcds.insert(Xrcd { context: opening, file, opens: 0 }),
+        None => world.xrcds.insert(Xrcd {
+            context: opening,
+            file,
+            opens: 0,
+        }),
     };
     if let Some(xrcd) = world.xrcds.get_mut(number) {
         xrcd.opens += 1;
     }
-    Box::into_raw(Box::new(FakeXrcd { raw: ibv_xrcd { context }, number })).cast()
+    Box::into_raw(Box::new(FakeXrcd {
+        raw: ibv_xrcd { context },
+        number,
+    }))
+    .cast()
 }
 
 /// `ibv_close_xrcd(3)`.
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     // SAFETY: the caller gives a live domain, and gives it up if the answer is 0.
     unsafe {
-        let (number, mut world) = (number(xrcd), FakeDevice::of_context((*xrcd).context).world());
+        let (number, mut world) = (
+            number(xrcd),
+            FakeDevice::of_context((*xrcd).context).world(),
+        );
         if let Some(errno) = world.faults.take(Verb::CloseXrcd) {
             return errno;
         }
-        let children = world.srqs.iter().filter(|srq| srq.xrc.is_some_and(|(of, _)| of == number)).count()
-            + world.qps.iter().filter(|qp| matches!(qp.half, Some(Half::Recv { xrcd, .. }) if xrcd == number)).count();
+        let children = world
+            .srqs
+            .iter()
+            .filter(|srq| srq.xrc.is_some_and(|(of, _)| of == number))
+            .count()
+            + world
+                .qps
+                .iter()
+                .filter(|qp| matches!(qp.half, Some(Half::Recv { xrcd, .. }) if xrcd == number))
+                .count();
         let opens = world.xrcds.get(number).map_or(0, |xrcd| xrcd.opens);
         if opens == 1 && children > 0 {
-            world.violation(format!("an XRC domain was closed with {children} objects alive"));
+            world.violation(format!(
+                "an XRC domain was closed with {children} objects alive"
+            ));
             return libc::EBUSY;
         }
         if let Some(xrcd) = world.xrcds.get_mut(number).filter(|_| opens > 1) {
@@ -91,7 +125,10 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 ) -> *mut ibv_srq {
     // SAFETY: the caller gives an open context, and attributes that can be read and written.
     let (mut world, init) = unsafe { (FakeDevice::of_context(context).world(), &mut *init) };
-    let mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    let mask = IBV_SRQ_INIT_ATTR_TYPE
+        | IBV_SRQ_INIT_ATTR_PD
+        | IBV_SRQ_INIT_ATTR_XRCD
+        | IBV_SRQ_INIT_ATTR_CQ;
     if !world.profile.more_verbs || init.comp_mask != mask || init.srq_type != IBV_SRQT_XRC {
         return null(libc::EOPNOTSUPP);
     }
@@ -99,8 +136,15 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         return null(errno);
     }
     // SAFETY: the caller gives live domains and a live queue.
-    let (pd, xrc) = unsafe { (crate::handle::pd(init.pd), (number(init.xrcd), crate::handle::cq(init.cq))) };
-    let Some(number) = world.insert_srq(pd, &mut init.attr, Some(xrc)) else { return null(libc::EINVAL) };
+    let (pd, xrc) = unsafe {
+        (
+            crate::handle::pd(init.pd),
+            (number(init.xrcd), crate::handle::cq(init.cq)),
+        )
+    };
+    let Some(number) = world.insert_srq(pd, &mut init.attr, Some(xrc)) else {
+        return null(libc::EINVAL);
+    };
     Box::into_raw(Box::new(ibv_srq {
         context,
         srq_context: init.srq_context,
@@ -114,7 +158,10 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, answer: *mut u32) -> c_int {
     // SAFETY: the caller gives a live queue and a place for the answer.
     unsafe {
-        let (number, world) = (crate::handle::srq(srq), FakeDevice::of_context((*srq).context).world());
+        let (number, world) = (
+            crate::handle::srq(srq),
+            FakeDevice::of_context((*srq).context).world(),
+        );
         if world.srqs.get(number).is_none_or(|srq| srq.xrc.is_none()) {
             return libc::EINVAL;
         }
@@ -127,7 +174,10 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, answer: *mut u32)
 ///
 /// # Safety
 /// The context is open and the domain alive.
-pub(crate) unsafe fn create_recv(context: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> *mut ibv_qp {
+pub(crate) unsafe fn create_recv(
+    context: *mut ibv_context,
+    attr: &ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
     // SAFETY: the caller's promise.
     let mut world = unsafe { FakeDevice::of_context(context) }.world();
     if !world.profile.more_verbs || attr.comp_mask != IBV_QP_INIT_ATTR_XRCD {
@@ -139,11 +189,18 @@ pub(crate) unsafe fn create_recv(context: *mut ibv_context, attr: &ibv_qp_init_a
     // SAFETY: the caller's promise.
     let xrcd = unsafe { number(attr.xrcd) };
     let empty = world.empty_qp(usize::MAX, [usize::MAX; 2]);
-    let place = world.qps.insert(Qp { half: Some(Half::Recv { xrcd, opens: 1 }), ..empty });
+    let place = world.qps.insert(Qp {
+        half: Some(Half::Recv { xrcd, opens: 1 }),
+        ..empty
+    });
     handle(context, place, attr.qp_context)
 }
 
-fn handle(context: *mut ibv_context, place: usize, qp_context: *mut std::ffi::c_void) -> *mut ibv_qp {
+fn handle(
+    context: *mut ibv_context,
+    place: usize,
+    qp_context: *mut std::ffi::c_void,
+) -> *mut ibv_qp {
     let qp_base = ibv_qp {
         context,
         qp_context,
@@ -152,21 +209,34 @@ fn handle(context: *mut ibv_context, place: usize, qp_context: *mut std::ffi::c_
         qp_type: IBV_QPT_XRC_RECV,
         ..Default::default()
     };
-    Box::into_raw(Box::new(ibv_qp_ex { qp_base, ..Default::default() })).cast()
+    Box::into_raw(Box::new(ibv_qp_ex {
+        qp_base,
+        ..Default::default()
+    }))
+    .cast()
 }
 
 /// `ibv_open_qp(3)`.
-pub(crate) unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
+pub(crate) unsafe extern "C" fn open_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_open_attr,
+) -> *mut ibv_qp {
     // SAFETY: the caller gives an open context, readable attributes and a live domain.
     let (mut world, attr) = unsafe { (FakeDevice::of_context(context).world(), &*attr) };
-    let mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_CONTEXT | IBV_QP_OPEN_ATTR_TYPE;
+    let mask = IBV_QP_OPEN_ATTR_NUM
+        | IBV_QP_OPEN_ATTR_XRCD
+        | IBV_QP_OPEN_ATTR_CONTEXT
+        | IBV_QP_OPEN_ATTR_TYPE;
     if !world.profile.more_verbs || attr.comp_mask != mask || attr.qp_type != IBV_QPT_XRC_RECV {
         return null(libc::EOPNOTSUPP);
     }
     // SAFETY: as above.
     let wanted = unsafe { number(attr.xrcd) };
     let place = crate::handle::place_of(attr.qp_num);
-    match place.and_then(|place| world.qps.get_mut(place)).and_then(|pair| pair.half.as_mut()) {
+    match place
+        .and_then(|place| world.qps.get_mut(place))
+        .and_then(|pair| pair.half.as_mut())
+    {
         Some(Half::Recv { xrcd, opens }) if *xrcd == wanted => *opens += 1,
         _ => return null(libc::EINVAL),
     }

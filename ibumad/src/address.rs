@@ -57,21 +57,44 @@ pub struct Address {
 impl Address {
     /// The general services (QP1) of the port with this LID.
     pub const fn lid(lid: Lid) -> Self {
-        Self { lid, qpn: 1, qkey: WELL_KNOWN_QKEY, sl: 0, path_bits: 0, pkey_index: 0, route: None }
+        Self {
+            lid,
+            qpn: 1,
+            qkey: WELL_KNOWN_QKEY,
+            sl: 0,
+            path_bits: 0,
+            pkey_index: 0,
+            route: None,
+        }
     }
 
     /// The subnet management interface (QP0) of the port with this LID.
     pub const fn smi(lid: Lid) -> Self {
-        Self { qpn: 0, qkey: 0, ..Self::lid(lid) }
+        Self {
+            qpn: 0,
+            qkey: 0,
+            ..Self::lid(lid)
+        }
     }
 
-    /// The general services of the port with this GID, by a global route from the own GID of this index: what RoCE takes.
+    /// The general services of the port with this GID, by a global route from the own GID of this
+    /// index: what RoCE takes.
     pub const fn gid(gid: Ipv6Addr, gid_index: u8) -> Self {
-        let route = GlobalRoute { gid, gid_index, hop_limit: 64, traffic_class: 0, flow_label: 0 };
-        Self { route: Some(route), ..Self::lid(Lid(0)) }
+        let route = GlobalRoute {
+            gid,
+            gid_index,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+        };
+        Self {
+            route: Some(route),
+            ..Self::lid(Lid(0))
+        }
     }
 
-    /// Where the answer to a datagram from here goes: back the way it came, its global route included.
+    /// Where the answer to a datagram from here goes: back the way it came, its global route
+    /// included.
     #[must_use]
     pub const fn reply(mut self) -> Self {
         if self.qpn != 0 {
@@ -142,7 +165,12 @@ mod tests {
 
     #[test]
     fn an_address_survives_the_way_through_c() {
-        let plain = Address { sl: 3, path_bits: 1, pkey_index: 7, ..Address::lid(Lid(0x1234)) };
+        let plain = Address {
+            sl: 3,
+            path_bits: 1,
+            pkey_index: 7,
+            ..Address::lid(Lid(0x1234))
+        };
         let mut routed = Address::gid("fd99::1".parse().expect("a GID"), 2);
         routed.route.as_mut().expect("routed").flow_label = 0xabcde;
         for address in [plain, routed, Address::smi(Lid::PERMISSIVE)] {
@@ -152,7 +180,10 @@ mod tests {
 
     #[test]
     fn an_answer_to_qp1_carries_the_well_known_key() {
-        let received = Address { qkey: 0, ..Address::lid(Lid(9)) };
+        let received = Address {
+            qkey: 0,
+            ..Address::lid(Lid(9))
+        };
         assert_eq!(received.reply(), Address::lid(Lid(9)));
         assert_eq!(Address::smi(Lid(9)).reply().qkey, 0);
     }

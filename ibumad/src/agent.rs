@@ -55,12 +55,21 @@ pub struct AgentOptions {
 impl AgentOptions {
     /// A client of this class and version.
     pub const fn client(class: MgmtClass, version: u8) -> Self {
-        Self { class, version, methods: Methods::NONE, oui: Oui([0; 3]), rmpp_version: 0 }
+        Self {
+            class,
+            version,
+            methods: Methods::NONE,
+            oui: Oui([0; 3]),
+            rmpp_version: 0,
+        }
     }
 
     /// A client of `ibping`'s class.
     pub const fn openib_ping() -> Self {
-        Self { oui: OPENIB_OUI, ..Self::client(MgmtClass::OPENIB_PING, 1) }
+        Self {
+            oui: OPENIB_OUI,
+            ..Self::client(MgmtClass::OPENIB_PING, 1)
+        }
     }
 }
 
@@ -76,11 +85,15 @@ pub struct Patience {
 impl Default for Patience {
     /// What the tools of infiniband-diags do: a second, three times.
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(1), tries: 3 }
+        Self {
+            timeout: Duration::from_secs(1),
+            tries: 3,
+        }
     }
 }
 
-/// An agent: who sends requests of a class through a port, or serves them. Unregistered when dropped.
+/// An agent: who sends requests of a class through a port, or serves them. Unregistered when
+/// dropped.
 pub struct Agent {
     port: Port,
     id: u32,
@@ -92,7 +105,8 @@ impl Port {
     /// Registers an agent.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when another program serves the same methods of the class already, or a vendor class has no OUI.
+    /// [`ErrorKind::InvalidInput`] when another program serves the same methods of the class
+    /// already, or a vendor class has no OUI.
     ///
     /// # References
     /// [`umad_register2(3)`](https://man7.org/linux/man-pages/man3/umad_register2.3.html)
@@ -102,18 +116,34 @@ impl Port {
             mgmt_class_version: options.version,
             flags: 0,
             method_mask: options.methods.0,
-            oui: if options.class.has_oui() { options.oui.number() } else { 0 },
+            oui: if options.class.has_oui() {
+                options.oui.number()
+            } else {
+                0
+            },
             rmpp_version: options.rmpp_version,
         };
         let mut id = 0;
-        let what = || format!("class {} on {} port {}", options.class, self.ca_name(), self.port_num());
+        let what = || {
+            format!(
+                "class {} on {} port {}",
+                options.class,
+                self.ca_name(),
+                self.port_num()
+            )
+        };
         // SAFETY: the descriptor is open, both structures are valid for reading and writing.
         zero_or_errno("umad_register2", what, unsafe {
             rdma_sys::umad_register2(self.fd(), &raw mut attr, &raw mut id)
         })?;
         // Not from 0, so that an answer to an earlier program is not taken for one to this.
         let first = std::process::id().wrapping_mul(0x9e37_79b9);
-        Ok(Agent { port: self.clone(), id, options, next: AtomicU32::new(first) })
+        Ok(Agent {
+            port: self.clone(),
+            id,
+            options,
+            next: AtomicU32::new(first),
+        })
     }
 }
 
@@ -138,21 +168,31 @@ impl Agent {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sends a request. The kernel keeps it for `timeout` and gives it back through [`recv`](Self::recv) when no answer came
-    /// ([`Received::failure`]); an answer that comes later is dropped.
+    /// Sends a request. The kernel keeps it for `timeout` and gives it back through
+    /// [`recv`](Self::recv) when no answer came ([`Received::failure`]); an answer that comes
+    /// later is dropped.
     ///
     /// The transaction identifier must not be that of another request that still waits.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when the address cannot be used on this port: RoCE wants a global route.
+    /// [`ErrorKind::InvalidInput`] when the address cannot be used on this port: RoCE wants a
+    /// global route.
     ///
     /// # References
     /// [`umad_send(3)`](https://man7.org/linux/man-pages/man3/umad_send.3.html)
     pub fn send(&self, mad: &Mad, to: &Address, timeout: Duration) -> Result<()> {
-        buffer::send(self.port.fd(), self.id as i32, mad, to, millis(timeout).max(1), 0)
+        buffer::send(
+            self.port.fd(),
+            self.id as i32,
+            mad,
+            to,
+            millis(timeout).max(1),
+            0,
+        )
     }
 
-    /// Sends a datagram that nobody answers, above all an answer: with a time, the kernel would report it as unanswered.
+    /// Sends a datagram that nobody answers, above all an answer: with a time, the kernel would
+    /// report it as unanswered.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -160,13 +200,17 @@ impl Agent {
         buffer::send(self.port.fd(), self.id as i32, mad, to, 0, 0)
     }
 
-    /// Takes the next datagram for this agent, or waits for it, at most for `timeout` (for ever when `None`). `Ok(None)` when the
-    /// time is over, or earlier when a signal or a datagram for another agent of the port came (which is dropped).
+    /// Takes the next datagram for this agent, or waits for it, at most for `timeout` (for ever
+    /// when `None`). `Ok(None)` when the time is over, or earlier when a signal or a datagram
+    /// for another agent of the port came (which is dropped).
     ///
     /// # Errors
     /// As [`Port::recv`].
     pub fn recv(&self, timeout: Option<Duration>) -> Result<Option<Received>> {
-        Ok(self.port.recv(timeout)?.filter(|received| received.agent == self.id))
+        Ok(self
+            .port
+            .recv(timeout)?
+            .filter(|received| received.agent == self.id))
     }
 
     /// Sends a request until its answer comes. Its transaction identifier is set here.
@@ -185,7 +229,12 @@ impl Agent {
                 return Self::checked(answer, to);
             }
         }
-        let what = format!("{} of {}: no answer to {tries} requests in {:?} each", mad.attr(), to, patience.timeout);
+        let what = format!(
+            "{} of {}: no answer to {tries} requests in {:?} each",
+            mad.attr(),
+            to,
+            patience.timeout
+        );
         Err(Error::new(ErrorKind::TimedOut, "management request", what))
     }
 
@@ -210,7 +259,11 @@ impl Agent {
         if status.is_ok() {
             return Ok(answer);
         }
-        Err(Error::new(ErrorKind::Refused, "management request", format!("{} of {to}: {status}", answer.attr())))
+        Err(Error::new(
+            ErrorKind::Refused,
+            "management request",
+            format!("{} of {to}: {status}", answer.attr()),
+        ))
     }
 }
 
@@ -225,7 +278,11 @@ impl Drop for Agent {
 
 impl fmt::Debug for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Agent").field("port", &self.port).field("id", &self.id).field("options", &self.options).finish()
+        f.debug_struct("Agent")
+            .field("port", &self.port)
+            .field("id", &self.id)
+            .field("options", &self.options)
+            .finish()
     }
 }
 
@@ -235,7 +292,10 @@ mod tests {
 
     #[test]
     fn a_set_of_methods_has_a_bit_for_each() {
-        assert_eq!(Methods::NONE.with(Method::GET).with(Method::SET), Methods([0b110, 0]));
+        assert_eq!(
+            Methods::NONE.with(Method::GET).with(Method::SET),
+            Methods([0b110, 0])
+        );
         assert_eq!(Methods::NONE.with(Method(0x41)), Methods([0, 0b10]));
         assert_eq!(Methods::NONE.with(Method::GET_RESP), Methods::NONE);
     }

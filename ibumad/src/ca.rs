@@ -15,7 +15,8 @@ use crate::identity::{Guid, Lid};
 use crate::kind::ErrorKind;
 use crate::mad::{PhysState, PortState};
 
-/// A channel adapter (InfiniBand or RoCE; iWARP has no management datagrams) and what sysfs says of it.
+/// A channel adapter (InfiniBand or RoCE; iWARP has no management datagrams) and what sysfs says of
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ca {
@@ -127,13 +128,18 @@ impl Ca {
         if head.is_null() {
             return match Errno::last() {
                 Errno(0 | libc::ENOENT) => Ok(Vec::new()),
-                errno => Err(Error::of_call("umad_get_ca_device_list", errno, "/sys/class/infiniband")),
+                errno => Err(Error::of_call(
+                    "umad_get_ca_device_list",
+                    errno,
+                    "/sys/class/infiniband",
+                )),
             };
         }
         let mut names = Vec::new();
         let mut next = head;
         while !next.is_null() {
-            // SAFETY: a node of the list, which is not freed yet; its name is a C string within the node.
+            // SAFETY: a node of the list, which is not freed yet; its name is a C string within the
+            // node.
             let (node, name) = unsafe { (*next, CStr::from_ptr((*next).ca_name)) };
             names.push(name.to_string_lossy().into_owned());
             next = node.next;
@@ -153,7 +159,10 @@ impl Ca {
     /// ```no_run
     /// for name in ibumad::Ca::names()? {
     ///     for port in ibumad::Ca::by_name(&name)?.ports {
-    ///         println!("{name} port {}: {} LID {}", port.port_num, port.state, port.base_lid);
+    ///         println!(
+    ///             "{name} port {}: {} LID {}",
+    ///             port.port_num, port.state, port.base_lid
+    ///         );
     ///     }
     /// }
     /// # Ok::<(), ibumad::Error>(())
@@ -168,7 +177,8 @@ impl Ca {
             "umad_get_ca",
             || name.to_owned(),
             || {
-                // SAFETY: a C string and a structure to write to; the library fills it or returns a negative number.
+                // SAFETY: a C string and a structure to write to; the library fills it or returns a
+                // negative number.
                 unsafe { rdma_sys::umad_get_ca(c_name.as_ptr(), &raw mut raw) }
             },
         )?;
@@ -179,8 +189,14 @@ impl Ca {
     }
 
     fn from_raw(raw: &umad_ca) -> Self {
-        // SAFETY: each pointer is NULL or a port that the library allocated, alive until the adapter is released.
-        let ports = raw.ports.iter().filter_map(|port| unsafe { port.as_ref() }).map(PortAttr::from_raw).collect();
+        // SAFETY: each pointer is NULL or a port that the library allocated, alive until the
+        // adapter is released.
+        let ports = raw
+            .ports
+            .iter()
+            .filter_map(|port| unsafe { port.as_ref() })
+            .map(PortAttr::from_raw)
+            .collect();
         Self {
             name: text(&raw.ca_name),
             node_type: raw.node_type,
@@ -193,14 +209,18 @@ impl Ca {
         }
     }
 
-    /// The port that a tool takes where none is named: the first active one on InfiniBand, else the first active one, else the first.
+    /// The port that a tool takes where none is named: the first active one on InfiniBand, else the
+    /// first active one, else the first.
     pub fn best_port(&self) -> Option<&PortAttr> {
         let active = |port: &&PortAttr| port.state == PortState::ACTIVE;
         let mut ports = self.ports.iter();
-        ports.clone().find(|port| active(port) && port.link_layer.is_infiniband()).or_else(|| {
-            let first = ports.clone().next();
-            ports.find(active).or(first)
-        })
+        ports
+            .clone()
+            .find(|port| active(port) && port.link_layer.is_infiniband())
+            .or_else(|| {
+                let first = ports.clone().next();
+                ports.find(active).or(first)
+            })
     }
 }
 
@@ -237,7 +257,13 @@ fn narrow(lid: u32) -> u16 {
 
 /// A name as C takes it; libibumad's buffers hold 19 bytes of it.
 pub(crate) fn c_name(call: &'static str, name: &str) -> Result<CString> {
-    let bad = |why: &str| Error::new(ErrorKind::InvalidInput, call, format!("`{}`: {why}", name.escape_default()));
+    let bad = |why: &str| {
+        Error::new(
+            ErrorKind::InvalidInput,
+            call,
+            format!("`{}`: {why}", name.escape_default()),
+        )
+    };
     if name.is_empty() || name.contains('/') {
         return Err(bad("no adapter's name"));
     }
@@ -249,7 +275,11 @@ pub(crate) fn c_name(call: &'static str, name: &str) -> Result<CString> {
 
 /// A text of a fixed field, up to its NUL or its end.
 fn text(field: &[c_char]) -> String {
-    let bytes: Vec<u8> = field.iter().take_while(|&&c| c != 0).map(|&c| c.to_ne_bytes()[0]).collect();
+    let bytes: Vec<u8> = field
+        .iter()
+        .take_while(|&&c| c != 0)
+        .map(|&c| c.to_ne_bytes()[0])
+        .collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -260,7 +290,10 @@ mod tests {
     #[test]
     fn names_that_cannot_be_are_refused_before_the_library_sees_them() {
         for name in ["", "../../etc", "a\0b", "a_name_of_twenty_char"] {
-            assert_eq!(Ca::by_name(name).expect_err(name).kind(), ErrorKind::InvalidInput);
+            assert_eq!(
+                Ca::by_name(name).expect_err(name).kind(),
+                ErrorKind::InvalidInput
+            );
         }
     }
 

@@ -13,16 +13,33 @@ pub(crate) fn clear() {
     }
 }
 
-/// The convention "not negative, or a negative errno"; behind -EIO (and -1) the true reason is often in `errno`.
-pub(crate) fn not_negative(call: &'static str, what: impl FnOnce() -> String, f: impl FnOnce() -> i32) -> Result<i32> {
+/// The convention "not negative, or a negative errno"; behind -EIO (and -1) the true reason is
+/// often in `errno`.
+pub(crate) fn not_negative(
+    call: &'static str,
+    what: impl FnOnce() -> String,
+    f: impl FnOnce() -> i32,
+) -> Result<i32> {
     clear();
     let returned = f();
-    if returned >= 0 { Ok(returned) } else { Err(Error::of_call(call, reason(returned), what())) }
+    if returned >= 0 {
+        Ok(returned)
+    } else {
+        Err(Error::of_call(call, reason(returned), what()))
+    }
 }
 
 /// The convention "0, or a positive errno".
-pub(crate) fn zero_or_errno(call: &'static str, what: impl FnOnce() -> String, returned: i32) -> Result<()> {
-    if returned == 0 { Ok(()) } else { Err(Error::of_call(call, Errno(returned.wrapping_abs()), what())) }
+pub(crate) fn zero_or_errno(
+    call: &'static str,
+    what: impl FnOnce() -> String,
+    returned: i32,
+) -> Result<()> {
+    if returned == 0 {
+        Ok(())
+    } else {
+        Err(Error::of_call(call, Errno(returned.wrapping_abs()), what()))
+    }
 }
 
 /// Why a call returned this negative number.

@@ -11,7 +11,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error: one word wide.
 ///
-/// `Display` prints one line: the call, what it was applied to, the system's reason, and a remedy for the usual causes.
+/// `Display` prints one line: the call, what it was applied to, the system's reason, and a remedy
+/// for the usual causes.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -24,7 +25,11 @@ struct Inner {
 
 impl Error {
     /// An error of a call of libibumad; kind and remedy follow from its name and `errno`.
-    pub(crate) fn of_call(call: &'static str, errno: Errno, what: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn of_call(
+        call: &'static str,
+        errno: Errno,
+        what: impl Into<Cow<'static, str>>,
+    ) -> Self {
         Self(Box::new(Inner {
             kind: ErrorKind::of(errno),
             call,
@@ -35,8 +40,18 @@ impl Error {
     }
 
     /// An error that no system call reported.
-    pub(crate) fn new(kind: ErrorKind, call: &'static str, what: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Inner { kind, call, errno: None, what: what.into(), hint: None }))
+    pub(crate) fn new(
+        kind: ErrorKind,
+        call: &'static str,
+        what: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            call,
+            errno: None,
+            what: what.into(),
+            hint: None,
+        }))
     }
 
     /// The same error with this remedy.
@@ -73,7 +88,13 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { call, errno, what, hint, .. } = &*self.0;
+        let Inner {
+            call,
+            errno,
+            what,
+            hint,
+            ..
+        } = &*self.0;
         write!(f, "{call}: {what}")?;
         if let Some(errno) = errno {
             write!(f, ": {errno}")?;
@@ -91,7 +112,13 @@ impl fmt::Debug for Error {
         if !f.alternate() {
             return fmt::Display::fmt(self, f);
         }
-        let Inner { kind, call, errno, what, hint } = &*self.0;
+        let Inner {
+            kind,
+            call,
+            errno,
+            what,
+            hint,
+        } = &*self.0;
         f.debug_struct("Error")
             .field("kind", kind)
             .field("call", call)

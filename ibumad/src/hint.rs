@@ -15,7 +15,9 @@ pub(crate) fn hint_for(call: &str, errno: Errno) -> Option<&'static str> {
             "this port has no management device: `modprobe ib_umad`; iWARP ports never have one"
         }
         ("umad_open_port", libc::ENODEV) => "no such port: ribinfo devices lists those there are",
-        ("umad_get_ca", libc::EIO) => "sysfs could not be read: is a port without GIDs, its link down?",
+        ("umad_get_ca", libc::EIO) => {
+            "sysfs could not be read: is a port without GIDs, its link down?"
+        }
         ("umad_register2", libc::EINVAL) => {
             "no such class or version here, or another program serves it with these methods"
         }

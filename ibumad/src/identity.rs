@@ -61,9 +61,13 @@ impl fmt::Debug for Guid {
 impl FromStr for Guid {
     type Err = ParseIntError;
 
-    /// Hexadecimal, with or without `0x`, or in groups as the `ibv_` tools print it (`0002:c903:00a0:1b2d`).
+    /// Hexadecimal, with or without `0x`, or in groups as the `ibv_` tools print it
+    /// (`0002:c903:00a0:1b2d`).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
+        let digits = text
+            .strip_prefix("0x")
+            .or_else(|| text.strip_prefix("0X"))
+            .unwrap_or(text);
         u64::from_str_radix(&digits.replace(':', ""), 16).map(Self)
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::errno::Errno;
 
-/// The broad class of an [`Error`](crate::Error), for a program that wants to react rather than print.
+/// The broad class of an [`Error`](crate::Error), for a program that wants to react rather than
+/// print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
-/// How many agents and ports of this process could not be given back to the system. It stays 0 in a healthy program.
+/// How many agents and ports of this process could not be given back to the system. It stays 0 in a
+/// healthy program.
 pub fn leaked_objects() -> u64 {
     LEAKED.load(Ordering::Relaxed)
 }

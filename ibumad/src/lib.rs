@@ -1,4 +1,5 @@
-//! Safe InfiniBand management datagrams: libibumad with ports and agents that are given back, and datagrams as types.
+//! Safe InfiniBand management datagrams: libibumad with ports and agents that are given back, and
+//! datagrams as types.
 //!
 //! ```text
 //! Ca ── by_name ──▶ PortAttr (what sysfs says)
@@ -14,23 +15,28 @@
 //! let port = Port::open("mlx4_0", 1)?;
 //! let smi = port.subnet_management()?;
 //! let master = smi.sm_info(&Target::Lid(port.attr()?.sm_lid))?;
-//! println!("the subnet manager is {}, priority {}", master.state(), master.priority());
+//! println!(
+//!     "the subnet manager is {}, priority {}",
+//!     master.state(),
+//!     master.priority()
+//! );
 //! # Ok::<(), ibumad::Error>(())
 //! ```
 //!
 //! # Datagrams
 //!
-//! [`mad`] has the datagram and its records. Reading them cannot fail or panic, whatever the bytes are; values that this version
-//! does not know are still values.
+//! [`mad`] has the datagram and its records. Reading them cannot fail or panic, whatever the bytes
+//! are; values that this version does not know are still values.
 //!
 //! # Time
 //!
-//! Every wait has a limit that the caller gives. The kernel returns a request whose answer did not come; where it does not (a
-//! simulator), the wait ends all the same.
+//! Every wait has a limit that the caller gives. The kernel returns a request whose answer did not
+//! come; where it does not (a simulator), the wait ends all the same.
 //!
 //! # Rights
 //!
-//! `/dev/infiniband/umad*` belong to root, and subnet management (QP0) wants `CAP_NET_ADMIN`-like rights everywhere.
+//! `/dev/infiniband/umad*` belong to root, and subnet management (QP0) wants `CAP_NET_ADMIN`-like
+//! rights everywhere.
 
 mod address;
 mod agent;

@@ -1,5 +1,5 @@
-//! The macro behind every value that comes from C or from the wire: an integer with named constants, never a Rust enum,
-//! so that a newer value is still a value and prints as its number.
+//! The macro behind every value that comes from C or from the wire: an integer with named
+//! constants, never a Rust enum, so that a newer value is still a value and prints as its number.
 
 macro_rules! c_value {
     (

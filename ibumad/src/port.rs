@@ -18,15 +18,20 @@ use crate::leak;
 /// libibumad keeps which kind of kernel it has found in a variable that every opening writes.
 static OPENING: Mutex<()> = Mutex::new(());
 
-/// An open port, through which datagrams go out and come in. Clones share it; it is closed with the last of them and its agents.
+/// An open port, through which datagrams go out and come in. Clones share it; it is closed with the
+/// last of them and its agents.
 ///
-/// All agents of a port share one queue of incoming datagrams. Who waits in several threads opens the port several times.
+/// All agents of a port share one queue of incoming datagrams. Who waits in several threads opens
+/// the port several times.
 ///
 /// # Example
 /// ```no_run
 /// use ibumad::{AgentOptions, Methods, Port, mad::MgmtClass};
 /// let port = Port::open("mlx4_0", 1)?;
-/// let server = port.register(AgentOptions { methods: Methods::ALL, ..AgentOptions::openib_ping() })?;
+/// let server = port.register(AgentOptions {
+///     methods: Methods::ALL,
+///     ..AgentOptions::openib_ping()
+/// })?;
 /// # Ok::<(), ibumad::Error>(())
 /// ```
 #[derive(Clone)]
@@ -43,7 +48,8 @@ impl Port {
     ///
     /// # Errors
     /// - [`ErrorKind::PermissionDenied`]: no right to its device node;
-    /// - [`ErrorKind::NotFound`], [`ErrorKind::InvalidInput`]: no such adapter or port, or the port has no management device;
+    /// - [`ErrorKind::NotFound`], [`ErrorKind::InvalidInput`]: no such adapter or port, or the port
+    ///   has no management device;
     /// - [`ErrorKind::Unsupported`]: the kernel has no management devices.
     ///
     /// # References
@@ -55,16 +61,30 @@ impl Port {
         // With the port 0 the library would choose one.
         let ca = Ca::by_name(ca_name)?;
         if !ca.ports.iter().any(|port| port.port_num == port_num) {
-            let ports = ca.ports.iter().map(|port| port.port_num.to_string()).collect::<Vec<_>>().join(", ");
-            return Err(Error::new(ErrorKind::NotFound, CALL, format!("{}: no such port", what()))
-                .with_hint(format!("it has {ports}")));
+            let ports = ca
+                .ports
+                .iter()
+                .map(|port| port.port_num.to_string())
+                .collect::<Vec<_>>()
+                .join(", ");
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                CALL,
+                format!("{}: no such port", what()),
+            )
+            .with_hint(format!("it has {ports}")));
         }
         let guard = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: a C string; the lock keeps openings apart.
-        let fd =
-            not_negative(CALL, what, || unsafe { rdma_sys::umad_open_port(name.as_ptr(), c_int::from(port_num)) })?;
+        let fd = not_negative(CALL, what, || unsafe {
+            rdma_sys::umad_open_port(name.as_ptr(), c_int::from(port_num))
+        })?;
         drop(guard);
-        Ok(Self(Arc::new(Handle { fd, ca_name: ca_name.to_owned(), port_num })))
+        Ok(Self(Arc::new(Handle {
+            fd,
+            ca_name: ca_name.to_owned(),
+            port_num,
+        })))
     }
 
     /// The adapter's name.
@@ -83,13 +103,21 @@ impl Port {
     /// Fails when the adapter is gone.
     pub fn attr(&self) -> Result<PortAttr> {
         let ca = Ca::by_name(self.ca_name())?;
-        ca.ports.into_iter().find(|port| port.port_num == self.port_num()).ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, "umad_get_ca", format!("{} port {}", self.ca_name(), self.port_num()))
-        })
+        ca.ports
+            .into_iter()
+            .find(|port| port.port_num == self.port_num())
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::NotFound,
+                    "umad_get_ca",
+                    format!("{} port {}", self.ca_name(), self.port_num()),
+                )
+            })
     }
 
-    /// Takes the next datagram for any agent of this opening, or waits for it, at most for `timeout` (for ever when `None`).
-    /// `Ok(None)` when the time is over, or earlier when a signal or what is no datagram came.
+    /// Takes the next datagram for any agent of this opening, or waits for it, at most for
+    /// `timeout` (for ever when `None`). `Ok(None)` when the time is over, or earlier when a
+    /// signal or what is no datagram came.
     ///
     /// # Errors
     /// Fails when the device is gone.
@@ -120,7 +148,8 @@ impl AsFd for Port {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: opened by this handle and closed once: agents, which use it, keep the handle alive.
+        // SAFETY: opened by this handle and closed once: agents, which use it, keep the handle
+        // alive.
         if unsafe { rdma_sys::umad_close_port(self.fd) } != 0 {
             leak::count();
         }
@@ -129,7 +158,10 @@ impl Drop for Handle {
 
 impl fmt::Debug for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Port").field("ca_name", &self.0.ca_name).field("port_num", &self.0.port_num).finish()
+        f.debug_struct("Port")
+            .field("ca_name", &self.0.ca_name)
+            .field("port_num", &self.0.port_num)
+            .finish()
     }
 }
 
@@ -148,6 +180,9 @@ mod tests {
     #[test]
     fn an_adapter_that_is_not_there_is_not_found() {
         let error = Port::open("no_such_ca", 1).expect_err("none of that name");
-        assert!(error.to_string().starts_with("umad_get_ca: no_such_ca"), "{error}");
+        assert!(
+            error.to_string().starts_with("umad_get_ca: no_such_ca"),
+            "{error}"
+        );
     }
 }

@@ -22,7 +22,8 @@ pub struct Sa {
 }
 
 impl Port {
-    /// Opens this port once more for questions to subnet administration, at the subnet manager that the port knows, or at `sm_lid`.
+    /// Opens this port once more for questions to subnet administration, at the subnet manager that
+    /// the port knows, or at `sm_lid`.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] when the port knows none; as [`Port::open`] and [`Port::register`].
@@ -30,18 +31,28 @@ impl Port {
         let attr = self.attr()?;
         let lid = sm_lid.unwrap_or(attr.sm_lid);
         if !lid.is_unicast() {
-            let what = format!("{} port {} ({}): no subnet manager", self.ca_name(), self.port_num(), attr.state);
+            let what = format!(
+                "{} port {} ({}): no subnet manager",
+                self.ca_name(),
+                self.port_num(),
+                attr.state
+            );
             let hint = match attr.state {
                 _ if attr.link_layer.is_ethernet() => "RoCE has none: use the GID",
                 PortState::INIT => "start one: `opensm`",
                 _ => "is the link up, and a subnet manager running?",
             };
-            return Err(Error::new(ErrorKind::NotFound, "subnet administration", what).with_hint(hint));
+            return Err(
+                Error::new(ErrorKind::NotFound, "subnet administration", what).with_hint(hint),
+            );
         }
         let port = Self::open(self.ca_name(), self.port_num())?;
         Ok(Sa {
             agent: port.register(AgentOptions::client(MgmtClass::SUBN_ADM, 2))?,
-            server: Address { sl: attr.sm_sl, ..Address::lid(lid) },
+            server: Address {
+                sl: attr.sm_sl,
+                ..Address::lid(lid)
+            },
             own: attr.gid(),
             prefix: attr.gid_prefix,
             patience: Patience::default(),
@@ -66,7 +77,10 @@ impl Sa {
     /// # Example
     /// ```no_run
     /// let sa = ibumad::Port::open("mlx4_0", 1)?.subnet_administration(None)?;
-    /// println!("LID {}", sa.path_to_guid("0x0002c90300a01b2d".parse()?)?.dlid());
+    /// println!(
+    ///     "LID {}",
+    ///     sa.path_to_guid("0x0002c90300a01b2d".parse()?)?.dlid()
+    /// );
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn path(&self, to: Ipv6Addr) -> Result<PathRecord> {

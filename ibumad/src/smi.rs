@@ -7,7 +7,9 @@ use crate::agent::{Agent, AgentOptions, Patience};
 use crate::error::{Error, Result};
 use crate::identity::Lid;
 use crate::kind::ErrorKind;
-use crate::mad::{AttrId, DirectedRoute, MgmtClass, NodeDescription, NodeInfo, PortInfo, SmInfo, Smp};
+use crate::mad::{
+    AttrId, DirectedRoute, MgmtClass, NodeDescription, NodeInfo, PortInfo, SmInfo, Smp,
+};
 use crate::port::Port;
 
 /// Whom to ask.
@@ -49,7 +51,9 @@ impl Port {
     /// ```
     pub fn subnet_management(&self) -> Result<Smi> {
         // An opening of its own for each: what comes for one is not taken and dropped by the other.
-        let agent = |class| Self::open(self.ca_name(), self.port_num())?.register(AgentOptions::client(class, 1));
+        let agent = |class| {
+            Self::open(self.ca_name(), self.port_num())?.register(AgentOptions::client(class, 1))
+        };
         Ok(Smi {
             by_lid: agent(MgmtClass::SUBN_LID)?,
             directed: agent(MgmtClass::SUBN_DIRECTED)?,
@@ -79,7 +83,12 @@ impl Smi {
     /// # Errors
     /// As [`Agent::call`].
     pub fn node_description(&self, target: &Target) -> Result<NodeDescription> {
-        self.get(target, NodeDescription::ATTR, 0, NodeDescription::from_bytes)
+        self.get(
+            target,
+            NodeDescription::ATTR,
+            0,
+            NodeDescription::from_bytes,
+        )
     }
 
     /// State and properties of a port of a node; 0 is the port that the question arrives at.
@@ -87,7 +96,12 @@ impl Smi {
     /// # Errors
     /// As [`Agent::call`].
     pub fn port_info(&self, target: &Target, port_num: u8) -> Result<PortInfo> {
-        self.get(target, PortInfo::ATTR, port_num.into(), PortInfo::from_bytes)
+        self.get(
+            target,
+            PortInfo::ATTR,
+            port_num.into(),
+            PortInfo::from_bytes,
+        )
     }
 
     /// State of the subnet manager that runs at a node.
@@ -98,25 +112,42 @@ impl Smi {
         self.get(target, SmInfo::ATTR, 0, SmInfo::from_bytes)
     }
 
-    fn get<T>(&self, target: &Target, attr: AttrId, modifier: u32, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
+    fn get<T>(
+        &self,
+        target: &Target,
+        attr: AttrId,
+        modifier: u32,
+        read: impl Fn(&[u8]) -> Option<T>,
+    ) -> Result<T> {
         let answer = match target {
             Target::Lid(lid) if !lid.is_unicast() => {
-                return Err(Error::new(ErrorKind::InvalidInput, "management request", format!("{attr} of LID {lid}"))
-                    .with_hint("LIDs are 1 to 49151; 0 is a port that no subnet manager has set up"));
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    "management request",
+                    format!("{attr} of LID {lid}"),
+                )
+                .with_hint("LIDs are 1 to 49151; 0 is a port that no subnet manager has set up"));
             }
-            Target::Lid(lid) => self.by_lid.call(Smp::get(attr, modifier), &Address::smi(*lid), self.patience)?,
+            Target::Lid(lid) => {
+                self.by_lid
+                    .call(Smp::get(attr, modifier), &Address::smi(*lid), self.patience)?
+            }
             Target::Directed(route) => {
                 let mad = Smp::get_directed(attr, modifier, route);
-                self.directed.call(mad, &Address::smi(Lid::PERMISSIVE), self.patience)?
+                self.directed
+                    .call(mad, &Address::smi(Lid::PERMISSIVE), self.patience)?
             }
         };
-        Smp::of(&answer).filter(|_| answer.attr() == attr).and_then(|smp| read(smp.data())).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Malformed,
-                "management request",
-                format!("{attr} of {target}: answered by {answer:?}"),
-            )
-        })
+        Smp::of(&answer)
+            .filter(|_| answer.attr() == attr)
+            .and_then(|smp| read(smp.data()))
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Malformed,
+                    "management request",
+                    format!("{attr} of {target}: answered by {answer:?}"),
+                )
+            })
     }
 }
 
@@ -126,7 +157,10 @@ impl fmt::Display for Target {
             Self::Lid(lid) => write!(f, "LID {lid}"),
             Self::Directed(route) => {
                 f.write_str("DR path 0")?;
-                route.ports().iter().try_for_each(|port| write!(f, ",{port}"))
+                route
+                    .ports()
+                    .iter()
+                    .try_for_each(|port| write!(f, ",{port}"))
             }
         }
     }
@@ -139,7 +173,10 @@ mod tests {
     #[test]
     fn a_target_prints_as_the_tools_print_it() {
         assert_eq!(Target::local().to_string(), "DR path 0");
-        assert_eq!(Target::Directed(DirectedRoute::new(&[1, 3]).expect("short")).to_string(), "DR path 0,1,3");
+        assert_eq!(
+            Target::Directed(DirectedRoute::new(&[1, 3]).expect("short")).to_string(),
+            "DR path 0,1,3"
+        );
         assert_eq!(Target::Lid(Lid(7)).to_string(), "LID 7");
     }
 }

@@ -1,4 +1,5 @@
-//! Whatever the bytes are, reading them does not panic: a million random inputs for each kind of datagram and record.
+//! Whatever the bytes are, reading them does not panic: a million random inputs for each kind of
+//! datagram and record.
 
 use std::fmt::{self, Debug, Write};
 
@@ -21,7 +22,11 @@ impl Random {
     /// Bytes of a random length up to that of the array; one in eight is 0 or 255 throughout.
     fn fill<'a>(&mut self, bytes: &'a mut [u8; 300], most: usize) -> &'a [u8] {
         let shape = self.next();
-        let len = if shape & 8 == 0 { most } else { usize::try_from(self.next() % (most as u64 + 1)).unwrap_or(0) };
+        let len = if shape & 8 == 0 {
+            most
+        } else {
+            usize::try_from(self.next() % (most as u64 + 1)).unwrap_or(0)
+        };
         match shape % 8 {
             0 => bytes[..len].fill(u8::try_from(shape >> 8 & 1).unwrap_or(0) * 255),
             _ => {
@@ -101,11 +106,16 @@ fn any_bytes_are_a_datagram_of_some_class() {
 #[test]
 fn any_bytes_are_a_datagram_of_each_class() {
     each(7, 260, |bytes| {
-        let Some(mut mad) = Mad::from_bytes(bytes) else { return };
+        let Some(mut mad) = Mad::from_bytes(bytes) else {
+            return;
+        };
         let class = mad.as_bytes()[1];
         mad.as_bytes_mut()[1] = [0x01, 0x81, 0x03, 0x32][usize::from(class % 4)];
         if let Some(smp) = Smp::of(&mad) {
-            let lengths = (smp.data().len(), smp.initial_path().len() <= usize::from(smp.hop_count()));
+            let lengths = (
+                smp.data().len(),
+                smp.initial_path().len() <= usize::from(smp.hop_count()),
+            );
             assert_eq!(lengths, (64, true));
             read(&(
                 smp.is_returning(),

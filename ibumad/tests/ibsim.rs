@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use fabric::{Fabric, field, is_inside, said_by};
 use ibumad::mad::{DirectedRoute, LinkWidth, SmState};
-use ibumad::{AgentOptions, Ca, ErrorKind, Lid, Patience, PhysState, Port, PortState, Target, leaked_objects};
+use ibumad::{
+    AgentOptions, Ca, ErrorKind, Lid, Patience, PhysState, Port, PortState, Target, leaked_objects,
+};
 
 /// Runs a test on `Hca1` of a fabric of its own.
 fn on_a_host(test: &str, inside: impl Fn(&Port)) {
@@ -48,7 +50,10 @@ fn ports_are_as_ibstat_says() {
         assert_eq!(attr.port_guid.to_string(), field(&said, "Port GUID:"));
         assert_eq!(attr.base_lid.to_string(), field(&said, "Base lid:"));
         assert_eq!(attr.sm_lid.to_string(), field(&said, "SM lid:"));
-        assert_eq!(u64::from(attr.cap_mask), number(&field(&said, "Capability mask:")));
+        assert_eq!(
+            u64::from(attr.cap_mask),
+            number(&field(&said, "Capability mask:"))
+        );
         assert_eq!(attr.rate.to_string(), field(&said, "Rate:"));
         assert_eq!(attr.state, PortState::ACTIVE);
         assert_eq!(attr.phys_state, PhysState::LINK_UP);
@@ -63,13 +68,18 @@ fn the_subnet_manager_is_as_sminfo_says() {
     on_a_host("the_subnet_manager_is_as_sminfo_says", |port| {
         let said = tool("sminfo", &[]);
         let word = |key: &str| {
-            let rest = said.split(key).nth(1).unwrap_or_else(|| panic!("no `{key}` in {said}"));
+            let rest = said
+                .split(key)
+                .nth(1)
+                .unwrap_or_else(|| panic!("no `{key}` in {said}"));
             rest.split([' ', ',']).next().unwrap_or_default().to_owned()
         };
         let attr = port.attr().expect("it is there");
         assert_eq!(attr.sm_lid.to_string(), word("sm lid "));
         let smi = port.subnet_management().expect("subnet management");
-        let info = smi.sm_info(&Target::Lid(attr.sm_lid)).expect("a subnet manager");
+        let info = smi
+            .sm_info(&Target::Lid(attr.sm_lid))
+            .expect("a subnet manager");
         assert_eq!(info.guid().0, number(&word("sm guid ")));
         assert_eq!(u64::from(info.priority()), number(&word("priority ")));
         assert_eq!(u64::from(info.state().0), number(&word("state ")));
@@ -98,7 +108,10 @@ fn nodes_and_ports_are_as_smpquery_says() {
             ("LocalPort:", info.local_port().into()),
             ("ProtectBits:", info.m_key_protect_bits().into()),
             ("LMC:", info.lmc().into()),
-            ("NeighborMTU:", info.neighbor_mtu().bytes().expect("known").into()),
+            (
+                "NeighborMTU:",
+                info.neighbor_mtu().bytes().expect("known").into(),
+            ),
             ("MtuCap:", info.mtu_cap().bytes().expect("known").into()),
             ("SMSL:", info.sm_sl().into()),
             ("InitType:", info.init_type().into()),
@@ -107,7 +120,10 @@ fn nodes_and_ports_are_as_smpquery_says() {
             ("VLArbLowCap:", info.vl_arb_low_cap().into()),
             ("VLStallCount:", info.vl_stall_count().into()),
             ("HoqLife:", info.hoq_life().into()),
-            ("PartEnforceInb:", info.partition_enforcement_inbound().into()),
+            (
+                "PartEnforceInb:",
+                info.partition_enforcement_inbound().into(),
+            ),
             ("FilterRawOutb:", info.filter_raw_outbound().into()),
             ("MkeyViolations:", info.m_key_violations().into()),
             ("QkeyViolations:", info.q_key_violations().into()),
@@ -119,7 +135,10 @@ fn nodes_and_ports_are_as_smpquery_says() {
             ("MaxCreditHint:", info.max_credit_hint().into()),
             ("RoundTrip:", info.link_round_trip_latency().into()),
             ("CapabilityMask2:", info.cap_mask2().into()),
-            ("LinkSpeedExtSupported:", info.link_speed_ext_supported().0.into()),
+            (
+                "LinkSpeedExtSupported:",
+                info.link_speed_ext_supported().0.into(),
+            ),
         ];
         for (key, value) in fields {
             assert_eq!(value, number(&field(&said, key)), "{key}");
@@ -129,7 +148,10 @@ fn nodes_and_ports_are_as_smpquery_says() {
             ("PhysLinkState:", info.phys_state().to_string()),
             ("LinkWidthActive:", info.link_width_active().to_string()),
             ("LinkSpeedActive:", info.link_speed_active().to_string()),
-            ("LinkSpeedExtActive:", info.link_speed_ext_active().to_string()),
+            (
+                "LinkSpeedExtActive:",
+                info.link_speed_ext_active().to_string(),
+            ),
         ];
         for (key, value) in texts {
             assert_eq!(value, field(&said, key), "{key}");
@@ -156,7 +178,10 @@ fn nodes_and_ports_are_as_smpquery_says() {
             assert_eq!(value, number(&field(&said, key)), "{key}");
         }
         let said = tool("smpquery", &["nodedesc", &lid]);
-        assert_eq!(smi.node_description(&target).expect("answers").text(), field(&said, "Node Description:"));
+        assert_eq!(
+            smi.node_description(&target).expect("answers").text(),
+            field(&said, "Node Description:")
+        );
     });
 }
 
@@ -184,14 +209,24 @@ fn paths_come_from_subnet_administration() {
         let attr = port.attr().expect("it is there");
         let sa = port.subnet_administration(None).expect("a subnet manager");
         let smi = port.subnet_management().expect("subnet management");
-        let peer = smi.port_info(&Target::Directed(DirectedRoute::new(&[1, 2]).expect("short")), 0).expect("answers");
+        let peer = smi
+            .port_info(
+                &Target::Directed(DirectedRoute::new(&[1, 2]).expect("short")),
+                0,
+            )
+            .expect("answers");
         let node = smi.node_info(&Target::Lid(peer.lid())).expect("answers");
         let path = sa.path_to_guid(node.port_guid()).expect("a path");
         assert_eq!((path.slid(), path.dlid()), (attr.base_lid, peer.lid()));
-        assert_eq!((path.sgid(), path.dgid()), (attr.gid(), ibumad::gid(attr.gid_prefix, node.port_guid())));
+        assert_eq!(
+            (path.sgid(), path.dgid()),
+            (attr.gid(), ibumad::gid(attr.gid_prefix, node.port_guid()))
+        );
         assert_eq!(path.pkey() & 0x7fff, 0x7fff);
         assert!(path.reversible());
-        let error = sa.path_to_guid("0x9999".parse().expect("a GUID")).expect_err("nobody has it");
+        let error = sa
+            .path_to_guid("0x9999".parse().expect("a GUID"))
+            .expect_err("nobody has it");
         assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     });
 }
@@ -200,14 +235,32 @@ fn paths_come_from_subnet_administration() {
 #[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn what_nobody_answers_times_out_in_time() {
     on_a_host("what_nobody_answers_times_out_in_time", |port| {
-        let patience = Patience { timeout: Duration::from_millis(100), tries: 2 };
-        let smi = port.subnet_management().expect("subnet management").patience(patience);
+        let patience = Patience {
+            timeout: Duration::from_millis(100),
+            tries: 2,
+        };
+        let smi = port
+            .subnet_management()
+            .expect("subnet management")
+            .patience(patience);
         let start = Instant::now();
-        let error = smi.node_info(&Target::Lid(Lid(0x777))).expect_err("nobody there");
+        let error = smi
+            .node_info(&Target::Lid(Lid(0x777)))
+            .expect_err("nobody there");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-        // The simulator reports at once that a packet found no way; a kernel takes the time that it was given.
-        assert!(start.elapsed() < 10 * patience.timeout * patience.tries, "{:?}", start.elapsed());
-        assert_eq!(smi.node_info(&Target::Lid(Lid(0))).expect_err("no LID").kind(), ErrorKind::InvalidInput);
+        // The simulator reports at once that a packet found no way; a kernel takes the time that it
+        // was given.
+        assert!(
+            start.elapsed() < 10 * patience.timeout * patience.tries,
+            "{:?}",
+            start.elapsed()
+        );
+        assert_eq!(
+            smi.node_info(&Target::Lid(Lid(0)))
+                .expect_err("no LID")
+                .kind(),
+            ErrorKind::InvalidInput
+        );
     });
 }
 
@@ -221,7 +274,13 @@ fn agents_and_ports_are_given_back() {
             drop(agent);
             drop(Port::open("ibsim0", 1).expect("room"));
         }
-        assert_eq!(Port::open("ibsim0", 2).expect_err("one port").kind(), ErrorKind::NotFound);
-        assert_eq!(Port::open("mlx4_0", 1).map(drop).expect_err("none").call(), "umad_get_ca");
+        assert_eq!(
+            Port::open("ibsim0", 2).expect_err("one port").kind(),
+            ErrorKind::NotFound
+        );
+        assert_eq!(
+            Port::open("mlx4_0", 1).map(drop).expect_err("none").call(),
+            "umad_get_ca"
+        );
     });
 }

@@ -7,7 +7,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_sys::{
-    ibv_ah, ibv_ah_attr, ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_global_route, ibv_grh, ibv_wc,
+    ibv_ah, ibv_ah_attr, ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_global_route,
+    ibv_grh, ibv_wc,
 };
 
 use crate::convert::non_null;
@@ -20,13 +21,17 @@ use crate::pd::ProtectionDomain;
 use crate::port::Lid;
 use crate::raw::AsRaw;
 
-/// The way to a port: what an address handle, or the path of a connection, is made of (`struct ibv_ah_attr`).
+/// The way to a port: what an address handle, or the path of a connection, is made of (`struct
+/// ibv_ah_attr`).
 ///
 /// # Example
 /// ```
 /// use ibverbs::{AhAttr, Gid};
 /// let peer: Gid = "::ffff:10.99.0.1".parse().expect("an address");
-/// let way = AhAttr { sl: 3, ..AhAttr::to_gid(1, 1, peer) }; // from the GID at index 1 of port 1
+/// let way = AhAttr {
+///     sl: 3,
+///     ..AhAttr::to_gid(1, 1, peer)
+/// }; // from the GID at index 1 of port 1
 /// assert_eq!(way.grh.expect("a global route").hop_limit, 64);
 /// ```
 ///
@@ -55,7 +60,10 @@ pub struct AhAttr {
 /// ```
 /// use ibverbs::{AhAttr, Gid, GlobalRoute};
 /// let way = AhAttr::to_gid(1, 1, Gid::default());
-/// let grh = way.grh.map(|grh| GlobalRoute { traffic_class: 26 << 2, ..grh });
+/// let grh = way.grh.map(|grh| GlobalRoute {
+///     traffic_class: 26 << 2,
+///     ..grh
+/// });
 /// let way = AhAttr { grh, ..way };
 /// ```
 ///
@@ -79,13 +87,29 @@ impl AhAttr {
     /// The way to a GID, from the local GID at `sgid_index`: what RoCE needs.
     pub fn to_gid(port_num: u8, sgid_index: impl Into<GidIndex>, dgid: Gid) -> Self {
         let sgid_index = sgid_index.into();
-        let grh = GlobalRoute { dgid, sgid_index, hop_limit: 64, traffic_class: 0, flow_label: 0 };
-        Self { grh: Some(grh), ..Self::to_lid(port_num, Lid(0)) }
+        let grh = GlobalRoute {
+            dgid,
+            sgid_index,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+        };
+        Self {
+            grh: Some(grh),
+            ..Self::to_lid(port_num, Lid(0))
+        }
     }
 
     /// The way to a LID of the same InfiniBand subnet.
     pub fn to_lid(port_num: u8, dlid: Lid) -> Self {
-        Self { port_num, dlid, sl: 0, src_path_bits: 0, static_rate: 0, grh: None }
+        Self {
+            port_num,
+            dlid,
+            sl: 0,
+            src_path_bits: 0,
+            static_rate: 0,
+            grh: None,
+        }
     }
 
     pub(crate) fn from_raw(raw: &ibv_ah_attr) -> Self {
@@ -143,7 +167,11 @@ impl GlobalRoute {
 /// use ibverbs::{AhAttr, Destination, Qkey, Qpn, QueuePair, Ud, wr};
 /// # fn f(qp: &mut QueuePair<Ud>, way: AhAttr, qpn: Qpn) -> ibverbs::Result<()> {
 /// let address = qp.pd().create_ah(&way)?;
-/// let destination = Destination { address: qp.hold_address(&address)?, qpn, qkey: Qkey(0x1111_1111) };
+/// let destination = Destination {
+///     address: qp.hold_address(&address)?,
+///     qpn,
+///     qkey: Qkey(0x1111_1111),
+/// };
 /// qp.post_send(wr::send_to(wr::Inline(b"hello"), destination))?;
 /// # Ok(()) }
 /// ```
@@ -173,20 +201,26 @@ impl Drop for Inner {
     }
 }
 
-/// The bytes at the start of a received datagram's buffer that the device fills with the global route header, or leaves alone.
+/// The bytes at the start of a received datagram's buffer that the device fills with the global
+/// route header, or leaves alone.
 pub const GRH_LEN: usize = size_of::<ibv_grh>();
 
 impl ProtectionDomain {
     /// Makes an address handle.
     ///
     /// # Errors
-    /// A GID index that is not there or a peer that cannot be resolved; [`ErrorKind::Unsupported`] on iWARP, which has no datagrams.
+    /// A GID index that is not there or a peer that cannot be resolved; [`ErrorKind::Unsupported`]
+    /// on iWARP, which has no datagrams.
     ///
     /// # Example
     /// ```no_run
     /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
     /// use ibverbs::AhAttr;
-    /// let peer = pd.create_ah(&AhAttr::to_gid(1, 1, "::ffff:10.99.0.1".parse().expect("a GID")))?;
+    /// let peer = pd.create_ah(&AhAttr::to_gid(
+    ///     1,
+    ///     1,
+    ///     "::ffff:10.99.0.1".parse().expect("a GID"),
+    /// ))?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
@@ -199,18 +233,27 @@ impl ProtectionDomain {
             // SAFETY: the domain is alive and the attributes are valid during the call.
             unsafe { ibv_create_ah(self.as_raw(), &raw mut raw) }
         })?;
-        Ok(AddressHandle(Arc::new(Inner { raw, pd: self.clone() })))
+        Ok(AddressHandle(Arc::new(Inner {
+            raw,
+            pd: self.clone(),
+        })))
     }
 
-    /// Makes an address handle back to where a datagram came from: `source` as its completion said, and the received buffer, whose
-    /// first [`GRH_LEN`] bytes hold the route.
+    /// Makes an address handle back to where a datagram came from: `source` as its completion said,
+    /// and the received buffer, whose first [`GRH_LEN`] bytes hold the route.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when the buffer is shorter than the header that the source needs.
+    /// [`ErrorKind::InvalidInput`] when the buffer is shorter than the header that the source
+    /// needs.
     ///
     /// # References
     /// [`ibv_create_ah_from_wc(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah_from_wc.3.html)
-    pub fn create_ah_to_source(&self, port_num: u8, source: &UdSource, received: &[u8]) -> Result<AddressHandle> {
+    pub fn create_ah_to_source(
+        &self,
+        port_num: u8,
+        source: &UdSource,
+        received: &[u8],
+    ) -> Result<AddressHandle> {
         const VERB: &str = "ibv_create_ah_from_wc";
         let what = || format!("port {port_num} of {}", self.context().device_name());
         let mut grh = ibv_grh::default();
@@ -220,14 +263,19 @@ impl ProtectionDomain {
                     .with_hint("the received buffer holds the route in its first 40 bytes")
             })?;
             // SAFETY: source and destination have GRH_LEN bytes; any bytes are a header.
-            unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), (&raw mut grh).cast(), GRH_LEN) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(header.as_ptr(), (&raw mut grh).cast(), GRH_LEN);
+            };
         }
         let mut wc: ibv_wc = source.to_raw();
         let raw = non_null(VERB, what, || {
             // SAFETY: the domain is alive; entry and header are valid during the call.
             unsafe { ibv_create_ah_from_wc(self.as_raw(), &raw mut wc, &raw mut grh, port_num) }
         })?;
-        Ok(AddressHandle(Arc::new(Inner { raw, pd: self.clone() })))
+        Ok(AddressHandle(Arc::new(Inner {
+            raw,
+            pd: self.clone(),
+        })))
     }
 }
 
@@ -251,6 +299,8 @@ impl AsRaw for AddressHandle {
 
 impl fmt::Debug for AddressHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AddressHandle").field("device", &self.0.pd.context().device_name()).finish()
+        f.debug_struct("AddressHandle")
+            .field("device", &self.0.pd.context().device_name())
+            .finish()
     }
 }

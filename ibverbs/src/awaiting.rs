@@ -17,7 +17,8 @@ use crate::errno::Errno;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 
-/// A completion queue that can be awaited: a [`CompletionQueue`] with a channel of its own, in a runtime of tokio.
+/// A completion queue that can be awaited: a [`CompletionQueue`] with a channel of its own, in a
+/// runtime of tokio.
 ///
 /// It goes wherever a reference to a [`CompletionQueue`] does.
 ///
@@ -64,23 +65,35 @@ impl AsyncCompletionQueue {
     /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)
     pub fn new(context: &Context, options: CqOptions<'_>) -> Result<Self> {
         if Handle::try_current().is_err() {
-            let what = format!("a completion queue of {} to be awaited", context.device_name());
-            return Err(
-                Error::new(ErrorKind::InvalidInput, "epoll", what).with_hint("call it within a runtime of tokio")
+            let what = format!(
+                "a completion queue of {} to be awaited",
+                context.device_name()
             );
+            return Err(Error::new(ErrorKind::InvalidInput, "epoll", what)
+                .with_hint("call it within a runtime of tokio"));
         }
         let channel = context.create_comp_channel()?;
-        let queue = context.create_cq(CqOptions { channel: Some(&channel), ..options })?;
-        // SAFETY: the channel keeps its descriptor open, and the same, as long as it lives: as long as the `AsyncFd`, which owns it.
-        let channel = unsafe { AsyncFd::register_with_interest(Descriptor(channel), Interest::READABLE) };
+        let queue = context.create_cq(CqOptions {
+            channel: Some(&channel),
+            ..options
+        })?;
+        // SAFETY: the channel keeps its descriptor open, and the same, as long as it lives: as long
+        // as the `AsyncFd`, which owns it.
+        let channel =
+            unsafe { AsyncFd::register_with_interest(Descriptor(channel), Interest::READABLE) };
         let channel = channel.map_err(|error| failed(&error.into()))?;
-        Ok(Self { queue, channel, armed: false })
+        Ok(Self {
+            queue,
+            channel,
+            armed: false,
+        })
     }
 
     /// Waits until something has completed, and takes it: at least one.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any time: no completion is lost, and no request is ended. What was posted stays in flight, and its buffers with it.
+    /// The future can be dropped at any time: no completion is lost, and no request is ended. What
+    /// was posted stays in flight, and its buffers with it.
     ///
     /// # Errors
     /// An error is not a completion: requests in flight stay in flight.
@@ -94,7 +107,11 @@ impl AsyncCompletionQueue {
                 self.armed = true;
                 continue; // what came before arming gives no event
             }
-            let mut ready = self.channel.readable().await.map_err(|error| failed(&error))?;
+            let mut ready = self
+                .channel
+                .readable()
+                .await
+                .map_err(|error| failed(&error))?;
             match ready.get_inner().0.try_get()? {
                 Some(_) => self.armed = false,
                 None => ready.clear_ready(),

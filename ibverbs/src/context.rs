@@ -13,7 +13,8 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::raw::AsRaw;
 
-/// An open device: what domains, queues and channels are made on. Cloning it is cheap and refers to the same opening.
+/// An open device: what domains, queues and channels are made on. Cloning it is cheap and refers to
+/// the same opening.
 ///
 /// # Example
 /// ```no_run
@@ -33,7 +34,8 @@ struct Inner {
     soft_roce: OnceLock<bool>,
 }
 
-// SAFETY: libibverbs' contexts may be used from any thread, several at once (ibv_open_device(3), "thread safe").
+// SAFETY: libibverbs' contexts may be used from any thread, several at once (ibv_open_device(3),
+// "thread safe").
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -52,8 +54,9 @@ impl Device {
     /// Opens the device.
     ///
     /// # Errors
-    /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) without rights to `/dev/infiniband/uverbs*`,
-    /// [`NotFound`](crate::ErrorKind::NotFound) when the device went away or its node is missing.
+    /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) without rights to
+    /// `/dev/infiniband/uverbs*`, [`NotFound`](crate::ErrorKind::NotFound) when the device went
+    /// away or its node is missing.
     ///
     /// # References
     /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
@@ -74,7 +77,11 @@ impl Context {
             },
         )?;
         crate::trace::opened(device.name());
-        Ok(Self(Arc::new(Inner { raw, device, soft_roce: OnceLock::new() })))
+        Ok(Self(Arc::new(Inner {
+            raw,
+            device,
+            soft_roce: OnceLock::new(),
+        })))
     }
 
     /// The device that is open.
@@ -82,7 +89,8 @@ impl Context {
         &self.0.device
     }
 
-    /// Whether it is Soft-RoCE, whose provider needs to be treated with care in places (ci/DRIVERS.md). The kernel is asked once.
+    /// Whether it is Soft-RoCE, whose provider needs to be treated with care in places
+    /// (ci/DRIVERS.md). The kernel is asked once.
     pub(crate) fn is_soft_roce(&self) -> Result<bool> {
         if let Some(&known) = self.0.soft_roce.get() {
             return Ok(known);
@@ -96,7 +104,8 @@ impl Context {
         self.0.device.name()
     }
 
-    /// Completion vectors (interrupts) that completion queues can be spread over: 0 to this, less one.
+    /// Completion vectors (interrupts) that completion queues can be spread over: 0 to this, less
+    /// one.
     ///
     /// # Example
     /// A completion queue for each processor that takes interrupts:
@@ -104,7 +113,12 @@ impl Context {
     /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// use ibverbs::CqOptions;
     /// let cqs = (0..context.num_comp_vectors())
-    ///     .map(|comp_vector| context.create_cq(CqOptions { comp_vector, ..CqOptions::default() }))
+    ///     .map(|comp_vector| {
+    ///         context.create_cq(CqOptions {
+    ///             comp_vector,
+    ///             ..CqOptions::default()
+    ///         })
+    ///     })
     ///     .collect::<ibverbs::Result<Vec<_>>>()?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
@@ -125,6 +139,8 @@ impl AsRaw for Context {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("device", &self.device_name()).finish()
+        f.debug_struct("Context")
+            .field("device", &self.device_name())
+            .finish()
     }
 }

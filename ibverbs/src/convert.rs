@@ -1,4 +1,5 @@
-//! One converter for each way in which C functions return: used everywhere, so that no return value is read twice differently.
+//! One converter for each way in which C functions return: used everywhere, so that no return value
+//! is read twice differently.
 
 #![allow(unsafe_code)]
 
@@ -25,15 +26,29 @@ pub(crate) fn non_null<T>(
     NonNull::new(call()).ok_or_else(|| Error::of_verb(verb, Errno::last(), what()))
 }
 
-/// The convention "0, or an error number": most verbs that change something. The sign is the provider's choice.
-pub(crate) fn zero_or_errno(verb: &'static str, what: impl FnOnce() -> String, returned: i32) -> Result<()> {
+/// The convention "0, or an error number": most verbs that change something. The sign is the
+/// provider's choice.
+pub(crate) fn zero_or_errno(
+    verb: &'static str,
+    what: impl FnOnce() -> String,
+    returned: i32,
+) -> Result<()> {
     match returned {
         0 => Ok(()),
         number => Err(Error::of_verb(verb, Errno::from_return(number), what())),
     }
 }
 
-/// The convention "not negative, or -1 and errno": system calls, and the verbs that come down to one.
-pub(crate) fn not_negative(verb: &'static str, what: impl FnOnce() -> String, returned: i32) -> Result<i32> {
-    if returned < 0 { Err(Error::of_verb(verb, Errno::last(), what())) } else { Ok(returned) }
+/// The convention "not negative, or -1 and errno": system calls, and the verbs that come down to
+/// one.
+pub(crate) fn not_negative(
+    verb: &'static str,
+    what: impl FnOnce() -> String,
+    returned: i32,
+) -> Result<i32> {
+    if returned < 0 {
+        Err(Error::of_verb(verb, Errno::last(), what()))
+    } else {
+        Ok(returned)
+    }
 }

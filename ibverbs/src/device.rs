@@ -7,7 +7,10 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdma_sys::{ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_list};
+use rdma_sys::{
+    ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index,
+    ibv_get_device_list,
+};
 
 use crate::convert::non_null;
 use crate::error::{Error, Result};
@@ -70,7 +73,8 @@ c_value! {
     }
 }
 
-/// The array that `ibv_get_device_list` returned; a device is valid while its list, or a context on it, lives.
+/// The array that `ibv_get_device_list` returned; a device is valid while its list, or a context on
+/// it, lives.
 struct List(NonNull<*mut ibv_device>);
 
 // SAFETY: the list is read-only after its creation; libibverbs locks what is behind it.
@@ -80,7 +84,8 @@ unsafe impl Sync for List {}
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: the list came from ibv_get_device_list and is freed once; every Device holds it by Arc.
+        // SAFETY: the list came from ibv_get_device_list and is freed once; every Device holds it
+        // by Arc.
         unsafe {
             ibv_free_device_list(self.0.as_ptr());
         }
@@ -139,7 +144,11 @@ impl Device {
             .map(|raw| {
                 // SAFETY: the device is alive and its name is a NUL-terminated array within it.
                 let name = unsafe { CStr::from_ptr((*raw.as_ptr()).name.as_ptr()) };
-                Self { raw, name: name.to_string_lossy().into(), _list: Arc::clone(&list) }
+                Self {
+                    raw,
+                    name: name.to_string_lossy().into(),
+                    _list: Arc::clone(&list),
+                }
             })
             .collect())
     }
@@ -169,14 +178,19 @@ impl Device {
         } else {
             format!("this host has: {}", names.join(", "))
         };
-        Err(Error::new(ErrorKind::NotFound, "open", format!("no RDMA device is called {name:?}")).with_hint(hint))
+        Err(Error::new(
+            ErrorKind::NotFound,
+            "open",
+            format!("no RDMA device is called {name:?}"),
+        )
+        .with_hint(hint))
     }
 
     /// The device with this node GUID.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] names the GUIDs that there are; [`ErrorKind::InvalidInput`] when several devices have this one, as
-    /// software devices on interfaces of one MAC address do.
+    /// [`ErrorKind::NotFound`] names the GUIDs that there are; [`ErrorKind::InvalidInput`] when
+    /// several devices have this one, as software devices on interfaces of one MAC address do.
     ///
     /// # Example
     /// ```no_run
@@ -190,9 +204,17 @@ impl Device {
     pub fn by_guid(guid: Guid) -> Result<Self> {
         let devices = Self::list()?;
         let list = |devices: &[Self]| {
-            devices.iter().map(|device| format!("{} ({})", device.name(), device.guid())).collect::<Vec<_>>().join(", ")
+            devices
+                .iter()
+                .map(|device| format!("{} ({})", device.name(), device.guid()))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
-        let mut found: Vec<Self> = devices.iter().filter(|device| device.guid() == guid).cloned().collect();
+        let mut found: Vec<Self> = devices
+            .iter()
+            .filter(|device| device.guid() == guid)
+            .cloned()
+            .collect();
         match found.pop() {
             Some(device) if found.is_empty() => Ok(device),
             Some(device) => {
@@ -201,12 +223,17 @@ impl Device {
                 Err(Error::new(ErrorKind::InvalidInput, "open", what)
                     .with_hint(format!("open one by its name: {}", list(&found))))
             }
-            None => Err(Error::new(ErrorKind::NotFound, "open", format!("no RDMA device has the GUID {guid}"))
-                .with_hint(format!("this host has: {}", list(&devices)))),
+            None => Err(Error::new(
+                ErrorKind::NotFound,
+                "open",
+                format!("no RDMA device has the GUID {guid}"),
+            )
+            .with_hint(format!("this host has: {}", list(&devices)))),
         }
     }
 
-    /// The number that the kernel gave the device, which it keeps when it is renamed; `None` where the kernel gives none.
+    /// The number that the kernel gave the device, which it keeps when it is renamed; `None` where
+    /// the kernel gives none.
     ///
     /// # References
     /// [`ibv_get_device_index(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_index.3.html)
@@ -255,6 +282,9 @@ impl AsRaw for Device {
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Device").field("name", &self.name).field("transport", &self.transport()).finish()
+        f.debug_struct("Device")
+            .field("name", &self.name)
+            .field("transport", &self.transport())
+            .finish()
     }
 }

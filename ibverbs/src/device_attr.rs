@@ -122,7 +122,10 @@ bitflags! {
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// use ibverbs::CqOptions;
 /// let limits = context.query_device()?;
-/// let cq = context.create_cq(CqOptions { depth: limits.max_cqe.min(4096), ..CqOptions::default() })?;
+/// let cq = context.create_cq(CqOptions {
+///     depth: limits.max_cqe.min(4096),
+///     ..CqOptions::default()
+/// })?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -130,7 +133,10 @@ bitflags! {
 /// [`ibv_query_device(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device.3.html)
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the fields are those of ibv_query_device(3), under their own names")]
+#[allow(
+    missing_docs,
+    reason = "the fields are those of ibv_query_device(3), under their own names"
+)]
 pub struct DeviceAttr {
     pub fw_ver: String,
     pub node_guid: Guid,
@@ -247,7 +253,10 @@ impl Context {
     /// let attr = ibverbs::Device::by_name("rxe0")?.open()?.query_device()?;
     /// let atomics = attr.atomic_cap != AtomicCap::NONE;
     /// let windows = attr.device_cap_flags.contains(DeviceCapFlags::MEM_WINDOW);
-    /// println!("atomics: {atomics}, memory windows: {windows}, {} queue pairs", attr.max_qp);
+    /// println!(
+    ///     "atomics: {atomics}, memory windows: {windows}, {} queue pairs",
+    ///     attr.max_qp
+    /// );
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///

@@ -132,8 +132,13 @@ bitflags! {
 /// use ibverbs::{AccessFlags, MemoryOptions, OdpTransportCaps};
 /// let odp = context.query_device_ex()?.odp;
 /// let on_demand = odp.rc.contains(OdpTransportCaps::WRITE);
-/// let options = MemoryOptions { on_demand, ..MemoryOptions::default() };
-/// let region = context.alloc_pd()?.shared_with(1 << 30, AccessFlags::REMOTE_WRITE, options)?;
+/// let options = MemoryOptions {
+///     on_demand,
+///     ..MemoryOptions::default()
+/// };
+/// let region = context
+///     .alloc_pd()?
+///     .shared_with(1 << 30, AccessFlags::REMOTE_WRITE, options)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -208,7 +213,10 @@ pub struct TsoCaps {
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// let rss = context.query_device_ex()?.rss;
-/// println!("{} tables of {} work queues", rss.max_rwq_indirection_tables, rss.max_rwq_indirection_table_size);
+/// println!(
+///     "{} tables of {} work queues",
+///     rss.max_rwq_indirection_tables, rss.max_rwq_indirection_table_size
+/// );
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -229,13 +237,17 @@ pub struct RssCaps {
     pub rx_hash_function: u8,
 }
 
-/// Limits on a queue pair's sending rate (`struct ibv_packet_pacing_caps`); all 0 without packet pacing.
+/// Limits on a queue pair's sending rate (`struct ibv_packet_pacing_caps`); all 0 without packet
+/// pacing.
 ///
 /// # Example
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// let pacing = context.query_device_ex()?.packet_pacing;
-/// println!("from {} to {} kbit/s", pacing.qp_rate_limit_min, pacing.qp_rate_limit_max);
+/// println!(
+///     "from {} to {} kbit/s",
+///     pacing.qp_rate_limit_min, pacing.qp_rate_limit_max
+/// );
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -258,7 +270,10 @@ pub struct PacketPacingCaps {
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// let tm = context.query_device_ex()?.tm;
-/// println!("{} tags of a shared receive queue, {} operations at once", tm.max_num_tags, tm.max_ops);
+/// println!(
+///     "{} tags of a shared receive queue, {} operations at once",
+///     tm.max_num_tags, tm.max_ops
+/// );
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -288,7 +303,10 @@ pub struct TmCaps {
 /// # let mut cq = context.create_cq(ibverbs::CqOptions::default())?;
 /// use std::time::Duration;
 /// let caps = context.query_device_ex()?.cq_mod;
-/// cq.moderate(caps.max_cq_count, Duration::from_micros(caps.max_cq_period.into()))?;
+/// cq.moderate(
+///     caps.max_cq_count,
+///     Duration::from_micros(caps.max_cq_period.into()),
+/// )?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -304,7 +322,8 @@ pub struct CqModerationCaps {
     pub max_cq_period: u16,
 }
 
-/// Operand sizes of atomics over PCI (`struct ibv_pci_atomic_caps`), as bits: 1 for 4 bytes, 2 for 8, 4 for 16.
+/// Operand sizes of atomics over PCI (`struct ibv_pci_atomic_caps`), as bits: 1 for 4 bytes, 2 for
+/// 8, 4 for 16.
 ///
 /// # Example
 /// ```no_run
@@ -331,6 +350,9 @@ mod tests {
     #[test]
     fn a_set_of_queue_pair_types_answers_for_any_number() {
         assert!(QpTypes(1 << 2).contains(2));
-        assert!(!QpTypes(u32::MAX).contains(255), "IBV_QPT_DRIVER has no bit");
+        assert!(
+            !QpTypes(u32::MAX).contains(255),
+            "IBV_QPT_DRIVER has no bit"
+        );
     }
 }

@@ -10,13 +10,14 @@ use crate::context::Context;
 use crate::convert::zero_or_errno;
 use crate::device_attr::{DeviceAttr, DeviceCapFlags};
 use crate::device_caps::{
-    CqModerationCaps, OdpCaps, OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, QpTypes,
-    RawPacketCaps, RssCaps, RxHashFields, TmCaps, TsoCaps,
+    CqModerationCaps, OdpCaps, OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps,
+    QpTypes, RawPacketCaps, RssCaps, RxHashFields, TmCaps, TsoCaps,
 };
 use crate::error::Result;
 use crate::raw::AsRaw;
 
-/// All that a device says of itself (`struct ibv_device_attr_ex`); counts are limits, sizes are bytes.
+/// All that a device says of itself (`struct ibv_device_attr_ex`); counts are limits, sizes are
+/// bytes.
 ///
 /// Where provider or kernel know the classic query only, `attr` is filled and everything else is 0.
 ///
@@ -24,7 +25,10 @@ use crate::raw::AsRaw;
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// let device = context.query_device_ex()?;
-/// println!("{} queue pairs, a clock of {} kHz", device.attr.max_qp, device.hca_core_clock);
+/// println!(
+///     "{} queue pairs, a clock of {} kHz",
+///     device.attr.max_qp, device.hca_core_clock
+/// );
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -84,7 +88,10 @@ impl DeviceAttrEx {
             completion_timestamp_mask: raw.completion_timestamp_mask,
             hca_core_clock: raw.hca_core_clock,
             device_cap_flags_ex: DeviceCapFlags::from_bits_retain(raw.device_cap_flags_ex),
-            tso: TsoCaps { max_tso: raw.tso_caps.max_tso, supported_qpts: QpTypes(raw.tso_caps.supported_qpts) },
+            tso: TsoCaps {
+                max_tso: raw.tso_caps.max_tso,
+                supported_qpts: QpTypes(raw.tso_caps.supported_qpts),
+            },
             rss: RssCaps {
                 supported_qpts: QpTypes(raw.rss_caps.supported_qpts),
                 max_rwq_indirection_tables: raw.rss_caps.max_rwq_indirection_tables,
@@ -130,8 +137,14 @@ impl Context {
     /// use ibverbs::OdpGeneralCaps;
     /// let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// let all = context.query_device_ex()?;
-    /// println!("{}, {} completion vectors", all.attr.atomic_cap, all.num_comp_vectors);
-    /// println!("on-demand paging: {}", all.odp.general.contains(OdpGeneralCaps::SUPPORT));
+    /// println!(
+    ///     "{}, {} completion vectors",
+    ///     all.attr.atomic_cap, all.num_comp_vectors
+    /// );
+    /// println!(
+    ///     "on-demand paging: {}",
+    ///     all.odp.general.contains(OdpGeneralCaps::SUPPORT)
+    /// );
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
@@ -144,7 +157,11 @@ impl Context {
         let mut attr = ibv_device_attr_ex::default();
         // SAFETY: the context is open, no input is given, and the structure is valid for writing.
         let returned = unsafe { ibv_query_device_ex(self.as_raw(), ptr::null(), &raw mut attr) };
-        zero_or_errno("ibv_query_device_ex", || self.device_name().into(), returned)?;
+        zero_or_errno(
+            "ibv_query_device_ex",
+            || self.device_name().into(),
+            returned,
+        )?;
         Ok(DeviceAttrEx::from_raw(&attr, self.num_comp_vectors()))
     }
 }
@@ -160,9 +177,20 @@ mod tests {
         raw.orig_attr.phys_port_cnt = 2;
         raw.orig_attr.device_cap_flags = 1 << 17 | 1 << 30;
         let attr = DeviceAttrEx::from_raw(&raw, 4);
-        assert_eq!((attr.attr.max_qp, attr.phys_port_cnt, attr.num_comp_vectors), (7, 2, 4));
-        assert!(attr.attr.device_cap_flags.contains(DeviceCapFlags::MEM_WINDOW));
-        assert_eq!(attr.attr.device_cap_flags.bits(), 1 << 17 | 1 << 30, "bits without a name are kept");
+        assert_eq!(
+            (attr.attr.max_qp, attr.phys_port_cnt, attr.num_comp_vectors),
+            (7, 2, 4)
+        );
+        assert!(
+            attr.attr
+                .device_cap_flags
+                .contains(DeviceCapFlags::MEM_WINDOW)
+        );
+        assert_eq!(
+            attr.attr.device_cap_flags.bits(),
+            1 << 17 | 1 << 30,
+            "bits without a name are kept"
+        );
         assert!(attr.device_cap_flags_ex.is_empty());
         assert_eq!(attr.odp, OdpCaps::default());
     }

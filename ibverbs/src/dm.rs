@@ -6,7 +6,9 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdma_sys::{ibv_alloc_dm, ibv_alloc_dm_attr, ibv_dm, ibv_free_dm, ibv_memcpy_from_dm, ibv_memcpy_to_dm};
+use rdma_sys::{
+    ibv_alloc_dm, ibv_alloc_dm_attr, ibv_dm, ibv_free_dm, ibv_memcpy_from_dm, ibv_memcpy_to_dm,
+};
 
 use crate::context::Context;
 use crate::convert::{non_null, zero_or_errno};
@@ -14,7 +16,8 @@ use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
 
-/// Memory of the network device itself: what it serves from there need not cross the bus. Clones share it.
+/// Memory of the network device itself: what it serves from there need not cross the bus. Clones
+/// share it.
 ///
 /// The processor copies in and out; requests and peers reach it when it is registered
 /// ([`ProtectionDomain::reg_dm`](crate::ProtectionDomain::reg_dm)).
@@ -25,7 +28,9 @@ use crate::raw::AsRaw;
 /// use ibverbs::AccessFlags;
 /// let counters = context.alloc_dm(64, 3)?;
 /// counters.write(0, &[0; 64])?;
-/// let region = context.alloc_pd()?.reg_dm(&counters, 0, 64, AccessFlags::REMOTE_ATOMIC)?;
+/// let region = context
+///     .alloc_pd()?
+///     .reg_dm(&counters, 0, 64, AccessFlags::REMOTE_ATOMIC)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -40,7 +45,8 @@ struct Inner {
     context: Context,
 }
 
-// SAFETY: a handle; libibverbs' functions on it are thread safe, and copies that race mix bytes of a device.
+// SAFETY: a handle; libibverbs' functions on it are thread safe, and copies that race mix bytes of
+// a device.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -58,16 +64,27 @@ impl Context {
     /// Allocates `len` bytes of the device's memory, at a multiple of 2^`log_align` bytes of it.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device has none; the extended attributes say how much there is (`max_dm_size`).
+    /// [`ErrorKind::Unsupported`] where the device has none; the extended attributes say how much
+    /// there is (`max_dm_size`).
     ///
     /// # References
     /// [`ibv_alloc_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
     pub fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DeviceMemory> {
-        let mut attr = ibv_alloc_dm_attr { length: len, log_align_req: log_align, comp_mask: 0 };
+        let mut attr = ibv_alloc_dm_attr {
+            length: len,
+            log_align_req: log_align,
+            comp_mask: 0,
+        };
         let what = || format!("{len} bytes on {}", self.device_name());
         // SAFETY: the context is open, the attributes are valid during the call.
-        let raw = non_null("ibv_alloc_dm", what, || unsafe { ibv_alloc_dm(self.as_raw(), &raw mut attr) })?;
-        Ok(DeviceMemory(Arc::new(Inner { raw, len, context: self.clone() })))
+        let raw = non_null("ibv_alloc_dm", what, || unsafe {
+            ibv_alloc_dm(self.as_raw(), &raw mut attr)
+        })?;
+        Ok(DeviceMemory(Arc::new(Inner {
+            raw,
+            len,
+            context: self.clone(),
+        })))
     }
 }
 
@@ -86,16 +103,22 @@ impl DeviceMemory {
     /// Copies bytes in, from `offset` on.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when they do not lie within, or their place or length is not what the device can copy (often multiples
-    /// of 4).
+    /// [`ErrorKind::InvalidInput`] when they do not lie within, or their place or length is not
+    /// what the device can copy (often multiples of 4).
     ///
     /// # References
     /// [`ibv_memcpy_to_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<()> {
         self.check(offset, from.len())?;
-        // SAFETY: the memory is alive, the range lies within, the bytes are readable during the call.
-        let returned = unsafe { ibv_memcpy_to_dm(self.as_raw(), offset, from.as_ptr().cast(), from.len()) };
-        zero_or_errno("ibv_memcpy_to_dm", || self.describe(offset, from.len()), returned)
+        // SAFETY: the memory is alive, the range lies within, the bytes are readable during the
+        // call.
+        let returned =
+            unsafe { ibv_memcpy_to_dm(self.as_raw(), offset, from.as_ptr().cast(), from.len()) };
+        zero_or_errno(
+            "ibv_memcpy_to_dm",
+            || self.describe(offset, from.len()),
+            returned,
+        )
     }
 
     /// Copies bytes out, from `offset` on.
@@ -108,19 +131,36 @@ impl DeviceMemory {
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.check(offset, into.len())?;
         // SAFETY: as in `write`; the bytes are writable.
-        let returned = unsafe { ibv_memcpy_from_dm(into.as_mut_ptr().cast(), self.as_raw(), offset, into.len()) };
-        zero_or_errno("ibv_memcpy_from_dm", || self.describe(offset, into.len()), returned)
+        let returned = unsafe {
+            ibv_memcpy_from_dm(into.as_mut_ptr().cast(), self.as_raw(), offset, into.len())
+        };
+        zero_or_errno(
+            "ibv_memcpy_from_dm",
+            || self.describe(offset, into.len()),
+            returned,
+        )
     }
 
     pub(crate) fn check(&self, offset: u64, len: usize) -> Result<()> {
-        if offset.checked_add(len as u64).is_none_or(|end| end > self.0.len as u64) {
-            return Err(Error::new(ErrorKind::InvalidInput, "device memory", self.describe(offset, len)));
+        if offset
+            .checked_add(len as u64)
+            .is_none_or(|end| end > self.0.len as u64)
+        {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "device memory",
+                self.describe(offset, len),
+            ));
         }
         Ok(())
     }
 
     fn describe(&self, offset: u64, len: usize) -> String {
-        format!("{len} bytes at {offset} of {} on {}", self.0.len, self.0.context.device_name())
+        format!(
+            "{len} bytes at {offset} of {} on {}",
+            self.0.len,
+            self.0.context.device_name()
+        )
     }
 }
 
@@ -134,6 +174,9 @@ impl AsRaw for DeviceMemory {
 
 impl fmt::Debug for DeviceMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceMemory").field("len", &self.0.len).field("device", &self.0.context.device_name()).finish()
+        f.debug_struct("DeviceMemory")
+            .field("len", &self.0.len)
+            .field("device", &self.0.context.device_name())
+            .finish()
     }
 }

@@ -23,7 +23,8 @@ impl Errno {
         Self(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 
-    /// The number that a function returned, whichever sign the provider gave it (siw returns negative ones).
+    /// The number that a function returned, whichever sign the provider gave it (siw returns
+    /// negative ones).
     pub(crate) const fn from_return(value: i32) -> Self {
         Self(value.wrapping_abs())
     }

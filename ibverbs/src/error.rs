@@ -20,7 +20,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of a verb: one word wide, so that results stay small on the data path.
 ///
-/// `Display` prints one line: the verb, what it was applied to, the system's reason, and a remedy for the usual causes.
+/// `Display` prints one line: the verb, what it was applied to, the system's reason, and a remedy
+/// for the usual causes.
 ///
 /// # Example
 /// ```no_run
@@ -59,7 +60,13 @@ impl Error {
 
     /// An error that no system call reported: a check of this crate, or of one built on it.
     pub fn new(kind: ErrorKind, verb: &'static str, what: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Inner { kind, verb, errno: None, what: what.into(), hint: None }))
+        Self(Box::new(Inner {
+            kind,
+            verb,
+            errno: None,
+            what: what.into(),
+            hint: None,
+        }))
     }
 
     /// The same error as one of another class, where it is known better than the number says.
@@ -108,7 +115,13 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { verb, errno, what, hint, .. } = &*self.0;
+        let Inner {
+            verb,
+            errno,
+            what,
+            hint,
+            ..
+        } = &*self.0;
         write!(f, "{verb}: {what}")?;
         if let Some(errno) = errno {
             write!(f, ": {errno}")?;
@@ -126,7 +139,13 @@ impl fmt::Debug for Error {
         if !f.alternate() {
             return fmt::Display::fmt(self, f);
         }
-        let Inner { kind, verb, errno, what, hint } = &*self.0;
+        let Inner {
+            kind,
+            verb,
+            errno,
+            what,
+            hint,
+        } = &*self.0;
         f.debug_struct("Error")
             .field("kind", kind)
             .field("verb", verb)
@@ -139,7 +158,8 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// For programs whose errors are those of input and output: of the nearest kind, with this one inside.
+/// For programs whose errors are those of input and output: of the nearest kind, with this one
+/// inside.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error.kind() {
@@ -169,18 +189,29 @@ mod tests {
 
     #[test]
     fn as_an_error_of_input_and_output_it_keeps_its_text() {
-        let error = io::Error::from(Error::new(ErrorKind::TimedOut, "rdma_connect", "10.99.0.1:7471"));
+        let error = io::Error::from(Error::new(
+            ErrorKind::TimedOut,
+            "rdma_connect",
+            "10.99.0.1:7471",
+        ));
         assert_eq!(
             (error.kind(), error.to_string().as_str()),
             (io::ErrorKind::TimedOut, "rdma_connect: 10.99.0.1:7471")
         );
         let inner = error.into_inner().expect("what it was made of");
-        assert_eq!(inner.downcast::<Error>().expect("itself").verb(), "rdma_connect");
+        assert_eq!(
+            inner.downcast::<Error>().expect("itself").verb(),
+            "rdma_connect"
+        );
     }
 
     #[test]
     fn text_says_what_why_and_remedy() {
-        let error = Error::of_verb("ibv_modify_qp", Errno(libc::ENODEV), "rxe0").with_hint("load rdma_rxe");
-        assert_eq!(error.to_string(), "ibv_modify_qp: rxe0: No such device (ENODEV) (load rdma_rxe)");
+        let error =
+            Error::of_verb("ibv_modify_qp", Errno(libc::ENODEV), "rxe0").with_hint("load rdma_rxe");
+        assert_eq!(
+            error.to_string(),
+            "ibv_modify_qp: rxe0: No such device (ENODEV) (load rdma_rxe)"
+        );
     }
 }

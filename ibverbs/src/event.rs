@@ -75,8 +75,8 @@ c_value! {
 
 /// What an event is about: identities, which outlive their objects.
 ///
-/// Those of queues are of objects that this crate made; for an object made by raw calls they are whatever its maker put into its
-/// context pointer.
+/// Those of queues are of objects that this crate made; for an object made by raw calls they are
+/// whatever its maker put into its context pointer.
 ///
 /// # Example
 /// ```no_run
@@ -85,7 +85,9 @@ c_value! {
 /// match event.source {
 ///     EventSource::Device => println!("the whole device: {}", event.event_type),
 ///     EventSource::Port(port) => println!("port {port}: {}", event.event_type),
-///     EventSource::QueuePair { queue, .. } if queue == qp.id() => println!("ours: {}", event.event_type),
+///     EventSource::QueuePair { queue, .. } if queue == qp.id() => {
+///         println!("ours: {}", event.event_type)
+///     }
 ///     other => println!("{other}"),
 /// }
 /// # }
@@ -142,14 +144,18 @@ impl AsyncEvent {
     /// Copies out what an event names.
     ///
     /// # Safety
-    /// The event was taken by `ibv_get_async_event` and is not yet acknowledged, so that its object is alive.
+    /// The event was taken by `ibv_get_async_event` and is not yet acknowledged, so that its object
+    /// is alive.
     pub(crate) unsafe fn copy(raw: &ibv_async_event) -> Self {
         let event_type = EventType(raw.event_type);
         let element = &raw.element;
         let source = match event_type {
             EventType::CQ_ERR => {
-                // SAFETY: an event of this type names a live completion queue, by the caller's promise.
-                EventSource::CompletionQueue(CqId::from_context(unsafe { (*element.cq).cq_context }))
+                // SAFETY: an event of this type names a live completion queue, by the caller's
+                // promise.
+                EventSource::CompletionQueue(CqId::from_context(unsafe {
+                    (*element.cq).cq_context
+                }))
             }
             EventType::QP_FATAL
             | EventType::QP_REQ_ERR
@@ -161,18 +167,24 @@ impl AsyncEvent {
             | EventType::QP_LAST_WQE_REACHED => {
                 // SAFETY: as above, a live queue pair.
                 let (context, number) = unsafe { ((*element.qp).qp_context, (*element.qp).qp_num) };
-                EventSource::QueuePair { queue: QueueId::from_context(context), qp_num: Qpn(number) }
+                EventSource::QueuePair {
+                    queue: QueueId::from_context(context),
+                    qp_num: Qpn(number),
+                }
             }
             EventType::SRQ_ERR | EventType::SRQ_LIMIT_REACHED => {
                 // SAFETY: as above, a live shared receive queue.
-                EventSource::SharedReceiveQueue(QueueId::from_context(unsafe { (*element.srq).srq_context }))
+                EventSource::SharedReceiveQueue(QueueId::from_context(unsafe {
+                    (*element.srq).srq_context
+                }))
             }
             EventType::WQ_FATAL => {
                 // SAFETY: as above, a live work queue.
                 EventSource::WorkQueue(unsafe { (*element.wq).wq_num })
             }
             EventType::DEVICE_FATAL => EventSource::Device,
-            // SAFETY: the union was filled by the library with at least the bytes of a port's number.
+            // SAFETY: the union was filled by the library with at least the bytes of a port's
+            // number.
             other => Self::by_number(other, unsafe { element.port_num }),
         };
         Self { event_type, source }
@@ -217,11 +229,18 @@ mod tests {
 
     fn event(event_type: u32, element: Element) -> AsyncEvent {
         // SAFETY: the tests' objects are alive.
-        unsafe { AsyncEvent::copy(&ibv_async_event { element, event_type }) }
+        unsafe {
+            AsyncEvent::copy(&ibv_async_event {
+                element,
+                event_type,
+            })
+        }
     }
 
     fn number(port_num: i32) -> Element {
-        let mut element = Element { cq: ptr::null_mut() };
+        let mut element = Element {
+            cq: ptr::null_mut(),
+        };
         element.port_num = port_num;
         element
     }
@@ -229,27 +248,61 @@ mod tests {
     #[test]
     fn an_event_names_its_object_by_identity() {
         let queue = QueueId::next().expect("identity");
-        let mut qp = ibv_qp { qp_context: queue.as_context(), qp_num: 17, ..Default::default() };
-        let last = event(EventType::QP_LAST_WQE_REACHED.0, Element { qp: &raw mut qp });
-        assert_eq!(last.source, EventSource::QueuePair { queue, qp_num: Qpn(17) });
-        let mut srq = ibv_srq { srq_context: queue.as_context(), ..Default::default() };
-        let limit = event(EventType::SRQ_LIMIT_REACHED.0, Element { srq: &raw mut srq });
+        let mut qp = ibv_qp {
+            qp_context: queue.as_context(),
+            qp_num: 17,
+            ..Default::default()
+        };
+        let last = event(
+            EventType::QP_LAST_WQE_REACHED.0,
+            Element { qp: &raw mut qp },
+        );
+        assert_eq!(
+            last.source,
+            EventSource::QueuePair {
+                queue,
+                qp_num: Qpn(17)
+            }
+        );
+        let mut srq = ibv_srq {
+            srq_context: queue.as_context(),
+            ..Default::default()
+        };
+        let limit = event(
+            EventType::SRQ_LIMIT_REACHED.0,
+            Element { srq: &raw mut srq },
+        );
         assert_eq!(limit.source, EventSource::SharedReceiveQueue(queue));
-        let mut cq = ibv_cq { cq_context: ptr::without_provenance_mut(5), ..Default::default() };
+        let mut cq = ibv_cq {
+            cq_context: ptr::without_provenance_mut(5),
+            ..Default::default()
+        };
         let overflow = event(EventType::CQ_ERR.0, Element { cq: &raw mut cq });
-        assert_eq!(overflow.source, EventSource::CompletionQueue(CqId::from_context(ptr::without_provenance_mut(5))));
+        assert_eq!(
+            overflow.source,
+            EventSource::CompletionQueue(CqId::from_context(ptr::without_provenance_mut(5)))
+        );
     }
 
     #[test]
     fn an_event_without_an_object_names_a_port_or_the_device() {
-        assert_eq!(event(EventType::PORT_ERR.0, number(2)).to_string(), "port error: port 2");
-        assert_eq!(event(EventType::DEVICE_FATAL.0, number(0)).source, EventSource::Device);
+        assert_eq!(
+            event(EventType::PORT_ERR.0, number(2)).to_string(),
+            "port error: port 2"
+        );
+        assert_eq!(
+            event(EventType::DEVICE_FATAL.0, number(0)).source,
+            EventSource::Device
+        );
     }
 
     #[test]
     fn an_unknown_event_is_a_value_and_nothing_is_followed() {
         let odd = event(4711, number(77));
-        assert_eq!((odd.event_type, odd.source), (EventType(4711), EventSource::Unknown(77)));
+        assert_eq!(
+            (odd.event_type, odd.source),
+            (EventType(4711), EventSource::Unknown(77))
+        );
         assert_eq!(odd.to_string(), "unknown (4711): number 77");
     }
 }

@@ -5,8 +5,9 @@
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Plain values that are used through pointers only, so that pointers into them stay good while they are written one by one: the device
-/// library is pointed into them from one call to the next, or the data path goes to them without asking whether they are there.
+/// Plain values that are used through pointers only, so that pointers into them stay good while
+/// they are written one by one: the device library is pointed into them from one call to the next,
+/// or the data path goes to them without asking whether they are there.
 pub(crate) struct Fixed<T>(NonNull<[T]>);
 
 // SAFETY: the one owner of the values.
@@ -50,7 +51,9 @@ impl<T> Fixed<T> {
 
 impl<T> fmt::Debug for Fixed<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fixed").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Fixed")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,11 +1,12 @@
 //! Whether a process that uses RDMA may fork.
 //!
-//! Where the kernel copies registered pages at a fork (Linux 5.12 and later say so), nothing is needed: [`status`] is
-//! [`ForkStatus::UNNEEDED`]. On an older kernel a fork could give the parent a fresh copy of a page while the device writes to the old one, unless
-//! [`init`] was called before anything was opened: registered pages are then kept out of the child (`MADV_DONTFORK`).
+//! Where the kernel copies registered pages at a fork (Linux 5.12 and later say so), nothing is
+//! needed: [`status`] is [`ForkStatus::UNNEEDED`]. On an older kernel a fork could give the parent
+//! a fresh copy of a page while the device writes to the old one, unless [`init`] was called before
+//! anything was opened: registered pages are then kept out of the child (`MADV_DONTFORK`).
 //!
-//! In either case the child must not use objects of the parent: no queue, no region, not even their dropping. It opens the
-//! device anew, or calls `exec`.
+//! In either case the child must not use objects of the parent: no queue, no region, not even their
+//! dropping. It opens the device anew, or calls `exec`.
 
 #![allow(unsafe_code)]
 
@@ -42,8 +43,8 @@ c_value! {
     }
 }
 
-/// Whether this process has opened a device. The library's own switch is not made for being thrown while another thread
-/// registers memory, and without a device there is none to register.
+/// Whether this process has opened a device. The library's own switch is not made for being thrown
+/// while another thread registers memory, and without a device there is none to register.
 static OPENED: Mutex<bool> = Mutex::new(false);
 
 fn opened() -> MutexGuard<'static, bool> {
@@ -79,10 +80,11 @@ pub fn is_initialized() -> bool {
     status() != ForkStatus::DISABLED
 }
 
-/// Keeps registered memory out of children. To be called before the first device is opened; again is harmless.
+/// Keeps registered memory out of children. To be called before the first device is opened; again
+/// is harmless.
 ///
-/// It costs a system call or two for each registration, and memory registered in huge pages needs `RDMAV_HUGEPAGES_SAFE` in the
-/// environment.
+/// It costs a system call or two for each registration, and memory registered in huge pages needs
+/// `RDMAV_HUGEPAGES_SAFE` in the environment.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`] after a device was opened, unless fork support was on already;
@@ -103,7 +105,8 @@ pub fn init() -> Result<()> {
             _ => Ok(()),
         };
     }
-    // SAFETY: no device is open and none is opened while the lock is held, so no memory is being registered.
+    // SAFETY: no device is open and none is opened while the lock is held, so no memory is being
+    // registered.
     let returned = unsafe { ibv_fork_init() };
     zero_or_errno("ibv_fork_init", || "this process".into(), returned)
 }

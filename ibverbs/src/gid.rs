@@ -29,7 +29,8 @@ impl Gid {
         Ipv6Addr::from_bits(u128::from_be_bytes(self.0))
     }
 
-    /// The IP address that a RoCE v2 GID stands for: IPv4 where it is mapped, else IPv6; `None` for the zero GID.
+    /// The IP address that a RoCE v2 GID stands for: IPv4 where it is mapped, else IPv6; `None` for
+    /// the zero GID.
     pub fn to_ip(self) -> Option<IpAddr> {
         if self.is_zero() {
             return None;

@@ -13,7 +13,13 @@ use crate::interface;
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// use ibverbs::{GidQuery, IpFamily};
-/// let choice = context.select_gid(1, &GidQuery { family: Some(IpFamily::V6), ..GidQuery::default() })?;
+/// let choice = context.select_gid(
+///     1,
+///     &GidQuery {
+///         family: Some(IpFamily::V6),
+///         ..GidQuery::default()
+///     },
+/// )?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +74,10 @@ pub struct GidQuery {
 impl GidQuery {
     /// What suits this peer.
     pub fn to(peer: impl Into<Gid>) -> Self {
-        Self { peer: Some(peer.into()), ..Self::default() }
+        Self {
+            peer: Some(peer.into()),
+            ..Self::default()
+        }
     }
 }
 
@@ -77,9 +86,14 @@ impl fmt::Display for GidQuery {
         let parts = [
             self.kind.map(|kind| kind.to_string()),
             self.family.map(|family| family.to_string()),
-            self.source.map(|source| format!("source {}", plain(source))),
-            self.ifindex
-                .map(|index| format!("interface {}", interface::name(index).unwrap_or_else(|| index.to_string()))),
+            self.source
+                .map(|source| format!("source {}", plain(source))),
+            self.ifindex.map(|index| {
+                format!(
+                    "interface {}",
+                    interface::name(index).unwrap_or_else(|| index.to_string())
+                )
+            }),
             self.peer.map(|peer| format!("peer {}", plain(peer))),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
@@ -90,5 +104,6 @@ impl fmt::Display for GidQuery {
 
 /// A GID as people write it: the IP address where it is one.
 fn plain(gid: Gid) -> String {
-    gid.to_ip().map_or_else(|| gid.to_string(), |ip| ip.to_string())
+    gid.to_ip()
+        .map_or_else(|| gid.to_string(), |ip| ip.to_string())
 }

@@ -41,7 +41,8 @@ c_value! {
     }
 }
 
-/// A place in a port's GID table, as paths and address handles name it: the verbs give it eight bits.
+/// A place in a port's GID table, as paths and address handles name it: the verbs give it eight
+/// bits.
 ///
 /// # Example
 /// ```
@@ -80,9 +81,14 @@ impl fmt::Display for GidIndex {
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// for entry in context.gids(1)? {
-///     println!("{} of {}", entry, entry.netdev().as_deref().unwrap_or("no interface"));
+///     println!(
+///         "{} of {}",
+///         entry,
+///         entry.netdev().as_deref().unwrap_or("no interface")
+///     );
 /// }
 /// let same = context.gid(1, 0)?; // one place of the table
+///
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -120,10 +126,14 @@ impl GidEntry {
         interface::name(self.ifindex)
     }
 
-    /// The bits of the network's prefix, where the GID is an address of this host's interfaces: 24 of `10.0.0.1/24`.
+    /// The bits of the network's prefix, where the GID is an address of this host's interfaces: 24
+    /// of `10.0.0.1/24`.
     pub fn prefix_len(&self) -> Option<u8> {
         let ip = self.gid.to_ip()?;
-        interface::prefixes().into_iter().find(|(address, _)| *address == ip).map(|(_, bits)| bits)
+        interface::prefixes()
+            .into_iter()
+            .find(|(address, _)| *address == ip)
+            .map(|(_, bits)| bits)
     }
 }
 
@@ -138,7 +148,8 @@ impl fmt::Display for GidEntry {
 }
 
 impl Context {
-    /// The GID table of a port, empty places left out, and those from 256 on, which no path can name.
+    /// The GID table of a port, empty places left out, and those from 256 on, which no path can
+    /// name.
     ///
     /// # Errors
     /// Fails for a port that the device does not have.
@@ -157,10 +168,15 @@ impl Context {
     pub fn gids(&self, port_num: u8) -> Result<Vec<GidEntry>> {
         let places = self.query_port(port_num)?.gid_tbl_len;
         match self.gid_table() {
-            Ok(entries) => Ok(entries.into_iter().filter(|entry| entry.port_num == port_num).collect()),
+            Ok(entries) => Ok(entries
+                .into_iter()
+                .filter(|entry| entry.port_num == port_num)
+                .collect()),
             Err(error) if error.is_unsupported() => {
                 let last = u8::try_from(places.saturating_sub(1)).unwrap_or(u8::MAX);
-                Ok((0..=last).filter_map(|index| self.gid_at(port_num, GidIndex(index))).collect())
+                Ok((0..=last)
+                    .filter_map(|index| self.gid_at(port_num, GidIndex(index)))
+                    .collect())
             }
             Err(error) => Err(error),
         }
@@ -174,11 +190,22 @@ impl Context {
         }
         let mut entries = vec![ibv_gid_entry::default(); places];
         // SAFETY: the array has as many entries of the given size as the call is told.
-        let count =
-            unsafe { _ibv_query_gid_table(self.as_raw(), entries.as_mut_ptr(), places, 0, size_of::<ibv_gid_entry>()) };
+        let count = unsafe {
+            _ibv_query_gid_table(
+                self.as_raw(),
+                entries.as_mut_ptr(),
+                places,
+                0,
+                size_of::<ibv_gid_entry>(),
+            )
+        };
         if count < 0 {
             let errno = Errno(i32::try_from(-count).unwrap_or(libc::EIO));
-            return Err(Error::of_verb("ibv_query_gid_table", errno, self.device_name().to_owned()));
+            return Err(Error::of_verb(
+                "ibv_query_gid_table",
+                errno,
+                self.device_name().to_owned(),
+            ));
         }
         entries.truncate(usize::try_from(count).unwrap_or(0));
         Ok(entries.iter().filter_map(GidEntry::from_raw).collect())
@@ -188,17 +215,25 @@ impl Context {
     fn gid_at(&self, port_num: u8, index: GidIndex) -> Option<GidEntry> {
         let mut raw = Gid::default().to_raw();
         // SAFETY: the context is open and the union is valid for writing.
-        let returned = unsafe { ibv_query_gid(self.as_raw(), port_num, index.0.into(), &raw mut raw) };
+        let returned =
+            unsafe { ibv_query_gid(self.as_raw(), port_num, index.0.into(), &raw mut raw) };
         not_negative("ibv_query_gid", String::new, returned).ok()?;
         let gid = Gid::from_raw(&raw);
-        (!gid.is_zero()).then_some(GidEntry { gid, index, port_num, kind: GidType::IB, ifindex: 0 })
+        (!gid.is_zero()).then_some(GidEntry {
+            gid,
+            index,
+            port_num,
+            kind: GidType::IB,
+            ifindex: 0,
+        })
     }
 
     /// One place of a port's GID table.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) for an empty place, [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput)
-    /// beyond the table and for a port that the device does not have.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) for an empty place,
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) beyond the table and for a
+    /// port that the device does not have.
     ///
     /// # References
     /// [`ibv_query_gid_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
@@ -206,9 +241,18 @@ impl Context {
         let index = index.into();
         let mut raw = ibv_gid_entry::default();
         // SAFETY: the context is open and the entry is valid for writing.
-        let returned = unsafe { ibv_query_gid_ex(self.as_raw(), port_num.into(), index.into(), &raw mut raw, 0) };
+        let returned = unsafe {
+            ibv_query_gid_ex(
+                self.as_raw(),
+                port_num.into(),
+                index.into(),
+                &raw mut raw,
+                0,
+            )
+        };
         let what = || format!("gid[{index}] of port {port_num} of {}", self.device_name());
         zero_or_errno("ibv_query_gid_ex", what, returned)?;
-        GidEntry::from_raw(&raw).ok_or_else(|| Error::new(ErrorKind::InvalidInput, "ibv_query_gid_ex", what()))
+        GidEntry::from_raw(&raw)
+            .ok_or_else(|| Error::new(ErrorKind::InvalidInput, "ibv_query_gid_ex", what()))
     }
 }

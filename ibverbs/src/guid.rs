@@ -29,8 +29,12 @@ impl FromStr for Guid {
         let short = text.contains(':') && digits.len() != 16;
         match u64::from_str_radix(&digits, 16) {
             Ok(guid) if digits.len() <= 16 && !short && !digits.starts_with('+') => Ok(Self(guid)),
-            _ => Err(Error::new(ErrorKind::InvalidInput, "parse", format!("{text:?} is no GUID"))
-                .with_hint("sixteen hexadecimal digits: 0002:c903:00a1:b2c3")),
+            _ => Err(Error::new(
+                ErrorKind::InvalidInput,
+                "parse",
+                format!("{text:?} is no GUID"),
+            )
+            .with_hint("sixteen hexadecimal digits: 0002:c903:00a1:b2c3")),
         }
     }
 }
@@ -38,7 +42,14 @@ impl FromStr for Guid {
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |shift: u32| self.0 >> shift & 0xffff;
-        write!(f, "{:04x}:{:04x}:{:04x}:{:04x}", word(48), word(32), word(16), word(0))
+        write!(
+            f,
+            "{:04x}:{:04x}:{:04x}:{:04x}",
+            word(48),
+            word(32),
+            word(16),
+            word(0)
+        )
     }
 }
 
@@ -56,11 +67,27 @@ mod tests {
     fn a_guid_reads_as_it_prints_and_as_others_print_it() {
         let guid = Guid(0x0002_c903_00a1_b2c3);
         assert_eq!(guid.to_string(), "0002:c903:00a1:b2c3");
-        for text in ["0002:c903:00a1:b2c3", "00:02:c9:03:00:a1:b2:c3", "0x0002c90300a1b2c3", "0002c90300a1b2c3"] {
+        for text in [
+            "0002:c903:00a1:b2c3",
+            "00:02:c9:03:00:a1:b2:c3",
+            "0x0002c90300a1b2c3",
+            "0002c90300a1b2c3",
+        ] {
             assert_eq!(text.parse::<Guid>().expect(text), guid);
         }
-        for text in ["", "0x", "2:c903:a1:b2c3", "mlx5_0", "0x10002c90300a1b2c3", "+002c90300a1b2c3"] {
-            assert_eq!(text.parse::<Guid>().expect_err(text).kind(), ErrorKind::InvalidInput, "{text}");
+        for text in [
+            "",
+            "0x",
+            "2:c903:a1:b2c3",
+            "mlx5_0",
+            "0x10002c90300a1b2c3",
+            "+002c90300a1b2c3",
+        ] {
+            assert_eq!(
+                text.parse::<Guid>().expect_err(text).kind(),
+                ErrorKind::InvalidInput,
+                "{text}"
+            );
         }
     }
 }

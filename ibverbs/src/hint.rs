@@ -56,7 +56,10 @@ fn locked_memory_hint() -> Cow<'static, str> {
 
 /// The soft limit on locked memory in bytes; `None` when there is none.
 fn locked_memory_limit() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: the structure is valid for writing and belongs to this frame.
     let returned = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
     (returned == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)

@@ -1,6 +1,9 @@
 //! Who a work request belongs to, packed into the 64 bits that the device carries for it.
 
-#![allow(clippy::cast_possible_truncation, reason = "the fields are cut out of 64 bits on purpose")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "the fields are cut out of 64 bits on purpose"
+)]
 
 use std::ffi::c_void;
 use std::ptr;
@@ -9,7 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 
-/// Which queue pair of this process; never reused, so that a completion of a destroyed one matches nothing.
+/// Which queue pair of this process; never reused, so that a completion of a destroyed one matches
+/// nothing.
 ///
 /// # Example
 /// Many queue pairs on one completion queue:
@@ -44,7 +48,8 @@ impl QueueId {
         }
     }
 
-    /// The identity as the number that the library carries with the object, as events report it; never a pointer to follow.
+    /// The identity as the number that the library carries with the object, as events report it;
+    /// never a pointer to follow.
     pub(crate) fn as_context(self) -> *mut c_void {
         ptr::without_provenance_mut(self.0 as usize)
     }
@@ -82,13 +87,15 @@ pub enum Direction {
     Recv,
 }
 
-/// What goes into `wr_id`, from the lowest bit: the queue's identity (31 bits), a mark that no number has which is told (1), the place in the table of
-/// that queue (20), one bit for receives, one for what a receive can be of, one for requests that were [never posted](Self::never_posted), and a count of
-/// the uses of the place (9). It is the highest, so that it wraps by itself.
+/// What goes into `wr_id`, from the lowest bit: the queue's identity (31 bits), a mark that no
+/// number has which is told (1), the place in the table of that queue (20), one bit for receives,
+/// one for what a receive can be of, one for requests that were [never posted](Self::never_posted),
+/// and a count of the uses of the place (9). It is the highest, so that it wraps by itself.
 ///
-/// A number is told to the device once, but for the wrap, and no number of a vacant place is: so a completion whose `wr_id` equals that of a place
-/// is of the request there, which is in flight. The count wraps by requests that completed only, for which the completion queue is polled: a
-/// program cannot keep a completion meanwhile.
+/// A number is told to the device once, but for the wrap, and no number of a vacant place is: so a
+/// completion whose `wr_id` equals that of a place is of the request there, which is in flight. The
+/// count wraps by requests that completed only, for which the completion queue is polled: a program
+/// cannot keep a completion meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct WrId(pub(crate) u64);
@@ -115,8 +122,8 @@ impl WrId {
     /// How many places a table can have, as a power of two.
     pub(crate) const PLACE_BITS: u32 = 20;
 
-    /// The first number of the first place. The count of uses begins with 1, so that it is none of the small numbers and addresses that other programs take
-    /// for a `wr_id`.
+    /// The first number of the first place. The count of uses begins with 1, so that it is none of
+    /// the small numbers and addresses that other programs take for a `wr_id`.
     pub(crate) const fn first(queue: QueueId, requests: Requests) -> Self {
         let bits = match requests {
             Requests::Sends => 0,
@@ -147,8 +154,9 @@ impl WrId {
         Self(self.0 & !MARK)
     }
 
-    /// Another number for the same use of the place, whose request was never posted though the provider may have been told of it. There are two, so that
-    /// failures without end bring back no number of a request that was posted.
+    /// Another number for the same use of the place, whose request was never posted though the
+    /// provider may have been told of it. There are two, so that failures without end bring
+    /// back no number of a request that was posted.
     pub(crate) const fn never_posted(self) -> Self {
         Self(self.0 ^ UNPOSTED_BIT)
     }
@@ -160,11 +168,17 @@ impl WrId {
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) unsafe fn count_use(this: *mut Self) {
-        let upper = this.cast::<u32>().wrapping_add(usize::from(cfg!(target_endian = "little")));
-        // SAFETY: the caller's promise; it is two halves, of which this is the upper one. Atomic so that it becomes one instruction, which adds to
-        // memory: the compiler knows the old value, and would add to that.
+        let upper = this
+            .cast::<u32>()
+            .wrapping_add(usize::from(cfg!(target_endian = "little")));
+        // SAFETY: the caller's promise; it is two halves, of which this is the upper one. Atomic so
+        // that it becomes one instruction, which adds to memory: the compiler knows the old
+        // value, and would add to that.
         let upper = unsafe { AtomicU32::from_ptr(upper) };
-        upper.store(upper.load(Ordering::Relaxed).wrapping_add(USE), Ordering::Relaxed);
+        upper.store(
+            upper.load(Ordering::Relaxed).wrapping_add(USE),
+            Ordering::Relaxed,
+        );
     }
 
     /// The place in the table of its queue.
@@ -172,7 +186,8 @@ impl WrId {
         (self.0 >> QUEUE_BITS) as usize & ((1 << Self::PLACE_BITS) - 1)
     }
 
-    /// Where that is in bytes, in a table of `Place`s that has no more than a power of two of them: `mask` is that number less one, in bytes too.
+    /// Where that is in bytes, in a table of `Place`s that has no more than a power of two of them:
+    /// `mask` is that number less one, in bytes too.
     #[inline]
     pub(crate) fn offset<Place>(self, mask: usize) -> usize {
         const { assert!(size_of::<Place>().is_power_of_two()) };
@@ -186,7 +201,11 @@ impl WrId {
 
     #[inline]
     pub(crate) fn direction(self) -> Direction {
-        if self.0 & RECV_BIT == 0 { Direction::Send } else { Direction::Recv }
+        if self.0 & RECV_BIT == 0 {
+            Direction::Send
+        } else {
+            Direction::Recv
+        }
     }
 
     /// Whether it is of a receive of what may be a datagram.
@@ -217,7 +236,10 @@ mod tests {
                         (QueueId(u32::MAX >> 1), direction, place as usize)
                     );
                     assert_eq!(id.may_be_datagram(), requests == Requests::Datagrams);
-                    assert!(uses == 0 || id != first && id != first.never_posted(), "{uses}");
+                    assert!(
+                        uses == 0 || id != first && id != first.never_posted(),
+                        "{uses}"
+                    );
                     // SAFETY: a number of this function.
                     unsafe { WrId::count_use(&raw mut id) };
                 }
@@ -228,7 +250,10 @@ mod tests {
 
     #[test]
     fn an_identity_survives_its_way_through_the_library() {
-        assert_eq!(QueueId::from_context(QueueId(u32::MAX).as_context()), QueueId(u32::MAX));
+        assert_eq!(
+            QueueId::from_context(QueueId(u32::MAX).as_context()),
+            QueueId(u32::MAX)
+        );
     }
 
     #[test]

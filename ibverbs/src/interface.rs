@@ -17,10 +17,13 @@ pub(crate) fn name(ifindex: u32) -> Option<String> {
     if found.is_null() {
         return None;
     }
-    CStr::from_bytes_until_nul(&name).ok().map(|name| name.to_string_lossy().into_owned())
+    CStr::from_bytes_until_nul(&name)
+        .ok()
+        .map(|name| name.to_string_lossy().into_owned())
 }
 
-/// Every address of this host with the bits of its network's prefix; empty where the system does not say.
+/// Every address of this host with the bits of its network's prefix; empty where the system does
+/// not say.
 pub(crate) fn prefixes() -> Vec<(IpAddr, u8)> {
     let mut list = ptr::null_mut();
     // SAFETY: the pointer is valid for writing.
@@ -58,7 +61,9 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
         libc::AF_INET => {
             // SAFETY: of this family, so that long; read without asking for alignment.
             let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-            Some(IpAddr::V4(Ipv4Addr::from_bits(u32::from_be(v4.sin_addr.s_addr))))
+            Some(IpAddr::V4(Ipv4Addr::from_bits(u32::from_be(
+                v4.sin_addr.s_addr,
+            ))))
         }
         libc::AF_INET6 => {
             // SAFETY: as above.
@@ -76,7 +81,9 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "asks the system")]
     fn the_loopback_interface_has_eight_bits_of_network() {
-        let loopback = prefixes().into_iter().find(|(ip, _)| *ip == IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let loopback = prefixes()
+            .into_iter()
+            .find(|(ip, _)| *ip == IpAddr::V4(Ipv4Addr::LOCALHOST));
         // A sandbox may have no interface that is up.
         assert!(loopback.is_none_or(|(_, bits)| bits == 8));
         assert_eq!(name(0), None);

@@ -2,7 +2,8 @@
 
 use crate::errno::Errno;
 
-/// The broad class of an [`Error`](crate::Error), for a program that wants to react rather than print.
+/// The broad class of an [`Error`](crate::Error), for a program that wants to react rather than
+/// print.
 ///
 /// # Example
 /// A program that goes on without what the device lacks:
@@ -45,7 +46,8 @@ pub enum ErrorKind {
     Os,
 }
 
-/// The kernel's own "not supported", which it should not let out and does (`rdma_join_multicast` of IPv6 groups on RoCE v2); not in libc.
+/// The kernel's own "not supported", which it should not let out and does (`rdma_join_multicast` of
+/// IPv6 groups on RoCE v2); not in libc.
 const ENOTSUPP: i32 = 524;
 
 impl ErrorKind {
@@ -53,9 +55,14 @@ impl ErrorKind {
     pub(crate) fn of(verb: &str, errno: Errno) -> Self {
         match (verb, errno.0) {
             ("ibv_reg_mr", libc::ENOMEM | libc::EAGAIN) => ErrorKind::LockedMemory,
-            (_, libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT | ENOTSUPP) => ErrorKind::Unsupported,
+            (_, libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT | ENOTSUPP) => {
+                ErrorKind::Unsupported
+            }
             (_, libc::EPERM | libc::EACCES) => ErrorKind::PermissionDenied,
-            (_, libc::ENODEV | libc::ENOENT | libc::ENODATA | libc::ENXIO | libc::EADDRNOTAVAIL) => ErrorKind::NotFound,
+            (
+                _,
+                libc::ENODEV | libc::ENOENT | libc::ENODATA | libc::ENXIO | libc::EADDRNOTAVAIL,
+            ) => ErrorKind::NotFound,
             (_, libc::EINVAL | libc::EFAULT) => ErrorKind::InvalidInput,
             (_, libc::ETIMEDOUT) => ErrorKind::TimedOut,
             (_, libc::ENETDOWN) => ErrorKind::PortDown,

@@ -14,12 +14,13 @@
 //!                      └▶ XrcDomain ──▶ XrcRecvQueuePair, SharedReceiveQueue<Xrc>
 //! ```
 //!
-//! Each keeps alive what it stands on, so that they may be dropped in any order. What the device cannot destroy is leaked and
-//! [counted](leaked_objects), never freed.
+//! Each keeps alive what it stands on, so that they may be dropped in any order. What the device
+//! cannot destroy is leaked and [counted](leaked_objects), never freed.
 //!
 //! # A first program
 //!
-//! Two queue pairs of one process, one message; any RoCE or InfiniBand device will do, also one of software (`rdma link add rxe0 type rxe netdev eth0`):
+//! Two queue pairs of one process, one message; any RoCE or InfiniBand device will do, also one of
+//! software (`rdma link add rxe0 type rxe netdev eth0`):
 //!
 //! ```no_run
 //! use ibverbs::{CqOptions, Device, GidQuery, QpOptions, Rc, RcPath, wr};
@@ -60,11 +61,14 @@
 //!
 //! # A request's life
 //!
-//! 1. A [`Buf`] comes from a [`Pool`], which is one registered region. It is an ordinary `&mut [u8]` while you own it.
-//! 2. [`QueuePair::post_send`] or [`post_recv`](QueuePair::post_recv) takes it: the device may now read or write it, and you cannot.
-//! 3. [`CompletionQueue::poll`] yields a [`Completion`]; [`QueuePair::retire`] consumes it and gives the buffer back, after a success and
-//!    after a failure.
-//! 4. What never completes comes back when the queue pair is [destroyed](QueuePair::destroy), or [drained](QueuePair::drain) before.
+//! 1. A [`Buf`] comes from a [`Pool`], which is one registered region. It is an ordinary `&mut
+//!    [u8]` while you own it.
+//! 2. [`QueuePair::post_send`] or [`post_recv`](QueuePair::post_recv) takes it: the device may now
+//!    read or write it, and you cannot.
+//! 3. [`CompletionQueue::poll`] yields a [`Completion`]; [`QueuePair::retire`] consumes it and
+//!    gives the buffer back, after a success and after a failure.
+//! 4. What never completes comes back when the queue pair is [destroyed](QueuePair::destroy), or
+//!    [drained](QueuePair::drain) before.
 //!
 //! # Classes of memory
 //!
@@ -79,50 +83,62 @@
 //! | [`DeviceRegion`] | not at all: it lies on the device or in a dma-buf, or nowhere | as registered | any number |
 //! | borrowed slices, in a [scope](QueuePair::scope) | not at all within the scope | nothing | several, until the scope ends |
 //!
-//! What many requests share is [held](QueuePair::hold) by the queue pair until it is destroyed; the token costs nothing to post. Memory comes from the heap,
-//! from pages, huge pages, the caller ([`CallerMemory`]) or a dma-buf ([`MemoryOptions`]).
+//! What many requests share is [held](QueuePair::hold) by the queue pair until it is destroyed; the
+//! token costs nothing to post. Memory comes from the heap, from pages, huge pages, the caller
+//! ([`CallerMemory`]) or a dma-buf ([`MemoryOptions`]).
 //!
-//! A [scope](QueuePair::scope) posts slices that are borrowed rather than owned: it ends when none of its requests is in flight and its regions are
-//! deregistered, by destroying the queue pair if it must.
+//! A [scope](QueuePair::scope) posts slices that are borrowed rather than owned: it ends when none
+//! of its requests is in flight and its regions are deregistered, by destroying the queue pair if
+//! it must.
 //!
-//! A [`Window`] gives a part of a shared region to one peer under a key of its own, and takes it back without registering anew.
+//! A [`Window`] gives a part of a shared region to one peer under a key of its own, and takes it
+//! back without registering anew.
 //!
 //! # What is safe, and why
 //!
-//! No reference to memory exists while a device may write it: a buffer in flight has moved, a held class has no references, a shared region never has any.
-//! A request's memory is let go by its completion only, and a completion can be neither made, copied, kept past the next poll nor retired
-//! twice; one that is stale matches nothing. Destroying a queue pair is the barrier for all that never completed. An operation that a transport lacks, a field
-//! that a completion queue was not made with, and a batch that escapes its closure do not compile. Each of these rules is a program in
-//! `tests/compile_fail`.
+//! No reference to memory exists while a device may write it: a buffer in flight has moved, a held
+//! class has no references, a shared region never has any. A request's memory is let go by its
+//! completion only, and a completion can be neither made, copied, kept past the next poll nor
+//! retired twice; one that is stale matches nothing. Destroying a queue pair is the barrier for all
+//! that never completed. An operation that a transport lacks, a field that a completion queue was
+//! not made with, and a batch that escapes its closure do not compile. Each of these rules is a
+//! program in `tests/compile_fail`.
 //!
-//! The crate assumes what the verbs promise. RDMA memory stands outside Rust's memory model: a device is no thread, and its accesses are not described by it.
-//! A device touches local memory of a request from the post until its completion was polled or its queue pair destroyed, and at no other
-//! time; polling a completion makes the device's writes visible. Everything else is ordinary ownership: forgetting any value leaks and does nothing worse.
+//! The crate assumes what the verbs promise. RDMA memory stands outside Rust's memory model: a
+//! device is no thread, and its accesses are not described by it. A device touches local memory of
+//! a request from the post until its completion was polled or its queue pair destroyed, and at no
+//! other time; polling a completion makes the device's writes visible. Everything else is ordinary
+//! ownership: forgetting any value leaks and does nothing worse.
 //!
 //! # Threads
 //!
-//! - `Send + Sync`: [`Device`], [`Context`], [`AsyncEvents`], [`ProtectionDomain`], [`CompletionChannel`], [`AddressHandle`], [`XrcDomain`], [`Pool`] and all
-//!   memory: the library's calls on them are thread safe.
-//! - `Send`, and used through `&mut` by one thread at a time: [`QueuePair`], [`CompletionQueue`], [`SharedReceiveQueue`]. Through `&` they only say
-//!   what they are, so that they are `Sync` too. No lock is taken beyond the provider's own, and not that either for a queue pair in a
-//!   [`ThreadDomain`], which is one queue pair's, so that `&mut` is the promise that C asks of the program.
+//! - `Send + Sync`: [`Device`], [`Context`], [`AsyncEvents`], [`ProtectionDomain`],
+//!   [`CompletionChannel`], [`AddressHandle`], [`XrcDomain`], [`Pool`] and all memory: the
+//!   library's calls on them are thread safe.
+//! - `Send`, and used through `&mut` by one thread at a time: [`QueuePair`], [`CompletionQueue`],
+//!   [`SharedReceiveQueue`]. Through `&` they only say what they are, so that they are `Sync` too.
+//!   No lock is taken beyond the provider's own, and not that either for a queue pair in a
+//!   [`ThreadDomain`], which is one queue pair's, so that `&mut` is the promise that C asks of the
+//!   program.
 //! - A [`Completion`] stays with the poll it came from.
 //!
 //! After [`fork`] the child must not use objects of the parent.
 //!
 //! # What is not covered
 //!
-//! Tag matching, indirection tables of work queues (RSS), flow actions and counters: [`AsRaw`] gives the handles for them.
+//! Tag matching, indirection tables of work queues (RSS), flow actions and counters: [`AsRaw`]
+//! gives the handles for them.
 //!
 //! # Features
 //!
 //! All are off by default.
 //!
-//! - `serde`: [`Endpoint`], [`Gid`], [`RemoteMemory`] and what they are made of can be serialised, to be told to a peer. A GID is text in formats for
-//!   people (JSON) and 16 bytes in others.
-//! - `tokio`: `AsyncCompletionQueue` awaits completions. Waiting can be cancelled at any time; requests in flight stay in flight.
-//! - `tracing`: events with target `ibverbs` when a device is opened, a queue pair changes its state, a verb fails (with its errno), or an object is leaked.
-//!   The data path has none.
+//! - `serde`: [`Endpoint`], [`Gid`], [`RemoteMemory`] and what they are made of can be serialised,
+//!   to be told to a peer. A GID is text in formats for people (JSON) and 16 bytes in others.
+//! - `tokio`: `AsyncCompletionQueue` awaits completions. Waiting can be cancelled at any time;
+//!   requests in flight stay in flight.
+//! - `tracing`: events with target `ibverbs` when a device is opened, a queue pair changes its
+//!   state, a verb fails (with its errno), or an object is leaked. The data path has none.
 
 mod ah;
 mod async_events;
@@ -178,15 +194,15 @@ pub use crate::async_events::AsyncEvents;
 pub use crate::awaiting::AsyncCompletionQueue;
 pub use crate::context::Context;
 pub use crate::cq::{
-    Asked, Completion, CompletionChannel, CompletionEx, CompletionInPlace, CompletionQueue, CompletionQueueEx,
-    Completions, CompletionsEx, CqFields, CqId, CqOptions, FieldSet, InPlace, UdSource, WcOpcode, WcStatus, With,
-    Without,
+    Asked, Completion, CompletionChannel, CompletionEx, CompletionInPlace, CompletionQueue,
+    CompletionQueueEx, Completions, CompletionsEx, CqFields, CqId, CqOptions, FieldSet, InPlace,
+    UdSource, WcOpcode, WcStatus, With, Without,
 };
 pub use crate::device::{Device, NodeType, TransportType};
 pub use crate::device_attr::{AtomicCap, DeviceAttr, DeviceCapFlags};
 pub use crate::device_caps::{
-    CqModerationCaps, OdpCaps, OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, QpTypes,
-    RawPacketCaps, RssCaps, RxHashFields, TmCaps, TsoCaps,
+    CqModerationCaps, OdpCaps, OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps,
+    QpTypes, RawPacketCaps, RssCaps, RxHashFields, TmCaps, TsoCaps,
 };
 pub use crate::device_ex::DeviceAttrEx;
 pub use crate::dm::DeviceMemory;
@@ -203,8 +219,9 @@ pub use crate::kind::ErrorKind;
 pub use crate::leak::{count_leaked_object, leaked_objects};
 pub use crate::link_rate::{LinkRate, LinkSpeed, LinkWidth};
 pub use crate::mr::{
-    AccessFlags, Advice, Backing, Buf, BufList, CallerMemory, DeviceRegion, Frozen, Held, HeldList, Hold, HugePageSize,
-    MemoryOptions, Pool, RemoteMemory, ReregError, SharedRegion, Sink, StillShared,
+    AccessFlags, Advice, Backing, Buf, BufList, CallerMemory, DeviceRegion, Frozen, Held, HeldList,
+    Hold, HugePageSize, MemoryOptions, Pool, RemoteMemory, ReregError, SharedRegion, Sink,
+    StillShared,
 };
 pub use crate::mtu::Mtu;
 pub use crate::mw::{Binding, BoundWindow, Type1, Type2, Window, WindowType};
@@ -215,11 +232,12 @@ pub use crate::pkey::{Pkey, PkeyEntry};
 pub use crate::port::{Lid, LinkLayer, PhysState, PortAttr, PortState};
 pub use crate::port_caps::{PortCapFlags, PortCapFlags2, PortFlags};
 pub use crate::qp::{
-    AlternatePath, Basic, Batch, BatchError, Connected, DRAIN_TAG, Destination, Ece, Endpoint, EthFilter, FlowId,
-    FlowRule, FlowSpec, FlowType, HeldAddress, Ipv4Filter, Ipv6Filter, MigState, NotMine, OnePeer, Operation,
-    PortFilter, PostError, QpAttr, QpCaps, QpChange, QpOptions, QpState, QpType, QueuePair, RawPacket, Rc, RcPath,
-    Reclaimed, RecvBatch, Rejected, Retired, Sends, SharedReceiveQueue, SrqAttr, SrqOptions, SrqType, Transport, Uc,
-    Ud, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend, XrcdOpen, wr,
+    AlternatePath, Basic, Batch, BatchError, Connected, DRAIN_TAG, Destination, Ece, Endpoint,
+    EthFilter, FlowId, FlowRule, FlowSpec, FlowType, HeldAddress, Ipv4Filter, Ipv6Filter, MigState,
+    NotMine, OnePeer, Operation, PortFilter, PostError, QpAttr, QpCaps, QpChange, QpOptions,
+    QpState, QpType, QueuePair, RawPacket, Rc, RcPath, Reclaimed, RecvBatch, Rejected, Retired,
+    Sends, SharedReceiveQueue, SrqAttr, SrqOptions, SrqType, Transport, Uc, Ud, Xrc, XrcDomain,
+    XrcRecvQueuePair, XrcSend, XrcdOpen, wr,
 };
 pub use crate::qp::{Lent, LentMut, Scope, ScopeEnd};
 pub use crate::raw::AsRaw;

@@ -114,7 +114,10 @@ impl LinkSpeed {
 /// # Example
 /// ```
 /// use ibverbs::{LinkRate, LinkSpeed, LinkWidth};
-/// let rate = LinkRate { width: LinkWidth::X4, speed: LinkSpeed::EDR };
+/// let rate = LinkRate {
+///     width: LinkWidth::X4,
+///     speed: LinkSpeed::EDR,
+/// };
 /// assert_eq!(rate.to_string(), "100 Gb/sec (4X EDR)");
 /// assert_eq!(rate.mbps(), Some(100_000));
 /// ```
@@ -146,9 +149,19 @@ impl fmt::Display for LinkRate {
         match self.mbps() {
             Some(mbps) => {
                 let half = if mbps % 1000 == 0 { "" } else { ".5" };
-                write!(f, "{}{half} Gb/sec ({} {})", mbps / 1000, self.width, self.speed)
+                write!(
+                    f,
+                    "{}{half} Gb/sec ({} {})",
+                    mbps / 1000,
+                    self.width,
+                    self.speed
+                )
             }
-            None => write!(f, "unknown rate (width {}, speed {})", self.width.0, self.speed.0),
+            None => write!(
+                f,
+                "unknown rate (width {}, speed {})",
+                self.width.0, self.speed.0
+            ),
         }
     }
 }
@@ -177,7 +190,14 @@ mod tests {
             (3, 32, "unknown rate (width 3, speed 32)"),
         ];
         for (width, speed, text) in lines {
-            assert_eq!(LinkRate { width: LinkWidth(width), speed: LinkSpeed(speed) }.to_string(), text);
+            assert_eq!(
+                LinkRate {
+                    width: LinkWidth(width),
+                    speed: LinkSpeed(speed)
+                }
+                .to_string(),
+                text
+            );
         }
     }
 

@@ -10,11 +10,19 @@ use crate::kind::ErrorKind;
 const SYSFS: &str = "/sys/class/infiniband";
 
 impl Context {
-    /// The network interface behind a RoCE or iWARP port, or the IPoIB interface of an InfiniBand one; `None` where the kernel
-    /// does not say.
+    /// The network interface behind a RoCE or iWARP port, or the IPoIB interface of an InfiniBand
+    /// one; `None` where the kernel does not say.
     pub fn netdev(&self, port_num: u8) -> Option<String> {
-        let named = self.gids(port_num).ok()?.iter().find_map(crate::gid_table::GidEntry::netdev);
-        named.or_else(|| in_sysfs(Path::new(SYSFS), self.device_name(), port_num).into_iter().next())
+        let named = self
+            .gids(port_num)
+            .ok()?
+            .iter()
+            .find_map(crate::gid_table::GidEntry::netdev);
+        named.or_else(|| {
+            in_sysfs(Path::new(SYSFS), self.device_name(), port_num)
+                .into_iter()
+                .next()
+        })
     }
 }
 
@@ -24,7 +32,11 @@ impl Device {
     /// # Example
     /// ```no_run
     /// let (device, port_num) = ibverbs::Device::by_netdev("eth0")?;
-    /// println!("{} port {port_num}: {}", device.name(), device.open()?.query_port(port_num)?.rate());
+    /// println!(
+    ///     "{} port {port_num}: {}",
+    ///     device.name(),
+    ///     device.open()?.query_port(port_num)?.rate()
+    /// );
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
@@ -38,7 +50,11 @@ impl Device {
                 if names.iter().any(|name| name == netdev) {
                     return Ok((device, port_num));
                 }
-                there.extend(names.into_iter().map(|name| format!("{name} ({} port {port_num})", device.name())));
+                there.extend(
+                    names
+                        .into_iter()
+                        .map(|name| format!("{name} ({} port {port_num})", device.name())),
+                );
             }
         }
         let what = format!("no RDMA device has the network interface {netdev:?}");
@@ -53,19 +69,29 @@ impl Device {
 
 /// The ports that the kernel shows of a device.
 fn ports(root: &Path, device: &str) -> Vec<u8> {
-    let mut ports: Vec<u8> = entries(&root.join(device).join("ports")).iter().filter_map(|n| n.parse().ok()).collect();
+    let mut ports: Vec<u8> = entries(&root.join(device).join("ports"))
+        .iter()
+        .filter_map(|n| n.parse().ok())
+        .collect();
     ports.sort_unstable();
     ports
 }
 
-/// The interfaces that the kernel shows of a port: those of its GIDs in their order, else what the driver says.
+/// The interfaces that the kernel shows of a port: those of its GIDs in their order, else what the
+/// driver says.
 fn in_sysfs(root: &Path, device: &str, port_num: u8) -> Vec<String> {
     let device = root.join(device);
     let of_gids = device.join(format!("ports/{port_num}/gid_attrs/ndevs"));
-    let mut indices: Vec<u32> = entries(&of_gids).iter().filter_map(|name| name.parse().ok()).collect();
+    let mut indices: Vec<u32> = entries(&of_gids)
+        .iter()
+        .filter_map(|name| name.parse().ok())
+        .collect();
     indices.sort_unstable();
     let mut names: Vec<String> = Vec::new();
-    for name in indices.iter().filter_map(|index| read(&of_gids.join(index.to_string()))) {
+    for name in indices
+        .iter()
+        .filter_map(|index| read(&of_gids.join(index.to_string())))
+    {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -79,12 +105,14 @@ fn in_sysfs(root: &Path, device: &str, port_num: u8) -> Vec<String> {
     names
 }
 
-/// The interfaces of a PCI function: those that say that they are of this port, or all when none says so.
+/// The interfaces of a PCI function: those that say that they are of this port, or all when none
+/// says so.
 fn of_function(directory: &Path, port_num: u8) -> Vec<String> {
     let mut all = entries(directory);
     all.sort_unstable();
     let of_port = |name: &&String| {
-        let port = read(&directory.join(name).join("dev_port")).and_then(|text| text.parse::<u8>().ok());
+        let port =
+            read(&directory.join(name).join("dev_port")).and_then(|text| text.parse::<u8>().ok());
         port.is_some_and(|port| port.checked_add(1) == Some(port_num))
     };
     let chosen: Vec<String> = all.iter().filter(of_port).cloned().collect();
@@ -92,11 +120,17 @@ fn of_function(directory: &Path, port_num: u8) -> Vec<String> {
 }
 
 fn entries(directory: &Path) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
 }
 
-/// The line of a file; `None` where it cannot be read (an empty place of the GID table), or says nothing.
+/// The line of a file; `None` where it cannot be read (an empty place of the GID table), or says
+/// nothing.
 fn read(path: &Path) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
@@ -114,7 +148,8 @@ mod tests {
 
     impl Sysfs {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let root = std::env::temp_dir().join(format!("ibverbs-netdev-{}-{name}", std::process::id()));
+            let root =
+                std::env::temp_dir().join(format!("ibverbs-netdev-{}-{name}", std::process::id()));
             for (path, text) in files {
                 let path = root.join(path);
                 fs::create_dir_all(path.parent().expect("within the root")).expect("directory");

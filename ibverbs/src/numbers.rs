@@ -1,8 +1,10 @@
-//! Numbers that peers tell each other: of queue pairs and shared receive queues, of packets, and the keys of datagrams.
+//! Numbers that peers tell each other: of queue pairs and shared receive queues, of packets, and
+//! the keys of datagrams.
 
 use std::fmt;
 
-/// The number of a queue pair on its device (24 bits). Numbers are reused after a queue pair is destroyed.
+/// The number of a queue pair on its device (24 bits). Numbers are reused after a queue pair is
+/// destroyed.
 ///
 /// # Example
 /// ```no_run
@@ -33,7 +35,7 @@ impl Qpn {
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{Psn, QueuePair, Qkey, Ud};
+/// use ibverbs::{Psn, Qkey, QueuePair, Ud};
 /// # fn f(qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
 /// let known_to_senders = Qkey(0x1111_1111);
 /// qp.start(1, 0, known_to_senders, Psn(0))?;
@@ -51,7 +53,10 @@ pub struct Qkey(pub u32);
 /// # Example
 /// ```
 /// use ibverbs::{Mtu, Psn, RcPath};
-/// let path = RcPath { psn: Psn(0x12_3456), ..RcPath::new(1, None, Mtu::B4096) };
+/// let path = RcPath {
+///     psn: Psn(0x12_3456),
+///     ..RcPath::new(1, None, Mtu::B4096)
+/// };
 /// assert!(path.psn.0 < 1 << 24);
 /// ```
 ///

@@ -1,4 +1,5 @@
-//! Thread domains and parent domains: a queue pair whose provider takes no locks, because one thread at a time uses it.
+//! Thread domains and parent domains: a queue pair whose provider takes no locks, because one
+//! thread at a time uses it.
 
 #![allow(unsafe_code)]
 
@@ -7,8 +8,8 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use rdma_sys::{
-    ibv_alloc_parent_domain, ibv_alloc_td, ibv_dealloc_pd, ibv_dealloc_td, ibv_parent_domain_init_attr, ibv_pd, ibv_td,
-    ibv_td_init_attr,
+    ibv_alloc_parent_domain, ibv_alloc_td, ibv_dealloc_pd, ibv_dealloc_td,
+    ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr,
 };
 
 use crate::context::Context;
@@ -18,11 +19,12 @@ use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 
-/// A thread domain: the promise to the provider that one thread at a time uses what is made in it, so that it may leave its locks out and
-/// share doorbells.
+/// A thread domain: the promise to the provider that one thread at a time uses what is made in it,
+/// so that it may leave its locks out and share doorbells.
 ///
-/// C leaves the promise to the program. Here the types keep it: a thread domain becomes part of one [`ParentDomain`], and that one of one queue
-/// pair, whose requests are posted through `&mut`. So a queue pair in a thread domain may be sent to another thread like any other.
+/// C leaves the promise to the program. Here the types keep it: a thread domain becomes part of one
+/// [`ParentDomain`], and that one of one queue pair, whose requests are posted through `&mut`. So a
+/// queue pair in a thread domain may be sent to another thread like any other.
 ///
 /// # Example
 /// ```no_run
@@ -73,19 +75,27 @@ impl Context {
             // SAFETY: the context is open and the attributes are valid during the call.
             unsafe { ibv_alloc_td(self.as_raw(), &raw mut attr) }
         })?;
-        Ok(ThreadDomain { raw, context: self.clone() })
+        Ok(ThreadDomain {
+            raw,
+            context: self.clone(),
+        })
     }
 }
 
-/// A protection domain joined with a thread domain, to make one queue pair of: [`create_qp`](Self::create_qp) and its like consume it.
+/// A protection domain joined with a thread domain, to make one queue pair of:
+/// [`create_qp`](Self::create_qp) and its like consume it.
 ///
-/// Memory and address handles of the [protection domain](Self::pd) are the queue pair's, as if it had been made there.
+/// Memory and address handles of the [protection domain](Self::pd) are the queue pair's, as if it
+/// had been made there.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{CqOptions, Device, QpOptions, Ud};
 /// let context = Device::by_name("mlx5_0")?.open()?;
-/// let (pd, cq) = (context.alloc_pd()?, context.create_cq(CqOptions::default())?);
+/// let (pd, cq) = (
+///     context.alloc_pd()?,
+///     context.create_cq(CqOptions::default())?,
+/// );
 /// let alone = pd.alloc_parent_domain(context.alloc_td()?)?;
 /// let buf = alone.pd().buf(2048)?; // memory of the protection domain, as ever
 /// let qp = alone.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
@@ -123,7 +133,8 @@ impl ProtectionDomain {
     /// Joins the domain with a thread domain, for one queue pair.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`] when the thread domain is of another device; [`ErrorKind::Unsupported`] where the provider has none.
+    /// [`ErrorKind::Mismatch`] when the thread domain is of another device;
+    /// [`ErrorKind::Unsupported`] where the provider has none.
     ///
     /// # References
     /// [`ibv_alloc_parent_domain(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
@@ -136,13 +147,22 @@ impl ProtectionDomain {
             let error = Error::new(ErrorKind::Mismatch, VERB, what);
             return Err(error.with_hint("make both on the same opening of the device"));
         }
-        let mut attr = ibv_parent_domain_init_attr { pd: self.as_raw(), td: td.raw.as_ptr(), ..Default::default() };
+        let mut attr = ibv_parent_domain_init_attr {
+            pd: self.as_raw(),
+            td: td.raw.as_ptr(),
+            ..Default::default()
+        };
         let what = || context.device_name().to_owned();
         let raw = non_null(VERB, what, || {
-            // SAFETY: both domains are alive and of this context; the attributes are valid during the call.
+            // SAFETY: both domains are alive and of this context; the attributes are valid during
+            // the call.
             unsafe { ibv_alloc_parent_domain(context.as_raw(), &raw mut attr) }
         })?;
-        Ok(ParentDomain { raw, td: ManuallyDrop::new(td), pd: self.clone() })
+        Ok(ParentDomain {
+            raw,
+            td: ManuallyDrop::new(td),
+            pd: self.clone(),
+        })
     }
 }
 
@@ -171,12 +191,16 @@ impl AsRaw for ParentDomain {
 
 impl fmt::Debug for ThreadDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThreadDomain").field("device", &self.context.device_name()).finish_non_exhaustive()
+        f.debug_struct("ThreadDomain")
+            .field("device", &self.context.device_name())
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for ParentDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ParentDomain").field("device", &self.pd.context().device_name()).finish_non_exhaustive()
+        f.debug_struct("ParentDomain")
+            .field("device", &self.pd.context().device_name())
+            .finish_non_exhaustive()
     }
 }

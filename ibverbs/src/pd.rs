@@ -14,13 +14,15 @@ use crate::convert::non_null;
 use crate::error::Result;
 use crate::raw::AsRaw;
 
-/// A protection domain: memory and queue pairs work together when they are of the same one. Cloning it is cheap.
+/// A protection domain: memory and queue pairs work together when they are of the same one. Cloning
+/// it is cheap.
 ///
 /// # Example
 /// ```no_run
 /// let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
 /// let pool = pd.pool(64, 4096)?; // buffers that only this side reaches
 /// let shared = pd.shared(4096, ibverbs::AccessFlags::REMOTE_READ)?; // memory that peers reach
+///
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -43,7 +45,8 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: the last owner goes; regions and queue pairs held an Arc of this, so none is left.
+        // SAFETY: the last owner goes; regions and queue pairs held an Arc of this, so none is
+        // left.
         let returned = unsafe { ibv_dealloc_pd(self.raw.as_ptr()) };
         if returned != 0 {
             crate::leak::with(&self.context);
@@ -74,7 +77,11 @@ impl ProtectionDomain {
                 unsafe { ibv_alloc_pd(context.as_raw()) }
             },
         )?;
-        Ok(Self(Arc::new(Inner { raw, context, queue_pairs: AtomicUsize::new(0) })))
+        Ok(Self(Arc::new(Inner {
+            raw,
+            context,
+            queue_pairs: AtomicUsize::new(0),
+        })))
     }
 
     /// The open device that the domain belongs to.
@@ -87,7 +94,8 @@ impl ProtectionDomain {
         self.0.queue_pairs.load(Ordering::Acquire)
     }
 
-    /// Counts a queue pair of the domain until what is returned is dropped: after the queue pair was destroyed.
+    /// Counts a queue pair of the domain until what is returned is dropped: after the queue pair
+    /// was destroyed.
     pub(crate) fn attach_queue_pair(&self) -> AttachedQueuePair {
         self.0.queue_pairs.fetch_add(1, Ordering::AcqRel);
         AttachedQueuePair(self.clone())
@@ -109,7 +117,8 @@ impl ProtectionDomain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DomainKey(usize);
 
-/// What every queue pair of a domain keeps while it exists; memory that peers could reach relies on the count.
+/// What every queue pair of a domain keeps while it exists; memory that peers could reach relies on
+/// the count.
 #[derive(Debug)]
 pub(crate) struct AttachedQueuePair(ProtectionDomain);
 
@@ -129,6 +138,8 @@ impl AsRaw for ProtectionDomain {
 
 impl fmt::Debug for ProtectionDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProtectionDomain").field("device", &self.0.context.device_name()).finish()
+        f.debug_struct("ProtectionDomain")
+            .field("device", &self.0.context.device_name())
+            .finish()
     }
 }

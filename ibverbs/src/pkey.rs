@@ -30,7 +30,8 @@ use crate::raw::AsRaw;
 pub struct Pkey(pub u16);
 
 impl Pkey {
-    /// Full membership in the default partition: what every InfiniBand port, and every RoCE port, has.
+    /// Full membership in the default partition: what every InfiniBand port, and every RoCE port,
+    /// has.
     pub const DEFAULT: Self = Self(0xffff);
 
     /// The partition, without the membership bit.
@@ -38,7 +39,8 @@ impl Pkey {
         self.0 & 0x7fff
     }
 
-    /// Whether its port is a full member, rather than a limited one that full members only can talk to.
+    /// Whether its port is a full member, rather than a limited one that full members only can talk
+    /// to.
     pub const fn is_full_member(self) -> bool {
         self.0 & 0x8000 != 0
     }
@@ -50,7 +52,9 @@ impl Pkey {
 
     /// Whether a port with this key accepts packets from one with the other (IBA 10.9.3).
     pub const fn can_talk_to(self, other: Self) -> bool {
-        self.is_valid() && self.partition() == other.partition() && (self.is_full_member() || other.is_full_member())
+        self.is_valid()
+            && self.partition() == other.partition()
+            && (self.is_full_member() || other.is_full_member())
     }
 }
 
@@ -62,7 +66,11 @@ impl fmt::Display for Pkey {
 
 impl fmt::Debug for Pkey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let member = if self.is_full_member() { "full" } else { "limited" };
+        let member = if self.is_full_member() {
+            "full"
+        } else {
+            "limited"
+        };
         write!(f, "Pkey({self}, {member} member)")
     }
 }
@@ -74,9 +82,15 @@ impl fmt::Debug for Pkey {
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// use ibverbs::{Mtu, RcPath};
-/// let entry = context.pkeys(1)?.into_iter().find(|entry| entry.pkey.partition() == 0x0001);
+/// let entry = context
+///     .pkeys(1)?
+///     .into_iter()
+///     .find(|entry| entry.pkey.partition() == 0x0001);
 /// if let Some(entry) = entry {
-///     let path = RcPath { pkey_index: entry.index, ..RcPath::new(1, None, Mtu::B2048) };
+///     let path = RcPath {
+///         pkey_index: entry.index,
+///         ..RcPath::new(1, None, Mtu::B2048)
+///     };
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -96,8 +110,8 @@ impl Context {
     /// The P_Key table of a port, empty places left out.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] on iWARP, which has no partitions; [`ErrorKind::InvalidInput`] for a port that the device
-    /// does not have.
+    /// [`ErrorKind::Unsupported`] on iWARP, which has no partitions; [`ErrorKind::InvalidInput`]
+    /// for a port that the device does not have.
     ///
     /// # References
     /// [`ibv_query_pkey(3)`](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html)
@@ -116,7 +130,8 @@ impl Context {
         Ok(entries)
     }
 
-    /// The key at one place of a port's P_Key table; an empty place gives an [invalid](Pkey::is_valid) one.
+    /// The key at one place of a port's P_Key table; an empty place gives an
+    /// [invalid](Pkey::is_valid) one.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] beyond the table, [`ErrorKind::Unsupported`] on iWARP.
@@ -126,11 +141,14 @@ impl Context {
     pub fn pkey(&self, port_num: u8, index: u16) -> Result<Pkey> {
         let mut pkey = 0;
         // SAFETY: the context is open and the number is valid for writing.
-        let returned = unsafe { ibv_query_pkey(self.as_raw(), port_num, index.into(), &raw mut pkey) };
+        let returned =
+            unsafe { ibv_query_pkey(self.as_raw(), port_num, index.into(), &raw mut pkey) };
         let what = || format!("P_Key {index} of port {port_num} of {}", self.device_name());
         match not_negative("ibv_query_pkey", what, returned) {
             Ok(_) => Ok(Pkey(u16::from_be(pkey))),
-            Err(_) if self.device().transport() == TransportType::IWARP => Err(self.no_partitions()),
+            Err(_) if self.device().transport() == TransportType::IWARP => {
+                Err(self.no_partitions())
+            }
             Err(error) => Err(error),
         }
     }
@@ -153,8 +171,14 @@ mod tests {
     fn the_top_bit_is_membership() {
         let (full, limited) = (Pkey(0x8001), Pkey(0x0001));
         assert_eq!((full.partition(), limited.partition()), (1, 1));
-        assert_eq!((full.is_full_member(), limited.is_full_member()), (true, false));
-        assert_eq!(format!("{limited:?} {full}"), "Pkey(0x0001, limited member) 0x8001");
+        assert_eq!(
+            (full.is_full_member(), limited.is_full_member()),
+            (true, false)
+        );
+        assert_eq!(
+            format!("{limited:?} {full}"),
+            "Pkey(0x0001, limited member) 0x8001"
+        );
     }
 
     #[test]

@@ -125,7 +125,8 @@ impl fmt::Display for Lid {
     }
 }
 
-/// `struct ibv_port_attr` as rdma-core 49 and later have it: with one more field, which the bindings (44) lack.
+/// `struct ibv_port_attr` as rdma-core 49 and later have it: with one more field, which the
+/// bindings (44) lack.
 #[repr(C)]
 #[derive(Default)]
 struct WithSpeed {
@@ -133,7 +134,8 @@ struct WithSpeed {
     active_speed_ex: u32,
 }
 
-/// As `ibv_query_port`, telling the library of the longer structure; one that does not know the last field leaves it 0.
+/// As `ibv_query_port`, telling the library of the longer structure; one that does not know the
+/// last field leaves it 0.
 ///
 /// # Safety
 /// The context is open.
@@ -141,11 +143,26 @@ unsafe fn query_port(context: *mut ibv_context, port_num: u8, attr: &mut WithSpe
     // SAFETY: the context is open, by the caller's promise.
     let extended = unsafe { verbs_get_ctx(context) };
     let needed = size_of::<verbs_context>() - offset_of!(verbs_context, query_port);
-    // SAFETY: the table is that of the open context, and read only if it is long enough to have the entry.
-    let entry = unsafe { if extended.is_null() || (*extended).sz < needed { None } else { (*extended).query_port } };
+    // SAFETY: the table is that of the open context, and read only if it is long enough to have the
+    // entry.
+    let entry = unsafe {
+        if extended.is_null() || (*extended).sz < needed {
+            None
+        } else {
+            (*extended).query_port
+        }
+    };
     match entry {
-        // SAFETY: the library writes no more than the length that it is told, and that is the structure's.
-        Some(query) => unsafe { query(context, port_num, ptr::from_mut(attr).cast(), size_of::<WithSpeed>()) },
+        // SAFETY: the library writes no more than the length that it is told, and that is the
+        // structure's.
+        Some(query) => unsafe {
+            query(
+                context,
+                port_num,
+                ptr::from_mut(attr).cast(),
+                size_of::<WithSpeed>(),
+            )
+        },
         // SAFETY: the context is open and the structure is valid for writing.
         None => unsafe { ibv_query_port(context, port_num, &raw mut attr.attr) },
     }
@@ -157,7 +174,12 @@ unsafe fn query_port(context: *mut ibv_context, port_num: u8, attr: &mut WithSpe
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// let port = context.query_port(1)?;
-/// println!("{}, {}, {} bytes a packet at most", port.state, port.rate(), port.active_mtu);
+/// println!(
+///     "{}, {}, {} bytes a packet at most",
+///     port.state,
+///     port.rate(),
+///     port.active_mtu
+/// );
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -192,8 +214,8 @@ pub struct PortAttr {
     pub link_layer: LinkLayer,
     /// Lanes of the link.
     pub active_width: LinkWidth,
-    /// Speed of one lane. XDR needs a library (49 or later) and a kernel (6.5 or later) that have the wider field
-    /// `active_speed_ex`; others report such a link as NDR.
+    /// Speed of one lane. XDR needs a library (49 or later) and a kernel (6.5 or later) that have
+    /// the wider field `active_speed_ex`; others report such a link as NDR.
     pub active_speed: LinkSpeed,
     /// Code of the number of virtual lanes (1 to 5 for 1, 2, 4, 8, 15).
     pub max_vl_num: u8,
@@ -214,7 +236,12 @@ pub struct PortAttr {
 }
 
 impl PortAttr {
-    fn from_raw(WithSpeed { attr: raw, active_speed_ex: speed_ex }: &WithSpeed) -> Self {
+    fn from_raw(
+        WithSpeed {
+            attr: raw,
+            active_speed_ex: speed_ex,
+        }: &WithSpeed,
+    ) -> Self {
         let speed_ex = *speed_ex;
         Self {
             state: PortState(raw.state),
@@ -230,7 +257,11 @@ impl PortAttr {
             sm_sl: raw.sm_sl,
             link_layer: LinkLayer(raw.link_layer),
             active_width: LinkWidth(raw.active_width),
-            active_speed: LinkSpeed(if speed_ex == 0 { raw.active_speed.into() } else { speed_ex }),
+            active_speed: LinkSpeed(if speed_ex == 0 {
+                raw.active_speed.into()
+            } else {
+                speed_ex
+            }),
             max_vl_num: raw.max_vl_num,
             port_cap_flags: PortCapFlags::from_bits_retain(raw.port_cap_flags),
             port_cap_flags2: PortCapFlags2::from_bits_retain(raw.port_cap_flags2),
@@ -246,7 +277,10 @@ impl PortAttr {
     ///
     /// A port that is down may give any rate.
     pub fn rate(&self) -> LinkRate {
-        LinkRate { width: self.active_width, speed: self.active_speed }
+        LinkRate {
+            width: self.active_width,
+            speed: self.active_speed,
+        }
     }
 }
 
@@ -254,7 +288,8 @@ impl Context {
     /// Queries a port; ports count from 1.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) for a port that the device does not have.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) for a port that the device does
+    /// not have.
     ///
     /// # Example
     /// ```no_run
@@ -270,7 +305,11 @@ impl Context {
         let mut attr = WithSpeed::default();
         // SAFETY: the context is open and the structure is valid for writing.
         let returned = unsafe { query_port(self.as_raw(), port_num, &mut attr) };
-        zero_or_errno("ibv_query_port", || format!("port {port_num} of {}", self.device_name()), returned)?;
+        zero_or_errno(
+            "ibv_query_port",
+            || format!("port {port_num} of {}", self.device_name()),
+            returned,
+        )?;
         Ok(PortAttr::from_raw(&attr))
     }
 }
@@ -281,15 +320,28 @@ mod tests {
 
     #[test]
     fn the_longer_structure_adds_its_field_at_the_end() {
-        assert_eq!(offset_of!(WithSpeed, active_speed_ex), size_of::<ibv_port_attr>());
+        assert_eq!(
+            offset_of!(WithSpeed, active_speed_ex),
+            size_of::<ibv_port_attr>()
+        );
         assert_eq!(size_of::<WithSpeed>(), 56, "as in rdma-core 49");
     }
 
     #[test]
     fn a_speed_beyond_eight_bits_comes_from_the_wider_field() {
-        let attr = ibv_port_attr { active_width: 2, active_speed: 128, ..Default::default() };
-        let old = PortAttr::from_raw(&WithSpeed { attr, active_speed_ex: 0 });
-        let new = PortAttr::from_raw(&WithSpeed { attr, active_speed_ex: 256 });
+        let attr = ibv_port_attr {
+            active_width: 2,
+            active_speed: 128,
+            ..Default::default()
+        };
+        let old = PortAttr::from_raw(&WithSpeed {
+            attr,
+            active_speed_ex: 0,
+        });
+        let new = PortAttr::from_raw(&WithSpeed {
+            attr,
+            active_speed_ex: 256,
+        });
         assert_eq!(old.rate().to_string(), "400 Gb/sec (4X NDR)");
         assert_eq!(new.rate().to_string(), "800 Gb/sec (4X XDR)");
     }

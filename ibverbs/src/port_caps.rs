@@ -1,6 +1,9 @@
 //! What a port can do.
 
-#![allow(clippy::cast_possible_truncation, reason = "a field is narrower than its constants")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "a field is narrower than its constants"
+)]
 
 use bitflags::bitflags;
 

@@ -2,9 +2,9 @@
 
 /// Gives the raw handle of an object, for verbs that this crate does not wrap.
 ///
-/// Taking the pointer is safe; what is done with it is not checked. The pointer is valid while the object lives.
-/// Destroying the object behind it, or posting with `wr_id`s of your own to a queue pair that this crate also posts to, breaks
-/// the promises of the safe API.
+/// Taking the pointer is safe; what is done with it is not checked. The pointer is valid while the
+/// object lives. Destroying the object behind it, or posting with `wr_id`s of your own to a queue
+/// pair that this crate also posts to, breaks the promises of the safe API.
 ///
 /// # Example
 /// ```no_run

@@ -1,4 +1,5 @@
-//! Waiting until a file descriptor has something to read, and not being kept by one that has nothing.
+//! Waiting until a file descriptor has something to read, and not being kept by one that has
+//! nothing.
 
 #![allow(unsafe_code)]
 
@@ -13,14 +14,17 @@ use crate::error::Result;
 /// Makes reads of the descriptor return at once where there is nothing to read.
 pub(crate) fn set_non_blocking(fd: BorrowedFd<'_>, what: &str) -> Result<()> {
     // SAFETY: plain system calls on a descriptor that the borrow keeps open.
-    let flags = not_negative("fcntl", || what.into(), unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+    let flags = not_negative("fcntl", || what.into(), unsafe {
+        libc::fcntl(fd.as_raw_fd(), libc::F_GETFL)
+    })?;
     // SAFETY: as above.
     let returned = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) };
     not_negative("fcntl", || what.into(), returned)?;
     Ok(())
 }
 
-/// Tries until there is something, sleeping in between, at most for `timeout` (for ever when `None`).
+/// Tries until there is something, sleeping in between, at most for `timeout` (for ever when
+/// `None`).
 pub(crate) fn wait<T>(
     fd: BorrowedFd<'_>,
     what: &str,
@@ -35,13 +39,21 @@ pub(crate) fn wait<T>(
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Ok(None);
         }
-        sleep(fd, what, deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())))?;
+        sleep(
+            fd,
+            what,
+            deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())),
+        )?;
     }
 }
 
 /// Sleeps until the descriptor can be read; a signal, or the end of the time, ends the sleep too.
 fn sleep(fd: BorrowedFd<'_>, what: &str, timeout: Option<Duration>) -> Result<()> {
-    let mut fd = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut fd = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
     let time = timeout.map(|timeout| libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
@@ -65,7 +77,10 @@ mod tests {
 
     fn take(pipe: &mut UnixStream) -> Option<u8> {
         let mut byte = [0];
-        pipe.read(&mut byte).ok().filter(|&count| count == 1).map(|_| byte[0])
+        pipe.read(&mut byte)
+            .ok()
+            .filter(|&count| count == 1)
+            .map(|_| byte[0])
     }
 
     #[test]
@@ -75,13 +90,28 @@ mod tests {
         set_non_blocking(reader.as_fd(), "pipe").expect("non-blocking");
         let other = reader.try_clone().expect("dup");
         let begun = Instant::now();
-        let got = wait(other.as_fd(), "pipe", Some(Duration::from_millis(30)), || Ok(take(&mut reader))).expect("wait");
+        let got = wait(
+            other.as_fd(),
+            "pipe",
+            Some(Duration::from_millis(30)),
+            || Ok(take(&mut reader)),
+        )
+        .expect("wait");
         assert_eq!(got, None);
         assert!(begun.elapsed() >= Duration::from_millis(30));
         writer.write_all(&[7, 8]).expect("write");
         for byte in [7, 8] {
-            assert_eq!(wait(other.as_fd(), "pipe", None, || Ok(take(&mut reader))).expect("wait"), Some(byte));
+            assert_eq!(
+                wait(other.as_fd(), "pipe", None, || Ok(take(&mut reader))).expect("wait"),
+                Some(byte)
+            );
         }
-        assert_eq!(wait(other.as_fd(), "pipe", Some(Duration::ZERO), || Ok(take(&mut reader))).expect("try"), None);
+        assert_eq!(
+            wait(other.as_fd(), "pipe", Some(Duration::ZERO), || Ok(take(
+                &mut reader
+            )))
+            .expect("try"),
+            None
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The version of RoCE that rdma_cm uses where a program does not choose: a setting of each port in configfs.
+//! The version of RoCE that rdma_cm uses where a program does not choose: a setting of each port in
+//! configfs.
 
 use std::fs;
 use std::io;
@@ -16,7 +17,8 @@ const WRITE: &str = "write default_roce_mode";
 
 /// The kernel's settings of RoCE connections, in configfs.
 ///
-/// A device's directory is made when it is needed, and removed again if this made it; the setting stays.
+/// A device's directory is made when it is needed, and removed again if this made it; the setting
+/// stays.
 ///
 /// # Example
 /// ```no_run
@@ -24,6 +26,7 @@ const WRITE: &str = "write default_roce_mode";
 /// let config = RoceConfig::system();
 /// println!("{}", config.default_mode("mlx5_0", 1)?);
 /// config.set_default_mode("mlx5_0", 1, GidType::ROCE_V2)?; // needs the rights of root
+///
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -51,26 +54,33 @@ impl RoceConfig {
         Self { root: root.into() }
     }
 
-    /// The version of RoCE that connections of this port use by default: [`GidType::ROCE_V1`] or [`GidType::ROCE_V2`].
+    /// The version of RoCE that connections of this port use by default: [`GidType::ROCE_V1`] or
+    /// [`GidType::ROCE_V2`].
     ///
     /// On a port that is not RoCE the kernel answers RoCE v1, which has no meaning there.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] without configfs or the module rdma_cm, [`ErrorKind::NotFound`] for a device or port that does not
-    /// exist, [`ErrorKind::PermissionDenied`] where the device's directory is to be made by root.
+    /// [`ErrorKind::Unsupported`] without configfs or the module rdma_cm, [`ErrorKind::NotFound`]
+    /// for a device or port that does not exist, [`ErrorKind::PermissionDenied`] where the
+    /// device's directory is to be made by root.
     pub fn default_mode(&self, device: &str, port_num: u8) -> Result<GidType> {
         let directory = self.directory(READ, device)?;
         let file = directory.setting(port_num);
         let text = fs::read_to_string(&file).map_err(|error| failure(READ, &file, &error))?;
-        parse(&text)
-            .ok_or_else(|| Error::new(ErrorKind::Os, READ, format!("{} says {:?}", file.display(), text.trim())))
+        parse(&text).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Os,
+                READ,
+                format!("{} says {:?}", file.display(), text.trim()),
+            )
+        })
     }
 
     /// Sets the version of RoCE that connections of this port use by default.
     ///
     /// # Errors
-    /// As [`default_mode`](Self::default_mode), and [`ErrorKind::InvalidInput`] when the port has not that version (Soft-RoCE has
-    /// no RoCE v1) or the value is no version of RoCE.
+    /// As [`default_mode`](Self::default_mode), and [`ErrorKind::InvalidInput`] when the port has
+    /// not that version (Soft-RoCE has no RoCE v1) or the value is no version of RoCE.
     pub fn set_default_mode(&self, device: &str, port_num: u8, mode: GidType) -> Result<()> {
         let text = match mode {
             GidType::ROCE_V1 => "IB/RoCE v1",
@@ -94,23 +104,37 @@ impl RoceConfig {
         written.map_err(|error| {
             let refused = error.raw_os_error() == Some(libc::EINVAL);
             let error = failure(WRITE, &file, &error);
-            if refused { error.with_hint(format!("the driver of {device} has no {mode}")) } else { error }
+            if refused {
+                error.with_hint(format!("the driver of {device} has no {mode}"))
+            } else {
+                error
+            }
         })
     }
 
     /// The directory of a device, made if it is not there.
     fn directory(&self, verb: &'static str, device: &str) -> Result<Directory> {
         if device.is_empty() || device.contains('/') || device.starts_with('.') {
-            return Err(Error::new(ErrorKind::NotFound, verb, format!("no RDMA device is called {device:?}")));
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                verb,
+                format!("no RDMA device is called {device:?}"),
+            ));
         }
         if !self.root.is_dir() {
-            return Err(Error::new(ErrorKind::Unsupported, verb, format!("{} is not there", self.root.display()))
-                .with_hint("`mount -t configfs none /sys/kernel/config` and `modprobe rdma_cm`"));
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                verb,
+                format!("{} is not there", self.root.display()),
+            )
+            .with_hint("`mount -t configfs none /sys/kernel/config` and `modprobe rdma_cm`"));
         }
         let path = self.root.join(device);
         match fs::create_dir(&path) {
             Ok(()) => Ok(Directory { path, made: true }),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Directory { path, made: false }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Ok(Directory { path, made: false })
+            }
             Err(error) => Err(failure(verb, &path, &error)),
         }
     }
@@ -124,7 +148,8 @@ struct Directory {
 
 impl Directory {
     fn setting(&self, port_num: u8) -> PathBuf {
-        self.path.join(format!("ports/{port_num}/default_roce_mode"))
+        self.path
+            .join(format!("ports/{port_num}/default_roce_mode"))
     }
 }
 
@@ -151,9 +176,8 @@ fn failure(verb: &'static str, path: &Path, error: &io::Error) -> Error {
         Some(libc::EACCES | libc::EPERM) => {
             Error::of_verb(verb, Errno(libc::EACCES), what).with_hint("it takes the rights of root")
         }
-        Some(number @ (libc::ENODEV | libc::ENOENT)) => {
-            Error::of_verb(verb, Errno(number), what).with_hint("no such device or port; ports count from 1")
-        }
+        Some(number @ (libc::ENODEV | libc::ENOENT)) => Error::of_verb(verb, Errno(number), what)
+            .with_hint("no such device or port; ports count from 1"),
         Some(number) => Error::of_verb(verb, Errno(number), what),
         None => Error::new(ErrorKind::Os, verb, format!("{what}: {error}")),
     }
@@ -168,7 +192,8 @@ impl Context {
         RoceConfig::system().default_mode(self.device_name(), port_num)
     }
 
-    /// Sets the version of RoCE that rdma_cm uses by default on this port, for all programs: [`RoceConfig::set_default_mode`].
+    /// Sets the version of RoCE that rdma_cm uses by default on this port, for all programs:
+    /// [`RoceConfig::set_default_mode`].
     ///
     /// # Errors
     /// As there.
@@ -186,7 +211,8 @@ mod tests {
 
     impl Tree {
         fn new(name: &str) -> (Self, RoceConfig) {
-            let root = std::env::temp_dir().join(format!("ibverbs-roce-{}-{name}", std::process::id()));
+            let root =
+                std::env::temp_dir().join(format!("ibverbs-roce-{}-{name}", std::process::id()));
             fs::create_dir_all(root.join("d0/ports/1")).expect("tree");
             fs::write(root.join("d0/ports/1/default_roce_mode"), "IB/RoCE v1\n").expect("file");
             let config = RoceConfig::at(&root);
@@ -211,12 +237,27 @@ mod tests {
     #[cfg_attr(miri, ignore = "files")]
     fn a_setting_is_read_and_written_in_the_kernels_words() {
         let (tree, config) = Tree::new("words");
-        assert_eq!(config.default_mode("d0", 1).expect("read"), GidType::ROCE_V1);
-        config.set_default_mode("d0", 1, GidType::ROCE_V2).expect("write");
+        assert_eq!(
+            config.default_mode("d0", 1).expect("read"),
+            GidType::ROCE_V1
+        );
+        config
+            .set_default_mode("d0", 1, GidType::ROCE_V2)
+            .expect("write");
         let file = tree.0.join("d0/ports/1/default_roce_mode");
-        assert!(fs::read_to_string(&file).expect("file").starts_with("RoCE v2"));
+        assert!(
+            fs::read_to_string(&file)
+                .expect("file")
+                .starts_with("RoCE v2")
+        );
         fs::write(&file, "RoCE v9\n").expect("file");
-        assert!(config.default_mode("d0", 1).expect_err("unknown").to_string().contains("\"RoCE v9\""));
+        assert!(
+            config
+                .default_mode("d0", 1)
+                .expect_err("unknown")
+                .to_string()
+                .contains("\"RoCE v9\"")
+        );
         assert!(file.exists(), "a directory that was there stays");
     }
 
@@ -224,13 +265,33 @@ mod tests {
     #[cfg_attr(miri, ignore = "files")]
     fn what_is_not_there_is_said() {
         let (tree, config) = Tree::new("absent");
-        assert_eq!(config.default_mode("d0", 2).expect_err("port").kind(), ErrorKind::NotFound);
-        assert_eq!(config.default_mode("d1", 1).expect_err("device").kind(), ErrorKind::NotFound);
-        assert!(!tree.0.join("d1").exists(), "a directory that was made goes again");
-        assert_eq!(config.default_mode("../d0", 1).expect_err("path").kind(), ErrorKind::NotFound);
-        let error = config.set_default_mode("d0", 1, GidType::IB).expect_err("no version of RoCE");
+        assert_eq!(
+            config.default_mode("d0", 2).expect_err("port").kind(),
+            ErrorKind::NotFound
+        );
+        assert_eq!(
+            config.default_mode("d1", 1).expect_err("device").kind(),
+            ErrorKind::NotFound
+        );
+        assert!(
+            !tree.0.join("d1").exists(),
+            "a directory that was made goes again"
+        );
+        assert_eq!(
+            config.default_mode("../d0", 1).expect_err("path").kind(),
+            ErrorKind::NotFound
+        );
+        let error = config
+            .set_default_mode("d0", 1, GidType::IB)
+            .expect_err("no version of RoCE");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         let nowhere = RoceConfig::at(tree.0.join("nowhere"));
-        assert_eq!(nowhere.default_mode("d0", 1).expect_err("no configfs").kind(), ErrorKind::Unsupported);
+        assert_eq!(
+            nowhere
+                .default_mode("d0", 1)
+                .expect_err("no configfs")
+                .kind(),
+            ErrorKind::Unsupported
+        );
     }
 }

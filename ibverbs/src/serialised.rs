@@ -9,7 +9,11 @@ use crate::gid::Gid;
 
 impl Serialize for Gid {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() { serializer.collect_str(self) } else { self.0.serialize(serializer) }
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            self.0.serialize(serializer)
+        }
     }
 }
 
@@ -25,7 +29,11 @@ impl<'de> Deserialize<'de> for Gid {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Gid, E> {
-                text.parse().map_err(|_| E::custom(format!("{text} is no GID: it is written as an IPv6 address")))
+                text.parse().map_err(|_| {
+                    E::custom(format!(
+                        "{text} is no GID: it is written as an IPv6 address"
+                    ))
+                })
             }
         }
 
@@ -44,13 +52,31 @@ mod tests {
     #[test]
     fn an_endpoint_and_a_remote_key_come_back_as_they_went() {
         let gid: Gid = "::ffff:10.99.0.1".parse().expect("a GID");
-        let end = Endpoint { qpn: Qpn(17), psn: Psn(0x00ab_cdef), lid: Lid(3), gid };
+        let end = Endpoint {
+            qpn: Qpn(17),
+            psn: Psn(0x00ab_cdef),
+            lid: Lid(3),
+            gid,
+        };
         let text = serde_json::to_string(&end).expect("text");
-        assert_eq!(text, r#"{"qpn":17,"psn":11259375,"lid":3,"gid":"::ffff:10.99.0.1"}"#);
-        assert_eq!(serde_json::from_str::<Endpoint>(&text).expect("its own text"), end);
-        let memory = RemoteMemory { addr: u64::MAX - 4096, len: 4096, rkey: u32::MAX };
+        assert_eq!(
+            text,
+            r#"{"qpn":17,"psn":11259375,"lid":3,"gid":"::ffff:10.99.0.1"}"#
+        );
+        assert_eq!(
+            serde_json::from_str::<Endpoint>(&text).expect("its own text"),
+            end
+        );
+        let memory = RemoteMemory {
+            addr: u64::MAX - 4096,
+            len: 4096,
+            rkey: u32::MAX,
+        };
         let text = serde_json::to_string(&memory).expect("text");
-        assert_eq!(serde_json::from_str::<RemoteMemory>(&text).expect("its own text"), memory);
+        assert_eq!(
+            serde_json::from_str::<RemoteMemory>(&text).expect("its own text"),
+            memory
+        );
     }
 
     #[test]

@@ -30,7 +30,10 @@ pub(crate) fn failed(verb: &str, errno: Errno, what: &str) {
 
 /// An object could not be destroyed.
 pub(crate) fn leaked() {
-    event!(error, "an object could not be destroyed: it is leaked, with all that it guards");
+    event!(
+        error,
+        "an object could not be destroyed: it is leaked, with all that it guards"
+    );
 }
 
 #[cfg(all(test, feature = "tracing"))]
@@ -85,7 +88,9 @@ mod tests {
             panic!("on purpose");
         };
         std::thread::spawn(poison).join().expect_err("panics");
-        let error = tracing::subscriber::with_default(log, || Error::of_verb("ibv_dereg_mr", Errno(16), "rxe0"));
+        let error = tracing::subscriber::with_default(log, || {
+            Error::of_verb("ibv_dereg_mr", Errno(16), "rxe0")
+        });
         assert_eq!(error.errno(), Some(Errno(16)));
     }
 
@@ -96,7 +101,12 @@ mod tests {
             Error::of_verb("ibv_reg_mr", Errno(12), "4096 bytes on rxe0")
         });
         let text = log.0.lock().expect("log").clone();
-        for part in ["failed", r#"verb="ibv_reg_mr""#, "errno=12", r#"what="4096 bytes on rxe0""#] {
+        for part in [
+            "failed",
+            r#"verb="ibv_reg_mr""#,
+            "errno=12",
+            r#"what="4096 bytes on rxe0""#,
+        ] {
             assert!(text.contains(part), "{text}");
         }
     }

@@ -11,17 +11,23 @@ use lab::{Rest, devices, path, roce};
 use tokio::runtime::{Builder, Runtime};
 
 fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_io().build().expect("runtime")
+    Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .expect("runtime")
 }
 
 /// A queue that is awaited, and a queue pair that is connected to itself.
 fn end(context: &Context) -> (AsyncCompletionQueue, QueuePair<Rc>) {
     let cq = AsyncCompletionQueue::new(context, CqOptions::default()).expect("queue");
     let pd = context.alloc_pd().expect("domain");
-    let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
+    let mut qp = pd
+        .create_qp::<Rc>(&cq, &cq, QpOptions::default())
+        .expect("queue pair");
     let path = path(context);
     qp.init(&path).expect("INIT");
-    qp.connect(&path, &qp.endpoint(&path).expect("itself")).expect("connected to itself");
+    qp.connect(&path, &qp.endpoint(&path).expect("itself"))
+        .expect("connected to itself");
     (cq, qp)
 }
 
@@ -117,8 +123,12 @@ fn two_tasks_await_two_queues_of_one_device() {
 fn without_a_runtime_it_says_so() {
     for context in devices() {
         println!("device: {}", context.device_name());
-        let error = AsyncCompletionQueue::new(&context, CqOptions::default()).expect_err("no runtime");
+        let error =
+            AsyncCompletionQueue::new(&context, CqOptions::default()).expect_err("no runtime");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.hint().is_some_and(|hint| hint.contains("tokio")), "{error}");
+        assert!(
+            error.hint().is_some_and(|hint| hint.contains("tokio")),
+            "{error}"
+        );
     }
 }

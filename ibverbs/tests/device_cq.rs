@@ -5,7 +5,9 @@ mod lab;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ibverbs::{CompletionQueue, CqFields, CqOptions, Error, ErrorKind, QpOptions, QueuePair, Rc, wr};
+use ibverbs::{
+    CompletionQueue, CqFields, CqOptions, Error, ErrorKind, QpOptions, QueuePair, Rc, wr,
+};
 use lab::{Rest, devices, is_iwarp, pair, path, roce, unsupported};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -17,7 +19,9 @@ fn a_field_that_the_device_lacks_is_refused_by_name() {
     for context in devices() {
         println!("device: {}", context.device_name());
         let fields = CqFields::new();
-        let error = context.create_cq_ex(CqOptions::default(), fields.timestamp()).expect_err("no timestamps");
+        let error = context
+            .create_cq_ex(CqOptions::default(), fields.timestamp())
+            .expect_err("no timestamps");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("timestamp"), "{error}");
         unsupported(context.create_cq_ex(CqOptions::default(), fields.wallclock()));
@@ -41,21 +45,30 @@ fn an_extended_queue_without_more_fields_serves_a_queue_pair_copied_and_in_place
         let mut cq = made.expect("extended queue");
         assert!(cq.is_extended());
         let pd = context.alloc_pd().expect("domain");
-        let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
+        let mut qp = pd
+            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
+            .expect("queue pair");
         let path = path(&context);
         qp.init(&path).expect("INIT");
-        qp.connect(&path, &qp.endpoint(&path).expect("itself")).expect("connected to itself");
-        qp.post_recv(wr::recv(pd.buf(16).expect("buf"))).expect("receive");
+        qp.connect(&path, &qp.endpoint(&path).expect("itself"))
+            .expect("connected to itself");
+        qp.post_recv(wr::recv(pd.buf(16).expect("buf")))
+            .expect("receive");
         qp.post_send(wr::send(wr::Inline(b""))).expect("send");
         let mut retired = 0;
         while retired < 2 {
             for completion in cq.poll().expect("poll") {
-                qp.retire(completion.into()).expect("mine").ok().expect("success");
+                qp.retire(completion.into())
+                    .expect("mine")
+                    .ok()
+                    .expect("success");
                 retired += 1;
             }
         }
-        // The same in place: 64 messages of one buffer, which is posted again within, and the queue pair dropped within the last poll.
-        qp.post_recv(wr::recv(pd.buf(16).expect("buf"))).expect("receive");
+        // The same in place: 64 messages of one buffer, which is posted again within, and the queue
+        // pair dropped within the last poll.
+        qp.post_recv(wr::recv(pd.buf(16).expect("buf")))
+            .expect("receive");
         qp.post_send(wr::send(wr::Inline(b"first"))).expect("send");
         let (mut qp, mut sent, mut received) = (Some(qp), 0, 0);
         while received < 64 || sent < 64 {
@@ -64,7 +77,14 @@ fn an_extended_queue_without_more_fields_serves_a_queue_pair_copied_and_in_place
                 let retired = pair.retire_in_place(completion)?;
                 retired.ok()?;
                 if let Some(buf) = retired.into_buf() {
-                    assert_eq!(&buf[..], if received == 0 { &b"first"[..] } else { b"next" });
+                    assert_eq!(
+                        &buf[..],
+                        if received == 0 {
+                            &b"first"[..]
+                        } else {
+                            b"next"
+                        }
+                    );
                     received += 1;
                     if received < 64 {
                         pair.post_recv(wr::recv(buf))?;
@@ -91,7 +111,12 @@ fn a_queue_is_made_deeper_in_use_or_the_device_says_that_it_cannot() {
     for context in devices() {
         println!("device: {}", context.device_name());
         if is_iwarp(&context) {
-            unsupported(context.create_cq(CqOptions::default()).expect("queue").resize(512));
+            unsupported(
+                context
+                    .create_cq(CqOptions::default())
+                    .expect("queue")
+                    .resize(512),
+            );
             continue;
         }
         let mut pair = pair(&context, QpOptions::default());
@@ -102,8 +127,14 @@ fn a_queue_is_made_deeper_in_use_or_the_device_says_that_it_cannot() {
         // Entries that are in the queue, or come meanwhile, are not lost.
         let before = pair.cq.depth();
         pair.cq.resize(4000).expect("deeper");
-        assert!(pair.cq.depth() >= 4000 && before < 4000, "{before} to {}", pair.cq.depth());
-        pair.retire(16).iter().for_each(|one| one.ok().expect("success"));
+        assert!(
+            pair.cq.depth() >= 4000 && before < 4000,
+            "{before} to {}",
+            pair.cq.depth()
+        );
+        pair.retire(16)
+            .iter()
+            .for_each(|one| one.ok().expect("success"));
         let error = pair.cq.resize(u32::MAX).expect_err("too deep");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(pair.cq.depth() >= 4000, "a refusal changes nothing");
@@ -118,7 +149,9 @@ fn moderation_is_unsupported_and_said_so() {
         println!("device: {}", context.device_name());
         let mut cq = context.create_cq(CqOptions::default()).expect("queue");
         unsupported(cq.moderate(16, Duration::from_micros(50)));
-        let error = cq.moderate(16, Duration::from_secs(1)).expect_err("longer than the verb can say");
+        let error = cq
+            .moderate(16, Duration::from_secs(1))
+            .expect_err("longer than the verb can say");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
 }
@@ -133,31 +166,55 @@ fn many_queues_report_on_one_channel_and_the_event_says_which() {
         let path = path(&context);
         let mut ends: Vec<(CompletionQueue, QueuePair<Rc>)> = (0..8)
             .map(|_| {
-                let options = CqOptions { depth: 16, channel: Some(&channel), ..CqOptions::default() };
+                let options = CqOptions {
+                    depth: 16,
+                    channel: Some(&channel),
+                    ..CqOptions::default()
+                };
                 let mut cq = context.create_cq(options).expect("queue");
-                let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
+                let mut qp = pd
+                    .create_qp::<Rc>(&cq, &cq, QpOptions::default())
+                    .expect("queue pair");
                 qp.init(&path).expect("INIT");
-                qp.connect(&path, &qp.endpoint(&path).expect("itself")).expect("connected to itself");
+                qp.connect(&path, &qp.endpoint(&path).expect("itself"))
+                    .expect("connected to itself");
                 cq.arm(false).expect("arm");
                 (cq, qp)
             })
             .collect();
-        assert_eq!(channel.wait(Some(Duration::ZERO)).expect("wait"), None, "nothing was posted");
+        assert_eq!(
+            channel.wait(Some(Duration::ZERO)).expect("wait"),
+            None,
+            "nothing was posted"
+        );
         let posted: BTreeSet<usize> = [1, 4, 6].into();
         for &index in &posted {
-            ends[index].1.post_recv(wr::recv(wr::Empty)).expect("receive");
+            ends[index]
+                .1
+                .post_recv(wr::recv(wr::Empty))
+                .expect("receive");
             ends[index].1.post_send(wr::send(wr::Empty)).expect("send");
         }
         let mut reported = BTreeSet::new();
         while reported != posted {
-            let id = channel.wait(Some(LONG)).expect("wait").expect("an event of each");
-            let index = ends.iter().position(|(cq, _)| cq.id() == id).expect("one of them");
+            let id = channel
+                .wait(Some(LONG))
+                .expect("wait")
+                .expect("an event of each");
+            let index = ends
+                .iter()
+                .position(|(cq, _)| cq.id() == id)
+                .expect("one of them");
             assert!(reported.insert(index), "armed once, reported once");
             let (cq, qp) = &mut ends[index];
             for completion in cq.poll().expect("poll") {
                 qp.retire(completion).expect("mine").ok().expect("success");
             }
         }
-        assert_eq!(channel.wait(Some(Duration::ZERO)).expect("wait"), None, "one event each");
+        assert_eq!(
+            channel.wait(Some(Duration::ZERO)).expect("wait"),
+            None,
+            "one event each"
+        );
     }
 }

@@ -5,8 +5,9 @@ mod lab;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AddressHandle, AhAttr, CompletionQueue, Context, CqOptions, Destination, Direction, ErrorKind, GRH_LEN, Gid, Lid,
-    PostError, ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Ud, UdSource, wr,
+    AddressHandle, AhAttr, CompletionQueue, Context, CqOptions, Destination, Direction, ErrorKind,
+    GRH_LEN, Gid, Lid, PostError, ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Ud,
+    UdSource, wr,
 };
 use lab::{Rest, both_forms, devices, is_iwarp, roce};
 
@@ -20,7 +21,12 @@ struct Datagram {
 
 fn datagram(context: &Context, options: QpOptions) -> Datagram {
     let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions { extended: !options.classic_only, ..CqOptions::default() }).expect("queue");
+    let cq = context
+        .create_cq(CqOptions {
+            extended: !options.classic_only,
+            ..CqOptions::default()
+        })
+        .expect("queue");
     let mut qp = pd.create_qp::<Ud>(&cq, &cq, options).expect("queue pair");
     qp.start(1, 0, QKEY, Psn(0)).expect("RTS");
     Datagram { pd, cq, qp }
@@ -28,9 +34,15 @@ fn datagram(context: &Context, options: QpOptions) -> Datagram {
 
 impl Datagram {
     fn to(&self, context: &Context, gid: Option<Gid>) -> AddressHandle {
-        let own =
-            context.gids(1).expect("GIDs").into_iter().find(|entry| !entry.gid.is_link_local()).expect("an address");
-        self.pd.create_ah(&AhAttr::to_gid(1, own.index, gid.unwrap_or(own.gid))).expect("address handle")
+        let own = context
+            .gids(1)
+            .expect("GIDs")
+            .into_iter()
+            .find(|entry| !entry.gid.is_link_local())
+            .expect("an address");
+        self.pd
+            .create_ah(&AhAttr::to_gid(1, own.index, gid.unwrap_or(own.gid)))
+            .expect("address handle")
     }
 
     /// Waits for the next receive; sends are retired on the way.
@@ -44,7 +56,10 @@ impl Datagram {
                 retired.ok().expect("success");
                 if retired.direction() == Direction::Recv {
                     assert_eq!(retired.imm_data(), Some(9));
-                    return (source, retired.into_buf().expect("posted with one").to_vec());
+                    return (
+                        source,
+                        retired.into_buf().expect("posted with one").to_vec(),
+                    );
                 }
             }
         }
@@ -60,18 +75,32 @@ fn a_datagram_arrives_after_its_header_and_can_be_answered() {
             let (mut a, mut b) = (datagram(&context, options), datagram(&context, options));
             let address = a.to(&context, None);
             let address = a.qp.hold_address(&address).expect("hold");
-            let there = Destination { address, qpn: b.qp.qp_num(), qkey: QKEY };
-            b.qp.post_recv(wr::recv(b.pd.buf(256).expect("buf"))).expect("receive");
-            a.qp.post_send(wr::send_to_with_imm(wr::Inline(b"ping"), there, 9)).expect("send");
+            let there = Destination {
+                address,
+                qpn: b.qp.qp_num(),
+                qkey: QKEY,
+            };
+            b.qp.post_recv(wr::recv(b.pd.buf(256).expect("buf")))
+                .expect("receive");
+            a.qp.post_send(wr::send_to_with_imm(wr::Inline(b"ping"), there, 9))
+                .expect("send");
             let (source, bytes) = b.received();
             assert_eq!(&bytes[GRH_LEN..], b"ping");
             assert_eq!(source.qpn, a.qp.qp_num());
             assert!(source.has_grh);
 
-            let back = b.pd.create_ah_to_source(1, &source, &bytes).expect("the way back");
-            let back = Destination { address: b.qp.hold_address(&back).expect("hold"), qpn: source.qpn, qkey: QKEY };
-            a.qp.post_recv(wr::recv(a.pd.buf(256).expect("buf"))).expect("receive");
-            b.qp.post_send(wr::send_to_with_imm(wr::Inline(b"pong"), back, 9)).expect("send");
+            let back =
+                b.pd.create_ah_to_source(1, &source, &bytes)
+                    .expect("the way back");
+            let back = Destination {
+                address: b.qp.hold_address(&back).expect("hold"),
+                qpn: source.qpn,
+                qkey: QKEY,
+            };
+            a.qp.post_recv(wr::recv(a.pd.buf(256).expect("buf")))
+                .expect("receive");
+            b.qp.post_send(wr::send_to_with_imm(wr::Inline(b"pong"), back, 9))
+                .expect("send");
             assert_eq!(&a.received().1[GRH_LEN..], b"pong");
         }
     }
@@ -86,16 +115,39 @@ fn an_address_works_on_the_queue_pair_that_holds_it_and_until_it_is_released() {
             let (mut a, mut b) = (datagram(&context, options), datagram(&context, options));
             let handle = a.to(&context, None);
             let address = a.qp.hold_address(&handle).expect("hold");
-            let there = Destination { address, qpn: b.qp.qp_num(), qkey: QKEY };
-            let rejected = b.qp.post_send(wr::send_to(wr::Empty, there)).expect_err("held by the other");
+            let there = Destination {
+                address,
+                qpn: b.qp.qp_num(),
+                qkey: QKEY,
+            };
+            let rejected =
+                b.qp.post_send(wr::send_to(wr::Empty, there))
+                    .expect_err("held by the other");
             assert_eq!(rejected.error(), PostError::WrongQueue);
-            assert_eq!(b.qp.hold_address(&handle).expect_err("another domain").kind(), ErrorKind::Mismatch);
+            assert_eq!(
+                b.qp.hold_address(&handle)
+                    .expect_err("another domain")
+                    .kind(),
+                ErrorKind::Mismatch
+            );
             a.qp.release_addresses().expect("nothing in flight");
-            let rejected = a.qp.post_send(wr::send_to(wr::Empty, there)).expect_err("released");
+            let rejected =
+                a.qp.post_send(wr::send_to(wr::Empty, there))
+                    .expect_err("released");
             assert_eq!(rejected.error(), PostError::WrongQueue);
             let again = a.qp.hold_address(&handle).expect("hold");
-            a.qp.post_send(wr::send_to(wr::Empty, Destination { address: again, ..there })).expect("send");
-            assert_eq!(a.qp.release_addresses().expect_err("in flight").kind(), ErrorKind::QueueFull);
+            a.qp.post_send(wr::send_to(
+                wr::Empty,
+                Destination {
+                    address: again,
+                    ..there
+                },
+            ))
+            .expect("send");
+            assert_eq!(
+                a.qp.release_addresses().expect_err("in flight").kind(),
+                ErrorKind::QueueFull
+            );
         }
     }
 }
@@ -110,11 +162,17 @@ fn a_group_is_heard_by_all_that_attached_and_a_listener_can_be_destroyed() {
             let group: Gid = "ff0e::ffff:239.1.2.3".parse().expect("a GID");
             let (mut a, mut b) = (datagram(&context, options), datagram(&context, options));
             b.qp.attach_mcast(group, Lid(0)).expect("attach");
-            b.qp.post_recv(wr::recv(b.pd.buf(256).expect("buf"))).expect("receive");
+            b.qp.post_recv(wr::recv(b.pd.buf(256).expect("buf")))
+                .expect("receive");
             let address = a.to(&context, Some(group));
             let address = a.qp.hold_address(&address).expect("hold");
-            let there = Destination { address, qpn: Qpn::MULTICAST, qkey: QKEY };
-            a.qp.post_send(wr::send_to_with_imm(wr::Inline(b"all"), there, 9)).expect("send");
+            let there = Destination {
+                address,
+                qpn: Qpn::MULTICAST,
+                qkey: QKEY,
+            };
+            a.qp.post_send(wr::send_to_with_imm(wr::Inline(b"all"), there, 9))
+                .expect("send");
             let deadline = Instant::now() + Duration::from_secs(20);
             let mut sent = false;
             while !sent {
@@ -125,7 +183,9 @@ fn a_group_is_heard_by_all_that_attached_and_a_listener_can_be_destroyed() {
                 }
             }
             assert_eq!(
-                b.qp.detach_mcast(Gid::default(), Lid(0)).expect_err("not attached").kind(),
+                b.qp.detach_mcast(Gid::default(), Lid(0))
+                    .expect_err("not attached")
+                    .kind(),
                 ErrorKind::InvalidInput
             );
             b.qp.destroy().expect("detached first");
@@ -144,9 +204,13 @@ fn iwarp_has_no_datagrams_and_says_so() {
         }
         let pd = context.alloc_pd().expect("domain");
         let cq = context.create_cq(CqOptions::default()).expect("queue");
-        let error = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default()).expect_err("no UD");
+        let error = pd
+            .create_qp::<Ud>(&cq, &cq, QpOptions::default())
+            .expect_err("no UD");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-        let error = pd.create_ah(&AhAttr::to_lid(1, Lid(1))).expect_err("no address handles");
+        let error = pd
+            .create_ah(&AhAttr::to_lid(1, Lid(1)))
+            .expect_err("no address handles");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }
 }

@@ -1,12 +1,13 @@
-//! Each verb, and each way in which it can fail: the completion says how, the buffer comes back, and the queue pair is in error.
+//! Each verb, and each way in which it can fail: the completion says how, the buffer comes back,
+//! and the queue pair is in error.
 //!
 //! On iWARP, which needs rdma_cm to connect, the same is tested in `rdmacm`.
 
 mod lab;
 
 use ibverbs::{
-    AccessFlags, Buf, Context, Direction, QpChange, QpOptions, QpState, QueuePair, Rc, RcPath, RemoteMemory, Retired,
-    WcStatus, wr,
+    AccessFlags, Buf, Context, Direction, QpChange, QpOptions, QpState, QueuePair, Rc, RcPath,
+    RemoteMemory, Retired, WcStatus, wr,
 };
 use lab::{OPEN, Pair, Rest, both_forms, pair_of, path, roce};
 
@@ -23,7 +24,15 @@ enum Verb {
 
 use Verb::{CompareSwap, FetchAdd, Read, Send, SendWithImm, Write, WriteWithImm};
 
-const ALL: [Verb; 7] = [Send, SendWithImm, Write, WriteWithImm, Read, CompareSwap, FetchAdd];
+const ALL: [Verb; 7] = [
+    Send,
+    SendWithImm,
+    Write,
+    WriteWithImm,
+    Read,
+    CompareSwap,
+    FetchAdd,
+];
 const REMOTE: [Verb; 5] = [Write, WriteWithImm, Read, CompareSwap, FetchAdd];
 const RECEIVED: [Verb; 3] = [Send, SendWithImm, WriteWithImm];
 
@@ -54,12 +63,16 @@ impl Verb {
     }
 }
 
-/// Has `a` do it, and gives the completion of that. The receive of a peer that is in error by then may be flushed before.
+/// Has `a` do it, and gives the completion of that. The receive of a peer that is in error by then
+/// may be flushed before.
 fn fail(pair: &mut Pair, verb: Verb, remote: RemoteMemory) -> Retired {
     let buf = pair.pd.buf(8).expect("buf");
     assert!(verb.post(&mut pair.a, buf, remote), "{verb:?}");
     loop {
-        let one = pair.retire(1).into_iter().find(|one| one.direction() == Direction::Send);
+        let one = pair
+            .retire(1)
+            .into_iter()
+            .find(|one| one.direction() == Direction::Send);
         if let Some(one) = one {
             return one;
         }
@@ -71,8 +84,18 @@ fn check(pair: &mut Pair, verb: Verb, failed: Retired, status: WcStatus) {
     assert_eq!(failed.status(), status, "{verb:?}");
     assert_ne!(status, WcStatus::SUCCESS, "{verb:?}");
     let error = failed.ok().expect_err("failed");
-    assert!(error.to_string().contains(status.name().expect("known")), "{error}");
-    assert_eq!(failed.into_buf().expect("a failed request gives its buffer back").capacity(), 8, "{verb:?}");
+    assert!(
+        error.to_string().contains(status.name().expect("known")),
+        "{error}"
+    );
+    assert_eq!(
+        failed
+            .into_buf()
+            .expect("a failed request gives its buffer back")
+            .capacity(),
+        8,
+        "{verb:?}"
+    );
     assert_eq!(pair.a.state().expect("query"), QpState::ERR, "{verb:?}");
     assert!(pair.a.is_idle(), "{verb:?}");
 }
@@ -88,16 +111,23 @@ fn what_the_peers_memory_does_not_allow_is_a_remote_access_error() {
     for context in roce() {
         for options in both_forms() {
             for verb in REMOTE {
-                for way in
-                    ["a wrong key", "beyond its end", "a right that it lacks", "a right that the queue pair lacks"]
-                {
+                for way in [
+                    "a wrong key",
+                    "beyond its end",
+                    "a right that it lacks",
+                    "a right that the queue pair lacks",
+                ] {
                     let lacks = OPEN - verb.needs();
                     let mut pair = if way == "a right that the queue pair lacks" {
                         pair_of::<Rc>(&context, options, lacks)
                     } else {
                         open_pair(&context, options)
                     };
-                    let rights = if way == "a right that it lacks" { lacks } else { OPEN };
+                    let rights = if way == "a right that it lacks" {
+                        lacks
+                    } else {
+                        OPEN
+                    };
                     let region = pair.pd.shared(64, rights).expect("region");
                     let mut remote = region.remote();
                     match way {
@@ -105,11 +135,16 @@ fn what_the_peers_memory_does_not_allow_is_a_remote_access_error() {
                         "beyond its end" => remote.addr += 64,
                         _ => {}
                     }
-                    pair.b.post_recv(wr::recv(wr::Empty)).expect("for the immediate data");
+                    pair.b
+                        .post_recv(wr::recv(wr::Empty))
+                        .expect("for the immediate data");
                     let failed = fail(&mut pair, verb, remote);
-                    // What the queue pair does not allow, the specification lets a peer call an invalid request.
+                    // What the queue pair does not allow, the specification lets a peer call an
+                    // invalid request.
                     let status = match failed.status() {
-                        WcStatus::REM_INV_REQ_ERR if way == "a right that the queue pair lacks" => failed.status(),
+                        WcStatus::REM_INV_REQ_ERR if way == "a right that the queue pair lacks" => {
+                            failed.status()
+                        }
                         _ => WcStatus::REM_ACCESS_ERR,
                     };
                     check(&mut pair, verb, failed, status);
@@ -130,7 +165,10 @@ fn a_peer_that_is_gone_exceeds_the_retries() {
         for verb in ALL {
             let mut pair = open_pair(&context, QpOptions::default());
             let remote = pair.pd.shared(64, OPEN).expect("region").remote();
-            let other = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, QpOptions::default()).expect("unconnected");
+            let other = pair
+                .pd
+                .create_qp::<Rc>(&pair.cq, &pair.cq, QpOptions::default())
+                .expect("unconnected");
             drop(std::mem::replace(&mut pair.b, other));
             let failed = fail(&mut pair, verb, remote);
             check(&mut pair, verb, failed, WcStatus::RETRY_EXC_ERR);
@@ -155,7 +193,11 @@ fn a_peer_without_a_receive_exceeds_the_rnr_retries() {
 
 /// Connects the pair anew, so that `a` does not wait for a receive.
 fn impatient(context: &Context, pair: &mut Pair) {
-    let path = RcPath { rnr_retry: 0, access: OPEN, ..path(context) };
+    let path = RcPath {
+        rnr_retry: 0,
+        access: OPEN,
+        ..path(context)
+    };
     let ends = [&pair.b, &pair.a].map(|qp| qp.endpoint(&path).expect("endpoint"));
     for (qp, peer) in [&mut pair.a, &mut pair.b].into_iter().zip(ends) {
         qp.modify(&QpChange::to(QpState::RESET)).expect("idle");
@@ -172,8 +214,14 @@ fn a_message_longer_than_the_receive_is_an_error_of_both_ends() {
         for options in both_forms() {
             for verb in [Send, SendWithImm] {
                 let mut pair = open_pair(&context, options);
-                pair.b.post_recv(wr::recv(pair.pd.buf(4).expect("buf")).tag(9)).expect("receive");
-                let remote = RemoteMemory { addr: 0, len: 8, rkey: 0 };
+                pair.b
+                    .post_recv(wr::recv(pair.pd.buf(4).expect("buf")).tag(9))
+                    .expect("receive");
+                let remote = RemoteMemory {
+                    addr: 0,
+                    len: 8,
+                    rkey: 0,
+                };
                 let buf = pair.pd.buf(8).expect("buf");
                 assert!(verb.post(&mut pair.a, buf, remote));
                 for retired in pair.retire(2) {
@@ -183,7 +231,10 @@ fn a_message_longer_than_the_receive_is_an_error_of_both_ends() {
                     } else {
                         [WcStatus::REM_INV_REQ_ERR, WcStatus::REM_OP_ERR]
                     };
-                    assert!(expected.contains(&retired.status()), "{verb:?}: {retired:?}");
+                    assert!(
+                        expected.contains(&retired.status()),
+                        "{verb:?}: {retired:?}"
+                    );
                     assert!(retired.into_buf().is_some());
                 }
             }
@@ -204,10 +255,16 @@ fn what_is_in_flight_or_posted_later_is_flushed() {
                 let pool = pair.pd.pool(3, 8).expect("pool");
                 let mut posted = 0;
                 for _ in 0..3 {
-                    posted += usize::from(verb.post(&mut pair.a, pool.take().expect("free"), remote));
+                    posted +=
+                        usize::from(verb.post(&mut pair.a, pool.take().expect("free"), remote));
                 }
                 let flushed = pair.retire(posted);
-                assert!(flushed.iter().all(|one| one.status() == WcStatus::WR_FLUSH_ERR), "{verb:?}: {flushed:?}");
+                assert!(
+                    flushed
+                        .iter()
+                        .all(|one| one.status() == WcStatus::WR_FLUSH_ERR),
+                    "{verb:?}: {flushed:?}"
+                );
                 drop(flushed);
                 drop(pair);
                 assert_eq!(pool.available(), 3, "{verb:?}");
@@ -225,21 +282,33 @@ fn the_first_failure_flushes_what_was_posted_after_it() {
             let mut pair = open_pair(&context, options);
             let region = pair.pd.shared(64, OPEN).expect("region");
             let remote = region.remote();
-            let wrong = RemoteMemory { rkey: remote.rkey ^ 0x5500, ..remote };
+            let wrong = RemoteMemory {
+                rkey: remote.rkey ^ 0x5500,
+                ..remote
+            };
             let pool = pair.pd.pool(4, 8).expect("pool");
             for (tag, to) in [remote, wrong, remote, remote].into_iter().enumerate() {
-                let request = wr::write(pool.take().expect("free"), RemoteMemory { len: 8, ..to }).tag(tag as u64);
+                let request = wr::write(pool.take().expect("free"), RemoteMemory { len: 8, ..to })
+                    .tag(tag as u64);
                 pair.a.post_send(request).expect("post");
             }
-            let statuses: Vec<(u64, WcStatus)> = pair.retire(4).iter().map(|one| (one.tag(), one.status())).collect();
+            let statuses: Vec<(u64, WcStatus)> = pair
+                .retire(4)
+                .iter()
+                .map(|one| (one.tag(), one.status()))
+                .collect();
             let (access, flush) = (WcStatus::REM_ACCESS_ERR, WcStatus::WR_FLUSH_ERR);
-            assert_eq!(statuses, [(0, WcStatus::SUCCESS), (1, access), (2, flush), (3, flush)]);
+            assert_eq!(
+                statuses,
+                [(0, WcStatus::SUCCESS), (1, access), (2, flush), (3, flush)]
+            );
             assert_eq!(pool.available(), 4);
         }
     }
 }
 
-/// Local keys come from registrations that a request keeps alive, so that a protection error takes a request that this crate did not make.
+/// Local keys come from registrations that a request keeps alive, so that a protection error takes
+/// a request that this crate did not make.
 #[test]
 #[allow(unsafe_code)]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -249,10 +318,22 @@ fn a_request_with_a_wrong_local_key_fails_and_matches_nothing() {
 
     let _rest = Rest::now();
     for context in roce() {
-        let mut pair = open_pair(&context, QpOptions { classic_only: true, ..QpOptions::default() });
-        pair.b.post_recv(wr::recv(pair.pd.buf(64).expect("buf"))).expect("receive");
+        let mut pair = open_pair(
+            &context,
+            QpOptions {
+                classic_only: true,
+                ..QpOptions::default()
+            },
+        );
+        pair.b
+            .post_recv(wr::recv(pair.pd.buf(64).expect("buf")))
+            .expect("receive");
         let bytes = [0_u8; 8];
-        let mut sge = ibv_sge { addr: bytes.as_ptr() as u64, length: 8, lkey: 0x00de_ad00 };
+        let mut sge = ibv_sge {
+            addr: bytes.as_ptr() as u64,
+            length: 8,
+            lkey: 0x00de_ad00,
+        };
         let mut request = ibv_send_wr {
             sg_list: &raw mut sge,
             num_sge: 1,
@@ -261,15 +342,23 @@ fn a_request_with_a_wrong_local_key_fails_and_matches_nothing() {
             ..Default::default()
         };
         let mut bad = std::ptr::null_mut();
-        // SAFETY: the queue pair is alive, the request and its entry are valid during the call, and the key opens nothing.
-        assert_eq!(unsafe { ibv_post_send(pair.a.as_raw(), &raw mut request, &raw mut bad) }, 0);
+        // SAFETY: the queue pair is alive, the request and its entry are valid during the call, and
+        // the key opens nothing.
+        assert_eq!(
+            unsafe { ibv_post_send(pair.a.as_raw(), &raw mut request, &raw mut bad) },
+            0
+        );
         let completion = loop {
             if let Some(completion) = pair.cq.poll().expect("poll").next() {
                 break (completion.status(), pair.a.retire(completion).is_err());
             }
         };
         // Soft-RoCE says "flushed" for it.
-        assert!([WcStatus::LOC_PROT_ERR, WcStatus::WR_FLUSH_ERR].contains(&completion.0), "{}", completion.0);
+        assert!(
+            [WcStatus::LOC_PROT_ERR, WcStatus::WR_FLUSH_ERR].contains(&completion.0),
+            "{}",
+            completion.0
+        );
         assert!(completion.1, "no request of this crate is retired by it");
     }
 }

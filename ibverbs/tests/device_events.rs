@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AsyncEvent, AsyncEvents, CompletionQueue, Context, CqOptions, EventSource, EventType, PortState, ProtectionDomain,
-    QpOptions, QueuePair, Rc, SrqOptions, wr,
+    AsyncEvent, AsyncEvents, CompletionQueue, Context, CqOptions, EventSource, EventType,
+    PortState, ProtectionDomain, QpOptions, QueuePair, Rc, SrqOptions, wr,
 };
 use lab::{Rest, connect, devices, is_iwarp, path, roce};
 
@@ -30,7 +30,11 @@ struct Down(String);
 impl Down {
     fn new(netdev: &str) -> Self {
         // Without this the interface loses its global IPv6 addresses, and the port their GIDs.
-        std::fs::write(format!("/proc/sys/net/ipv6/conf/{netdev}/keep_addr_on_down"), "1").expect("sysctl");
+        std::fs::write(
+            format!("/proc/sys/net/ipv6/conf/{netdev}/keep_addr_on_down"),
+            "1",
+        )
+        .expect("sysctl");
         set_link(netdev, "down");
         Self(netdev.to_owned())
     }
@@ -43,14 +47,21 @@ impl Drop for Down {
 }
 
 fn set_link(netdev: &str, state: &str) {
-    let status = Command::new("ip").args(["link", "set", "dev", netdev, state]).status().expect("ip");
+    let status = Command::new("ip")
+        .args(["link", "set", "dev", netdev, state])
+        .status()
+        .expect("ip");
     assert!(status.success(), "ip link set dev {netdev} {state}");
 }
 
 /// Whether the descriptor says that an event is there.
 #[allow(unsafe_code)]
 fn readable(events: &AsyncEvents) -> bool {
-    let mut fd = libc::pollfd { fd: events.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut fd = libc::pollfd {
+        fd: events.as_fd().as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
     // SAFETY: one valid pollfd of a descriptor that `events` keeps open.
     let count = unsafe { libc::poll(&raw mut fd, 1, 0) };
     count == 1 && fd.revents == libc::POLLIN
@@ -69,8 +80,14 @@ fn a_link_that_goes_down_and_up_is_reported_as_events_of_its_port() {
         let down = Down::new(&netdev);
         let seen = drain(&events);
         println!("{} down: {seen:?}", context.device_name());
-        assert!(seen.iter().any(|e| e.event_type == EventType::PORT_ERR && e.source == EventSource::Port(1)));
-        assert_ne!(context.query_port(1).expect("port").state, PortState::ACTIVE);
+        assert!(
+            seen.iter()
+                .any(|e| e.event_type == EventType::PORT_ERR && e.source == EventSource::Port(1))
+        );
+        assert_ne!(
+            context.query_port(1).expect("port").state,
+            PortState::ACTIVE
+        );
         drop(down);
         let seen = drain(&events);
         println!("{} up: {seen:?}", context.device_name());
@@ -79,7 +96,10 @@ fn a_link_that_goes_down_and_up_is_reported_as_events_of_its_port() {
         while context.query_port(1).expect("port").state != PortState::ACTIVE
             || context.gids(1).expect("GIDs").len() < gids
         {
-            assert!(Instant::now() < deadline, "{netdev} has come back with its addresses");
+            assert!(
+                Instant::now() < deadline,
+                "{netdev} has come back with its addresses"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
         if !is_iwarp(&context) {
@@ -92,14 +112,25 @@ fn a_link_that_goes_down_and_up_is_reported_as_events_of_its_port() {
 /// A queue pair in INIT whose receives, flushed, do not fit into its completion queue.
 fn overflow(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
     let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions { depth: 2, ..CqOptions::default() }).expect("queue");
+    let cq = context
+        .create_cq(CqOptions {
+            depth: 2,
+            ..CqOptions::default()
+        })
+        .expect("queue");
     let sends = context.create_cq(CqOptions::default()).expect("queue");
-    let options = QpOptions { max_recv_wr: 64, ..QpOptions::default() };
-    let mut qp = pd.create_qp::<Rc>(&sends, &cq, options).expect("queue pair");
+    let options = QpOptions {
+        max_recv_wr: 64,
+        ..QpOptions::default()
+    };
+    let mut qp = pd
+        .create_qp::<Rc>(&sends, &cq, options)
+        .expect("queue pair");
     assert!(cq.depth() < 32, "the device rounded 2 up to {}", cq.depth());
     qp.init(&path(context)).expect("INIT");
     for _ in 0..64 {
-        qp.post_recv(wr::recv(pd.buf(8).expect("buf"))).expect("receive");
+        qp.post_recv(wr::recv(pd.buf(8).expect("buf")))
+            .expect("receive");
     }
     qp.to_error().expect("error state");
     (pd, cq, qp)
@@ -117,7 +148,11 @@ fn an_overflow_names_the_completion_queue_that_lost_entries() {
         let event = events.wait(Some(LONG)).expect("wait").expect("an event");
         assert_eq!(event.event_type, EventType::CQ_ERR);
         assert_eq!(event.source, EventSource::CompletionQueue(cq.id()));
-        println!("{}: {event}, and {} more", context.device_name(), drain(&events).len());
+        println!(
+            "{}: {event}, and {} more",
+            context.device_name(),
+            drain(&events).len()
+        );
     }
 }
 
@@ -130,13 +165,24 @@ fn destroying_a_queue_waits_for_no_event_taken_or_not() {
         let events = context.async_events().expect("events");
         drain(&events);
         let (pd, cq, qp) = overflow(&context);
-        let (taken, id) = (events.wait(Some(LONG)).expect("wait").expect("an event"), cq.id());
+        let (taken, id) = (
+            events.wait(Some(LONG)).expect("wait").expect("an event"),
+            cq.id(),
+        );
         let begun = Instant::now();
         qp.destroy().expect("destroyed");
         drop((cq, pd));
         assert!(begun.elapsed() < LONG / 2, "took {:?}", begun.elapsed());
-        assert_eq!(taken.source, EventSource::CompletionQueue(id), "an identity outlives its object");
-        assert_eq!(drain(&events), [], "events of a queue that is gone are not delivered");
+        assert_eq!(
+            taken.source,
+            EventSource::CompletionQueue(id),
+            "an identity outlives its object"
+        );
+        assert_eq!(
+            drain(&events),
+            [],
+            "events of a queue that is gone are not delivered"
+        );
     }
 }
 
@@ -159,7 +205,11 @@ fn a_thread_that_takes_events_and_one_that_destroys_their_queues_do_not_meet() {
         for _ in 0..20 {
             drop(overflow(&context));
         }
-        println!("{}: {} events taken meanwhile", context.device_name(), taking.join().expect("taker"));
+        println!(
+            "{}: {} events taken meanwhile",
+            context.device_name(),
+            taking.join().expect("taker")
+        );
         assert_eq!(ibverbs::leaked_objects(), 0);
     }
 }
@@ -170,7 +220,10 @@ fn waiting_ends_with_the_time_and_an_event_goes_to_one_of_two_handles() {
     let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let (one, two) = (context.async_events().expect("events"), context.async_events().expect("events"));
+        let (one, two) = (
+            context.async_events().expect("events"),
+            context.async_events().expect("events"),
+        );
         drain(&one);
         let begun = Instant::now();
         assert_eq!(one.wait(Some(SHORT)).expect("wait"), None);
@@ -182,12 +235,33 @@ fn waiting_ends_with_the_time_and_an_event_goes_to_one_of_two_handles() {
         while !(readable(&one) && readable(&two)) {
             assert!(Instant::now() < deadline, "both read from one place");
         }
-        let taken = [&one, &two].map(|events| events.wait(Some(LONG)).expect("wait").expect("an event").source);
+        let taken = [&one, &two].map(|events| {
+            events
+                .wait(Some(LONG))
+                .expect("wait")
+                .expect("an event")
+                .source
+        });
         let sources = [0, 1].map(|index| EventSource::CompletionQueue(broken[index].1.id()));
-        assert!(taken == sources || taken == [sources[1], sources[0]], "{taken:?}");
-        assert_eq!((one.try_get().expect("try"), two.try_get().expect("try")), (None, None));
-        let other = context.device().open().expect("a second opening").async_events().expect("events");
-        assert_eq!(other.try_get().expect("try"), None, "queues report to the opening that they were made on");
+        assert!(
+            taken == sources || taken == [sources[1], sources[0]],
+            "{taken:?}"
+        );
+        assert_eq!(
+            (one.try_get().expect("try"), two.try_get().expect("try")),
+            (None, None)
+        );
+        let other = context
+            .device()
+            .open()
+            .expect("a second opening")
+            .async_events()
+            .expect("events");
+        assert_eq!(
+            other.try_get().expect("try"),
+            None,
+            "queues report to the opening that they were made on"
+        );
     }
 }
 
@@ -200,12 +274,19 @@ fn a_shared_receive_queue_below_its_limit_and_its_last_receive_name_their_queues
         drain(&events);
         let pd = context.alloc_pd().expect("domain");
         let mut cq = context.create_cq(CqOptions::default()).expect("queue");
-        let mut srq = pd.create_srq(SrqOptions::default()).expect("shared receive queue");
-        let mut sender = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("sender");
-        let mut receiver = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default()).expect("receiver");
+        let mut srq = pd
+            .create_srq(SrqOptions::default())
+            .expect("shared receive queue");
+        let mut sender = pd
+            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
+            .expect("sender");
+        let mut receiver = pd
+            .create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default())
+            .expect("receiver");
         connect(&mut sender, &mut receiver, &path(&context));
         for _ in 0..4 {
-            srq.post_recv(wr::recv(pd.buf(8).expect("buf"))).expect("receive");
+            srq.post_recv(wr::recv(pd.buf(8).expect("buf")))
+                .expect("receive");
         }
         srq.set_limit(4).expect("limit");
         sender.post_send(wr::send(wr::Empty)).expect("send");
@@ -214,11 +295,17 @@ fn a_shared_receive_queue_below_its_limit_and_its_last_receive_name_their_queues
         assert_eq!(event.source, EventSource::SharedReceiveQueue(srq.id()));
         receiver.to_error().expect("error state");
         let seen = drain(&events);
-        let source = EventSource::QueuePair { queue: receiver.id(), qp_num: receiver.qp_num() };
+        let source = EventSource::QueuePair {
+            queue: receiver.id(),
+            qp_num: receiver.qp_num(),
+        };
         // rxe says it again when its responder runs again (ci/DRIVERS.md).
         assert!(!seen.is_empty(), "no event");
         for event in &seen {
-            assert_eq!((event.event_type, &event.source), (EventType::QP_LAST_WQE_REACHED, &source));
+            assert_eq!(
+                (event.event_type, &event.source),
+                (EventType::QP_LAST_WQE_REACHED, &source)
+            );
         }
         let deadline = Instant::now() + LONG;
         let mut retired = 0;

@@ -15,7 +15,12 @@ fn after_a_device_was_opened_it_is_too_late_unless_nothing_is_needed() {
         if fork::status() == ForkStatus::DISABLED {
             let error = fork::init().expect_err("too late");
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
-            assert!(error.hint().is_some_and(|hint| hint.contains("RDMAV_FORK_SAFE")), "{error}");
+            assert!(
+                error
+                    .hint()
+                    .is_some_and(|hint| hint.contains("RDMAV_FORK_SAFE")),
+                "{error}"
+            );
             assert!(!fork::is_initialized());
         } else {
             fork::init().expect("nothing to do");

@@ -27,17 +27,28 @@ fn the_table_says_of_each_gid_its_version_and_interface() {
         }
         if iwarp {
             assert_eq!(gids.len(), 1, "the MAC address");
-            assert_eq!(context.gid(1, GidIndex(1)).expect_err("beyond").kind(), ErrorKind::InvalidInput);
+            assert_eq!(
+                context.gid(1, GidIndex(1)).expect_err("beyond").kind(),
+                ErrorKind::InvalidInput
+            );
         } else {
             let netdev = context.netdev(1).expect("interface");
-            assert!(gids.iter().all(|entry| entry.netdev().as_ref() == Some(&netdev)));
+            assert!(
+                gids.iter()
+                    .all(|entry| entry.netdev().as_ref() == Some(&netdev))
+            );
             assert!(gids.iter().any(|entry| entry.gid.is_link_local()));
-            let v4 =
-                gids.iter().find(|entry| entry.gid.to_ip().is_some_and(|ip| ip.is_ipv4())).expect("an IPv4 address");
+            let v4 = gids
+                .iter()
+                .find(|entry| entry.gid.to_ip().is_some_and(|ip| ip.is_ipv4()))
+                .expect("an IPv4 address");
             assert_eq!(v4.prefix_len(), Some(24));
             let places = context.query_port(1).expect("port").gid_tbl_len;
             let last = GidIndex(u8::try_from(places - 1).unwrap_or(u8::MAX));
-            assert_eq!(context.gid(1, last).expect_err("empty").kind(), ErrorKind::NotFound);
+            assert_eq!(
+                context.gid(1, last).expect_err("empty").kind(),
+                ErrorKind::NotFound
+            );
         }
     }
 }
@@ -47,26 +58,60 @@ fn the_table_says_of_each_gid_its_version_and_interface() {
 fn the_entry_in_the_peers_subnet_is_chosen_and_the_reason_said() {
     for context in roce() {
         let own = context.gids(1).expect("GIDs");
-        let v4 = own.iter().find(|e| e.gid.to_ip().is_some_and(|ip| ip.is_ipv4())).expect("IPv4");
-        let v6 = own.iter().find(|e| e.gid.to_ip().is_some_and(|ip| ip.is_ipv6()) && !e.gid.is_link_local());
-        let local = own.iter().find(|e| e.gid.is_link_local()).expect("link-local");
+        let v4 = own
+            .iter()
+            .find(|e| e.gid.to_ip().is_some_and(|ip| ip.is_ipv4()))
+            .expect("IPv4");
+        let v6 = own
+            .iter()
+            .find(|e| e.gid.to_ip().is_some_and(|ip| ip.is_ipv6()) && !e.gid.is_link_local());
+        let local = own
+            .iter()
+            .find(|e| e.gid.is_link_local())
+            .expect("link-local");
         let mut neighbour = v4.gid;
         neighbour.0[15] ^= 0x70;
-        let choice = context.select_gid(1, &GidQuery::to(neighbour)).expect("IPv4");
+        let choice = context
+            .select_gid(1, &GidQuery::to(neighbour))
+            .expect("IPv4");
         println!("{}: {choice}", context.device_name());
         assert_eq!(choice.entry, *v4);
-        assert!(choice.reason.starts_with("in the peer's subnet"), "{choice}");
+        assert!(
+            choice.reason.starts_with("in the peer's subnet"),
+            "{choice}"
+        );
         if let Some(v6) = v6 {
             let mut neighbour = v6.gid;
             neighbour.0[15] ^= 0x70;
-            assert_eq!(context.select_gid(1, &GidQuery::to(neighbour)).expect("IPv6").entry, *v6);
+            assert_eq!(
+                context
+                    .select_gid(1, &GidQuery::to(neighbour))
+                    .expect("IPv6")
+                    .entry,
+                *v6
+            );
         }
-        let choice = context.select_gid(1, &GidQuery::to(ip("fe80::77"))).expect("link-local");
+        let choice = context
+            .select_gid(1, &GidQuery::to(ip("fe80::77")))
+            .expect("link-local");
         assert_eq!(choice.entry, *local);
-        let query = GidQuery { family: Some(IpFamily::V4), ifindex: Some(v4.ifindex), ..GidQuery::default() };
+        let query = GidQuery {
+            family: Some(IpFamily::V4),
+            ifindex: Some(v4.ifindex),
+            ..GidQuery::default()
+        };
         assert_eq!(context.select_gid(1, &query).expect("no peer").entry, *v4);
-        let query = GidQuery { source: Some(v4.gid), ..GidQuery::to(v4.gid) };
-        assert!(context.select_gid(1, &query).expect("itself").reason.contains("both ends"));
+        let query = GidQuery {
+            source: Some(v4.gid),
+            ..GidQuery::to(v4.gid)
+        };
+        assert!(
+            context
+                .select_gid(1, &query)
+                .expect("itself")
+                .reason
+                .contains("both ends")
+        );
     }
 }
 
@@ -74,16 +119,36 @@ fn the_entry_in_the_peers_subnet_is_chosen_and_the_reason_said() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn where_no_entry_fits_each_says_why_and_what_to_do() {
     for context in roce() {
-        let query = GidQuery { kind: Some(GidType::ROCE_V1), ..GidQuery::default() };
-        let error = context.select_gid(1, &query).expect_err("Soft-RoCE is of version 2");
+        let query = GidQuery {
+            kind: Some(GidType::ROCE_V1),
+            ..GidQuery::default()
+        };
+        let error = context
+            .select_gid(1, &query)
+            .expect_err("Soft-RoCE is of version 2");
         println!("{error}");
         assert_eq!(error.kind(), ErrorKind::NotFound);
         for entry in context.gids(1).expect("GIDs") {
-            assert!(error.to_string().contains(&format!("{entry} is not RoCE v1")), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .contains(&format!("{entry} is not RoCE v1")),
+                "{error}"
+            );
         }
-        assert!(error.hint().is_some_and(|hint| hint.contains("another version")));
-        let query = GidQuery { source: Some(Gid::from(ip("192.0.2.7"))), ..GidQuery::default() };
-        assert_eq!(context.select_gid(1, &query).expect_err("not ours").kind(), ErrorKind::NotFound);
+        assert!(
+            error
+                .hint()
+                .is_some_and(|hint| hint.contains("another version"))
+        );
+        let query = GidQuery {
+            source: Some(Gid::from(ip("192.0.2.7"))),
+            ..GidQuery::default()
+        };
+        assert_eq!(
+            context.select_gid(1, &query).expect_err("not ours").kind(),
+            ErrorKind::NotFound
+        );
     }
 }
 
@@ -92,7 +157,9 @@ fn where_no_entry_fits_each_says_why_and_what_to_do() {
 fn iwarp_has_no_gid_to_choose() {
     for context in devices().into_iter().filter(is_iwarp) {
         println!("device: {}", context.device_name());
-        let error = context.select_gid(1, &GidQuery::default()).expect_err("a MAC address is no path");
+        let error = context
+            .select_gid(1, &GidQuery::default())
+            .expect_err("a MAC address is no path");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
 }
@@ -109,19 +176,42 @@ fn the_default_version_of_roce_is_read_and_set() {
         println!("{name}: {mode}");
         if is_iwarp(&context) {
             assert_eq!(mode, GidType::ROCE_V1, "of no meaning on iWARP");
-            let error = context.set_default_roce_mode(1, GidType::ROCE_V2).expect_err("no RoCE here");
+            let error = context
+                .set_default_roce_mode(1, GidType::ROCE_V2)
+                .expect_err("no RoCE here");
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         } else {
             assert_eq!(mode, GidType::ROCE_V2);
-            context.set_default_roce_mode(1, GidType::ROCE_V2).expect("set");
-            let error = context.set_default_roce_mode(1, GidType::ROCE_V1).expect_err("Soft-RoCE has no version 1");
+            context
+                .set_default_roce_mode(1, GidType::ROCE_V2)
+                .expect("set");
+            let error = context
+                .set_default_roce_mode(1, GidType::ROCE_V1)
+                .expect_err("Soft-RoCE has no version 1");
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
-            assert!(error.hint().is_some_and(|hint| hint.contains("has no RoCE v1")), "{error}");
-            assert_eq!(context.default_roce_mode(1).expect("read"), GidType::ROCE_V2);
+            assert!(
+                error
+                    .hint()
+                    .is_some_and(|hint| hint.contains("has no RoCE v1")),
+                "{error}"
+            );
+            assert_eq!(
+                context.default_roce_mode(1).expect("read"),
+                GidType::ROCE_V2
+            );
         }
-        assert_eq!(context.default_roce_mode(2).expect_err("one port").kind(), ErrorKind::NotFound);
-        assert_eq!(directory.exists(), was_there, "what was made is removed again");
+        assert_eq!(
+            context.default_roce_mode(2).expect_err("one port").kind(),
+            ErrorKind::NotFound
+        );
+        assert_eq!(
+            directory.exists(),
+            was_there,
+            "what was made is removed again"
+        );
     }
-    let error = RoceConfig::system().default_mode("none0", 1).expect_err("no such device");
+    let error = RoceConfig::system()
+        .default_mode("none0", 1)
+        .expect_err("no such device");
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }

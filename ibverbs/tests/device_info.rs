@@ -5,8 +5,9 @@ mod lab;
 use std::fs;
 
 use ibverbs::{
-    AtomicCap, Context, Device, DeviceCapFlags, ErrorKind, Guid, LinkLayer, LinkRate, LinkSpeed, LinkWidth, NodeType,
-    OdpGeneralCaps, OdpTransportCaps, PhysState, Pkey, PortCapFlags, PortState, RawPacketCaps, TransportType,
+    AtomicCap, Context, Device, DeviceCapFlags, ErrorKind, Guid, LinkLayer, LinkRate, LinkSpeed,
+    LinkWidth, NodeType, OdpGeneralCaps, OdpTransportCaps, PhysState, Pkey, PortCapFlags,
+    PortState, RawPacketCaps, TransportType,
 };
 use lab::{devices, is_iwarp};
 
@@ -28,17 +29,34 @@ fn sysfs(context: &Context, file: &str) -> String {
 fn a_device_is_found_by_its_name_its_guid_its_interface_and_its_index() {
     each(|context, iwarp| {
         let device = context.device();
-        assert_eq!(Device::by_name(device.name()).expect("by name").guid(), device.guid());
-        assert_eq!(Device::by_guid(device.guid()).expect("by GUID").name(), device.name());
-        assert_eq!(sysfs(context, "node_guid").parse::<Guid>().expect("GUID"), device.guid());
+        assert_eq!(
+            Device::by_name(device.name()).expect("by name").guid(),
+            device.guid()
+        );
+        assert_eq!(
+            Device::by_guid(device.guid()).expect("by GUID").name(),
+            device.name()
+        );
+        assert_eq!(
+            sysfs(context, "node_guid").parse::<Guid>().expect("GUID"),
+            device.guid()
+        );
         let netdev = context.netdev(1).expect("an interface behind the port");
         let (found, port_num) = Device::by_netdev(&netdev).expect("by interface");
         assert_eq!((found.name(), port_num), (device.name(), 1));
         let index = device.index().expect("the kernel numbers its devices");
-        let same = Device::list().expect("list").iter().filter(|other| other.index() == Some(index)).count();
+        let same = Device::list()
+            .expect("list")
+            .iter()
+            .filter(|other| other.index() == Some(index))
+            .count();
         assert_eq!(same, 1);
         let node = if iwarp { NodeType::RNIC } else { NodeType::CA };
-        let transport = if iwarp { TransportType::IWARP } else { TransportType::IB };
+        let transport = if iwarp {
+            TransportType::IWARP
+        } else {
+            TransportType::IB
+        };
         assert_eq!((device.node_type(), device.transport()), (node, transport));
         assert!(sysfs(context, "node_type").starts_with(&node.0.to_string()));
     });
@@ -50,11 +68,20 @@ fn a_device_that_is_not_there_is_said_with_those_that_are() {
     each(|context, _| {
         let name = context.device_name();
         let error = Device::by_name("none0").expect_err("no such name");
-        assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains(name), "{error}");
+        assert!(
+            error.kind() == ErrorKind::NotFound && error.to_string().contains(name),
+            "{error}"
+        );
         let error = Device::by_guid(Guid(1)).expect_err("no such GUID");
-        assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains(name), "{error}");
+        assert!(
+            error.kind() == ErrorKind::NotFound && error.to_string().contains(name),
+            "{error}"
+        );
         let error = Device::by_netdev("lo").expect_err("no such interface");
-        assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains(name), "{error}");
+        assert!(
+            error.kind() == ErrorKind::NotFound && error.to_string().contains(name),
+            "{error}"
+        );
     });
 }
 
@@ -69,16 +96,34 @@ fn the_extended_query_holds_the_classic_one() {
         assert_eq!(classic.node_guid, context.device().guid());
         assert_eq!(all.num_comp_vectors, context.num_comp_vectors());
         assert!(all.num_comp_vectors >= 1, "one for each processor");
-        assert!(classic.max_qp > 0 && classic.max_cqe > 0 && classic.max_mr > 0 && classic.max_pd > 0);
+        assert!(
+            classic.max_qp > 0 && classic.max_cqe > 0 && classic.max_mr > 0 && classic.max_pd > 0
+        );
         assert!(classic.page_size_cap & 4096 != 0);
-        let atomics = if iwarp { AtomicCap::NONE } else { AtomicCap::HCA };
+        let atomics = if iwarp {
+            AtomicCap::NONE
+        } else {
+            AtomicCap::HCA
+        };
         assert_eq!(classic.atomic_cap, atomics);
-        assert!(classic.device_cap_flags.contains(DeviceCapFlags::MEM_MGT_EXTENSIONS));
-        assert_eq!(classic.device_cap_flags.contains(DeviceCapFlags::MEM_WINDOW), !iwarp);
+        assert!(
+            classic
+                .device_cap_flags
+                .contains(DeviceCapFlags::MEM_MGT_EXTENSIONS)
+        );
+        assert_eq!(
+            classic
+                .device_cap_flags
+                .contains(DeviceCapFlags::MEM_WINDOW),
+            !iwarp
+        );
         assert_eq!(classic.max_mw > 0, !iwarp);
         if !all.device_cap_flags_ex.is_empty() {
             let low = DeviceCapFlags::from_bits_retain(0xffff_ffff);
-            assert_eq!(all.device_cap_flags_ex & low, classic.device_cap_flags & low);
+            assert_eq!(
+                all.device_cap_flags_ex & low,
+                classic.device_cap_flags & low
+            );
         }
     });
 }
@@ -92,9 +137,30 @@ fn what_software_devices_lack_is_zero_in_the_extended_query() {
         for caps in [all.odp.rc, all.odp.uc, all.odp.ud, all.odp.xrc] {
             assert_eq!(caps, OdpTransportCaps::empty());
         }
-        assert_eq!((all.completion_timestamp_mask, all.hca_core_clock, all.max_dm_size), (0, 0, 0));
-        assert_eq!((all.tso.max_tso, all.packet_pacing.qp_rate_limit_max, all.tm.max_num_tags), (0, 0, 0));
-        assert_eq!((all.max_wq_type_rq, all.rss.max_rwq_indirection_tables, all.cq_mod.max_cq_count), (0, 0, 0));
+        assert_eq!(
+            (
+                all.completion_timestamp_mask,
+                all.hca_core_clock,
+                all.max_dm_size
+            ),
+            (0, 0, 0)
+        );
+        assert_eq!(
+            (
+                all.tso.max_tso,
+                all.packet_pacing.qp_rate_limit_max,
+                all.tm.max_num_tags
+            ),
+            (0, 0, 0)
+        );
+        assert_eq!(
+            (
+                all.max_wq_type_rq,
+                all.rss.max_rwq_indirection_tables,
+                all.cq_mod.max_cq_count
+            ),
+            (0, 0, 0)
+        );
         assert_eq!(all.raw_packet_caps, RawPacketCaps::empty());
     });
 }
@@ -104,11 +170,23 @@ fn what_software_devices_lack_is_zero_in_the_extended_query() {
 fn a_port_is_active_and_its_rate_prints_as_the_kernel_prints_it() {
     each(|context, iwarp| {
         let port = context.query_port(1).expect("port 1");
-        assert_eq!((port.state, port.link_layer), (PortState::ACTIVE, LinkLayer::ETHERNET));
+        assert_eq!(
+            (port.state, port.link_layer),
+            (PortState::ACTIVE, LinkLayer::ETHERNET)
+        );
         assert_eq!(port.phys_state, PhysState::LINK_UP);
         assert_eq!(port.rate().to_string(), sysfs(context, "ports/1/rate"));
-        assert_eq!(port.rate(), LinkRate { width: LinkWidth::X1, speed: LinkSpeed::FDR10 });
-        assert_eq!((port.rate().mbps(), port.rate().signalling_mbps()), (Some(10_000), Some(10_312)));
+        assert_eq!(
+            port.rate(),
+            LinkRate {
+                width: LinkWidth::X1,
+                speed: LinkSpeed::FDR10
+            }
+        );
+        assert_eq!(
+            (port.rate().mbps(), port.rate().signalling_mbps()),
+            (Some(10_000), Some(10_312))
+        );
         assert!(port.active_mtu <= port.max_mtu && port.active_mtu.bytes().is_some());
         assert!(port.max_msg_sz >= 1 << 30 && port.gid_tbl_len > 0);
         assert_eq!((port.lid.0, port.sm_lid.0), (0, 0));
@@ -130,13 +208,21 @@ fn a_port_is_active_and_its_rate_prints_as_the_kernel_prints_it() {
 fn a_roce_port_is_in_the_default_partition_and_iwarp_in_none() {
     each(|context, iwarp| {
         if iwarp {
-            for error in [context.pkeys(1).expect_err("none"), context.pkey(1, 0).expect_err("none")] {
+            for error in [
+                context.pkeys(1).expect_err("none"),
+                context.pkey(1, 0).expect_err("none"),
+            ] {
                 assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             }
             return;
         }
         let keys = context.pkeys(1).expect("P_Keys");
-        assert_eq!(keys.iter().map(|entry| (entry.index, entry.pkey)).collect::<Vec<_>>(), [(0, Pkey::DEFAULT)]);
+        assert_eq!(
+            keys.iter()
+                .map(|entry| (entry.index, entry.pkey))
+                .collect::<Vec<_>>(),
+            [(0, Pkey::DEFAULT)]
+        );
         assert!(context.pkey(1, 0).expect("the first").is_full_member());
         let error = context.pkey(1, 9).expect_err("beyond the table");
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");

@@ -1,4 +1,5 @@
-//! Which verbs each driver lacks: the table of `ci/DRIVERS.md` is what the devices say, and what they lack is an error, never a crash.
+//! Which verbs each driver lacks: the table of `ci/DRIVERS.md` is what the devices say, and what
+//! they lack is an error, never a crash.
 
 mod lab;
 
@@ -6,9 +7,10 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use ibverbs::{
-    AccessFlags, Advice, AhAttr, AlternatePath, Context, CqFields, CqOptions, DeviceRegion, Ece, Error, ErrorKind,
-    FlowRule, FlowSpec, Gid, GidEntry, Lid, MemoryOptions, Mtu, Psn, Qkey, QpChange, QpOptions, QpState, QueuePair,
-    RawPacket, Rc, RcPath, SrqOptions, Type1, Type2, Uc, Ud,
+    AccessFlags, Advice, AhAttr, AlternatePath, Context, CqFields, CqOptions, DeviceRegion, Ece,
+    Error, ErrorKind, FlowRule, FlowSpec, Gid, GidEntry, Lid, MemoryOptions, Mtu, Psn, Qkey,
+    QpChange, QpOptions, QpState, QueuePair, RawPacket, Rc, RcPath, SrqOptions, Type1, Type2, Uc,
+    Ud,
 };
 use lab::{Rest, devices, is_iwarp};
 
@@ -17,7 +19,9 @@ const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRI
 /// The lines of the table: a verb, and what the two drivers say to it.
 fn table() -> Vec<[&'static str; 3]> {
     let text = include_str!("../../ci/DRIVERS.md");
-    let (_, rest) = text.split_once("## What each driver lacks").expect("the chapter");
+    let (_, rest) = text
+        .split_once("## What each driver lacks")
+        .expect("the chapter");
     let (chapter, _) = rest.split_once("\n## ").expect("another chapter follows");
     chapter
         .lines()
@@ -36,41 +40,121 @@ fn answers(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
     let region = pd.shared(4096, AccessFlags::REMOTE_READ).expect("region");
     let (fields, queue, pair) = (CqFields::new(), CqOptions::default(), QpOptions::default());
     let rc = || pd.create_qp::<Rc>(&cq, &cq, pair).expect("queue pair");
-    let srq = || pd.create_srq(SrqOptions { max_wr: 64, ..SrqOptions::default() });
+    let srq = || {
+        pd.create_srq(SrqOptions {
+            max_wr: 64,
+            ..SrqOptions::default()
+        })
+    };
     let file = std::fs::File::open("/proc/self/exe").expect("a file");
     let group: Gid = "ff0e::77".parse().expect("a GID");
     let gids = context.gids(1).expect("GIDs");
-    let own = gids.iter().find(|entry| !entry.gid.is_link_local()).or(gids.first()).expect("a GID");
+    let own = gids
+        .iter()
+        .find(|entry| !entry.gid.is_link_local())
+        .or(gids.first())
+        .expect("a GID");
     vec![
-        ("`ibv_create_cq_ex`", context.create_cq_ex(queue, fields).map(drop)),
-        ("`ibv_create_cq_ex`: timestamp", context.create_cq_ex(queue, fields.timestamp()).map(drop)),
-        ("`ibv_create_cq_ex`: wall clock", context.create_cq_ex(queue, fields.wallclock()).map(drop)),
-        ("`ibv_create_cq_ex`: VLAN tag", context.create_cq_ex(queue, fields.cvlan()).map(drop)),
-        ("`ibv_create_cq_ex`: flow tag", context.create_cq_ex(queue, fields.flow_tag()).map(drop)),
-        ("`ibv_resize_cq`", context.create_cq(queue).and_then(|mut cq| cq.resize(512))),
-        ("`ibv_modify_cq`", context.create_cq(queue).and_then(|mut cq| cq.moderate(8, Duration::from_micros(8)))),
+        (
+            "`ibv_create_cq_ex`",
+            context.create_cq_ex(queue, fields).map(drop),
+        ),
+        (
+            "`ibv_create_cq_ex`: timestamp",
+            context.create_cq_ex(queue, fields.timestamp()).map(drop),
+        ),
+        (
+            "`ibv_create_cq_ex`: wall clock",
+            context.create_cq_ex(queue, fields.wallclock()).map(drop),
+        ),
+        (
+            "`ibv_create_cq_ex`: VLAN tag",
+            context.create_cq_ex(queue, fields.cvlan()).map(drop),
+        ),
+        (
+            "`ibv_create_cq_ex`: flow tag",
+            context.create_cq_ex(queue, fields.flow_tag()).map(drop),
+        ),
+        (
+            "`ibv_resize_cq`",
+            context.create_cq(queue).and_then(|mut cq| cq.resize(512)),
+        ),
+        (
+            "`ibv_modify_cq`",
+            context
+                .create_cq(queue)
+                .and_then(|mut cq| cq.moderate(8, Duration::from_micros(8))),
+        ),
         ("`ibv_query_rt_values_ex`", context.raw_clock().map(drop)),
-        ("`ibv_create_qp`: RC", pd.create_qp::<Rc>(&cq, &cq, pair).map(drop)),
-        ("`ibv_create_qp`: UC", pd.create_qp::<Uc>(&cq, &cq, pair).map(drop)),
-        ("`ibv_create_qp`: UD", pd.create_qp::<Ud>(&cq, &cq, pair).map(drop)),
-        ("`ibv_create_qp`: RAW_PACKET", pd.create_qp::<RawPacket>(&cq, &cq, pair).map(drop)),
-        ("`ibv_create_flow`", rc().create_flow(&FlowRule::new(1, [FlowSpec::to_mac([0xff; 6])])).map(drop)),
-        ("`ibv_create_qp`: XRC_SEND", pd.create_xrc_send_qp(&cq, pair).map(drop)),
+        (
+            "`ibv_create_qp`: RC",
+            pd.create_qp::<Rc>(&cq, &cq, pair).map(drop),
+        ),
+        (
+            "`ibv_create_qp`: UC",
+            pd.create_qp::<Uc>(&cq, &cq, pair).map(drop),
+        ),
+        (
+            "`ibv_create_qp`: UD",
+            pd.create_qp::<Ud>(&cq, &cq, pair).map(drop),
+        ),
+        (
+            "`ibv_create_qp`: RAW_PACKET",
+            pd.create_qp::<RawPacket>(&cq, &cq, pair).map(drop),
+        ),
+        (
+            "`ibv_create_flow`",
+            rc().create_flow(&FlowRule::new(1, [FlowSpec::to_mac([0xff; 6])]))
+                .map(drop),
+        ),
+        (
+            "`ibv_create_qp`: XRC_SEND",
+            pd.create_xrc_send_qp(&cq, pair).map(drop),
+        ),
         ("`ibv_alloc_td`", context.alloc_td().map(drop)),
         ("`ibv_open_xrcd`", context.open_xrcd().map(drop)),
-        ("`ibv_create_qp_ex`: send operations", if rc().is_extended() { Ok(()) } else { Err(lacking()) }),
+        (
+            "`ibv_create_qp_ex`: send operations",
+            if rc().is_extended() {
+                Ok(())
+            } else {
+                Err(lacking())
+            },
+        ),
         ("`ibv_modify_qp`: alternate path", alternate(rc(), own)),
         (
             "`ibv_modify_qp`: queue length",
-            rc().modify(&QpChange { max_send_wr: Some(128), ..QpChange::to(QpState::INIT) }),
+            rc().modify(&QpChange {
+                max_send_wr: Some(128),
+                ..QpChange::to(QpState::INIT)
+            }),
         ),
         ("`ibv_query_ece`", rc().query_ece().map(drop)),
-        ("`ibv_set_ece`", rc().set_ece(Ece { vendor_id: 1, options: 1 })),
+        (
+            "`ibv_set_ece`",
+            rc().set_ece(Ece {
+                vendor_id: 1,
+                options: 1,
+            }),
+        ),
         ("`ibv_create_srq`", srq().map(drop)),
-        ("`ibv_modify_srq`: limit", srq().and_then(|mut srq| srq.set_limit(4))),
-        ("`ibv_modify_srq`: depth", srq().and_then(|mut srq| srq.resize(128))),
-        ("`ibv_query_srq`", srq().and_then(|srq| srq.query()).map(drop)),
-        ("`ibv_create_ah`", pd.create_ah(&AhAttr::to_gid(1, own.index, own.gid)).map(drop)),
+        (
+            "`ibv_modify_srq`: limit",
+            srq().and_then(|mut srq| srq.set_limit(4)),
+        ),
+        (
+            "`ibv_modify_srq`: depth",
+            srq().and_then(|mut srq| srq.resize(128)),
+        ),
+        (
+            "`ibv_query_srq`",
+            srq().and_then(|srq| srq.query()).map(drop),
+        ),
+        (
+            "`ibv_create_ah`",
+            pd.create_ah(&AhAttr::to_gid(1, own.index, own.gid))
+                .map(drop),
+        ),
         (
             "`ibv_attach_mcast`",
             pd.create_qp::<Ud>(&cq, &cq, pair).and_then(|mut qp| {
@@ -82,23 +166,49 @@ fn answers(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         ("`ibv_alloc_mw`: type 2", pd.alloc_mw::<Type2>().map(drop)),
         (
             "`ibv_reg_mr`: on demand",
-            pd.shared_with(64, OPEN, MemoryOptions { on_demand: true, ..Default::default() }).map(drop),
+            pd.shared_with(
+                64,
+                OPEN,
+                MemoryOptions {
+                    on_demand: true,
+                    ..Default::default()
+                },
+            )
+            .map(drop),
         ),
         (
             "`ibv_reg_mr_iova`: from address 0",
-            pd.shared_with(64, OPEN, MemoryOptions { zero_based: true, ..Default::default() }).map(drop),
+            pd.shared_with(
+                64,
+                OPEN,
+                MemoryOptions {
+                    zero_based: true,
+                    ..Default::default()
+                },
+            )
+            .map(drop),
         ),
         ("`ibv_advise_mr`", region.advise(Advice::PREFETCH, true)),
-        ("`ibv_reg_dmabuf_mr`", pd.reg_dmabuf(file.as_fd(), 0, 4096, OPEN).map(drop)),
+        (
+            "`ibv_reg_dmabuf_mr`",
+            pd.reg_dmabuf(file.as_fd(), 0, 4096, OPEN).map(drop),
+        ),
         ("`ibv_rereg_mr`", rereg(region)),
-        ("`ibv_alloc_null_mr`", pd.null_region().map(|_: DeviceRegion| ())),
+        (
+            "`ibv_alloc_null_mr`",
+            pd.null_region().map(|_: DeviceRegion| ()),
+        ),
         ("`ibv_alloc_dm`", context.alloc_dm(64, 3).map(drop)),
         ("`ibv_query_pkey`", context.pkey(1, 0).map(drop)),
     ]
 }
 
 fn lacking() -> Error {
-    Error::new(ErrorKind::Unsupported, "ibv_create_qp_ex", "no send operations")
+    Error::new(
+        ErrorKind::Unsupported,
+        "ibv_create_qp_ex",
+        "no send operations",
+    )
 }
 
 /// Another way to the peer, set on the way to RTR.
@@ -113,14 +223,19 @@ fn alternate(mut qp: QueuePair<Rc>, own: &GidEntry) -> Result<(), Error> {
         rq_psn: Some(Psn(0)),
         max_dest_rd_atomic: Some(1),
         min_rnr_timer: Some(12),
-        alternate: Some(AlternatePath { address, pkey_index: 0, timeout: 14 }),
+        alternate: Some(AlternatePath {
+            address,
+            pkey_index: 0,
+            timeout: 14,
+        }),
         ..QpChange::to(QpState::RTR)
     })
 }
 
 fn rereg(region: ibverbs::SharedRegion) -> Result<(), Error> {
     let kind = region.rereg(OPEN).map_err(|error| error.error().kind());
-    kind.map(drop).map_err(|kind| Error::new(kind, "ibv_rereg_mr", "a region"))
+    kind.map(drop)
+        .map_err(|kind| Error::new(kind, "ibv_rereg_mr", "a region"))
 }
 
 #[test]
@@ -136,11 +251,23 @@ fn the_table_of_the_drivers_is_what_the_devices_say() {
             let said = match answer {
                 Ok(()) => "yes",
                 Err(error) if error.is_unsupported() => "**no**",
-                Err(error) => panic!("{verb} on {}: neither done nor unsupported: {error}", context.device_name()),
+                Err(error) => panic!(
+                    "{verb} on {}: neither done nor unsupported: {error}",
+                    context.device_name()
+                ),
             };
             let line = table.iter().find(|line| line[0] == *verb);
-            assert_eq!(line.map(|line| line[column]), Some(said), "{verb} on {}", context.device_name());
+            assert_eq!(
+                line.map(|line| line[column]),
+                Some(said),
+                "{verb} on {}",
+                context.device_name()
+            );
         }
-        assert_eq!(table.len(), answers.len(), "each line of the table is a verb that was asked");
+        assert_eq!(
+            table.len(),
+            answers.len(),
+            "each line of the table is a verb that was asked"
+        );
     }
 }

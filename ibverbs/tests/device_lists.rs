@@ -11,7 +11,11 @@ fn a_list_is_gathered_in_order_and_scattered_in_order() {
     let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
-            let options = QpOptions { max_send_sge: 3, max_recv_sge: 3, ..options };
+            let options = QpOptions {
+                max_send_sge: 3,
+                max_recv_sge: 3,
+                ..options
+            };
             let mut pair = pair_of::<Rc>(&context, options, AccessFlags::empty());
             let bytes = |text: &[u8]| {
                 let mut buf = pair.pd.buf(text.len()).expect("buf");
@@ -24,7 +28,10 @@ fn a_list_is_gathered_in_order_and_scattered_in_order() {
                 pair.pd.buf(9).expect("buf"),
                 pair.pd.buf(64).expect("buf"),
             ]);
-            let again = BufList::new(vec![pair.pd.buf(8).expect("buf"), pair.pd.buf(8).expect("buf")]);
+            let again = BufList::new(vec![
+                pair.pd.buf(8).expect("buf"),
+                pair.pd.buf(8).expect("buf"),
+            ]);
             pair.b.post_recv(wr::recv(into)).expect("receive");
             pair.b
                 .recv_batch(|batch| -> ibverbs::Result<()> { Ok(batch.recv(wr::recv(again))?) })
@@ -40,9 +47,18 @@ fn a_list_is_gathered_in_order_and_scattered_in_order() {
                     assert_eq!(retired.into_list().expect("posted with one").len(), 3);
                 }
             }
-            let list = BufList::new(vec![bytes_of(&pair.pd, b"12345678"), bytes_of(&pair.pd, b"9")]);
-            pair.a.batch(|batch| -> ibverbs::Result<()> { Ok(batch.send(wr::send(list))?) }).expect("send in a batch");
-            let received = pair.retire(2).into_iter().find(|one| one.direction() == Direction::Recv).expect("one");
+            let list = BufList::new(vec![
+                bytes_of(&pair.pd, b"12345678"),
+                bytes_of(&pair.pd, b"9"),
+            ]);
+            pair.a
+                .batch(|batch| -> ibverbs::Result<()> { Ok(batch.send(wr::send(list))?) })
+                .expect("send in a batch");
+            let received = pair
+                .retire(2)
+                .into_iter()
+                .find(|one| one.direction() == Direction::Recv)
+                .expect("one");
             let list = received.into_list().expect("posted with one");
             assert_eq!((&list[0][..], &list[1][..]), (&b"12345678"[..], &b"9"[..]));
         }
@@ -61,19 +77,31 @@ fn held_memory_is_listed_once_and_sent_often() {
     let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
-            let options = QpOptions { max_send_sge: 2, ..options };
+            let options = QpOptions {
+                max_send_sge: 2,
+                ..options
+            };
             let mut pair = pair_of::<Rc>(&context, options, AccessFlags::empty());
-            let (head, body) = (bytes_of(&pair.pd, b"head:").freeze(), bytes_of(&pair.pd, b"body").freeze());
-            let (head, body) = (pair.a.hold(&head).expect("hold"), pair.a.hold(&body).expect("hold"));
+            let (head, body) = (
+                bytes_of(&pair.pd, b"head:").freeze(),
+                bytes_of(&pair.pd, b"body").freeze(),
+            );
+            let (head, body) = (
+                pair.a.hold(&head).expect("hold"),
+                pair.a.hold(&body).expect("hold"),
+            );
             let list = pair.a.hold_list(&[head, body]).expect("list");
             assert_eq!(list.len(), 9);
             for _ in 0..3 {
-                pair.b.post_recv(wr::recv(pair.pd.buf(16).expect("buf"))).expect("receive");
+                pair.b
+                    .post_recv(wr::recv(pair.pd.buf(16).expect("buf")))
+                    .expect("receive");
                 pair.a.post_send(wr::send(list)).expect("send");
             }
             let received = pair.retire(6).into_iter().filter_map(|one| {
                 one.ok().expect("success");
-                (one.direction() == Direction::Recv).then(|| one.into_buf().expect("posted with one").to_vec())
+                (one.direction() == Direction::Recv)
+                    .then(|| one.into_buf().expect("posted with one").to_vec())
             });
             assert!(received.into_iter().all(|bytes| bytes == b"head:body"));
             let rejected = pair.b.post_send(wr::send(list)).expect_err("of the other");
@@ -90,16 +118,31 @@ fn a_list_longer_than_the_queue_takes_comes_back() {
         for options in both_forms() {
             let mut pair = pair_of::<Rc>(&context, options, AccessFlags::empty());
             let many = pair.a.caps().max_send_sge as usize + 1;
-            let list = |count: usize| BufList::new((0..count).map(|_| pair.pd.buf(8).expect("buf")).collect());
+            let list = |count: usize| {
+                BufList::new((0..count).map(|_| pair.pd.buf(8).expect("buf")).collect())
+            };
             let (sends, recvs) = (list(many), list(pair.a.caps().max_recv_sge as usize + 1));
             let rejected = pair.a.post_send(wr::send(sends)).expect_err("too many");
             assert!(matches!(rejected.error(), PostError::TooManyPieces { .. }));
-            assert_eq!(rejected.into_payload().expect("given back").into_bufs().len(), many);
+            assert_eq!(
+                rejected
+                    .into_payload()
+                    .expect("given back")
+                    .into_bufs()
+                    .len(),
+                many
+            );
             let rejected = pair.a.post_recv(wr::recv(recvs)).expect_err("too many");
             assert!(matches!(rejected.error(), PostError::TooManyPieces { .. }));
             let other = context.alloc_pd().expect("domain");
             let mixed = BufList::new(vec![bytes_of(&pair.pd, b"a"), bytes_of(&other, b"b")]);
-            assert_eq!(pair.a.post_send(wr::send(mixed)).expect_err("mixed").error(), PostError::WrongDomain);
+            assert_eq!(
+                pair.a
+                    .post_send(wr::send(mixed))
+                    .expect_err("mixed")
+                    .error(),
+                PostError::WrongDomain
+            );
         }
     }
 }

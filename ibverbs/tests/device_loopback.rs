@@ -1,10 +1,13 @@
-//! One process, two queue pairs, one device: the whole life of requests on a device that can connect without rdma_cm.
+//! One process, two queue pairs, one device: the whole life of requests on a device that can
+//! connect without rdma_cm.
 
 mod lab;
 
 use std::time::{Duration, Instant};
 
-use ibverbs::{CqOptions, Device, ErrorKind, GidIndex, PostError, QpOptions, QpState, Rc, RcPath, WcStatus, wr};
+use ibverbs::{
+    CqOptions, Device, ErrorKind, GidIndex, PostError, QpOptions, QpState, Rc, RcPath, WcStatus, wr,
+};
 use lab::{Pair, Rest, both_forms, devices, pair, roce};
 
 #[test]
@@ -31,8 +34,15 @@ fn no_completion_is_lost_between_polls() {
                 assert!(Instant::now() < deadline, "{seen} of 100 came");
                 // One at a time: what the iterator was not asked for must come at the next poll.
                 if let Some(completion) = pair.cq.poll().expect("poll").next() {
-                    let qp = if completion.queue() == pair.a.id() { &mut pair.a } else { &mut pair.b };
-                    qp.retire(completion).expect("in flight").ok().expect("success");
+                    let qp = if completion.queue() == pair.a.id() {
+                        &mut pair.a
+                    } else {
+                        &mut pair.b
+                    };
+                    qp.retire(completion)
+                        .expect("in flight")
+                        .ok()
+                        .expect("success");
                     seen += 1;
                 }
             }
@@ -49,7 +59,9 @@ fn a_message_arrives_and_both_buffers_come_back() {
             let mut pair = pair(&context, options);
             let mut message = pair.pd.buf(5).expect("buf");
             message.copy_from_slice(b"hello");
-            pair.b.post_recv(wr::recv(pair.pd.buf(64).expect("buf")).tag(1)).expect("receive");
+            pair.b
+                .post_recv(wr::recv(pair.pd.buf(64).expect("buf")).tag(1))
+                .expect("receive");
             pair.a.post_send(wr::send(message).tag(2)).expect("send");
             for retired in pair.retire(2) {
                 retired.ok().expect("success");
@@ -77,12 +89,22 @@ fn every_payload_is_sent_and_received() {
             let sink = pair.pd.sink(4096).expect("sink");
             let target = pair.b.hold(&sink).expect("hold");
             for _ in 0..3 {
-                pair.b.post_recv(wr::recv(target)).expect("receive into the sink");
+                pair.b
+                    .post_recv(wr::recv(target))
+                    .expect("receive into the sink");
             }
-            pair.b.post_recv(wr::recv(wr::Empty)).expect("receive of nothing");
-            pair.a.post_send(wr::send(source).unsignaled()).expect("held");
-            pair.a.post_send(wr::send(source.slice(10..20).expect("within")).unsignaled()).expect("slice");
-            pair.a.post_send(wr::send_with_imm(wr::Inline(b"inline"), 0xdead_beef).unsignaled()).expect("inline");
+            pair.b
+                .post_recv(wr::recv(wr::Empty))
+                .expect("receive of nothing");
+            pair.a
+                .post_send(wr::send(source).unsignaled())
+                .expect("held");
+            pair.a
+                .post_send(wr::send(source.slice(10..20).expect("within")).unsignaled())
+                .expect("slice");
+            pair.a
+                .post_send(wr::send_with_imm(wr::Inline(b"inline"), 0xdead_beef).unsignaled())
+                .expect("inline");
             pair.a.post_send(wr::send(wr::Empty)).expect("nothing");
             let retired = pair.retire(5);
             let lengths: Vec<(usize, Option<u32>)> = retired
@@ -90,9 +112,19 @@ fn every_payload_is_sent_and_received() {
                 .filter(|one| one.direction() == ibverbs::Direction::Recv)
                 .map(|one| (one.byte_len(), one.imm_data()))
                 .collect();
-            assert_eq!(lengths, [(1000, None), (10, None), (6, Some(0xdead_beef)), (0, None)]);
-            assert_eq!(pair.a.send_room(), pair.a.caps().max_send_wr as usize, "the signalled one retired the others");
-            assert!(frozen.clone().try_thaw().is_err(), "the queue pair holds it");
+            assert_eq!(
+                lengths,
+                [(1000, None), (10, None), (6, Some(0xdead_beef)), (0, None)]
+            );
+            assert_eq!(
+                pair.a.send_room(),
+                pair.a.caps().max_send_wr as usize,
+                "the signalled one retired the others"
+            );
+            assert!(
+                frozen.clone().try_thaw().is_err(),
+                "the queue pair holds it"
+            );
             drop(pair);
             frozen.try_thaw().expect("the queue pair is gone");
         }
@@ -117,7 +149,11 @@ fn batches_post_with_one_doorbell_and_abort_whole() {
                 .expect("receives");
             let refused: Result<(), ibverbs::Error> = pair.a.batch(|batch| {
                 batch.send(wr::send(pool.take().expect("free")))?;
-                Err(ibverbs::Error::new(ErrorKind::Os, "test", "changed my mind"))
+                Err(ibverbs::Error::new(
+                    ErrorKind::Os,
+                    "test",
+                    "changed my mind",
+                ))
             });
             refused.expect_err("the closure's error");
             assert_eq!(pool.available(), 8, "the aborted buffer is back");
@@ -154,14 +190,31 @@ fn a_full_queue_gives_the_buffer_back() {
     let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
-            let mut pair = pair(&context, QpOptions { max_send_wr: 4, max_recv_wr: 4, ..options });
+            let mut pair = pair(
+                &context,
+                QpOptions {
+                    max_send_wr: 4,
+                    max_recv_wr: 4,
+                    ..options
+                },
+            );
             let room = pair.b.recv_room();
             let pool = pair.pd.pool(room + 1, 64).expect("pool");
             for _ in 0..room {
-                pair.b.post_recv(wr::recv(pool.take().expect("free"))).expect("room");
+                pair.b
+                    .post_recv(wr::recv(pool.take().expect("free")))
+                    .expect("room");
             }
-            let rejected = pair.b.post_recv(wr::recv(pool.take().expect("free"))).expect_err("full");
-            assert_eq!(rejected.error(), PostError::QueueFull { capacity: u32::try_from(room).expect("small") });
+            let rejected = pair
+                .b
+                .post_recv(wr::recv(pool.take().expect("free")))
+                .expect_err("full");
+            assert_eq!(
+                rejected.error(),
+                PostError::QueueFull {
+                    capacity: u32::try_from(room).expect("small")
+                }
+            );
             assert_eq!(rejected.into_payload().expect("given back").capacity(), 64);
             let reclaimed = pair.b.destroy().expect("destroy");
             assert_eq!(reclaimed.recvs.len(), room);
@@ -178,12 +231,22 @@ fn a_message_too_long_for_the_receive_fails_at_both_ends_and_returns_the_buffers
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
-            pair.b.post_recv(wr::recv(pair.pd.buf(16).expect("buf"))).expect("receive");
-            pair.a.post_send(wr::send(pair.pd.buf(64).expect("buf"))).expect("send");
+            pair.b
+                .post_recv(wr::recv(pair.pd.buf(16).expect("buf")))
+                .expect("receive");
+            pair.a
+                .post_send(wr::send(pair.pd.buf(64).expect("buf")))
+                .expect("send");
             for retired in pair.retire(2) {
                 assert!(!retired.is_success(), "{retired:?}");
-                assert_eq!(retired.ok().expect_err("failed").kind(), ErrorKind::Completion);
-                assert!(retired.into_buf().is_some(), "a failed request gives its buffer back");
+                assert_eq!(
+                    retired.ok().expect_err("failed").kind(),
+                    ErrorKind::Completion
+                );
+                assert!(
+                    retired.into_buf().is_some(),
+                    "a failed request gives its buffer back"
+                );
             }
             assert_eq!(pair.a.state().expect("query"), QpState::ERR);
         }
@@ -227,11 +290,17 @@ fn flushed_requests_come_back_by_completion_or_by_destroy() {
             let mut pair = pair(&context, options);
             let pool = pair.pd.pool(4, 64).expect("pool");
             for _ in 0..4 {
-                pair.b.post_recv(wr::recv(pool.take().expect("free"))).expect("receive");
+                pair.b
+                    .post_recv(wr::recv(pool.take().expect("free")))
+                    .expect("receive");
             }
             pair.b.to_error().expect("ERR");
             let flushed = pair.retire(4);
-            assert!(flushed.iter().all(|one| one.status() == WcStatus::WR_FLUSH_ERR));
+            assert!(
+                flushed
+                    .iter()
+                    .all(|one| one.status() == WcStatus::WR_FLUSH_ERR)
+            );
             drop(flushed);
             assert_eq!(pool.available(), 4);
         }
@@ -245,7 +314,9 @@ fn a_completion_of_a_destroyed_queue_pair_matches_nothing() {
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
-            pair.b.post_recv(wr::recv(pair.pd.buf(64).expect("buf"))).expect("receive");
+            pair.b
+                .post_recv(wr::recv(pair.pd.buf(64).expect("buf")))
+                .expect("receive");
             pair.b.to_error().expect("ERR");
             std::thread::sleep(Duration::from_millis(50));
             let Pair { pd, mut cq, a, b } = pair;
@@ -267,14 +338,23 @@ fn memory_of_another_domain_is_refused_before_the_device_hears_of_it() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
             let other = context.alloc_pd().expect("domain");
-            let rejected = pair.a.post_send(wr::send(other.buf(8).expect("buf"))).expect_err("other domain");
+            let rejected = pair
+                .a
+                .post_send(wr::send(other.buf(8).expect("buf")))
+                .expect_err("other domain");
             assert_eq!(rejected.error(), PostError::WrongDomain);
             assert!(rejected.into_payload().is_some());
-            let error = pair.a.hold(&other.sink(8).expect("sink")).expect_err("other domain");
+            let error = pair
+                .a
+                .hold(&other.sink(8).expect("sink"))
+                .expect_err("other domain");
             assert_eq!(error.kind(), ErrorKind::Mismatch);
             let sink = pair.pd.sink(8).expect("sink");
             let token = pair.a.hold(&sink).expect("hold");
-            let rejected = pair.b.post_recv(wr::recv(token)).expect_err("held by another");
+            let rejected = pair
+                .b
+                .post_recv(wr::recv(token))
+                .expect_err("held by another");
             assert_eq!(rejected.error(), PostError::WrongQueue);
         }
     }
@@ -288,18 +368,34 @@ fn a_channel_wakes_for_an_armed_queue_only() {
         let channel = context.create_comp_channel().expect("channel");
         let mut pair = pair(&context, QpOptions::default());
         let mut cq = context
-            .create_cq(CqOptions { channel: Some(&channel), ..CqOptions::default() })
+            .create_cq(CqOptions {
+                channel: Some(&channel),
+                ..CqOptions::default()
+            })
             .expect("queue with a channel");
-        assert_eq!(channel.wait(Some(Duration::from_millis(20))).expect("wait"), None);
+        assert_eq!(
+            channel.wait(Some(Duration::from_millis(20))).expect("wait"),
+            None
+        );
         cq.arm(false).expect("arm");
-        let mut qp = pair.pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
+        let mut qp = pair
+            .pd
+            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
+            .expect("queue pair");
         let port = context.query_port(1).expect("port");
-        qp.init(&RcPath::new(1, GidIndex(0), port.active_mtu)).expect("INIT");
+        qp.init(&RcPath::new(1, GidIndex(0), port.active_mtu))
+            .expect("INIT");
         qp.post_recv(wr::recv(wr::Empty)).expect("receive");
         qp.to_error().expect("ERR");
-        assert_eq!(channel.wait(Some(Duration::from_secs(10))).expect("wait"), Some(cq.id()));
+        assert_eq!(
+            channel.wait(Some(Duration::from_secs(10))).expect("wait"),
+            Some(cq.id())
+        );
         let completion = cq.poll().expect("poll").next().expect("flushed");
-        assert_eq!(qp.retire(completion).expect("mine").status(), WcStatus::WR_FLUSH_ERR);
+        assert_eq!(
+            qp.retire(completion).expect("mine").status(),
+            WcStatus::WR_FLUSH_ERR
+        );
         drop(pair.retire(0));
     }
 }
@@ -312,16 +408,29 @@ fn what_a_device_lacks_or_refuses_is_said_in_words() {
         println!("device: {}", context.device_name());
         let error = Device::by_name("no_such_device").expect_err("unknown");
         assert_eq!(error.kind(), ErrorKind::NotFound);
-        assert!(error.to_string().contains(context.device_name()), "names the devices there are: {error}");
+        assert!(
+            error.to_string().contains(context.device_name()),
+            "names the devices there are: {error}"
+        );
         let error = context.query_port(9).expect_err("no port 9");
         assert!(error.to_string().contains("port 9"), "{error}");
         let pd = context.alloc_pd().expect("domain");
         let cq = context.create_cq(CqOptions::default()).expect("queue");
         let error = pd
-            .create_qp::<Rc>(&cq, &cq, QpOptions { max_send_sge: 10_000, ..QpOptions::default() })
+            .create_qp::<Rc>(
+                &cq,
+                &cq,
+                QpOptions {
+                    max_send_sge: 10_000,
+                    ..QpOptions::default()
+                },
+            )
             .expect_err("too many scatter entries");
         assert!(error.hint().is_some(), "{error}");
-        assert!(context.netdev(1).is_some(), "a software device has a netdev");
+        assert!(
+            context.netdev(1).is_some(),
+            "a software device has a netdev"
+        );
     }
 }
 
@@ -330,8 +439,14 @@ fn what_a_device_lacks_or_refuses_is_said_in_words() {
 fn objects_of_different_devices_are_refused_by_name() {
     let _rest = Rest::now();
     let all = devices();
-    let [first, second, ..] = all.as_slice() else { panic!("two devices are needed") };
-    println!("device: {}\ndevice: {}", first.device_name(), second.device_name());
+    let [first, second, ..] = all.as_slice() else {
+        panic!("two devices are needed")
+    };
+    println!(
+        "device: {}\ndevice: {}",
+        first.device_name(),
+        second.device_name()
+    );
     let cq = second.create_cq(CqOptions::default()).expect("queue");
     let error = first
         .alloc_pd()
@@ -340,5 +455,8 @@ fn objects_of_different_devices_are_refused_by_name() {
         .expect_err("another device's queue");
     assert_eq!(error.kind(), ErrorKind::Mismatch);
     let text = error.to_string();
-    assert!(text.contains(first.device_name()) && text.contains(second.device_name()), "{text}");
+    assert!(
+        text.contains(first.device_name()) && text.contains(second.device_name()),
+        "{text}"
+    );
 }

@@ -1,6 +1,10 @@
-//! Memory of every class and origin: registered, refused in words, turned back against a proof, and gone when it is dropped.
+//! Memory of every class and origin: registered, refused in words, turned back against a proof, and
+//! gone when it is dropped.
 
-#![allow(unsafe_code, reason = "the caller's memory, resource limits and capabilities are made and set here")]
+#![allow(
+    unsafe_code,
+    reason = "the caller's memory, resource limits and capabilities are made and set here"
+)]
 
 mod lab;
 
@@ -12,7 +16,10 @@ use ibverbs::{AccessFlags, Advice, Backing, CallerMemory, ErrorKind, HugePageSiz
 use lab::{OPEN, Rest, on_every_device, unsupported};
 
 fn backed(backing: Backing) -> MemoryOptions {
-    MemoryOptions { backing, ..MemoryOptions::default() }
+    MemoryOptions {
+        backing,
+        ..MemoryOptions::default()
+    }
 }
 
 #[test]
@@ -23,12 +30,19 @@ fn every_class_registers_heap_and_pages() {
         for backing in [|| Backing::Heap, || Backing::Pages] {
             let pool = pd.pool_with(3, 1000, backed(backing())).expect("pool");
             let mut buf = pool.take().expect("free");
-            assert!(buf.len() == 1000 && buf.iter().all(|&byte| byte == 0), "zeroed");
+            assert!(
+                buf.len() == 1000 && buf.iter().all(|&byte| byte == 0),
+                "zeroed"
+            );
             buf.fill(1);
             pd.sink_with(5000, backed(backing())).expect("sink");
-            let region = pd.shared_with(5001, OPEN, backed(backing())).expect("region");
+            let region = pd
+                .shared_with(5001, OPEN, backed(backing()))
+                .expect("region");
             region.write(5000, &[7]).expect("the last byte");
-            let frozen = pd.frozen_shared(5001, backed(backing()), |bytes| bytes.fill(9)).expect("frozen");
+            let frozen = pd
+                .frozen_shared(5001, backed(backing()), |bytes| bytes.fill(9))
+                .expect("frozen");
             assert!(frozen.len() == 5001 && frozen.iter().all(|&byte| byte == 9));
         }
     });
@@ -47,7 +61,12 @@ fn huge_pages_are_used_or_the_text_says_how_to_set_them_aside() {
                 }
                 Err(error) => {
                     assert_eq!(error.verb(), "mmap", "{error}");
-                    assert!(error.hint().is_some_and(|hint| hint.contains("nr_hugepages")), "{error}");
+                    assert!(
+                        error
+                            .hint()
+                            .is_some_and(|hint| hint.contains("nr_hugepages")),
+                        "{error}"
+                    );
                 }
             }
         }
@@ -63,7 +82,11 @@ fn a_region_of_huge_pages_registers_as_any_other() {
     let before = std::fs::read_to_string(setting).ok();
     let there = before.is_some() && std::fs::write(setting, "4").is_ok();
     on_every_device(|_, pd| {
-        let outcome = pd.shared_with(3 << 20, OPEN, backed(Backing::HugePages(HugePageSize::Mib2)));
+        let outcome = pd.shared_with(
+            3 << 20,
+            OPEN,
+            backed(Backing::HugePages(HugePageSize::Mib2)),
+        );
         if there {
             let region = outcome.expect("registers");
             region.write((3 << 20) - 1, &[1]).expect("within");
@@ -87,18 +110,25 @@ fn the_callers_memory_is_let_go_only_when_it_is_deregistered() {
         let owner = Arc::new(());
         // SAFETY: never moved, and used in no other way until the owner is dropped.
         let memory = |len| unsafe { CallerMemory::new(start, len, Arc::clone(&owner)) };
-        let pool = pd.pool_with(2, 4096, backed(Backing::Caller(memory(8192)))).expect("pool");
+        let pool = pd
+            .pool_with(2, 4096, backed(Backing::Caller(memory(8192))))
+            .expect("pool");
         let buf = pool.take().expect("free");
         assert!(buf.iter().all(|&byte| byte == 0x5a), "as it was");
         drop(pool);
         assert_eq!(Arc::strong_count(&owner), 2, "a buffer keeps it");
         drop(buf);
         assert_eq!(Arc::strong_count(&owner), 1);
-        let error = pd.pool_with(3, 4096, backed(Backing::Caller(memory(8192)))).expect_err("too small");
+        let error = pd
+            .pool_with(3, 4096, backed(Backing::Caller(memory(8192))))
+            .expect_err("too small");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        let error = pd.shared_with(100, OPEN, backed(Backing::Caller(memory(100)))).expect_err("no whole words");
+        let error = pd
+            .shared_with(100, OPEN, backed(Backing::Caller(memory(100))))
+            .expect_err("no whole words");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        pd.shared_with(104, OPEN, backed(Backing::Caller(memory(104)))).expect("whole words");
+        pd.shared_with(104, OPEN, backed(Backing::Caller(memory(104))))
+            .expect("whole words");
         assert_eq!(Arc::strong_count(&owner), 1);
         // SAFETY: from `Box::into_raw` above, and no memory of it is registered.
         drop(unsafe { Box::from_raw(arena) });
@@ -112,14 +142,28 @@ fn memory_that_cannot_be_written_is_refused_with_the_reason() {
     on_every_device(|_, pd| {
         // SAFETY: a new mapping.
         let map = unsafe {
-            libc::mmap(ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+            libc::mmap(
+                ptr::null_mut(),
+                4096,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
         };
         assert_ne!(map, libc::MAP_FAILED);
         let start = NonNull::new(map.cast::<u8>()).expect("mapped");
-        // SAFETY: mapped. It is not writable, which is what registration is to find out before anybody writes.
+        // SAFETY: mapped. It is not writable, which is what registration is to find out before
+        // anybody writes.
         let memory = unsafe { CallerMemory::new(start, 4096, ()) };
-        let error = pd.sink_with(4096, backed(Backing::Caller(memory))).expect_err("read-only");
-        assert_eq!(error.errno().map(|errno| errno.0), Some(libc::EFAULT), "{error}");
+        let error = pd
+            .sink_with(4096, backed(Backing::Caller(memory)))
+            .expect_err("read-only");
+        assert_eq!(
+            error.errno().map(|errno| errno.0),
+            Some(libc::EFAULT),
+            "{error}"
+        );
         assert!(error.to_string().contains("not writable"), "{error}");
         // SAFETY: mapped above, used by nobody.
         unsafe { libc::munmap(map, 4096) };
@@ -137,9 +181,18 @@ fn no_bytes_and_too_many_are_refused() {
             pd.pool(usize::MAX, 64).expect_err("too many"),
             pd.shared(0, OPEN).expect_err("no bytes"),
             pd.sink(0).expect_err("no bytes"),
-            pd.frozen_shared(0, MemoryOptions::default(), |_| ()).expect_err("no bytes"),
+            pd.frozen_shared(0, MemoryOptions::default(), |_| ())
+                .expect_err("no bytes"),
             pd.sink(1 << 33).expect_err("longer than a scatter entry"),
-            pd.pool_with(1, 64, MemoryOptions { zero_based: true, ..Default::default() }).expect_err("for peers only"),
+            pd.pool_with(
+                1,
+                64,
+                MemoryOptions {
+                    zero_based: true,
+                    ..Default::default()
+                },
+            )
+            .expect_err("for peers only"),
         ] {
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
             assert!(error.hint().is_some(), "{error}");
@@ -152,12 +205,17 @@ fn no_bytes_and_too_many_are_refused() {
 fn remote_access_always_has_the_local_access_that_it_needs() {
     let _rest = Rest::now();
     on_every_device(|_, pd| {
-        for access in [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_ATOMIC, AccessFlags::empty()] {
+        for access in [
+            AccessFlags::REMOTE_WRITE,
+            AccessFlags::REMOTE_ATOMIC,
+            AccessFlags::empty(),
+        ] {
             let region = pd.shared(64, access).expect("region");
             assert_eq!(region.access(), access | AccessFlags::LOCAL_WRITE);
         }
         // Bits that this crate does not know ask for nothing.
-        pd.shared(64, AccessFlags::from_bits_retain(1 << 7) | OPEN).expect("region");
+        pd.shared(64, AccessFlags::from_bits_retain(1 << 7) | OPEN)
+            .expect("region");
     });
 }
 
@@ -166,11 +224,26 @@ fn remote_access_always_has_the_local_access_that_it_needs() {
 fn relaxed_ordering_is_a_hint_and_paging_on_demand_is_not() {
     let _rest = Rest::now();
     on_every_device(|_, pd| {
-        let relaxed = MemoryOptions { relaxed_ordering: true, ..MemoryOptions::default() };
-        pd.pool_with(1, 64, relaxed).expect("a device that cannot ignores it");
-        unsupported(pd.shared_with(64, OPEN, MemoryOptions { on_demand: true, ..Default::default() }));
+        let relaxed = MemoryOptions {
+            relaxed_ordering: true,
+            ..MemoryOptions::default()
+        };
+        pd.pool_with(1, 64, relaxed)
+            .expect("a device that cannot ignores it");
+        unsupported(pd.shared_with(
+            64,
+            OPEN,
+            MemoryOptions {
+                on_demand: true,
+                ..Default::default()
+            },
+        ));
         let region = pd.shared(4096, OPEN).expect("region");
-        for advice in [Advice::PREFETCH, Advice::PREFETCH_WRITE, Advice::PREFETCH_NO_FAULT] {
+        for advice in [
+            Advice::PREFETCH,
+            Advice::PREFETCH_WRITE,
+            Advice::PREFETCH_NO_FAULT,
+        ] {
             unsupported(region.advise(advice, true));
         }
     });
@@ -199,7 +272,10 @@ fn a_region_that_cannot_be_registered_anew_is_as_before() {
         let failed = region.rereg(OPEN).expect_err("a clone holds it");
         assert_eq!(failed.error().kind(), ErrorKind::Mismatch);
         drop(held);
-        let remote = failed.into_region().map(|region| (region.remote(), region)).expect("as before");
+        let remote = failed
+            .into_region()
+            .map(|region| (region.remote(), region))
+            .expect("as before");
         let (remote, region) = remote;
         let failed = region.rereg(OPEN).expect_err("these drivers cannot");
         assert_eq!(failed.error().kind(), ErrorKind::Unsupported, "{failed}");
@@ -214,23 +290,39 @@ fn a_region_that_cannot_be_registered_anew_is_as_before() {
 /// Lets the calling thread lock only so many bytes while it runs `test`.
 fn with_locked_memory_of(bytes: u64, test: impl FnOnce()) {
     const CAP_IPC_LOCK: u32 = 14;
-    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut before = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     let mut header = [0x2008_0522_u32, 0];
     let mut data = [[0_u32; 3]; 2]; // effective, permitted, inheritable, of capabilities 0 to 31 and from 32 on
-    // SAFETY: structures of this frame, in the layout that the kernel documents; the capabilities are those of this thread alone.
+    // SAFETY: structures of this frame, in the layout that the kernel documents; the capabilities
+    // are those of this thread alone.
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut before), 0);
-        let limit = libc::rlimit { rlim_cur: bytes, ..before };
+        let limit = libc::rlimit {
+            rlim_cur: bytes,
+            ..before
+        };
         assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit), 0);
-        assert_eq!(libc::syscall(libc::SYS_capget, header.as_mut_ptr(), data.as_mut_ptr()), 0);
+        assert_eq!(
+            libc::syscall(libc::SYS_capget, header.as_mut_ptr(), data.as_mut_ptr()),
+            0
+        );
         data[0][0] &= !(1 << CAP_IPC_LOCK);
-        assert_eq!(libc::syscall(libc::SYS_capset, header.as_mut_ptr(), data.as_ptr()), 0);
+        assert_eq!(
+            libc::syscall(libc::SYS_capset, header.as_mut_ptr(), data.as_ptr()),
+            0
+        );
     }
     test();
     data[0][0] |= 1 << CAP_IPC_LOCK;
     // SAFETY: as above; the capability is still permitted.
     unsafe {
-        assert_eq!(libc::syscall(libc::SYS_capset, header.as_mut_ptr(), data.as_ptr()), 0);
+        assert_eq!(
+            libc::syscall(libc::SYS_capset, header.as_mut_ptr(), data.as_ptr()),
+            0
+        );
         assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const before), 0);
     }
 }
@@ -254,7 +346,10 @@ fn a_limit_on_locked_memory_that_is_too_small_is_named() {
 fn what_is_dropped_in_any_order_leaves_nothing_behind() {
     let _rest = Rest::now();
     on_every_device(|_, pd| {
-        let (pool, region) = (pd.pool(2, 64).expect("pool"), pd.shared(64, OPEN).expect("region"));
+        let (pool, region) = (
+            pd.pool(2, 64).expect("pool"),
+            pd.shared(64, OPEN).expect("region"),
+        );
         let (a, b) = (pool.take().expect("free"), pool.take().expect("free"));
         let frozen = b.freeze();
         drop(pool);

@@ -23,10 +23,16 @@ fn a_write_lands_in_the_peers_region_and_a_read_brings_it_back() {
             let mut seen = [0; 5];
             region.read(100, &mut seen).expect("within");
             assert_eq!(&seen, b"hello");
-            pair.a.post_send(wr::read(pair.pd.buf(64).expect("buf"), place)).expect("read");
+            pair.a
+                .post_send(wr::read(pair.pd.buf(64).expect("buf"), place))
+                .expect("read");
             let read = pair.retire(1).remove(0);
             read.ok().expect("read");
-            assert_eq!(&read.into_buf().expect("posted with one")[..], b"hello", "shows what was read");
+            assert_eq!(
+                &read.into_buf().expect("posted with one")[..],
+                b"hello",
+                "shows what was read"
+            );
         }
     }
 }
@@ -40,9 +46,14 @@ fn a_write_with_immediate_takes_a_receive() {
             let mut pair = pair_of::<Rc>(&context, options, OPEN);
             let region = pair.pd.shared(64, OPEN).expect("region");
             pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
-            pair.a.post_send(wr::write_with_imm(wr::Inline(b"abc"), region.remote(), 77)).expect("write");
+            pair.a
+                .post_send(wr::write_with_imm(wr::Inline(b"abc"), region.remote(), 77))
+                .expect("write");
             let retired = pair.retire(2);
-            let received = retired.iter().find(|one| one.direction() == Direction::Recv).expect("a receive");
+            let received = retired
+                .iter()
+                .find(|one| one.direction() == Direction::Recv)
+                .expect("a receive");
             assert_eq!((received.byte_len(), received.imm_data()), (3, Some(77)));
         }
     }
@@ -58,15 +69,31 @@ fn atomics_return_what_was_there() {
             let region = pair.pd.shared(64, OPEN).expect("region");
             region.store(8, 40, Ordering::Relaxed).expect("aligned");
             let number = region.remote().slice(8, 8).expect("within");
-            pair.a.post_send(wr::fetch_add(pair.pd.buf(8).expect("buf"), number, 2)).expect("add");
+            pair.a
+                .post_send(wr::fetch_add(pair.pd.buf(8).expect("buf"), number, 2))
+                .expect("add");
             let before = pair.retire(1).remove(0);
             before.ok().expect("added");
-            assert_eq!(before.into_buf().expect("posted with one")[..], 40_u64.to_ne_bytes());
-            let held = pair.a.hold(&region).expect("hold").slice(0..8).expect("within");
-            pair.a.post_send(wr::compare_swap(held, number, 42, 7)).expect("swap");
+            assert_eq!(
+                before.into_buf().expect("posted with one")[..],
+                40_u64.to_ne_bytes()
+            );
+            let held = pair
+                .a
+                .hold(&region)
+                .expect("hold")
+                .slice(0..8)
+                .expect("within");
+            pair.a
+                .post_send(wr::compare_swap(held, number, 42, 7))
+                .expect("swap");
             pair.retire(1)[0].ok().expect("swapped");
             assert_eq!(region.load(8, Ordering::Acquire).expect("aligned"), 7);
-            assert_eq!(region.load(0, Ordering::Acquire).expect("aligned"), 42, "what was there");
+            assert_eq!(
+                region.load(0, Ordering::Acquire).expect("aligned"),
+                42,
+                "what was there"
+            );
         }
     }
 }
@@ -81,16 +108,36 @@ fn what_does_not_fit_is_refused_before_the_device_hears_of_it() {
             let remote = pair.pd.shared(64, OPEN).expect("region").remote();
             let room = pair.a.send_room();
             let buf = pair.pd.buf(65).expect("buf");
-            let rejected = pair.a.post_send(wr::write(buf, remote)).expect_err("too long");
-            assert_eq!(rejected.error(), PostError::BeyondRemote { len: 65, remote: 64 });
+            let rejected = pair
+                .a
+                .post_send(wr::write(buf, remote))
+                .expect_err("too long");
+            assert_eq!(
+                rejected.error(),
+                PostError::BeyondRemote {
+                    len: 65,
+                    remote: 64
+                }
+            );
             let small = pair.pd.buf(63).expect("buf");
-            let rejected = pair.a.post_send(wr::read(small, remote)).expect_err("too small");
-            assert_eq!(rejected.error(), PostError::BeyondLocal { len: 64, local: 63 });
+            let rejected = pair
+                .a
+                .post_send(wr::read(small, remote))
+                .expect_err("too small");
+            assert_eq!(
+                rejected.error(),
+                PostError::BeyondLocal { len: 64, local: 63 }
+            );
             let odd = remote.slice(4, 8).expect("within");
-            let rejected =
-                pair.a.post_send(wr::fetch_add(pair.pd.buf(8).expect("buf"), odd, 1)).expect_err("misaligned");
+            let rejected = pair
+                .a
+                .post_send(wr::fetch_add(pair.pd.buf(8).expect("buf"), odd, 1))
+                .expect_err("misaligned");
             assert!(matches!(rejected.error(), PostError::Misaligned { .. }));
-            assert!(rejected.into_payload().is_some(), "every refusal gives the buffer back");
+            assert!(
+                rejected.into_payload().is_some(),
+                "every refusal gives the buffer back"
+            );
             assert_eq!(pair.a.send_room(), room);
         }
     }
@@ -106,7 +153,9 @@ fn a_wrong_key_is_a_remote_access_error() {
             let region = pair.pd.shared(64, OPEN).expect("region");
             let mut remote = region.remote();
             remote.rkey ^= 0x5500;
-            pair.a.post_send(wr::write(pair.pd.buf(8).expect("buf"), remote)).expect("post");
+            pair.a
+                .post_send(wr::write(pair.pd.buf(8).expect("buf"), remote))
+                .expect("post");
             let failed = pair.retire(1).remove(0);
             assert_eq!(failed.status(), WcStatus::REM_ACCESS_ERR);
             assert!(failed.into_buf().is_some());
@@ -122,8 +171,12 @@ fn an_unreliable_connection_sends_and_writes() {
         for options in both_forms() {
             let mut pair = pair_of::<Uc>(&context, options, OPEN);
             let region = pair.pd.shared(64, OPEN).expect("region");
-            pair.b.post_recv(wr::recv(pair.pd.buf(64).expect("buf"))).expect("receive");
-            pair.a.post_send(wr::send(wr::Inline(b"over UC"))).expect("send");
+            pair.b
+                .post_recv(wr::recv(pair.pd.buf(64).expect("buf")))
+                .expect("receive");
+            pair.a
+                .post_send(wr::send(wr::Inline(b"over UC")))
+                .expect("send");
             for retired in pair.retire(2) {
                 retired.ok().expect("success");
                 if let Some(buf) = retired.into_buf() {
@@ -131,7 +184,9 @@ fn an_unreliable_connection_sends_and_writes() {
                 }
             }
             pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
-            pair.a.post_send(wr::write_with_imm(wr::Inline(b"there"), region.remote(), 1)).expect("write");
+            pair.a
+                .post_send(wr::write_with_imm(wr::Inline(b"there"), region.remote(), 1))
+                .expect("write");
             pair.retire(2);
             let mut seen = [0; 5];
             region.read(0, &mut seen).expect("within");

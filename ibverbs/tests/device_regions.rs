@@ -4,7 +4,9 @@ mod lab;
 
 use std::sync::atomic::Ordering;
 
-use ibverbs::{AccessFlags, CqOptions, ErrorKind, MemoryOptions, QpOptions, Rc, RemoteMemory, WcStatus, wr};
+use ibverbs::{
+    AccessFlags, CqOptions, ErrorKind, MemoryOptions, QpOptions, Rc, RemoteMemory, WcStatus, wr,
+};
 use lab::{OPEN, Rest, both_forms, devices, is_iwarp, on_every_device, pair_of, roce, unsupported};
 
 #[test]
@@ -14,22 +16,36 @@ fn a_shared_region_comes_back_only_against_a_proof() {
         let region = pd.shared(5000, OPEN).expect("region");
         region.write(4990, b"kept").expect("within");
         let cq = context.create_cq(CqOptions::default()).expect("queue");
-        let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
+        let mut qp = pd
+            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
+            .expect("queue pair");
         qp.hold(&region).expect("hold");
         let still = region.try_into_buf().expect_err("a queue pair is alive");
-        assert!(still.to_string().contains("1 queue pairs of its protection domain"), "{still}");
+        assert!(
+            still
+                .to_string()
+                .contains("1 queue pairs of its protection domain"),
+            "{still}"
+        );
         drop(qp);
         let region = still.into_region();
         let slice = region.slice(10..20).expect("within");
         let still = region.try_into_buf().expect_err("a slice shares it");
         assert_eq!(still.error().kind(), ErrorKind::Mismatch);
         drop(still.into_region());
-        let buf = slice.try_into_buf().expect("the last share, and no queue pair");
+        let buf = slice
+            .try_into_buf()
+            .expect("the last share, and no queue pair");
         assert_eq!(buf.len(), 5000, "all of it");
         assert_eq!(&buf[4990..4994], b"kept");
         // Without remote access of its own, a living queue pair is no matter.
-        let _qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
-        pd.shared(64, AccessFlags::empty()).expect("region").try_into_buf().expect("closed");
+        let _qp = pd
+            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
+            .expect("queue pair");
+        pd.shared(64, AccessFlags::empty())
+            .expect("region")
+            .try_into_buf()
+            .expect("closed");
     });
 }
 
@@ -45,9 +61,15 @@ fn a_key_opens_nothing_after_its_region_came_back() {
         let buf = region.try_into_buf().expect("the queue pairs are gone");
         // Connected anew, in another domain and in this one.
         let mut other = pair_of::<Rc>(&context, QpOptions::default(), OPEN);
-        other.a.post_send(wr::write(wr::Inline(&[]), remote)).expect("nothing is written anywhere");
+        other
+            .a
+            .post_send(wr::write(wr::Inline(&[]), remote))
+            .expect("nothing is written anywhere");
         other.retire(1);
-        other.a.post_send(wr::read(other.pd.buf(64).expect("buf"), remote)).expect("post");
+        other
+            .a
+            .post_send(wr::read(other.pd.buf(64).expect("buf"), remote))
+            .expect("post");
         assert_eq!(other.retire(1)[0].status(), WcStatus::REM_ACCESS_ERR);
         assert!(buf.iter().all(|&byte| byte == 0));
     }
@@ -61,21 +83,33 @@ fn frozen_memory_is_read_by_a_peer_and_never_written() {
         for options in both_forms() {
             for writes in [false, true] {
                 let mut pair = pair_of::<Rc>(&context, options, OPEN);
-                let frozen =
-                    pair.pd.frozen_shared(100, MemoryOptions::default(), |bytes| bytes.fill(9)).expect("frozen");
+                let frozen = pair
+                    .pd
+                    .frozen_shared(100, MemoryOptions::default(), |bytes| bytes.fill(9))
+                    .expect("frozen");
                 let remote = frozen.remote().expect("open");
                 if writes {
-                    pair.a.post_send(wr::write(pair.pd.buf(8).expect("buf"), remote)).expect("post");
+                    pair.a
+                        .post_send(wr::write(pair.pd.buf(8).expect("buf"), remote))
+                        .expect("post");
                     assert_eq!(pair.retire(1)[0].status(), WcStatus::REM_ACCESS_ERR);
                 } else {
-                    pair.a.post_send(wr::read(pair.pd.buf(100).expect("buf"), remote)).expect("read");
+                    pair.a
+                        .post_send(wr::read(pair.pd.buf(100).expect("buf"), remote))
+                        .expect("read");
                     let read = pair.retire(1).remove(0);
                     read.ok().expect("read");
                     assert_eq!(read.into_buf().expect("posted with one")[..], frozen[..]);
                     let held = pair.b.hold(&frozen).expect("hold");
-                    pair.a.post_recv(wr::recv(pair.pd.buf(100).expect("buf"))).expect("receive");
-                    pair.b.post_send(wr::send(held)).expect("it is sent as well");
-                    pair.retire(2).iter().for_each(|one| one.ok().expect("success"));
+                    pair.a
+                        .post_recv(wr::recv(pair.pd.buf(100).expect("buf")))
+                        .expect("receive");
+                    pair.b
+                        .post_send(wr::send(held))
+                        .expect("it is sent as well");
+                    pair.retire(2)
+                        .iter()
+                        .for_each(|one| one.ok().expect("success"));
                 }
                 assert!(frozen.iter().all(|&byte| byte == 9));
                 assert!(frozen.try_thaw().is_err(), "peers know its key");
@@ -91,21 +125,44 @@ fn slices_of_a_region_are_named_and_bounded_as_regions() {
     for context in roce() {
         let mut pair = pair_of::<Rc>(&context, QpOptions::default(), OPEN);
         let region = pair.pd.shared(4096, OPEN).expect("region");
-        let slice = region.slice(1000..1064).expect("within").slice(3..60).expect("within");
-        assert_eq!(slice.remote(), region.remote().slice(1003, 57).expect("within"));
+        let slice = region
+            .slice(1000..1064)
+            .expect("within")
+            .slice(3..60)
+            .expect("within");
+        assert_eq!(
+            slice.remote(),
+            region.remote().slice(1003, 57).expect("within")
+        );
         let held = pair.a.hold(&slice).expect("hold");
         assert_eq!(held.len(), 57);
         region.write(0, &[8; 4096]).expect("within");
         slice.write(0, &[5; 57]).expect("within");
-        pair.a.post_send(wr::write(held, region.remote().slice(0, 57).expect("within"))).expect("write");
+        pair.a
+            .post_send(wr::write(
+                held,
+                region.remote().slice(0, 57).expect("within"),
+            ))
+            .expect("write");
         pair.retire(1)[0].ok().expect("written");
         let mut bytes = [0; 58];
         region.read(0, &mut bytes).expect("within");
         assert!(bytes[..57].iter().all(|&byte| byte == 5) && bytes[57] == 8);
-        assert_eq!(slice.read(1, &mut bytes[..57]).expect_err("beyond").kind(), ErrorKind::InvalidInput);
+        assert_eq!(
+            slice.read(1, &mut bytes[..57]).expect_err("beyond").kind(),
+            ErrorKind::InvalidInput
+        );
         assert!(region.slice(4000..4097).is_none());
-        assert_eq!(slice.load(0, Ordering::Relaxed).expect_err("1003").kind(), ErrorKind::InvalidInput);
-        assert_eq!(slice.load(5, Ordering::Relaxed).expect("1008 is a multiple of 8"), 0x0505_0505_0505_0505);
+        assert_eq!(
+            slice.load(0, Ordering::Relaxed).expect_err("1003").kind(),
+            ErrorKind::InvalidInput
+        );
+        assert_eq!(
+            slice
+                .load(5, Ordering::Relaxed)
+                .expect("1008 is a multiple of 8"),
+            0x0505_0505_0505_0505
+        );
     }
 }
 
@@ -115,20 +172,44 @@ fn a_zero_based_region_is_named_from_0_on() {
     let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let options = || MemoryOptions { zero_based: true, ..MemoryOptions::default() };
+        let options = || MemoryOptions {
+            zero_based: true,
+            ..MemoryOptions::default()
+        };
         if is_iwarp(&context) {
-            unsupported(context.alloc_pd().expect("domain").shared_with(4096, OPEN, options()));
+            unsupported(
+                context
+                    .alloc_pd()
+                    .expect("domain")
+                    .shared_with(4096, OPEN, options()),
+            );
             continue;
         }
         let mut pair = pair_of::<Rc>(&context, QpOptions::default(), OPEN);
         let region = pair.pd.shared_with(8192, OPEN, options()).expect("region");
-        assert_eq!(region.slice(5000..5004).expect("within").remote().addr, 5000);
-        let place = RemoteMemory { addr: 5000, len: 4, ..region.remote() };
-        pair.a.post_send(wr::write(wr::Empty, place)).expect("write");
-        let held = pair.a.hold(&region).expect("hold").slice(0..4).expect("within");
+        assert_eq!(
+            region.slice(5000..5004).expect("within").remote().addr,
+            5000
+        );
+        let place = RemoteMemory {
+            addr: 5000,
+            len: 4,
+            ..region.remote()
+        };
+        pair.a
+            .post_send(wr::write(wr::Empty, place))
+            .expect("write");
+        let held = pair
+            .a
+            .hold(&region)
+            .expect("hold")
+            .slice(0..4)
+            .expect("within");
         region.write(0, b"base").expect("within");
         pair.a.post_send(wr::write(held, place)).expect("write");
-        pair.retire(2).iter().for_each(|one| one.ok().expect("written"));
+        pair.retire(2)
+            .iter()
+            .for_each(|one| one.ok().expect("written"));
         let mut bytes = [0; 4];
         region.read(5000, &mut bytes).expect("within");
         assert_eq!(&bytes, b"base");

@@ -1,4 +1,5 @@
-//! Borrowed memory: what a scope's requests do with it, and that none of it is touched after the scope.
+//! Borrowed memory: what a scope's requests do with it, and that none of it is touched after the
+//! scope.
 
 mod lab;
 
@@ -6,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use ibverbs::{
-    AccessFlags, Completion, CompletionQueue, CqOptions, Error, ErrorKind, GidIndex, PostError, ProtectionDomain,
-    QpOptions, QueuePair, Rc, RcPath, Retired, wr,
+    AccessFlags, Completion, CompletionQueue, CqOptions, Error, ErrorKind, GidIndex, PostError,
+    ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, wr,
 };
 use lab::{Pair, Rest, both_forms, devices, forget, pair, pair_of, roce};
 
@@ -30,10 +31,16 @@ fn borrowed_memory_is_sent_and_received_into() {
     let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
-            let Pair { pd, mut cq, a, mut b } = pair(&context, options);
+            let Pair {
+                pd,
+                mut cq,
+                a,
+                mut b,
+            } = pair(&context, options);
             let message: Vec<u8> = (0..=255).cycle().take(100_000).collect();
             let mut reply = vec![0; 200_000];
-            b.post_recv(wr::recv(pd.buf(100_000).expect("buf")).tag(9)).expect("receive");
+            b.post_recv(wr::recv(pd.buf(100_000).expect("buf")).tag(9))
+                .expect("receive");
             let end = a.scope(|scope| -> Result<(), Error> {
                 let reply = scope.lend_mut(&mut reply)?;
                 let lent = scope.lend(&message)?;
@@ -47,7 +54,8 @@ fn borrowed_memory_is_sent_and_received_into() {
                     Err(completion) => {
                         let retired = b.retire(completion).expect("the peer's");
                         if retired.tag() == 9 {
-                            b.post_send(wr::send(retired.into_buf().expect("posted with one"))).expect("reply");
+                            b.post_send(wr::send(retired.into_buf().expect("posted with one")))
+                                .expect("reply");
                         } else {
                             got = Some(());
                         }
@@ -59,7 +67,12 @@ fn borrowed_memory_is_sent_and_received_into() {
             let (a, outcome) = end.into_result().expect("the queue pair lives");
             outcome.expect("all is well");
             assert_eq!(reply[50_000..149_999], message[1..]);
-            assert!(reply[..50_000].iter().chain(&reply[149_999..]).all(|&byte| byte == 0));
+            assert!(
+                reply[..50_000]
+                    .iter()
+                    .chain(&reply[149_999..])
+                    .all(|&byte| byte == 0)
+            );
             assert_eq!(a.recv_room(), a.caps().max_recv_wr as usize);
         }
     }
@@ -72,7 +85,12 @@ fn borrowed_memory_is_written_read_and_batched() {
     let open = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
     for context in roce() {
         for options in both_forms() {
-            let Pair { pd, mut cq, a, mut b } = pair_of::<Rc>(&context, options, open);
+            let Pair {
+                pd,
+                mut cq,
+                a,
+                mut b,
+            } = pair_of::<Rc>(&context, options, open);
             let region = pd.shared(4096, open).expect("region");
             let source = [7_u8; 4096];
             let mut target = [0_u8; 4096];
@@ -103,22 +121,38 @@ fn what_is_in_flight_at_the_end_destroys_the_queue_pair_and_returns_its_buffers(
     let _rest = Rest::now();
     for context in roce() {
         for options in both_forms() {
-            let Pair { pd, cq, mut a, mut b } = pair(&context, options);
+            let Pair {
+                pd,
+                cq,
+                mut a,
+                mut b,
+            } = pair(&context, options);
             let mut memory = vec![1_u8; 8192];
-            a.post_recv(wr::recv(pd.buf(64).expect("buf")).tag(5)).expect("receive");
+            a.post_recv(wr::recv(pd.buf(64).expect("buf")).tag(5))
+                .expect("receive");
             let end = a.scope(|scope| {
                 let lent = scope.lend_mut(&mut memory).expect("lend");
                 scope.post_recv(wr::recv(lent)).expect("receive");
             });
             assert!(end.qp.is_none());
-            assert_eq!(end.reclaimed.recvs.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), [5]);
+            assert_eq!(
+                end.reclaimed
+                    .recvs
+                    .iter()
+                    .map(|(tag, _)| *tag)
+                    .collect::<Vec<_>>(),
+                [5]
+            );
             // What comes for it now goes nowhere.
             for _ in 0..2 {
                 b.post_send(wr::send(wr::Inline(&[9; 32]))).expect("send");
             }
             std::thread::sleep(Duration::from_millis(100));
             assert!(memory.iter().all(|&byte| byte == 1));
-            assert_eq!(end.into_result().expect_err("destroyed").kind(), ErrorKind::Disconnected);
+            assert_eq!(
+                end.into_result().expect_err("destroyed").kind(),
+                ErrorKind::Disconnected
+            );
             drop((pd, cq));
         }
     }
@@ -139,7 +173,9 @@ fn a_read_in_flight_writes_nothing_after_the_scope() {
         let mut sink = vec![0_u8; LEN];
         let end = a.scope(|scope| {
             let lent = scope.lend_mut(&mut sink).expect("lend");
-            scope.post_send(wr::read(lent, region.remote())).expect("read");
+            scope
+                .post_send(wr::read(lent, region.remote()))
+                .expect("read");
         });
         assert!(end.qp.is_none(), "nobody waited for it");
         sink.fill(2);
@@ -154,9 +190,15 @@ fn a_read_in_flight_writes_nothing_after_the_scope() {
 fn forgetting_what_a_scope_gave_out_changes_nothing() {
     let _rest = Rest::now();
     for context in roce() {
-        let Pair { pd, mut cq, a, mut b } = pair(&context, QpOptions::default());
+        let Pair {
+            pd,
+            mut cq,
+            a,
+            mut b,
+        } = pair(&context, QpOptions::default());
         let mut memory = [0_u8; 64];
-        b.post_recv(wr::recv(pd.buf(64).expect("buf"))).expect("receive");
+        b.post_recv(wr::recv(pd.buf(64).expect("buf")))
+            .expect("receive");
         let end = a.scope(|scope| {
             let lent = scope.lend_mut(&mut memory).expect("lend");
             forget(lent.clone());
@@ -166,7 +208,9 @@ fn forgetting_what_a_scope_gave_out_changes_nothing() {
                 Err(completion) => drop(b.retire(completion)),
             })
         });
-        let (a, outcome) = end.into_result().expect("a retired request that is forgotten is retired");
+        let (a, outcome) = end
+            .into_result()
+            .expect("a retired request that is forgotten is retired");
         outcome.expect("in time");
         // A completion that is not retired leaves its request in flight.
         let end = a.scope(|scope| {
@@ -211,9 +255,15 @@ fn a_panic_ends_the_scope_as_well() {
 fn a_failed_request_ends_its_loan() {
     let _rest = Rest::now();
     for context in roce() {
-        let Pair { pd, mut cq, a, mut b } = pair(&context, QpOptions::default());
+        let Pair {
+            pd,
+            mut cq,
+            a,
+            mut b,
+        } = pair(&context, QpOptions::default());
         let message = [0_u8; 64];
-        b.post_recv(wr::recv(pd.buf(16).expect("buf"))).expect("receive");
+        b.post_recv(wr::recv(pd.buf(16).expect("buf")))
+            .expect("receive");
         let end = a.scope(|scope| {
             let lent = scope.lend(&message).expect("lend");
             scope.post_send(wr::send(lent)).expect("send");
@@ -234,9 +284,12 @@ fn a_failed_request_ends_its_loan() {
 fn unconnected(context: &ibverbs::Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
     let pd = context.alloc_pd().expect("domain");
     let cq = context.create_cq(CqOptions::default()).expect("queue");
-    let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
+    let mut qp = pd
+        .create_qp::<Rc>(&cq, &cq, QpOptions::default())
+        .expect("queue pair");
     let port = context.query_port(1).expect("port");
-    qp.init(&RcPath::new(1, GidIndex(0), port.active_mtu)).expect("INIT");
+    qp.init(&RcPath::new(1, GidIndex(0), port.active_mtu))
+        .expect("INIT");
     (pd, cq, qp)
 }
 
@@ -253,7 +306,10 @@ fn a_scope_that_nothing_completes_ends_at_once_on_every_device() {
             scope.post_recv(wr::recv(lent)).expect("receive");
             scope.wait(&mut cq, Duration::from_millis(50), |_| ())
         });
-        assert_eq!(end.value.as_ref().expect_err("nothing came").kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            end.value.as_ref().expect_err("nothing came").kind(),
+            ErrorKind::TimedOut
+        );
         assert!(end.qp.is_none());
         assert_eq!(memory, [1; 64]);
         let (_pd, _cq, qp) = unconnected(&context);
@@ -271,10 +327,15 @@ fn what_cannot_be_lent_is_refused_on_every_device() {
         let (_pd2, _cq2, mut other) = unconnected(&context);
         let mut memory = [1_u8; 64];
         let end = qp.scope(|scope| {
-            assert_eq!(scope.lend(&[]).expect_err("nothing").kind(), ErrorKind::InvalidInput);
+            assert_eq!(
+                scope.lend(&[]).expect_err("nothing").kind(),
+                ErrorKind::InvalidInput
+            );
             let lent = scope.lend_mut(&mut memory).expect("lend");
             assert!(lent.clone().slice(60..65).is_none());
-            let rejected = other.post_recv(wr::recv(lent)).expect_err("another queue pair");
+            let rejected = other
+                .post_recv(wr::recv(lent))
+                .expect_err("another queue pair");
             assert_eq!(rejected.error(), PostError::WrongQueue);
         });
         let (_, ()) = end.into_result().expect("nothing was posted");

@@ -14,14 +14,22 @@ fn many_queue_pairs_receive_from_one_store_and_the_completion_says_which() {
     for context in roce() {
         let pd = context.alloc_pd().expect("domain");
         let mut cq = context.create_cq(CqOptions::default()).expect("queue");
-        let mut srq = pd.create_srq(SrqOptions::default()).expect("shared receive queue");
+        let mut srq = pd
+            .create_srq(SrqOptions::default())
+            .expect("shared receive queue");
         let path = path(&context);
         let mut pairs = Vec::new();
         for _ in 0..3 {
-            let mut sender = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("sender");
-            let mut receiver = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default()).expect("receiver");
+            let mut sender = pd
+                .create_qp::<Rc>(&cq, &cq, QpOptions::default())
+                .expect("sender");
+            let mut receiver = pd
+                .create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default())
+                .expect("receiver");
             connect(&mut sender, &mut receiver, &path);
-            let rejected = receiver.post_recv(wr::recv(wr::Empty)).expect_err("it has no receives of its own");
+            let rejected = receiver
+                .post_recv(wr::recv(wr::Empty))
+                .expect_err("it has no receives of its own");
             assert_eq!(rejected.error(), PostError::QueueFull { capacity: 0 });
             pairs.push((sender, receiver));
         }
@@ -33,7 +41,8 @@ fn many_queue_pairs_receive_from_one_store_and_the_completion_says_which() {
             Ok(())
         })
         .expect("receives");
-        srq.post_recv(wr::recv(pool.take().expect("free"))).expect("one more");
+        srq.post_recv(wr::recv(pool.take().expect("free")))
+            .expect("one more");
         for (index, (sender, _)) in pairs.iter_mut().enumerate() {
             let mut buf = pd.buf(1).expect("buf");
             buf[0] = u8::try_from(index).expect("small");
@@ -45,12 +54,18 @@ fn many_queue_pairs_receive_from_one_store_and_the_completion_says_which() {
             for completion in cq.poll().expect("poll") {
                 let qpn = completion.qp_num();
                 if completion.queue() == srq.id() {
-                    let buf = srq.retire(completion).expect("mine").into_buf().expect("posted with one");
+                    let buf = srq
+                        .retire(completion)
+                        .expect("mine")
+                        .into_buf()
+                        .expect("posted with one");
                     assert_eq!(qpn, pairs[usize::from(buf[0])].1.qp_num());
                     got.push(buf[0]);
                 } else {
-                    let (sender, _) =
-                        pairs.iter_mut().find(|(sender, _)| sender.id() == completion.queue()).expect("a sender");
+                    let (sender, _) = pairs
+                        .iter_mut()
+                        .find(|(sender, _)| sender.id() == completion.queue())
+                        .expect("a sender");
                     sender.retire(completion).expect("mine").ok().expect("sent");
                 }
             }
@@ -70,11 +85,22 @@ fn limit_resize_and_query_work_or_are_said_to_be_unsupported() {
     for context in devices() {
         println!("device: {}", context.device_name());
         let pd = context.alloc_pd().expect("domain");
-        let mut srq = pd.create_srq(SrqOptions { max_wr: 64, ..SrqOptions::default() }).expect("shared receive queue");
+        let mut srq = pd
+            .create_srq(SrqOptions {
+                max_wr: 64,
+                ..SrqOptions::default()
+            })
+            .expect("shared receive queue");
         srq.set_limit(8).expect("limit");
         if is_iwarp(&context) {
-            assert_eq!(srq.query().expect_err("siw cannot").kind(), ErrorKind::Unsupported);
-            assert_eq!(srq.resize(128).expect_err("siw cannot").kind(), ErrorKind::Unsupported);
+            assert_eq!(
+                srq.query().expect_err("siw cannot").kind(),
+                ErrorKind::Unsupported
+            );
+            assert_eq!(
+                srq.resize(128).expect_err("siw cannot").kind(),
+                ErrorKind::Unsupported
+            );
         } else {
             assert_eq!(srq.query().expect("query").limit, 8);
             srq.resize(128).expect("resize");
@@ -89,10 +115,17 @@ fn a_store_of_another_domain_is_refused() {
     let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let (pd, other) = (context.alloc_pd().expect("domain"), context.alloc_pd().expect("domain"));
+        let (pd, other) = (
+            context.alloc_pd().expect("domain"),
+            context.alloc_pd().expect("domain"),
+        );
         let cq = context.create_cq(CqOptions::default()).expect("queue");
-        let srq = other.create_srq(SrqOptions::default()).expect("shared receive queue");
-        let error = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default()).expect_err("another domain");
+        let srq = other
+            .create_srq(SrqOptions::default())
+            .expect("shared receive queue");
+        let error = pd
+            .create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default())
+            .expect_err("another domain");
         assert_eq!(error.kind(), ErrorKind::Mismatch);
     }
 }

@@ -1,12 +1,13 @@
-//! The states of a queue pair: each step says what it lacks or does not take, and what is set is what is read.
+//! The states of a queue pair: each step says what it lacks or does not take, and what is set is
+//! what is read.
 
 mod lab;
 
 use std::time::Duration;
 
 use ibverbs::{
-    AccessFlags, AhAttr, CqOptions, DRAIN_TAG, Ece, Error, ErrorKind, GidQuery, Mtu, Psn, QpChange, QpOptions, QpState,
-    QueuePair, Rc, RcPath, Uc, WcStatus, wr,
+    AccessFlags, AhAttr, CqOptions, DRAIN_TAG, Ece, Error, ErrorKind, GidQuery, Mtu, Psn, QpChange,
+    QpOptions, QpState, QueuePair, Rc, RcPath, Uc, WcStatus, wr,
 };
 use lab::{Rest, both_forms, devices, is_iwarp, pair, roce};
 
@@ -23,19 +24,39 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
     for context in roce() {
         let pd = context.alloc_pd().expect("domain");
         let cq = context.create_cq(CqOptions::default()).expect("queue");
-        let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
-        refused(qp.modify(&QpChange::to(QpState::RTS)), "there is no step from RESET to RTS; from RESET it goes to");
-        refused(qp.modify(&QpChange::to(QpState::INIT)), "lacks access, pkey_index, port_num");
-        let entry = context.select_gid(1, &GidQuery::default()).expect("GID").entry;
+        let mut qp = pd
+            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
+            .expect("queue pair");
+        refused(
+            qp.modify(&QpChange::to(QpState::RTS)),
+            "there is no step from RESET to RTS; from RESET it goes to",
+        );
+        refused(
+            qp.modify(&QpChange::to(QpState::INIT)),
+            "lacks access, pkey_index, port_num",
+        );
+        let entry = context
+            .select_gid(1, &GidQuery::default())
+            .expect("GID")
+            .entry;
         let path = RcPath::new(1, entry.index, Mtu::B1024);
-        refused(qp.connect(&path, &qp.endpoint(&path).expect("itself")), "there is no step from RESET to RTR");
+        refused(
+            qp.connect(&path, &qp.endpoint(&path).expect("itself")),
+            "there is no step from RESET to RTR",
+        );
         let init = QpChange {
             access: Some(AccessFlags::REMOTE_READ),
             pkey_index: Some(0),
             port_num: Some(1),
             ..QpChange::to(QpState::INIT)
         };
-        refused(qp.modify(&QpChange { timeout: Some(9), ..init }), "does not take timeout");
+        refused(
+            qp.modify(&QpChange {
+                timeout: Some(9),
+                ..init
+            }),
+            "does not take timeout",
+        );
         qp.modify(&init).expect("INIT");
         let rtr = QpChange {
             address: Some(AhAttr::to_gid(1, entry.index, entry.gid)),
@@ -46,7 +67,14 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
             min_rnr_timer: Some(12),
             ..QpChange::to(QpState::RTR)
         };
-        refused(qp.modify(&QpChange { min_rnr_timer: None, path_mtu: None, ..rtr }), "lacks path_mtu, min_rnr_timer");
+        refused(
+            qp.modify(&QpChange {
+                min_rnr_timer: None,
+                path_mtu: None,
+                ..rtr
+            }),
+            "lacks path_mtu, min_rnr_timer",
+        );
         qp.modify(&rtr).expect("RTR");
         let rts = QpChange {
             timeout: Some(9),
@@ -58,14 +86,31 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
         };
         qp.modify(&rts).expect("RTS");
         let attr = qp.query().expect("query");
-        assert_eq!((attr.state, attr.access, attr.port_num), (QpState::RTS, AccessFlags::REMOTE_READ, 1));
+        assert_eq!(
+            (attr.state, attr.access, attr.port_num),
+            (QpState::RTS, AccessFlags::REMOTE_READ, 1)
+        );
         assert_eq!((attr.timeout, attr.retry_cnt, attr.rnr_retry), (9, 5, 4));
         assert_eq!((attr.dest_qpn, attr.path_mtu), (qp.qp_num(), Mtu::B1024));
-        assert_eq!((attr.max_rd_atomic.min(2), attr.min_rnr_timer), (2, 12), "as asked, or rounded up");
+        assert_eq!(
+            (attr.max_rd_atomic.min(2), attr.min_rnr_timer),
+            (2, 12),
+            "as asked, or rounded up"
+        );
         let route = attr.address.grh.expect("a global route");
         assert_eq!((route.dgid, route.sgid_index), (entry.gid, entry.index));
-        refused(qp.modify(&QpChange { rate_limit: Some(1), ..QpChange::default() }), "does not take rate_limit");
-        qp.modify(&QpChange { min_rnr_timer: Some(20), ..QpChange::default() }).expect("in RTS");
+        refused(
+            qp.modify(&QpChange {
+                rate_limit: Some(1),
+                ..QpChange::default()
+            }),
+            "does not take rate_limit",
+        );
+        qp.modify(&QpChange {
+            min_rnr_timer: Some(20),
+            ..QpChange::default()
+        })
+        .expect("in RTS");
         assert_eq!(qp.query().expect("query").min_rnr_timer, 20);
     }
 }
@@ -78,8 +123,12 @@ fn what_iwarp_refuses_is_said_by_its_driver() {
         println!("device: {}", context.device_name());
         let pd = context.alloc_pd().expect("domain");
         let cq = context.create_cq(CqOptions::default()).expect("queue");
-        let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
-        let error = qp.modify(&QpChange::to(QpState::RTS)).expect_err("not from RESET");
+        let mut qp = pd
+            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
+            .expect("queue pair");
+        let error = qp
+            .modify(&QpChange::to(QpState::RTS))
+            .expect_err("not from RESET");
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         let words = error.to_string().contains("there is no step");
         assert_eq!(words, !is_iwarp(&context), "{error}");
@@ -93,24 +142,48 @@ fn an_idle_queue_pair_can_be_reset_and_connected_anew_a_busy_one_not() {
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
-            pair.b.post_recv(wr::recv(pair.pd.buf(8).expect("buf"))).expect("receive");
+            pair.b
+                .post_recv(wr::recv(pair.pd.buf(8).expect("buf")))
+                .expect("receive");
             assert!(!pair.b.is_idle() && pair.a.is_idle());
-            refused(pair.b.modify(&QpChange::to(QpState::RESET)), "requests in flight");
-            pair.a.post_send(wr::send(wr::Inline(b"first"))).expect("send");
-            pair.retire(2).iter().for_each(|one| one.ok().expect("success"));
-            let entry = context.select_gid(1, &GidQuery::default()).expect("GID").entry;
-            let path = RcPath { psn: Psn(500), ..RcPath::new(1, entry.index, Mtu::B1024) };
+            refused(
+                pair.b.modify(&QpChange::to(QpState::RESET)),
+                "requests in flight",
+            );
+            pair.a
+                .post_send(wr::send(wr::Inline(b"first")))
+                .expect("send");
+            pair.retire(2)
+                .iter()
+                .for_each(|one| one.ok().expect("success"));
+            let entry = context
+                .select_gid(1, &GidQuery::default())
+                .expect("GID")
+                .entry;
+            let path = RcPath {
+                psn: Psn(500),
+                ..RcPath::new(1, entry.index, Mtu::B1024)
+            };
             for qp in [&mut pair.a, &mut pair.b] {
                 qp.modify(&QpChange::to(QpState::RESET)).expect("idle");
                 qp.init(&path).expect("INIT");
             }
-            let (a, b) = (pair.a.endpoint(&path).expect("a"), pair.b.endpoint(&path).expect("b"));
+            let (a, b) = (
+                pair.a.endpoint(&path).expect("a"),
+                pair.b.endpoint(&path).expect("b"),
+            );
             assert_eq!((a.psn, a.gid), (Psn(500), entry.gid));
             pair.a.connect(&path, &b).expect("a");
             pair.b.connect(&path, &a).expect("b");
-            pair.b.post_recv(wr::recv(pair.pd.buf(8).expect("buf"))).expect("receive");
-            pair.a.post_send(wr::send(wr::Inline(b"second"))).expect("send");
-            pair.retire(2).iter().for_each(|one| one.ok().expect("success"));
+            pair.b
+                .post_recv(wr::recv(pair.pd.buf(8).expect("buf")))
+                .expect("receive");
+            pair.a
+                .post_send(wr::send(wr::Inline(b"second")))
+                .expect("send");
+            pair.retire(2)
+                .iter()
+                .for_each(|one| one.ok().expect("success"));
         }
     }
 }
@@ -124,8 +197,12 @@ fn drained_queues_give_all_back_and_others_are_passed_on() {
             let mut pair = pair(&context, options);
             let pool = pair.pd.pool(8, 64).expect("pool");
             for _ in 0..4 {
-                pair.b.post_recv(wr::recv(pool.take().expect("free"))).expect("receive");
-                pair.a.post_send(wr::send(pool.take().expect("free")).unsignaled()).expect("send");
+                pair.b
+                    .post_recv(wr::recv(pool.take().expect("free")))
+                    .expect("receive");
+                pair.a
+                    .post_send(wr::send(pool.take().expect("free")).unsignaled())
+                    .expect("send");
             }
             let (mut statuses, mut others) = (Vec::new(), 0);
             let lab::Pair { a, b, cq, .. } = &mut pair;
@@ -138,9 +215,19 @@ fn drained_queues_give_all_back_and_others_are_passed_on() {
             });
             assert!(all.expect("drained"), "{statuses:?}");
             assert!(a.is_idle());
-            assert_eq!(statuses.last(), Some(&(DRAIN_TAG, WcStatus::WR_FLUSH_ERR)), "the mark comes last");
-            assert!(b.drain(&mut [cq], Duration::from_secs(20), |_| others += 1).expect("drained"));
-            assert!((4..=5).contains(&others), "four receives, and perhaps the mark: {others}");
+            assert_eq!(
+                statuses.last(),
+                Some(&(DRAIN_TAG, WcStatus::WR_FLUSH_ERR)),
+                "the mark comes last"
+            );
+            assert!(
+                b.drain(&mut [cq], Duration::from_secs(20), |_| others += 1)
+                    .expect("drained")
+            );
+            assert!(
+                (4..=5).contains(&others),
+                "four receives, and perhaps the mark: {others}"
+            );
             assert_eq!(pool.available(), 8);
         }
     }
@@ -154,13 +241,22 @@ fn draining_never_waits_without_bound() {
         println!("device: {}", context.device_name());
         let pd = context.alloc_pd().expect("domain");
         let mut cq = context.create_cq(CqOptions::default()).expect("queue");
-        let mut qp: QueuePair<Rc> = pd.create_qp(&cq, &cq, QpOptions::default()).expect("queue pair");
+        let mut qp: QueuePair<Rc> = pd
+            .create_qp(&cq, &cq, QpOptions::default())
+            .expect("queue pair");
         qp.to_error().ok();
         let posted = qp.post_recv(wr::recv(pd.buf(8).expect("buf"))).is_ok();
         match qp.drain(&mut [&mut cq], Duration::from_millis(200), |_| {}) {
             Ok(true) => assert!(qp.is_idle()),
-            Ok(false) => assert_eq!(qp.destroy().expect("destroy").recvs.len(), usize::from(posted)),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidInput, "no step from RESET to ERR: {error}"),
+            Ok(false) => assert_eq!(
+                qp.destroy().expect("destroy").recvs.len(),
+                usize::from(posted)
+            ),
+            Err(error) => assert_eq!(
+                error.kind(),
+                ErrorKind::InvalidInput,
+                "no step from RESET to ERR: {error}"
+            ),
         }
     }
 }
@@ -173,9 +269,18 @@ fn enhanced_connection_establishment_is_unsupported_and_said_so() {
         println!("device: {}", context.device_name());
         let pd = context.alloc_pd().expect("domain");
         let cq = context.create_cq(CqOptions::default()).expect("queue");
-        let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default()).expect("queue pair");
+        let mut qp = pd
+            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
+            .expect("queue pair");
         assert!(qp.query_ece().expect_err("no ECE").is_unsupported());
-        assert!(qp.set_ece(Ece { vendor_id: 1, options: 1 }).expect_err("no ECE").is_unsupported());
+        assert!(
+            qp.set_ece(Ece {
+                vendor_id: 1,
+                options: 1
+            })
+            .expect_err("no ECE")
+            .is_unsupported()
+        );
     }
 }
 
@@ -186,10 +291,22 @@ fn the_steps_of_an_unreliable_connection_take_less() {
     for context in roce() {
         let pd = context.alloc_pd().expect("domain");
         let cq = context.create_cq(CqOptions::default()).expect("queue");
-        let mut qp = pd.create_qp::<Uc>(&cq, &cq, QpOptions::default()).expect("queue pair");
-        let entry = context.select_gid(1, &GidQuery::default()).expect("GID").entry;
-        qp.init(&RcPath::new(1, entry.index, Mtu::B1024)).expect("INIT");
-        let rtr = QpChange { min_rnr_timer: Some(12), ..QpChange::to(QpState::RTR) };
-        refused(qp.modify(&rtr), "lacks address, path_mtu, rq_psn, dest_qpn and does not take min_rnr_timer");
+        let mut qp = pd
+            .create_qp::<Uc>(&cq, &cq, QpOptions::default())
+            .expect("queue pair");
+        let entry = context
+            .select_gid(1, &GidQuery::default())
+            .expect("GID")
+            .entry;
+        qp.init(&RcPath::new(1, entry.index, Mtu::B1024))
+            .expect("INIT");
+        let rtr = QpChange {
+            min_rnr_timer: Some(12),
+            ..QpChange::to(QpState::RTR)
+        };
+        refused(
+            qp.modify(&rtr),
+            "lacks address, path_mtu, rq_psn, dest_qpn and does not take min_rnr_timer",
+        );
     }
 }

@@ -3,8 +3,8 @@
 mod lab;
 
 use ibverbs::{
-    AsyncEvent, AsyncEvents, Context, Device, DeviceAttr, DeviceAttrEx, Error, EventSource, GidChoice, GidEntry,
-    GidQuery, Guid, LinkRate, Pkey, PkeyEntry, PortAttr, RoceConfig,
+    AsyncEvent, AsyncEvents, Context, Device, DeviceAttr, DeviceAttrEx, Error, EventSource,
+    GidChoice, GidEntry, GidQuery, Guid, LinkRate, Pkey, PkeyEntry, PortAttr, RoceConfig,
 };
 use lab::{Rest, devices};
 use static_assertions::assert_impl_all;
@@ -33,7 +33,10 @@ fn many_threads_ask_one_context_at_once() {
     let _rest = Rest::now();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let (attr, gids) = (context.query_device_ex().expect("device"), context.gids(1).expect("GIDs"));
+        let (attr, gids) = (
+            context.query_device_ex().expect("device"),
+            context.gids(1).expect("GIDs"),
+        );
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -41,7 +44,10 @@ fn many_threads_ask_one_context_at_once() {
                         assert_eq!(context.query_device_ex().expect("device"), attr);
                         assert_eq!(context.gids(1).expect("GIDs"), gids);
                         context.query_port(1).expect("port");
-                        assert_eq!(context.device().open().expect("again").device_name(), context.device_name());
+                        assert_eq!(
+                            context.device().open().expect("again").device_name(),
+                            context.device_name()
+                        );
                     }
                 });
             }

@@ -1,6 +1,10 @@
-//! No allocation and no release per request: posting, polling and retiring, in both forms, with every kind of payload.
+//! No allocation and no release per request: posting, polling and retiring, in both forms, with
+//! every kind of payload.
 
-#![allow(unsafe_code, reason = "a global allocator is unsafe to implement; this one counts and passes on")]
+#![allow(
+    unsafe_code,
+    reason = "a global allocator is unsafe to implement; this one counts and passes on"
+)]
 
 mod fake;
 
@@ -9,7 +13,8 @@ use std::cell::Cell;
 
 use fake::{FORMS, Pair, connect, small};
 use ibverbs::{
-    AccessFlags, AhAttr, BufList, CqFields, CqOptions, Destination, Error, Psn, Qkey, QpOptions, Rc, SrqOptions, Ud, wr,
+    AccessFlags, AhAttr, BufList, CqFields, CqOptions, Destination, Error, Psn, Qkey, QpOptions,
+    Rc, SrqOptions, Ud, wr,
 };
 
 struct Counting;
@@ -55,7 +60,8 @@ static ALLOCATOR: Counting = Counting;
 
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 1000 };
 
-/// How often the allocator was called in so many rounds, the first one (which may warm something up) left out.
+/// How often the allocator was called in so many rounds, the first one (which may warm something
+/// up) left out.
 fn calls(mut round: impl FnMut()) -> usize {
     round();
     let before = CALLS.get();
@@ -69,7 +75,11 @@ fn calls(mut round: impl FnMut()) -> usize {
 fn retire(pair: &mut Pair) -> usize {
     let mut count = 0;
     for completion in pair.cq.poll().expect("poll") {
-        let qp = if completion.queue() == pair.a.id() { &mut pair.a } else { &mut pair.b };
+        let qp = if completion.queue() == pair.a.id() {
+            &mut pair.a
+        } else {
+            &mut pair.b
+        };
         let retired = qp.retire(completion).expect("in flight");
         retired.ok().expect("success");
         drop(retired.into_buf());
@@ -80,7 +90,10 @@ fn retire(pair: &mut Pair) -> usize {
 
 #[test]
 fn the_counter_counts() {
-    assert_eq!(calls(|| drop(std::hint::black_box(Box::new(1)))), 2 * ROUNDS);
+    assert_eq!(
+        calls(|| drop(std::hint::black_box(Box::new(1)))),
+        2 * ROUNDS
+    );
 }
 
 #[test]
@@ -88,8 +101,12 @@ fn single_requests_with_buffers_allocate_nothing() {
     for form in FORMS {
         let mut pair = Pair::new(form);
         let calls = calls(|| {
-            pair.b.post_recv(wr::recv(pair.pool.take().expect("free")).tag(1)).expect("receive");
-            pair.a.post_send(wr::send(pair.pool.take().expect("free")).tag(2)).expect("send");
+            pair.b
+                .post_recv(wr::recv(pair.pool.take().expect("free")).tag(1))
+                .expect("receive");
+            pair.a
+                .post_send(wr::send(pair.pool.take().expect("free")).tag(2))
+                .expect("send");
             assert_eq!(retire(&mut pair), 2);
         });
         assert_eq!(calls, 0);
@@ -99,17 +116,33 @@ fn single_requests_with_buffers_allocate_nothing() {
 
 #[test]
 fn polls_in_place_allocate_nothing() {
-    let Pair { a, b, cq, pool, pd, context, fake } = Pair::new(FORMS[0]);
+    let Pair {
+        a,
+        b,
+        cq,
+        pool,
+        pd,
+        context,
+        fake,
+    } = Pair::new(FORMS[0]);
     drop((a, b, cq));
-    let mut cq = context.create_cq_ex(CqOptions::default(), CqFields::new()).expect("queue");
+    let mut cq = context
+        .create_cq_ex(CqOptions::default(), CqFields::new())
+        .expect("queue");
     let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
     let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
     connect(&mut a, &mut b);
     let calls = calls(|| {
-        b.post_recv(wr::recv(pool.take().expect("free"))).expect("receive");
-        a.post_send(wr::send(pool.take().expect("free"))).expect("send");
+        b.post_recv(wr::recv(pool.take().expect("free")))
+            .expect("receive");
+        a.post_send(wr::send(pool.take().expect("free")))
+            .expect("send");
         let polled = cq.poll_each(|completion| {
-            let qp = if completion.queue() == a.id() { &mut a } else { &mut b };
+            let qp = if completion.queue() == a.id() {
+                &mut a
+            } else {
+                &mut b
+            };
             qp.retire_in_place(completion)?.ok()
         });
         assert_eq!(polled.expect("poll"), 2);
@@ -123,8 +156,14 @@ fn polls_in_place_allocate_nothing() {
 fn held_memory_allocates_nothing() {
     for form in FORMS {
         let mut pair = Pair::new(form);
-        let (frozen, sink) = (pair.buf(b"frozen").freeze(), pair.pd.sink(64).expect("sink"));
-        let (source, target) = (pair.a.hold(&frozen).expect("hold"), pair.b.hold(&sink).expect("hold"));
+        let (frozen, sink) = (
+            pair.buf(b"frozen").freeze(),
+            pair.pd.sink(64).expect("sink"),
+        );
+        let (source, target) = (
+            pair.a.hold(&frozen).expect("hold"),
+            pair.b.hold(&sink).expect("hold"),
+        );
         let calls = calls(|| {
             pair.b.post_recv(wr::recv(target)).expect("receive");
             pair.a.post_send(wr::send(source)).expect("send");
@@ -146,8 +185,12 @@ fn inline_and_empty_messages_allocate_nothing() {
             for _ in 0..2 {
                 pair.b.post_recv(wr::recv(target)).expect("receive");
             }
-            pair.a.post_send(wr::send(wr::Inline(b"inline"))).expect("send");
-            pair.a.post_send(wr::send_with_imm(wr::Empty, 1)).expect("send");
+            pair.a
+                .post_send(wr::send(wr::Inline(b"inline")))
+                .expect("send");
+            pair.a
+                .post_send(wr::send_with_imm(wr::Empty, 1))
+                .expect("send");
             assert_eq!(retire(&mut pair), 4);
         });
         assert_eq!(calls, 0);
@@ -189,14 +232,21 @@ fn batches_and_unsignalled_requests_allocate_nothing() {
 fn remote_memory_allocates_nothing() {
     for form in FORMS {
         let mut pair = Pair::new(form);
-        let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        let access =
+            AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         let region = pair.pd.shared(64, access).expect("region");
         let remote = region.remote().slice(0, 8).expect("within");
         let mut bytes = [0; 8];
         let calls = calls(|| {
-            pair.a.post_send(wr::write(wr::Inline(b"8 bytes!"), remote)).expect("write");
-            pair.a.post_send(wr::read(pair.pool.take().expect("free"), remote)).expect("read");
-            pair.a.post_send(wr::fetch_add(pair.pool.take().expect("free"), remote, 1)).expect("add");
+            pair.a
+                .post_send(wr::write(wr::Inline(b"8 bytes!"), remote))
+                .expect("write");
+            pair.a
+                .post_send(wr::read(pair.pool.take().expect("free"), remote))
+                .expect("read");
+            pair.a
+                .post_send(wr::fetch_add(pair.pool.take().expect("free"), remote, 1))
+                .expect("add");
             assert_eq!(retire(&mut pair), 3);
             region.read(0, &mut bytes).expect("within");
             region.write(3, b"xyz").expect("within");
@@ -217,7 +267,10 @@ fn polling_an_empty_queue_and_a_full_queue_pair_allocate_nothing() {
         }
         let calls = calls(|| {
             assert_eq!(retire(&mut pair), 0);
-            let rejected = pair.a.post_send(wr::send(pair.pool.take().expect("free"))).expect_err("full");
+            let rejected = pair
+                .a
+                .post_send(wr::send(pair.pool.take().expect("free")))
+                .expect_err("full");
             drop(rejected.into_payload());
         });
         assert_eq!(calls, 0);
@@ -229,20 +282,40 @@ fn polling_an_empty_queue_and_a_full_queue_pair_allocate_nothing() {
 fn lists_allocate_nothing_once_made() {
     for form in FORMS {
         let mut pair = Pair::new(form);
-        let options = QpOptions { max_send_sge: 2, max_recv_sge: 2, ..fake::small() };
-        pair.a = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, options).expect("a");
-        pair.b = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, options).expect("b");
+        let options = QpOptions {
+            max_send_sge: 2,
+            max_recv_sge: 2,
+            ..fake::small()
+        };
+        pair.a = pair
+            .pd
+            .create_qp::<Rc>(&pair.cq, &pair.cq, options)
+            .expect("a");
+        pair.b = pair
+            .pd
+            .create_qp::<Rc>(&pair.cq, &pair.cq, options)
+            .expect("b");
         fake::connect(&mut pair.a, &mut pair.b);
         let parts = [pair.buf(b"one").freeze(), pair.buf(b"two").freeze()];
-        let tokens = parts.each_ref().map(|memory| pair.a.hold(memory).expect("hold"));
+        let tokens = parts
+            .each_ref()
+            .map(|memory| pair.a.hold(memory).expect("hold"));
         let held = pair.a.hold_list(&tokens).expect("list");
         let mut list = Some(BufList::new(vec![pair.buf(b"a"), pair.buf(b"b")]));
-        let mut target = Some(BufList::new(vec![pair.pd.buf(4).expect("buf"), pair.pd.buf(4).expect("buf")]));
+        let mut target = Some(BufList::new(vec![
+            pair.pd.buf(4).expect("buf"),
+            pair.pd.buf(4).expect("buf"),
+        ]));
         let calls = calls(|| {
             for step in 0..2 {
-                pair.b.post_recv(wr::recv(target.take().expect("back"))).expect("receive");
+                pair.b
+                    .post_recv(wr::recv(target.take().expect("back")))
+                    .expect("receive");
                 match step {
-                    0 => pair.a.post_send(wr::send(list.take().expect("back"))).expect("send"),
+                    0 => pair
+                        .a
+                        .post_send(wr::send(list.take().expect("back")))
+                        .expect("send"),
                     _ => pair.a.post_send(wr::send(held)).expect("send"),
                 }
                 for completion in pair.cq.poll().expect("poll") {
@@ -265,16 +338,34 @@ fn lists_allocate_nothing_once_made() {
 fn a_shared_receive_queue_allocates_nothing() {
     for form in FORMS {
         let mut pair = Pair::new(form);
-        let mut srq = pair.pd.create_srq(SrqOptions { max_wr: 7, max_sge: 1, max_batch: 7 }).expect("store");
-        pair.a = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, fake::small()).expect("a");
-        pair.b = pair.pd.create_qp_with_srq::<Rc>(&pair.cq, &pair.cq, &srq, fake::small()).expect("b");
+        let mut srq = pair
+            .pd
+            .create_srq(SrqOptions {
+                max_wr: 7,
+                max_sge: 1,
+                max_batch: 7,
+            })
+            .expect("store");
+        pair.a = pair
+            .pd
+            .create_qp::<Rc>(&pair.cq, &pair.cq, fake::small())
+            .expect("a");
+        pair.b = pair
+            .pd
+            .create_qp_with_srq::<Rc>(&pair.cq, &pair.cq, &srq, fake::small())
+            .expect("b");
         fake::connect(&mut pair.a, &mut pair.b);
         let calls = calls(|| {
-            srq.post_recv(wr::recv(pair.pool.take().expect("free"))).expect("receive");
-            srq.recv_batch(|batch| -> Result<(), Error> { Ok(batch.recv(wr::recv(pair.pool.take().expect("free")))?) })
-                .expect("receives");
+            srq.post_recv(wr::recv(pair.pool.take().expect("free")))
+                .expect("receive");
+            srq.recv_batch(|batch| -> Result<(), Error> {
+                Ok(batch.recv(wr::recv(pair.pool.take().expect("free")))?)
+            })
+            .expect("receives");
             for _ in 0..2 {
-                pair.a.post_send(wr::send(wr::Inline(b"inline"))).expect("send");
+                pair.a
+                    .post_send(wr::send(wr::Inline(b"inline")))
+                    .expect("send");
             }
             for completion in pair.cq.poll().expect("poll") {
                 let retired = if completion.queue() == srq.id() {
@@ -296,18 +387,34 @@ fn datagrams_allocate_nothing() {
     const QKEY: Qkey = Qkey(7);
     for form in FORMS {
         let pair = Pair::new(form);
-        let Pair { pd, context, pool, .. } = &pair;
-        let mut cq =
-            context.create_cq(CqOptions { extended: form.extended_cq, ..CqOptions::default() }).expect("queue");
-        let mut qp = pd.create_qp::<Ud>(&cq, &cq, fake::small()).expect("queue pair");
+        let Pair {
+            pd, context, pool, ..
+        } = &pair;
+        let mut cq = context
+            .create_cq(CqOptions {
+                extended: form.extended_cq,
+                ..CqOptions::default()
+            })
+            .expect("queue");
+        let mut qp = pd
+            .create_qp::<Ud>(&cq, &cq, fake::small())
+            .expect("queue pair");
         qp.start(1, 0, QKEY, Psn(0)).expect("RTS");
         let own = context.gids(1).expect("GIDs")[0];
-        let handle = pd.create_ah(&AhAttr::to_gid(1, own.index, own.gid)).expect("address handle");
+        let handle = pd
+            .create_ah(&AhAttr::to_gid(1, own.index, own.gid))
+            .expect("address handle");
         let address = qp.hold_address(&handle).expect("hold");
-        let itself = Destination { address, qpn: qp.qp_num(), qkey: QKEY };
+        let itself = Destination {
+            address,
+            qpn: qp.qp_num(),
+            qkey: QKEY,
+        };
         let calls = calls(|| {
-            qp.post_recv(wr::recv(pool.take().expect("free"))).expect("receive");
-            qp.post_send(wr::send_to(wr::Inline(b"to itself"), itself)).expect("send");
+            qp.post_recv(wr::recv(pool.take().expect("free")))
+                .expect("receive");
+            qp.post_send(wr::send_to(wr::Inline(b"to itself"), itself))
+                .expect("send");
             let mut count = 0;
             for completion in cq.poll().expect("poll") {
                 drop(qp.retire(completion).expect("in flight").into_buf());

@@ -28,7 +28,10 @@ fn a_batch_posts_every_payload_with_one_doorbell() {
         });
         assert_eq!(value.expect("posted"), "value");
         let (sent, received) = pair.retire();
-        assert_eq!(sent.iter().map(ibverbs::Retired::tag).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        assert_eq!(
+            sent.iter().map(ibverbs::Retired::tag).collect::<Vec<_>>(),
+            [1, 2, 3, 4, 5]
+        );
         assert_eq!(received[4].imm_data(), Some(5));
         let got: Vec<_> = received.into_iter().map(bytes).collect();
         assert_eq!(got, [&b"buffer"[..], b"frozen", b"inline", b"another", b""]);
@@ -43,13 +46,24 @@ fn a_completion_kept_from_before_matches_nothing_however_much_failed_since() {
     for form in FORMS {
         let mut pair = Pair::new(form);
         pair.receives(2);
-        let bufs: Vec<_> = (0..pair.a.caps().max_send_wr).map(|_| pair.buf(b"in flight")).collect();
+        let bufs: Vec<_> = (0..pair.a.caps().max_send_wr)
+            .map(|_| pair.buf(b"in flight"))
+            .collect();
         let Pair { a, cq, .. } = &mut pair;
         for tag in [1, 2] {
             a.post_send(wr::send(wr::Empty).tag(tag)).expect("send");
         }
-        let mut kept: Vec<_> = cq.poll().expect("poll").filter(|completion| completion.queue() == a.id()).collect();
-        assert_eq!(a.retire(kept.pop().expect("the second")).expect("in flight").tag(), 2);
+        let mut kept: Vec<_> = cq
+            .poll()
+            .expect("poll")
+            .filter(|completion| completion.queue() == a.id())
+            .collect();
+        assert_eq!(
+            a.retire(kept.pop().expect("the second"))
+                .expect("in flight")
+                .tag(),
+            2
+        );
         // Up to the place of the first. They wait for receives.
         let mut bufs = bufs.into_iter();
         let last = bufs.next().expect("one at least");
@@ -65,8 +79,13 @@ fn a_completion_kept_from_before_matches_nothing_however_much_failed_since() {
         }
         a.post_send(wr::send(last)).expect("send");
         assert_eq!(a.send_room(), 0);
-        a.retire(kept.pop().expect("the first")).expect_err("retired with the second");
-        assert_eq!(a.send_room(), 0, "the device may still read what is in flight");
+        a.retire(kept.pop().expect("the first"))
+            .expect_err("retired with the second");
+        assert_eq!(
+            a.send_room(),
+            0,
+            "the device may still read what is in flight"
+        );
         drop(kept);
         pair.finish();
     }
@@ -89,7 +108,13 @@ fn receives_are_posted_as_a_batch_too() {
             pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
         }
         let (_, received) = pair.retire();
-        assert_eq!(received.iter().map(ibverbs::Retired::tag).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert_eq!(
+            received
+                .iter()
+                .map(ibverbs::Retired::tag)
+                .collect::<Vec<_>>(),
+            [0, 1, 2, 3, 4]
+        );
         drop(received);
         pair.finish();
     }
@@ -99,21 +124,37 @@ fn receives_are_posted_as_a_batch_too() {
 fn a_closure_that_fails_posts_nothing_and_its_buffers_go_back() {
     for form in FORMS {
         let mut pair = Pair::new(form);
-        let (before, room, recv_room) = (pair.pool.available(), pair.a.send_room(), pair.a.recv_room());
+        let (before, room, recv_room) = (
+            pair.pool.available(),
+            pair.a.send_room(),
+            pair.a.recv_room(),
+        );
         let (buf, other) = (pair.buf(b"1"), pair.buf(b"2"));
         let failed = pair.a.batch(|batch| -> Result<(), Error> {
             batch.send(wr::send(buf))?;
             batch.send(wr::send(other))?;
             Err(Error::new(ibverbs::ErrorKind::Os, "test", "on purpose"))
         });
-        assert!(failed.expect_err("the closure's").to_string().contains("on purpose"));
+        assert!(
+            failed
+                .expect_err("the closure's")
+                .to_string()
+                .contains("on purpose")
+        );
         let buf = pair.pool.take().expect("free");
         let failed = pair.a.recv_batch(|batch| -> Result<(), Error> {
             batch.recv(wr::recv(buf))?;
             Err(Error::new(ibverbs::ErrorKind::Os, "test", "on purpose"))
         });
         assert!(failed.is_err());
-        assert_eq!((pair.pool.available(), pair.a.send_room(), pair.a.recv_room()), (before, room, recv_room));
+        assert_eq!(
+            (
+                pair.pool.available(),
+                pair.a.send_room(),
+                pair.a.recv_room()
+            ),
+            (before, room, recv_room)
+        );
         // The queue works on, with the same numbers.
         pair.receives(1);
         pair.a.post_send(wr::send(wr::Inline(b"on"))).expect("send");
@@ -155,8 +196,12 @@ fn a_panic_aborts_the_batch_and_the_queue_works_on() {
 fn an_empty_batch_posts_nothing() {
     for form in FORMS {
         let mut pair = Pair::new(form);
-        pair.a.batch(|_| Ok::<(), Error>(())).expect("nothing to do");
-        pair.a.recv_batch(|_| Ok::<(), Error>(())).expect("nothing to do");
+        pair.a
+            .batch(|_| Ok::<(), Error>(()))
+            .expect("nothing to do");
+        pair.a
+            .recv_batch(|_| Ok::<(), Error>(()))
+            .expect("nothing to do");
         pair.finish();
     }
 }
@@ -172,7 +217,10 @@ fn a_batch_refused_part_way_gives_back_what_was_not_posted() {
         says_which: true,
         executed: false,
     });
-    let bufs: Vec<_> = [&b"0"[..], b"1", b"2", b"3"].iter().map(|byte| pair.buf(byte)).collect();
+    let bufs: Vec<_> = [&b"0"[..], b"1", b"2", b"3"]
+        .iter()
+        .map(|byte| pair.buf(byte))
+        .collect();
     let error = pair
         .a
         .batch(|batch| -> Result<(), BatchError> {
@@ -182,9 +230,17 @@ fn a_batch_refused_part_way_gives_back_what_was_not_posted() {
             Ok(())
         })
         .expect_err("refused");
-    assert_eq!(error.error(), PostError::Refused(ibverbs::Errno(libc::ENOMEM)), "siw's sign is taken off");
+    assert_eq!(
+        error.error(),
+        PostError::Refused(ibverbs::Errno(libc::ENOMEM)),
+        "siw's sign is taken off"
+    );
     assert!(error.to_string().starts_with("ibv_post_send: "), "{error}");
-    let back: Vec<_> = error.into_rejected().iter().map(|buf| buf.to_vec()).collect();
+    let back: Vec<_> = error
+        .into_rejected()
+        .iter()
+        .map(|buf| buf.to_vec())
+        .collect();
     assert_eq!(back, [b"2", b"3"]);
     let (sent, received) = pair.retire();
     assert_eq!((sent.len(), received.len()), (2, 2));
@@ -232,7 +288,13 @@ fn a_batch_in_doubt_keeps_its_buffers_until_they_complete_or_the_queue_pair_is_d
             pair.receives(3);
             let free = pair.pool.available();
             let at = usize::from(!form.extended_qp);
-            pair.fake.fail_post(PostFault { queue: Queue::Send, at, errno: libc::EIO, says_which: false, executed });
+            pair.fake.fail_post(PostFault {
+                queue: Queue::Send,
+                at,
+                errno: libc::EIO,
+                says_which: false,
+                executed,
+            });
             let (one, two) = (pair.buf(b"1"), pair.buf(b"2"));
             let error = pair
                 .a
@@ -244,12 +306,19 @@ fn a_batch_in_doubt_keeps_its_buffers_until_they_complete_or_the_queue_pair_is_d
                 .expect_err("in doubt");
             assert!(matches!(error.error(), PostError::InDoubt(_)), "{error}");
             assert!(error.into_rejected().is_empty());
-            assert_eq!(pair.pool.available(), free - 2, "both stay with the queue pair");
+            assert_eq!(
+                pair.pool.available(),
+                free - 2,
+                "both stay with the queue pair"
+            );
             drop(pair.retire());
             // A later completion says of all before it that the device is done with them.
             pair.a.post_send(wr::send(wr::Inline(b"3"))).expect("send");
             drop(pair.retire());
-            assert_eq!(pair.pool.available() + pair.b.caps().max_recv_wr as usize - pair.b.recv_room(), free + 3);
+            assert_eq!(
+                pair.pool.available() + pair.b.caps().max_recv_wr as usize - pair.b.recv_room(),
+                free + 3
+            );
             pair.finish();
         }
     }
@@ -259,8 +328,17 @@ fn a_batch_in_doubt_keeps_its_buffers_until_they_complete_or_the_queue_pair_is_d
 fn a_batch_that_is_full_gives_the_request_back_and_goes_on() {
     for form in FORMS {
         let mut pair = Pair::new(form);
-        let mut qp =
-            pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, QpOptions { max_batch: 2, ..small() }).expect("queue pair");
+        let mut qp = pair
+            .pd
+            .create_qp::<Rc>(
+                &pair.cq,
+                &pair.cq,
+                QpOptions {
+                    max_batch: 2,
+                    ..small()
+                },
+            )
+            .expect("queue pair");
         fake::connect(&mut qp, &mut fake_peer(&mut pair));
         qp.recv_batch(|batch| -> Result<(), Error> {
             batch.recv(wr::recv(wr::Empty))?;
@@ -288,5 +366,7 @@ fn a_batch_that_is_full_gives_the_request_back_and_goes_on() {
 
 /// A queue pair of its own for tests that need a third one; it ends with the statement.
 fn fake_peer(pair: &mut Pair) -> ibverbs::QueuePair<Rc> {
-    pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, small()).expect("queue pair")
+    pair.pd
+        .create_qp::<Rc>(&pair.cq, &pair.cq, small())
+        .expect("queue pair")
 }

@@ -15,7 +15,11 @@ fn an_armed_queue_reports_once() {
         let context = open(&fake);
         let channel = context.create_comp_channel().expect("channel");
         let pd = context.alloc_pd().expect("domain");
-        let options = CqOptions { channel: Some(&channel), extended: form.extended_cq, ..CqOptions::default() };
+        let options = CqOptions {
+            channel: Some(&channel),
+            extended: form.extended_cq,
+            ..CqOptions::default()
+        };
         let mut cq = context.create_cq(options).expect("queue");
         let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
         let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
@@ -38,7 +42,8 @@ fn an_armed_queue_reports_once() {
         a.to_error().expect("ERR");
         fake.fail_next(Verb::ReqNotifyCq, libc::EIO);
         assert!(cq.arm(true).is_err());
-        // The queue goes with events on the channel that nobody took, and the channel's owner goes first.
+        // The queue goes with events on the channel that nobody took, and the channel's owner goes
+        // first.
         drop((channel, a, b, cq, pd, context));
         fake.assert_clean();
     }
@@ -51,19 +56,36 @@ fn waiting_ends_with_an_event_or_with_the_time() {
     let context = open(&fake);
     let channel = context.create_comp_channel().expect("channel");
     let pd = context.alloc_pd().expect("domain");
-    let mut cq = context.create_cq(CqOptions { channel: Some(&channel), ..CqOptions::default() }).expect("queue");
+    let mut cq = context
+        .create_cq(CqOptions {
+            channel: Some(&channel),
+            ..CqOptions::default()
+        })
+        .expect("queue");
     let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
     let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
     connect(&mut a, &mut b);
     cq.arm(false).expect("arm");
-    assert_eq!(channel.wait(Some(Duration::from_millis(5))).expect("in time"), None);
+    assert_eq!(
+        channel
+            .wait(Some(Duration::from_millis(5)))
+            .expect("in time"),
+        None
+    );
     b.post_recv(wr::recv(wr::Empty)).expect("receive");
     let sender = std::thread::spawn(move || {
         a.post_send(wr::send(wr::Empty)).expect("send");
         a
     });
     assert_eq!(channel.wait(None).expect("an event"), Some(cq.id()));
-    drop((sender.join().expect("no panic"), b, cq, channel, pd, context));
+    drop((
+        sender.join().expect("no panic"),
+        b,
+        cq,
+        channel,
+        pd,
+        context,
+    ));
     fake.assert_clean();
 }
 
@@ -72,7 +94,12 @@ fn a_channel_of_another_opening_is_refused() {
     let fake = Fake::extended();
     let (one, two) = (open(&fake), open(&fake));
     let channel = one.create_comp_channel().expect("channel");
-    let error = two.create_cq(CqOptions { channel: Some(&channel), ..CqOptions::default() }).expect_err("mismatch");
+    let error = two
+        .create_cq(CqOptions {
+            channel: Some(&channel),
+            ..CqOptions::default()
+        })
+        .expect_err("mismatch");
     assert_eq!(error.kind(), ibverbs::ErrorKind::Mismatch);
     drop((channel, one, two));
     fake.assert_clean();

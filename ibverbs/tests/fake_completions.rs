@@ -12,11 +12,17 @@ fn what_the_iterator_was_not_asked_for_comes_at_the_next_poll() {
         let mut pair = Pair::new(form);
         pair.receives(5);
         for tag in 0..5 {
-            pair.a.post_send(wr::send(wr::Inline(b"x")).tag(tag)).expect("send");
+            pair.a
+                .post_send(wr::send(wr::Inline(b"x")).tag(tag))
+                .expect("send");
         }
         let mut seen = Vec::new();
         while let Some(completion) = pair.cq.poll().expect("poll").next() {
-            let qp = if completion.queue() == pair.a.id() { &mut pair.a } else { &mut pair.b };
+            let qp = if completion.queue() == pair.a.id() {
+                &mut pair.a
+            } else {
+                &mut pair.b
+            };
             seen.push(qp.retire(completion).expect("in flight").tag());
         }
         assert_eq!(seen, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]);
@@ -36,7 +42,11 @@ fn many_completions_of_one_poll_may_be_held_at_once() {
         assert_eq!(all.len(), 4);
         // Receives may be retired in any order, and a later send retires an earlier one.
         while let Some(completion) = all.pop() {
-            let qp = if completion.queue() == pair.a.id() { &mut pair.a } else { &mut pair.b };
+            let qp = if completion.queue() == pair.a.id() {
+                &mut pair.a
+            } else {
+                &mut pair.b
+            };
             let _ = qp.retire(completion);
         }
         assert_eq!(pair.a.send_room(), pair.a.caps().max_send_wr as usize);
@@ -94,22 +104,44 @@ fn a_completion_that_is_not_retired_keeps_its_place_until_a_later_one_is() {
 
 #[test]
 fn stale_completions_of_a_destroyed_queue_pair_match_nothing() {
-    for after_destroy in [AfterDestroy::Leave, AfterDestroy::Drop, AfterDestroy::LeaveAndFlush] {
+    for after_destroy in [
+        AfterDestroy::Leave,
+        AfterDestroy::Drop,
+        AfterDestroy::LeaveAndFlush,
+    ] {
         for form in FORMS {
             let mut pair = Pair::new(form);
-            pair.fake.set(|profile| profile.after_destroy = after_destroy);
+            pair.fake
+                .set(|profile| profile.after_destroy = after_destroy);
             pair.receives(3);
             pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
             let (number, old) = (pair.b.qp_num(), pair.b.id());
-            let fresh = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, small()).expect("another");
-            let reclaimed = std::mem::replace(&mut pair.b, fresh).destroy().expect("destroyed");
-            assert_eq!(reclaimed.recvs.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), [0, 1, 2]);
+            let fresh = pair
+                .pd
+                .create_qp::<Rc>(&pair.cq, &pair.cq, small())
+                .expect("another");
+            let reclaimed = std::mem::replace(&mut pair.b, fresh)
+                .destroy()
+                .expect("destroyed");
+            assert_eq!(
+                reclaimed
+                    .recvs
+                    .iter()
+                    .map(|(tag, _)| *tag)
+                    .collect::<Vec<_>>(),
+                [0, 1, 2]
+            );
             drop(reclaimed);
-            let mut reused = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, small()).expect("a third");
+            let mut reused = pair
+                .pd
+                .create_qp::<Rc>(&pair.cq, &pair.cq, small())
+                .expect("a third");
             assert_eq!(reused.qp_num(), number, "the device uses the number again");
             assert_ne!(reused.id(), old, "the identity is new");
             reused.init(&fake::path()).expect("INIT");
-            reused.post_recv(wr::recv(pair.pool.take().expect("free"))).expect("receive");
+            reused
+                .post_recv(wr::recv(pair.pool.take().expect("free")))
+                .expect("receive");
             let room = reused.recv_room();
             let mut stale = 0;
             for completion in pair.cq.poll().expect("poll") {
@@ -188,14 +220,21 @@ fn a_poll_that_fails_is_no_completion() {
         assert_eq!((error.verb(), error.errno()), expected);
         assert!(error.to_string().contains(pair.fake.name()), "{error}");
         assert!(error.hint().is_some());
-        assert_eq!(pair.pool.available(), free, "requests in flight stay in flight");
+        assert_eq!(
+            pair.pool.available(),
+            free,
+            "requests in flight stay in flight"
+        );
         assert_eq!(pair.retire().0.len(), 1);
         pair.finish();
     }
 }
 
 /// Its completions are polled one by one (ci/DRIVERS.md).
-const SOFT_ROCE: Profile = Profile { vendor_id: 0x00ff_ffff, ..Profile::RXE };
+const SOFT_ROCE: Profile = Profile {
+    vendor_id: 0x00ff_ffff,
+    ..Profile::RXE
+};
 
 #[test]
 fn an_error_after_entries_is_told_after_them() {
@@ -217,9 +256,17 @@ fn more_completions_than_one_poll_returns_come_in_order() {
         let fake = fake_provider::Fake::new(form);
         let context = fake::open(&fake);
         let pd = context.alloc_pd().expect("domain");
-        let options = ibverbs::QpOptions { max_send_wr: 63, max_recv_wr: 63, ..small() };
+        let options = ibverbs::QpOptions {
+            max_send_wr: 63,
+            max_recv_wr: 63,
+            ..small()
+        };
         let mut cq = context
-            .create_cq(CqOptions { depth: 127, extended: form.extended_cq, ..CqOptions::default() })
+            .create_cq(CqOptions {
+                depth: 127,
+                extended: form.extended_cq,
+                ..CqOptions::default()
+            })
             .expect("queue");
         let mut a = pd.create_qp::<Rc>(&cq, &cq, options).expect("a");
         let mut b = pd.create_qp::<Rc>(&cq, &cq, options).expect("b");
@@ -239,8 +286,11 @@ fn more_completions_than_one_poll_returns_come_in_order() {
             assert!(all.len() <= 32);
             polls += 1;
             for completion in all {
-                let (qp, next) =
-                    if completion.queue() == a.id() { (&mut a, &mut next[0]) } else { (&mut b, &mut next[1]) };
+                let (qp, next) = if completion.queue() == a.id() {
+                    (&mut a, &mut next[0])
+                } else {
+                    (&mut b, &mut next[1])
+                };
                 assert_eq!(qp.retire(completion).expect("in flight").tag(), *next);
                 *next += 1;
             }

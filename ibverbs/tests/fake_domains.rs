@@ -1,4 +1,5 @@
-//! Thread and parent domains on the fake device: one queue pair each, drop orders, what cannot be deallocated.
+//! Thread and parent domains on the fake device: one queue pair each, drop orders, what cannot be
+//! deallocated.
 
 mod fake;
 
@@ -7,7 +8,10 @@ use fake_provider::{Fake, Live, Profile, Verb};
 use ibverbs::{CqOptions, ErrorKind, Rc, SrqOptions, Uc, wr};
 
 fn with_domains(form: Profile) -> Fake {
-    Fake::new(Profile { more_verbs: true, ..form })
+    Fake::new(Profile {
+        more_verbs: true,
+        ..form
+    })
 }
 
 #[test]
@@ -16,15 +20,33 @@ fn a_queue_pair_of_a_thread_domain_works_as_any_other_and_on_any_thread() {
         let fake = with_domains(form);
         let context = open(&fake);
         let pd = context.alloc_pd().expect("domain");
-        let mut cq = context.create_cq(CqOptions { depth: 31, ..CqOptions::default() }).expect("queue");
-        let alone = pd.alloc_parent_domain(context.alloc_td().expect("thread domain")).expect("parent domain");
-        assert_eq!(fake.live(), Live { contexts: 1, pds: 1, cqs: 1, tds: 1, parents: 1, ..Live::default() });
+        let mut cq = context
+            .create_cq(CqOptions {
+                depth: 31,
+                ..CqOptions::default()
+            })
+            .expect("queue");
+        let alone = pd
+            .alloc_parent_domain(context.alloc_td().expect("thread domain"))
+            .expect("parent domain");
+        assert_eq!(
+            fake.live(),
+            Live {
+                contexts: 1,
+                pds: 1,
+                cqs: 1,
+                tds: 1,
+                parents: 1,
+                ..Live::default()
+            }
+        );
         let mut a = alone.create_qp::<Rc>(&cq, &cq, small()).expect("a");
         let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
         assert_eq!(a.is_extended(), form.extended_qp);
         connect(&mut a, &mut b);
         let pool = pd.pool(2, 64).expect("pool");
-        b.post_recv(wr::recv(pool.take().expect("free"))).expect("receive");
+        b.post_recv(wr::recv(pool.take().expect("free")))
+            .expect("receive");
         let buf = pool.take().expect("free");
         let mut a = std::thread::spawn(move || {
             a.post_send(wr::send(buf)).expect("send");
@@ -33,8 +55,15 @@ fn a_queue_pair_of_a_thread_domain_works_as_any_other_and_on_any_thread() {
         .join()
         .expect("no panic");
         for completion in cq.poll().expect("poll") {
-            let qp = if completion.queue() == a.id() { &mut a } else { &mut b };
-            qp.retire(completion).expect("in flight").ok().expect("success");
+            let qp = if completion.queue() == a.id() {
+                &mut a
+            } else {
+                &mut b
+            };
+            qp.retire(completion)
+                .expect("in flight")
+                .ok()
+                .expect("success");
         }
         drop((pd, cq, pool, context));
         drop((a, b));
@@ -48,10 +77,21 @@ fn each_kind_of_queue_pair_can_be_made_of_one() {
     let context = open(&fake);
     let pd = context.alloc_pd().expect("domain");
     let cq = context.create_cq(CqOptions::default()).expect("queue");
-    let srq = pd.create_srq(SrqOptions { max_wr: 7, ..SrqOptions::default() }).expect("shared receive queue");
+    let srq = pd
+        .create_srq(SrqOptions {
+            max_wr: 7,
+            ..SrqOptions::default()
+        })
+        .expect("shared receive queue");
     let alone = || pd.alloc_parent_domain(context.alloc_td()?);
-    let shared = alone().expect("domain").create_qp_with_srq::<Uc>(&cq, &cq, &srq, small()).expect("queue pair");
-    let sender = alone().expect("domain").create_xrc_send_qp(&cq, small()).expect("queue pair");
+    let shared = alone()
+        .expect("domain")
+        .create_qp_with_srq::<Uc>(&cq, &cq, &srq, small())
+        .expect("queue pair");
+    let sender = alone()
+        .expect("domain")
+        .create_xrc_send_qp(&cq, small())
+        .expect("queue pair");
     assert_eq!((fake.live().tds, fake.live().parents), (2, 2), "one each");
     drop(shared);
     assert_eq!((fake.live().tds, fake.live().parents), (1, 1));
@@ -67,12 +107,27 @@ fn domains_may_be_dropped_before_what_is_made_of_them_and_unused() {
     let pd = context.alloc_pd().expect("domain");
     let cq = context.create_cq(CqOptions::default()).expect("queue");
     drop(context.alloc_td().expect("thread domain"));
-    let unused = pd.alloc_parent_domain(context.alloc_td().expect("thread domain")).expect("parent domain");
-    let used = pd.alloc_parent_domain(context.alloc_td().expect("thread domain")).expect("parent domain");
+    let unused = pd
+        .alloc_parent_domain(context.alloc_td().expect("thread domain"))
+        .expect("parent domain");
+    let used = pd
+        .alloc_parent_domain(context.alloc_td().expect("thread domain"))
+        .expect("parent domain");
     let qp = used.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
     drop((context, pd, cq));
     drop(unused);
-    assert_eq!(fake.live(), Live { contexts: 1, pds: 1, cqs: 1, qps: 1, tds: 1, parents: 1, ..Live::default() });
+    assert_eq!(
+        fake.live(),
+        Live {
+            contexts: 1,
+            pds: 1,
+            cqs: 1,
+            qps: 1,
+            tds: 1,
+            parents: 1,
+            ..Live::default()
+        }
+    );
     drop(qp);
     fake.assert_clean();
 }
@@ -84,15 +139,25 @@ fn what_fails_leaves_nothing_behind() {
     let pd = context.alloc_pd().expect("domain");
     let cq = context.create_cq(CqOptions::default()).expect("queue");
     let td = other.alloc_td().expect("thread domain");
-    assert_eq!(pd.alloc_parent_domain(td).expect_err("of another opening").kind(), ErrorKind::Mismatch);
+    assert_eq!(
+        pd.alloc_parent_domain(td)
+            .expect_err("of another opening")
+            .kind(),
+        ErrorKind::Mismatch
+    );
     fake.fail_next(Verb::AllocParentDomain, libc::ENOMEM);
-    pd.alloc_parent_domain(context.alloc_td().expect("thread domain")).expect_err("the driver refuses");
-    let alone = pd.alloc_parent_domain(context.alloc_td().expect("thread domain")).expect("parent domain");
+    pd.alloc_parent_domain(context.alloc_td().expect("thread domain"))
+        .expect_err("the driver refuses");
+    let alone = pd
+        .alloc_parent_domain(context.alloc_td().expect("thread domain"))
+        .expect("parent domain");
     // By the extended verbs with the operations of windows and without, and by the classic one.
     for verb in [Verb::CreateQpEx, Verb::CreateQpEx, Verb::CreateQp] {
         fake.fail_next(verb, libc::ENOMEM);
     }
-    alone.create_qp::<Rc>(&cq, &cq, small()).expect_err("the driver refuses");
+    alone
+        .create_qp::<Rc>(&cq, &cq, small())
+        .expect_err("the driver refuses");
     assert_eq!((fake.live().tds, fake.live().parents), (0, 0));
     drop((pd, cq, context, other));
     fake.assert_clean();
@@ -102,7 +167,12 @@ fn what_fails_leaves_nothing_behind() {
 fn a_device_without_them_says_so() {
     let fake = Fake::extended();
     let context = open(&fake);
-    assert!(context.alloc_td().expect_err("no thread domains").is_unsupported());
+    assert!(
+        context
+            .alloc_td()
+            .expect_err("no thread domains")
+            .is_unsupported()
+    );
     drop(context);
     fake.assert_clean();
 }

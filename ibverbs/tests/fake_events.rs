@@ -1,5 +1,5 @@
-//! Asynchronous events: each names what it is about, goes to one taker, and outlives its object; an object goes whether its events were
-//! taken or not.
+//! Asynchronous events: each names what it is about, goes to one taker, and outlives its object; an
+//! object goes whether its events were taken or not.
 
 mod fake;
 
@@ -12,7 +12,9 @@ use ibverbs::{AsyncEvents, CqOptions, EventSource, EventType, Rc, SrqOptions, wr
 
 /// All that is there now.
 fn taken(events: &AsyncEvents) -> Vec<(EventType, EventSource)> {
-    std::iter::from_fn(|| events.try_get().expect("try")).map(|event| (event.event_type, event.source)).collect()
+    std::iter::from_fn(|| events.try_get().expect("try"))
+        .map(|event| (event.event_type, event.source))
+        .collect()
 }
 
 #[test]
@@ -21,15 +23,36 @@ fn an_event_names_the_queue_that_it_is_about() {
         let pair = Pair::new(form);
         let events = pair.context.async_events().expect("events");
         assert_eq!(taken(&events), []);
-        let srq = pair.pd.create_srq(SrqOptions { max_wr: 3, ..SrqOptions::default() }).expect("store");
+        let srq = pair
+            .pd
+            .create_srq(SrqOptions {
+                max_wr: 3,
+                ..SrqOptions::default()
+            })
+            .expect("store");
         pair.fake.raise(EventType::CQ_ERR.0);
-        assert_eq!(taken(&events), [(EventType::CQ_ERR, EventSource::CompletionQueue(pair.cq.id()))]);
-        let of = |qp: &ibverbs::QueuePair<Rc>| EventSource::QueuePair { queue: qp.id(), qp_num: qp.qp_num() };
+        assert_eq!(
+            taken(&events),
+            [(
+                EventType::CQ_ERR,
+                EventSource::CompletionQueue(pair.cq.id())
+            )]
+        );
+        let of = |qp: &ibverbs::QueuePair<Rc>| EventSource::QueuePair {
+            queue: qp.id(),
+            qp_num: qp.qp_num(),
+        };
         pair.fake.raise(EventType::QP_FATAL.0);
         let both = [&pair.a, &pair.b].map(|qp| (EventType::QP_FATAL, of(qp)));
         assert_eq!(taken(&events), both);
         pair.fake.raise(EventType::SRQ_ERR.0);
-        assert_eq!(taken(&events), [(EventType::SRQ_ERR, EventSource::SharedReceiveQueue(srq.id()))]);
+        assert_eq!(
+            taken(&events),
+            [(
+                EventType::SRQ_ERR,
+                EventSource::SharedReceiveQueue(srq.id())
+            )]
+        );
         pair.fake.raise(EventType::PORT_ERR.0);
         pair.fake.raise(EventType::DEVICE_FATAL.0);
         pair.fake.raise(4711);
@@ -51,21 +74,56 @@ fn a_queue_goes_with_its_events_that_nobody_took() {
     for form in FORMS {
         let pair = Pair::new(form);
         let events = pair.context.async_events().expect("events");
-        let srq = pair.pd.create_srq(SrqOptions { max_wr: 3, ..SrqOptions::default() }).expect("store");
-        for event_type in [EventType::SRQ_ERR, EventType::CQ_ERR, EventType::QP_FATAL, EventType::QP_ACCESS_ERR] {
+        let srq = pair
+            .pd
+            .create_srq(SrqOptions {
+                max_wr: 3,
+                ..SrqOptions::default()
+            })
+            .expect("store");
+        for event_type in [
+            EventType::SRQ_ERR,
+            EventType::CQ_ERR,
+            EventType::QP_FATAL,
+            EventType::QP_ACCESS_ERR,
+        ] {
             pair.fake.raise(event_type.0);
         }
         pair.fake.raise(EventType::PORT_ACTIVE.0);
-        let Pair { a, b, cq, pool, pd, context, fake } = pair;
-        let left = EventSource::QueuePair { queue: a.id(), qp_num: a.qp_num() };
+        let Pair {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = pair;
+        let left = EventSource::QueuePair {
+            queue: a.id(),
+            qp_num: a.qp_num(),
+        };
         drop((b, srq));
         let first = events.try_get().expect("try").expect("an event");
-        assert_eq!((first.event_type, first.source), (EventType::CQ_ERR, EventSource::CompletionQueue(cq.id())));
-        assert_eq!(events.try_get().expect("try").expect("an event").source, left);
+        assert_eq!(
+            (first.event_type, first.source),
+            (EventType::CQ_ERR, EventSource::CompletionQueue(cq.id()))
+        );
+        assert_eq!(
+            events.try_get().expect("try").expect("an event").source,
+            left
+        );
         drop((a, cq));
-        assert_eq!(taken(&events), [(EventType::PORT_ACTIVE, EventSource::Port(1))]);
+        assert_eq!(
+            taken(&events),
+            [(EventType::PORT_ACTIVE, EventSource::Port(1))]
+        );
         drop((pool, pd, context));
-        assert_eq!(fake.live().contexts, 1, "who takes events keeps the device open");
+        assert_eq!(
+            fake.live().contexts,
+            1,
+            "who takes events keeps the device open"
+        );
         drop(events);
         fake.assert_clean();
     }
@@ -78,7 +136,10 @@ fn an_event_that_was_taken_outlives_its_queue() {
         let events = pair.context.async_events().expect("events");
         pair.fake.raise(EventType::QP_REQ_ERR.0);
         let first = events.try_get().expect("try").expect("an event");
-        let expected = EventSource::QueuePair { queue: pair.a.id(), qp_num: pair.a.qp_num() };
+        let expected = EventSource::QueuePair {
+            queue: pair.a.id(),
+            qp_num: pair.a.qp_num(),
+        };
         drop(events); // and one that nobody took stays with the device
         pair.finish();
         assert_eq!(first.source, expected);
@@ -97,14 +158,22 @@ fn queues_are_destroyed_while_other_threads_take_their_events() {
                 let events = context.async_events().expect("events");
                 while !over.load(Ordering::Acquire) {
                     if let Some(event) = events.try_get().expect("try") {
-                        assert_eq!(event.to_string().split(':').next(), Some(event.event_type.name().expect("known")));
+                        assert_eq!(
+                            event.to_string().split(':').next(),
+                            Some(event.event_type.name().expect("known"))
+                        );
                     }
                     thread::yield_now();
                 }
             });
         }
         for _ in 0..if cfg!(miri) { 4 } else { 200 } {
-            let cq = context.create_cq(CqOptions { depth: 7, ..CqOptions::default() }).expect("queue");
+            let cq = context
+                .create_cq(CqOptions {
+                    depth: 7,
+                    ..CqOptions::default()
+                })
+                .expect("queue");
             let qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
             fake.raise(EventType::QP_FATAL.0);
             fake.raise(EventType::CQ_ERR.0);
@@ -121,18 +190,30 @@ fn queues_are_destroyed_while_other_threads_take_their_events() {
 fn an_event_goes_to_one_of_those_that_take_and_to_the_opening_that_it_is_of() {
     let fake = Fake::extended();
     let (context, other) = (open(&fake), open(&fake));
-    let (one, two) = (context.async_events().expect("events"), context.async_events().expect("events"));
+    let (one, two) = (
+        context.async_events().expect("events"),
+        context.async_events().expect("events"),
+    );
     let elsewhere = other.async_events().expect("events");
     let cq = context.create_cq(CqOptions::default()).expect("queue");
     fake.raise(EventType::CQ_ERR.0);
     fake.raise(EventType::PORT_ERR.0);
-    assert_eq!(one.try_get().expect("try").expect("an event").event_type, EventType::CQ_ERR);
+    assert_eq!(
+        one.try_get().expect("try").expect("an event").event_type,
+        EventType::CQ_ERR
+    );
     assert_eq!(taken(&two), [(EventType::PORT_ERR, EventSource::Port(1))]);
     assert_eq!(taken(&one), []);
-    assert_eq!(taken(&elsewhere), [(EventType::PORT_ERR, EventSource::Port(1))]);
+    assert_eq!(
+        taken(&elsewhere),
+        [(EventType::PORT_ERR, EventSource::Port(1))]
+    );
     fake.fail_next(Verb::GetAsyncEvent, libc::EIO);
     let error = one.try_get().expect_err("the device is gone");
-    assert_eq!((error.verb(), error.errno().map(|errno| errno.0)), ("ibv_get_async_event", Some(libc::EIO)));
+    assert_eq!(
+        (error.verb(), error.errno().map(|errno| errno.0)),
+        ("ibv_get_async_event", Some(libc::EIO))
+    );
     fake.fail_next(Verb::GetAsyncEvent, libc::EINTR);
     assert_eq!(one.try_get().expect("a signal is no error"), None);
     drop((cq, one, two, elsewhere, context, other));
@@ -144,28 +225,51 @@ fn a_shared_receive_queue_below_its_limit_and_its_last_receive_are_reported_once
     for form in FORMS {
         let mut pair = Pair::new(form);
         let events = pair.context.async_events().expect("events");
-        let mut srq = pair.pd.create_srq(SrqOptions { max_wr: 7, ..SrqOptions::default() }).expect("store");
-        pair.b = pair.pd.create_qp_with_srq::<Rc>(&pair.cq, &pair.cq, &srq, small()).expect("b");
-        pair.a = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, small()).expect("a");
+        let mut srq = pair
+            .pd
+            .create_srq(SrqOptions {
+                max_wr: 7,
+                ..SrqOptions::default()
+            })
+            .expect("store");
+        pair.b = pair
+            .pd
+            .create_qp_with_srq::<Rc>(&pair.cq, &pair.cq, &srq, small())
+            .expect("b");
+        pair.a = pair
+            .pd
+            .create_qp::<Rc>(&pair.cq, &pair.cq, small())
+            .expect("a");
         connect(&mut pair.a, &mut pair.b);
         for _ in 0..4 {
-            srq.post_recv(wr::recv(pair.pool.take().expect("free"))).expect("receive");
+            srq.post_recv(wr::recv(pair.pool.take().expect("free")))
+                .expect("receive");
         }
         srq.set_limit(3).expect("limit");
         for expected in [&[][..], &[EventType::SRQ_LIMIT_REACHED][..], &[]] {
             pair.a.post_send(wr::send(wr::Empty)).expect("send");
-            let seen: Vec<_> = taken(&events).into_iter().map(|(event_type, _)| event_type).collect();
+            let seen: Vec<_> = taken(&events)
+                .into_iter()
+                .map(|(event_type, _)| event_type)
+                .collect();
             assert_eq!(seen, expected);
         }
         pair.b.to_error().expect("ERR");
         pair.b.to_error().expect("again");
-        let source = EventSource::QueuePair { queue: pair.b.id(), qp_num: pair.b.qp_num() };
+        let source = EventSource::QueuePair {
+            queue: pair.b.id(),
+            qp_num: pair.b.qp_num(),
+        };
         assert_eq!(taken(&events), [(EventType::QP_LAST_WQE_REACHED, source)]);
         for completion in pair.cq.poll().expect("poll") {
             if completion.queue() == srq.id() {
                 drop(srq.retire(completion).expect("in flight").into_buf());
             } else {
-                pair.a.retire(completion).expect("in flight").ok().expect("sent");
+                pair.a
+                    .retire(completion)
+                    .expect("in flight")
+                    .ok()
+                    .expect("sent");
             }
         }
         drop((events, srq));

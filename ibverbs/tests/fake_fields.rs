@@ -1,4 +1,5 @@
-//! Fields of completions that were asked for: on a device that has them, as no software device does.
+//! Fields of completions that were asked for: on a device that has them, as no software device
+//! does.
 
 mod fake;
 
@@ -8,31 +9,44 @@ use fake::{connect, open, small};
 use fake_provider::{Fake, Profile};
 use ibverbs::{Completion, CqFields, CqOptions, ErrorKind, Rc, WcStatus, wr};
 
-const RICH: Profile = Profile { extra_fields: true, ..Profile::RXE };
+const RICH: Profile = Profile {
+    extra_fields: true,
+    ..Profile::RXE
+};
 
 #[test]
 fn each_completion_has_the_fields_that_were_asked_for_and_is_retired_as_any_other() {
     let fake = Fake::new(RICH);
     let context = open(&fake);
     let pd = context.alloc_pd().expect("domain");
-    let options = CqOptions { depth: 63, ..CqOptions::default() };
+    let options = CqOptions {
+        depth: 63,
+        ..CqOptions::default()
+    };
     let fields = CqFields::new().timestamp().wallclock().cvlan().flow_tag();
     let mut recv_cq = context.create_cq_ex(options, fields).expect("all fields");
-    let mut send_cq = context.create_cq_ex(options, CqFields::new().timestamp()).expect("one field");
+    let mut send_cq = context
+        .create_cq_ex(options, CqFields::new().timestamp())
+        .expect("one field");
     let mut a = pd.create_qp::<Rc>(&send_cq, &send_cq, small()).expect("a");
     let mut b = pd.create_qp::<Rc>(&recv_cq, &recv_cq, small()).expect("b");
     connect(&mut a, &mut b);
     for round in 0..3 {
         for length in 0..4 {
-            b.post_recv(wr::recv(pd.buf(64).expect("buf"))).expect("receive");
-            a.post_send(wr::send(wr::Inline(&[round; 8][..length]))).expect("send");
+            b.post_recv(wr::recv(pd.buf(64).expect("buf")))
+                .expect("receive");
+            a.post_send(wr::send(wr::Inline(&[round; 8][..length])))
+                .expect("send");
         }
         // Taken one at a time: those left come first at the next poll.
         for length in 0..4 {
             let completion = recv_cq.poll().expect("poll").next().expect("received");
             assert_eq!(completion.timestamp(), 1_000 + length);
             assert_eq!(completion.wallclock(), Duration::from_nanos(2_000 + length));
-            assert_eq!((completion.cvlan(), completion.flow_tag()), (42, 0x0012_3456));
+            assert_eq!(
+                (completion.cvlan(), completion.flow_tag()),
+                (42, 0x0012_3456)
+            );
             assert_eq!(completion.queue(), b.id());
             let retired = b.retire(completion.into()).expect("mine");
             retired.ok().expect("success");
@@ -43,13 +57,20 @@ fn each_completion_has_the_fields_that_were_asked_for_and_is_retired_as_any_othe
         assert_eq!(sent.len(), 4);
         for completion in sent {
             assert!(completion.timestamp() >= 1_000);
-            a.retire(Completion::from(completion)).expect("mine").ok().expect("success");
+            a.retire(Completion::from(completion))
+                .expect("mine")
+                .ok()
+                .expect("success");
         }
     }
     b.post_recv(wr::recv(wr::Empty)).expect("receive");
     b.to_error().expect("error state");
     let flushed = recv_cq.poll().expect("poll").next().expect("flushed");
-    assert_eq!((flushed.status(), flushed.cvlan()), (WcStatus::WR_FLUSH_ERR, 0), "a failure has no packet");
+    assert_eq!(
+        (flushed.status(), flushed.cvlan()),
+        (WcStatus::WR_FLUSH_ERR, 0),
+        "a failure has no packet"
+    );
     b.retire(flushed.into()).expect("mine");
     drop((a, b, recv_cq, send_cq, pd, context));
     fake.assert_clean();
@@ -57,11 +78,18 @@ fn each_completion_has_the_fields_that_were_asked_for_and_is_retired_as_any_othe
 
 #[test]
 fn a_device_without_the_field_says_so_and_which() {
-    for profile in [Profile::RXE, Profile { extended_cq: false, ..RICH }] {
+    for profile in [
+        Profile::RXE,
+        Profile {
+            extended_cq: false,
+            ..RICH
+        },
+    ] {
         let fake = Fake::new(profile);
         let context = open(&fake);
-        let error =
-            context.create_cq_ex(CqOptions::default(), CqFields::new().timestamp().cvlan()).expect_err("lacking");
+        let error = context
+            .create_cq_ex(CqOptions::default(), CqFields::new().timestamp().cvlan())
+            .expect_err("lacking");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("timestamp, VLAN tag"), "{error}");
         drop(context);

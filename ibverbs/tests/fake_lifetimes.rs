@@ -35,9 +35,11 @@ fn everything(fake: &Fake, in_flight: bool) -> Vec<Option<Box<dyn Send>>> {
     if in_flight {
         let held = a.hold(&frozen).expect("hold");
         fake.stall();
-        b.post_recv(wr::recv(pool.take().expect("free"))).expect("receive");
+        b.post_recv(wr::recv(pool.take().expect("free")))
+            .expect("receive");
         a.post_send(wr::send(held)).expect("send");
-        a.post_send(wr::send(pool.take().expect("free"))).expect("send");
+        a.post_send(wr::send(pool.take().expect("free")))
+            .expect("send");
     }
     vec![
         Some(Box::new((a, b))),
@@ -68,11 +70,27 @@ fn objects_may_be_dropped_in_any_order() {
 #[test]
 fn a_buffer_keeps_its_region_and_a_region_its_domain() {
     let fake = Fake::extended();
-    let mut buf = open(&fake).alloc_pd().expect("domain").buf(64).expect("buffer");
+    let mut buf = open(&fake)
+        .alloc_pd()
+        .expect("domain")
+        .buf(64)
+        .expect("buffer");
     buf.fill(7);
-    assert_eq!(fake.live(), Live { contexts: 1, pds: 1, mrs: 1, ..Live::default() });
+    assert_eq!(
+        fake.live(),
+        Live {
+            contexts: 1,
+            pds: 1,
+            mrs: 1,
+            ..Live::default()
+        }
+    );
     let frozen = buf.freeze();
-    let region = open(&fake).alloc_pd().expect("domain").shared(8, AccessFlags::REMOTE_READ).expect("region");
+    let region = open(&fake)
+        .alloc_pd()
+        .expect("domain")
+        .shared(8, AccessFlags::REMOTE_READ)
+        .expect("region");
     assert_eq!(frozen[63], 7);
     drop(region);
     drop(frozen);
@@ -87,15 +105,36 @@ fn a_queue_pair_destroyed_with_requests_in_flight_gives_all_buffers_back() {
         pair.receives(3);
         for byte in [b"0", b"1"] {
             let buf = pair.buf(byte);
-            pair.a.post_send(wr::send(buf).tag(9).unsignaled()).expect("send");
+            pair.a
+                .post_send(wr::send(buf).tag(9).unsignaled())
+                .expect("send");
         }
         pair.a.post_send(wr::send(wr::Inline(b"2"))).expect("send");
-        let Pair { a, b, cq, pool, pd, context, fake } = pair;
+        let Pair {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = pair;
         let (of_a, of_b) = (a.destroy().expect("a"), b.destroy().expect("b"));
-        assert_eq!(of_a.sends.iter().map(|(tag, buf)| (*tag, buf[0])).collect::<Vec<_>>(), [(9, b'0'), (9, b'1')]);
+        assert_eq!(
+            of_a.sends
+                .iter()
+                .map(|(tag, buf)| (*tag, buf[0]))
+                .collect::<Vec<_>>(),
+            [(9, b'0'), (9, b'1')]
+        );
         assert_eq!(of_b.recvs.len(), 3);
         // The device is past the barrier: what it does later touches none of them.
-        let mut bufs: Vec<_> = of_a.sends.into_iter().chain(of_b.recvs).map(|(_, buf)| buf).collect();
+        let mut bufs: Vec<_> = of_a
+            .sends
+            .into_iter()
+            .chain(of_b.recvs)
+            .map(|(_, buf)| buf)
+            .collect();
         for buf in &mut bufs {
             buf.fill(5);
         }
@@ -116,7 +155,15 @@ fn buffers_of_a_dropped_queue_pair_go_back_to_their_pool() {
         let buf = pair.buf(b"x");
         pair.a.post_send(wr::send(buf)).expect("send");
         assert_eq!(pair.pool.available(), free - 4);
-        let Pair { a, b, cq, pool, pd, context, fake } = pair;
+        let Pair {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = pair;
         drop((a, b));
         assert_eq!(pool.available(), free);
         drop((cq, pool, pd, context));
@@ -134,8 +181,18 @@ fn frozen_memory_thaws_only_when_no_queue_pair_holds_it() {
         pair.a.hold(&frozen).expect("again");
         pair.a.post_send(wr::send(held)).expect("send");
         drop(pair.retire());
-        let frozen = frozen.try_thaw().expect_err("held, though nothing is in flight");
-        let Pair { a, b, cq, pool, pd, context, fake } = pair;
+        let frozen = frozen
+            .try_thaw()
+            .expect_err("held, though nothing is in flight");
+        let Pair {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = pair;
         drop(a);
         let clone = frozen.clone();
         let frozen = frozen.try_thaw().expect_err("shared");
@@ -155,7 +212,9 @@ fn a_received_buffer_can_be_posted_again_whole() {
         pair.receives(1);
         for round in 0..20_u8 {
             let length = usize::from(round) % 7;
-            pair.a.post_send(wr::send(wr::Inline(&vec![round; length]))).expect("send");
+            pair.a
+                .post_send(wr::send(wr::Inline(&vec![round; length])))
+                .expect("send");
             let (_, mut received) = pair.retire();
             let buf = received.remove(0).into_buf().expect("posted with one");
             assert_eq!((&buf[..], buf.capacity()), (&vec![round; length][..], 64));

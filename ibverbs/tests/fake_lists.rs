@@ -9,9 +9,20 @@ use ibverbs::{AccessFlags, BufList, CqOptions, PostError, QpOptions, Rc, Type2, 
 /// As [`Pair`], with queue pairs that take lists.
 fn pair(profile: Profile) -> Pair {
     let mut pair = Pair::new(profile);
-    let options = QpOptions { max_send_sge: 3, max_recv_sge: 3, ..small() };
-    let cq_options = CqOptions { depth: 63, extended: profile.extended_cq, ..CqOptions::default() };
-    let cq = pair.context.create_cq(cq_options).expect("completion queue");
+    let options = QpOptions {
+        max_send_sge: 3,
+        max_recv_sge: 3,
+        ..small()
+    };
+    let cq_options = CqOptions {
+        depth: 63,
+        extended: profile.extended_cq,
+        ..CqOptions::default()
+    };
+    let cq = pair
+        .context
+        .create_cq(cq_options)
+        .expect("completion queue");
     pair.a = pair.pd.create_qp::<Rc>(&cq, &cq, options).expect("a");
     pair.b = pair.pd.create_qp::<Rc>(&cq, &cq, options).expect("b");
     pair.cq = cq;
@@ -25,7 +36,12 @@ impl Pair {
     }
 
     fn targets(&self, sizes: &[usize]) -> BufList {
-        BufList::new(sizes.iter().map(|&size| self.pd.buf(size).expect("buffer")).collect())
+        BufList::new(
+            sizes
+                .iter()
+                .map(|&size| self.pd.buf(size).expect("buffer"))
+                .collect(),
+        )
     }
 }
 
@@ -38,8 +54,17 @@ fn a_list_is_gathered_and_scattered_in_order_and_comes_back() {
         let parts = pair.list(&[b"gat", b"", b"hered"]);
         pair.a.post_send(wr::send(parts)).expect("send");
         let (mut sent, mut received) = pair.retire();
-        assert_eq!(sent.pop().and_then(ibverbs::Retired::into_list).expect("a list").len(), 3);
-        let list = received.pop().and_then(ibverbs::Retired::into_list).expect("a list");
+        assert_eq!(
+            sent.pop()
+                .and_then(ibverbs::Retired::into_list)
+                .expect("a list")
+                .len(),
+            3
+        );
+        let list = received
+            .pop()
+            .and_then(ibverbs::Retired::into_list)
+            .expect("a list");
         let shown: Vec<&[u8]> = list.iter().map(|buf| &buf[..]).collect();
         assert_eq!(shown, [&b"ga"[..], b"there", b"d"]);
         drop(list);
@@ -51,9 +76,14 @@ fn a_list_is_gathered_and_scattered_in_order_and_comes_back() {
 fn every_operation_sends_the_buffers_that_a_list_has_when_it_is_posted() {
     for form in FORMS {
         let mut pair = pair(form);
-        let region = pair.pd.shared(64, AccessFlags::MW_BIND | AccessFlags::REMOTE_WRITE).expect("region");
+        let region = pair
+            .pd
+            .shared(64, AccessFlags::MW_BIND | AccessFlags::REMOTE_WRITE)
+            .expect("region");
         let window = pair.pd.alloc_mw::<Type2>().expect("window");
-        let (bound, binding) = window.bind(&region, AccessFlags::REMOTE_WRITE).expect("fits");
+        let (bound, binding) = window
+            .bind(&region, AccessFlags::REMOTE_WRITE)
+            .expect("fits");
         pair.b.post_send(wr::bind(binding)).expect("bind");
         pair.receives(3);
         let sent_once = |pair: &mut Pair, next: &[u8]| {
@@ -67,9 +97,16 @@ fn every_operation_sends_the_buffers_that_a_list_has_when_it_is_posted() {
         let list = sent_once(&mut pair, b"2nd");
         pair.a.post_send(wr::send_with_imm(list, 1)).expect("send");
         let list = sent_once(&mut pair, b"3rd");
-        pair.a.post_send(wr::write(list, region.remote().slice(0, 8).expect("within"))).expect("write");
+        pair.a
+            .post_send(wr::write(
+                list,
+                region.remote().slice(0, 8).expect("within"),
+            ))
+            .expect("write");
         let list = sent_once(&mut pair, b"4th");
-        pair.a.post_send(wr::send_with_inv(list, bound.remote().rkey)).expect("send");
+        pair.a
+            .post_send(wr::send_with_inv(list, bound.remote().rkey))
+            .expect("send");
         let mut received = pair.retire().1;
         let received = received.pop().expect("received");
         assert_eq!(received.invalidated_rkey(), Some(bound.remote().rkey));
@@ -85,7 +122,9 @@ fn lists_single_pieces_and_inline_bytes_mix_in_a_batch() {
         let mut pair = pair(form);
         pair.receives(4);
         let frozen = [pair.buf(b"held "), pair.buf(b"list")].map(ibverbs::Buf::freeze);
-        let tokens = frozen.each_ref().map(|memory| pair.a.hold(memory).expect("hold"));
+        let tokens = frozen
+            .each_ref()
+            .map(|memory| pair.a.hold(memory).expect("hold"));
         let held = pair.a.hold_list(&tokens).expect("list");
         let (list, single) = (pair.list(&[b"a ", b"list"]), pair.buf(b"single"));
         pair.a
@@ -102,8 +141,18 @@ fn lists_single_pieces_and_inline_bytes_mix_in_a_batch() {
         // The same requests are written again: what a list left in them is gone.
         pair.receives(1);
         let single = pair.buf(b"again");
-        pair.a.batch(|batch| -> ibverbs::Result<()> { Ok(batch.send(wr::send(single))?) }).expect("posted");
-        assert_eq!(pair.retire().1.into_iter().map(fake::bytes).next().expect("one"), b"again");
+        pair.a
+            .batch(|batch| -> ibverbs::Result<()> { Ok(batch.send(wr::send(single))?) })
+            .expect("posted");
+        assert_eq!(
+            pair.retire()
+                .1
+                .into_iter()
+                .map(fake::bytes)
+                .next()
+                .expect("one"),
+            b"again"
+        );
         drop(frozen);
         pair.finish();
     }
@@ -118,10 +167,25 @@ fn a_list_in_flight_comes_back_from_a_queue_pair_that_is_destroyed_or_dropped() 
             let (list, targets) = (pair.list(&[b"one", b"two"]), pair.list(&[b"to", b"write"]));
             pair.a.post_send(wr::send(list).tag(4)).expect("send");
             pair.b.post_recv(wr::recv(targets)).expect("receive");
-            let Pair { a, b, cq, pool, pd, context, fake } = pair;
+            let Pair {
+                a,
+                b,
+                cq,
+                pool,
+                pd,
+                context,
+                fake,
+            } = pair;
             if destroyed {
                 let reclaimed = a.destroy().expect("destroyed");
-                assert_eq!(reclaimed.sends.iter().map(|(tag, buf)| (*tag, buf.len())).collect::<Vec<_>>(), [(4, 3); 2]);
+                assert_eq!(
+                    reclaimed
+                        .sends
+                        .iter()
+                        .map(|(tag, buf)| (*tag, buf.len()))
+                        .collect::<Vec<_>>(),
+                    [(4, 3); 2]
+                );
             } else {
                 drop(a);
             }
@@ -139,7 +203,10 @@ fn a_list_that_is_too_long_or_mixed_is_refused_and_given_back() {
         let mut pair = pair(form);
         let list = pair.list(&[b"1", b"2", b"3", b"4"]);
         let rejected = pair.a.post_send(wr::send(list)).expect_err("3 fit");
-        assert_eq!(rejected.error(), PostError::TooManyPieces { count: 4, max: 3 });
+        assert_eq!(
+            rejected.error(),
+            PostError::TooManyPieces { count: 4, max: 3 }
+        );
         assert_eq!(rejected.into_payload().expect("not posted").len(), 4);
         let other = pair.context.alloc_pd().expect("another domain");
         let mixed = BufList::new(vec![pair.buf(b"mine"), other.buf(8).expect("buffer")]);
@@ -148,8 +215,18 @@ fn a_list_that_is_too_long_or_mixed_is_refused_and_given_back() {
         drop((rejected, other));
         // Of no buffers it is a message of no bytes.
         pair.receives(1);
-        pair.a.post_send(wr::send(BufList::new(Vec::new()))).expect("send");
-        assert_eq!(pair.retire().1.into_iter().map(fake::bytes).next().expect("one"), b"");
+        pair.a
+            .post_send(wr::send(BufList::new(Vec::new())))
+            .expect("send");
+        assert_eq!(
+            pair.retire()
+                .1
+                .into_iter()
+                .map(fake::bytes)
+                .next()
+                .expect("one"),
+            b""
+        );
         pair.finish();
     }
 }

@@ -14,13 +14,23 @@ fn a_region_comes_back_as_a_buffer_that_no_key_opens() {
         let mut pair = Pair::new(form);
         let region = pair.pd.shared(40, OPEN).expect("region");
         let remote = region.remote();
-        pair.a.post_send(wr::write(pair.buf(b"from the peer"), remote)).expect("write");
+        pair.a
+            .post_send(wr::write(pair.buf(b"from the peer"), remote))
+            .expect("write");
         drop(pair.retire());
         let held = pair.a.hold(&region).expect("hold");
         assert_eq!(held.len(), 40);
         let still = region.try_into_buf().expect_err("queue pairs are alive");
         assert_eq!(still.error().kind(), ErrorKind::Mismatch);
-        let Pair { a, b, cq, pool, pd, context, fake } = pair;
+        let Pair {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = pair;
         drop((a, b));
         let mut buf = still.into_region().try_into_buf().expect("the last share");
         assert_eq!(&buf[..13], b"from the peer");
@@ -47,7 +57,11 @@ fn what_fails_on_the_way_back_leaves_the_region_as_it_was() {
         let still = slice.try_into_buf().expect_err("it fails");
         assert_eq!(still.error().errno().map(|errno| errno.0), Some(errno));
         slice = still.into_region();
-        assert_eq!(slice.remote(), remote.slice(3, 4).expect("within"), "the slice that it was, with its key");
+        assert_eq!(
+            slice.remote(),
+            remote.slice(3, 4).expect("within"),
+            "the slice that it was, with its key"
+        );
         assert_eq!(fake.live().mrs, 1);
     }
     let buf = slice.try_into_buf().expect("the last share");
@@ -60,14 +74,21 @@ fn what_fails_on_the_way_back_leaves_the_region_as_it_was() {
 fn frozen_memory_for_peers_is_filled_once_and_then_only_read() {
     for form in FORMS {
         let mut pair = Pair::new(form);
-        let frozen = pair.pd.frozen_shared(24, MemoryOptions::default(), |bytes| bytes.fill(9)).expect("frozen");
+        let frozen = pair
+            .pd
+            .frozen_shared(24, MemoryOptions::default(), |bytes| bytes.fill(9))
+            .expect("frozen");
         let remote = frozen.remote().expect("open");
-        pair.a.post_send(wr::read(pair.pool.take().expect("free"), remote)).expect("read");
+        pair.a
+            .post_send(wr::read(pair.pool.take().expect("free"), remote))
+            .expect("read");
         let (mut read, _) = pair.retire();
         assert_eq!(fake::bytes(read.remove(0)), [9; 24]);
         let held = pair.a.hold(&frozen).expect("hold");
         pair.receives(1);
-        pair.a.post_send(wr::send(held.slice(20..24).expect("within"))).expect("send");
+        pair.a
+            .post_send(wr::send(held.slice(20..24).expect("within")))
+            .expect("send");
         let (_, mut received) = pair.retire();
         assert_eq!(fake::bytes(received.remove(0)), [9; 4]);
         let frozen = frozen.try_thaw().expect_err("peers know its key");
@@ -81,26 +102,49 @@ fn slices_stay_within_and_share_the_region() {
     let fake = Fake::new(Profile::RXE);
     let context = open(&fake);
     let pd = context.alloc_pd().expect("domain");
-    let region =
-        pd.shared_with(100, OPEN, MemoryOptions { backing: Backing::Heap, ..Default::default() }).expect("region");
-    // Whole words and parts of them at both ends; each place under Miri, which takes its time, once.
+    let region = pd
+        .shared_with(
+            100,
+            OPEN,
+            MemoryOptions {
+                backing: Backing::Heap,
+                ..Default::default()
+            },
+        )
+        .expect("region");
+    // Whole words and parts of them at both ends; each place under Miri, which takes its time,
+    // once.
     let places = if cfg!(miri) { 9 } else { 20 };
     for start in 0..places {
         for end in (start..20).step_by(if cfg!(miri) { 5 } else { 1 }) {
-            let slice = region.slice(40..80).and_then(|forty| forty.slice(start..end)).expect("within");
-            let bytes: Vec<u8> = (0..slice.len()).map(|at| u8::try_from(at).expect("small") + 1).collect();
+            let slice = region
+                .slice(40..80)
+                .and_then(|forty| forty.slice(start..end))
+                .expect("within");
+            let bytes: Vec<u8> = (0..slice.len())
+                .map(|at| u8::try_from(at).expect("small") + 1)
+                .collect();
             region.write(0, &[0; 100]).expect("within");
             slice.write(0, &bytes).expect("within");
             let mut all = [0; 100];
             region.read(0, &mut all).expect("within");
             assert_eq!(all[40 + start..40 + end], bytes);
-            assert!(all[..40 + start].iter().chain(&all[40 + end..]).all(|&byte| byte == 0));
-            slice.read(1, &mut all[..end - start]).expect_err("one beyond");
+            assert!(
+                all[..40 + start]
+                    .iter()
+                    .chain(&all[40 + end..])
+                    .all(|&byte| byte == 0)
+            );
+            slice
+                .read(1, &mut all[..end - start])
+                .expect_err("one beyond");
         }
     }
     #[allow(clippy::reversed_empty_ranges, reason = "it is refused")]
     let backwards = region.slice(5..4);
-    assert!(backwards.is_none() && region.slice(0..101).is_none() && region.slice(101..101).is_none());
+    assert!(
+        backwards.is_none() && region.slice(0..101).is_none() && region.slice(101..101).is_none()
+    );
     drop((region, pd, context));
     fake.assert_clean();
 }

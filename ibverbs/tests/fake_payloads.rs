@@ -17,10 +17,21 @@ fn a_buffer_that_was_sent_comes_back_and_the_receiver_sees_its_bytes() {
         pair.a.post_send(wr::send(buf).tag(7)).expect("send");
         let (mut sent, mut received) = pair.retire();
         let (sent, received) = (sent.remove(0), received.remove(0));
-        assert_eq!((sent.tag(), sent.direction(), sent.byte_len()), (7, Direction::Send, 0));
+        assert_eq!(
+            (sent.tag(), sent.direction(), sent.byte_len()),
+            (7, Direction::Send, 0)
+        );
         assert_eq!((received.byte_len(), received.imm_data()), (5, None));
-        assert_eq!(bytes(sent), b"hello", "the sent buffer comes back as it was");
-        assert_eq!(bytes(received), b"hello", "the received one shows what came");
+        assert_eq!(
+            bytes(sent),
+            b"hello",
+            "the sent buffer comes back as it was"
+        );
+        assert_eq!(
+            bytes(received),
+            b"hello",
+            "the received one shows what came"
+        );
         pair.finish();
     }
 }
@@ -31,7 +42,9 @@ fn immediate_data_and_solicited_sends_arrive() {
         let mut pair = Pair::new(form);
         pair.receives(1);
         let buf = pair.buf(b"!");
-        pair.a.post_send(wr::send_with_imm(buf, 0xdead_beef).solicited().fenced()).expect("send");
+        pair.a
+            .post_send(wr::send_with_imm(buf, 0xdead_beef).solicited().fenced())
+            .expect("send");
         let (_, received) = pair.retire();
         assert_eq!(received[0].imm_data(), Some(0xdead_beef));
         drop(received);
@@ -46,14 +59,19 @@ fn inline_bytes_may_go_as_soon_as_they_are_posted() {
         pair.receives(2);
         pair.fake.stall();
         let mut message = Box::new(*b"first");
-        pair.a.post_send(wr::send(wr::Inline(&message[..]))).expect("send");
+        pair.a
+            .post_send(wr::send(wr::Inline(&message[..])))
+            .expect("send");
         message.fill(0);
         drop(message);
         pair.a.post_send(wr::send(wr::Inline(b""))).expect("send");
         pair.fake.resume();
         let (sent, received) = pair.retire();
         assert_eq!(sent.len(), 2);
-        assert_eq!(received.into_iter().map(bytes).collect::<Vec<_>>(), [&b"first"[..], b""]);
+        assert_eq!(
+            received.into_iter().map(bytes).collect::<Vec<_>>(),
+            [&b"first"[..], b""]
+        );
         pair.finish();
     }
 }
@@ -83,10 +101,15 @@ fn frozen_memory_is_sent_by_many_requests_at_once_and_read_meanwhile() {
         for _ in 0..3 {
             pair.a.post_send(wr::send(held)).expect("send");
         }
-        pair.a.post_send(wr::send(held.slice(2..4).expect("within"))).expect("send");
+        pair.a
+            .post_send(wr::send(held.slice(2..4).expect("within")))
+            .expect("send");
         let watched: &[u8] = &frozen;
         pair.fake.resume();
-        assert_eq!(watched, b"frozen", "a reference lives across the device's reads");
+        assert_eq!(
+            watched, b"frozen",
+            "a reference lives across the device's reads"
+        );
         let (sent, received) = pair.retire();
         assert_eq!(sent.len(), 4);
         let got: Vec<_> = received.into_iter().map(bytes).collect();
@@ -105,13 +128,25 @@ fn a_sink_is_received_into_by_many_requests_at_once() {
         for _ in 0..3 {
             pair.b.post_recv(wr::recv(held)).expect("receive");
         }
-        pair.b.post_recv(wr::recv(held.slice(60..64).expect("within"))).expect("receive");
+        pair.b
+            .post_recv(wr::recv(held.slice(60..64).expect("within")))
+            .expect("receive");
         for _ in 0..3 {
-            pair.a.post_send(wr::send(wr::Inline(b"twelve bytes"))).expect("send");
+            pair.a
+                .post_send(wr::send(wr::Inline(b"twelve bytes")))
+                .expect("send");
         }
-        pair.a.post_send(wr::send(wr::Inline(b"four"))).expect("send");
+        pair.a
+            .post_send(wr::send(wr::Inline(b"four")))
+            .expect("send");
         let (_, received) = pair.retire();
-        assert_eq!(received.iter().map(ibverbs::Retired::byte_len).collect::<Vec<_>>(), [12, 12, 12, 4]);
+        assert_eq!(
+            received
+                .iter()
+                .map(ibverbs::Retired::byte_len)
+                .collect::<Vec<_>>(),
+            [12, 12, 12, 4]
+        );
         drop((sink, received));
         pair.finish();
     }
@@ -133,19 +168,35 @@ fn a_peer_writes_reads_and_changes_a_shared_region() {
         assert_eq!(&seen, b"written!");
 
         pair.receives(1);
-        pair.a.post_send(wr::write_with_imm(wr::Inline(b"W"), at(8, 1), 3)).expect("write");
+        pair.a
+            .post_send(wr::write_with_imm(wr::Inline(b"W"), at(8, 1), 3))
+            .expect("write");
         let sink = pair.buf(&[0; 64]);
         pair.a.post_send(wr::read(sink, at(8, 8))).expect("read");
         region.store(0, 40, Ordering::Relaxed).expect("aligned");
         let sink = pair.buf(&[0; 64]);
-        pair.a.post_send(wr::fetch_add(sink, at(0, 8), 2)).expect("add");
+        pair.a
+            .post_send(wr::fetch_add(sink, at(0, 8), 2))
+            .expect("add");
         let sink = pair.buf(&[0; 64]);
-        pair.a.post_send(wr::compare_swap(sink, at(0, 8), 42, 7)).expect("swap");
+        pair.a
+            .post_send(wr::compare_swap(sink, at(0, 8), 42, 7))
+            .expect("swap");
         let (sent, received) = pair.retire();
-        assert_eq!((received[0].imm_data(), received[0].byte_len()), (Some(3), 1));
+        assert_eq!(
+            (received[0].imm_data(), received[0].byte_len()),
+            (Some(3), 1)
+        );
         assert_eq!(received[0].opcode(), WcOpcode::RECV_RDMA_WITH_IMM);
         let sent: Vec<_> = sent.into_iter().skip(2).map(bytes).collect();
-        assert_eq!(sent, [&b"Written!"[..], &40_u64.to_ne_bytes(), &42_u64.to_ne_bytes()]);
+        assert_eq!(
+            sent,
+            [
+                &b"Written!"[..],
+                &40_u64.to_ne_bytes(),
+                &42_u64.to_ne_bytes()
+            ]
+        );
         assert_eq!(region.load(0, Ordering::Relaxed).expect("aligned"), 7);
         for (ordering, loads, stores) in [
             (Ordering::SeqCst, true, true),
@@ -153,7 +204,11 @@ fn a_peer_writes_reads_and_changes_a_shared_region() {
             (Ordering::Release, false, true),
             (Ordering::AcqRel, false, false),
         ] {
-            assert_eq!(region.load(0, ordering).is_ok(), loads, "{ordering:?}: an error, no panic");
+            assert_eq!(
+                region.load(0, ordering).is_ok(),
+                loads,
+                "{ordering:?}: an error, no panic"
+            );
             assert_eq!(region.store(0, 7, ordering).is_ok(), stores, "{ordering:?}");
         }
         drop((region, received));
@@ -165,8 +220,15 @@ fn a_peer_writes_reads_and_changes_a_shared_region() {
 fn a_queue_pair_has_room_for_one_piece_of_memory_whatever_was_asked_for() {
     for form in FORMS {
         let mut pair = Pair::new(form);
-        let none = QpOptions { max_send_sge: 0, max_recv_sge: 0, ..small() };
-        let qp = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, none).expect("queue pair");
+        let none = QpOptions {
+            max_send_sge: 0,
+            max_recv_sge: 0,
+            ..small()
+        };
+        let qp = pair
+            .pd
+            .create_qp::<Rc>(&pair.cq, &pair.cq, none)
+            .expect("queue pair");
         assert!(qp.caps().max_send_sge >= 1 && qp.caps().max_recv_sge >= 1);
         pair.a = qp;
         pair.finish();
@@ -177,16 +239,33 @@ fn a_queue_pair_has_room_for_one_piece_of_memory_whatever_was_asked_for() {
 fn held_shared_memory_is_local_memory_of_any_request() {
     for form in FORMS {
         let mut pair = Pair::new(form);
-        let region = pair.pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
+        let region = pair
+            .pd
+            .shared(64, AccessFlags::REMOTE_READ)
+            .expect("region");
         region.write(0, b"shared").expect("within");
-        let (to_send, to_fill) = (pair.a.hold(&region).expect("a"), pair.b.hold(&region).expect("b"));
-        pair.b.post_recv(wr::recv(to_fill.slice(32..64).expect("within"))).expect("receive");
-        pair.a.post_send(wr::send(to_send.slice(0..6).expect("within"))).expect("send");
+        let (to_send, to_fill) = (
+            pair.a.hold(&region).expect("a"),
+            pair.b.hold(&region).expect("b"),
+        );
+        pair.b
+            .post_recv(wr::recv(to_fill.slice(32..64).expect("within")))
+            .expect("receive");
         pair.a
-            .post_send(wr::read(to_send.slice(16..22).expect("within"), region.remote().slice(0, 6).expect("within")))
+            .post_send(wr::send(to_send.slice(0..6).expect("within")))
+            .expect("send");
+        pair.a
+            .post_send(wr::read(
+                to_send.slice(16..22).expect("within"),
+                region.remote().slice(0, 6).expect("within"),
+            ))
             .expect("read");
         let (sent, received) = pair.retire();
-        assert!(sent.iter().chain(&received).all(ibverbs::Retired::is_success));
+        assert!(
+            sent.iter()
+                .chain(&received)
+                .all(ibverbs::Retired::is_success)
+        );
         for place in [16, 32] {
             let mut seen = [0; 6];
             region.read(place, &mut seen).expect("within");
@@ -201,12 +280,23 @@ fn held_shared_memory_is_local_memory_of_any_request() {
 fn remote_memory_that_is_not_open_is_refused_by_the_peer() {
     for form in FORMS {
         let mut pair = Pair::new(form);
-        let region = pair.pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
+        let region = pair
+            .pd
+            .shared(64, AccessFlags::REMOTE_READ)
+            .expect("region");
         let buf = pair.buf(b"no");
-        pair.a.post_send(wr::write(buf, region.remote())).expect("posted");
+        pair.a
+            .post_send(wr::write(buf, region.remote()))
+            .expect("posted");
         let (mut sent, _) = pair.retire();
         assert_eq!(sent[0].status(), WcStatus::REM_ACCESS_ERR);
-        assert_eq!(&sent.remove(0).into_buf().expect("comes back after a failure too")[..], b"no");
+        assert_eq!(
+            &sent
+                .remove(0)
+                .into_buf()
+                .expect("comes back after a failure too")[..],
+            b"no"
+        );
         drop(region);
         pair.finish();
     }
@@ -215,20 +305,41 @@ fn remote_memory_that_is_not_open_is_refused_by_the_peer() {
 #[test]
 fn what_does_not_fit_remote_or_local_memory_is_refused_before_the_device_hears_of_it() {
     let mut pair = Pair::new(FORMS[0]);
-    let region = pair.pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
+    let region = pair
+        .pd
+        .shared(64, AccessFlags::REMOTE_READ)
+        .expect("region");
     let piece = region.remote().slice(0, 4).expect("within");
-    let error = pair.a.post_send(wr::write(wr::Inline(b"five!"), piece)).expect_err("too long");
+    let error = pair
+        .a
+        .post_send(wr::write(wr::Inline(b"five!"), piece))
+        .expect_err("too long");
     assert_eq!(error.error(), PostError::BeyondRemote { len: 5, remote: 4 });
     let mut held = pair.pool.take().expect("free");
     held.set_len(1);
-    let error = pair.a.post_send(wr::read(held, region.remote().slice(0, 64).expect("within"))).err();
-    assert!(error.is_none(), "a read fills the buffer's capacity, not what it shows");
+    let error = pair
+        .a
+        .post_send(wr::read(
+            held,
+            region.remote().slice(0, 64).expect("within"),
+        ))
+        .err();
+    assert!(
+        error.is_none(),
+        "a read fills the buffer's capacity, not what it shows"
+    );
     let sink = pair.pd.sink(8).expect("sink");
     let held = pair.a.hold(&sink).expect("hold");
-    let error = pair.a.post_send(wr::read(held, region.remote())).expect_err("too short");
+    let error = pair
+        .a
+        .post_send(wr::read(held, region.remote()))
+        .expect_err("too short");
     assert_eq!(error.error(), PostError::BeyondLocal { len: 64, local: 8 });
     let odd = region.remote().slice(4, 8).expect("within");
-    let error = pair.a.post_send(wr::fetch_add(held, odd, 1)).expect_err("misaligned");
+    let error = pair
+        .a
+        .post_send(wr::fetch_add(held, odd, 1))
+        .expect_err("misaligned");
     assert!(matches!(error.error(), PostError::Misaligned { .. }));
     drop(pair.retire());
     drop((sink, region));
@@ -238,14 +349,25 @@ fn what_does_not_fit_remote_or_local_memory_is_refused_before_the_device_hears_o
 #[test]
 fn an_iwarp_device_reads_into_shared_memory_only() {
     let mut pair = Pair::new(Profile::SIW);
-    let region = pair.pd.shared(64, AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE).expect("region");
+    let region = pair
+        .pd
+        .shared(64, AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE)
+        .expect("region");
     let buf = pair.buf(b"buffer");
-    let error = pair.a.post_send(wr::read(buf, region.remote().slice(0, 8).expect("within"))).expect_err("a Buf");
+    let error = pair
+        .a
+        .post_send(wr::read(buf, region.remote().slice(0, 8).expect("within")))
+        .expect_err("a Buf");
     assert!(error.to_string().contains("iWARP"), "{error}");
     assert!(error.into_payload().is_some());
     let held = pair.a.hold(&region).expect("hold");
-    let (into, from) = (held.slice(8..16).expect("within"), region.remote().slice(0, 8).expect("within"));
-    pair.a.post_send(wr::read(into, from)).expect("open to writes");
+    let (into, from) = (
+        held.slice(8..16).expect("within"),
+        region.remote().slice(0, 8).expect("within"),
+    );
+    pair.a
+        .post_send(wr::read(into, from))
+        .expect("open to writes");
     let (sent, _) = pair.retire();
     assert!(sent[0].is_success());
     drop((region, sent));
@@ -257,9 +379,14 @@ fn an_unreliable_connection_sends_and_writes() {
     for form in FORMS {
         let mut pair = Pair::<Uc>::of(form);
         pair.receives(1);
-        let region = pair.pd.shared(8, AccessFlags::REMOTE_WRITE).expect("region");
+        let region = pair
+            .pd
+            .shared(8, AccessFlags::REMOTE_WRITE)
+            .expect("region");
         pair.a.post_send(wr::send(wr::Inline(b"uc"))).expect("send");
-        pair.a.post_send(wr::write(wr::Inline(b"uc"), region.remote())).expect("write");
+        pair.a
+            .post_send(wr::write(wr::Inline(b"uc"), region.remote()))
+            .expect("write");
         let (sent, mut received) = pair.retire();
         assert!(sent.iter().all(ibverbs::Retired::is_success));
         assert_eq!(bytes(received.remove(0)), b"uc");
@@ -281,7 +408,10 @@ fn a_message_longer_than_the_receive_fails_on_both_sides_and_gives_both_buffers_
         assert_eq!(sent[0].status(), WcStatus::REM_INV_REQ_ERR);
         assert_eq!(received[0].status(), WcStatus::LOC_LEN_ERR);
         let text = received[0].ok().expect_err("failed").to_string();
-        assert!(text.contains("receive failed: local length error"), "{text}");
+        assert!(
+            text.contains("receive failed: local length error"),
+            "{text}"
+        );
         assert_eq!(&sent.remove(0).into_buf().expect("back")[..], b"too long");
         assert_eq!(&received.remove(0).into_buf().expect("back")[..], b"old");
         pair.finish();

@@ -1,4 +1,5 @@
-//! Borrowed memory on the fake provider: under Miri, a device that touched it after its scope would be caught in the act.
+//! Borrowed memory on the fake provider: under Miri, a device that touched it after its scope would
+//! be caught in the act.
 
 mod fake;
 
@@ -14,10 +15,19 @@ const AT_ONCE: Duration = Duration::ZERO;
 #[test]
 fn borrowed_memory_is_its_owners_again_after_the_scope() {
     for form in FORMS {
-        let Pair { a, mut b, mut cq, pool, pd, context, fake } = Pair::new(form);
+        let Pair {
+            a,
+            mut b,
+            mut cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = Pair::new(form);
         let message = *b"a message of the caller's";
         let mut reply = [0_u8; 32];
-        b.post_recv(wr::recv(pool.take().expect("free"))).expect("receive");
+        b.post_recv(wr::recv(pool.take().expect("free")))
+            .expect("receive");
         let end = a.scope(|scope| -> Result<(), Error> {
             let message = scope.lend(&message)?;
             let reply = scope.lend_mut(&mut reply)?;
@@ -29,7 +39,8 @@ fn borrowed_memory_is_its_owners_again_after_the_scope() {
                 Err(completion) => {
                     let retired = b.retire(completion).expect("the peer's");
                     if !echoed {
-                        b.post_send(wr::send(retired.into_buf().expect("received"))).expect("echo");
+                        b.post_send(wr::send(retired.into_buf().expect("received")))
+                            .expect("echo");
                     }
                     echoed = true;
                 }
@@ -48,8 +59,18 @@ fn borrowed_memory_is_its_owners_again_after_the_scope() {
 #[test]
 fn one_sided_requests_and_batches_borrow_as_well() {
     for form in FORMS {
-        let Pair { a, b, mut cq, pool, pd, context, fake } = Pair::new(form);
-        let region = pd.shared(64, AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE).expect("region");
+        let Pair {
+            a,
+            b,
+            mut cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = Pair::new(form);
+        let region = pd
+            .shared(64, AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE)
+            .expect("region");
         let (source, mut target) = ([3_u8; 64], [0_u8; 64]);
         let end = a.scope(|scope| -> Result<(), Error> {
             let (source, target) = (scope.lend(&source)?, scope.lend_mut(&mut target)?);
@@ -59,7 +80,9 @@ fn one_sided_requests_and_batches_borrow_as_well() {
                 Ok(())
             })?;
             assert_eq!(scope.lent_in_flight(), 2);
-            scope.wait(&mut cq, AT_ONCE, |item| item.expect("of this queue pair").ok().expect("success"))
+            scope.wait(&mut cq, AT_ONCE, |item| {
+                item.expect("of this queue pair").ok().expect("success");
+            })
         });
         let (a, outcome) = end.into_result().expect("lives");
         outcome.expect("the signalled one retires both");
@@ -74,22 +97,41 @@ fn what_is_in_flight_at_the_end_never_happens() {
     for form in FORMS {
         // What is forgotten leaks its count, as Miri would say.
         for forgets in [false, !cfg!(miri)] {
-            let Pair { mut a, mut b, cq, pool, pd, context, fake } = Pair::new(form);
+            let Pair {
+                mut a,
+                mut b,
+                cq,
+                pool,
+                pd,
+                context,
+                fake,
+            } = Pair::new(form);
             fake.stall();
             let region = pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
-            b.post_send(wr::send(pool.take().expect("free"))).expect("what the receive waits for");
-            a.post_send(wr::send(pool.take().expect("free")).tag(4)).expect("not borrowed");
+            b.post_send(wr::send(pool.take().expect("free")))
+                .expect("what the receive waits for");
+            a.post_send(wr::send(pool.take().expect("free")).tag(4))
+                .expect("not borrowed");
             let mut memory = vec![1_u8; 64];
             let end = a.scope(|scope| {
                 let lent = scope.lend_mut(&mut memory).expect("lend");
                 scope.post_recv(wr::recv(lent.clone())).expect("receive");
-                scope.post_send(wr::read(lent.clone(), region.remote())).expect("read");
+                scope
+                    .post_send(wr::read(lent.clone(), region.remote()))
+                    .expect("read");
                 if forgets {
                     std::mem::forget(lent);
                 }
             });
             assert!(end.qp.is_none());
-            assert_eq!(end.reclaimed.sends.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), [4]);
+            assert_eq!(
+                end.reclaimed
+                    .sends
+                    .iter()
+                    .map(|(tag, _)| *tag)
+                    .collect::<Vec<_>>(),
+                [4]
+            );
             assert_eq!(memory, [1; 64]);
             drop(memory);
             fake.resume(); // nothing of it may be left to do
@@ -102,7 +144,15 @@ fn what_is_in_flight_at_the_end_never_happens() {
 #[test]
 fn a_panic_ends_the_scope_before_it_goes_on() {
     for form in FORMS {
-        let Pair { a, b, cq, pool, pd, context, fake } = Pair::new(form);
+        let Pair {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = Pair::new(form);
         fake.stall();
         let mut memory = vec![1_u8; 64];
         let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -124,7 +174,18 @@ fn a_panic_ends_the_scope_before_it_goes_on() {
 #[test]
 fn a_request_that_was_not_posted_is_no_loan_and_one_in_doubt_is() {
     for in_doubt in [false, true] {
-        let Pair { a, b, cq, pool, pd, context, fake } = Pair::new(Profile { extended_qp: false, ..Profile::RXE });
+        let Pair {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = Pair::new(Profile {
+            extended_qp: false,
+            ..Profile::RXE
+        });
         let memory = [1_u8; 64];
         let end = a.scope(|scope| {
             let lent = scope.lend(&memory).expect("lend");
@@ -133,7 +194,11 @@ fn a_request_that_was_not_posted_is_no_loan_and_one_in_doubt_is() {
             assert_eq!(matches!(rejected.error(), PostError::InDoubt(_)), in_doubt);
             assert_eq!(scope.lent_in_flight(), usize::from(in_doubt));
         });
-        assert_eq!(end.qp.is_none(), in_doubt, "what may have been posted is ended");
+        assert_eq!(
+            end.qp.is_none(),
+            in_doubt,
+            "what may have been posted is ended"
+        );
         drop((end, b, cq, pool, pd, context));
         fake.assert_clean();
     }
@@ -142,7 +207,15 @@ fn a_request_that_was_not_posted_is_no_loan_and_one_in_doubt_is() {
 #[test]
 fn a_failed_poll_is_no_completion() {
     for form in FORMS {
-        let Pair { a, b, mut cq, pool, pd, context, fake } = Pair::new(form);
+        let Pair {
+            a,
+            b,
+            mut cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = Pair::new(form);
         fake.stall();
         let mut memory = [1_u8; 64];
         let end = a.scope(|scope| {
@@ -172,9 +245,11 @@ fn what_cannot_be_ended_aborts() {
             let lent = scope.lend_mut(&mut memory).expect("lend");
             if case == "destroy" {
                 scope.post_recv(wr::recv(lent)).expect("receive");
-                pair.fake.fail_next(fake_provider::Verb::DestroyQp, libc::EBUSY);
+                pair.fake
+                    .fail_next(fake_provider::Verb::DestroyQp, libc::EBUSY);
             } else {
-                pair.fake.fail_next(fake_provider::Verb::DeregMr, libc::EBUSY);
+                pair.fake
+                    .fail_next(fake_provider::Verb::DeregMr, libc::EBUSY);
             }
         });
         return;
@@ -186,10 +261,19 @@ fn what_cannot_be_ended_aborts() {
             .output()
             .expect("runs");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("cannot be taken back from the device"), "{case}: {said}");
+        assert!(
+            !output.status.success() && said.contains("cannot be taken back from the device"),
+            "{case}: {said}"
+        );
     }
 }
 
 fn fault(in_doubt: bool) -> PostFault {
-    PostFault { queue: Queue::Send, at: 0, errno: libc::EINVAL, says_which: !in_doubt, executed: false }
+    PostFault {
+        queue: Queue::Send,
+        at: 0,
+        errno: libc::EINVAL,
+        says_which: !in_doubt,
+        executed: false,
+    }
 }

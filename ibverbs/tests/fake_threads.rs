@@ -1,4 +1,5 @@
-//! Queue pairs, completion queues and buffers move between threads; shared memory is shared by them.
+//! Queue pairs, completion queues and buffers move between threads; shared memory is shared by
+//! them.
 
 mod fake;
 
@@ -38,14 +39,21 @@ fn two_threads_use_the_two_ends_of_a_connection() {
         let fake = fake_provider::Fake::new(form);
         let context = fake::open(&fake);
         let pd = context.alloc_pd().expect("domain");
-        let options = CqOptions { extended: form.extended_cq, ..CqOptions::default() };
-        let (mut cq_a, mut cq_b) = (context.create_cq(options).expect("a"), context.create_cq(options).expect("b"));
+        let options = CqOptions {
+            extended: form.extended_cq,
+            ..CqOptions::default()
+        };
+        let (mut cq_a, mut cq_b) = (
+            context.create_cq(options).expect("a"),
+            context.create_cq(options).expect("b"),
+        );
         let mut a = pd.create_qp::<Rc>(&cq_a, &cq_a, fake::small()).expect("a");
         let mut b = pd.create_qp::<Rc>(&cq_b, &cq_b, fake::small()).expect("b");
         fake::connect(&mut a, &mut b);
         let pool = pd.pool(4, 64).expect("pool");
         for _ in 0..3 {
-            b.post_recv(wr::recv(pool.take().expect("free"))).expect("receive");
+            b.post_recv(wr::recv(pool.take().expect("free")))
+                .expect("receive");
         }
         let sender = thread::spawn(move || {
             for number in 0..MESSAGES {
@@ -53,7 +61,10 @@ fn two_threads_use_the_two_ends_of_a_connection() {
                 a.post_send(wr::send(wr::Inline(&message))).expect("send");
                 while a.send_room() < a.caps().max_send_wr as usize {
                     for completion in cq_a.poll().expect("poll") {
-                        a.retire(completion).expect("in flight").ok().expect("success");
+                        a.retire(completion)
+                            .expect("in flight")
+                            .ok()
+                            .expect("success");
                     }
                     thread::yield_now();
                 }
@@ -62,7 +73,11 @@ fn two_threads_use_the_two_ends_of_a_connection() {
         let mut next = 0;
         while next < MESSAGES {
             for completion in cq_b.poll().expect("poll") {
-                let buf = b.retire(completion).expect("in flight").into_buf().expect("posted with one");
+                let buf = b
+                    .retire(completion)
+                    .expect("in flight")
+                    .into_buf()
+                    .expect("posted with one");
                 assert_eq!(buf[..], next.to_ne_bytes());
                 next += 1;
                 b.post_recv(wr::recv(buf)).expect("receive");
@@ -98,17 +113,24 @@ fn a_pool_gives_buffers_to_many_threads() {
 #[test]
 fn threads_copy_in_and_out_of_a_shared_region_at_once() {
     let pair = Pair::new(FORMS[0]);
-    let region = pair.pd.shared(19, AccessFlags::REMOTE_READ).expect("region");
+    let region = pair
+        .pd
+        .shared(19, AccessFlags::REMOTE_READ)
+        .expect("region");
     thread::scope(|scope| {
         for byte in 0..3_u8 {
             let region = region.clone();
             scope.spawn(move || {
                 let mut seen = [0; 9];
                 for round in 0..4 {
-                    region.write(usize::from(byte) + 3, &[byte; 7]).expect("within");
+                    region
+                        .write(usize::from(byte) + 3, &[byte; 7])
+                        .expect("within");
                     region.read(round, &mut seen).expect("within");
                     region.load(0, Ordering::Relaxed).expect("aligned");
-                    region.store(8, u64::from(byte), Ordering::Release).expect("aligned");
+                    region
+                        .store(8, u64::from(byte), Ordering::Release)
+                        .expect("aligned");
                     let _ = region.compare_exchange(8, 1, 2).expect("aligned");
                 }
             });

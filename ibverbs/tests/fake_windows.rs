@@ -1,4 +1,5 @@
-//! Memory windows: what a peer reaches through them, until when, and that their region is there as long, whatever is dropped first.
+//! Memory windows: what a peer reaches through them, until when, and that their region is there as
+//! long, whatever is dropped first.
 
 mod fake;
 
@@ -7,8 +8,8 @@ use std::thread;
 use fake::{FORMS, Pair};
 use fake_provider::{Live, PostFault, Queue, Verb};
 use ibverbs::{
-    AccessFlags, BoundWindow, Direction, ErrorKind, PostError, RemoteMemory, SharedRegion, Type1, Type2, WcOpcode,
-    WcStatus, Window, wr,
+    AccessFlags, BoundWindow, Direction, ErrorKind, PostError, RemoteMemory, SharedRegion, Type1,
+    Type2, WcOpcode, WcStatus, Window, wr,
 };
 
 const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
@@ -34,13 +35,18 @@ fn read(pair: &mut Pair, remote: RemoteMemory) -> (WcStatus, Vec<u8>) {
     pair.a.post_send(wr::read(buf, remote)).expect("read");
     let (mut of_a, _) = pair.retire();
     let done = of_a.remove(0);
-    (done.status(), done.into_buf().expect("posted with one").to_vec())
+    (
+        done.status(),
+        done.into_buf().expect("posted with one").to_vec(),
+    )
 }
 
 fn bound_successfully(pair: &mut Pair) {
     let (_, of_b) = pair.retire();
     assert_eq!(
-        of_b.iter().map(|done| (done.status(), done.opcode())).collect::<Vec<_>>(),
+        of_b.iter()
+            .map(|done| (done.status(), done.opcode()))
+            .collect::<Vec<_>>(),
         [(WcStatus::SUCCESS, WcOpcode::BIND_MW)]
     );
 }
@@ -57,12 +63,17 @@ fn a_window_opens_its_part_of_the_region_until_it_is_invalidated() {
             let remote = bound.remote();
             pair.b.post_send(wr::bind(binding)).expect("bind");
             bound_successfully(&mut pair);
-            assert_eq!(read(&mut pair, remote), (WcStatus::SUCCESS, b"2345".to_vec()));
+            assert_eq!(
+                read(&mut pair, remote),
+                (WcStatus::SUCCESS, b"2345".to_vec())
+            );
             pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
             let (_, mut of_b) = pair.retire();
             window = of_b.remove(0).into_window().expect("free again");
         }
-        let (bound, binding) = window.bind(&region, AccessFlags::REMOTE_READ).expect("fits");
+        let (bound, binding) = window
+            .bind(&region, AccessFlags::REMOTE_READ)
+            .expect("fits");
         let remote = bound.remote();
         let both = pair.b.batch(|batch| -> ibverbs::Result<()> {
             batch.send(wr::bind(binding).unsignaled())?;
@@ -72,7 +83,11 @@ fn a_window_opens_its_part_of_the_region_until_it_is_invalidated() {
         both.expect("posted");
         let (_, mut of_b) = pair.retire();
         assert!(of_b.remove(0).into_window::<Type2>().is_some());
-        assert_eq!(read(&mut pair, remote).0, WcStatus::REM_ACCESS_ERR, "the key is dead");
+        assert_eq!(
+            read(&mut pair, remote).0,
+            WcStatus::REM_ACCESS_ERR,
+            "the key is dead"
+        );
         drop(region);
         pair.finish();
     }
@@ -90,12 +105,21 @@ fn a_bound_window_keeps_its_region() {
         drop(still);
         // Nothing but the window keeps the memory, which the peer reads and writes.
         assert_eq!(pair.fake.live().mrs, 2);
-        assert_eq!(read(&mut pair, remote), (WcStatus::SUCCESS, b"kept".to_vec()));
-        pair.a.post_send(wr::write(wr::Inline(b"more"), remote)).expect("write");
+        assert_eq!(
+            read(&mut pair, remote),
+            (WcStatus::SUCCESS, b"kept".to_vec())
+        );
+        pair.a
+            .post_send(wr::write(wr::Inline(b"more"), remote))
+            .expect("write");
         pair.retire().0[0].ok().expect("written");
         assert_eq!(read(&mut pair, remote).1, b"more");
         drop(bound);
-        assert_eq!((pair.fake.live().mrs, pair.fake.live().mws), (1, 0), "it goes with the window");
+        assert_eq!(
+            (pair.fake.live().mrs, pair.fake.live().mws),
+            (1, 0),
+            "it goes with the window"
+        );
         assert_eq!(read(&mut pair, remote).0, WcStatus::REM_ACCESS_ERR);
         pair.finish();
     }
@@ -109,10 +133,15 @@ fn a_region_comes_back_when_its_windows_are_invalidated() {
         let bound = bound(&mut pair, &region);
         bound_successfully(&mut pair);
         pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
-        let still = region.try_into_buf().expect_err("the request has not completed yet, as far as is known");
+        let still = region
+            .try_into_buf()
+            .expect_err("the request has not completed yet, as far as is known");
         let (_, mut of_b) = pair.retire();
         let window = of_b.remove(0).into_window::<Type2>().expect("free");
-        let mut buf = still.into_region().try_into_buf().expect("no peer reaches it");
+        let mut buf = still
+            .into_region()
+            .try_into_buf()
+            .expect("no peer reaches it");
         assert_eq!(&buf[..4], b"back");
         buf.fill(7);
         drop((window, buf));
@@ -123,8 +152,9 @@ fn a_region_comes_back_when_its_windows_are_invalidated() {
 /// What is dropped in each order: the window, its region, both queue pairs, the rest.
 fn orders() -> impl Iterator<Item = [usize; 4]> {
     let places = || 0..4_usize;
-    let three =
-        places().flat_map(move |one| places().flat_map(move |two| places().map(move |three| [one, two, three])));
+    let three = places().flat_map(move |one| {
+        places().flat_map(move |two| places().map(move |three| [one, two, three]))
+    });
     three
         .filter(|&[one, two, three]| one != two && two != three && one != three)
         .map(|[one, two, three]| [one, two, three, 6 - one - two - three])
@@ -134,7 +164,8 @@ fn orders() -> impl Iterator<Item = [usize; 4]> {
 fn window_region_and_queue_pairs_may_be_dropped_in_any_order() {
     assert_eq!(orders().count(), 24);
     for (index, order) in orders().enumerate() {
-        // Miri takes its time: every fifth order there, which are of both forms, and end with each thing.
+        // Miri takes its time: every fifth order there, which are of both forms, and end with each
+        // thing.
         if cfg!(miri) && index % 5 != 0 {
             continue;
         }
@@ -145,7 +176,15 @@ fn window_region_and_queue_pairs_may_be_dropped_in_any_order() {
                 pair.fake.stall();
             }
             let bound = bound(&mut pair, &region);
-            let Pair { a, b, cq, pool, pd, context, fake } = pair;
+            let Pair {
+                a,
+                b,
+                cq,
+                pool,
+                pd,
+                context,
+                fake,
+            } = pair;
             let mut all: [Option<Box<dyn Send>>; 4] = [
                 Some(Box::new(bound)),
                 Some(Box::new(region)),
@@ -186,7 +225,11 @@ fn a_binding_that_is_not_posted_binds_nothing() {
         let (other, binding) = window.bind(&region, OPEN).expect("fits");
         let failed = pair.b.batch(|batch| -> ibverbs::Result<()> {
             batch.send(wr::bind(binding))?;
-            Err(ibverbs::Error::from(batch.send(wr::send(wr::Inline(&[0; 999]))).expect_err("too long")))
+            Err(ibverbs::Error::from(
+                batch
+                    .send(wr::send(wr::Inline(&[0; 999])))
+                    .expect_err("too long"),
+            ))
         });
         assert!(failed.is_err());
         assert_eq!(read(&mut pair, other.remote()).0, WcStatus::REM_ACCESS_ERR);
@@ -204,7 +247,13 @@ fn a_binding_in_doubt_keeps_window_and_region_until_the_queue_pair_goes() {
             let region = region(&pair, b"x");
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
             let (bound, binding) = window.bind(&region, OPEN).expect("fits");
-            let fault = PostFault { queue: Queue::Send, at: 0, errno: libc::ENOMEM, says_which: false, executed };
+            let fault = PostFault {
+                queue: Queue::Send,
+                at: 0,
+                errno: libc::ENOMEM,
+                says_which: false,
+                executed,
+            };
             pair.fake.fail_post(fault);
             let rejected = pair.b.post_send(wr::bind(binding)).expect_err("in doubt");
             assert!(rejected.into_payload().is_none());
@@ -227,18 +276,33 @@ fn a_peer_invalidates_by_a_message() {
         let bound = bound(&mut pair, &region);
         bound_successfully(&mut pair);
         pair.receives(2);
-        pair.a.post_send(wr::send(wr::Inline(b"not yet"))).expect("send");
+        pair.a
+            .post_send(wr::send(wr::Inline(b"not yet")))
+            .expect("send");
         let (_, mut of_b) = pair.retire();
-        let bound = bound.invalidated_by(&of_b.remove(0)).expect_err("a message as any other");
-        pair.a.post_send(wr::send_with_inv(wr::Inline(b"done"), bound.remote().rkey)).expect("send");
+        let bound = bound
+            .invalidated_by(&of_b.remove(0))
+            .expect_err("a message as any other");
+        pair.a
+            .post_send(wr::send_with_inv(wr::Inline(b"done"), bound.remote().rkey))
+            .expect("send");
         let (_, mut of_b) = pair.retire();
         let received = of_b.remove(0);
-        assert_eq!((received.direction(), received.invalidated_rkey()), (Direction::Recv, Some(bound.remote().rkey)));
+        assert_eq!(
+            (received.direction(), received.invalidated_rkey()),
+            (Direction::Recv, Some(bound.remote().rkey))
+        );
         let window = bound.invalidated_by(&received).expect("invalidated");
         // The peer's word frees no memory.
         drop(region);
         assert_eq!(pair.fake.live().mrs, 3);
-        assert_eq!(window.bind(&other, OPEN).expect_err("another region").kind(), ErrorKind::Mismatch);
+        assert_eq!(
+            window
+                .bind(&other, OPEN)
+                .expect_err("another region")
+                .kind(),
+            ErrorKind::Mismatch
+        );
         assert_eq!(pair.fake.live().mrs, 2);
         drop((received, other));
         pair.finish();
@@ -253,9 +317,19 @@ fn a_window_that_its_queue_pair_frees_in_another_thread_is_not_bound_anew() {
         let bound = bound(&mut pair, &region);
         bound_successfully(&mut pair);
         pair.receives(1);
-        pair.a.post_send(wr::send_with_inv(wr::Empty, bound.remote().rkey)).expect("send");
+        pair.a
+            .post_send(wr::send_with_inv(wr::Empty, bound.remote().rkey))
+            .expect("send");
         let received = pair.retire().1.remove(0);
-        let Pair { a, b, cq, pool, pd, context, fake } = pair;
+        let Pair {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = pair;
         thread::scope(|scope| {
             scope.spawn(|| drop(b));
             if let Ok(window) = bound.invalidated_by(&received) {
@@ -272,7 +346,9 @@ fn a_message_that_invalidates_what_is_not_bound_breaks_the_connection() {
     for form in FORMS {
         let mut pair = Pair::new(form);
         pair.receives(1);
-        pair.a.post_send(wr::send_with_inv(wr::Empty, 0x1234)).expect("send");
+        pair.a
+            .post_send(wr::send_with_inv(wr::Empty, 0x1234))
+            .expect("send");
         let (of_a, of_b) = pair.retire();
         assert!(!of_a[0].is_success() && !of_b[0].is_success());
         drop((of_a, of_b));
@@ -290,7 +366,10 @@ fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
             let bound = pair.b.bind_mw(window, &region, OPEN, 7).expect("bind");
             bound_successfully(&mut pair);
             let remote = bound.remote().slice(0, 6).expect("within");
-            assert_eq!(read(&mut pair, remote), (WcStatus::SUCCESS, b"type 1".to_vec()));
+            assert_eq!(
+                read(&mut pair, remote),
+                (WcStatus::SUCCESS, b"type 1".to_vec())
+            );
             pair.b.unbind_mw(bound, 8).expect("unbind");
             let (_, mut of_b) = pair.retire();
             assert_eq!(of_b[0].tag(), 8);
@@ -298,8 +377,14 @@ fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
         }
         // What the driver refuses it may have queued: the window stays until the queue pair goes.
         pair.fake.fail_next(Verb::BindMw, libc::ENOMEM);
-        let error = pair.b.bind_mw(window, &region, OPEN, 0).expect_err("refused");
-        assert_eq!((error.verb(), error.errno().map(|errno| errno.0)), ("ibv_bind_mw", Some(libc::ENOMEM)));
+        let error = pair
+            .b
+            .bind_mw(window, &region, OPEN, 0)
+            .expect_err("refused");
+        assert_eq!(
+            (error.verb(), error.errno().map(|errno| errno.0)),
+            ("ibv_bind_mw", Some(libc::ENOMEM))
+        );
         drop(region);
         assert_eq!((pair.fake.live().mrs, pair.fake.live().mws), (2, 1));
         pair.finish();
@@ -315,11 +400,33 @@ fn windows_of_both_types_go_after_a_queue_pair_that_was_destroyed_first() {
         let window = pair.pd.alloc_mw::<Type1>().expect("window");
         let of_type_1 = pair.b.bind_mw(window, &region, OPEN, 0).expect("bind");
         drop(pair.retire());
-        let Pair { a, b, cq, pool, pd, context, fake } = pair;
+        let Pair {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = pair;
         b.destroy().expect("destroyed");
-        // Those of type 2 end with their queue pair; those of type 1 stay open to the other peers of the domain.
-        assert_eq!(fake.live(), Live { contexts: 1, pds: 1, mrs: 2, mws: 1, cqs: 1, qps: 1, ..Live::default() });
-        let mut other = pd.create_qp::<ibverbs::Rc>(&cq, &cq, fake::small()).expect("another");
+        // Those of type 2 end with their queue pair; those of type 1 stay open to the other peers
+        // of the domain.
+        assert_eq!(
+            fake.live(),
+            Live {
+                contexts: 1,
+                pds: 1,
+                mrs: 2,
+                mws: 1,
+                cqs: 1,
+                qps: 1,
+                ..Live::default()
+            }
+        );
+        let mut other = pd
+            .create_qp::<ibverbs::Rc>(&cq, &cq, fake::small())
+            .expect("another");
         let rejected = other.post_send(wr::invalidate(of_type_2));
         drop((rejected, of_type_1, region, other, a, cq, pool, pd, context));
         fake.assert_clean();
@@ -341,14 +448,30 @@ fn what_a_window_cannot_be_bound_to_is_refused_and_the_window_freed() {
         (&nothing, OPEN, ErrorKind::InvalidInput),
         (&region, AccessFlags::LOCAL_WRITE, ErrorKind::InvalidInput),
     ] {
-        assert_eq!(fresh(&pair).bind(region, access).expect_err("refused").kind(), kind);
+        assert_eq!(
+            fresh(&pair)
+                .bind(region, access)
+                .expect_err("refused")
+                .kind(),
+            kind
+        );
         assert_eq!(pair.fake.live().mws, 0);
     }
-    let (bound, binding) = elsewhere.alloc_mw::<Type2>().expect("window").bind(&foreign, OPEN).expect("fits");
-    let rejected = pair.b.post_send(wr::bind(binding)).expect_err("another domain");
+    let (bound, binding) = elsewhere
+        .alloc_mw::<Type2>()
+        .expect("window")
+        .bind(&foreign, OPEN)
+        .expect("fits");
+    let rejected = pair
+        .b
+        .post_send(wr::bind(binding))
+        .expect_err("another domain");
     assert_eq!(rejected.error(), PostError::WrongDomain);
     let window = elsewhere.alloc_mw::<Type1>().expect("window");
-    let error = pair.b.bind_mw(window, &foreign, OPEN, 0).expect_err("another domain");
+    let error = pair
+        .b
+        .bind_mw(window, &foreign, OPEN, 0)
+        .expect_err("another domain");
     assert_eq!(error.kind(), ErrorKind::Mismatch);
     drop((rejected, bound, region, closed, foreign, nothing, elsewhere));
     pair.finish();
@@ -361,7 +484,9 @@ fn windows_move_between_threads() {
     let window = bound(&mut pair, &region);
     let (pair, window) = std::thread::spawn(move || {
         bound_successfully(&mut pair);
-        pair.b.post_send(wr::invalidate(window)).expect("invalidate");
+        pair.b
+            .post_send(wr::invalidate(window))
+            .expect("invalidate");
         let (_, mut of_b) = pair.retire();
         let window = of_b.remove(0).into_window::<Type2>().expect("free");
         (pair, window)

@@ -1,4 +1,5 @@
-//! Extended reliable connections on the fake device: whose a message is, what it may reach, drop orders, domains by file.
+//! Extended reliable connections on the fake device: whose a message is, what it may reach, drop
+//! orders, domains by file.
 
 mod fake;
 
@@ -7,12 +8,13 @@ use std::fs::File;
 use fake::{FORMS, open, path, small};
 use fake_provider::{Fake, Live, Profile};
 use ibverbs::{
-    AccessFlags, Buf, CompletionQueue, Context, CqOptions, ErrorKind, Pool, ProtectionDomain, QpChange, QpState,
-    QueuePair, RcPath, Retired, SharedReceiveQueue, SharedRegion, SrqNum, SrqOptions, WcStatus, Xrc, XrcDomain,
-    XrcRecvQueuePair, XrcSend, XrcdOpen, wr,
+    AccessFlags, Buf, CompletionQueue, Context, CqOptions, ErrorKind, Pool, ProtectionDomain,
+    QpChange, QpState, QueuePair, RcPath, Retired, SharedReceiveQueue, SharedRegion, SrqNum,
+    SrqOptions, WcStatus, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend, XrcdOpen, wr,
 };
 
-/// A queue of an XRC domain, with a protection domain and a completion queue of its own, as in a process of its own.
+/// A queue of an XRC domain, with a protection domain and a completion queue of its own, as in a
+/// process of its own.
 struct Store {
     srq: SharedReceiveQueue<Xrc>,
     number: SrqNum,
@@ -24,29 +26,52 @@ struct Store {
 impl Store {
     fn new(context: &Context, xrcd: &XrcDomain) -> Self {
         let pd = context.alloc_pd().expect("domain");
-        let cq = context.create_cq(CqOptions { depth: 31, ..CqOptions::default() }).expect("queue");
-        let options = SrqOptions { max_wr: 7, max_sge: 1, max_batch: 7 };
-        let srq = pd.create_xrc_srq(xrcd, &cq, options).expect("shared receive queue");
+        let cq = context
+            .create_cq(CqOptions {
+                depth: 31,
+                ..CqOptions::default()
+            })
+            .expect("queue");
+        let options = SrqOptions {
+            max_wr: 7,
+            max_sge: 1,
+            max_batch: 7,
+        };
+        let srq = pd
+            .create_xrc_srq(xrcd, &cq, options)
+            .expect("shared receive queue");
         let number = srq.srq_num().expect("number");
         let pool = pd.pool(8, 64).expect("pool");
-        Self { srq, number, cq, pool, pd }
+        Self {
+            srq,
+            number,
+            cq,
+            pool,
+            pd,
+        }
     }
 
     fn receives(&mut self, count: u64) {
         for tag in 0..count {
-            self.srq.post_recv(wr::recv(self.pool.take().expect("free")).tag(tag)).expect("room");
+            self.srq
+                .post_recv(wr::recv(self.pool.take().expect("free")).tag(tag))
+                .expect("room");
         }
     }
 
     fn retire(&mut self) -> Vec<Retired> {
         let completions = self.cq.poll().expect("poll");
-        completions.map(|completion| self.srq.retire(completion).expect("in flight")).collect()
+        completions
+            .map(|completion| self.srq.retire(completion).expect("in flight"))
+            .collect()
     }
 
     /// What was received.
     fn texts(&mut self) -> Vec<(u64, Vec<u8>)> {
         let all = self.retire();
-        all.into_iter().map(|retired| (retired.tag(), fake::bytes(retired))).collect()
+        all.into_iter()
+            .map(|retired| (retired.tag(), fake::bytes(retired)))
+            .collect()
     }
 }
 
@@ -63,7 +88,10 @@ struct Setup {
 
 /// Connects the halves.
 fn connect(sender: &mut QueuePair<XrcSend>, receiver: &mut XrcRecvQueuePair, path: &RcPath) {
-    let (here, there) = (sender.endpoint(path).expect("endpoint"), receiver.endpoint(path).expect("endpoint"));
+    let (here, there) = (
+        sender.endpoint(path).expect("endpoint"),
+        receiver.endpoint(path).expect("endpoint"),
+    );
     sender.init(path).expect("INIT");
     receiver.init(path).expect("INIT");
     receiver.connect(path, &here).expect("RTS");
@@ -71,7 +99,10 @@ fn connect(sender: &mut QueuePair<XrcSend>, receiver: &mut XrcRecvQueuePair, pat
 }
 
 fn with_xrc(form: Profile) -> Fake {
-    Fake::new(Profile { more_verbs: true, ..form })
+    Fake::new(Profile {
+        more_verbs: true,
+        ..form
+    })
 }
 
 impl Setup {
@@ -82,12 +113,31 @@ impl Setup {
         let stores = [(); 2].map(|()| Store::new(&context, &xrcd));
         let mut receiver = xrcd.create_xrc_recv_qp().expect("receiving half");
         let pd = context.alloc_pd().expect("domain");
-        let send_cq = context.create_cq(CqOptions { depth: 31, ..CqOptions::default() }).expect("queue");
-        let mut sender = pd.create_xrc_send_qp(&send_cq, small()).expect("sending half");
-        assert_eq!((sender.is_extended(), sender.caps().max_recv_wr), (form.extended_qp, 0));
+        let send_cq = context
+            .create_cq(CqOptions {
+                depth: 31,
+                ..CqOptions::default()
+            })
+            .expect("queue");
+        let mut sender = pd
+            .create_xrc_send_qp(&send_cq, small())
+            .expect("sending half");
+        assert_eq!(
+            (sender.is_extended(), sender.caps().max_recv_wr),
+            (form.extended_qp, 0)
+        );
         connect(&mut sender, &mut receiver, &path());
         let pool = pd.pool(8, 64).expect("pool");
-        Self { sender, send_cq, pool, receiver, stores, xrcd, context, fake }
+        Self {
+            sender,
+            send_cq,
+            pool,
+            receiver,
+            stores,
+            xrcd,
+            context,
+            fake,
+        }
     }
 
     fn buf(&self, bytes: &[u8]) -> Buf {
@@ -100,17 +150,31 @@ impl Setup {
     /// How the sends ended.
     fn sent(&mut self) -> Vec<WcStatus> {
         let completions = self.send_cq.poll().expect("poll");
-        completions.map(|completion| self.sender.retire(completion).expect("in flight").status()).collect()
+        completions
+            .map(|completion| self.sender.retire(completion).expect("in flight").status())
+            .collect()
     }
 
     fn region(&self, place: usize, bytes: u64) -> SharedRegion {
-        let region = self.stores[place].pd.shared(8, path().access).expect("region");
+        let region = self.stores[place]
+            .pd
+            .shared(8, path().access)
+            .expect("region");
         region.write(0, &bytes.to_ne_bytes()).expect("within");
         region
     }
 
     fn finish(self) {
-        let Self { sender, send_cq, pool, receiver, stores, xrcd, context, fake } = self;
+        let Self {
+            sender,
+            send_cq,
+            pool,
+            receiver,
+            stores,
+            xrcd,
+            context,
+            fake,
+        } = self;
         drop((sender, send_cq, pool, receiver, stores, xrcd, context));
         fake.assert_clean();
     }
@@ -125,16 +189,31 @@ fn a_message_takes_a_receive_of_the_queue_that_it_names_and_completes_there() {
         second.receives(3);
         let (a, b) = (first.number, second.number);
         let buf = setup.buf(b"two");
-        setup.sender.post_send(wr::send(wr::Inline(b"one")).for_srq(b)).expect("send");
-        setup.sender.post_send(wr::send(buf).for_srq(a)).expect("send");
-        setup.sender.post_send(wr::send_with_imm(wr::Inline(b"six"), 66).for_srq(b)).expect("send");
+        setup
+            .sender
+            .post_send(wr::send(wr::Inline(b"one")).for_srq(b))
+            .expect("send");
+        setup
+            .sender
+            .post_send(wr::send(buf).for_srq(a))
+            .expect("send");
+        setup
+            .sender
+            .post_send(wr::send_with_imm(wr::Inline(b"six"), 66).for_srq(b))
+            .expect("send");
         assert_eq!(setup.sent(), [WcStatus::SUCCESS; 3]);
         let qp_num = setup.receiver.qp_num();
         let [first, second] = &mut setup.stores;
         assert_eq!(first.texts(), [(0, b"two".to_vec())]);
         let completions = second.cq.poll().expect("poll");
-        let seen: Vec<_> = completions.map(|completion| (completion.queue(), completion.qp_num())).collect();
-        assert_eq!(seen, [(second.srq.id(), qp_num); 2], "the store's, by the receiving half");
+        let seen: Vec<_> = completions
+            .map(|completion| (completion.queue(), completion.qp_num()))
+            .collect();
+        assert_eq!(
+            seen,
+            [(second.srq.id(), qp_num); 2],
+            "the store's, by the receiving half"
+        );
         setup.finish();
     }
 }
@@ -145,10 +224,16 @@ fn immediate_data_and_tags_come_with_the_receive() {
         let mut setup = Setup::new(form);
         setup.stores[1].receives(1);
         let number = setup.stores[1].number;
-        setup.sender.post_send(wr::send_with_imm(wr::Inline(b"six"), 66).for_srq(number)).expect("send");
+        setup
+            .sender
+            .post_send(wr::send_with_imm(wr::Inline(b"six"), 66).for_srq(number))
+            .expect("send");
         let mut received = setup.stores[1].retire();
         let one = received.remove(0);
-        assert_eq!((one.imm_data(), one.tag(), fake::bytes(one)), (Some(66), 0, b"six".to_vec()));
+        assert_eq!(
+            (one.imm_data(), one.tag(), fake::bytes(one)),
+            (Some(66), 0, b"six".to_vec())
+        );
         assert_eq!(setup.sent(), [WcStatus::SUCCESS]);
         setup.finish();
     }
@@ -167,7 +252,10 @@ fn requests_of_one_batch_can_name_different_queues() {
             Ok(())
         });
         batch.expect("posted");
-        assert_eq!(setup.stores[0].texts(), [(0, b"one".to_vec()), (1, b"six".to_vec())]);
+        assert_eq!(
+            setup.stores[0].texts(),
+            [(0, b"one".to_vec()), (1, b"six".to_vec())]
+        );
         assert_eq!(setup.stores[1].texts(), [(0, b"two".to_vec())]);
         assert_eq!(setup.sent(), [WcStatus::SUCCESS; 3]);
         setup.finish();
@@ -179,7 +267,10 @@ fn a_message_waits_for_a_receive_of_the_queue_that_it_names() {
     for form in FORMS {
         let mut setup = Setup::new(form);
         let number = setup.stores[0].number;
-        setup.sender.post_send(wr::send(wr::Inline(b"early")).for_srq(number)).expect("send");
+        setup
+            .sender
+            .post_send(wr::send(wr::Inline(b"early")).for_srq(number))
+            .expect("send");
         setup.stores[1].receives(1);
         assert!(setup.sent().is_empty());
         setup.stores[0].receives(1);
@@ -196,17 +287,29 @@ fn memory_is_reached_by_the_protection_domain_of_the_queue_that_is_named() {
         let region = setup.region(0, 5);
         let (mine, other) = (setup.stores[0].number, setup.stores[1].number);
         let word = setup.buf(&7_u64.to_ne_bytes());
-        setup.sender.post_send(wr::fetch_add(word, region.remote(), 3).for_srq(mine)).expect("fetch and add");
+        setup
+            .sender
+            .post_send(wr::fetch_add(word, region.remote(), 3).for_srq(mine))
+            .expect("fetch and add");
         let word = setup.buf(&[0; 8]);
-        setup.sender.post_send(wr::read(word, region.remote()).for_srq(mine)).expect("read");
+        setup
+            .sender
+            .post_send(wr::read(word, region.remote()).for_srq(mine))
+            .expect("read");
         let mut read = Vec::new();
         for completion in setup.send_cq.poll().expect("poll") {
-            read.push(fake::bytes(setup.sender.retire(completion).expect("in flight")));
+            read.push(fake::bytes(
+                setup.sender.retire(completion).expect("in flight"),
+            ));
         }
         assert_eq!(read, [5_u64, 8].map(u64::to_ne_bytes));
         let write = wr::write(wr::Inline(&[0; 8]), region.remote());
         setup.sender.post_send(write.for_srq(other)).expect("write");
-        assert_eq!(setup.sent(), [WcStatus::REM_ACCESS_ERR], "a key of the other's domain");
+        assert_eq!(
+            setup.sent(),
+            [WcStatus::REM_ACCESS_ERR],
+            "a key of the other's domain"
+        );
         assert_eq!(setup.receiver.state().expect("state"), QpState::ERR);
         drop(region);
         setup.finish();
@@ -221,7 +324,10 @@ fn a_queue_of_another_xrc_domain_cannot_be_named() {
         let mut store = Store::new(&setup.context, &elsewhere);
         store.receives(1);
         let buf = setup.buf(b"lost");
-        setup.sender.post_send(wr::send(buf).for_srq(store.number)).expect("send");
+        setup
+            .sender
+            .post_send(wr::send(buf).for_srq(store.number))
+            .expect("send");
         assert_eq!(setup.sent(), [WcStatus::REM_INV_REQ_ERR]);
         assert_eq!((store.retire().len(), setup.pool.available()), (0, 8));
         drop((store, elsewhere));
@@ -234,10 +340,20 @@ fn a_receive_retires_at_its_queue_and_at_no_other() {
     let mut setup = Setup::new(FORMS[0]);
     setup.stores[0].receives(1);
     let number = setup.stores[0].number;
-    setup.sender.post_send(wr::send(wr::Empty).for_srq(number)).expect("send");
+    setup
+        .sender
+        .post_send(wr::send(wr::Empty).for_srq(number))
+        .expect("send");
     let [first, second] = &mut setup.stores;
     let completion = first.cq.poll().expect("poll").next().expect("received");
-    assert_eq!(second.srq.retire(completion).expect_err("not its own").queue, first.srq.id());
+    assert_eq!(
+        second
+            .srq
+            .retire(completion)
+            .expect_err("not its own")
+            .queue,
+        first.srq.id()
+    );
     assert_eq!(first.pool.available(), 7, "the buffer stays with its queue");
     setup.finish();
 }
@@ -249,22 +365,49 @@ fn buffers_of_a_queue_come_back_when_no_receiving_half_of_its_domain_is_left() {
         let another = setup.xrcd.create_xrc_recv_qp().expect("receiving half");
         setup.stores[0].receives(3);
         let region = setup.region(0, 0);
-        let Setup { sender, send_cq, pool: sent, receiver, stores: [first, second], xrcd, context, fake } = setup;
-        let Store { srq, pool, pd, cq, .. } = first;
+        let Setup {
+            sender,
+            send_cq,
+            pool: sent,
+            receiver,
+            stores: [first, second],
+            xrcd,
+            context,
+            fake,
+        } = setup;
+        let Store {
+            srq, pool, pd, cq, ..
+        } = first;
         drop(srq);
-        assert_eq!((fake.live().srqs, pool.available()), (1, 5), "destroyed, and a message may be under way");
-        let region = region.try_into_buf().expect_err("peers may reach the domain's memory").into_region();
+        assert_eq!(
+            (fake.live().srqs, pool.available()),
+            (1, 5),
+            "destroyed, and a message may be under way"
+        );
+        let region = region
+            .try_into_buf()
+            .expect_err("peers may reach the domain's memory")
+            .into_region();
         drop(receiver);
         assert_eq!(pool.available(), 5);
         drop(another);
         assert_eq!(pool.available(), 8);
         drop(region.try_into_buf().expect("no peer can reach it"));
         // Without a receiving half they come back with the queue.
-        let Store { mut srq, pool: others, cq: its_cq, pd: its_pd, .. } = second;
-        srq.post_recv(wr::recv(others.take().expect("free"))).expect("room");
+        let Store {
+            mut srq,
+            pool: others,
+            cq: its_cq,
+            pd: its_pd,
+            ..
+        } = second;
+        srq.post_recv(wr::recv(others.take().expect("free")))
+            .expect("room");
         drop(srq);
         assert_eq!(others.available(), 8);
-        drop((sender, send_cq, sent, xrcd, context, pool, pd, cq, others, its_cq, its_pd));
+        drop((
+            sender, send_cq, sent, xrcd, context, pool, pd, cq, others, its_cq, its_pd,
+        ));
         fake.assert_clean();
     }
 }
@@ -275,8 +418,19 @@ fn everything(form: Profile) -> (Fake, Vec<Option<Box<dyn Send>>>) {
     setup.fake.stall();
     setup.stores[0].receives(3);
     let (number, buf) = (setup.stores[0].number, setup.buf(b"never"));
-    setup.sender.post_send(wr::send(buf).for_srq(number)).expect("send");
-    let Setup { sender, send_cq, receiver, stores: [first, second], xrcd, fake, .. } = setup;
+    setup
+        .sender
+        .post_send(wr::send(buf).for_srq(number))
+        .expect("send");
+    let Setup {
+        sender,
+        send_cq,
+        receiver,
+        stores: [first, second],
+        xrcd,
+        fake,
+        ..
+    } = setup;
     drop(second);
     let Store { srq, cq, pool, .. } = first;
     let all: Vec<Option<Box<dyn Send>>> = vec![
@@ -338,9 +492,15 @@ fn a_domain_belongs_to_its_file() {
     let mut sender = pd.create_xrc_send_qp(&cq, small()).expect("sending half");
     connect(&mut sender, &mut receiver, &path());
     store.receives(1);
-    sender.post_send(wr::send(wr::Inline(b"over")).for_srq(store.number)).expect("send");
+    sender
+        .post_send(wr::send(wr::Inline(b"over")).for_srq(store.number))
+        .expect("send");
     assert_eq!(store.texts(), [(0, b"over".to_vec())]);
-    sender.retire(cq.poll().expect("poll").next().expect("sent")).expect("in flight").ok().expect("success");
+    sender
+        .retire(cq.poll().expect("poll").next().expect("sent"))
+        .expect("in flight")
+        .ok()
+        .expect("success");
     drop((sender, cq, pd, there, receiver, store, here, context));
     fake.assert_clean();
 }
@@ -350,14 +510,34 @@ fn a_receiving_half_can_be_opened_by_its_number_and_lives_as_long_as_the_last_wh
     let setup = Setup::new(FORMS[0]);
     let number = setup.receiver.qp_num();
     let mut again = setup.xrcd.open_xrc_recv_qp(number).expect("the same");
-    assert_eq!((again.qp_num(), again.state().expect("state")), (number, QpState::RTS));
+    assert_eq!(
+        (again.qp_num(), again.state().expect("state")),
+        (number, QpState::RTS)
+    );
     assert_ne!(again.id(), setup.receiver.id());
     let other = setup.context.open_xrcd().expect("XRC domain");
-    assert_eq!(other.open_xrc_recv_qp(number).expect_err("of another domain").kind(), ErrorKind::InvalidInput);
-    let Setup { mut sender, receiver, mut stores, send_cq, pool, xrcd, context, fake } = setup;
+    assert_eq!(
+        other
+            .open_xrc_recv_qp(number)
+            .expect_err("of another domain")
+            .kind(),
+        ErrorKind::InvalidInput
+    );
+    let Setup {
+        mut sender,
+        receiver,
+        mut stores,
+        send_cq,
+        pool,
+        xrcd,
+        context,
+        fake,
+    } = setup;
     receiver.destroy().expect("closed");
     stores[0].receives(1);
-    sender.post_send(wr::send(wr::Inline(b"still")).for_srq(stores[0].number)).expect("send");
+    sender
+        .post_send(wr::send(wr::Inline(b"still")).for_srq(stores[0].number))
+        .expect("send");
     assert_eq!(stores[0].texts(), [(0, b"still".to_vec())]);
     again.to_error().expect("ERR");
     again.modify(&QpChange::to(QpState::RESET)).expect("RESET");
@@ -369,11 +549,18 @@ fn a_receiving_half_can_be_opened_by_its_number_and_lives_as_long_as_the_last_wh
 fn parts_of_different_openings_do_not_fit() {
     let fake = with_xrc(FORMS[0]);
     let (one, two) = (open(&fake), open(&fake));
-    let (xrcd, pd) = (one.open_xrcd().expect("XRC domain"), one.alloc_pd().expect("domain"));
+    let (xrcd, pd) = (
+        one.open_xrcd().expect("XRC domain"),
+        one.alloc_pd().expect("domain"),
+    );
     let cq = two.create_cq(CqOptions::default()).expect("queue");
-    let error = pd.create_xrc_srq(&xrcd, &cq, SrqOptions::default()).expect_err("a queue of another opening");
+    let error = pd
+        .create_xrc_srq(&xrcd, &cq, SrqOptions::default())
+        .expect_err("a queue of another opening");
     assert_eq!(error.kind(), ErrorKind::Mismatch);
-    let error = pd.create_xrc_send_qp(&cq, small()).expect_err("a queue of another opening");
+    let error = pd
+        .create_xrc_send_qp(&cq, small())
+        .expect_err("a queue of another opening");
     assert_eq!(error.kind(), ErrorKind::Mismatch);
     drop((xrcd, pd, cq, one, two));
     fake.assert_clean();
@@ -385,8 +572,15 @@ fn a_device_without_xrc_says_so() {
         let fake = Fake::new(form);
         let context = open(&fake);
         assert!(context.open_xrcd().expect_err("no XRC").is_unsupported());
-        let (pd, cq) = (context.alloc_pd().expect("domain"), context.create_cq(CqOptions::default()).expect("queue"));
-        assert!(pd.create_xrc_send_qp(&cq, small()).expect_err("no XRC").is_unsupported());
+        let (pd, cq) = (
+            context.alloc_pd().expect("domain"),
+            context.create_cq(CqOptions::default()).expect("queue"),
+        );
+        assert!(
+            pd.create_xrc_send_qp(&cq, small())
+                .expect_err("no XRC")
+                .is_unsupported()
+        );
         drop((pd, cq, context));
         fake.assert_clean();
     }
@@ -395,11 +589,29 @@ fn a_device_without_xrc_says_so() {
 #[test]
 fn a_peer_reaches_shared_memory_through_the_queue_as_long_as_it_exists() {
     let setup = Setup::new(FORMS[0]);
-    let region = setup.stores[1].pd.shared(8, AccessFlags::REMOTE_WRITE).expect("region");
-    let region = region.try_into_buf().expect_err("the queue is there").into_region();
-    let Setup { receiver, stores, fake, sender, send_cq, pool, xrcd, context } = setup;
+    let region = setup.stores[1]
+        .pd
+        .shared(8, AccessFlags::REMOTE_WRITE)
+        .expect("region");
+    let region = region
+        .try_into_buf()
+        .expect_err("the queue is there")
+        .into_region();
+    let Setup {
+        receiver,
+        stores,
+        fake,
+        sender,
+        send_cq,
+        pool,
+        xrcd,
+        context,
+    } = setup;
     drop(receiver);
-    let region = region.try_into_buf().expect_err("the queue is there").into_region();
+    let region = region
+        .try_into_buf()
+        .expect_err("the queue is there")
+        .into_region();
     drop(stores);
     drop(region.try_into_buf().expect("nobody can reach it"));
     drop((sender, send_cq, pool, xrcd, context));

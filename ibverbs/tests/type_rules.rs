@@ -1,14 +1,16 @@
-//! Rules that a type keeps by what it does not implement. They are checked when this program is compiled, and need no expected message,
-//! which would name every type that does implement it. Rules of borrowing and ownership are in `compile_fail/`.
+//! Rules that a type keeps by what it does not implement. They are checked when this program is
+//! compiled, and need no expected message, which would name every type that does implement it.
+//! Rules of borrowing and ownership are in `compile_fail/`.
 
 use std::marker::PhantomData;
 
 use ibverbs::wr::{self, Empty, Inline, ReadPayload, RecvPayload, SendPayload, SendRequest};
 use ibverbs::{
-    AddressHandle, Buf, Completion, CompletionChannel, CompletionQueue, CompletionQueueEx, Context, Destination,
-    Frozen, Held, HeldAddress, Hold, Operation, ParentDomain, Pool, ProtectionDomain, QpChange, QueuePair, RawPacket,
-    Rc, RcPath, RemoteMemory, Sends, SharedReceiveQueue, SharedRegion, Sink, SrqNum, ThreadDomain, Transport, Type2,
-    Uc, Ud, Window, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend,
+    AddressHandle, Buf, Completion, CompletionChannel, CompletionQueue, CompletionQueueEx, Context,
+    Destination, Frozen, Held, HeldAddress, Hold, Operation, ParentDomain, Pool, ProtectionDomain,
+    QpChange, QueuePair, RawPacket, Rc, RcPath, RemoteMemory, Sends, SharedReceiveQueue,
+    SharedRegion, Sink, SrqNum, ThreadDomain, Transport, Type2, Uc, Ud, Window, Xrc, XrcDomain,
+    XrcRecvQueuePair, XrcSend,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -23,14 +25,16 @@ assert_not_impl_any!(XrcSend: Transport);
 // A buffer can do all; it moves in, and comes back.
 assert_impl_all!(Buf: SendPayload, RecvPayload, ReadPayload, Send, Sync);
 
-// Memory that many requests use is named by the token of the queue pair that holds it, not by itself.
+// Memory that many requests use is named by the token of the queue pair that holds it, not by
+// itself.
 assert_not_impl_any!(Frozen: SendPayload, RecvPayload, ReadPayload);
 assert_not_impl_any!(Sink: SendPayload, RecvPayload, ReadPayload);
 assert_not_impl_any!(SharedRegion: SendPayload, RecvPayload, ReadPayload);
 assert_not_impl_any!(&'static Buf: SendPayload, RecvPayload, ReadPayload);
 assert_impl_all!(Held<Frozen>: Copy);
 
-// What is read-only to the processor is so to the device; what nobody may read, the device does not send.
+// What is read-only to the processor is so to the device; what nobody may read, the device does not
+// send.
 assert_impl_all!(Held<Frozen>: SendPayload);
 assert_not_impl_any!(Held<Frozen>: RecvPayload, ReadPayload);
 assert_impl_all!(Held<Sink>: RecvPayload, ReadPayload);
@@ -87,7 +91,8 @@ assert_impl_all!(RcPath: Send, Sync, Copy);
 assert_impl_all!(QpChange: Send, Sync, Copy);
 assert_impl_all!(CompletionQueue: Send, Sync); // polling needs `&mut`
 
-/// Asks whether transport `T` has the operation `O`: the method of the type itself if so, else the trait's.
+/// Asks whether transport `T` has the operation `O`: the method of the type itself if so, else the
+/// trait's.
 struct Asked<T, O>(PhantomData<(T, O)>);
 
 impl<T: Sends, O: Operation<T, Buf>> Asked<T, O> {
@@ -118,8 +123,8 @@ fn directed<T, O>(_: fn(Buf, Destination) -> SendRequest<O, Buf>) -> Asked<T, O>
     Asked(PhantomData)
 }
 
-/// What a transport has: send, with immediate data, to somebody, to somebody with immediate data, write, with immediate data, read,
-/// compare and swap, fetch and add.
+/// What a transport has: send, with immediate data, to somebody, to somebody with immediate data,
+/// write, with immediate data, read, compare and swap, fetch and add.
 macro_rules! operations {
     ($transport:ty) => {
         [
@@ -143,24 +148,44 @@ macro_rules! named {
             (&plain::<$transport, _>(|buf| wr::send(buf).for_srq(SrqNum(0)))).has(),
             (&plain::<$transport, _>(|buf| wr::send_with_imm(buf, 0).for_srq(SrqNum(0)))).has(),
             (&directed::<$transport, _>(|buf, to| wr::send_to(buf, to).for_srq(SrqNum(0)))).has(),
-            (&directed::<$transport, _>(|buf, to| wr::send_to_with_imm(buf, to, 0).for_srq(SrqNum(0)))).has(),
+            (&directed::<$transport, _>(|buf, to| {
+                wr::send_to_with_imm(buf, to, 0).for_srq(SrqNum(0))
+            }))
+                .has(),
             (&remote::<$transport, _>(|buf, at| wr::write(buf, at).for_srq(SrqNum(0)))).has(),
-            (&remote::<$transport, _>(|buf, at| wr::write_with_imm(buf, at, 0).for_srq(SrqNum(0)))).has(),
+            (&remote::<$transport, _>(|buf, at| wr::write_with_imm(buf, at, 0).for_srq(SrqNum(0))))
+                .has(),
             (&remote::<$transport, _>(|buf, at| wr::read(buf, at).for_srq(SrqNum(0)))).has(),
-            (&remote::<$transport, _>(|buf, at| wr::compare_swap(buf, at, 0, 0).for_srq(SrqNum(0)))).has(),
-            (&remote::<$transport, _>(|buf, at| wr::fetch_add(buf, at, 0).for_srq(SrqNum(0)))).has(),
+            (&remote::<$transport, _>(|buf, at| {
+                wr::compare_swap(buf, at, 0, 0).for_srq(SrqNum(0))
+            }))
+                .has(),
+            (&remote::<$transport, _>(|buf, at| wr::fetch_add(buf, at, 0).for_srq(SrqNum(0))))
+                .has(),
         ]
     };
 }
 
 #[test]
-#[allow(clippy::needless_borrow, reason = "the borrow is what lets the trait's method be found")]
+#[allow(
+    clippy::needless_borrow,
+    reason = "the borrow is what lets the trait's method be found"
+)]
 fn a_transport_has_its_operations_and_no_others() {
     const NO: bool = false;
-    assert_eq!(operations!(Rc), [true, true, NO, NO, true, true, true, true, true]);
-    assert_eq!(operations!(Uc), [true, true, NO, NO, true, true, NO, NO, NO]);
+    assert_eq!(
+        operations!(Rc),
+        [true, true, NO, NO, true, true, true, true, true]
+    );
+    assert_eq!(
+        operations!(Uc),
+        [true, true, NO, NO, true, true, NO, NO, NO]
+    );
     assert_eq!(operations!(Ud), [NO, NO, true, true, NO, NO, NO, NO, NO]);
-    assert_eq!(operations!(RawPacket), [true, NO, NO, NO, NO, NO, NO, NO, NO]);
+    assert_eq!(
+        operations!(RawPacket),
+        [true, NO, NO, NO, NO, NO, NO, NO, NO]
+    );
     // Each request of the sending half of XRC names a queue, and no other transport's does.
     assert_eq!(operations!(XrcSend), [NO; 9]);
     assert_eq!(named!(XrcSend), operations!(Rc));

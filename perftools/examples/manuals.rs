@@ -1,6 +1,8 @@
-//! Writes the manual pages and the shells' completions of all three tools: `cargo run -p perftools --example manuals -- DIR`.
+//! Writes the manual pages and the shells' completions of all three tools: `cargo run -p perftools
+//! --example manuals -- DIR`.
 //!
-//! DIR gets `man1/`, for `/usr/share/man`, and `bash/`, `zsh/` and `fish/`, for where the shells look for completions.
+//! DIR gets `man1/`, for `/usr/share/man`, and `bash/`, `zsh/` and `fish/`, for where the shells
+//! look for completions.
 
 use std::path::Path;
 use std::{env, fs, io};
@@ -24,10 +26,18 @@ pub(crate) fn write(dir: &Path) -> io::Result<()> {
     for mut command in perftools::commands::all() {
         let name = command.get_name().to_owned();
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            generate_to(shell, &mut command.clone(), &name, make(&shell.to_string())?)?;
+            generate_to(
+                shell,
+                &mut command.clone(),
+                &name,
+                make(&shell.to_string())?,
+            )?;
         }
         command.build();
-        for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
+        for part in command
+            .get_subcommands()
+            .filter(|part| part.get_name() != "help")
+        {
             page(part.clone(), &format!("{name}-{}", part.get_name()), &pages)?;
         }
         page(command, &name, &pages)?;
@@ -35,12 +45,20 @@ pub(crate) fn write(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the page of a tool or of one of its commands. The text behind the help is examples, so its lines stay as they are.
+/// Writes the page of a tool or of one of its commands. The text behind the help is examples, so
+/// its lines stay as they are.
 fn page(command: Command, name: &str, dir: &Path) -> io::Result<()> {
-    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let has_parts = command.get_subcommands().any(|part| part.get_name() != "help");
+    let after = command
+        .get_after_help()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let has_parts = command
+        .get_subcommands()
+        .any(|part| part.get_name() != "help");
     let usage_name: &'static str = Box::leak(name.to_owned().into_boxed_str());
-    let man = Man::new(command.name(usage_name)).title(name).manual("rdma-rs");
+    let man = Man::new(command.name(usage_name))
+        .title(name)
+        .manual("rdma-rs");
     let mut text = Vec::new();
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
@@ -65,7 +83,15 @@ fn page(command: Command, name: &str, dir: &Path) -> io::Result<()> {
 fn verbatim(text: &str) -> String {
     let line = |line: &str| {
         let line = line.replace('\\', "\\e").replace('-', "\\-");
-        if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
+        if line.starts_with(['.', '\'']) {
+            format!("\\&{line}")
+        } else {
+            line
+        }
     };
-    text.trim_end().lines().map(line).collect::<Vec<_>>().join("\n")
+    text.trim_end()
+        .lines()
+        .map(line)
+        .collect::<Vec<_>>()
+        .join("\n")
 }

@@ -1,4 +1,5 @@
-//! The three tools as clap describes them, for manual pages and completions (`cargo run -p perftools --example manuals`).
+//! The three tools as clap describes them, for manual pages and completions (`cargo run -p
+//! perftools --example manuals`).
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgAction, Command, CommandFactory};
@@ -17,7 +18,9 @@ pub fn all() -> [Command; 3] {
 
 /// The words that rperf tells apart itself are arguments here.
 fn rperf() -> Command {
-    let host = Arg::new("host").value_name("HOST").help("Where an rperf server runs; none: both ends here");
+    let host = Arg::new("host")
+        .value_name("HOST")
+        .help("Where an rperf server runs; none: both ends here");
     let tests = Arg::new("tests")
         .value_name("TEST")
         .num_args(0..)
@@ -28,19 +31,33 @@ fn rperf() -> Command {
         .long("help")
         .value_name("TOPIC")
         .num_args(0..=1)
-        .help(format!("The options, or a topic: {TOPICS}, a test, or an option"));
+        .help(format!(
+            "The options, or a topic: {TOPICS}, a test, or an option"
+        ));
     Options::command()
         .arg(host)
         .arg(tests)
         .arg(help)
-        .arg(Arg::new("version").short('V').long("version").action(ArgAction::SetTrue).help("Which version this is"))
-        .after_help(format!("Examples:\n{EXAMPLES}\nqperf's spellings of the options are accepted everywhere."))
+        .arg(
+            Arg::new("version")
+                .short('V')
+                .long("version")
+                .action(ArgAction::SetTrue)
+                .help("Which version this is"),
+        )
+        .after_help(format!(
+            "Examples:\n{EXAMPLES}\nqperf's spellings of the options are accepted everywhere."
+        ))
 }
 
 fn ribinfo() -> Command {
-    let subjects = SUBJECTS.iter().map(|subject| PossibleValue::new(subject.name).help(subject.about));
+    let subjects = SUBJECTS
+        .iter()
+        .map(|subject| PossibleValue::new(subject.name).help(subject.about));
     Info::command().mut_subcommand("check", |check| {
-        check.mut_arg("subjects", |arg| arg.value_parser(PossibleValuesParser::new(subjects)))
+        check.mut_arg("subjects", |arg| {
+            arg.value_parser(PossibleValuesParser::new(subjects))
+        })
     })
 }
 

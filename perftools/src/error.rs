@@ -37,7 +37,10 @@ pub struct Error {
 impl Error {
     /// An error of `kind` with this text.
     pub fn new(kind: Kind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into() }
+        Self {
+            kind,
+            text: text.into(),
+        }
     }
 
     /// The command line makes no sense.
@@ -122,7 +125,8 @@ impl From<ibumad::Error> for Error {
     }
 }
 
-/// Writes a line to standard error, as far as anybody reads it: a server outlives the terminal that it was started from.
+/// Writes a line to standard error, as far as anybody reads it: a server outlives the terminal that
+/// it was started from.
 pub fn tell(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");
 }

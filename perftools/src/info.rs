@@ -46,7 +46,11 @@ pub fn run(info: &Info) -> Result<(String, u8)> {
     let json = info.global.json;
     let text = match &info.command {
         Command::Devices => show::devices::show(&root, json)?,
-        Command::Devinfo { verbose, device, port } => {
+        Command::Devinfo {
+            verbose,
+            device,
+            port,
+        } => {
             return show::devinfo::show(&root, *verbose, device.as_deref(), *port, json);
         }
         Command::Stat { device, port } => show::stat::show(&root, device.as_deref(), *port, json)?,
@@ -66,14 +70,20 @@ fn capture(root: Root, directory: &Path) -> Result<()> {
     let facts = Facts::read(&root, &[], None);
     let _ = check(&facts, &[]);
     let _ = PeerFacts::here(&root);
-    let probe = Probe { sms: root.sms().unwrap_or_default(), ..facts.probe };
-    root.save(directory, &probe).map_err(|e| Error::system(format!("cannot write to {}", directory.display()), &e))
+    let probe = Probe {
+        sms: root.sms().unwrap_or_default(),
+        ..facts.probe
+    };
+    root.save(directory, &probe)
+        .map_err(|e| Error::system(format!("cannot write to {}", directory.display()), &e))
 }
 
 fn root(global: &Global) -> Result<Root> {
     match &global.root {
         None => Ok(Root::host()),
-        Some(path) => Root::at(path).map_err(|e| Error::system(format!("cannot read {}", path.display()), &e)),
+        Some(path) => {
+            Root::at(path).map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))
+        }
     }
 }
 
@@ -90,14 +100,21 @@ fn checked(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
         return Ok((show::json(&SUBJECTS)?, 0));
     }
     if options.list {
-        let lines: String =
-            show::lines(SUBJECTS.iter().map(|subject| format!("{:<12}{}", subject.name, subject.about)));
+        let lines: String = show::lines(
+            SUBJECTS
+                .iter()
+                .map(|subject| format!("{:<12}{}", subject.name, subject.about)),
+        );
         return Ok((lines, 0));
     }
-    if let Some(unknown) = options.subjects.iter().find(|name| SUBJECTS.iter().all(|subject| subject.name != *name)) {
-        let near = SUBJECTS
-            .iter()
-            .max_by(|a, b| strsim::jaro_winkler(a.name, unknown).total_cmp(&strsim::jaro_winkler(b.name, unknown)));
+    if let Some(unknown) = options
+        .subjects
+        .iter()
+        .find(|name| SUBJECTS.iter().all(|subject| subject.name != *name))
+    {
+        let near = SUBJECTS.iter().max_by(|a, b| {
+            strsim::jaro_winkler(a.name, unknown).total_cmp(&strsim::jaro_winkler(b.name, unknown))
+        });
         let near = near.map_or("", |subject| subject.name);
         return Err(Error::usage(format!(
             "{unknown} is no subject; did you mean {near}? `ribinfo check --list` lists them"
@@ -106,16 +123,24 @@ fn checked(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     let peer = match (&options.peer, &options.peer_facts) {
         (Some(host), _) => Some(ask(host, options.peer_port).map_err(|error| error.to_string())),
         (None, Some(path)) => {
-            let text =
-                fs::read_to_string(path).map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))?;
+            let text = fs::read_to_string(path)
+                .map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))?;
             let facts: PeerFacts = serde_json::from_str(&text).map_err(|e| {
-                Error::new(Kind::System, format!("{} is not what `ribinfo facts` prints: {e}", path.display()))
+                Error::new(
+                    Kind::System,
+                    format!("{} is not what `ribinfo facts` prints: {e}", path.display()),
+                )
             })?;
-            Some(Ok(facts.checked().map_err(|error| error.context(path.display()))?))
+            Some(Ok(facts
+                .checked()
+                .map_err(|error| error.context(path.display()))?))
         }
         (None, None) => None,
     };
-    let mut findings = check(&Facts::read(root, &options.subjects, peer), &options.subjects);
+    let mut findings = check(
+        &Facts::read(root, &options.subjects, peer),
+        &options.subjects,
+    );
     let status = exit_status(&findings);
     if options.quiet {
         findings.retain(|finding| finding.level > Level::Ok);
@@ -126,7 +151,11 @@ fn checked(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
             1 => Level::Warning,
             _ => Level::Fault,
         };
-        show::json(&Report { schema: 1, status, findings: &findings })?
+        show::json(&Report {
+            schema: 1,
+            status,
+            findings: &findings,
+        })?
     } else {
         show::lines(&findings)
     };
@@ -135,5 +164,7 @@ fn checked(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
 
 fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| Error::system("cannot write the output", &e))
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|e| Error::system("cannot write the output", &e))
 }

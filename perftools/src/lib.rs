@@ -1,11 +1,12 @@
-//! Tools for RDMA: `rperf` measures, [`ping`] tells whether somebody is reachable, [`info`] whether a host is set up right.
+//! Tools for RDMA: `rperf` measures, [`ping`] tells whether somebody is reachable, [`info`] whether
+//! a host is set up right.
 //!
-//! In `rperf` data flows one way: [`args`] → [`config`] (checked) → [`control`] (the conversation with the peer) → [`transport`]
-//! (a connected queue pair) → [`engine`] (the loop that is timed) → [`stats`] → [`report`] (a record, then a format).
-//! Tests over sockets take [`socket`] instead of transport and engine; [`qperf`] is the conversation with that program.
-//! [`auto`] searches for the best settings with the same tests.
-//! [`run`] puts them together; the binary calls nothing else. [`units`], [`error`], [`test`](mod@test) and [`host`] are
-//! used by all.
+//! In `rperf` data flows one way: [`args`] → [`config`] (checked) → [`control`] (the conversation
+//! with the peer) → [`transport`] (a connected queue pair) → [`engine`] (the loop that is timed) →
+//! [`stats`] → [`report`] (a record, then a format). Tests over sockets take [`socket`] instead of
+//! transport and engine; [`qperf`] is the conversation with that program. [`auto`] searches for the
+//! best settings with the same tests. [`run`] puts them together; the binary calls nothing else.
+//! [`units`], [`error`], [`test`](mod@test) and [`host`] are used by all.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! How an end reaches the other, as far as it has a say of its own; static rates have the names that qperf gives them.
+//! How an end reaches the other, as far as it has a say of its own; static rates have the names
+//! that qperf gives them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -96,7 +97,9 @@ impl Path {
 
     /// Whether packets carry something that only a connection made here gives them.
     pub fn marks_packets(&self) -> bool {
-        self.service_level.is_some_and(|level| level != 0) || self.static_rate.is_some() || self.src_path_bits.is_some()
+        self.service_level.is_some_and(|level| level != 0)
+            || self.static_rate.is_some()
+            || self.src_path_bits.is_some()
     }
 }
 
@@ -106,10 +109,23 @@ mod tests {
 
     #[test]
     fn qperfs_names_lead_to_the_verbs_codes() {
-        for (name, code) in [("2.5", 2), ("10", 3), ("4xqdr", 7), ("8xQDR", 9), ("120", 10)] {
+        for (name, code) in [
+            ("2.5", 2),
+            ("10", 3),
+            ("4xqdr", 7),
+            ("8xQDR", 9),
+            ("120", 10),
+        ] {
             assert_eq!(name.parse::<StaticRate>().unwrap().code(), code, "{name}");
         }
-        assert_eq!("1xQDR".parse::<StaticRate>().unwrap().to_string(), "10 Gbit/s");
-        assert!("7".parse::<StaticRate>().unwrap_err().contains("2.5, 5, 10"));
+        assert_eq!(
+            "1xQDR".parse::<StaticRate>().unwrap().to_string(),
+            "10 Gbit/s"
+        );
+        assert!(
+            "7".parse::<StaticRate>()
+                .unwrap_err()
+                .contains("2.5, 5, 10")
+        );
     }
 }

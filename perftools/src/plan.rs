@@ -1,4 +1,5 @@
-//! What a test does with the wire, as data: over which service, by which verb, in which pattern. One engine runs them all.
+//! What a test does with the wire, as data: over which service, by which verb, in which pattern.
+//! One engine runs them all.
 
 use serde::{Deserialize, Serialize};
 
@@ -128,7 +129,15 @@ impl Plan {
         if self.verb != Verb::WriteImm {
             return self;
         }
-        let pattern = if self.pattern == Pattern::PingPong { Pattern::Polled } else { self.pattern };
-        Self { verb: Verb::Write, pattern, ..self }
+        let pattern = if self.pattern == Pattern::PingPong {
+            Pattern::Polled
+        } else {
+            self.pattern
+        };
+        Self {
+            verb: Verb::Write,
+            pattern,
+            ..self
+        }
     }
 }

@@ -104,16 +104,25 @@ impl Tuning {
             )));
         }
         if self.warm_up > MAX_WARM_UP {
-            return Err(Error::limit(format!("warm-up of {}: give --warm-up at most 1h", show_time(self.warm_up))));
+            return Err(Error::limit(format!(
+                "warm-up of {}: give --warm-up at most 1h",
+                show_time(self.warm_up)
+            )));
         }
         if self.rate_limit == Some(0) {
-            return Err(Error::limit("a rate of 0 sends nothing: give --rate-limit at least 1 byte a second"));
+            return Err(Error::limit(
+                "a rate of 0 sends nothing: give --rate-limit at least 1 byte a second",
+            ));
         }
         if self.signal_every == Some(0) {
-            return Err(Error::limit("no completions at all: give --cq-moderation at least 1"));
+            return Err(Error::limit(
+                "no completions at all: give --cq-moderation at least 1",
+            ));
         }
         if self.rd_atomic == Some(0) {
-            return Err(Error::limit("no reads and atomics in flight: give --rd-atomic (-nr) at least 1"));
+            return Err(Error::limit(
+                "no reads and atomics in flight: give --rd-atomic (-nr) at least 1",
+            ));
         }
         Ok(())
     }
@@ -125,7 +134,11 @@ impl Tuning {
             Pages::Huge2M => Backing::HugePages(HugePageSize::Mib2),
             Pages::Huge1G => Backing::HugePages(HugePageSize::Gib1),
         };
-        MemoryOptions { backing, on_demand: self.on_demand, ..MemoryOptions::default() }
+        MemoryOptions {
+            backing,
+            on_demand: self.on_demand,
+            ..MemoryOptions::default()
+        }
     }
 
     /// Whether packets carry something that only a connection made here gives them.

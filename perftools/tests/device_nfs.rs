@@ -1,4 +1,5 @@
-//! A real mount by NFS over RDMA, with the kernel's own server and client at both ends of a RoCE device, as `ribinfo check` sees it.
+//! A real mount by NFS over RDMA, with the kernel's own server and client at both ends of a RoCE
+//! device, as `ribinfo check` sees it.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -23,18 +24,27 @@ fn check() -> String {
 fn run(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let program = words.next().expect("a program");
-    Command::new(program).args(words).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    Command::new(program)
+        .args(words)
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 /// Whether the kernel has NFS and its transport by RDMA; modules are loaded.
 fn kernel_has_it() -> bool {
     let _ = run("modprobe -a nfsd nfsv4 rpcrdma");
     let systems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    let has = |name: &str| systems.lines().any(|line| line.ends_with(&format!("\t{name}")));
+    let has = |name: &str| {
+        systems
+            .lines()
+            .any(|line| line.ends_with(&format!("\t{name}")))
+    };
     has("nfsd") && has("nfs4") && Path::new("/proc/sys/sunrpc/svc_rdma").exists()
 }
 
-/// A directory that the kernel serves by RDMA, and where it is mounted. No daemon takes part: what they would tell the kernel is told here.
+/// A directory that the kernel serves by RDMA, and where it is mounted. No daemon takes part: what
+/// they would tell the kernel is told here.
 struct Shared {
     place: PathBuf,
     source: String,
@@ -46,15 +56,31 @@ impl Shared {
         let (export, mount) = (place.join("export"), place.join("mount"));
         fs::create_dir_all(&export)?;
         fs::create_dir_all(&mount)?;
-        let shared = Self { place, source: format!("{ip}:/") };
-        assert!(run(&format!("mount -t tmpfs tmpfs {}", export.display())), "tmpfs");
+        let shared = Self {
+            place,
+            source: format!("{ip}:/"),
+        };
+        assert!(
+            run(&format!("mount -t tmpfs tmpfs {}", export.display())),
+            "tmpfs"
+        );
         assert!(run("mount -t nfsd nfsd /proc/fs/nfsd"), "nfsd");
         fs::write(export.join("file"), "by RDMA")?;
-        // Who asks from this address is `lab`; it may have the directory, writable and as the root (fsid 0) of all.
+        // Who asks from this address is `lab`; it may have the directory, writable and as the root
+        // (fsid 0) of all.
         let path = export.display();
-        fs::write("/proc/net/rpc/auth.unix.ip/channel", format!("nfsd {ip} {NEVER} lab\n"))?;
-        fs::write("/proc/net/rpc/nfsd.export/channel", format!("lab {path} {NEVER} 9218 65534 65534 0\n"))?;
-        fs::write("/proc/net/rpc/nfsd.fh/channel", format!("lab 1 \\x00000000 {NEVER} {path}\n"))?;
+        fs::write(
+            "/proc/net/rpc/auth.unix.ip/channel",
+            format!("nfsd {ip} {NEVER} lab\n"),
+        )?;
+        fs::write(
+            "/proc/net/rpc/nfsd.export/channel",
+            format!("lab {path} {NEVER} 9218 65534 65534 0\n"),
+        )?;
+        fs::write(
+            "/proc/net/rpc/nfsd.fh/channel",
+            format!("lab 1 \\x00000000 {NEVER} {path}\n"),
+        )?;
         // Version 3 would need rpcbind.
         fs::write("/proc/fs/nfsd/versions", "-3\n")?;
         fs::write("/proc/fs/nfsd/threads", "1\n")?;
@@ -66,7 +92,11 @@ impl Shared {
         let options = format!("vers=4.0,proto=rdma,port=20049,addr={ip},clientaddr={ip}");
         let place = self.place.join("mount");
         // Without the helper, which nothing but the options above would be asked of.
-        let line = format!("timeout 120 mount -i -t nfs4 -o {options} {} {}", self.source, place.display());
+        let line = format!(
+            "timeout 120 mount -i -t nfs4 -o {options} {} {}",
+            self.source,
+            place.display()
+        );
         assert!(run(&line), "{line}");
         // Not opened: a server that has just started lets files be opened after 90 s of grace only.
         assert_eq!(fs::metadata(place.join("file")).expect("a file").len(), 7);
@@ -86,9 +116,12 @@ impl Drop for Shared {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_mount_by_rdma_is_recognised() {
-    let names = std::env::var("RDMA_LAB_DEVICES").expect("RDMA_LAB_DEVICES names the devices: run by ci/lab");
+    let names = std::env::var("RDMA_LAB_DEVICES")
+        .expect("RDMA_LAB_DEVICES names the devices: run by ci/lab");
     let ports = PeerFacts::here(&Root::host()).ports;
-    let roce = ports.iter().filter(|port| port.is_roce() && names.split_whitespace().any(|name| name == port.device));
+    let roce = ports
+        .iter()
+        .filter(|port| port.is_roce() && names.split_whitespace().any(|name| name == port.device));
     let mut seen = 0;
     for port in roce {
         println!("device: {}", port.device);
@@ -98,11 +131,22 @@ fn a_mount_by_rdma_is_recognised() {
             println!("this kernel has no NFS over RDMA: nothing is mounted");
             continue;
         }
-        let ip = *port.addresses.iter().find(|ip| ip.is_ipv4()).expect("an IPv4 address");
+        let ip = *port
+            .addresses
+            .iter()
+            .find(|ip| ip.is_ipv4())
+            .expect("an IPv4 address");
         let shared = Shared::by(ip).expect("a server");
-        assert!(check().contains("ok       nfs nfsd: it serves by RDMA on port 20049"), "{}", check());
+        assert!(
+            check().contains("ok       nfs nfsd: it serves by RDMA on port 20049"),
+            "{}",
+            check()
+        );
         shared.mount(ip);
-        let mounted = format!("nfs {}: {ip}:/ is mounted by RDMA, port 20049", shared.place.join("mount").display());
+        let mounted = format!(
+            "nfs {}: {ip}:/ is mounted by RDMA, port 20049",
+            shared.place.join("mount").display()
+        );
         assert!(check().contains(&mounted), "{}", check());
         drop(shared);
         assert!(check().contains("ok       nfs: not in use"), "{}", check());

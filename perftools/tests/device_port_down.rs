@@ -1,4 +1,5 @@
-//! `rperf` while a device's network interface is down: alone in its program, as it disturbs all others.
+//! `rperf` while a device's network interface is down: alone in its program, as it disturbs all
+//! others.
 
 mod common;
 
@@ -26,7 +27,10 @@ impl Drop for Down {
     fn drop(&mut self) {
         ip(&format!("link set {} up", self.netdev));
         for address in &self.addresses {
-            ip(&format!("-6 address replace {address} dev {} nodad", self.netdev));
+            ip(&format!(
+                "-6 address replace {address} dev {} nodad",
+                self.netdev
+            ));
         }
     }
 }
@@ -39,13 +43,22 @@ fn a_port_that_is_down_is_named_with_the_remedy() {
         let down = Down::new(&device);
         // Nor is another device taken, where the address says which is meant.
         let text = fails(&format!("-lp {} {address} -to 3 rc_bw", server.port), 1);
-        assert!(text.contains("is not active") && text.contains("names another device"), "{text}");
+        assert!(
+            text.contains("is not active") && text.contains("names another device"),
+            "{text}"
+        );
         let text = fails(&format!("-i {device} -to 3 rc_bw"), 1);
-        assert!(text.contains("is not active") && text.contains("ip link set"), "{text}");
+        assert!(
+            text.contains("is not active") && text.contains("ip link set"),
+            "{text}"
+        );
         drop(down);
         let begin = Instant::now();
         while !run(&format!("-i {device} -n 10 rc_bw")).status.success() {
-            assert!(begin.elapsed() < Duration::from_secs(20), "{device} does not come back");
+            assert!(
+                begin.elapsed() < Duration::from_secs(20),
+                "{device} does not come back"
+            );
             std::thread::sleep(Duration::from_millis(200));
         }
     }

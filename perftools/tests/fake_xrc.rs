@@ -1,5 +1,5 @@
-//! Tests over extended reliable connections, which neither software device has: on a device written in Rust, both ends in this process. What real
-//! adapters make of it, this does not show.
+//! Tests over extended reliable connections, which neither software device has: on a device written
+//! in Rust, both ends in this process. What real adapters make of it, this does not show.
 
 use std::time::Duration;
 
@@ -17,18 +17,28 @@ use perftools::test::Test;
 use perftools::transport::verbs::Verbs;
 
 fn spec(fake: &Fake, test: Test, options: &str) -> Result<Spec> {
-    let words = ["rperf", "--id", fake.name()].into_iter().chain(options.split_whitespace());
+    let words = ["rperf", "--id", fake.name()]
+        .into_iter()
+        .chain(options.split_whitespace());
     Spec::new(test, &Options::try_parse_from(words).expect("options"))
 }
 
 /// Runs a test between a server and a client here.
 fn run(spec: &Spec) -> Result<Measured> {
-    let mut server = Server::bind(Some([127, 0, 0, 1].into()), 0, Rules::default()).expect("server").quiet();
+    let mut server = Server::bind(Some([127, 0, 0, 1].into()), 0, Rules::default())
+        .expect("server")
+        .quiet();
     let (address, stopper) = (server.local_addr().expect("address"), server.stopper());
     std::thread::scope(|scope| {
         scope.spawn(move || server.run(&Verbs));
         let wait = Duration::from_secs(5);
-        let target = Target { host: address.ip().to_string(), port: address.port(), wait, token: None, qperf: false };
+        let target = Target {
+            host: address.ip().to_string(),
+            port: address.port(),
+            wait,
+            token: None,
+            qperf: false,
+        };
         let outcome = client::run(&target, spec, &Verbs, Watch::default());
         stopper.stop();
         match outcome? {
@@ -39,10 +49,17 @@ fn run(spec: &Spec) -> Result<Measured> {
 }
 
 fn with_xrc(form: Profile) -> Fake {
-    Fake::new(Profile { more_verbs: true, ..form })
+    Fake::new(Profile {
+        more_verbs: true,
+        ..form
+    })
 }
 
-const CLASSIC: Profile = Profile { extended_qp: false, extended_cq: false, ..Profile::RXE };
+const CLASSIC: Profile = Profile {
+    extended_qp: false,
+    extended_cq: false,
+    ..Profile::RXE
+};
 
 #[test]
 fn a_device_with_xrc_runs_its_tests_and_every_byte_arrives() {
@@ -58,14 +75,28 @@ fn a_device_with_xrc_runs_its_tests_and_every_byte_arrives() {
             (Test::XrcLat, "--wait poll"),
         ] {
             for content in ["", "--verify"] {
-                let spec =
-                    spec(&fake, test, &format!("--messages 203 --msg-size 3001 {options} {content}")).expect("a test");
-                let measured = run(&spec).unwrap_or_else(|error| panic!("{test:?} {options} {content}: {error}"));
+                let spec = spec(
+                    &fake,
+                    test,
+                    &format!("--messages 203 --msg-size 3001 {options} {content}"),
+                )
+                .expect("a test");
+                let measured = run(&spec)
+                    .unwrap_or_else(|error| panic!("{test:?} {options} {content}: {error}"));
                 let both = if test == Test::XrcBw { 1 } else { 2 };
-                let [client, server] = [&measured.local_stats, &measured.remote_stats].map(|side| side.received.msgs);
+                let [client, server] =
+                    [&measured.local_stats, &measured.remote_stats].map(|side| side.received.msgs);
                 assert_eq!(client + server, both * 203, "{test:?} {options} {content}");
                 let verified = measured.local_stats.verified + measured.remote_stats.verified;
-                assert_eq!(verified, if content.is_empty() { 0 } else { both * 203 * 3001 }, "{test:?} {options}");
+                assert_eq!(
+                    verified,
+                    if content.is_empty() {
+                        0
+                    } else {
+                        both * 203 * 3001
+                    },
+                    "{test:?} {options}"
+                );
             }
         }
         fake.assert_clean();
@@ -75,8 +106,13 @@ fn a_device_with_xrc_runs_its_tests_and_every_byte_arrives() {
 #[test]
 fn a_device_without_xrc_says_so_in_one_line() {
     let fake = Fake::new(Profile::RXE);
-    let error = run(&spec(&fake, Test::XrcBw, "--messages 5").expect("a test")).expect_err("it has none").to_string();
-    let says = format!("needs XRC (extended reliable connections), which {} lacks", fake.name());
+    let error = run(&spec(&fake, Test::XrcBw, "--messages 5").expect("a test"))
+        .expect_err("it has none")
+        .to_string();
+    let says = format!(
+        "needs XRC (extended reliable connections), which {} lacks",
+        fake.name()
+    );
     assert!(error.contains(&says) && !error.contains('\n'), "{error}");
     fake.assert_clean();
 }
@@ -84,7 +120,12 @@ fn a_device_without_xrc_says_so_in_one_line() {
 #[test]
 fn rdma_cm_is_answered_with_what_to_leave_away() {
     let fake = with_xrc(Profile::RXE);
-    let error = spec(&fake, Test::XrcLat, "--use-cm on").expect_err("not by rdma_cm").to_string();
-    assert!(error.contains("itself, by TCP; leave --use-cm (-cm1) away"), "{error}");
+    let error = spec(&fake, Test::XrcLat, "--use-cm on")
+        .expect_err("not by rdma_cm")
+        .to_string();
+    assert!(
+        error.contains("itself, by TCP; leave --use-cm (-cm1) away"),
+        "{error}"
+    );
     fake.assert_clean();
 }

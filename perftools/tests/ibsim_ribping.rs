@@ -16,7 +16,12 @@ const RIBPING: &str = env!("CARGO_BIN_EXE_ribping");
 
 /// ribping as a server, of this OUI where one is given.
 fn ribping_server(fabric: &Fabric, oui: &[&str]) -> Server {
-    fabric.serve("Hca4", RIBPING, &[&["-S", "-v"], oui].concat(), "answering management datagrams")
+    fabric.serve(
+        "Hca4",
+        RIBPING,
+        &[&["-S", "-v"], oui].concat(),
+        "answering management datagrams",
+    )
 }
 
 fn ribping(fabric: &Fabric) -> Command {
@@ -26,7 +31,8 @@ fn ribping(fabric: &Fabric) -> Command {
 /// What ribping counts; whatever its exit status is.
 fn counts(fabric: &Fabric, args: &[&str]) -> (Option<i32>, Value) {
     let output = run(ribping(fabric).arg("--json").args(args));
-    let value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
     (output.status.code(), value)
 }
 
@@ -53,12 +59,23 @@ fn ribping_pings_ibping_by_lid_and_by_guid_in_ibpings_words() {
     let fabric = Fabric::start();
     let _server = fabric.ibping_server();
     let lid = fabric.lid("Hca2").to_string();
-    for target in [vec!["-L", &lid], vec![&lid], vec!["-G", &fabric.guid("Hca2")]] {
-        let ours = said_by(ribping(&fabric).args(["-c", "3", "-i", "0.05"]).args(&target));
+    for target in [
+        vec!["-L", &lid],
+        vec![&lid],
+        vec!["-G", &fabric.guid("Hca2")],
+    ] {
+        let ours = said_by(
+            ribping(&fabric)
+                .args(["-c", "3", "-i", "0.05"])
+                .args(&target),
+        );
         let theirs = said_by(fabric.on("Hca1", "ibping").args(["-c", "3"]).args(&target));
         assert_eq!(shape(&ours), shape(&theirs), "{ours}{theirs}");
         assert!(ours.contains(&format!("(Lid {lid})")), "{ours}");
-        assert!(ours.contains("3 packets transmitted, 3 received, 0% packet loss"), "{ours}");
+        assert!(
+            ours.contains("3 packets transmitted, 3 received, 0% packet loss"),
+            "{ours}"
+        );
     }
 }
 
@@ -70,8 +87,14 @@ fn ibping_pings_ribping_by_lid_and_by_guid() {
     let lid = fabric.lid("Hca4").to_string();
     for target in [["-L", &lid], ["-G", &fabric.guid("Hca4")]] {
         let said = said_by(fabric.on("Hca1", "ibping").args(["-c", "2"]).args(target));
-        assert!(said.contains("2 packets transmitted, 2 received, 0% packet loss"), "{said}");
-        let host = nix::unistd::gethostname().expect("a name").to_string_lossy().into_owned();
+        assert!(
+            said.contains("2 packets transmitted, 2 received, 0% packet loss"),
+            "{said}"
+        );
+        let host = nix::unistd::gethostname()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
         assert!(said.contains(&format!("Pong from {host}")), "{said}");
     }
     assert!(!server.has_ended());
@@ -91,9 +114,15 @@ fn of_a_thousand_flood_pings_none_is_lost() {
             (&value["transmitted"], &value["received"], &value["lost"]),
             (&1000.into(), &1000.into(), &0.into())
         );
-        assert_eq!((&value["duplicates"], &value["late"]), (&0.into(), &0.into()));
+        assert_eq!(
+            (&value["duplicates"], &value["late"]),
+            (&0.into(), &0.into())
+        );
         let said = said_by(fabric.on("Hca1", "ibping").args(["-f", "-c", "1000", &lid]));
-        assert!(said.contains("1000 packets transmitted, 1000 received, 0% packet loss"), "{said}");
+        assert!(
+            said.contains("1000 packets transmitted, 1000 received, 0% packet loss"),
+            "{said}"
+        );
     }
 }
 
@@ -109,15 +138,33 @@ fn lost_packets_are_counted_and_resending_saves_them() {
         let (status, value) = counts(&fabric, &["-f", "-c", "200", "-t", "50", &lid]);
         assert_eq!(status, Some(0), "some were answered");
         let lost = value["lost"].as_u64().expect("a number");
-        assert!((40..180).contains(&lost), "half of the packets are dropped: {value}");
-        assert_eq!(value["transmitted"].as_u64(), value["received"].as_u64().map(|received| received + lost));
+        assert!(
+            (40..180).contains(&lost),
+            "half of the packets are dropped: {value}"
+        );
+        assert_eq!(
+            value["transmitted"].as_u64(),
+            value["received"].as_u64().map(|received| received + lost)
+        );
         assert_eq!(value["rtt_ns"]["samples"], value["received"]);
-        let (_, value) = counts(&fabric, &["-f", "-c", "100", "-t", "50", "--tries", "60", &lid]);
+        let (_, value) = counts(
+            &fabric,
+            &["-f", "-c", "100", "-t", "50", "--tries", "60", &lid],
+        );
         assert_eq!(value["lost"], 0, "{value}");
         assert!(value["resent"].as_u64() > Some(20), "{value}");
-        // ibping counts in the same way; it has three tries, and gives up at the first packet that the simulator reports.
-        let said = text(&run(fabric.on("Hca1", "ibping").args(["-f", "-c", "200", "-t", "50", &lid])).stdout);
-        assert!(said.contains("200 packets transmitted") && !said.contains(" 0% packet loss"), "{said}");
+        // ibping counts in the same way; it has three tries, and gives up at the first packet that
+        // the simulator reports.
+        let said = text(
+            &run(fabric
+                .on("Hca1", "ibping")
+                .args(["-f", "-c", "200", "-t", "50", &lid]))
+            .stdout,
+        );
+        assert!(
+            said.contains("200 packets transmitted") && !said.contains(" 0% packet loss"),
+            "{said}"
+        );
     }
 }
 
@@ -130,7 +177,10 @@ fn the_clock_is_right() {
     let (_, value) = counts(&fabric, &["-f", "-c", "2000", &lid]);
     let pings = value["rtt_ns"]["mean"].as_f64().expect("a number") * 2000.0;
     let all = value["time_ns"].as_f64().expect("a number");
-    assert!(pings > 0.5 * all && pings <= 1.01 * all, "a flood is nothing but round trips: {value}");
+    assert!(
+        pings > 0.5 * all && pings <= 1.01 * all,
+        "a flood is nothing but round trips: {value}"
+    );
 }
 
 #[test]
@@ -140,18 +190,47 @@ fn the_exit_status_is_pings() {
     let status = |args: &[&str]| run(ribping(&fabric).args(args)).status.code();
     let lid = fabric.lid("Hca4").to_string();
     let short = ["-c", "2", "-i", "0.01", "-t", "50"];
-    assert_eq!(status(&[&short[..], &[&lid]].concat()), Some(1), "nobody serves there");
-    assert_eq!(status(&[&short[..], &["-G", "0x9999"]].concat()), Some(2), "no path");
-    assert_eq!(status(&[&short[..], &["-C", "mlx4_0", &lid]].concat()), Some(2), "no such adapter");
-    assert_eq!(status(&[&short[..], &["-P", "2", &lid]].concat()), Some(2), "no such port");
-    assert_eq!(status(&[&short[..], &["--size", "64", &lid]].concat()), Some(2), "a datagram has 256 bytes");
+    assert_eq!(
+        status(&[&short[..], &[&lid]].concat()),
+        Some(1),
+        "nobody serves there"
+    );
+    assert_eq!(
+        status(&[&short[..], &["-G", "0x9999"]].concat()),
+        Some(2),
+        "no path"
+    );
+    assert_eq!(
+        status(&[&short[..], &["-C", "mlx4_0", &lid]].concat()),
+        Some(2),
+        "no such adapter"
+    );
+    assert_eq!(
+        status(&[&short[..], &["-P", "2", &lid]].concat()),
+        Some(2),
+        "no such port"
+    );
+    assert_eq!(
+        status(&[&short[..], &["--size", "64", &lid]].concat()),
+        Some(2),
+        "a datagram has 256 bytes"
+    );
     assert_eq!(status(&[]), Some(2));
     let _server = ribping_server(&fabric, &[]);
     assert_eq!(
         status(
             &[
                 &short[..],
-                &["-C", "ibsim0", "-P", "1", "-s", &fabric.lid("Hca3").to_string(), "-G", &fabric.guid("Hca4")]
+                &[
+                    "-C",
+                    "ibsim0",
+                    "-P",
+                    "1",
+                    "-s",
+                    &fabric.lid("Hca3").to_string(),
+                    "-G",
+                    &fabric.guid("Hca4")
+                ]
             ]
             .concat()
         ),
@@ -174,8 +253,15 @@ fn noise(seed: u32) -> Mad {
     let mut mad = VendorMad::request(MgmtClass::OPENIB_PING, OPENIB_OUI, b"");
     let mut state = u64::from(seed) << 32 | 0x9e37_79b9;
     // Answers without a question, and whose question it was, the simulator does not survive.
-    for (at, byte) in mad.as_bytes_mut().iter_mut().enumerate().filter(|(at, _)| matches!(at, 3..8 | 16..)) {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    for (at, byte) in mad
+        .as_bytes_mut()
+        .iter_mut()
+        .enumerate()
+        .filter(|(at, _)| matches!(at, 3..8 | 16..))
+    {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         *byte = state.to_be_bytes()[at % 3];
     }
     mad
@@ -184,7 +270,11 @@ fn noise(seed: u32) -> Mad {
 /// The ping class at this host's port.
 fn agent(methods: Methods) -> Agent {
     let port = Port::open("ibsim0", 1).expect("the simulated port");
-    port.register(AgentOptions { methods, ..AgentOptions::openib_ping() }).expect("the class")
+    port.register(AgentOptions {
+        methods,
+        ..AgentOptions::openib_ping()
+    })
+    .expect("the class")
 }
 
 /// Answers each eighth ping well, and the others in seven other ways.
@@ -193,9 +283,13 @@ fn answer_strangely() {
     println!("answering strangely");
     let mut turn = 0;
     loop {
-        let Some(ping) = agent.recv(None).expect("a port") else { continue };
+        let Some(ping) = agent.recv(None).expect("a port") else {
+            continue;
+        };
         let to = ping.from.reply();
-        let Some(vendor) = VendorMad::of(&ping.mad) else { continue };
+        let Some(vendor) = VendorMad::of(&ping.mad) else {
+            continue;
+        };
         turn += 1;
         let mut answer = vendor.answer(b"node\0");
         let bytes = answer.as_bytes_mut();
@@ -222,18 +316,31 @@ fn strange_answers_are_counted_for_what_they_are() {
         return answer_strangely();
     }
     let fabric = Fabric::start();
-    let _server = fabric.serve_inside("Hca4", "strange_answers_are_counted_for_what_they_are", "answering strangely");
+    let _server = fabric.serve_inside(
+        "Hca4",
+        "strange_answers_are_counted_for_what_they_are",
+        "answering strangely",
+    );
     let lid = fabric.lid("Hca4").to_string();
     let output = run(ribping(&fabric).args(["-c", "16", "-i", "0.01", "-t", "200", "-e", &lid]));
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(!said.contains('\x1b'), "{said:?}");
-    assert!(said.contains("16 packets transmitted") && !said.contains("16 received"), "{said}");
-    assert!(said.contains("Pong from node (Lid") && !said.contains("\n0 duplicates"), "{said}");
+    assert!(
+        said.contains("16 packets transmitted") && !said.contains("16 received"),
+        "{said}"
+    );
+    assert!(
+        said.contains("Pong from node (Lid") && !said.contains("\n0 duplicates"),
+        "{said}"
+    );
     let errors = text(&output.stderr);
-    for error in
-        ["answered again", "invalid value in a field", "no answer in time", "an answer to nothing that was asked"]
-    {
+    for error in [
+        "answered again",
+        "invalid value in a field",
+        "no answer in time",
+        "an answer to nothing that was asked",
+    ] {
         assert!(errors.contains(error), "{error}: {errors}");
     }
 }
@@ -242,7 +349,9 @@ fn strange_answers_are_counted_for_what_they_are() {
 fn ask_strangely(lid: Lid) {
     let agent = agent(Methods::NONE);
     for seed in 0..300 {
-        agent.send_unanswered(&noise(seed), &Address::lid(lid)).expect("sent");
+        agent
+            .send_unanswered(&noise(seed), &Address::lid(lid))
+            .expect("sent");
         // Answers that nobody takes pile up in the simulator.
         let _ = agent.recv(Some(Duration::from_millis(20))).expect("a port");
     }
@@ -261,7 +370,11 @@ fn strange_pings_do_not_end_the_server() {
     let lid = fabric.lid("Hca4").to_string();
     fabric.inside_with("Hca1", TEST, &[(LID, &lid)]);
     let (status, value) = counts(&fabric, &["-c", "3", "-i", "0.01", &lid]);
-    assert_eq!((status, &value["received"]), (Some(0), &3.into()), "{value}");
+    assert_eq!(
+        (status, &value["received"]),
+        (Some(0), &3.into()),
+        "{value}"
+    );
     assert!(!server.has_ended());
 }
 
@@ -272,14 +385,21 @@ fn an_interrupt_ends_it_with_the_summary() {
     let server = ribping_server(&fabric, &[]);
     let lid = fabric.lid("Hca4").to_string();
     let mut command = ribping(&fabric);
-    let child =
-        command.args(["-i", "0.1", &lid]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("ribping");
+    let child = command
+        .args(["-i", "0.1", &lid])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("ribping");
     thread::sleep(Duration::from_secs(1));
     interrupt(child.id());
     let output = child.wait_with_output().expect("its output");
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("ibping statistics ---") && said.contains(" 0% packet loss"), "{said}");
+    assert!(
+        said.contains("ibping statistics ---") && said.contains(" 0% packet loss"),
+        "{said}"
+    );
     ends_at_an_interrupt(server);
 }
 
@@ -293,6 +413,9 @@ fn ends_at_an_interrupt(mut server: Server) {
 }
 
 fn interrupt(process: u32) {
-    let killed = Command::new("kill").args(["-INT", &process.to_string()]).status().expect("kill");
+    let killed = Command::new("kill")
+        .args(["-INT", &process.to_string()])
+        .status()
+        .expect("kill");
     assert!(killed.success());
 }

@@ -36,7 +36,10 @@ fn every_option_is_in_its_manual_page() {
         for option in command.get_arguments().filter_map(clap::Arg::get_long) {
             assert!(text.contains(&format!("--{option}")), "{page}: --{option}");
         }
-        assert!(text.starts_with(".ie") && text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{page}");
+        assert!(
+            text.starts_with(".ie") && text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"),
+            "{page}"
+        );
     };
     for command in perftools::commands::all() {
         holds(command.get_name(), &command);
@@ -45,7 +48,10 @@ fn every_option_is_in_its_manual_page() {
         }
     }
     let examples = written.text("man1/ribinfo.1");
-    assert!(examples.contains("\n.SH EXAMPLES\n.nf\n  ribinfo check "), "{examples}");
+    assert!(
+        examples.contains("\n.SH EXAMPLES\n.nf\n  ribinfo check "),
+        "{examples}"
+    );
     assert!(!examples.contains('…'));
 }
 
@@ -60,7 +66,10 @@ fn offered(script: &Path, words: &[&str]) -> String {
         words[words.len() - 1],
         words[words.len() - 2],
     );
-    let output = Command::new("bash").args(["-c", &line]).output().expect("bash");
+    let output = Command::new("bash")
+        .args(["-c", &line])
+        .output()
+        .expect("bash");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
@@ -80,7 +89,15 @@ fn bash_completes_commands_subjects_tests_and_options() {
 fn zsh_and_fish_have_theirs() {
     let written = Written::new("others");
     for tool in ["rperf", "ribping", "ribinfo"] {
-        assert!(written.text(&format!("zsh/_{tool}")).starts_with(&format!("#compdef {tool}\n")));
-        assert!(written.text(&format!("fish/{tool}.fish")).contains(&format!("complete -c {tool} ")));
+        assert!(
+            written
+                .text(&format!("zsh/_{tool}"))
+                .starts_with(&format!("#compdef {tool}\n"))
+        );
+        assert!(
+            written
+                .text(&format!("fish/{tool}.fish"))
+                .contains(&format!("complete -c {tool} "))
+        );
     }
 }

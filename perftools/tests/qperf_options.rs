@@ -6,25 +6,39 @@ use perftools::args::{self, Invocation};
 
 /// The options that `qperf --help opts` lists, each with a value where it takes one.
 fn options() -> Vec<(String, Option<&'static str>)> {
-    let output = Command::new("qperf").args(["--help", "opts"]).output().expect("qperf is installed");
+    let output = Command::new("qperf")
+        .args(["--help", "opts"])
+        .output()
+        .expect("qperf is installed");
     let text = String::from_utf8(output.stdout).unwrap();
     let mut all = Vec::new();
     for line in text.lines() {
         // Two blanks at least stand before what it is for.
         let names = line.trim_start().split("  ").next().unwrap();
-        let words: Vec<&str> = names.split_whitespace().map(|word| word.trim_matches(['(', ')'])).collect();
-        let value = words.iter().find(|word| !word.starts_with('-')).map(|word| match *word {
-            "OnOff" | "num" | "Max" | "SL" | "PN" | "Port" | "Count" | "Digits" | "Time" => "1",
-            "Size" => "1K",
-            "Topic" => "tests",
-            "Node" => "localhost",
-            "Device:Port" => "rxe0:1",
-            "Var:Init:Last:Incr" => "msg_size:1:4:*2",
-            other => panic!("{other}: a new kind of value in {line}"),
-        });
+        let words: Vec<&str> = names
+            .split_whitespace()
+            .map(|word| word.trim_matches(['(', ')']))
+            .collect();
+        let value = words
+            .iter()
+            .find(|word| !word.starts_with('-'))
+            .map(|word| match *word {
+                "OnOff" | "num" | "Max" | "SL" | "PN" | "Port" | "Count" | "Digits" | "Time" => "1",
+                "Size" => "1K",
+                "Topic" => "tests",
+                "Node" => "localhost",
+                "Device:Port" => "rxe0:1",
+                "Var:Init:Last:Incr" => "msg_size:1:4:*2",
+                other => panic!("{other}: a new kind of value in {line}"),
+            });
         // A static rate takes a value that the list does not show.
         let value = value.or_else(|| names.contains("static_rate").then_some("10"));
-        all.extend(words.iter().filter(|word| word.starts_with('-')).map(|word| ((*word).to_owned(), value)));
+        all.extend(
+            words
+                .iter()
+                .filter(|word| word.starts_with('-'))
+                .map(|word| ((*word).to_owned(), value)),
+        );
     }
     all
 }
@@ -35,32 +49,61 @@ fn each_is_taken_or_refused_with_a_reason() {
     assert!(all.len() > 90, "{all:?}");
     let mut refused = Vec::new();
     for (option, value) in all {
-        let value = if option.starts_with("-mt") || option == "--mtu_size" { Some("2K") } else { value };
+        let value = if option.starts_with("-mt") || option == "--mtu_size" {
+            Some("2K")
+        } else {
+            value
+        };
         let words = ["node", "rc_bw", &option].into_iter().chain(value);
         match args::parse(words) {
             Ok(Invocation::Client { .. } | Invocation::Print(_)) => {}
             Ok(other) => panic!("{option}: {other:?}"),
             // Two hosts are one too many.
-            Err(error) if option == "-H" || option == "--host" => assert!(error.to_string().contains("two hosts")),
+            Err(error) if option == "-H" || option == "--host" => {
+                assert!(error.to_string().contains("two hosts"));
+            }
             Err(error) => {
-                assert!(error.to_string().contains("a second path that connections migrate to"), "{option}: {error}");
+                assert!(
+                    error
+                        .to_string()
+                        .contains("a second path that connections migrate to"),
+                    "{option}: {error}"
+                );
                 refused.push(option);
             }
         }
     }
-    let expected = ["--alt_port", "-ap", "--loc_alt_port", "-lap", "--rem_alt_port", "-rap"];
+    let expected = [
+        "--alt_port",
+        "-ap",
+        "--loc_alt_port",
+        "-lap",
+        "--rem_alt_port",
+        "-rap",
+    ];
     assert_eq!(refused, expected);
 }
 
 #[test]
 fn what_only_one_end_has_is_that_ends_alone() {
     let line = "node -lsl 3 -rsl 4 -lnr 1 -rnr 2 -lsr 10 -rsp 1 -f1 -ar 1 rc_rdma_read_bw";
-    let Ok(Invocation::Client { tests, .. }) = args::parse(line.split(' ')) else { panic!("{line}") };
+    let Ok(Invocation::Client { tests, .. }) = args::parse(line.split(' ')) else {
+        panic!("{line}")
+    };
     let spec = perftools::config::Spec::new(tests[0].0, &tests[0].1).unwrap();
     let (client, server) = (spec.client.path, spec.server.path);
-    assert_eq!((client.service_level, server.service_level), (Some(3), Some(4)));
+    assert_eq!(
+        (client.service_level, server.service_level),
+        (Some(3), Some(4))
+    );
     assert_eq!((client.rd_atomic, server.rd_atomic), (Some(1), Some(2)));
-    assert_eq!(client.static_rate.map(|rate| rate.to_string()).as_deref(), Some("10 Gbit/s"));
-    assert_eq!((client.src_path_bits, server.src_path_bits), (None, Some(1)));
+    assert_eq!(
+        client.static_rate.map(|rate| rate.to_string()).as_deref(),
+        Some("10 Gbit/s")
+    );
+    assert_eq!(
+        (client.src_path_bits, server.src_path_bits),
+        (None, Some(1))
+    );
     assert!(spec.flip && spec.tuning.access_received);
 }

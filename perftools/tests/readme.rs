@@ -16,8 +16,10 @@ fn every_command_of_the_readme_is_understood() {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["ribping", _, ..] => {
-                let args = PingArgs::try_parse_from(&words).unwrap_or_else(|error| panic!("{line}: {error}"));
-                perftools::ping::session::Plan::new(&args).unwrap_or_else(|error| panic!("{line}: {error}"));
+                let args = PingArgs::try_parse_from(&words)
+                    .unwrap_or_else(|error| panic!("{line}: {error}"));
+                perftools::ping::session::Plan::new(&args)
+                    .unwrap_or_else(|error| panic!("{line}: {error}"));
                 seen.0 += 1;
             }
             ["ribinfo", _, ..] => {
@@ -26,7 +28,10 @@ fn every_command_of_the_readme_is_understood() {
             }
             // Up to where its output goes.
             ["rperf", rest @ ..] => {
-                let words = rest.iter().take_while(|word| !word.starts_with('>')).copied();
+                let words = rest
+                    .iter()
+                    .take_while(|word| !word.starts_with('>'))
+                    .copied();
                 args::parse(words).unwrap_or_else(|error| panic!("{line}: {error}"));
                 seen.2 += 1;
             }

@@ -1,5 +1,5 @@
-//! `ribinfo` on captured trees: mlx4 with both link layers, a host with IPoIB in connected mode and much that is wrong,
-//! rxe and siw. What it prints is held by snapshots.
+//! `ribinfo` on captured trees: mlx4 with both link layers, a host with IPoIB in connected mode and
+//! much that is wrong, rxe and siw. What it prints is held by snapshots.
 
 use assert_cmd::Command;
 
@@ -8,15 +8,24 @@ const TREES: [&str; 4] = ["mlx4", "ipoib", "rxe", "siw"];
 /// What `ribinfo --root tests/trees/TREE ARGS` prints, and its exit status.
 fn ribinfo(tree: &str, args: &[&str]) -> (String, i32) {
     let root = format!("{}/tests/trees/{tree}", env!("CARGO_MANIFEST_DIR"));
-    let output = Command::cargo_bin("ribinfo").unwrap().args(args).args(["--root", &root]).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    let output = Command::cargo_bin("ribinfo")
+        .unwrap()
+        .args(args)
+        .args(["--root", &root])
+        .output()
+        .unwrap();
+    let text =
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
     (text, output.status.code().unwrap())
 }
 
 fn shown(name: &str, args: &[&str]) {
     for tree in TREES {
         let (text, status) = ribinfo(tree, args);
-        insta::assert_snapshot!(format!("{name}_{tree}"), format!("{text}exit status {status}"));
+        insta::assert_snapshot!(
+            format!("{name}_{tree}"),
+            format!("{text}exit status {status}")
+        );
     }
 }
 
@@ -71,8 +80,8 @@ fn every_command_prints_json_that_reads_back() {
             &["facts"],
         ] {
             let (text, _) = ribinfo(tree, &[args, &["--json"]].concat());
-            let value: serde_json::Value =
-                serde_json::from_str(&text).unwrap_or_else(|e| panic!("{tree} {args:?}: {e}: {text}"));
+            let value: serde_json::Value = serde_json::from_str(&text)
+                .unwrap_or_else(|e| panic!("{tree} {args:?}: {e}: {text}"));
             assert!(value.is_array() || value.is_object());
         }
     }
@@ -84,9 +93,15 @@ fn every_command_prints_json_that_reads_back() {
 #[test]
 fn one_device_and_one_port_are_picked_as_the_old_tools_do() {
     let (text, status) = ribinfo("mlx4", &["stat", "mlx4_0", "2"]);
-    assert!(text.starts_with("CA: 'mlx4_0'\nPort 2:\nState: Active\n") && status == 0, "{text}");
+    assert!(
+        text.starts_with("CA: 'mlx4_0'\nPort 2:\nState: Active\n") && status == 0,
+        "{text}"
+    );
     let (text, status) = ribinfo("mlx4", &["devinfo", "-d", "mlx4_0", "-i", "2"]);
-    assert!(text.contains("\t\tport:\t2\n") && !text.contains("\t\tport:\t1\n") && status == 0, "{text}");
+    assert!(
+        text.contains("\t\tport:\t2\n") && !text.contains("\t\tport:\t1\n") && status == 0,
+        "{text}"
+    );
     for (args, says) in [
         (&["stat", "mlx4_7"][..], "this host has: mlx4_0"),
         (&["stat", "mlx4_0", "3"], "has no port 3"),
@@ -104,7 +119,10 @@ fn one_device_and_one_port_are_picked_as_the_old_tools_do() {
 fn a_subject_can_be_asked_alone_and_quietly() {
     let (text, status) = ribinfo("ipoib", &["check", "port", "--quiet"]);
     assert_eq!(text.lines().count(), 1, "{text}");
-    assert!(text.starts_with("fault    port mlx4_1/1: INIT: no subnet manager") && status == 2, "{text}");
+    assert!(
+        text.starts_with("fault    port mlx4_1/1: INIT: no subnet manager") && status == 2,
+        "{text}"
+    );
 }
 
 #[test]
@@ -113,13 +131,33 @@ fn a_peer_with_another_roce_mode_is_a_fault_that_names_both_ways() {
     let directory = tempfile();
     let same = directory.join("same.json");
     std::fs::write(&same, &facts).unwrap();
-    let (text, status) = ribinfo("rxe", &["check", "roce", "peer", "--peer-facts", same.to_str().unwrap()]);
+    let (text, status) = ribinfo(
+        "rxe",
+        &[
+            "check",
+            "roce",
+            "peer",
+            "--peer-facts",
+            same.to_str().unwrap(),
+        ],
+    );
     assert_eq!(status, 0, "{text}");
     let other = directory.join("other.json");
-    std::fs::write(&other, facts.replace("\"roce_mode\": \"RoCE v2\"", "\"roce_mode\": \"IB/RoCE v1\"")).unwrap();
-    let (text, status) = ribinfo("rxe", &["check", "roce", "--peer-facts", other.to_str().unwrap()]);
+    std::fs::write(
+        &other,
+        facts.replace(
+            "\"roce_mode\": \"RoCE v2\"",
+            "\"roce_mode\": \"IB/RoCE v1\"",
+        ),
+    )
+    .unwrap();
+    let (text, status) = ribinfo(
+        "rxe",
+        &["check", "roce", "--peer-facts", other.to_str().unwrap()],
+    );
     assert!(
-        text.contains("they must match") && text.contains("on rxe-host: mkdir -p /sys/kernel/config/rdma_cm/rxe0"),
+        text.contains("they must match")
+            && text.contains("on rxe-host: mkdir -p /sys/kernel/config/rdma_cm/rxe0"),
         "{text}"
     );
     assert_eq!(status, 2);
@@ -128,8 +166,14 @@ fn a_peer_with_another_roce_mode_is_a_fault_that_names_both_ways() {
 
 #[test]
 fn a_peer_that_does_not_answer_is_a_fault_that_says_how() {
-    let (text, status) = ribinfo("rxe", &["check", "peer", "--peer", "127.0.0.1", "--peer-port", "1"]);
-    assert!(text.contains("cannot connect to port 1") && text.contains("ribinfo serve") && status == 2, "{text}");
+    let (text, status) = ribinfo(
+        "rxe",
+        &["check", "peer", "--peer", "127.0.0.1", "--peer-port", "1"],
+    );
+    assert!(
+        text.contains("cannot connect to port 1") && text.contains("ribinfo serve") && status == 2,
+        "{text}"
+    );
 }
 
 #[test]
@@ -140,8 +184,18 @@ fn a_captured_tree_says_what_the_host_said() {
         let (text, status) = ribinfo(tree, &["capture", copy.to_str().unwrap()]);
         assert_eq!(status, 0, "{text}");
         for args in [&["check"][..], &["stat"], &["gids"], &["facts"]] {
-            let again = Command::cargo_bin("ribinfo").unwrap().args(args).arg("--root").arg(&copy).output().unwrap();
-            assert_eq!(String::from_utf8(again.stdout).unwrap(), ribinfo(tree, args).0, "{tree} {args:?}");
+            let again = Command::cargo_bin("ribinfo")
+                .unwrap()
+                .args(args)
+                .arg("--root")
+                .arg(&copy)
+                .output()
+                .unwrap();
+            assert_eq!(
+                String::from_utf8(again.stdout).unwrap(),
+                ribinfo(tree, args).0,
+                "{tree} {args:?}"
+            );
         }
         std::fs::remove_dir_all(&copy).unwrap();
     }
@@ -150,9 +204,17 @@ fn a_captured_tree_says_what_the_host_said() {
 
 #[test]
 fn the_help_names_every_command() {
-    let output = Command::cargo_bin("ribinfo").unwrap().arg("--help").output().unwrap();
+    let output = Command::cargo_bin("ribinfo")
+        .unwrap()
+        .arg("--help")
+        .output()
+        .unwrap();
     insta::assert_snapshot!("help", String::from_utf8(output.stdout).unwrap());
-    let output = Command::cargo_bin("ribinfo").unwrap().args(["check", "--help"]).output().unwrap();
+    let output = Command::cargo_bin("ribinfo")
+        .unwrap()
+        .args(["check", "--help"])
+        .output()
+        .unwrap();
     insta::assert_snapshot!("help_check", String::from_utf8(output.stdout).unwrap());
     insta::assert_snapshot!("subjects", ribinfo("rxe", &["check", "--list"]).0);
 }

@@ -1,6 +1,8 @@
-//! A million random inputs for each parser of `ribinfo`: none panics, and what is read holds its own rules.
+//! A million random inputs for each parser of `ribinfo`: none panics, and what is read holds its
+//! own rules.
 //!
-//! The inputs are made of pieces that the parsers know, in any order and cut anywhere; the seed is fixed.
+//! The inputs are made of pieces that the parsers know, in any order and cut anywhere; the seed is
+//! fixed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,8 +43,12 @@ impl Random {
         text.clear();
         for _ in 0..self.below(12) {
             match self.below(16) {
-                0 => text.push(char::from_u32(u32::try_from(self.next() % 0x3000).unwrap()).unwrap_or('?')),
-                1 => text.extend(std::iter::once(char::from(u8::try_from(self.next() % 128).unwrap()))),
+                0 => text.push(
+                    char::from_u32(u32::try_from(self.next() % 0x3000).unwrap()).unwrap_or('?'),
+                ),
+                1 => text.extend(std::iter::once(char::from(
+                    u8::try_from(self.next() % 128).unwrap(),
+                ))),
                 _ => text.push_str(pieces[self.below(pieces.len())]),
             }
         }
@@ -104,9 +110,26 @@ fn partitions_conf() {
     fuzz(1, INPUTS, &pieces, |text| {
         let read = partitions::parse(text);
         for definition in &read.definitions {
-            assert!(definition.pkey.is_none_or(|key| (1..=0x7fff).contains(&key)), "{text:?}");
-            assert!(definition.flags.mtu.is_none_or(|code| partitions::mtu_bytes(code).is_some()), "{text:?}");
-            assert!(definition.flags.rate.is_none_or(|code| partitions::rate_mbps(code).is_some()), "{text:?}");
+            assert!(
+                definition
+                    .pkey
+                    .is_none_or(|key| (1..=0x7fff).contains(&key)),
+                "{text:?}"
+            );
+            assert!(
+                definition
+                    .flags
+                    .mtu
+                    .is_none_or(|code| partitions::mtu_bytes(code).is_some()),
+                "{text:?}"
+            );
+            assert!(
+                definition
+                    .flags
+                    .rate
+                    .is_none_or(|code| partitions::rate_mbps(code).is_some()),
+                "{text:?}"
+            );
         }
         let stops = read.problems.iter().filter(|problem| problem.fatal).count();
         assert!(stops <= 1, "{text:?}");
@@ -115,7 +138,19 @@ fn partitions_conf() {
 
 #[test]
 fn hardware_addresses_and_guids() {
-    let pieces = ["80:00:02:00:", "fe:80:", "00:", "00:02:c9:03:00:31:78:f2", ":", "f", "0002:", "c903", "0", "-", "+"];
+    let pieces = [
+        "80:00:02:00:",
+        "fe:80:",
+        "00:",
+        "00:02:c9:03:00:31:78:f2",
+        ":",
+        "f",
+        "0002:",
+        "c903",
+        "0",
+        "-",
+        "+",
+    ];
     fuzz(2, INPUTS, &pieces, |text| {
         if let Ok(address) = text.parse::<HwAddr>() {
             assert_eq!(address.to_string().parse(), Ok(address));
@@ -180,7 +215,11 @@ fn opensm_conf_and_sysconfig() {
     fuzz(4, INPUTS, &pieces, |text| {
         let conf = Conf::parse("x", text);
         assert_ne!(conf.guid(), Some(0));
-        let _ = (conf.priority(), conf.get("guid"), Sysconfig::parse("x", text));
+        let _ = (
+            conf.priority(),
+            conf.get("guid"),
+            Sysconfig::parse("x", text),
+        );
     });
 }
 
@@ -217,7 +256,10 @@ fn packet_filters() {
         "return\n",
     ];
     fuzz(5, INPUTS, &pieces, |text| {
-        let packet = Packet { protocol: "udp", port: 4791 };
+        let packet = Packet {
+            protocol: "udp",
+            port: 4791,
+        };
         let _ = (nft(text, packet), iptables(text, packet));
     });
 }
@@ -250,10 +292,16 @@ fn mounts_and_slaves() {
     ];
     fuzz(6, INPUTS, &pieces, |text| {
         for mount in mounts(text) {
-            assert!(!mount.source.starts_with('#') && !mount.target.is_empty(), "{text:?}");
+            assert!(
+                !mount.source.starts_with('#') && !mount.target.is_empty(),
+                "{text:?}"
+            );
         }
         if let Some(slave) = slave(text) {
-            assert!(slave.vlan.is_none_or(|vlan| (1..4095).contains(&vlan)), "{text:?}");
+            assert!(
+                slave.vlan.is_none_or(|vlan| (1..4095).contains(&vlan)),
+                "{text:?}"
+            );
         }
     });
 }
@@ -279,7 +327,10 @@ fn limits_rights_and_processors() {
     ];
     fuzz(7, INPUTS, &pieces, |text| {
         let _ = (memlock(text), is_free(text));
-        assert!(list(text).is_none_or(|all| all.len() <= 2 << 16), "{text:?}");
+        assert!(
+            list(text).is_none_or(|all| all.len() <= 2 << 16),
+            "{text:?}"
+        );
     });
 }
 
@@ -321,7 +372,11 @@ fn damaged(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
             2 => drop(bytes.splice(at..end, *b"99999999999999999999")),
             3 => drop(bytes.splice(at..end, *b"-1")),
             4 => drop(bytes.splice(at..end, [0, 0xff, 0x1b, b'\n'])),
-            _ => bytes.iter_mut().skip(at).take(end - at).for_each(|byte| *byte ^= 1),
+            _ => bytes
+                .iter_mut()
+                .skip(at)
+                .take(end - at)
+                .for_each(|byte| *byte ^= 1),
         }
     }
     bytes
@@ -342,9 +397,15 @@ fn a_host_with_any_file_damaged_is_shown_and_checked() {
             let before = fs::read(file).unwrap();
             fs::write(file, damaged(&mut random, &before)).unwrap();
             for command in ["check", "stat", "gids", "links", "devinfo", "facts"] {
-                let info = Info::try_parse_from(["ribinfo", command, "--root", root.to_str().unwrap()]).unwrap();
+                let info =
+                    Info::try_parse_from(["ribinfo", command, "--root", root.to_str().unwrap()])
+                        .unwrap();
                 let (text, _) = perftools::info::run(&info).unwrap();
-                assert!(!text.contains('\x1b') || command != "check", "{}: {text}", file.display());
+                assert!(
+                    !text.contains('\x1b') || command != "check",
+                    "{}: {text}",
+                    file.display()
+                );
             }
             fs::write(file, before).unwrap();
         }

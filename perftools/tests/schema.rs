@@ -9,7 +9,8 @@ const DOCUMENT: &str = include_str!("../schema/rperf-1.json");
 const RECORD: &str = include_str!("../schema/rperf-record-1.json");
 const INTERVAL: &str = include_str!("../schema/rperf-interval-1.json");
 
-/// Holds values against a schema, as far as ours go: types, properties, items, references, choices, constants.
+/// Holds values against a schema, as far as ours go: types, properties, items, references, choices,
+/// constants.
 struct Schema(Value);
 
 impl Schema {
@@ -35,12 +36,31 @@ impl Schema {
                 },
                 "const" => rule == value,
                 "enum" => rule.as_array().unwrap().contains(value),
-                "anyOf" => rule.as_array().unwrap().iter().any(|one| self.any(one, value, at).is_ok()),
-                "oneOf" => rule.as_array().unwrap().iter().filter(|one| self.any(one, value, at).is_ok()).count() == 1,
-                "required" => rule.as_array().unwrap().iter().all(|name| value.get(name.as_str().unwrap()).is_some()),
+                "anyOf" => rule
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .any(|one| self.any(one, value, at).is_ok()),
+                "oneOf" => {
+                    rule.as_array()
+                        .unwrap()
+                        .iter()
+                        .filter(|one| self.any(one, value, at).is_ok())
+                        .count()
+                        == 1
+                }
+                "required" => rule
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .all(|name| value.get(name.as_str().unwrap()).is_some()),
                 "additionalProperties" => {
                     rule != &Value::Bool(false)
-                        || value.as_object().unwrap().keys().all(|k| schema["properties"].get(k).is_some())
+                        || value
+                            .as_object()
+                            .unwrap()
+                            .keys()
+                            .all(|k| schema["properties"].get(k).is_some())
                 }
                 "properties" => {
                     for (name, rule) in rule.as_object().unwrap() {
@@ -94,12 +114,21 @@ fn is(name: &Value, value: &Value) -> bool {
 fn documents_are_as_the_schema_says() {
     let server = Server::start();
     let schema = Schema::new(DOCUMENT);
-    let line = format!("--json --interval 50ms -t 300ms {} tcp_bw tcp_lat udp_bw conf", server.here());
+    let line = format!(
+        "--json --interval 50ms -t 300ms {} tcp_bw tcp_lat udp_bw conf",
+        server.here()
+    );
     let output = run(&line);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let mut document: Value = serde_json::from_slice(&output.stdout).unwrap();
     schema.check(&document).unwrap();
-    let intervals = document["tests"][0]["outcome"]["measured"]["intervals"].as_array().unwrap();
+    let intervals = document["tests"][0]["outcome"]["measured"]["intervals"]
+        .as_array()
+        .unwrap();
     assert!(intervals.len() >= 3, "{intervals:?}");
     // And it says what is wrong.
     document["tests"][1]["outcome"]["measured"]["latency"]["p50"] = "fast".into();
@@ -112,11 +141,19 @@ fn documents_are_as_the_schema_says() {
 #[test]
 fn lines_are_as_their_schemas_say() {
     let server = Server::start();
-    let output = run(&format!("--json-lines --interval 100ms -t 400ms {} tcp_bw tcp_lat", server.here()));
+    let output = run(&format!(
+        "--json-lines --interval 100ms -t 400ms {} tcp_bw tcp_lat",
+        server.here()
+    ));
     let text = String::from_utf8(output.stdout).unwrap();
     let (record, interval) = (Schema::new(RECORD), Schema::new(INTERVAL));
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let (intervals, records): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.get("interval").is_some());
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let (intervals, records): (Vec<_>, Vec<_>) = lines
+        .iter()
+        .partition(|line| line.get("interval").is_some());
     for line in &intervals {
         interval.check(line).unwrap();
     }
@@ -130,5 +167,7 @@ fn lines_are_as_their_schemas_say() {
 fn what_failed_is_as_the_schema_says() {
     let output = run("--json -lp 1 -ws 200ms localhost tcp_bw");
     assert_eq!(output.status.code(), Some(1));
-    Schema::new(DOCUMENT).check(&serde_json::from_slice(&output.stdout).unwrap()).unwrap();
+    Schema::new(DOCUMENT)
+        .check(&serde_json::from_slice(&output.stdout).unwrap())
+        .unwrap();
 }

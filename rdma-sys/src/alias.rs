@@ -5,7 +5,8 @@
 use core::ffi::c_void;
 
 pub use crate::bindings::{
-    ib_uverbs_advise_mr_advice as ibv_advise_mr_advice, ib_uverbs_flow_action_esp as ibv_flow_action_esp,
+    ib_uverbs_advise_mr_advice as ibv_advise_mr_advice,
+    ib_uverbs_flow_action_esp as ibv_flow_action_esp,
     ib_uverbs_flow_action_esp_encap as ibv_flow_action_esp_encap,
     ib_uverbs_flow_action_esp_flags as ibv_flow_action_esp_flags,
     ib_uverbs_flow_action_esp_keymat as ibv_flow_action_esp_keymat,

@@ -1,5 +1,5 @@
-//! The inline functions on a context whose tables are Rust functions: what a provider has is called, what it lacks
-//! answers as the C headers do. Runs under Miri too.
+//! The inline functions on a context whose tables are Rust functions: what a provider has is
+//! called, what it lacks answers as the C headers do. Runs under Miri too.
 
 #![allow(missing_docs, reason = "a test")]
 #![allow(unsafe_code, reason = "raw FFI is under test")]
@@ -12,7 +12,10 @@ use rdma_sys::*;
 
 /// A context as libibverbs makes it, with nothing filled.
 fn context(extended: bool) -> Box<verbs_context> {
-    let mut vctx = Box::new(verbs_context { sz: size_of::<verbs_context>(), ..Default::default() });
+    let mut vctx = Box::new(verbs_context {
+        sz: size_of::<verbs_context>(),
+        ..Default::default()
+    });
     if extended {
         vctx.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
     }
@@ -43,12 +46,23 @@ extern "C" fn ibv_reg_mr(_: *mut ibv_pd, _: *mut c_void, _: usize, _: c_int) -> 
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ibv_reg_mr_iova2(_: *mut ibv_pd, addr: *mut c_void, _: usize, iova: u64, _: u32) -> *mut ibv_mr {
+extern "C" fn ibv_reg_mr_iova2(
+    _: *mut ibv_pd,
+    addr: *mut c_void,
+    _: usize,
+    iova: u64,
+    _: u32,
+) -> *mut ibv_mr {
     assert_eq!(addr.addr() as u64, iova);
     core::ptr::without_provenance_mut(2)
 }
 
-unsafe extern "C" fn query_port(_: *mut ibv_context, port_num: u8, attr: *mut ibv_port_attr, size: usize) -> c_int {
+unsafe extern "C" fn query_port(
+    _: *mut ibv_context,
+    port_num: u8,
+    attr: *mut ibv_port_attr,
+    size: usize,
+) -> c_int {
     assert_eq!(size, size_of::<ibv_port_attr>());
     // SAFETY: the test passes a live structure.
     unsafe { (*attr).lid = 100 + u16::from(port_num) };
@@ -61,7 +75,10 @@ fn the_extended_context_is_found_only_where_there_is_one() {
         let vctx = Box::into_raw(context(extended));
         // SAFETY: the context is live until the box is taken back.
         unsafe {
-            assert_eq!(verbs_get_ctx(inner(vctx)), if extended { vctx } else { null_mut() });
+            assert_eq!(
+                verbs_get_ctx(inner(vctx)),
+                if extended { vctx } else { null_mut() }
+            );
             drop(Box::from_raw(vctx));
         }
     }
@@ -75,10 +92,16 @@ fn a_missing_maker_is_null_and_errno() {
         let mut cq = ibv_cq_init_attr_ex::default();
         assert!(ibv_create_cq_ex(inner(vctx), &raw mut cq).is_null());
         assert_eq!(errno(), libc::EOPNOTSUPP);
-        let mut qp = ibv_qp_init_attr_ex { comp_mask: IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ..Default::default() };
+        let mut qp = ibv_qp_init_attr_ex {
+            comp_mask: IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+            ..Default::default()
+        };
         assert!(ibv_create_qp_ex(inner(vctx), &raw mut qp).is_null());
         assert_eq!(errno(), libc::EOPNOTSUPP);
-        assert_eq!(ibv_query_rt_values_ex(inner(vctx), null_mut()), libc::EOPNOTSUPP);
+        assert_eq!(
+            ibv_query_rt_values_ex(inner(vctx), null_mut()),
+            libc::EOPNOTSUPP
+        );
         drop(Box::from_raw(vctx));
     }
 }
@@ -92,9 +115,16 @@ fn a_table_entry_beyond_an_older_librarys_size_is_not_read() {
     let vctx = Box::into_raw(vctx);
     // SAFETY: the context is live until the box is taken back.
     unsafe {
-        let mut attr = ibv_port_attr { flags: 7, ..Default::default() };
+        let mut attr = ibv_port_attr {
+            flags: 7,
+            ..Default::default()
+        };
         assert_eq!(rdma_sys::ibv_query_port(inner(vctx), 3, &raw mut attr), 0);
-        assert_eq!((attr.lid, attr.flags), (3, 0), "the old function, the rest zeroed");
+        assert_eq!(
+            (attr.lid, attr.flags),
+            (3, 0),
+            "the old function, the rest zeroed"
+        );
         (*vctx).sz = size_of::<verbs_context>();
         assert_eq!(rdma_sys::ibv_query_port(inner(vctx), 3, &raw mut attr), 0);
         assert_eq!(attr.lid, 103, "the table's function");
@@ -109,7 +139,10 @@ fn device_attributes_refuse_unknown_input() {
     // SAFETY: the context is live until the box is taken back.
     unsafe {
         let mut attr = ibv_device_attr_ex::default();
-        assert_eq!(ibv_query_device_ex(inner(vctx), &raw const input, &raw mut attr), libc::EINVAL);
+        assert_eq!(
+            ibv_query_device_ex(inner(vctx), &raw const input, &raw mut attr),
+            libc::EINVAL
+        );
         drop(Box::from_raw(vctx));
     }
 }
@@ -123,12 +156,19 @@ fn optional_access_flags_choose_the_newer_registration() {
         unsafe { rdma_sys::ibv_reg_mr(null_mut(), addr, 1, access.try_into().unwrap()).addr() }
     };
     assert_eq!(register(IBV_ACCESS_LOCAL_WRITE), 1);
-    assert_eq!(register(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING), 2);
+    assert_eq!(
+        register(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING),
+        2
+    );
 }
 
 #[test]
 fn posting_and_polling_go_through_the_classic_table() {
-    unsafe extern "C" fn post_send(_: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+    unsafe extern "C" fn post_send(
+        _: *mut ibv_qp,
+        wr: *mut ibv_send_wr,
+        bad: *mut *mut ibv_send_wr,
+    ) -> c_int {
         // SAFETY: the test passes live pointers.
         unsafe { *bad = wr };
         libc::ENOMEM
@@ -144,13 +184,19 @@ fn posting_and_polling_go_through_the_classic_table() {
     let vctx = Box::into_raw(vctx);
     // SAFETY: the context is live until the box is taken back, and so are the objects that name it.
     unsafe {
-        let mut qp = ibv_qp { context: inner(vctx), ..Default::default() };
+        let mut qp = ibv_qp {
+            context: inner(vctx),
+            ..Default::default()
+        };
         let (mut wr, mut bad) = (ibv_send_wr::default(), null_mut());
         let wr: *mut ibv_send_wr = &raw mut wr;
         assert_eq!(ibv_post_send(&raw mut qp, wr, &raw mut bad), libc::ENOMEM);
         assert_eq!(bad, wr);
 
-        let mut cq = ibv_cq { context: inner(vctx), ..Default::default() };
+        let mut cq = ibv_cq {
+            context: inner(vctx),
+            ..Default::default()
+        };
         let mut wc = ibv_wc::default();
         assert_eq!(ibv_poll_cq(&raw mut cq, 1, &raw mut wc), 1);
         assert_eq!(u32::from_be(wc.__bindgen_anon_1.imm_data), 9);
@@ -208,7 +254,12 @@ fn a_window_is_bound_only_to_memory_of_its_domain() {
     let mut pd = ibv_pd::default();
     // SAFETY: the context is live until the box is taken back, and so are the objects that name it.
     unsafe {
-        let mut mw = ibv_mw { context: inner(vctx), pd: &raw mut pd, type_: IBV_MW_TYPE_2, ..Default::default() };
+        let mut mw = ibv_mw {
+            context: inner(vctx),
+            pd: &raw mut pd,
+            type_: IBV_MW_TYPE_2,
+            ..Default::default()
+        };
         let mut mr = ibv_mr::default();
         let mr = &raw mut mr;
         let mut bind = ibv_mw_bind::default();
@@ -219,7 +270,11 @@ fn a_window_is_bound_only_to_memory_of_its_domain() {
         bind.bind_info.length = 1;
         assert_eq!(go(&mut mw, &mut bind), libc::EINVAL, "a range of no region");
         bind.bind_info.mr = mr;
-        assert_eq!(go(&mut mw, &mut bind), libc::EPERM, "a region of another domain");
+        assert_eq!(
+            go(&mut mw, &mut bind),
+            libc::EPERM,
+            "a region of another domain"
+        );
         (*mr).pd = &raw mut pd;
         assert_eq!(go(&mut mw, &mut bind), 0);
         drop(Box::from_raw(vctx));
@@ -235,7 +290,11 @@ fn arithmetic_is_the_headers() {
     assert_eq!(ibv_flow_label_to_udp_sport(0x4_4001), 0xc001 ^ 0x11);
     assert_eq!(ibv_is_qpt_supported(1 << IBV_QPT_UD, IBV_QPT_UD), 1);
     assert_eq!(ibv_is_qpt_supported(1 << IBV_QPT_UD, IBV_QPT_RC), 0);
-    assert_eq!(ibv_is_qpt_supported(u32::MAX, IBV_QPT_DRIVER), 0, "beyond the word");
+    assert_eq!(
+        ibv_is_qpt_supported(u32::MAX, IBV_QPT_DRIVER),
+        0,
+        "beyond the word"
+    );
 }
 
 #[cfg(feature = "rdmacm")]

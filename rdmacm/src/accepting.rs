@@ -15,12 +15,13 @@ use crate::wait::Descriptor;
 
 pub(crate) const VERB: &str = "rdma_accept";
 
-/// A connection being accepted by [`Pending::start`](crate::Pending::start). Dropping it disconnects.
+/// A connection being accepted by [`Pending::start`](crate::Pending::start). Dropping it
+/// disconnects.
 ///
 /// # Example
 /// ```no_run
-/// use std::time::Duration;
 /// use rdmacm::{Accepting, ConnectParams, InProgress, Pending};
+/// use std::time::Duration;
 /// # fn f(pending: Pending) -> Result<(), rdmacm::ConnectError> {
 /// let accepting: Accepting = pending.start(&ConnectParams::default())?;
 /// // other work, and then
@@ -48,21 +49,34 @@ struct Accepted {
 impl Accepting {
     pub(crate) fn new(qp: QueuePair<Rc>, id: Id, path: Path, private_data: Vec<u8>) -> Self {
         let channel = id.channel().clone();
-        Self { accepted: Some(Accepted { qp, id, private_data }), channel, path }
+        Self {
+            accepted: Some(Accepted {
+                qp,
+                id,
+                private_data,
+            }),
+            channel,
+            path,
+        }
     }
 }
 
 impl Accepting {
     /// Tells the connection manager that the device says of the queue pair that the peer has spoken
-    /// ([`COMM_EST`](EventType::COMM_EST)), as a first message does too: the connection stands, even if the peer's word of it was lost.
+    /// ([`COMM_EST`](EventType::COMM_EST)), as a first message does too: the connection stands,
+    /// even if the peer's word of it was lost.
     ///
     /// # Errors
-    /// `EISCONN` when the connection stands already; `EINVAL` for other events. On iWARP it does nothing.
+    /// `EISCONN` when the connection stands already; `EINVAL` for other events. On iWARP it does
+    /// nothing.
     ///
     /// # References
     /// [`rdma_notify(3)`](https://man7.org/linux/man-pages/man3/rdma_notify.3.html)
     pub fn notify(&self, event: EventType) -> Result<()> {
-        let accepted = self.accepted.as_ref().ok_or_else(|| is_over(VERB, &self.path))?;
+        let accepted = self
+            .accepted
+            .as_ref()
+            .ok_or_else(|| is_over(VERB, &self.path))?;
         accepted.id.notify(event, &self.path)
     }
 }
@@ -84,7 +98,10 @@ impl InProgress for Accepting {
     type Error = ConnectError;
 
     fn try_finish(&mut self) -> std::result::Result<Option<Connection>, ConnectError> {
-        let accepted = self.accepted.take().ok_or_else(|| is_over(VERB, &self.path))?;
+        let accepted = self
+            .accepted
+            .take()
+            .ok_or_else(|| is_over(VERB, &self.path))?;
         let Some(event) = accepted.id.try_event()? else {
             self.accepted = Some(accepted);
             return Ok(None);
@@ -92,8 +109,17 @@ impl InProgress for Accepting {
         if event.event_type() != CmEventType::ESTABLISHED {
             return Err(ConnectError::from_event(VERB, &self.path, &event));
         }
-        let Accepted { qp, id, private_data } = accepted;
-        Ok(Some(Connection::new(qp, id, self.path.clone(), private_data)))
+        let Accepted {
+            qp,
+            id,
+            private_data,
+        } = accepted;
+        Ok(Some(Connection::new(
+            qp,
+            id,
+            self.path.clone(),
+            private_data,
+        )))
     }
 }
 

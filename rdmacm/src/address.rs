@@ -59,7 +59,11 @@ const AF_IB: libc::sa_family_t = 27;
 /// `struct sockaddr_ib` of `rdma/ib.h`, which libc does not have. Numbers are in network order.
 #[repr(C)]
 #[derive(Clone, Copy)]
-#[allow(non_camel_case_types, clippy::struct_field_names, reason = "the names of C")]
+#[allow(
+    non_camel_case_types,
+    clippy::struct_field_names,
+    reason = "the names of C"
+)]
 pub(crate) struct sockaddr_ib {
     sib_family: libc::sa_family_t,
     sib_pkey: u16,
@@ -106,27 +110,35 @@ impl From<Address> for RawAddress {
 }
 
 impl From<SocketAddr> for RawAddress {
-    #[allow(clippy::cast_possible_truncation, reason = "address families are small numbers")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "address families are small numbers"
+    )]
     fn from(address: SocketAddr) -> Self {
         match address {
             SocketAddr::V4(address) => Self::V4(sockaddr_in {
                 sin_family: libc::AF_INET as libc::sa_family_t,
                 sin_port: address.port().to_be(),
-                sin_addr: in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
+                sin_addr: in_addr {
+                    s_addr: u32::from_ne_bytes(address.ip().octets()),
+                },
                 sin_zero: [0; 8],
             }),
             SocketAddr::V6(address) => Self::V6(sockaddr_in6 {
                 sin6_family: libc::AF_INET6 as libc::sa_family_t,
                 sin6_port: address.port().to_be(),
                 sin6_flowinfo: address.flowinfo(),
-                sin6_addr: in6_addr { s6_addr: address.ip().octets() },
+                sin6_addr: in6_addr {
+                    s6_addr: address.ip().octets(),
+                },
                 sin6_scope_id: address.scope_id(),
             }),
         }
     }
 }
 
-/// Reads an address of C; `None` when it is of an unknown family. A GID and its service are given as an IPv6 address and a port.
+/// Reads an address of C; `None` when it is of an unknown family. A GID and its service are given
+/// as an IPv6 address and a port.
 ///
 /// # Safety
 /// `address` is valid for reading as the structure that its family says.
@@ -135,7 +147,8 @@ pub(crate) unsafe fn read(address: *const sockaddr) -> Option<SocketAddr> {
     let family = i32::from(unsafe { (*address).sa_family });
     match family {
         libc::AF_INET => {
-            // SAFETY: the family says that it is this structure; read without a claim on its alignment.
+            // SAFETY: the family says that it is this structure; read without a claim on its
+            // alignment.
             let raw = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
             Some(SocketAddrV4::new(ip, u16::from_be(raw.sin_port)).into())
@@ -144,7 +157,15 @@ pub(crate) unsafe fn read(address: *const sockaddr) -> Option<SocketAddr> {
             // SAFETY: as above.
             let raw = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
-            Some(SocketAddrV6::new(ip, u16::from_be(raw.sin6_port), raw.sin6_flowinfo, raw.sin6_scope_id).into())
+            Some(
+                SocketAddrV6::new(
+                    ip,
+                    u16::from_be(raw.sin6_port),
+                    raw.sin6_flowinfo,
+                    raw.sin6_scope_id,
+                )
+                .into(),
+            )
         }
         family if family == AF_IB.into() => {
             // SAFETY: as above.
@@ -180,16 +201,21 @@ mod tests {
     #[test]
     fn a_gid_and_its_service_read_as_an_address_and_a_port() {
         let gid = "fe80::2:c903:0:1234".parse().expect("a GID");
-        let mut raw = RawAddress::from(Address::from(IbAddr::new(gid, crate::PortSpace::TCP, 7471)));
+        let mut raw =
+            RawAddress::from(Address::from(IbAddr::new(gid, crate::PortSpace::TCP, 7471)));
         // SAFETY: the structure is of the family that it says.
         let back = unsafe { read(raw.as_mut_ptr()) };
-        assert_eq!(back, Some("[fe80::2:c903:0:1234]:7471".parse().expect("an address")));
+        assert_eq!(
+            back,
+            Some("[fe80::2:c903:0:1234]:7471".parse().expect("an address"))
+        );
         assert_eq!(size_of::<sockaddr_ib>(), 48);
     }
 
     #[test]
     fn v4_is_in_network_order() {
-        let RawAddress::V4(raw) = RawAddress::from(SocketAddr::from(([10, 99, 0, 1], 0x1234))) else {
+        let RawAddress::V4(raw) = RawAddress::from(SocketAddr::from(([10, 99, 0, 1], 0x1234)))
+        else {
             panic!("of the wrong family");
         };
         assert_eq!(raw.sin_addr.s_addr.to_ne_bytes(), [10, 99, 0, 1]);
@@ -198,7 +224,10 @@ mod tests {
 
     #[test]
     fn another_family_is_none() {
-        let raw = sockaddr { sa_family: 1, sa_data: [0; 14] };
+        let raw = sockaddr {
+            sa_family: 1,
+            sa_data: [0; 14],
+        };
         // SAFETY: a plain structure of an unknown family is not read further.
         assert_eq!(unsafe { read(&raw const raw) }, None);
     }

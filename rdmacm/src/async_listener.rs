@@ -9,7 +9,8 @@ use crate::readable::Readable;
 use crate::request::ConnectRequest;
 use crate::service_listener::{ServiceListener, ServiceRequest};
 
-/// A [`Listener`] (or [`ServiceListener`]) whose requests are awaited on tokio. Several tasks may await at once.
+/// A [`Listener`] (or [`ServiceListener`]) whose requests are awaited on tokio. Several tasks may
+/// await at once.
 ///
 /// # Example
 /// ```no_run
@@ -23,8 +24,12 @@ use crate::service_listener::{ServiceListener, ServiceRequest};
 ///     tokio::spawn(async move {
 ///         let pd = request.context()?.alloc_pd()?;
 ///         let cq = pd.context().create_cq(CqOptions::default())?;
-///         let mut pending = request.with_qp(pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?)?;
-///         pending.qp_mut().post_recv(wr::recv(pd.buf(4096)?)).map_err(ibverbs::Error::from)?;
+///         let mut pending =
+///             request.with_qp(pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?)?;
+///         pending
+///             .qp_mut()
+///             .post_recv(wr::recv(pd.buf(4096)?))
+///             .map_err(ibverbs::Error::from)?;
 ///         let mut connection = pending.start(&ConnectParams::default())?.finish().await?;
 ///         connection.event().await?; // until the peer goes
 ///         Ok::<(), ibverbs::Error>(())
@@ -46,8 +51,9 @@ impl AsyncListener<Listener> {
     /// For a task of a tokio runtime with I/O enabled.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) outside of a runtime, and for a listener on an
-    /// [`EventChannel`](crate::EventChannel) for many, which is itself awaited; or when the process has no file descriptor left.
+    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) outside of a runtime, and for
+    /// a listener on an [`EventChannel`](crate::EventChannel) for many, which is itself
+    /// awaited; or when the process has no file descriptor left.
     ///
     /// # Panics
     /// On a runtime whose I/O is not enabled.

@@ -33,8 +33,9 @@ impl Attempt {
         self.id.connect(params, QpIdentity::of(&self.qp), path)
     }
 
-    /// Ends a wait without an answer. On iWARP the kernel holds the queue pair until the peer answers or its own timer (10 s with
-    /// Soft-iWARP) is over, and destroying it waits for that: a thread does it.
+    /// Ends a wait without an answer. On iWARP the kernel holds the queue pair until the peer
+    /// answers or its own timer (10 s with Soft-iWARP) is over, and destroying it waits for
+    /// that: a thread does it.
     pub(crate) fn give_up(self, path: &Path) {
         if path.is_iwarp() {
             // Without a thread it is dropped here, and waits.
@@ -43,8 +44,8 @@ impl Attempt {
     }
 }
 
-/// A request on its way over iWARP. That is a TCP handshake, which the kernel does within the call and without a time limit: so a thread calls,
-/// and keeps everything if nobody waits any more.
+/// A request on its way over iWARP. That is a TCP handshake, which the kernel does within the call
+/// and without a time limit: so a thread calls, and keeps everything if nobody waits any more.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     answered: Receiver<(Attempt, Result<()>)>,
@@ -57,48 +58,82 @@ pub(crate) struct Handshake {
 impl Handshake {
     pub(crate) fn start(attempt: Attempt, params: &ConnectParams<'_>, path: &Path) -> Result<Self> {
         let channel = attempt.id.channel().clone();
-        let either =
-            Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| failed("epoll_create1", errno, path))?;
+        let either = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+            .map_err(|errno| failed("epoll_create1", errno, path))?;
         let either = Arc::new(Either(either));
         let done = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|errno| failed("eventfd", errno, path))?;
         let done = Arc::new(done);
         let readable = EpollEvent::new(EpollFlags::EPOLLIN, 0);
-        either.0.add(&*done, readable).map_err(|errno| failed("epoll_ctl", errno, path))?;
+        either
+            .0
+            .add(&*done, readable)
+            .map_err(|errno| failed("epoll_ctl", errno, path))?;
 
         let (answer, answered) = mpsc::sync_channel(1);
         let private_data = params.private_data.to_vec();
-        let numbers = ConnectParams { private_data: &[], ..*params };
+        let numbers = ConnectParams {
+            private_data: &[],
+            ..*params
+        };
         let (of_thread, tell) = (path.clone(), Tell(Arc::clone(&done)));
         in_thread(path, move || {
-            let requested = attempt.request(&ConnectParams { private_data: &private_data, ..numbers }, &of_thread);
+            let requested = attempt.request(
+                &ConnectParams {
+                    private_data: &private_data,
+                    ..numbers
+                },
+                &of_thread,
+            );
             // If nobody waits any more, the attempt comes back in the error and is dropped here.
             drop(answer.send((attempt, requested)));
             drop(tell);
         })?;
-        Ok(Self { answered, either, done, channel })
+        Ok(Self {
+            answered,
+            either,
+            done,
+            channel,
+        })
     }
 
     /// What the thread gives back, once it is done.
-    pub(crate) fn try_take(&self, path: &Path) -> std::result::Result<Option<Attempt>, ConnectError> {
+    pub(crate) fn try_take(
+        &self,
+        path: &Path,
+    ) -> std::result::Result<Option<Attempt>, ConnectError> {
         let (attempt, requested) = match self.answered.try_recv() {
             Ok(answer) => answer,
             Err(TryRecvError::Empty) => return Ok(None),
             Err(TryRecvError::Disconnected) => {
-                return Err(
-                    Error::new(ErrorKind::Os, VERB, format!("{path}: the thread of the handshake is gone")).into()
-                );
+                return Err(Error::new(
+                    ErrorKind::Os,
+                    VERB,
+                    format!("{path}: the thread of the handshake is gone"),
+                )
+                .into());
             }
         };
         match requested {
             Ok(()) => {
                 let readable = EpollEvent::new(EpollFlags::EPOLLIN, 0);
-                let moved = self.either.0.delete(&*self.done).and_then(|()| self.either.0.add(&self.channel, readable));
+                let moved = self
+                    .either
+                    .0
+                    .delete(&*self.done)
+                    .and_then(|()| self.either.0.add(&self.channel, readable));
                 moved.map_err(|errno| failed("epoll_ctl", errno, path))?;
                 Ok(Some(attempt))
             }
-            Err(error) if error.errno().is_some_and(|errno| errno.0 == libc::ECONNREFUSED) => {
-                let rejection = Rejection { reason: RejectReason::IWARP_REFUSED, private_data: Vec::new() };
+            Err(error)
+                if error
+                    .errno()
+                    .is_some_and(|errno| errno.0 == libc::ECONNREFUSED) =>
+            {
+                let rejection = Rejection {
+                    reason: RejectReason::IWARP_REFUSED,
+                    private_data: Vec::new(),
+                };
                 Err(ConnectError::rejected(VERB, path, rejection))
             }
             Err(error) => Err(error.into()),
@@ -138,9 +173,16 @@ impl Drop for Tell {
 }
 
 fn in_thread(path: &Path, work: impl FnOnce() + Send + 'static) -> Result<()> {
-    match thread::Builder::new().name("rdma_connect".into()).spawn(work) {
+    match thread::Builder::new()
+        .name("rdma_connect".into())
+        .spawn(work)
+    {
         Ok(_detached) => Ok(()),
-        Err(error) => Err(Error::new(ErrorKind::Os, VERB, format!("{path}: no thread for the handshake: {error}"))),
+        Err(error) => Err(Error::new(
+            ErrorKind::Os,
+            VERB,
+            format!("{path}: no thread for the handshake: {error}"),
+        )),
     }
 }
 

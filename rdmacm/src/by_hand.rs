@@ -1,4 +1,5 @@
-//! Connections whose queue pairs the application moves itself: of other transports than RC, of another library, or with attributes of its own.
+//! Connections whose queue pairs the application moves itself: of other transports than RC, of
+//! another library, or with attributes of its own.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -30,7 +31,11 @@ pub(crate) fn ask<T: Transport>(
     params.check(ASK, path.private_data_limits().request)?;
     id.connect(params, QpIdentity::of(qp), &path)?;
     let channel = id.channel().clone();
-    Ok(Asking { id: Some(id), channel, path })
+    Ok(Asking {
+        id: Some(id),
+        channel,
+        path,
+    })
 }
 
 /// Accepts a request for such a queue pair.
@@ -45,7 +50,11 @@ pub(crate) fn accept<T: Transport>(
     params.check(ACCEPT, path.private_data_limits().reply)?;
     id.accept(params, QpIdentity::of(qp), &path)?;
     let channel = id.channel().clone();
-    Ok(Awaiting { accepted: Some((id, private_data)), channel, path })
+    Ok(Awaiting {
+        accepted: Some((id, private_data)),
+        channel,
+        path,
+    })
 }
 
 fn check<T: Transport>(verb: &'static str, path: &Path, qp: &QueuePair<T>) -> Result<()> {
@@ -53,17 +62,21 @@ fn check<T: Transport>(verb: &'static str, path: &Path, qp: &QueuePair<T>) -> Re
     if !path.is_iwarp() {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Unsupported, verb, format!("{path}: on iWARP the kernel moves the queue pair"))
-        .with_hint("give it to the connection with `with_qp`"))
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        verb,
+        format!("{path}: on iWARP the kernel moves the queue pair"),
+    )
+    .with_hint("give it to the connection with `with_qp`"))
 }
 
 /// A request sent by [`Route::ask`](crate::Route::ask), on its way to the peer's answer.
 ///
 /// # Example
 /// ```no_run
-/// use std::time::Duration;
 /// use ibverbs::{QueuePair, Uc};
 /// use rdmacm::{Answer, Asking, ConnectParams, InProgress, Route};
+/// use std::time::Duration;
 /// # fn f(route: Route, qp: &QueuePair<Uc>) -> Result<Answer, ibverbs::Error> {
 /// let asking: Asking = route.ask(qp, &ConnectParams::default())?;
 /// Ok(asking.wait(Some(Duration::from_secs(5)))?)
@@ -102,9 +115,11 @@ impl InProgress for Asking {
             return Ok(None);
         };
         match event.event_type() {
-            CmEventType::CONNECT_RESPONSE => {
-                Ok(Some(Answer { id, path: self.path.clone(), private_data: event.private_data().to_vec() }))
-            }
+            CmEventType::CONNECT_RESPONSE => Ok(Some(Answer {
+                id,
+                path: self.path.clone(),
+                private_data: event.private_data().to_vec(),
+            })),
             _ => Err(ConnectError::from_event(ASK, &self.path, &event)),
         }
     }
@@ -117,8 +132,8 @@ impl AsFd for Asking {
     }
 }
 
-/// A peer's yes to [`Route::ask`](crate::Route::ask). It waits for this side's queue pair to follow to RTR and RTS, and to be
-/// [told so](Self::establish). Dropping it ends the connection.
+/// A peer's yes to [`Route::ask`](crate::Route::ask). It waits for this side's queue pair to follow
+/// to RTR and RTS, and to be [told so](Self::establish). Dropping it ends the connection.
 ///
 /// # Example
 /// ```no_run
@@ -127,7 +142,11 @@ impl AsFd for Asking {
 /// # fn f(answer: Answer, qp: &mut QueuePair<Rc>) -> ibverbs::Result<Link> {
 /// if answer.private_data().first() != Some(&1) {
 ///     answer.reject(b"only version 1 is spoken here")?;
-///     return Err(ibverbs::Error::new(ibverbs::ErrorKind::Disconnected, "connect", "of another version"));
+///     return Err(ibverbs::Error::new(
+///         ibverbs::ErrorKind::Disconnected,
+///         "connect",
+///         "of another version",
+///     ));
 /// }
 /// qp.modify(&answer.qp_change(QpState::RTR)?)?;
 /// qp.modify(&answer.qp_change(QpState::RTS)?)?;
@@ -182,19 +201,23 @@ impl Answer {
     /// # References
     /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
     pub fn reject(mut self, reason: &[u8]) -> Result<()> {
-        check_private_data("rdma_reject", reason, self.path.private_data_limits().reject)?;
+        check_private_data(
+            "rdma_reject",
+            reason,
+            self.path.private_data_limits().reject,
+        )?;
         self.id.reject(reason, &self.path)
     }
 }
 
-/// A request accepted by [`ConnectRequest::accept_by_hand`](crate::ConnectRequest::accept_by_hand), until the peer's queue pair has followed. Dropping
-/// it disconnects.
+/// A request accepted by [`ConnectRequest::accept_by_hand`](crate::ConnectRequest::accept_by_hand),
+/// until the peer's queue pair has followed. Dropping it disconnects.
 ///
 /// # Example
 /// ```no_run
-/// use std::time::Duration;
 /// use ibverbs::{QpState, QueuePair, Rc};
 /// use rdmacm::{Awaiting, ConnectParams, ConnectRequest, InProgress, Link};
+/// use std::time::Duration;
 /// # fn f(request: ConnectRequest, qp: &mut QueuePair<Rc>) -> Result<Link, ibverbs::Error> {
 /// for state in [QpState::INIT, QpState::RTR, QpState::RTS] {
 ///     qp.modify(&request.qp_change(state)?)?;
@@ -215,7 +238,8 @@ pub struct Awaiting {
 
 impl Awaiting {
     /// Tells the connection manager that the device says of the queue pair that the peer has spoken
-    /// ([`COMM_EST`](EventType::COMM_EST)), as a first message does too: the connection stands, even if the peer's word of it was lost.
+    /// ([`COMM_EST`](EventType::COMM_EST)), as a first message does too: the connection stands,
+    /// even if the peer's word of it was lost.
     ///
     /// # Errors
     /// `EISCONN` when the connection stands already; `EINVAL` for other events.
@@ -223,7 +247,10 @@ impl Awaiting {
     /// # References
     /// [`rdma_notify(3)`](https://man7.org/linux/man-pages/man3/rdma_notify.3.html)
     pub fn notify(&self, event: EventType) -> Result<()> {
-        let (id, _) = self.accepted.as_ref().ok_or_else(|| is_over(ACCEPT, &self.path))?;
+        let (id, _) = self
+            .accepted
+            .as_ref()
+            .ok_or_else(|| is_over(ACCEPT, &self.path))?;
         id.notify(event, &self.path)
     }
 }
@@ -245,7 +272,10 @@ impl InProgress for Awaiting {
     type Error = ConnectError;
 
     fn try_finish(&mut self) -> std::result::Result<Option<Link>, ConnectError> {
-        let (id, private_data) = self.accepted.take().ok_or_else(|| is_over(ACCEPT, &self.path))?;
+        let (id, private_data) = self
+            .accepted
+            .take()
+            .ok_or_else(|| is_over(ACCEPT, &self.path))?;
         let Some(event) = id.try_event()? else {
             self.accepted = Some((id, private_data));
             return Ok(None);

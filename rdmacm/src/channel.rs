@@ -7,7 +7,8 @@ use std::ptr::{self, NonNull};
 
 use ibverbs::{Errno, Result};
 use rdma_sys::{
-    rdma_cm_event, rdma_create_event_channel, rdma_destroy_event_channel, rdma_event_channel, rdma_get_cm_event,
+    rdma_cm_event, rdma_create_event_channel, rdma_destroy_event_channel, rdma_event_channel,
+    rdma_get_cm_event,
 };
 
 use crate::convert::{failed, zero_or_last};
@@ -16,7 +17,8 @@ use crate::convert::{failed, zero_or_last};
 #[derive(Debug)]
 pub(crate) struct Channel(NonNull<rdma_event_channel>);
 
-// SAFETY: a channel is a heap object with an unchanging descriptor; librdmacm's functions on it are thread safe.
+// SAFETY: a channel is a heap object with an unchanging descriptor; librdmacm's functions on it are
+// thread safe.
 unsafe impl Send for Channel {}
 // SAFETY: as above.
 unsafe impl Sync for Channel {}
@@ -31,7 +33,13 @@ impl Channel {
         let channel = Self(raw);
         let fd = channel.as_fd().as_raw_fd();
         // SAFETY: plain system calls on a descriptor that the channel owns.
-        let returned = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK) };
+        let returned = unsafe {
+            libc::fcntl(
+                fd,
+                libc::F_SETFL,
+                libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK,
+            )
+        };
         zero_or_last("fcntl", what, returned)?;
         Ok(channel)
     }
@@ -65,7 +73,8 @@ impl AsFd for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: the last owner goes; every identifier on the channel held an Arc of this, so none is left.
+        // SAFETY: the last owner goes; every identifier on the channel held an Arc of this, so none
+        // is left.
         unsafe { rdma_destroy_event_channel(self.as_ptr()) }
     }
 }

@@ -18,7 +18,10 @@ impl QpIdentity {
     pub(crate) fn of<T: Transport>(qp: &QueuePair<T>) -> Self {
         // SAFETY: the queue pair is alive; the field is set when it is made.
         let has_srq = unsafe { !(*qp.as_raw()).srq.is_null() };
-        Self { qp_num: qp.qp_num().0, has_srq }
+        Self {
+            qp_num: qp.qp_num().0,
+            has_srq,
+        }
     }
 }
 

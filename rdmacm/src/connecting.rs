@@ -18,13 +18,13 @@ use crate::wait::Descriptor;
 
 /// A connection being made by [`Ready::start`](crate::Ready::start).
 ///
-/// Dropped on iWARP before the peer has answered, the queue pair and its buffers go when the kernel lets go of them (see the
-/// [crate documentation](crate)).
+/// Dropped on iWARP before the peer has answered, the queue pair and its buffers go when the kernel
+/// lets go of them (see the [crate documentation](crate)).
 ///
 /// # Example
 /// ```no_run
-/// use std::time::Duration;
 /// use rdmacm::{ConnectParams, Connecting, InProgress, Ready};
+/// use std::time::Duration;
 /// # fn f(ready: Ready) -> Result<(), rdmacm::ConnectError> {
 /// let connecting: Connecting = ready.start(&ConnectParams::default())?;
 /// // other work, and then
@@ -49,14 +49,24 @@ pub struct Connecting {
 impl Connecting {
     pub(crate) fn start(attempt: Attempt, params: &ConnectParams<'_>, path: Path) -> Result<Self> {
         let channel = attempt.id.channel().clone();
-        let numbers = ConnectParams { private_data: &[], ..*params };
+        let numbers = ConnectParams {
+            private_data: &[],
+            ..*params
+        };
         let (attempt, handshake) = if path.is_iwarp() {
             (None, Some(Handshake::start(attempt, params, &path)?))
         } else {
             attempt.request(params, &path)?;
             (Some(attempt), None)
         };
-        Ok(Self { attempt, handshake, channel, path, params: numbers, is_over: false })
+        Ok(Self {
+            attempt,
+            handshake,
+            channel,
+            path,
+            params: numbers,
+            is_over: false,
+        })
     }
 
     fn advance(&mut self) -> std::result::Result<Option<Connection>, ConnectError> {
@@ -66,16 +76,19 @@ impl Connecting {
         if let (None, Some(handshake)) = (&self.attempt, &self.handshake) {
             self.attempt = handshake.try_take(&self.path)?;
         }
-        let Some(attempt) = &mut self.attempt else { return Ok(None) };
-        let Some(answer) = Answer::take(&attempt.id, &self.path)? else { return Ok(None) };
+        let Some(attempt) = &mut self.attempt else {
+            return Ok(None);
+        };
+        let Some(answer) = Answer::take(&attempt.id, &self.path)? else {
+            return Ok(None);
+        };
         if answer.to_follow {
             follow(attempt, &self.params, &self.path)?;
         }
         self.is_over = true;
-        Ok(self
-            .attempt
-            .take()
-            .map(|Attempt { qp, id }| Connection::new(qp, id, self.path.clone(), answer.private_data)))
+        Ok(self.attempt.take().map(|Attempt { qp, id }| {
+            Connection::new(qp, id, self.path.clone(), answer.private_data)
+        }))
     }
 }
 
@@ -112,7 +125,9 @@ impl InProgress for Connecting {
 impl AsFd for Connecting {
     /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.handshake.as_ref().map_or_else(|| self.channel.as_fd(), AsFd::as_fd)
+        self.handshake
+            .as_ref()
+            .map_or_else(|| self.channel.as_fd(), AsFd::as_fd)
     }
 }
 
@@ -134,13 +149,18 @@ struct Answer {
 impl Answer {
     /// `None` while there is no answer.
     fn take(id: &Id, path: &Path) -> std::result::Result<Option<Self>, ConnectError> {
-        let Some(event) = id.try_event()? else { return Ok(None) };
+        let Some(event) = id.try_event()? else {
+            return Ok(None);
+        };
         let to_follow = match event.event_type() {
             CmEventType::CONNECT_RESPONSE => true,
             CmEventType::ESTABLISHED => false,
             _ => return Err(ConnectError::from_event(VERB, path, &event)),
         };
-        Ok(Some(Self { private_data: event.private_data().to_vec(), to_follow }))
+        Ok(Some(Self {
+            private_data: event.private_data().to_vec(),
+            to_follow,
+        }))
     }
 }
 

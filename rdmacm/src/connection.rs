@@ -14,10 +14,13 @@ use crate::id::Id;
 use crate::link::Link;
 use crate::path::Path;
 
-/// A connected queue pair, and the identifier that tells when the connection ends. Dropping it disconnects.
+/// A connected queue pair, and the identifier that tells when the connection ends. Dropping it
+/// disconnects.
 ///
-/// A peer that leaves shows as the event [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED), and not always as completions: look at
-/// [`check_event`](Self::check_event) when nothing completes, or wait on the [descriptor](AsFd).
+/// A peer that leaves shows as the event
+/// [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED), and not always as completions:
+/// look at [`check_event`](Self::check_event) when nothing completes, or wait on the
+/// [descriptor](AsFd).
 ///
 /// # Example
 /// ```no_run
@@ -43,14 +46,18 @@ use crate::path::Path;
 #[derive(Debug)]
 #[must_use = "dropping a connection disconnects it"]
 pub struct Connection {
-    // Dropped in this order: the queue pair before its identifier. Destroying a connected identifier disconnects.
+    // Dropped in this order: the queue pair before its identifier. Destroying a connected
+    // identifier disconnects.
     qp: QueuePair<Rc>,
     link: Link,
 }
 
 impl Connection {
     pub(crate) fn new(qp: QueuePair<Rc>, id: Id, path: Path, private_data: Vec<u8>) -> Self {
-        Self { qp, link: Link::new(id, path, private_data) }
+        Self {
+            qp,
+            link: Link::new(id, path, private_data),
+        }
     }
 
     /// The queue pair.
@@ -65,19 +72,25 @@ impl Connection {
         &mut self.qp
     }
 
-    /// Lends borrowed memory to the connection's requests while a closure runs: see [`QueuePair::scope`]. The connection comes back if its
-    /// queue pair lived; otherwise it has ended, and the buffers of requests that never completed come back.
+    /// Lends borrowed memory to the connection's requests while a closure runs: see
+    /// [`QueuePair::scope`]. The connection comes back if its queue pair lived; otherwise it
+    /// has ended, and the buffers of requests that never completed come back.
     pub fn scope<'env, R>(
         self,
         run: impl for<'scope> FnOnce(&mut Scope<'scope, 'env, Rc>) -> R,
     ) -> (R, std::result::Result<Self, Reclaimed>) {
         let Self { qp, link } = self;
-        let ScopeEnd { value, qp, reclaimed } = qp.scope(run);
+        let ScopeEnd {
+            value,
+            qp,
+            reclaimed,
+        } = qp.scope(run);
         let connection = qp.map(|qp| Self { qp, link });
         (value, connection.ok_or(reclaimed))
     }
 
-    /// What the peer gave along with its request or its acceptance. On InfiniBand and RoCE padded with zeros.
+    /// What the peer gave along with its request or its acceptance. On InfiniBand and RoCE padded
+    /// with zeros.
     pub fn private_data(&self) -> &[u8] {
         self.link.private_data()
     }
@@ -128,7 +141,8 @@ impl Connection {
         self.link.key()
     }
 
-    /// Has the events arrive at another channel, those too that nobody has taken yet: see [`EventChannel`].
+    /// Has the events arrive at another channel, those too that nobody has taken yet: see
+    /// [`EventChannel`].
     ///
     /// # Errors
     /// Fails when the device is gone; the connection stays where it was.
@@ -150,8 +164,10 @@ impl Connection {
         self.link.notify(event)
     }
 
-    /// Takes an event that is there already. After [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED) the queue pair flushes what
-    /// is in flight, as far as its driver does that; what never completes comes back from [`close`](Self::close).
+    /// Takes an event that is there already. After
+    /// [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED) the queue pair flushes what
+    /// is in flight, as far as its driver does that; what never completes comes back from
+    /// [`close`](Self::close).
     ///
     /// # Errors
     /// As [`Link::check_event`].
@@ -168,15 +184,16 @@ impl Connection {
         outcome
     }
 
-    /// Waits for an event, at most for `timeout` (for ever when `None`); `Ok(None)` when the time is over.
+    /// Waits for an event, at most for `timeout` (for ever when `None`); `Ok(None)` when the time
+    /// is over.
     ///
     /// # Errors
     /// As [`check_event`](Self::check_event).
     ///
     /// # Example
     /// ```no_run
-    /// use std::time::Duration;
     /// use rdmacm::Connection;
+    /// use std::time::Duration;
     /// # fn f(connection: &mut Connection) -> ibverbs::Result<()> {
     /// if let Some(event) = connection.wait_event(Some(Duration::from_secs(60)))? {
     ///     println!("{} from {}", event.event_type, connection.peer_addr());
@@ -208,9 +225,11 @@ impl Connection {
         readable.take(|| self.check_event()).await
     }
 
-    /// Ends the connection. Requests that the peer has not acknowledged yet are lost: wait for their completions first.
+    /// Ends the connection. Requests that the peer has not acknowledged yet are lost: wait for
+    /// their completions first.
     ///
-    /// The peer, and this side too, get the event [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED). A second call does nothing.
+    /// The peer, and this side too, get the event
+    /// [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED). A second call does nothing.
     ///
     /// # Errors
     /// Fails when the device is gone.
@@ -228,10 +247,15 @@ impl Connection {
 
     /// Has the queue pair take no more; on iWARP the kernel does it.
     fn stop(&mut self) -> Result<()> {
-        if self.link.transport() == TransportType::IWARP { Ok(()) } else { self.qp.to_error() }
+        if self.link.transport() == TransportType::IWARP {
+            Ok(())
+        } else {
+            self.qp.to_error()
+        }
     }
 
-    /// Disconnects, destroys the queue pair, and gives back the buffers of requests that never completed.
+    /// Disconnects, destroys the queue pair, and gives back the buffers of requests that never
+    /// completed.
     ///
     /// # Errors
     /// As [`QueuePair::destroy`].

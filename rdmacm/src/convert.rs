@@ -17,11 +17,20 @@ pub(crate) fn failed(verb: &'static str, errno: Errno, what: &dyn fmt::Display) 
 }
 
 /// The convention "0, or -1 and errno": all functions of librdmacm.
-pub(crate) fn zero_or_last(verb: &'static str, what: &dyn fmt::Display, returned: i32) -> Result<()> {
-    if returned == 0 { Ok(()) } else { Err(failed(verb, Errno::last(), what)) }
+pub(crate) fn zero_or_last(
+    verb: &'static str,
+    what: &dyn fmt::Display,
+    returned: i32,
+) -> Result<()> {
+    if returned == 0 {
+        Ok(())
+    } else {
+        Err(failed(verb, Errno::last(), what))
+    }
 }
 
-/// The same for calls with an address: what GIDs need is something else than what IP addresses need.
+/// The same for calls with an address: what GIDs need is something else than what IP addresses
+/// need.
 pub(crate) fn zero_or_last_at(verb: &'static str, address: Address, returned: i32) -> Result<()> {
     let errno = Errno::last();
     match (returned, address) {
@@ -34,11 +43,24 @@ pub(crate) fn zero_or_last_at(verb: &'static str, address: Address, returned: i3
 }
 
 /// The convention "0, or an error number" of either sign: `ibv_modify_qp`.
-pub(crate) fn zero_or_errno(verb: &'static str, what: &dyn fmt::Display, returned: i32) -> Result<()> {
-    if returned == 0 { Ok(()) } else { Err(failed(verb, Errno(returned.wrapping_abs()), what)) }
+pub(crate) fn zero_or_errno(
+    verb: &'static str,
+    what: &dyn fmt::Display,
+    returned: i32,
+) -> Result<()> {
+    if returned == 0 {
+        Ok(())
+    } else {
+        Err(failed(verb, Errno(returned.wrapping_abs()), what))
+    }
 }
 
 /// Nothing happened in time.
 pub(crate) fn timed_out(verb: &'static str, what: &dyn fmt::Display) -> Error {
-    Error::new(ErrorKind::TimedOut, verb, format!("{what}: no answer in the time given")).with_hint(hint::NO_ANSWER)
+    Error::new(
+        ErrorKind::TimedOut,
+        verb,
+        format!("{what}: no answer in the time given"),
+    )
+    .with_hint(hint::NO_ANSWER)
 }

@@ -21,8 +21,8 @@ use crate::resolving::Resolved;
 ///
 /// # Example
 /// ```no_run
-/// use std::time::Duration;
 /// use ibverbs::{CqOptions, QpOptions, Ud, wr};
+/// use std::time::Duration;
 ///
 /// let route = rdmacm::Resolver::new("10.99.0.1:7174".parse()?).resolve_datagram()?;
 /// let pd = route.context()?.alloc_pd()?;
@@ -76,11 +76,12 @@ impl DatagramRoute {
         self.path.open()
     }
 
-    /// Moves a fresh queue pair of [this device](Self::device_name) from RESET to RTS, with the partition and the queue key of the port
-    /// space: it can receive and send from now on.
+    /// Moves a fresh queue pair of [this device](Self::device_name) from RESET to RTS, with the
+    /// partition and the queue key of the port space: it can receive and send from now on.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the text names both.
+    /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the text
+    /// names both.
     ///
     /// # References
     /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
@@ -91,14 +92,19 @@ impl DatagramRoute {
     /// Asks the service, giving it `private_data`, and waits for the answer at most for `timeout`.
     ///
     /// # Errors
-    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) and a [`Rejection`](crate::Rejection): the service refused, or
-    ///   nobody listens;
+    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) and a
+    ///   [`Rejection`](crate::Rejection): the service refused, or nobody listens;
     /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): no answer in time;
-    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not fit.
+    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not
+    ///   fit.
     ///
     /// # References
     /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html), IBA 12.11 (service ID resolution)
-    pub fn query(self, private_data: &[u8], timeout: Duration) -> std::result::Result<Service, ConnectError> {
+    pub fn query(
+        self,
+        private_data: &[u8],
+        timeout: Duration,
+    ) -> std::result::Result<Service, ConnectError> {
         self.start_query(private_data)?.wait(Some(timeout))
     }
 
@@ -111,9 +117,23 @@ impl DatagramRoute {
     /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
     pub fn start_query(self, private_data: &[u8]) -> Result<Querying> {
         let Self { id, path } = self;
-        check_private_data(VERB, private_data, PrivateDataLimits::of_datagrams().request)?;
-        let params = ConnectParams { private_data, ..ConnectParams::default() };
-        id.connect(&params, QpIdentity { qp_num: 0, has_srq: false }, &path)?;
+        check_private_data(
+            VERB,
+            private_data,
+            PrivateDataLimits::of_datagrams().request,
+        )?;
+        let params = ConnectParams {
+            private_data,
+            ..ConnectParams::default()
+        };
+        id.connect(
+            &params,
+            QpIdentity {
+                qp_num: 0,
+                has_srq: false,
+            },
+            &path,
+        )?;
         Ok(Querying::new(id, path))
     }
 }

@@ -9,12 +9,17 @@ pub(crate) struct Deadline(Option<Instant>);
 impl Deadline {
     /// After this time; a time beyond the clock's range, as `None`, is never.
     pub(crate) fn after(timeout: impl Into<Option<Duration>>) -> Self {
-        Self(timeout.into().and_then(|timeout| Instant::now().checked_add(timeout)))
+        Self(
+            timeout
+                .into()
+                .and_then(|timeout| Instant::now().checked_add(timeout)),
+        )
     }
 
     /// What is left; `None` is for ever.
     pub(crate) fn left(self) -> Option<Duration> {
-        self.0.map(|end| end.saturating_duration_since(Instant::now()))
+        self.0
+            .map(|end| end.saturating_duration_since(Instant::now()))
     }
 
     /// The same, or earlier: at most this long from now.
@@ -60,7 +65,12 @@ mod tests {
     #[test]
     fn a_deadline_can_be_brought_forward_and_not_put_off() {
         let second = Duration::from_secs(1);
-        assert!(Deadline::after(None).at_most(second).left().is_some_and(|left| left <= second));
+        assert!(
+            Deadline::after(None)
+                .at_most(second)
+                .left()
+                .is_some_and(|left| left <= second)
+        );
         assert!(Deadline::after(Duration::ZERO).at_most(second).is_over());
     }
 }

@@ -54,7 +54,14 @@ struct Mailbox {
 impl Desk {
     /// Makes a box for the identifier at this address.
     pub(crate) fn enrol(&mut self, subject: usize, key: IdKey) {
-        self.boxes.insert(subject, Mailbox { key, events: VecDeque::new(), is_listed: false });
+        self.boxes.insert(
+            subject,
+            Mailbox {
+                key,
+                events: VecDeque::new(),
+                is_listed: false,
+            },
+        );
     }
 
     /// The key of the box that the identifier at this address has.
@@ -62,9 +69,12 @@ impl Desk {
         self.boxes.get(&subject).map(|mailbox| mailbox.key)
     }
 
-    /// Takes a box away, with those of the identifiers that requests in it bring, and gives what was in it.
+    /// Takes a box away, with those of the identifiers that requests in it bring, and gives what
+    /// was in it.
     pub(crate) fn strike(&mut self, subject: usize) -> VecDeque<Event> {
-        let Some(mailbox) = self.boxes.remove(&subject) else { return VecDeque::new() };
+        let Some(mailbox) = self.boxes.remove(&subject) else {
+            return VecDeque::new();
+        };
         if mailbox.is_listed {
             self.filled.retain(|&other| other != subject);
         }
@@ -74,11 +84,23 @@ impl Desk {
         mailbox.events
     }
 
-    /// Puts an event into the box of the identifier that it happened to; one of an identifier that has just gone is dropped.
+    /// Puts an event into the box of the identifier that it happened to; one of an identifier that
+    /// has just gone is dropped.
     pub(crate) fn deliver(&mut self, event: Event) {
-        // Events of the new identifier may follow before anybody has taken this one; nobody knows its key yet, so it is not listed.
-        if let Some(new) = event.new_subject().filter(|_| self.boxes.contains_key(&event.subject())) {
-            self.boxes.insert(new, Mailbox { key: IdKey::new(), events: VecDeque::new(), is_listed: true });
+        // Events of the new identifier may follow before anybody has taken this one; nobody knows
+        // its key yet, so it is not listed.
+        if let Some(new) = event
+            .new_subject()
+            .filter(|_| self.boxes.contains_key(&event.subject()))
+        {
+            self.boxes.insert(
+                new,
+                Mailbox {
+                    key: IdKey::new(),
+                    events: VecDeque::new(),
+                    is_listed: true,
+                },
+            );
         }
         if let Some(mailbox) = self.listed(event.subject()) {
             mailbox.events.push_back(event);
@@ -104,7 +126,9 @@ impl Desk {
     /// Whose box has something: each in turn.
     pub(crate) fn next(&mut self) -> Option<IdKey> {
         while let Some(subject) = self.filled.pop_front() {
-            let Some(mailbox) = self.boxes.get_mut(&subject) else { continue };
+            let Some(mailbox) = self.boxes.get_mut(&subject) else {
+                continue;
+            };
             mailbox.is_listed = !mailbox.events.is_empty();
             if mailbox.is_listed {
                 self.filled.push_back(subject);
@@ -149,10 +173,16 @@ mod tests {
             desk.deliver(event(subject, status));
         }
         // As long as somebody has events, he is told, and the others in between.
-        assert_eq!([desk.next(), desk.next(), desk.next()], [Some(keys[0]), Some(keys[1]), Some(keys[0])]);
+        assert_eq!(
+            [desk.next(), desk.next(), desk.next()],
+            [Some(keys[0]), Some(keys[1]), Some(keys[0])]
+        );
         assert_eq!(desk.take(16).map(|event| event.status()), Some(2));
         assert_eq!([desk.next(), desk.next()], [Some(keys[0]), Some(keys[0])]);
-        assert_eq!([1, 2].map(|_| desk.take(8).map(|event| event.status())), [Some(1), Some(3)]);
+        assert_eq!(
+            [1, 2].map(|_| desk.take(8).map(|event| event.status())),
+            [Some(1), Some(3)]
+        );
         assert_eq!((desk.next(), desk.filled.len()), (None, 0));
         assert!(desk.take(8).is_none() && desk.take(24).is_none());
     }
@@ -165,8 +195,14 @@ mod tests {
         new.deliver(event(8, 2));
         new.forward(8, old.strike(8));
         assert_eq!(new.next(), Some(keys[0]));
-        assert_eq!([1, 2].map(|_| new.take(8).map(|event| event.status())), [Some(1), Some(2)]);
-        assert_eq!((old.next(), old.boxes.len(), old.filled.len()), (None, 0, 0));
+        assert_eq!(
+            [1, 2].map(|_| new.take(8).map(|event| event.status())),
+            [Some(1), Some(2)]
+        );
+        assert_eq!(
+            (old.next(), old.boxes.len(), old.filled.len()),
+            (None, 0, 0)
+        );
     }
 
     #[test]
@@ -175,7 +211,10 @@ mod tests {
         desk.deliver(event(8, 1));
         assert_eq!(desk.strike(8).len(), 1);
         desk.deliver(event(8, 2));
-        assert_eq!((desk.next(), desk.key(8), desk.key(16)), (None, None, Some(keys[1])));
+        assert_eq!(
+            (desk.next(), desk.key(8), desk.key(16)),
+            (None, None, Some(keys[1]))
+        );
         // Another one may have the address at once.
         let key = IdKey::new();
         desk.enrol(8, key);

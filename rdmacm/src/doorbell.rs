@@ -9,8 +9,9 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use crate::channel::Channel;
 use crate::convert::failed;
 
-/// What sleeps on a shared channel watches the kernel's descriptor, and a counter that is above 0 while there is something in a box: what
-/// one thread took off the channel for another wakes that one too.
+/// What sleeps on a shared channel watches the kernel's descriptor, and a counter that is above 0
+/// while there is something in a box: what one thread took off the channel for another wakes that
+/// one too.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
     either: Epoll,
@@ -19,12 +20,18 @@ pub(crate) struct Doorbell {
 
 impl Doorbell {
     pub(crate) fn new(channel: &Channel) -> Result<Self> {
-        let explain = |verb| move |errno: nix::errno::Errno| failed(verb, Errno(errno as i32), &"event channel");
-        let either = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(explain("epoll_create1"))?;
-        let counter =
-            EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(explain("eventfd"))?;
+        let explain = |verb| {
+            move |errno: nix::errno::Errno| failed(verb, Errno(errno as i32), &"event channel")
+        };
+        let either =
+            Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(explain("epoll_create1"))?;
+        let counter = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(explain("eventfd"))?;
         let readable = EpollEvent::new(EpollFlags::EPOLLIN, 0);
-        either.add(channel, readable).and_then(|()| either.add(&counter, readable)).map_err(explain("epoll_ctl"))?;
+        either
+            .add(channel, readable)
+            .and_then(|()| either.add(&counter, readable))
+            .map_err(explain("epoll_ctl"))?;
         Ok(Self { either, counter })
     }
 

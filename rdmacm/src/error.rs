@@ -15,7 +15,12 @@ use crate::reject::RejectReason;
 /// ```no_run
 /// use rdmacm::{ConnectError, Rejection};
 /// # fn f(error: ConnectError) {
-/// if let Some(Rejection { reason, private_data, .. }) = error.rejection() {
+/// if let Some(Rejection {
+///     reason,
+///     private_data,
+///     ..
+/// }) = error.rejection()
+/// {
 ///     println!("{reason}: {}", String::from_utf8_lossy(private_data));
 /// }
 /// # }
@@ -33,7 +38,8 @@ pub struct Rejection {
 
 /// Why a connection did not come about.
 ///
-/// It is an [`ibverbs::Error`] and, where the peer (or its kernel) rejected, the [`Rejection`]. `?` turns it into the former.
+/// It is an [`ibverbs::Error`] and, where the peer (or its kernel) rejected, the [`Rejection`]. `?`
+/// turns it into the former.
 ///
 /// # Example
 /// ```no_run
@@ -69,7 +75,11 @@ impl ConnectError {
         self.rejection.as_ref()
     }
 
-    pub(crate) fn rejected(verb: &'static str, what: &dyn fmt::Display, rejection: Rejection) -> Self {
+    pub(crate) fn rejected(
+        verb: &'static str,
+        what: &dyn fmt::Display,
+        rejection: Rejection,
+    ) -> Self {
         let words = printable(&rejection.private_data);
         let text = match words {
             Some(words) => format!("{what}: {}, saying {words:?}", rejection.reason),
@@ -80,7 +90,10 @@ impl ConnectError {
             Some(hint) if words.is_none() => error.with_hint(hint),
             _ => error,
         };
-        Self { error, rejection: Some(rejection) }
+        Self {
+            error,
+            rejection: Some(rejection),
+        }
     }
 
     /// What an event means that came where another was hoped for.
@@ -89,32 +102,52 @@ impl ConnectError {
         let errno = Errno(status.wrapping_abs());
         match event.event_type() {
             CmEventType::REJECTED => {
-                let rejection = Rejection { reason: RejectReason(status), private_data: event.private_data().to_vec() };
+                let rejection = Rejection {
+                    reason: RejectReason(status),
+                    private_data: event.private_data().to_vec(),
+                };
                 Self::rejected(verb, what, rejection)
             }
             CmEventType::UNREACHABLE if status > 0 && event.datagram().is_some() => {
                 let reason = RejectReason::of_service(status);
-                Self::rejected(verb, what, Rejection { reason, private_data: event.private_data().to_vec() })
+                Self::rejected(
+                    verb,
+                    what,
+                    Rejection {
+                        reason,
+                        private_data: event.private_data().to_vec(),
+                    },
+                )
             }
-            CmEventType::UNREACHABLE => {
-                Error::new(ErrorKind::TimedOut, verb, format!("{what}: the peer does not answer"))
-                    .with_hint(hint::NO_ANSWER)
-                    .into()
-            }
+            CmEventType::UNREACHABLE => Error::new(
+                ErrorKind::TimedOut,
+                verb,
+                format!("{what}: the peer does not answer"),
+            )
+            .with_hint(hint::NO_ANSWER)
+            .into(),
             CmEventType::ADDR_ERROR
             | CmEventType::ROUTE_ERROR
             | CmEventType::CONNECT_ERROR
             | CmEventType::MULTICAST_ERROR => failed(verb, errno, what).into(),
-            CmEventType::DEVICE_REMOVAL => {
-                Error::new(ErrorKind::NotFound, verb, format!("{what}: the device was removed")).into()
-            }
-            CmEventType::DISCONNECTED => {
-                Error::new(ErrorKind::Disconnected, verb, format!("{what}: the peer went away during the handshake"))
-                    .into()
-            }
-            other => {
-                Error::new(ErrorKind::Os, verb, format!("{what}: unexpected event {other}, status {status}")).into()
-            }
+            CmEventType::DEVICE_REMOVAL => Error::new(
+                ErrorKind::NotFound,
+                verb,
+                format!("{what}: the device was removed"),
+            )
+            .into(),
+            CmEventType::DISCONNECTED => Error::new(
+                ErrorKind::Disconnected,
+                verb,
+                format!("{what}: the peer went away during the handshake"),
+            )
+            .into(),
+            other => Error::new(
+                ErrorKind::Os,
+                verb,
+                format!("{what}: unexpected event {other}, status {status}"),
+            )
+            .into(),
         }
     }
 }
@@ -128,7 +161,10 @@ fn printable(data: &[u8]) -> Option<&str> {
 
 impl From<Error> for ConnectError {
     fn from(error: Error) -> Self {
-        Self { error, rejection: None }
+        Self {
+            error,
+            rejection: None,
+        }
     }
 }
 
@@ -154,7 +190,10 @@ mod tests {
     fn a_rejection_says_why_and_what_the_peer_said() {
         let mut private_data = b"busy: 64 clients".to_vec();
         private_data.resize(148, 0);
-        let rejection = Rejection { reason: RejectReason::CONSUMER_DEFINED, private_data };
+        let rejection = Rejection {
+            reason: RejectReason::CONSUMER_DEFINED,
+            private_data,
+        };
         let error = ConnectError::rejected("rdma_connect", &"10.99.0.1:7471", rejection.clone());
         assert_eq!(
             error.to_string(),

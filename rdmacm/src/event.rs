@@ -70,14 +70,18 @@ c_value! {
 
 /// Something that happened to a connection: a copy, already acknowledged.
 ///
-/// No connection comes out of it: only [`Listener::accept`](crate::Listener::accept) yields those, from connect requests.
+/// No connection comes out of it: only [`Listener::accept`](crate::Listener::accept) yields those,
+/// from connect requests.
 ///
 /// # Example
 /// ```no_run
-/// use std::time::Duration;
 /// use rdmacm::{CmEvent, Link};
+/// use std::time::Duration;
 /// # fn f(link: &mut Link) -> ibverbs::Result<()> {
-/// if let Some(CmEvent { event_type, status, .. }) = link.wait_event(Some(Duration::from_secs(1)))? {
+/// if let Some(CmEvent {
+///     event_type, status, ..
+/// }) = link.wait_event(Some(Duration::from_secs(1)))?
+/// {
 ///     println!("{event_type}, status {status}");
 /// }
 /// # Ok(()) }
@@ -90,13 +94,15 @@ c_value! {
 pub struct CmEvent {
     /// What happened.
     pub event_type: CmEventType,
-    /// 0, a negative errno, or for [`CmEventType::REJECTED`] a [`RejectReason`](crate::RejectReason).
+    /// 0, a negative errno, or for [`CmEventType::REJECTED`] a
+    /// [`RejectReason`](crate::RejectReason).
     pub status: i32,
     /// What the peer gave along.
     pub private_data: Vec<u8>,
 }
 
-/// An event, copied and acknowledged: nothing of it stays with librdmacm, so that no identifier has to wait for it when it goes or moves.
+/// An event, copied and acknowledged: nothing of it stays with librdmacm, so that no identifier has
+/// to wait for it when it goes or moves.
 #[derive(Debug)]
 pub(crate) struct Event {
     what: CmEventType,
@@ -111,7 +117,10 @@ pub(crate) struct Event {
 /// What events say beside private data.
 #[derive(Clone, Copy, Debug)]
 enum Param {
-    Conn { responder_resources: u8, initiator_depth: u8 },
+    Conn {
+        responder_resources: u8,
+        initiator_depth: u8,
+    },
     Datagram(Target),
 }
 
@@ -119,7 +128,9 @@ impl Event {
     /// Takes an event off a channel, if one is there.
     pub(crate) fn take_from(channel: &Arc<Channel>) -> Result<Option<Self>> {
         // SAFETY: the event was just taken off this channel.
-        Ok(channel.try_get()?.map(|raw| unsafe { Self::copy(raw, channel) }))
+        Ok(channel
+            .try_get()?
+            .map(|raw| unsafe { Self::copy(raw, channel) }))
     }
 
     /// Copies an event and acknowledges it.
@@ -127,28 +138,53 @@ impl Event {
     /// # Safety
     /// `raw` came from `rdma_get_cm_event` on this channel and is owned by nobody else.
     unsafe fn copy(raw: NonNull<rdma_cm_event>, channel: &Arc<Channel>) -> Self {
-        // SAFETY: the event is not acknowledged yet, so it is valid, and so is the identifier that it happened to. librdmacm zeroes it and
-        // fills the member for datagrams if the identifier is of those, otherwise that of connections; both are integers and a pointer to so
-        // many bytes within the event, or to none.
+        // SAFETY: the event is not acknowledged yet, so it is valid, and so is the identifier that
+        // it happened to. librdmacm zeroes it and fills the member for datagrams if the
+        // identifier is of those, otherwise that of connections; both are integers and a pointer to
+        // so many bytes within the event, or to none.
         unsafe {
             let event = raw.as_ref();
             let is_request = event.event == CmEventType::CONNECT_REQUEST.0;
             let (param, data, len) = if (*event.id).qp_type == IBV_QPT_UD {
                 let ud = &event.param.ud;
-                (Param::Datagram(Target::of(ud)), ud.private_data, ud.private_data_len)
+                (
+                    Param::Datagram(Target::of(ud)),
+                    ud.private_data,
+                    ud.private_data_len,
+                )
             } else {
                 let conn = &event.param.conn;
-                let (responder_resources, initiator_depth) = (conn.responder_resources, conn.initiator_depth);
-                (Param::Conn { responder_resources, initiator_depth }, conn.private_data, conn.private_data_len)
+                let (responder_resources, initiator_depth) =
+                    (conn.responder_resources, conn.initiator_depth);
+                (
+                    Param::Conn {
+                        responder_resources,
+                        initiator_depth,
+                    },
+                    conn.private_data,
+                    conn.private_data_len,
+                )
             };
-            let data = if data.is_null() { &[] } else { std::slice::from_raw_parts(data.cast(), len.into()) };
-            let new = |raw| NewId { raw, channel: Arc::clone(channel) };
+            let data = if data.is_null() {
+                &[]
+            } else {
+                std::slice::from_raw_parts(data.cast(), len.into())
+            };
+            let new = |raw| NewId {
+                raw,
+                channel: Arc::clone(channel),
+            };
             let taken = Self {
                 what: CmEventType(event.event),
                 status: event.status,
                 private_data: data.to_vec(),
                 param,
-                subject: if is_request { event.listen_id } else { event.id }.addr(),
+                subject: if is_request {
+                    event.listen_id
+                } else {
+                    event.id
+                }
+                .addr(),
                 new_id: NonNull::new(event.id).filter(|_| is_request).map(new),
             };
             // It fails only without an event.
@@ -160,8 +196,18 @@ impl Event {
     /// An event of no library.
     #[cfg(test)]
     pub(crate) fn of(event_type: CmEventType, subject: usize, status: i32) -> Self {
-        let param = Param::Conn { responder_resources: 0, initiator_depth: 0 };
-        Self { what: event_type, status, private_data: Vec::new(), param, subject, new_id: None }
+        let param = Param::Conn {
+            responder_resources: 0,
+            initiator_depth: 0,
+        };
+        Self {
+            what: event_type,
+            status,
+            private_data: Vec::new(),
+            param,
+            subject,
+            new_id: None,
+        }
     }
 
     pub(crate) fn event_type(&self) -> CmEventType {
@@ -187,7 +233,10 @@ impl Event {
     /// Reads and atomics that the peer wants this side to serve at once.
     pub(crate) fn responder_resources(&self) -> u8 {
         match self.param {
-            Param::Conn { responder_resources, .. } => responder_resources,
+            Param::Conn {
+                responder_resources,
+                ..
+            } => responder_resources,
             Param::Datagram(_) => 0,
         }
     }
@@ -195,7 +244,9 @@ impl Event {
     /// Reads and atomics that the peer serves at once.
     pub(crate) fn initiator_depth(&self) -> u8 {
         match self.param {
-            Param::Conn { initiator_depth, .. } => initiator_depth,
+            Param::Conn {
+                initiator_depth, ..
+            } => initiator_depth,
             Param::Datagram(_) => 0,
         }
     }
@@ -210,13 +261,18 @@ impl Event {
         self.new_id.as_ref().map(|new| new.raw.as_ptr().addr())
     }
 
-    /// Takes the identifier that a connect request brings; `None` for other events. Not taken, it goes with the event.
+    /// Takes the identifier that a connect request brings; `None` for other events. Not taken, it
+    /// goes with the event.
     pub(crate) fn take_new_id(&mut self) -> Option<NonNull<rdma_cm_id>> {
         self.new_id.take().map(NewId::into_raw)
     }
 
     pub(crate) fn into_public(self) -> CmEvent {
-        CmEvent { event_type: self.what, status: self.status, private_data: self.private_data }
+        CmEvent {
+            event_type: self.what,
+            status: self.status,
+            private_data: self.private_data,
+        }
     }
 }
 
@@ -242,7 +298,8 @@ impl NewId {
 
 impl Drop for NewId {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it; its events, if there were any, are acknowledged. The kernel rejects the request.
+        // SAFETY: nobody else has it; its events, if there were any, are acknowledged. The kernel
+        // rejects the request.
         if unsafe { rdma_destroy_id(self.raw.as_ptr()) } != 0 {
             ibverbs::count_leaked_object();
             std::mem::forget(Arc::clone(&self.channel));

@@ -18,28 +18,36 @@ use crate::event::Event;
 use crate::readable::Readable;
 use crate::wait::{Descriptor, sleep, sleep_any};
 
-/// How often who waits for one identifier of a shared channel looks whether somebody else has taken its event off the channel.
+/// How often who waits for one identifier of a shared channel looks whether somebody else has taken
+/// its event off the channel.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A place where the events of many connections, listeners and memberships arrive: one descriptor, one wait.
+/// A place where the events of many connections, listeners and memberships arrive: one descriptor,
+/// one wait.
 ///
-/// Each of these has a channel of its own to begin with. [`Connection::migrate`](crate::Connection::migrate) and its like move it here;
-/// [`ListenOptions::channel`](crate::ListenOptions::channel) has a listener begin here. The channel says whose events are there; the one
-/// concerned gives them, as before, by its `check_event` or `try_accept`. An identifier keeps its channel alive, wherever that was made.
+/// Each of these has a channel of its own to begin with.
+/// [`Connection::migrate`](crate::Connection::migrate) and its like move it here;
+/// [`ListenOptions::channel`](crate::ListenOptions::channel) has a listener begin here. The channel
+/// says whose events are there; the one concerned gives them, as before, by its `check_event` or
+/// `try_accept`. An identifier keeps its channel alive, wherever that was made.
 ///
 /// # Example
 /// A server of any number of clients that sleeps in one place:
 /// ```no_run
-/// use std::collections::HashMap;
 /// use rdmacm::{ConnectRequest, Connection, EventChannel, ListenOptions};
+/// use std::collections::HashMap;
 /// # fn accept(_: ConnectRequest) -> Result<Connection, ibverbs::Error> { unimplemented!() }
 ///
 /// let channel = EventChannel::create()?;
-/// let listener = ListenOptions::new().channel(&channel).bind("0.0.0.0:7471".parse()?)?;
+/// let listener = ListenOptions::new()
+///     .channel(&channel)
+///     .bind("0.0.0.0:7471".parse()?)?;
 /// let mut clients = HashMap::new();
 /// while let Some(key) = channel.wait(None)? {
 ///     if key == listener.key() {
-///         let Some(request) = listener.try_accept()? else { continue };
+///         let Some(request) = listener.try_accept()? else {
+///             continue;
+///         };
 ///         let mut client = accept(request)?;
 ///         client.migrate(&channel)?;
 ///         clients.insert(client.key(), client);
@@ -73,23 +81,32 @@ impl EventChannel {
     /// A channel for many.
     ///
     /// # Errors
-    /// `ENOENT`, `EACCES`: `/dev/infiniband/rdma_cm` is not there, or not for this user; `EMFILE`: no file descriptor left (it takes three).
+    /// `ENOENT`, `EACCES`: `/dev/infiniband/rdma_cm` is not there, or not for this user; `EMFILE`:
+    /// no file descriptor left (it takes three).
     ///
     /// # References
     /// [`rdma_create_event_channel(3)`](https://man7.org/linux/man-pages/man3/rdma_create_event_channel.3.html)
     pub fn create() -> Result<Self> {
         let raw = Arc::new(Channel::create()?);
         let doorbell = Some(Doorbell::new(&raw)?);
-        Ok(Self(Arc::new(Inner { doorbell, raw, desk: Mutex::default() })))
+        Ok(Self(Arc::new(Inner {
+            doorbell,
+            raw,
+            desk: Mutex::default(),
+        })))
     }
 
     /// A channel for one.
     pub(crate) fn private() -> Result<Self> {
-        Ok(Self(Arc::new(Inner { doorbell: None, raw: Arc::new(Channel::create()?), desk: Mutex::default() })))
+        Ok(Self(Arc::new(Inner {
+            doorbell: None,
+            raw: Arc::new(Channel::create()?),
+            desk: Mutex::default(),
+        })))
     }
 
-    /// Whose event is there, if one is; never blocks. The same one is told again as long as it has events that it was not asked for, the others
-    /// in between.
+    /// Whose event is there, if one is; never blocks. The same one is told again as long as it has
+    /// events that it was not asked for, the others in between.
     ///
     /// # Errors
     /// Fails when the system fails.
@@ -106,7 +123,8 @@ impl EventChannel {
         Ok(next)
     }
 
-    /// Waits until an event is there, at most for `timeout` (for ever when `None`), and says whose it is; `Ok(None)` when the time is over.
+    /// Waits until an event is there, at most for `timeout` (for ever when `None`), and says whose
+    /// it is; `Ok(None)` when the time is over.
     ///
     /// # Errors
     /// As [`try_next`](Self::try_next).
@@ -126,7 +144,8 @@ impl EventChannel {
         }
     }
 
-    /// Awaits an event on a tokio runtime with I/O enabled, and says whose it is: one task at a time. A dropped future loses none.
+    /// Awaits an event on a tokio runtime with I/O enabled, and says whose it is: one task at a
+    /// time. A dropped future loses none.
     ///
     /// # Errors
     /// As [`try_next`](Self::try_next); `EEXIST` when another task awaits it.
@@ -171,8 +190,9 @@ impl EventChannel {
         self.desk().strike(subject)
     }
 
-    /// Puts events into a box that came from elsewhere, before those that are in it; and looks for what the kernel has moved with them, for
-    /// which it wakes nobody who sleeps on the channel already.
+    /// Puts events into a box that came from elsewhere, before those that are in it; and looks for
+    /// what the kernel has moved with them, for which it wakes nobody who sleeps on the channel
+    /// already.
     pub(crate) fn forward(&self, subject: usize, earlier: VecDeque<Event>) -> Result<()> {
         let mut desk = self.desk();
         desk.forward(subject, earlier);
@@ -217,14 +237,19 @@ impl EventChannel {
     #[cfg(feature = "tokio")]
     pub(crate) fn watch(&self) -> Result<Readable> {
         if self.is_shared() {
-            let what = "event channel: it is for many identifiers, and one of them was to be awaited";
-            return Err(Error::new(ErrorKind::InvalidInput, "epoll_ctl", what)
-                .with_hint("await the channel itself, `EventChannel::next`, which says whose event it is"));
+            let what =
+                "event channel: it is for many identifiers, and one of them was to be awaited";
+            return Err(
+                Error::new(ErrorKind::InvalidInput, "epoll_ctl", what).with_hint(
+                    "await the channel itself, `EventChannel::next`, which says whose event it is",
+                ),
+            );
         }
         Readable::new(self.descriptor())
     }
 
-    /// Sleeps until there may be something for one identifier, or until the deadline; a signal ends it early.
+    /// Sleeps until there may be something for one identifier, or until the deadline; a signal ends
+    /// it early.
     pub(crate) fn rest(&self, deadline: Deadline) -> Result<()> {
         sleep(self.0.raw.as_fd(), self.one_sleep(deadline))
     }
@@ -235,7 +260,11 @@ impl EventChannel {
     }
 
     fn one_sleep(&self, deadline: Deadline) -> Deadline {
-        if self.is_shared() { deadline.at_most(LOOK) } else { deadline }
+        if self.is_shared() {
+            deadline.at_most(LOOK)
+        } else {
+            deadline
+        }
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
@@ -244,8 +273,8 @@ impl EventChannel {
 }
 
 impl Inner {
-    /// Takes off the channel what is there. Without a doorbell only up to the first event of `subject`: the others stay, so that the descriptor
-    /// tells of them.
+    /// Takes off the channel what is there. Without a doorbell only up to the first event of
+    /// `subject`: the others stay, so that the descriptor tells of them.
     fn collect(&self, desk: &mut Desk, subject: usize) -> Result<()> {
         while let Some(event) = Event::take_from(&self.raw)? {
             let whose = event.subject();
@@ -262,7 +291,9 @@ impl Inner {
 
 impl AsFd for Inner {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.doorbell.as_ref().map_or_else(|| self.raw.as_fd(), AsFd::as_fd)
+        self.doorbell
+            .as_ref()
+            .map_or_else(|| self.raw.as_fd(), AsFd::as_fd)
     }
 }
 

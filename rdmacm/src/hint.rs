@@ -64,7 +64,11 @@ pub(crate) const NO_ANSWER: &str = "is the peer's program running, and do firewa
 
 /// No RDMA device has the address: which devices there are, and who may be in the way.
 fn no_device() -> Cow<'static, str> {
-    let names: Vec<_> = Device::list().unwrap_or_default().iter().map(|device| device.name().to_owned()).collect();
+    let names: Vec<_> = Device::list()
+        .unwrap_or_default()
+        .iter()
+        .map(|device| device.name().to_owned())
+        .collect();
     if names.is_empty() {
         return "this host has no RDMA device: load its driver, or add one with `rdma link add rxe0 type rxe netdev NETDEV`".into();
     }
@@ -101,12 +105,16 @@ mod tests {
     fn the_listener_of_rds_is_told_from_others() {
         let zero = "00000000000000000000000000000000";
         let line = |port, state| {
-            format!("   0: {zero}:{port} {zero}:0000 {state} 00000000:00000000 00:00000000 00000000     0")
+            format!(
+                "   0: {zero}:{port} {zero}:0000 {state} 00000000:00000000 00:00000000 00000000     0"
+            )
         };
         assert!(is_rds_listener(&line("4001", "0A")));
         assert!(!is_rds_listener(&line("4001", "01")));
         assert!(!is_rds_listener(&line("4D35", "0A")));
-        assert!(!is_rds_listener("  sl  local_address rem_address   st tx_queue rx_queue"));
+        assert!(!is_rds_listener(
+            "  sl  local_address rem_address   st tx_queue rx_queue"
+        ));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Addresses of the family AF_IB: a GID and a service number in the place of an IP address and a port.
+//! Addresses of the family AF_IB: a GID and a service number in the place of an IP address and a
+//! port.
 
 use std::fmt;
 
@@ -31,7 +32,11 @@ pub struct IbAddr {
 impl IbAddr {
     /// A port of a port space in the default partition.
     pub fn new(gid: Gid, port_space: PortSpace, port: u16) -> Self {
-        Self { gid, pkey: 0xffff, service_id: u64::from(port_space.0) << 16 | u64::from(port) }
+        Self {
+            gid,
+            pkey: 0xffff,
+            service_id: u64::from(port_space.0) << 16 | u64::from(port),
+        }
     }
 
     /// The last 16 bits of the service number, which take the place of a port.

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use ibverbs::{Error, ErrorKind, EventType, Result, TransportType};
 use rdma_sys::{
-    ibv_get_device_name, ibv_qp_attr, rdma_accept, rdma_bind_addr, rdma_cm_id, rdma_connect, rdma_create_id,
-    rdma_destroy_id, rdma_disconnect, rdma_establish, rdma_get_local_addr, rdma_get_peer_addr, rdma_init_qp_attr,
-    rdma_listen, rdma_migrate_id, rdma_notify, rdma_reject, rdma_reject_ece, rdma_resolve_addr, rdma_resolve_route,
+    ibv_get_device_name, ibv_qp_attr, rdma_accept, rdma_bind_addr, rdma_cm_id, rdma_connect,
+    rdma_create_id, rdma_destroy_id, rdma_disconnect, rdma_establish, rdma_get_local_addr,
+    rdma_get_peer_addr, rdma_init_qp_attr, rdma_listen, rdma_migrate_id, rdma_notify, rdma_reject,
+    rdma_reject_ece, rdma_resolve_addr, rdma_resolve_route,
 };
 
 use crate::address::{self, Address, RawAddress};
@@ -28,8 +29,8 @@ use crate::port_space::PortSpace;
 
 /// An identifier, and the channel on which its events come. It has one owner.
 ///
-/// Only what has settled (connections, listeners, memberships) is on a channel with others: taking another's event off the channel changes
-/// nothing of this one.
+/// Only what has settled (connections, listeners, memberships) is on a channel with others: taking
+/// another's event off the channel changes nothing of this one.
 pub(crate) struct Id {
     raw: NonNull<rdma_cm_id>,
     channel: EventChannel,
@@ -38,7 +39,8 @@ pub(crate) struct Id {
     unanswered: bool,
 }
 
-// SAFETY: librdmacm binds an identifier to no thread. It is not `Sync`: one thread at a time uses it.
+// SAFETY: librdmacm binds an identifier to no thread. It is not `Sync`: one thread at a time uses
+// it.
 unsafe impl Send for Id {}
 
 impl Id {
@@ -46,21 +48,54 @@ impl Id {
     pub(crate) fn create(port_space: PortSpace) -> Result<Self> {
         let channel = EventChannel::private()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the channel is alive, and outlives the identifier; the pointer is valid for writing.
-        let returned = unsafe { rdma_create_id(channel.raw().as_ptr(), &raw mut raw, ptr::null_mut(), port_space.0) };
-        zero_or_last("rdma_create_id", &format_args!("identifier of port space {port_space}"), returned)?;
-        let raw = NonNull::new(raw)
-            .ok_or_else(|| Error::new(ErrorKind::Os, "rdma_create_id", "no identifier and no reason"))?;
-        let id = Self { raw, channel, key: IdKey::new(), unanswered: false };
+        // SAFETY: the channel is alive, and outlives the identifier; the pointer is valid for
+        // writing.
+        let returned = unsafe {
+            rdma_create_id(
+                channel.raw().as_ptr(),
+                &raw mut raw,
+                ptr::null_mut(),
+                port_space.0,
+            )
+        };
+        zero_or_last(
+            "rdma_create_id",
+            &format_args!("identifier of port space {port_space}"),
+            returned,
+        )?;
+        let raw = NonNull::new(raw).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Os,
+                "rdma_create_id",
+                "no identifier and no reason",
+            )
+        })?;
+        let id = Self {
+            raw,
+            channel,
+            key: IdKey::new(),
+            unanswered: false,
+        };
         id.channel.enrol(id.subject(), id.key);
         Ok(id)
     }
 
-    /// The identifier that a connect request brought to this one, if the event is one, on a channel of its own.
+    /// The identifier that a connect request brought to this one, if the event is one, on a channel
+    /// of its own.
     pub(crate) fn adopt(&self, event: &mut Event) -> Result<Option<Self>> {
-        let Some(raw) = event.take_new_id() else { return Ok(None) };
-        let key = self.channel.key(raw.as_ptr().addr()).unwrap_or_else(IdKey::new);
-        let mut new = Self { raw, channel: self.channel.clone(), key, unanswered: true };
+        let Some(raw) = event.take_new_id() else {
+            return Ok(None);
+        };
+        let key = self
+            .channel
+            .key(raw.as_ptr().addr())
+            .unwrap_or_else(IdKey::new);
+        let mut new = Self {
+            raw,
+            channel: self.channel.clone(),
+            key,
+            unanswered: true,
+        };
         new.migrate(&EventChannel::private()?)?;
         Ok(Some(new))
     }
@@ -89,15 +124,17 @@ impl Id {
         }
         // From here on its events may come on either channel.
         to.enrol(self.subject(), self.key);
-        // SAFETY: both channels are alive; the old one is kept until the move succeeded, the new one from then on. It waits until events of
-        // the identifier are acknowledged, which each is before the call that took it off the channel returns.
+        // SAFETY: both channels are alive; the old one is kept until the move succeeded, the new
+        // one from then on. It waits until events of the identifier are acknowledged, which
+        // each is before the call that took it off the channel returns.
         let returned = unsafe { rdma_migrate_id(self.raw.as_ptr(), to.raw().as_ptr()) };
         if let Err(error) = zero_or_last("rdma_migrate_id", &"identifier", returned) {
             to.strike(self.subject());
             return Err(error);
         }
         let from = std::mem::replace(&mut self.channel, to.clone());
-        self.channel.forward(self.subject(), from.strike(self.subject()))
+        self.channel
+            .forward(self.subject(), from.strike(self.subject()))
     }
 
     pub(crate) fn bind(&self, address: Address) -> Result<()> {
@@ -113,12 +150,26 @@ impl Id {
         zero_or_last("rdma_listen", what, returned)
     }
 
-    pub(crate) fn resolve_addr(&self, source: Option<Address>, peer: Address, timeout: Duration) -> Result<()> {
+    pub(crate) fn resolve_addr(
+        &self,
+        source: Option<Address>,
+        peer: Address,
+        timeout: Duration,
+    ) -> Result<()> {
         let mut source = source.map(RawAddress::from);
-        let source = source.as_mut().map_or(ptr::null_mut(), RawAddress::as_mut_ptr);
+        let source = source
+            .as_mut()
+            .map_or(ptr::null_mut(), RawAddress::as_mut_ptr);
         let mut raw = RawAddress::from(peer);
         // SAFETY: the identifier is alive; the addresses are valid or null during the call.
-        let returned = unsafe { rdma_resolve_addr(self.raw.as_ptr(), source, raw.as_mut_ptr(), as_millis(timeout)) };
+        let returned = unsafe {
+            rdma_resolve_addr(
+                self.raw.as_ptr(),
+                source,
+                raw.as_mut_ptr(),
+                as_millis(timeout),
+            )
+        };
         zero_or_last_at("rdma_resolve_addr", peer, returned)
     }
 
@@ -129,17 +180,28 @@ impl Id {
     }
 
     /// Sends the request. Blocks for the TCP handshake on iWARP.
-    pub(crate) fn connect(&self, params: &ConnectParams<'_>, qp: QpIdentity, what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn connect(
+        &self,
+        params: &ConnectParams<'_>,
+        qp: QpIdentity,
+        what: &dyn fmt::Display,
+    ) -> Result<()> {
         if let Some(ece) = params.ece {
             self.set_local_ece(ece, what)?;
         }
         let mut raw = raw_params(params, qp);
-        // SAFETY: the identifier is alive; the parameters and the private data are valid during the call.
+        // SAFETY: the identifier is alive; the parameters and the private data are valid during the
+        // call.
         let returned = unsafe { rdma_connect(self.raw.as_ptr(), &raw mut raw) };
         zero_or_last("rdma_connect", what, returned)
     }
 
-    pub(crate) fn accept(&mut self, params: &ConnectParams<'_>, qp: QpIdentity, what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn accept(
+        &mut self,
+        params: &ConnectParams<'_>,
+        qp: QpIdentity,
+        what: &dyn fmt::Display,
+    ) -> Result<()> {
         if let Some(ece) = params.ece {
             self.set_local_ece(ece, what)?;
         }
@@ -169,15 +231,31 @@ impl Id {
         self.unanswered = false;
         let length = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
         // SAFETY: the identifier is alive, and at least `length` bytes are valid for reading.
-        let returned = unsafe { rdma_reject(self.raw.as_ptr(), private_data.as_ptr().cast::<c_void>(), length) };
+        let returned = unsafe {
+            rdma_reject(
+                self.raw.as_ptr(),
+                private_data.as_ptr().cast::<c_void>(),
+                length,
+            )
+        };
         zero_or_last("rdma_reject", what, returned)
     }
 
-    pub(crate) fn reject_ece(&mut self, private_data: &[u8], what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn reject_ece(
+        &mut self,
+        private_data: &[u8],
+        what: &dyn fmt::Display,
+    ) -> Result<()> {
         self.unanswered = false;
         let length = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
         // SAFETY: as for rejecting.
-        let returned = unsafe { rdma_reject_ece(self.raw.as_ptr(), private_data.as_ptr().cast::<c_void>(), length) };
+        let returned = unsafe {
+            rdma_reject_ece(
+                self.raw.as_ptr(),
+                private_data.as_ptr().cast::<c_void>(),
+                length,
+            )
+        };
         zero_or_last("rdma_reject_ece", what, returned)
     }
 
@@ -187,19 +265,29 @@ impl Id {
         zero_or_last("rdma_disconnect", what, returned)
     }
 
-    /// The attributes that a queue pair needs to enter `state` on this identifier, and which of them count.
-    pub(crate) fn init_qp_attr(&self, state: u32, what: &dyn fmt::Display) -> Result<(ibv_qp_attr, i32)> {
-        let mut attr = ibv_qp_attr { qp_state: state, ..Default::default() };
+    /// The attributes that a queue pair needs to enter `state` on this identifier, and which of
+    /// them count.
+    pub(crate) fn init_qp_attr(
+        &self,
+        state: u32,
+        what: &dyn fmt::Display,
+    ) -> Result<(ibv_qp_attr, i32)> {
+        let mut attr = ibv_qp_attr {
+            qp_state: state,
+            ..Default::default()
+        };
         let mut mask = 0;
         // SAFETY: the identifier is alive and bound to a device; both places are valid for writing.
-        let returned = unsafe { rdma_init_qp_attr(self.raw.as_ptr(), &raw mut attr, &raw mut mask) };
+        let returned =
+            unsafe { rdma_init_qp_attr(self.raw.as_ptr(), &raw mut attr, &raw mut mask) };
         zero_or_last("rdma_init_qp_attr", what, returned)?;
         Ok((attr, mask))
     }
 
     /// The local address; `None` if it is of an unknown family.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
-        // SAFETY: the identifier is alive; the place is a union of all address structures, zeroed before it is filled.
+        // SAFETY: the identifier is alive; the place is a union of all address structures, zeroed
+        // before it is filled.
         unsafe { address::read(rdma_get_local_addr(self.raw.as_ptr())) }
     }
 
@@ -216,25 +304,37 @@ impl Id {
 
     /// The device and the addresses, once they are resolved.
     pub(crate) fn path(&self, verb: &'static str) -> Result<Path> {
-        let peer = self
-            .peer_addr()
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, verb, "the peer's address is of an unknown family"))?;
+        let peer = self.peer_addr().ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                verb,
+                "the peer's address is of an unknown family",
+            )
+        })?;
         self.path_to(verb, peer)
     }
 
     /// The device and the local address, and a peer that the identifier does not know.
     pub(crate) fn path_to(&self, verb: &'static str, peer: SocketAddr) -> Result<Path> {
         let missing = |what: &'static str| Error::new(ErrorKind::NotFound, verb, what);
-        let local = self.local_addr().ok_or_else(|| missing("the local address is of an unknown family"))?;
-        // SAFETY: the identifier is alive; librdmacm changes these fields only in calls for this identifier, none of which runs now.
-        let (verbs, port_num) = unsafe { ((*self.raw.as_ptr()).verbs, (*self.raw.as_ptr()).port_num) };
+        let local = self
+            .local_addr()
+            .ok_or_else(|| missing("the local address is of an unknown family"))?;
+        // SAFETY: the identifier is alive; librdmacm changes these fields only in calls for this
+        // identifier, none of which runs now.
+        let (verbs, port_num) =
+            unsafe { ((*self.raw.as_ptr()).verbs, (*self.raw.as_ptr()).port_num) };
         if verbs.is_null() {
             return Err(missing("no device was chosen"));
         }
-        // SAFETY: librdmacm keeps the context open while identifiers refer to it; the name is a NUL-terminated array of the device.
+        // SAFETY: librdmacm keeps the context open while identifiers refer to it; the name is a
+        // NUL-terminated array of the device.
         let (name, transport) = unsafe {
             let device = (*verbs).device;
-            (CStr::from_ptr(ibv_get_device_name(device)), (*device).transport_type)
+            (
+                CStr::from_ptr(ibv_get_device_name(device)),
+                (*device).transport_type,
+            )
         };
         Ok(Path {
             device: name.to_string_lossy().into_owned(),
@@ -260,8 +360,9 @@ impl Drop for Id {
         }
         // First, for another identifier may have the address at once.
         drop(self.channel.strike(self.subject()));
-        // SAFETY: the only owner goes. Its queue pair, if any, was destroyed before. It waits until events of it are acknowledged, which
-        // each is before the call that took it off the channel returns.
+        // SAFETY: the only owner goes. Its queue pair, if any, was destroyed before. It waits until
+        // events of it are acknowledged, which each is before the call that took it off the
+        // channel returns.
         if unsafe { rdma_destroy_id(self.raw.as_ptr()) } != 0 {
             ibverbs::count_leaked_object();
             std::mem::forget(self.channel.clone());
@@ -271,6 +372,8 @@ impl Drop for Id {
 
 impl fmt::Debug for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Id").field("local", &self.local_addr()).finish_non_exhaustive()
+        f.debug_struct("Id")
+            .field("local", &self.local_addr())
+            .finish_non_exhaustive()
     }
 }

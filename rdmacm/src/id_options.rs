@@ -6,8 +6,8 @@ use std::fmt;
 
 use ibverbs::{Error, ErrorKind, Result};
 use rdma_sys::{
-    RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS,
-    rdma_set_option,
+    RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
+    RDMA_OPTION_ID_TOS, rdma_set_option,
 };
 
 use crate::convert::zero_or_last;
@@ -27,20 +27,44 @@ pub(crate) struct IdOptions {
 impl IdOptions {
     pub(crate) fn apply(self, id: &Id, what: &dyn fmt::Display) -> Result<()> {
         if let Some(value) = self.type_of_service {
-            set(id, RDMA_OPTION_ID_TOS, value, &format_args!("{what}: type of service {value}"))?;
+            set(
+                id,
+                RDMA_OPTION_ID_TOS,
+                value,
+                &format_args!("{what}: type of service {value}"),
+            )?;
         }
         if let Some(value) = self.reuse_address {
-            set(id, RDMA_OPTION_ID_REUSEADDR, i32::from(value), &format_args!("{what}: reuse of the address"))?;
+            set(
+                id,
+                RDMA_OPTION_ID_REUSEADDR,
+                i32::from(value),
+                &format_args!("{what}: reuse of the address"),
+            )?;
         }
         if let Some(value) = self.af_only {
-            set(id, RDMA_OPTION_ID_AFONLY, i32::from(value), &format_args!("{what}: one address family"))?;
+            set(
+                id,
+                RDMA_OPTION_ID_AFONLY,
+                i32::from(value),
+                &format_args!("{what}: one address family"),
+            )?;
         }
         if let Some(value) = self.ack_timeout {
             if value > 31 {
-                return Err(Error::new(ErrorKind::InvalidInput, VERB, format!("{what}: ack_timeout {value}"))
-                    .with_hint("at most 31: the time is 4.096 µs × 2^ack_timeout"));
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    VERB,
+                    format!("{what}: ack_timeout {value}"),
+                )
+                .with_hint("at most 31: the time is 4.096 µs × 2^ack_timeout"));
             }
-            set(id, RDMA_OPTION_ID_ACK_TIMEOUT, value, &format_args!("{what}: ack_timeout {value}"))?;
+            set(
+                id,
+                RDMA_OPTION_ID_ACK_TIMEOUT,
+                value,
+                &format_args!("{what}: ack_timeout {value}"),
+            )?;
         }
         Ok(())
     }
@@ -48,7 +72,16 @@ impl IdOptions {
 
 fn set<T: Copy>(id: &Id, name: u32, mut value: T, what: &dyn fmt::Display) -> Result<()> {
     let (level, name) = (RDMA_OPTION_ID as i32, name as i32);
-    // SAFETY: the identifier is alive; the value is an integer of the size given, valid during the call.
-    let returned = unsafe { rdma_set_option(id.as_ptr(), level, name, (&raw mut value).cast(), size_of::<T>()) };
+    // SAFETY: the identifier is alive; the value is an integer of the size given, valid during the
+    // call.
+    let returned = unsafe {
+        rdma_set_option(
+            id.as_ptr(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            size_of::<T>(),
+        )
+    };
     zero_or_last(VERB, what, returned)
 }

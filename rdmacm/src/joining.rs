@@ -23,8 +23,8 @@ use crate::wait::Descriptor;
 ///
 /// # Example
 /// ```no_run
-/// use std::time::Duration;
 /// use rdmacm::{InProgress, JoinAs, Joining, Resolver};
+/// use std::time::Duration;
 /// let joining: Joining = Resolver::new("239.1.2.3:0".parse()?).start_join(JoinAs::FULL_MEMBER)?;
 /// // other work, and then
 /// let group = joining.wait(Some(Duration::from_secs(5)))?;
@@ -44,15 +44,17 @@ pub struct Joining {
 }
 
 impl Resolver {
-    /// Joins the multicast group whose address the resolver was made for, an IPv4 or IPv6 multicast address; the port does not matter. The
-    /// network interface is that of [`source`](Self::source) or [`device`](Self::device), or as the system's routing chooses. Waits twice the
-    /// [timeout](Self::timeout) at most.
+    /// Joins the multicast group whose address the resolver was made for, an IPv4 or IPv6 multicast
+    /// address; the port does not matter. The network interface is that of
+    /// [`source`](Self::source) or [`device`](Self::device), or as the system's routing chooses.
+    /// Waits twice the [timeout](Self::timeout) at most.
     ///
-    /// In the port space UDP a group has an address of its own, in [`IPOIB`](PortSpace::IPOIB) that of IP over InfiniBand.
+    /// In the port space UDP a group has an address of its own, in [`IPOIB`](PortSpace::IPOIB) that
+    /// of IP over InfiniBand.
     ///
     /// # Errors
-    /// - [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on iWARP, which has no datagrams, and for IPv6 groups on
-    ///   RoCE v2, which Linux does not have;
+    /// - [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on iWARP, which has no
+    ///   datagrams, and for IPv6 groups on RoCE v2, which Linux does not have;
     /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): no multicast address;
     /// - as [`resolve`](Self::resolve).
     ///
@@ -73,13 +75,23 @@ impl Resolver {
     pub fn start_join(self, how: JoinAs) -> Result<Joining> {
         let group = self.peer();
         if !group.is_multicast() {
-            return Err(Error::new(ibverbs::ErrorKind::InvalidInput, VERB, format!("{group}: no multicast address"))
-                .with_hint("IPv4: 224.0.0.0 to 239.255.255.255; IPv6: ff00::/8"));
+            return Err(Error::new(
+                ibverbs::ErrorKind::InvalidInput,
+                VERB,
+                format!("{group}: no multicast address"),
+            )
+            .with_hint("IPv4: 224.0.0.0 to 239.255.255.255; IPv6: ff00::/8"));
         }
         let (id, source) = self.identifier(PortSpace::UDP)?;
         id.resolve_addr(source, group, self.step_timeout())?;
         let channel = id.channel().clone();
-        Ok(Joining { id: Some(id), channel, group, how, path: None })
+        Ok(Joining {
+            id: Some(id),
+            channel,
+            group,
+            how,
+            path: None,
+        })
     }
 }
 
@@ -98,7 +110,9 @@ impl Joining {
                     id.join(self.group, self.how, &path)?;
                     self.path = Some(path);
                 }
-                (CmEventType::MULTICAST_JOIN, Some(target), Some(path)) => return Ok(Some((path.clone(), target))),
+                (CmEventType::MULTICAST_JOIN, Some(target), Some(path)) => {
+                    return Ok(Some((path.clone(), target)));
+                }
                 _ => return Err(ConnectError::from_event(VERB, &self.group, &event).into()),
             }
         }

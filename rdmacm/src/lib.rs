@@ -8,15 +8,16 @@
 //! groups    Resolver ── join ──▶ Membership
 //! ```
 //!
-//! Each step consumes the one before, so that nothing can be claimed, connected or accepted twice. The queue pair is made by
-//! [`ibverbs`], on any opening of the device that the connection manager chose, and moves into the chain with `with_qp`: from then on
-//! receives can be posted to it, before the peer's first message can arrive.
+//! Each step consumes the one before, so that nothing can be claimed, connected or accepted twice.
+//! The queue pair is made by [`ibverbs`], on any opening of the device that the connection manager
+//! chose, and moves into the chain with `with_qp`: from then on receives can be posted to it,
+//! before the peer's first message can arrive.
 //!
 //! # Example
 //! ```no_run
-//! use std::time::Duration;
 //! use ibverbs::{CqOptions, QpOptions, Rc, wr};
 //! use rdmacm::{ConnectParams, Resolver};
+//! use std::time::Duration;
 //!
 //! let route = Resolver::new("10.99.0.1:7471".parse()?).resolve()?;
 //! let context = route.context()?;
@@ -29,35 +30,43 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! For messages there is less to do: a [`Messenger`] is a connection with its queues and buffers, and its receives are posted in time.
+//! For messages there is less to do: a [`Messenger`] is a connection with its queues and buffers,
+//! and its receives are posted in time.
 //!
 //! # Ownership
 //!
-//! - Every connection has an identifier, and to begin with an event channel of its own: it depends neither on the listener nor on other
-//!   connections. What shall share one descriptor moves to an [`EventChannel`], which lives as long as somebody is on it.
-//! - The identifier never owns the queue pair (`id->qp` stays NULL); its states are moved here, with the attributes that the kernel
-//!   gives for the identifier. On InfiniBand and RoCE that is INIT, RTR and RTS; on iWARP the kernel does the last two.
-//! - Who moves a queue pair by himself (of another transport, with other attributes) uses [`Route::ask`] and
-//!   [`ConnectRequest::accept_by_hand`], and gets a [`Link`]: the connection without its queue pair.
-//! - A queue pair is destroyed before its identifier, an identifier before its channel. An event is copied and acknowledged before the call
-//!   that took it off the channel returns: nothing waits for it. What cannot be destroyed is leaked and counted
-//!   ([`ibverbs::leaked_objects`]).
-//! - An unclaimed [`ConnectRequest`] or [`Pending`] is rejected when it is dropped. A dropped [`Connection`] is disconnected.
+//! - Every connection has an identifier, and to begin with an event channel of its own: it depends
+//!   neither on the listener nor on other connections. What shall share one descriptor moves to an
+//!   [`EventChannel`], which lives as long as somebody is on it.
+//! - The identifier never owns the queue pair (`id->qp` stays NULL); its states are moved here,
+//!   with the attributes that the kernel gives for the identifier. On InfiniBand and RoCE that is
+//!   INIT, RTR and RTS; on iWARP the kernel does the last two.
+//! - Who moves a queue pair by himself (of another transport, with other attributes) uses
+//!   [`Route::ask`] and [`ConnectRequest::accept_by_hand`], and gets a [`Link`]: the connection
+//!   without its queue pair.
+//! - A queue pair is destroyed before its identifier, an identifier before its channel. An event is
+//!   copied and acknowledged before the call that took it off the channel returns: nothing waits
+//!   for it. What cannot be destroyed is leaked and counted ([`ibverbs::leaked_objects`]).
+//! - An unclaimed [`ConnectRequest`] or [`Pending`] is rejected when it is dropped. A dropped
+//!   [`Connection`] is disconnected.
 //!
 //! # Waiting
 //!
-//! Each step that waits has three forms: the call that blocks, with a limit (`resolve`, `connect`, `accept`, `query`, `join`); the one that
-//! begins and does not wait (`start` and its like), whose result is [`InProgress`] and has a descriptor; and that awaited on tokio
-//! (`InProgress::finish`, with the feature `tokio`). A step that is dropped, or a future of it, leaves nothing behind.
+//! Each step that waits has three forms: the call that blocks, with a limit (`resolve`, `connect`,
+//! `accept`, `query`, `join`); the one that begins and does not wait (`start` and its like), whose
+//! result is [`InProgress`] and has a descriptor; and that awaited on tokio (`InProgress::finish`,
+//! with the feature `tokio`). A step that is dropped, or a future of it, leaves nothing behind.
 //!
-//! A server of many clients sleeps in one place when its listener and its connections are on one [`EventChannel`], which says whose event it is.
+//! A server of many clients sleeps in one place when its listener and its connections are on one
+//! [`EventChannel`], which says whose event it is.
 //!
 //! # Time
 //!
-//! Every wait has a limit that the caller gives. On iWARP two steps of the kernel have none: the TCP handshake of `rdma_connect`, and
-//! destroying a queue pair while its connection is being made. Both are done by a thread that outlives a timeout: the call returns in
-//! time, and the queue pair with its buffers is released when the kernel lets go of it, in about 10 seconds with Soft-iWARP, 2
-//! minutes for a peer that answers nothing at all.
+//! Every wait has a limit that the caller gives. On iWARP two steps of the kernel have none: the
+//! TCP handshake of `rdma_connect`, and destroying a queue pair while its connection is being made.
+//! Both are done by a thread that outlives a timeout: the call returns in time, and the queue pair
+//! with its buffers is released when the kernel lets go of it, in about 10 seconds with Soft-iWARP,
+//! 2 minutes for a peer that answers nothing at all.
 
 mod accepting;
 mod address;

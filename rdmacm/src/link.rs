@@ -14,8 +14,9 @@ use crate::path::{Path, path_accessors};
 
 const VERB: &str = "rdma_get_cm_event";
 
-/// What the connection manager knows of an established connection: addresses, events, the end. The queue pair is elsewhere: in a
-/// [`Connection`](crate::Connection) with it, or with an application that [moves it by hand](crate::Route::ask). Dropping it disconnects.
+/// What the connection manager knows of an established connection: addresses, events, the end. The
+/// queue pair is elsewhere: in a [`Connection`](crate::Connection) with it, or with an application
+/// that [moves it by hand](crate::Route::ask). Dropping it disconnects.
 ///
 /// # Example
 /// ```no_run
@@ -43,14 +44,24 @@ pub struct Link {
     is_over: bool,
 }
 
-path_accessors!(Link, "The device that the connection runs over.", "The local address.");
+path_accessors!(
+    Link,
+    "The device that the connection runs over.",
+    "The local address."
+);
 
 impl Link {
     pub(crate) fn new(id: Id, path: Path, private_data: Vec<u8>) -> Self {
-        Self { id, path, private_data, is_over: false }
+        Self {
+            id,
+            path,
+            private_data,
+            is_over: false,
+        }
     }
 
-    /// What the peer gave along with its request or its acceptance. On InfiniBand and RoCE padded with zeros.
+    /// What the peer gave along with its request or its acceptance. On InfiniBand and RoCE padded
+    /// with zeros.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
@@ -87,8 +98,9 @@ impl Link {
         self.id.migrate(to)
     }
 
-    /// Tells the connection manager what the device said of the queue pair: that the peer has spoken
-    /// ([`COMM_EST`](EventType::COMM_EST)), or that the alternate path is in use ([`PATH_MIG`](EventType::PATH_MIG)). On iWARP it does nothing.
+    /// Tells the connection manager what the device said of the queue pair: that the peer has
+    /// spoken ([`COMM_EST`](EventType::COMM_EST)), or that the alternate path is in use
+    /// ([`PATH_MIG`](EventType::PATH_MIG)). On iWARP it does nothing.
     ///
     /// # Errors
     /// `EISCONN` for `COMM_EST` once the connection stands; `EINVAL` for other events.
@@ -99,26 +111,35 @@ impl Link {
         self.id.notify(event, &self.path)
     }
 
-    /// Takes an event that is there already. After [`CmEventType::DISCONNECTED`] the connection is over.
+    /// Takes an event that is there already. After [`CmEventType::DISCONNECTED`] the connection is
+    /// over.
     ///
     /// # Errors
-    /// - [`ErrorKind::NotFound`]: the device is being removed, and the connection is over; drop it, so that the removal can go on;
-    /// - [`ErrorKind::PortDown`]: the local address moved to another interface (as in a failover of bonded ones). The connection may go
-    ///   on, over the old way; connect anew to follow the address;
+    /// - [`ErrorKind::NotFound`]: the device is being removed, and the connection is over; drop it,
+    ///   so that the removal can go on;
+    /// - [`ErrorKind::PortDown`]: the local address moved to another interface (as in a failover of
+    ///   bonded ones). The connection may go on, over the old way; connect anew to follow the
+    ///   address;
     /// - otherwise when the system fails. It does not fail when the peer ends the connection.
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn check_event(&mut self) -> Result<Option<CmEvent>> {
-        let Some(event) = self.id.try_event()?.map(Event::into_public) else { return Ok(None) };
-        if matches!(event.event_type, CmEventType::DISCONNECTED | CmEventType::DEVICE_REMOVAL) {
+        let Some(event) = self.id.try_event()?.map(Event::into_public) else {
+            return Ok(None);
+        };
+        if matches!(
+            event.event_type,
+            CmEventType::DISCONNECTED | CmEventType::DEVICE_REMOVAL
+        ) {
             // The peer waits for the answer. Nothing can be done if it fails.
             let _ = self.disconnect();
         }
         meaning(&self.path, event).map(Some)
     }
 
-    /// Waits for an event, at most for `timeout` (for ever when `None`); `Ok(None)` when the time is over.
+    /// Waits for an event, at most for `timeout` (for ever when `None`); `Ok(None)` when the time
+    /// is over.
     ///
     /// # Errors
     /// As [`check_event`](Self::check_event).
@@ -133,7 +154,8 @@ impl Link {
     /// Awaits an event on a tokio runtime with I/O enabled; a dropped future loses none.
     ///
     /// # Errors
-    /// As [`check_event`](Self::check_event); [`ErrorKind::InvalidInput`] on a channel for many, which is itself awaited.
+    /// As [`check_event`](Self::check_event); [`ErrorKind::InvalidInput`] on a channel for many,
+    /// which is itself awaited.
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
@@ -145,7 +167,8 @@ impl Link {
 
     /// Ends the connection.
     ///
-    /// The peer, and this side too, get the event [`CmEventType::DISCONNECTED`]. A second call does nothing.
+    /// The peer, and this side too, get the event [`CmEventType::DISCONNECTED`]. A second call does
+    /// nothing.
     ///
     /// # Errors
     /// Fails when the device is gone.
@@ -158,7 +181,13 @@ impl Link {
         }
         match self.id.disconnect(&self.path) {
             // The peer was faster, and the kernel has forgotten the connection.
-            Err(error) if error.errno().is_some_and(|errno| matches!(errno.0, libc::EINVAL | libc::ENOTCONN)) => Ok(()),
+            Err(error)
+                if error
+                    .errno()
+                    .is_some_and(|errno| matches!(errno.0, libc::EINVAL | libc::ENOTCONN)) =>
+            {
+                Ok(())
+            }
             other => other,
         }
     }
@@ -171,10 +200,12 @@ impl Link {
 /// Which events of a connection are errors.
 fn meaning(path: &Path, event: CmEvent) -> Result<CmEvent> {
     match event.event_type {
-        CmEventType::DEVICE_REMOVAL => {
-            Err(Error::new(ErrorKind::NotFound, VERB, format!("{path}: the device is being removed"))
-                .with_hint("drop the connection, so that the removal can go on"))
-        }
+        CmEventType::DEVICE_REMOVAL => Err(Error::new(
+            ErrorKind::NotFound,
+            VERB,
+            format!("{path}: the device is being removed"),
+        )
+        .with_hint("drop the connection, so that the removal can go on")),
         CmEventType::ADDR_CHANGE => {
             let what = format!("{path}: the local address moved to another interface");
             Err(Error::new(ErrorKind::PortDown, VERB, what).with_hint("connect anew to follow it"))
@@ -202,14 +233,34 @@ mod tests {
     fn a_removed_device_and_a_moved_address_are_errors_and_a_peer_that_leaves_is_none() {
         let address: SocketAddr = "10.99.0.1:7".parse().expect("an address");
         let (device, transport) = ("rxe0".to_owned(), TransportType::IB);
-        let path = Path { device, transport, is_ip: true, port_num: 1, local: address, peer: address };
-        let of = |event_type| meaning(&path, CmEvent { event_type, status: 0, private_data: Vec::new() });
-        for (event_type, kind) in
-            [(CmEventType::DEVICE_REMOVAL, ErrorKind::NotFound), (CmEventType::ADDR_CHANGE, ErrorKind::PortDown)]
-        {
+        let path = Path {
+            device,
+            transport,
+            is_ip: true,
+            port_num: 1,
+            local: address,
+            peer: address,
+        };
+        let of = |event_type| {
+            meaning(
+                &path,
+                CmEvent {
+                    event_type,
+                    status: 0,
+                    private_data: Vec::new(),
+                },
+            )
+        };
+        for (event_type, kind) in [
+            (CmEventType::DEVICE_REMOVAL, ErrorKind::NotFound),
+            (CmEventType::ADDR_CHANGE, ErrorKind::PortDown),
+        ] {
             let error = of(event_type).expect_err("an error");
             assert_eq!(error.kind(), kind, "{error}");
-            assert!(error.to_string().contains("rxe0") && error.hint().is_some(), "{error}");
+            assert!(
+                error.to_string().contains("rxe0") && error.hint().is_some(),
+                "{error}"
+            );
         }
         for event_type in [CmEventType::DISCONNECTED, CmEventType::TIMEWAIT_EXIT] {
             assert_eq!(of(event_type).expect("no error").event_type, event_type);

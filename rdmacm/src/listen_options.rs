@@ -16,13 +16,17 @@ use crate::listening::Listening;
 use crate::port_space::PortSpace;
 use crate::service_listener::ServiceListener;
 
-/// How to listen, for connections ([`bind`](Self::bind)) or for those who look for a service of datagrams
-/// ([`bind_datagram`](Self::bind_datagram)).
+/// How to listen, for connections ([`bind`](Self::bind)) or for those who look for a service of
+/// datagrams ([`bind_datagram`](Self::bind_datagram)).
 ///
 /// # Example
 /// ```no_run
 /// use rdmacm::ListenOptions;
-/// let listener = ListenOptions::new().backlog(256).device("rxe0").reuse_address(true).bind("0.0.0.0:7471".parse()?)?;
+/// let listener = ListenOptions::new()
+///     .backlog(256)
+///     .device("rxe0")
+///     .reuse_address(true)
+///     .bind("0.0.0.0:7471".parse()?)?;
 /// println!("listening on {}", listener.local_addr());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -49,16 +53,24 @@ impl Default for ListenOptions {
 impl ListenOptions {
     /// A backlog of 128, on whatever device has the address, otherwise as the system does it.
     pub fn new() -> Self {
-        Self { backlog: 128, device: None, port_space: None, options: IdOptions::default(), channel: None }
+        Self {
+            backlog: 128,
+            device: None,
+            port_space: None,
+            options: IdOptions::default(),
+            channel: None,
+        }
     }
 
-    /// How many requests may wait to be accepted; more are rejected or left without an answer by the kernel.
+    /// How many requests may wait to be accepted; more are rejected or left without an answer by
+    /// the kernel.
     pub fn backlog(mut self, backlog: u16) -> Self {
         self.backlog = backlog;
         self
     }
 
-    /// On this device: where the address given is unspecified, on the first of the device's addresses that is of its family.
+    /// On this device: where the address given is unspecified, on the first of the device's
+    /// addresses that is of its family.
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.device = Some(name.into());
         self
@@ -70,13 +82,15 @@ impl ListenOptions {
         self
     }
 
-    /// The type of service of what is accepted: see [`Resolver::type_of_service`](crate::Resolver::type_of_service).
+    /// The type of service of what is accepted: see
+    /// [`Resolver::type_of_service`](crate::Resolver::type_of_service).
     pub fn type_of_service(mut self, type_of_service: u8) -> Self {
         self.options.type_of_service = Some(type_of_service);
         self
     }
 
-    /// Lets several identifiers have the same address and port as long as only one listens, as `SO_REUSEADDR` does.
+    /// Lets several identifiers have the same address and port as long as only one listens, as
+    /// `SO_REUSEADDR` does.
     pub fn reuse_address(mut self, reuse: bool) -> Self {
         self.options.reuse_address = Some(reuse);
         self
@@ -98,18 +112,19 @@ impl ListenOptions {
         self
     }
 
-    /// Has the requests arrive at a channel with the events of others: see [`EventChannel`]. What is accepted begins on a channel of its own.
+    /// Has the requests arrive at a channel with the events of others: see [`EventChannel`]. What
+    /// is accepted begins on a channel of its own.
     pub fn channel(mut self, channel: &EventChannel) -> Self {
         self.channel = Some(channel.clone());
         self
     }
 
-    /// Listens for connections on an address: that of one device, or an unspecified one (`0.0.0.0`, `::`) for all. Port 0 lets the system
-    /// choose.
+    /// Listens for connections on an address: that of one device, or an unspecified one (`0.0.0.0`,
+    /// `::`) for all. Port 0 lets the system choose.
     ///
     /// # Errors
-    /// `EADDRINUSE` (the port is taken), `EADDRNOTAVAIL` (not an address of this host), `ENODEV` (no RDMA device has it); the text says
-    /// what to do.
+    /// `EADDRINUSE` (the port is taken), `EADDRNOTAVAIL` (not an address of this host), `ENODEV`
+    /// (no RDMA device has it); the text says what to do.
     ///
     /// # References
     /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html),
@@ -138,7 +153,9 @@ impl ListenOptions {
     /// # References
     /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html)
     pub fn bind_datagram(&self, address: SocketAddr) -> Result<ServiceListener> {
-        Ok(ServiceListener::new(self.listen(address.into(), PortSpace::UDP)?))
+        Ok(ServiceListener::new(
+            self.listen(address.into(), PortSpace::UDP)?,
+        ))
     }
 
     fn listen(&self, address: Address, usual: PortSpace) -> Result<Listening> {
@@ -160,7 +177,9 @@ impl ListenOptions {
                     own @ Address::Ib(_) => own,
                 }
             }
-            (Some(device), Address::Ib(_)) => device_address::choose(device, address, Some(address))?,
+            (Some(device), Address::Ib(_)) => {
+                device_address::choose(device, address, Some(address))?
+            }
         };
         let mut id = Id::create(port_space)?;
         if let Some(channel) = &self.channel {
@@ -181,10 +200,11 @@ impl ListenOptions {
 }
 
 impl Listener {
-    /// Listens on an address: that of one device, or an unspecified one (`0.0.0.0`, `::`) for all. Port 0 lets the system choose.
-    /// [`ListenOptions`] say more.
+    /// Listens on an address: that of one device, or an unspecified one (`0.0.0.0`, `::`) for all.
+    /// Port 0 lets the system choose. [`ListenOptions`] say more.
     ///
-    /// `backlog` is how many requests may wait to be accepted; more are rejected or left without an answer by the kernel.
+    /// `backlog` is how many requests may wait to be accepted; more are rejected or left without an
+    /// answer by the kernel.
     ///
     /// # Errors
     /// As [`ListenOptions::bind`].
@@ -193,6 +213,7 @@ impl Listener {
     /// ```no_run
     /// let listener = rdmacm::Listener::bind("10.99.0.1:0".parse()?, 16)?;
     /// println!("listening on {}", listener.local_addr()); // with the port that the system chose
+    ///
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -10,13 +10,14 @@ use crate::desk::IdKey;
 use crate::listening::Listening;
 use crate::request::ConnectRequest;
 
-/// A listening port. Several threads may accept from it; what they accept is independent of it and of each other.
+/// A listening port. Several threads may accept from it; what they accept is independent of it and
+/// of each other.
 ///
 /// # Example
 /// ```no_run
-/// use std::time::Duration;
 /// use ibverbs::{CqOptions, QpOptions, Rc, wr};
 /// use rdmacm::{ConnectParams, Listener};
+/// use std::time::Duration;
 ///
 /// let listener = Listener::bind("0.0.0.0:7471".parse()?, 64)?;
 /// while let Some(request) = listener.accept(Some(Duration::from_secs(60)))? {
@@ -55,11 +56,13 @@ impl Listener {
         self.0.channel()
     }
 
-    /// Waits for a request, at most for `timeout` (for ever when `None`); `Ok(None)` when the time is over.
+    /// Waits for a request, at most for `timeout` (for ever when `None`); `Ok(None)` when the time
+    /// is over.
     ///
     /// # Errors
-    /// When the device is removed or the address moved ([`ErrorKind::NotFound`](ibverbs::ErrorKind::NotFound)), or when the process has no
-    /// file descriptor left: the request is then rejected, and the listener goes on.
+    /// When the device is removed or the address moved
+    /// ([`ErrorKind::NotFound`](ibverbs::ErrorKind::NotFound)), or when the process has no file
+    /// descriptor left: the request is then rejected, and the listener goes on.
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
@@ -67,7 +70,8 @@ impl Listener {
         self.0.accept(timeout, ConnectRequest::new)
     }
 
-    /// Takes a request that is there already, for programs that wait on the [descriptor](AsFd) by themselves.
+    /// Takes a request that is there already, for programs that wait on the [descriptor](AsFd) by
+    /// themselves.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).

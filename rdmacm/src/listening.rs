@@ -30,7 +30,12 @@ impl Listening {
         };
         let local = id.local_addr().unwrap_or(unknown);
         let (channel, key) = (id.channel().clone(), id.key());
-        Self { id: Mutex::new(id), channel, key, local }
+        Self {
+            id: Mutex::new(id),
+            channel,
+            key,
+            local,
+        }
     }
 
     pub(crate) fn local_addr(&self) -> SocketAddr {
@@ -54,7 +59,10 @@ impl Listening {
         self.channel.wait_for(timeout, || self.try_accept(&make))
     }
 
-    pub(crate) fn try_accept<R>(&self, make: impl Fn(Id, &Event) -> Result<R>) -> Result<Option<R>> {
+    pub(crate) fn try_accept<R>(
+        &self,
+        make: impl Fn(Id, &Event) -> Result<R>,
+    ) -> Result<Option<R>> {
         let id = self.id.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(mut event) = id.try_event()? {
             if let Some(new) = id.adopt(&mut event)? {
@@ -69,11 +77,19 @@ impl Listening {
 /// Which events of a listener are errors.
 fn fault(local: SocketAddr, event_type: CmEventType) -> Result<()> {
     let (what, remedy) = match event_type {
-        CmEventType::DEVICE_REMOVAL => ("the device was removed", "drop the listener, so that the removal can go on"),
+        CmEventType::DEVICE_REMOVAL => (
+            "the device was removed",
+            "drop the listener, so that the removal can go on",
+        ),
         CmEventType::ADDR_CHANGE => ("the address moved to another interface", "listen anew"),
         _ => return Ok(()),
     };
-    Err(Error::new(ErrorKind::NotFound, "rdma_listen", format!("{local}: {what}")).with_hint(remedy))
+    Err(Error::new(
+        ErrorKind::NotFound,
+        "rdma_listen",
+        format!("{local}: {what}"),
+    )
+    .with_hint(remedy))
 }
 
 impl AsFd for Listening {
@@ -92,7 +108,10 @@ mod tests {
         for event_type in [CmEventType::DEVICE_REMOVAL, CmEventType::ADDR_CHANGE] {
             let error = fault(local, event_type).expect_err("an error");
             assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-            assert!(error.to_string().contains("10.99.0.1:7471") && error.hint().is_some(), "{error}");
+            assert!(
+                error.to_string().contains("10.99.0.1:7471") && error.hint().is_some(),
+                "{error}"
+            );
         }
         fault(local, CmEventType::ESTABLISHED).expect("of somebody else");
     }

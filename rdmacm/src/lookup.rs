@@ -26,7 +26,11 @@ const NUMERIC_HOST: i32 = RAI_NUMERICHOST as i32;
 /// Where to listen for connections:
 /// ```no_run
 /// use rdmacm::{LookupOptions, lookup};
-/// let options = LookupOptions { passive: true, numeric_host: true, ..LookupOptions::default() };
+/// let options = LookupOptions {
+///     passive: true,
+///     numeric_host: true,
+///     ..LookupOptions::default()
+/// };
 /// let listen_on = lookup(Some("0.0.0.0"), Some("7471"), options)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -45,7 +49,11 @@ pub struct LookupOptions {
 
 impl Default for LookupOptions {
     fn default() -> Self {
-        Self { passive: false, numeric_host: false, port_space: PortSpace::TCP }
+        Self {
+            passive: false,
+            numeric_host: false,
+            port_space: PortSpace::TCP,
+        }
     }
 }
 
@@ -77,7 +85,8 @@ pub struct AddrInfo {
 }
 
 impl AddrInfo {
-    /// A resolver to the destination, from the source where there is one; `None` without a destination.
+    /// A resolver to the destination, from the source where there is one; `None` without a
+    /// destination.
     pub fn resolver(&self) -> Option<Resolver> {
         let resolver = Resolver::new(self.destination?).port_space(self.port_space);
         Some(match self.source {
@@ -87,13 +96,21 @@ impl AddrInfo {
     }
 }
 
-/// Looks up a host and a service, each by name or number, as the system's name services and, where it runs, the InfiniBand communication
-/// management assistant know them.
+/// Looks up a host and a service, each by name or number, as the system's name services and, where
+/// it runs, the InfiniBand communication management assistant know them.
 ///
 /// # Example
 /// ```no_run
-/// let all = rdmacm::lookup(Some("storage-7"), Some("7471"), rdmacm::LookupOptions::default())?;
-/// let route = all.iter().find_map(rdmacm::AddrInfo::resolver).ok_or("no address")?.resolve()?;
+/// let all = rdmacm::lookup(
+///     Some("storage-7"),
+///     Some("7471"),
+///     rdmacm::LookupOptions::default(),
+/// )?;
+/// let route = all
+///     .iter()
+///     .find_map(rdmacm::AddrInfo::resolver)
+///     .ok_or("no address")?
+///     .resolve()?;
 /// println!("over {}", route.device_name());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -103,25 +120,56 @@ impl AddrInfo {
 ///
 /// # References
 /// [`rdma_getaddrinfo(3)`](https://man7.org/linux/man-pages/man3/rdma_getaddrinfo.3.html)
-pub fn lookup(node: Option<&str>, service: Option<&str>, options: LookupOptions) -> Result<Vec<AddrInfo>> {
-    let what = format!("{} service {}", node.unwrap_or("any host"), service.unwrap_or("any"));
+pub fn lookup(
+    node: Option<&str>,
+    service: Option<&str>,
+    options: LookupOptions,
+) -> Result<Vec<AddrInfo>> {
+    let what = format!(
+        "{} service {}",
+        node.unwrap_or("any host"),
+        service.unwrap_or("any")
+    );
     if node.is_none() && service.is_none() {
-        return Err(Error::new(ErrorKind::InvalidInput, VERB, what).with_hint("give a host, a service, or both"));
+        return Err(Error::new(ErrorKind::InvalidInput, VERB, what)
+            .with_hint("give a host, a service, or both"));
     }
     let c_string = |text: Option<&str>| {
         let made = text.map(CString::new).transpose();
-        made.map_err(|_| Error::new(ErrorKind::InvalidInput, VERB, format!("{what:?}: a zero byte")))
+        made.map_err(|_| {
+            Error::new(
+                ErrorKind::InvalidInput,
+                VERB,
+                format!("{what:?}: a zero byte"),
+            )
+        })
     };
     let (c_node, c_service) = (c_string(node)?, c_string(service)?);
-    let as_ptr = |text: &Option<CString>| text.as_ref().map_or(ptr::null_mut(), |text| text.as_ptr().cast_mut());
+    let as_ptr = |text: &Option<CString>| {
+        text.as_ref()
+            .map_or(ptr::null_mut(), |text| text.as_ptr().cast_mut())
+    };
     let hints = rdma_addrinfo {
-        ai_flags: if options.passive { PASSIVE } else { 0 } | if options.numeric_host { NUMERIC_HOST } else { 0 },
+        ai_flags: if options.passive { PASSIVE } else { 0 }
+            | if options.numeric_host {
+                NUMERIC_HOST
+            } else {
+                0
+            },
         ai_port_space: options.port_space.0 as i32,
         ..Default::default()
     };
     let mut list = ptr::null_mut();
-    // SAFETY: names are null or NUL-terminated, hints valid during the call, the place valid for writing.
-    let returned = unsafe { rdma_getaddrinfo(as_ptr(&c_node), as_ptr(&c_service), &raw const hints, &raw mut list) };
+    // SAFETY: names are null or NUL-terminated, hints valid during the call, the place valid for
+    // writing.
+    let returned = unsafe {
+        rdma_getaddrinfo(
+            as_ptr(&c_node),
+            as_ptr(&c_service),
+            &raw const hints,
+            &raw mut list,
+        )
+    };
     match returned {
         0 => {}
         -1 => return Err(failed(VERB, Errno::last(), &what)),
@@ -129,11 +177,15 @@ pub fn lookup(node: Option<&str>, service: Option<&str>, options: LookupOptions)
     }
     let mut all = Vec::new();
     let mut next: *const rdma_addrinfo = list;
-    // SAFETY: the list is the library's, linked to a null end, alive until it is freed below; its addresses are null or of the family they say.
+    // SAFETY: the list is the library's, linked to a null end, alive until it is freed below; its
+    // addresses are null or of the family they say.
     while let Some(info) = unsafe { next.as_ref() } {
         // SAFETY: as above.
-        let read =
-            |address: *mut libc::sockaddr| (!address.is_null()).then(|| unsafe { address::read(address) }).flatten();
+        let read = |address: *mut libc::sockaddr| {
+            (!address.is_null())
+                .then(|| unsafe { address::read(address) })
+                .flatten()
+        };
         all.push(AddrInfo {
             port_space: PortSpace(info.ai_port_space.unsigned_abs()),
             source: read(info.ai_src_addr),
@@ -151,7 +203,9 @@ fn unknown(code: i32, what: &str) -> Error {
     // SAFETY: for every number a text that lives for ever.
     let text: *const c_char = unsafe { libc::gai_strerror(code) };
     // SAFETY: as above, NUL-terminated.
-    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+    let text = unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned();
     Error::new(ErrorKind::NotFound, VERB, format!("{what}: {text}"))
         .with_hint("`getent ahosts NAME` shows what the system knows")
 }

@@ -17,20 +17,24 @@ use crate::progress::InProgress;
 use crate::request::ConnectRequest;
 use crate::resolver::Resolver;
 
-/// A connection for messages: queue pair, completion queue and buffers are made, and receives are posted before the peer's first message can
-/// arrive.
+/// A connection for messages: queue pair, completion queue and buffers are made, and receives are
+/// posted before the peer's first message can arrive.
 ///
 /// Who wants more than messages takes [`connection_mut`](Self::connection_mut).
 ///
 /// # Example
 /// ```no_run
-/// use std::time::Duration;
 /// use rdmacm::{Listener, Messenger, MessengerOptions};
+/// use std::time::Duration;
 ///
 /// const LIMIT: Duration = Duration::from_secs(5);
 /// let listener = Listener::bind("10.99.0.1:7471".parse()?, 16)?;
 /// std::thread::spawn(move || {
-///     let mut client = Messenger::connect("10.99.0.1:7471".parse()?, &MessengerOptions::default(), LIMIT)?;
+///     let mut client = Messenger::connect(
+///         "10.99.0.1:7471".parse()?,
+///         &MessengerOptions::default(),
+///         LIMIT,
+///     )?;
 ///     client.send(b"hello", LIMIT)?;
 ///     println!("{:?}", client.recv(LIMIT)?.as_deref());
 ///     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
@@ -123,18 +127,20 @@ impl Messenger {
         &self.connection
     }
 
-    /// The connection, for other operations than messages: reads, writes, atomics. Give them a [tag](wr::SendRequest::tag) other than 0, and
-    /// take their ends from [`completed`](Self::completed).
+    /// The connection, for other operations than messages: reads, writes, atomics. Give them a
+    /// [tag](wr::SendRequest::tag) other than 0, and take their ends from
+    /// [`completed`](Self::completed).
     pub fn connection_mut(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
-    /// Sends a copy of `message`: waits until there is room for it, at most for `timeout`, and not until it has arrived
-    /// ([`flush`](Self::flush) does).
+    /// Sends a copy of `message`: waits until there is room for it, at most for `timeout`, and not
+    /// until it has arrived ([`flush`](Self::flush) does).
     ///
     /// # Errors
-    /// - [`ErrorKind::InvalidInput`]: longer than `max_len`; or over iWARP, by the side that accepted, before the first message of the other has
-    ///   arrived: there the side that connects speaks first;
+    /// - [`ErrorKind::InvalidInput`]: longer than `max_len`; or over iWARP, by the side that
+    ///   accepted, before the first message of the other has arrived: there the side that connects
+    ///   speaks first;
     /// - [`ErrorKind::Disconnected`]: the peer is gone;
     /// - [`ErrorKind::TimedOut`]: no room in time.
     pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
@@ -145,8 +151,8 @@ impl Messenger {
         Ok(())
     }
 
-    /// Waits until all messages sent have reached the peer's memory (on iWARP: the peer's side of the TCP connection), at most for
-    /// `timeout`.
+    /// Waits until all messages sent have reached the peer's memory (on iWARP: the peer's side of
+    /// the TCP connection), at most for `timeout`.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -158,10 +164,11 @@ impl Messenger {
         Ok(())
     }
 
-    /// The next message, waiting for it at most for `timeout`; `None` when the peer has ended the connection and all its messages were
-    /// taken.
+    /// The next message, waiting for it at most for `timeout`; `None` when the peer has ended the
+    /// connection and all its messages were taken.
     ///
-    /// The buffer is posted anew some time after it was dropped: who keeps them all receives no more.
+    /// The buffer is posted anew some time after it was dropped: who keeps them all receives no
+    /// more.
     ///
     /// # Errors
     /// [`ErrorKind::TimedOut`]: no message in time. [`ErrorKind::NotFound`]: the device is removed.
@@ -175,7 +182,8 @@ impl Messenger {
         }
     }
 
-    /// The end of a request that was posted by hand with a tag other than 0, waiting for it at most for `timeout`.
+    /// The end of a request that was posted by hand with a tag other than 0, waiting for it at most
+    /// for `timeout`.
     ///
     /// # Errors
     /// [`ErrorKind::TimedOut`]: nothing ended in time. [`ErrorKind::Disconnected`]: the connection ended first. Whether the request
@@ -205,19 +213,28 @@ impl Messenger {
             return Err(self.gone());
         }
         if !self.may_speak {
-            return Err(Error::new(ErrorKind::InvalidInput, "ibv_post_send", self.describe())
-                .with_hint("over iWARP the side that connected speaks first: receive a message before"));
+            return Err(
+                Error::new(ErrorKind::InvalidInput, "ibv_post_send", self.describe()).with_hint(
+                    "over iWARP the side that connected speaks first: receive a message before",
+                ),
+            );
         }
         if message.len() > self.parts.sends.buf_size() {
             let what = format!("{}: a message of {} bytes", self.describe(), message.len());
-            return Err(Error::new(ErrorKind::InvalidInput, "ibv_post_send", what)
-                .with_hint(format!("make the messenger with a max_len above {}", self.parts.sends.buf_size())));
+            return Err(
+                Error::new(ErrorKind::InvalidInput, "ibv_post_send", what).with_hint(format!(
+                    "make the messenger with a max_len above {}",
+                    self.parts.sends.buf_size()
+                )),
+            );
         }
         let qp = self.connection.qp_mut();
         if qp.send_room() == 0 {
             return Ok(false);
         }
-        let Some(mut buf) = self.parts.sends.take() else { return Ok(false) };
+        let Some(mut buf) = self.parts.sends.take() else {
+            return Ok(false);
+        };
         buf.set_len(message.len());
         buf.copy_from_slice(message);
         qp.post_send(wr::send(buf)).map_err(Error::from)?;
@@ -249,7 +266,8 @@ impl Messenger {
         self.fault.take().map_or(Ok(()), Err)
     }
 
-    /// Takes completions and events, posts receives, and arms the completion queue for the next ones.
+    /// Takes completions and events, posts receives, and arms the completion queue for the next
+    /// ones.
     fn progress(&mut self) -> Result<()> {
         while self.parts.channel.try_get()?.is_some() {
             self.parts.cq.arm(false)?;
@@ -257,8 +275,12 @@ impl Messenger {
         // What came before it was armed gives no event: so it is polled after.
         loop {
             let mut completions = self.parts.cq.poll()?;
-            let Some(completion) = completions.next() else { break };
-            let Ok(retired) = self.connection.qp_mut().retire(completion) else { continue };
+            let Some(completion) = completions.next() else {
+                break;
+            };
+            let Ok(retired) = self.connection.qp_mut().retire(completion) else {
+                continue;
+            };
             let outcome = retired.ok();
             match (retired.direction(), outcome) {
                 (Direction::Recv, Ok(())) => {
@@ -286,14 +308,24 @@ impl Messenger {
         if deadline.is_over() {
             return Err(timed_out("ibv_get_cq_event", &self.describe()));
         }
-        self.connection.channel().rest_or(self.parts.channel.as_fd(), deadline)
+        self.connection
+            .channel()
+            .rest_or(self.parts.channel.as_fd(), deadline)
     }
 
     fn gone(&self) -> Error {
-        Error::new(ErrorKind::Disconnected, "ibv_post_send", format!("{}: it is over", self.describe()))
+        Error::new(
+            ErrorKind::Disconnected,
+            "ibv_post_send",
+            format!("{}: it is over", self.describe()),
+        )
     }
 
     fn describe(&self) -> String {
-        format!("{} over {}", self.connection.peer_addr(), self.connection.device_name())
+        format!(
+            "{} over {}",
+            self.connection.peer_addr(),
+            self.connection.device_name()
+        )
     }
 }

@@ -16,7 +16,8 @@ use crate::readable::Readable;
 use crate::request::ConnectRequest;
 use crate::resolver::Resolver;
 
-/// A [`Messenger`] awaited on tokio. Every future may be dropped at any point: a message is sent or not, received or still there.
+/// A [`Messenger`] awaited on tokio. Every future may be dropped at any point: a message is sent or
+/// not, received or still there.
 ///
 /// # Example
 /// ```no_run
@@ -43,7 +44,8 @@ pub struct AsyncMessenger {
 }
 
 impl AsyncMessenger {
-    /// Watches a messenger on the tokio runtime that this is called on, which must have I/O enabled.
+    /// Watches a messenger on the tokio runtime that this is called on, which must have I/O
+    /// enabled.
     ///
     /// # Errors
     /// As [`AsyncListener::new`](crate::AsyncListener::new).
@@ -53,14 +55,21 @@ impl AsyncMessenger {
     pub fn new(messenger: Messenger) -> Result<Self> {
         let completions = Readable::new(Arc::new(messenger.parts.channel.clone()))?;
         let events = messenger.connection().channel().watch()?;
-        Ok(Self { completions, events, messenger })
+        Ok(Self {
+            completions,
+            events,
+            messenger,
+        })
     }
 
     /// Connects to `peer`.
     ///
     /// # Errors
     /// As [`Messenger::connect`].
-    pub async fn connect(peer: SocketAddr, options: &MessengerOptions<'_>) -> std::result::Result<Self, ConnectError> {
+    pub async fn connect(
+        peer: SocketAddr,
+        options: &MessengerOptions<'_>,
+    ) -> std::result::Result<Self, ConnectError> {
         Self::connect_with(Resolver::new(peer), options).await
     }
 
@@ -111,7 +120,8 @@ impl AsyncMessenger {
     /// # Errors
     /// As [`Messenger::send`], without its time.
     pub async fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.until(|messenger| messenger.try_send(message).map(|sent| sent.then_some(()))).await
+        self.until(|messenger| messenger.try_send(message).map(|sent| sent.then_some(())))
+            .await
     }
 
     /// Awaits that all messages sent have arrived.
@@ -119,10 +129,12 @@ impl AsyncMessenger {
     /// # Errors
     /// As [`Messenger::flush`], without its time.
     pub async fn flush(&mut self) -> Result<()> {
-        self.until(|messenger| messenger.try_flush().map(|done| done.then_some(()))).await
+        self.until(|messenger| messenger.try_flush().map(|done| done.then_some(())))
+            .await
     }
 
-    /// Awaits the next message; `None` when the peer has ended the connection and all its messages were taken.
+    /// Awaits the next message; `None` when the peer has ended the connection and all its messages
+    /// were taken.
     ///
     /// # Errors
     /// As [`Messenger::recv`], without its time.
@@ -150,15 +162,26 @@ impl AsyncMessenger {
     }
 
     /// Tries whenever something completed or happened.
-    async fn until<T>(&mut self, mut step: impl FnMut(&mut Messenger) -> Result<Option<T>>) -> Result<T> {
-        let Self { completions, events, messenger } = self;
+    async fn until<T>(
+        &mut self,
+        mut step: impl FnMut(&mut Messenger) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let Self {
+            completions,
+            events,
+            messenger,
+        } = self;
         poll_fn(|context| {
             loop {
                 if let Some(done) = step(messenger)? {
                     return Poll::Ready(Ok(done));
                 }
-                // Both are asked, so that both wake; one that was readable and gave nothing new is cleared and asked again.
-                let cleared = [completions.poll_clear(context)?, events.poll_clear(context)?];
+                // Both are asked, so that both wake; one that was readable and gave nothing new is
+                // cleared and asked again.
+                let cleared = [
+                    completions.poll_clear(context)?,
+                    events.poll_clear(context)?,
+                ];
                 if cleared == [false, false] {
                     return Poll::Pending;
                 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use ibverbs::{Context, Destination, Error, ErrorKind, Gid, QueuePair, Result, Ud};
 use rdma_sys::{
-    RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, rdma_cm_join_mc_attr_ex, rdma_join_multicast_ex,
-    rdma_leave_multicast,
+    RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, rdma_cm_join_mc_attr_ex,
+    rdma_join_multicast_ex, rdma_leave_multicast,
 };
 
 use crate::address::{Address, RawAddress};
@@ -56,28 +56,34 @@ impl Id {
             join_flags: how.0,
             addr: raw.as_mut_ptr(),
         };
-        // SAFETY: the identifier is alive and has no queue pair of its own; attributes and address are valid during the call.
-        let returned = unsafe { rdma_join_multicast_ex(self.as_ptr(), &raw mut attr, std::ptr::null_mut()) };
+        // SAFETY: the identifier is alive and has no queue pair of its own; attributes and address
+        // are valid during the call.
+        let returned =
+            unsafe { rdma_join_multicast_ex(self.as_ptr(), &raw mut attr, std::ptr::null_mut()) };
         zero_or_last(VERB, what, returned)
     }
 
     pub(crate) fn leave(&self, group: Address, what: &dyn fmt::Display) -> Result<()> {
         let mut raw = RawAddress::from(group);
-        // SAFETY: the identifier is alive and has no queue pair of its own; the address is valid during the call. It waits until the
-        // events of the group are acknowledged, which each is before the call that took it returns.
+        // SAFETY: the identifier is alive and has no queue pair of its own; the address is valid
+        // during the call. It waits until the events of the group are acknowledged, which
+        // each is before the call that took it returns.
         let returned = unsafe { rdma_leave_multicast(self.as_ptr(), raw.as_mut_ptr()) };
         zero_or_last("rdma_leave_multicast", what, returned)
     }
 }
 
-/// A membership of a multicast group, from [`Resolver::join`](crate::Resolver::join). Dropping it leaves the group.
+/// A membership of a multicast group, from [`Resolver::join`](crate::Resolver::join). Dropping it
+/// leaves the group.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{CqOptions, GRH_LEN, QpOptions, Ud, wr};
 /// use rdmacm::{JoinAs, Resolver};
 ///
-/// let group = Resolver::new("239.1.2.3:0".parse()?).device("rxe0").join(JoinAs::FULL_MEMBER)?;
+/// let group = Resolver::new("239.1.2.3:0".parse()?)
+///     .device("rxe0")
+///     .join(JoinAs::FULL_MEMBER)?;
 /// let pd = group.context()?.alloc_pd()?;
 /// let mut cq = pd.context().create_cq(CqOptions::default())?;
 /// let mut qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
@@ -104,7 +110,13 @@ pub struct Membership {
 
 impl Membership {
     pub(crate) fn new(id: Id, path: Path, group: Address, target: Target) -> Self {
-        Self { id, path, group, target, has_left: false }
+        Self {
+            id,
+            path,
+            group,
+            target,
+            has_left: false,
+        }
     }
 
     /// The device that the group is reached by.
@@ -143,7 +155,8 @@ impl Membership {
         self.path.open()
     }
 
-    /// Moves a fresh queue pair of [this device](Self::device_name) from RESET to RTS, with the group's key.
+    /// Moves a fresh queue pair of [this device](Self::device_name) from RESET to RTS, with the
+    /// group's key.
     ///
     /// # Errors
     /// As [`DatagramRoute::start_qp`](crate::DatagramRoute::start_qp).
@@ -154,7 +167,8 @@ impl Membership {
         datagram::start(&self.id, &self.path, qp, Some(self.target.qkey))
     }
 
-    /// Has the queue pair receive what is sent to the group, until it is [detached](Self::detach) or destroyed.
+    /// Has the queue pair receive what is sent to the group, until it is [detached](Self::detach)
+    /// or destroyed.
     ///
     /// # Errors
     /// As [`attach_mcast`](QueuePair::attach_mcast).
@@ -191,17 +205,21 @@ impl Membership {
     /// Takes an event that is there already.
     ///
     /// # Errors
-    /// When the membership has ended: the device is removed ([`ErrorKind::NotFound`]), the address moved to another interface
-    /// ([`ErrorKind::PortDown`]), or the fabric forgot the group. Join anew.
+    /// When the membership has ended: the device is removed ([`ErrorKind::NotFound`]), the address
+    /// moved to another interface ([`ErrorKind::PortDown`]), or the fabric forgot the group.
+    /// Join anew.
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn check_event(&mut self) -> Result<Option<CmEvent>> {
-        let Some(event) = self.id.try_event()? else { return Ok(None) };
+        let Some(event) = self.id.try_event()? else {
+            return Ok(None);
+        };
         meaning(&self.describe(), event).map(Some)
     }
 
-    /// Waits for an event, at most for `timeout` (for ever when `None`); `Ok(None)` when the time is over.
+    /// Waits for an event, at most for `timeout` (for ever when `None`); `Ok(None)` when the time
+    /// is over.
     ///
     /// # Errors
     /// As [`check_event`](Self::check_event).
@@ -218,7 +236,8 @@ impl Membership {
         self.id.key()
     }
 
-    /// Has the events arrive at another channel, those too that nobody has taken yet: see [`EventChannel`].
+    /// Has the events arrive at another channel, those too that nobody has taken yet: see
+    /// [`EventChannel`].
     ///
     /// # Errors
     /// Fails when the device is gone; the membership stays where it was.
@@ -229,7 +248,8 @@ impl Membership {
         self.id.migrate(to)
     }
 
-    /// Leaves the group, and says if that failed. Queue pairs that are attached should be detached or destroyed before.
+    /// Leaves the group, and says if that failed. Queue pairs that are attached should be detached
+    /// or destroyed before.
     ///
     /// # Errors
     /// Fails when the device is gone.
@@ -282,14 +302,20 @@ mod tests {
 
     #[test]
     fn a_removed_device_a_moved_address_and_a_forgotten_group_are_errors() {
-        for (event_type, kind) in
-            [(CmEventType::DEVICE_REMOVAL, ErrorKind::NotFound), (CmEventType::ADDR_CHANGE, ErrorKind::PortDown)]
-        {
-            let error = meaning("group 239.1.2.3 over rxe0", Event::of(event_type, 8, 0)).expect_err("an error");
+        for (event_type, kind) in [
+            (CmEventType::DEVICE_REMOVAL, ErrorKind::NotFound),
+            (CmEventType::ADDR_CHANGE, ErrorKind::PortDown),
+        ] {
+            let error = meaning("group 239.1.2.3 over rxe0", Event::of(event_type, 8, 0))
+                .expect_err("an error");
             assert_eq!(error.kind(), kind, "{error}");
             assert!(error.to_string().contains("239.1.2.3"), "{error}");
         }
-        meaning("group", Event::of(CmEventType::MULTICAST_ERROR, 8, -libc::ENETDOWN)).expect_err("forgotten");
+        meaning(
+            "group",
+            Event::of(CmEventType::MULTICAST_ERROR, 8, -libc::ENETDOWN),
+        )
+        .expect_err("forgotten");
         meaning("group", Event::of(CmEventType::TIMEWAIT_EXIT, 8, 0)).expect("no error");
     }
 }

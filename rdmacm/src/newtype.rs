@@ -1,4 +1,5 @@
-//! The macro behind values that come from C: an integer with named constants, so that a value of a newer library is still a value.
+//! The macro behind values that come from C: an integer with named constants, so that a value of a
+//! newer library is still a value.
 
 macro_rules! c_value {
     (

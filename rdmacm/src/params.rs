@@ -8,7 +8,10 @@ use crate::ece::Ece;
 ///
 /// # Example
 /// ```
-/// let params = rdmacm::ConnectParams { private_data: b"hello", ..Default::default() };
+/// let params = rdmacm::ConnectParams {
+///     private_data: b"hello",
+///     ..Default::default()
+/// };
 /// assert_eq!(params.retry_count, 6);
 /// ```
 ///
@@ -19,20 +22,24 @@ use crate::ece::Ece;
 pub struct ConnectParams<'a> {
     /// Bytes for the peer's program, at most as [`PrivateDataLimits`] says.
     pub private_data: &'a [u8],
-    /// RDMA reads and atomics of the peer that this side serves at once. Lowered to what the device has and the peer asks for.
+    /// RDMA reads and atomics of the peer that this side serves at once. Lowered to what the
+    /// device has and the peer asks for.
     pub responder_resources: u8,
-    /// RDMA reads and atomics of this side that can be in flight. Lowered to what the device has and the peer serves.
+    /// RDMA reads and atomics of this side that can be in flight. Lowered to what the device has
+    /// and the peer serves.
     pub initiator_depth: u8,
     /// End-to-end flow control by the hardware (InfiniBand and RoCE).
     pub flow_control: bool,
-    /// How often a message without acknowledgement is sent again, 0 to 7; of the active side only, for both, and not on iWARP.
+    /// How often a message without acknowledgement is sent again, 0 to 7; of the active side only,
+    /// for both, and not on iWARP.
     ///
     /// Soft-RoCE takes 7 for "for ever": a vanished peer would go unnoticed.
     pub retry_count: u8,
-    /// How often a message is sent again to a peer that has no receive posted, 0 to 7; 7 is for ever. Not on iWARP.
+    /// How often a message is sent again to a peer that has no receive posted, 0 to 7; 7 is for
+    /// ever. Not on iWARP.
     pub rnr_retry_count: u8,
-    /// Code of the time that the peer waits before such a retry, 0 to 31: 1 is 0.01 ms, 12 is 0.64 ms, 0 is 655 ms (IBA table 45).
-    /// Not on iWARP.
+    /// Code of the time that the peer waits before such a retry, 0 to 31: 1 is 0.01 ms, 12 is 0.64
+    /// ms, 0 is 655 ms (IBA table 45). Not on iWARP.
     pub min_rnr_timer: u8,
     /// What this side's driver tells the peer's, if anything. Not on iWARP.
     pub ece: Option<Ece>,
@@ -63,7 +70,11 @@ impl ConnectParams<'_> {
             ("min_rnr_timer", self.min_rnr_timer, 31),
         ] {
             if value > most {
-                return Err(Error::new(ErrorKind::InvalidInput, verb, format!("{name} {value}: at most {most}")));
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    verb,
+                    format!("{name} {value}: at most {most}"),
+                ));
             }
         }
         Ok(())
@@ -81,14 +92,18 @@ impl ConnectParams<'_> {
     }
 }
 
-/// How many bytes of private data fit into the messages of a handshake, or of the resolution of a service of datagrams.
+/// How many bytes of private data fit into the messages of a handshake, or of the resolution of a
+/// service of datagrams.
 ///
 /// # Example
 /// ```
 /// use ibverbs::TransportType;
 /// use rdmacm::PrivateDataLimits;
 /// let limits = PrivateDataLimits::of(TransportType::IB);
-/// assert_eq!((limits.request, limits.reply, limits.reject), (56, 196, 148)); // bytes
+/// assert_eq!(
+///     (limits.request, limits.reply, limits.reject),
+///     (56, 196, 148)
+/// ); // bytes
 /// ```
 ///
 /// # References
@@ -96,9 +111,11 @@ impl ConnectParams<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrivateDataLimits {
-    /// Into a request: [`Ready::connect`](crate::Ready::connect), [`DatagramRoute::query`](crate::DatagramRoute::query).
+    /// Into a request: [`Ready::connect`](crate::Ready::connect),
+    /// [`DatagramRoute::query`](crate::DatagramRoute::query).
     pub request: usize,
-    /// Into its acceptance: [`Pending::accept`](crate::Pending::accept), [`ServiceRequest::accept`](crate::ServiceRequest::accept).
+    /// Into its acceptance: [`Pending::accept`](crate::Pending::accept),
+    /// [`ServiceRequest::accept`](crate::ServiceRequest::accept).
     pub reply: usize,
     /// Into its rejection: [`ConnectRequest::reject`](crate::ConnectRequest::reject),
     /// [`ServiceRequest::reject`](crate::ServiceRequest::reject).
@@ -108,26 +125,46 @@ pub struct PrivateDataLimits {
 impl PrivateDataLimits {
     /// The limits of connections over a transport, by IP addresses.
     ///
-    /// On InfiniBand and RoCE the peer always sees the full length, padded with zeros; on iWARP exactly what was given.
+    /// On InfiniBand and RoCE the peer always sees the full length, padded with zeros; on iWARP
+    /// exactly what was given.
     pub const fn of(transport: TransportType) -> Self {
         match transport {
-            // The MPA frame has room for 512 bytes (RFC 5044), Linux for 256, of which it needs up to 5 itself.
-            TransportType::IWARP => Self { request: 251, reply: 251, reject: 251 },
-            // A REQ has 92 bytes, of which the IP addressing annex takes its part; a REP has 196, a REJ 148.
-            _ => Self { request: 92 - IP_ANNEX, reply: 196, reject: 148 },
+            // The MPA frame has room for 512 bytes (RFC 5044), Linux for 256, of which it needs up
+            // to 5 itself.
+            TransportType::IWARP => Self {
+                request: 251,
+                reply: 251,
+                reject: 251,
+            },
+            // A REQ has 92 bytes, of which the IP addressing annex takes its part; a REP has 196, a
+            // REJ 148.
+            _ => Self {
+                request: 92 - IP_ANNEX,
+                reply: 196,
+                reject: 148,
+            },
         }
     }
 
-    /// The limits of connections on InfiniBand by GIDs and service numbers: nothing is needed for IP addresses.
+    /// The limits of connections on InfiniBand by GIDs and service numbers: nothing is needed for
+    /// IP addresses.
     pub const fn of_ib_addresses() -> Self {
-        Self { request: 92, reply: 196, reject: 148 }
+        Self {
+            request: 92,
+            reply: 196,
+            reject: 148,
+        }
     }
 
     /// The limits of asking for a service of datagrams (a SIDR_REQ has 216 bytes, a SIDR_REP 136).
     ///
     /// The peer always sees the full length, padded with zeros.
     pub const fn of_datagrams() -> Self {
-        Self { request: 216 - IP_ANNEX, reply: 136, reject: 136 }
+        Self {
+            request: 216 - IP_ANNEX,
+            reply: 136,
+            reject: 136,
+        }
     }
 }
 
@@ -139,8 +176,14 @@ pub(crate) fn check_private_data(verb: &'static str, data: &[u8], limit: usize) 
     if data.len() <= limit {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::InvalidInput, verb, format!("{} bytes of private data", data.len()))
-        .with_hint(format!("at most {limit} fit here: send the rest as a message once connected")))
+    Err(Error::new(
+        ErrorKind::InvalidInput,
+        verb,
+        format!("{} bytes of private data", data.len()),
+    )
+    .with_hint(format!(
+        "at most {limit} fit here: send the rest as a message once connected"
+    )))
 }
 
 #[cfg(test)]
@@ -152,9 +195,14 @@ mod tests {
         for transport in [TransportType::IB, TransportType::IWARP] {
             let limit = PrivateDataLimits::of(transport).request;
             let data = vec![0; limit + 1];
-            let params = |len| ConnectParams { private_data: &data[..len], ..Default::default() };
+            let params = |len| ConnectParams {
+                private_data: &data[..len],
+                ..Default::default()
+            };
             assert!(params(limit).check("rdma_connect", limit).is_ok());
-            let error = params(limit + 1).check("rdma_connect", limit).expect_err("one too many");
+            let error = params(limit + 1)
+                .check("rdma_connect", limit)
+                .expect_err("one too many");
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert_eq!(
                 error.to_string(),
@@ -177,9 +225,18 @@ mod tests {
     #[test]
     fn counts_beyond_their_bits_are_refused() {
         for params in [
-            ConnectParams { retry_count: 8, ..Default::default() },
-            ConnectParams { rnr_retry_count: 8, ..Default::default() },
-            ConnectParams { min_rnr_timer: 32, ..Default::default() },
+            ConnectParams {
+                retry_count: 8,
+                ..Default::default()
+            },
+            ConnectParams {
+                rnr_retry_count: 8,
+                ..Default::default()
+            },
+            ConnectParams {
+                min_rnr_timer: 32,
+                ..Default::default()
+            },
         ] {
             assert!(params.check("rdma_connect", 56).is_err(), "{params:?}");
         }

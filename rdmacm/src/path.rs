@@ -3,7 +3,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use ibverbs::{Context, Device, Error, ErrorKind, Qpn, QueuePair, Result, Transport, TransportType};
+use ibverbs::{
+    Context, Device, Error, ErrorKind, Qpn, QueuePair, Result, Transport, TransportType,
+};
 
 use crate::params::PrivateDataLimits;
 
@@ -30,7 +32,11 @@ impl Path {
     }
 
     pub(crate) fn private_data_limits(&self) -> PrivateDataLimits {
-        if self.is_ip { PrivateDataLimits::of(self.transport) } else { PrivateDataLimits::of_ib_addresses() }
+        if self.is_ip {
+            PrivateDataLimits::of(self.transport)
+        } else {
+            PrivateDataLimits::of_ib_addresses()
+        }
     }
 
     /// Refuses a queue pair of another device.
@@ -39,28 +45,49 @@ impl Path {
         if its == self.device {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Mismatch, verb, format!("{self}: with a queue pair of {its}"))
-            .with_hint(format!("make the queue pair on {}, the device that has the address", self.device)))
+        Err(Error::new(
+            ErrorKind::Mismatch,
+            verb,
+            format!("{self}: with a queue pair of {its}"),
+        )
+        .with_hint(format!(
+            "make the queue pair on {}, the device that has the address",
+            self.device
+        )))
     }
 
-    /// Refuses another queue pair than the one that was given first: `qp_mut` lets a caller put another in its place.
-    pub(crate) fn check_same<T: Transport>(&self, verb: &'static str, qp: &QueuePair<T>, first: Qpn) -> Result<()> {
+    /// Refuses another queue pair than the one that was given first: `qp_mut` lets a caller put
+    /// another in its place.
+    pub(crate) fn check_same<T: Transport>(
+        &self,
+        verb: &'static str,
+        qp: &QueuePair<T>,
+        first: Qpn,
+    ) -> Result<()> {
         self.check(verb, qp)?;
         if qp.qp_num() == first {
             return Ok(());
         }
         let what = format!("{self}: queue pair {} in the place of {first}", qp.qp_num());
-        Err(Error::new(ErrorKind::Mismatch, verb, what).with_hint("the queue pair was replaced after `with_qp`"))
+        Err(Error::new(ErrorKind::Mismatch, verb, what)
+            .with_hint("the queue pair was replaced after `with_qp`"))
     }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} from {} over {}", self.peer, self.local.ip(), self.device)
+        write!(
+            f,
+            "{} from {} over {}",
+            self.peer,
+            self.local.ip(),
+            self.device
+        )
     }
 }
 
-/// What a type with a `path` tells of it: the device and the addresses, the first and the local one in the words given.
+/// What a type with a `path` tells of it: the device and the addresses, the first and the local one
+/// in the words given.
 macro_rules! path_accessors {
     ($type:ty, $device:literal, $local:literal) => {
         impl $type {

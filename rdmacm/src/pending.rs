@@ -51,9 +51,22 @@ pub struct Pending {
 }
 
 impl Pending {
-    pub(crate) fn new(qp: QueuePair<Rc>, id: Id, path: Path, offer: Offer, private_data: Vec<u8>) -> Self {
+    pub(crate) fn new(
+        qp: QueuePair<Rc>,
+        id: Id,
+        path: Path,
+        offer: Offer,
+        private_data: Vec<u8>,
+    ) -> Self {
         let qp_num = qp.qp_num();
-        Self { qp, id, path, qp_num, offer, private_data }
+        Self {
+            qp,
+            id,
+            path,
+            qp_num,
+            offer,
+            private_data,
+        }
     }
 
     /// The queue pair: receives posted now are there before the peer's first message can be.
@@ -68,12 +81,16 @@ impl Pending {
 
     /// Accepts, and waits until the connection stands, at most for `timeout`.
     ///
-    /// On iWARP the side that connected sends first: until its first message has arrived, this side must not send, or the connection fails.
+    /// On iWARP the side that connected sends first: until its first message has arrived, this side
+    /// must not send, or the connection fails.
     ///
     /// # Errors
-    /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): the peer did not finish the handshake;
-    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected): it went away, or rejected in turn;
-    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not fit, a count out of range.
+    /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): the peer did not finish the
+    ///   handshake;
+    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected): it went away, or rejected
+    ///   in turn;
+    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not
+    ///   fit, a count out of range.
     ///
     /// # References
     /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
@@ -93,7 +110,14 @@ impl Pending {
     /// # References
     /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
     pub fn start(self, params: &ConnectParams<'_>) -> std::result::Result<Accepting, ConnectError> {
-        let Self { mut qp, mut id, path, qp_num, offer, private_data } = self;
+        let Self {
+            mut qp,
+            mut id,
+            path,
+            qp_num,
+            offer,
+            private_data,
+        } = self;
         params.check(VERB, path.private_data_limits().reply)?;
         path.check_same(VERB, &qp, qp_num)?;
         let mut params = params.within(qp.pd().context())?;
@@ -106,8 +130,8 @@ impl Pending {
         Ok(Accepting::new(qp, id, path, private_data))
     }
 
-    /// Rejects after all: see [`ConnectRequest::reject`](crate::ConnectRequest::reject). The buffers posted to the queue pair go back to their
-    /// pools.
+    /// Rejects after all: see [`ConnectRequest::reject`](crate::ConnectRequest::reject). The
+    /// buffers posted to the queue pair go back to their pools.
     ///
     /// # Errors
     /// As there.
@@ -115,7 +139,9 @@ impl Pending {
     /// # References
     /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
     pub fn reject(self, reason: &[u8]) -> ibverbs::Result<()> {
-        let Self { qp, mut id, path, .. } = self;
+        let Self {
+            qp, mut id, path, ..
+        } = self;
         drop(qp);
         check_private_data("rdma_reject", reason, path.private_data_limits().reject)?;
         id.reject(reason, &path)

@@ -26,21 +26,23 @@ pub(crate) mod sealed {
     }
 }
 
-/// Something under way whose outcome comes as events of the connection manager: resolving, connecting, accepting, joining.
+/// Something under way whose outcome comes as events of the connection manager: resolving,
+/// connecting, accepting, joining.
 ///
 /// Nothing blocks unless it is asked to. There are three ways to the outcome:
 ///
-/// - wait until the descriptor ([`AsFd`]) is readable, by whatever means the program has, and call [`try_finish`](Self::try_finish);
+/// - wait until the descriptor ([`AsFd`]) is readable, by whatever means the program has, and call
+///   [`try_finish`](Self::try_finish);
 /// - [`wait`](Self::wait), which sleeps, with a limit;
 /// - with the feature `tokio`, await `finish`.
 ///
-/// Dropping it at any time abandons it: the identifier goes, the queue pair with it, and no event is left unacknowledged. That holds for a
-/// dropped future too.
+/// Dropping it at any time abandons it: the identifier goes, the queue pair with it, and no event
+/// is left unacknowledged. That holds for a dropped future too.
 ///
 /// # Example
 /// ```no_run
-/// use std::time::Duration;
 /// use rdmacm::{InProgress, Resolver};
+/// use std::time::Duration;
 ///
 /// let mut resolving = Resolver::new("10.99.0.1:7471".parse()?).start()?;
 /// let route = loop {
@@ -85,13 +87,15 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
         }
     }
 
-    /// Awaits the outcome on a tokio runtime with I/O enabled. There is no limit: put `tokio::time::timeout` around it. A future that is
-    /// dropped leaves nothing behind.
+    /// Awaits the outcome on a tokio runtime with I/O enabled. There is no limit: put
+    /// `tokio::time::timeout` around it. A future that is dropped leaves nothing behind.
     ///
     /// # Errors
     /// Those of the blocking call.
     #[cfg(feature = "tokio")]
-    fn finish(mut self) -> impl Future<Output = std::result::Result<Self::Output, Self::Error>> + Send {
+    fn finish(
+        mut self,
+    ) -> impl Future<Output = std::result::Result<Self::Output, Self::Error>> + Send {
         async move {
             let readable = crate::readable::Readable::new(self.descriptor())?;
             readable.take(|| self.try_finish()).await
@@ -101,5 +105,9 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
 
 /// The answer to a call on something that is over.
 pub(crate) fn is_over(verb: &'static str, what: &dyn fmt::Display) -> Error {
-    Error::new(ErrorKind::InvalidInput, verb, format!("{what}: it is over already"))
+    Error::new(
+        ErrorKind::InvalidInput,
+        verb,
+        format!("{what}: it is over already"),
+    )
 }

@@ -4,9 +4,9 @@ use std::fmt;
 
 use ibverbs::{AccessFlags, Mtu, Psn, QpChange, QpState, Qpn, Result};
 use rdma_sys::{
-    IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
-    IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY,
-    IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_TIMEOUT, ibv_qp_attr,
+    IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC,
+    IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
+    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_TIMEOUT, ibv_qp_attr,
 };
 
 use crate::id::Id;
@@ -22,7 +22,8 @@ fn read(attr: &ibv_qp_attr, mask: u32) -> QpChange {
     let has = |flag: u32| mask & flag != 0;
     QpChange {
         state: Some(QpState(attr.qp_state)),
-        access: has(IBV_QP_ACCESS_FLAGS).then(|| AccessFlags::from_bits_retain(attr.qp_access_flags)),
+        access: has(IBV_QP_ACCESS_FLAGS)
+            .then(|| AccessFlags::from_bits_retain(attr.qp_access_flags)),
         pkey_index: has(IBV_QP_PKEY_INDEX).then_some(attr.pkey_index),
         port_num: has(IBV_QP_PORT).then_some(attr.port_num),
         address: has(IBV_QP_AV).then(|| ah_attr(&attr.ah_attr)),
@@ -46,9 +47,21 @@ mod tests {
 
     #[test]
     fn only_what_the_mask_names_is_changed() {
-        let attr =
-            ibv_qp_attr { qp_state: QpState::RTR.0, dest_qp_num: 17, rq_psn: 5, timeout: 14, ..Default::default() };
+        let attr = ibv_qp_attr {
+            qp_state: QpState::RTR.0,
+            dest_qp_num: 17,
+            rq_psn: 5,
+            timeout: 14,
+            ..Default::default()
+        };
         let change = read(&attr, IBV_QP_DEST_QPN | IBV_QP_RQ_PSN);
-        assert_eq!(change, QpChange { dest_qpn: Some(Qpn(17)), rq_psn: Some(Psn(5)), ..QpChange::to(QpState::RTR) });
+        assert_eq!(
+            change,
+            QpChange {
+                dest_qpn: Some(Qpn(17)),
+                rq_psn: Some(Psn(5)),
+                ..QpChange::to(QpState::RTR)
+            }
+        );
     }
 }

@@ -41,8 +41,8 @@ pub struct Service {
 ///
 /// # Example
 /// ```no_run
-/// use std::time::Duration;
 /// use rdmacm::{DatagramRoute, InProgress, Querying};
+/// use std::time::Duration;
 /// # fn f(route: DatagramRoute) -> Result<(), rdmacm::ConnectError> {
 /// let querying: Querying = route.start_query(b"")?;
 /// // other work, and then
@@ -62,7 +62,11 @@ pub struct Querying {
 impl Querying {
     pub(crate) fn new(id: Id, path: Path) -> Self {
         let channel = id.channel().clone();
-        Self { id: Some(id), channel, path }
+        Self {
+            id: Some(id),
+            channel,
+            path,
+        }
     }
 }
 
@@ -86,9 +90,10 @@ impl InProgress for Querying {
         let id = self.id.take().ok_or_else(|| is_over(VERB, &self.path))?;
         if let Some(event) = id.try_event()? {
             return match (event.event_type(), event.datagram()) {
-                (CmEventType::ESTABLISHED, Some(target)) => {
-                    Ok(Some(Service { target, private_data: event.private_data().to_vec() }))
-                }
+                (CmEventType::ESTABLISHED, Some(target)) => Ok(Some(Service {
+                    target,
+                    private_data: event.private_data().to_vec(),
+                })),
                 _ => Err(ConnectError::from_event(VERB, &self.path, &event)),
             };
         }

@@ -31,13 +31,21 @@ impl AsRawFd for Owner {
 impl Readable {
     pub(crate) fn new(descriptor: Descriptor) -> Result<Self> {
         if Handle::try_current().is_err() {
-            return Err(Error::new(ErrorKind::InvalidInput, VERB, "event channel: awaited outside of a tokio runtime")
-                .with_hint("call it from a task, on a runtime made with `enable_io`"));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                VERB,
+                "event channel: awaited outside of a tokio runtime",
+            )
+            .with_hint("call it from a task, on a runtime made with `enable_io`"));
         }
-        // SAFETY: the owner keeps the descriptor open and the same for its whole life, which is that of the `AsyncFd`: an event channel and an
-        // epoll instance close theirs when the last `Arc` goes.
-        let registered = unsafe { AsyncFd::register_with_interest(Owner(descriptor), Interest::READABLE) };
-        registered.map(Self).map_err(|error| failed(&error.into_parts().1))
+        // SAFETY: the owner keeps the descriptor open and the same for its whole life, which is
+        // that of the `AsyncFd`: an event channel and an epoll instance close theirs when
+        // the last `Arc` goes.
+        let registered =
+            unsafe { AsyncFd::register_with_interest(Owner(descriptor), Interest::READABLE) };
+        registered
+            .map(Self)
+            .map_err(|error| failed(&error.into_parts().1))
     }
 
     /// Takes, or awaits until something can be taken. Several tasks may await at once.
@@ -73,7 +81,9 @@ impl Readable {
 
 impl fmt::Debug for Readable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Readable").field(&self.0.get_ref().as_raw_fd()).finish()
+        f.debug_tuple("Readable")
+            .field(&self.0.get_ref().as_raw_fd())
+            .finish()
     }
 }
 

@@ -17,9 +17,9 @@ use crate::progress::InProgress;
 ///
 /// # Example
 /// ```no_run
-/// use std::time::Duration;
 /// use ibverbs::{QueuePair, Rc, wr};
 /// use rdmacm::{ConnectParams, Connection, Ready, Route};
+/// use std::time::Duration;
 /// # fn f(route: Route, qp: QueuePair<Rc>) -> Result<Connection, ibverbs::Error> {
 /// let mut ready: Ready = route.with_qp(qp)?;
 /// let buf = ready.qp_mut().pd().buf(4096)?;
@@ -43,7 +43,12 @@ pub struct Ready {
 impl Ready {
     pub(crate) fn new(qp: QueuePair<Rc>, id: Id, path: Path) -> Self {
         let qp_num = qp.qp_num();
-        Self { qp, id, path, qp_num }
+        Self {
+            qp,
+            id,
+            path,
+            qp_num,
+        }
     }
 
     /// The queue pair: receives posted now are there before the peer's first message can be.
@@ -53,14 +58,15 @@ impl Ready {
 
     /// Sends the request and waits for the answer, together at most for `timeout`.
     ///
-    /// The buffers posted to the queue pair go back to their pools if it fails; on iWARP, after a timeout, only when the kernel lets go
-    /// of it (see the [crate documentation](crate)).
+    /// The buffers posted to the queue pair go back to their pools if it fails; on iWARP, after a
+    /// timeout, only when the kernel lets go of it (see the [crate documentation](crate)).
     ///
     /// # Errors
-    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) and a [`Rejection`](crate::Rejection): the peer rejected, or
-    ///   nobody listens;
+    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) and a
+    ///   [`Rejection`](crate::Rejection): the peer rejected, or nobody listens;
     /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): no answer in time;
-    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not fit, a count out of range.
+    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not
+    ///   fit, a count out of range.
     ///
     /// # References
     /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html),
@@ -92,8 +98,16 @@ impl Ready {
     ///
     /// # References
     /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
-    pub fn start(self, params: &ConnectParams<'_>) -> std::result::Result<Connecting, ConnectError> {
-        let Self { qp, id, path, qp_num } = self;
+    pub fn start(
+        self,
+        params: &ConnectParams<'_>,
+    ) -> std::result::Result<Connecting, ConnectError> {
+        let Self {
+            qp,
+            id,
+            path,
+            qp_num,
+        } = self;
         params.check(VERB, path.private_data_limits().request)?;
         path.check_same(VERB, &qp, qp_num)?;
         let params = params.within(qp.pd().context())?;

@@ -103,7 +103,8 @@ impl RejectReason {
         matches!(self, Self::CONSUMER_DEFINED | Self::IWARP_RESET)
     }
 
-    /// The status of a service that was asked for and refused (IBA 16.7.2), as the reason that means the same.
+    /// The status of a service that was asked for and refused (IBA 16.7.2), as the reason that
+    /// means the same.
     pub(crate) fn of_service(status: i32) -> Self {
         match status {
             1 => Self::INVALID_SERVICE_ID,
@@ -125,7 +126,9 @@ impl RejectReason {
             Self::IWARP_RESET => {
                 "it did not say why: look at what the peer prints; a plain TCP server also looks like this"
             }
-            Self::STALE_CONN | Self::DUPLICATE_COMM_ID => "try again: the peer still holds an older connection",
+            Self::STALE_CONN | Self::DUPLICATE_COMM_ID => {
+                "try again: the peer still holds an older connection"
+            }
             Self::INSUFFICIENT_RESP_RESOURCES => "lower initiator_depth",
             Self::NO_QP | Self::NO_EEC | Self::NO_RESOURCES => "the peer has too many connections",
             _ => return None,
@@ -140,7 +143,10 @@ mod tests {
     #[test]
     fn known_reasons_have_words_and_unknown_ones_their_number() {
         assert_eq!(RejectReason(8).to_string(), "nothing listens on that port");
-        assert_eq!(RejectReason(28).to_string(), "rejected by the peer's program");
+        assert_eq!(
+            RejectReason(28).to_string(),
+            "rejected by the peer's program"
+        );
         assert_eq!(RejectReason(34).to_string(), "unknown (34)");
         assert_eq!(RejectReason(-5).to_string(), "unknown (-5)");
     }

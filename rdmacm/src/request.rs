@@ -15,7 +15,8 @@ use crate::transition;
 
 /// A peer's request to connect. Dropping it rejects.
 ///
-/// Answer within a few seconds: the peer's kernel gives up after its own time (10 s with Soft-iWARP, a minute or so on RoCE).
+/// Answer within a few seconds: the peer's kernel gives up after its own time (10 s with
+/// Soft-iWARP, a minute or so on RoCE).
 ///
 /// # Example
 /// ```no_run
@@ -54,9 +55,17 @@ path_accessors!(
 impl ConnectRequest {
     pub(crate) fn new(id: Id, event: &Event) -> Result<Self> {
         let path = id.path("rdma_get_cm_event")?;
-        let offer =
-            Offer { responder_resources: event.responder_resources(), initiator_depth: event.initiator_depth() };
-        Ok(Self { id, path, access: AccessFlags::empty(), offer, private_data: event.private_data().to_vec() })
+        let offer = Offer {
+            responder_resources: event.responder_resources(),
+            initiator_depth: event.initiator_depth(),
+        };
+        Ok(Self {
+            id,
+            path,
+            access: AccessFlags::empty(),
+            offer,
+            private_data: event.private_data().to_vec(),
+        })
     }
 
     /// What the peer gave along. On InfiniBand and RoCE padded with zeros to 56 bytes.
@@ -80,7 +89,8 @@ impl ConnectRequest {
         self.id.remote_ece(&self.path)
     }
 
-    /// Opens the device, to make the queue pair on. With several connections over one device, open it once and share that.
+    /// Opens the device, to make the queue pair on. With several connections over one device, open
+    /// it once and share that.
     ///
     /// # Errors
     /// As [`Device::open`](ibverbs::Device::open).
@@ -91,29 +101,40 @@ impl ConnectRequest {
         self.path.open()
     }
 
-    /// What the peer may do to memory that is registered for it; nothing if not given. Messages need none.
+    /// What the peer may do to memory that is registered for it; nothing if not given. Messages
+    /// need none.
     pub fn access(mut self, access: AccessFlags) -> Self {
         self.access = access;
         self
     }
 
-    /// Takes a fresh queue pair, made on any opening of [this device](Self::device_name), and moves it from RESET to INIT.
+    /// Takes a fresh queue pair, made on any opening of [this device](Self::device_name), and moves
+    /// it from RESET to INIT.
     ///
     /// # Errors
-    /// - [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the text names both. The request is rejected
-    ///   then, as on every other error;
-    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) when the peer has gone meanwhile.
+    /// - [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the
+    ///   text names both. The request is rejected then, as on every other error;
+    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) when the peer has gone
+    ///   meanwhile.
     ///
     /// # References
     /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
     pub fn with_qp(self, mut qp: QueuePair<Rc>) -> Result<Pending> {
-        let Self { id, path, access, offer, private_data } = self;
+        let Self {
+            id,
+            path,
+            access,
+            offer,
+            private_data,
+        } = self;
         path.check("rdma_accept", &qp)?;
-        transition::init(&mut qp, &id, access, &path).map_err(|error| why_gone(&id, &path, error))?;
+        transition::init(&mut qp, &id, access, &path)
+            .map_err(|error| why_gone(&id, &path, error))?;
         Ok(Pending::new(qp, id, path, offer, private_data))
     }
 
-    /// What a queue pair needs to enter INIT, then RTR, then RTS for this request, for applications that move it themselves.
+    /// What a queue pair needs to enter INIT, then RTR, then RTS for this request, for applications
+    /// that move it themselves.
     ///
     /// # Errors
     /// Fails when the peer has gone meanwhile.
@@ -124,11 +145,13 @@ impl ConnectRequest {
         qp_change::to(state, &self.id, &self.path)
     }
 
-    /// Accepts for a queue pair, of any transport, that stays with the application, which has moved it to RTS; and does not wait until the
-    /// connection stands. InfiniBand and RoCE only. [`with_qp`](Self::with_qp) does all this for RC.
+    /// Accepts for a queue pair, of any transport, that stays with the application, which has moved
+    /// it to RTS; and does not wait until the connection stands. InfiniBand and RoCE only.
+    /// [`with_qp`](Self::with_qp) does all this for RC.
     ///
     /// # Errors
-    /// As [`Pending::start`]; [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on iWARP, whose kernel moves the queue pair.
+    /// As [`Pending::start`]; [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on iWARP,
+    /// whose kernel moves the queue pair.
     ///
     /// # References
     /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
@@ -143,8 +166,8 @@ impl ConnectRequest {
     /// Rejects, giving the peer a reason of at most [`PrivateDataLimits::reject`] bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) when the reason is too long: the peer is rejected without. Fails
-    /// too when the peer is gone already.
+    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) when the reason is too long:
+    /// the peer is rejected without. Fails too when the peer is gone already.
     ///
     /// # References
     /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
@@ -153,7 +176,8 @@ impl ConnectRequest {
         self.id.reject(reason, &self.path)
     }
 
-    /// Rejects because the peer's [`Ece`] options are not acceptable; otherwise as [`reject`](Self::reject).
+    /// Rejects because the peer's [`Ece`] options are not acceptable; otherwise as
+    /// [`reject`](Self::reject).
     ///
     /// # Errors
     /// As there.

@@ -21,7 +21,9 @@ use crate::route::Route;
 /// # Example
 /// ```no_run
 /// use std::time::Duration;
-/// let route = rdmacm::Resolver::new("10.99.0.1:7471".parse()?).timeout(Duration::from_secs(1)).resolve()?;
+/// let route = rdmacm::Resolver::new("10.99.0.1:7471".parse()?)
+///     .timeout(Duration::from_secs(1))
+///     .resolve()?;
 /// println!("over {} port {}", route.device_name(), route.port_num());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -53,10 +55,18 @@ impl Resolver {
 
     pub(crate) fn to(peer: Address) -> Self {
         let timeout = Duration::from_secs(2);
-        Self { peer, source: None, device: None, timeout, port_space: None, options: IdOptions::default() }
+        Self {
+            peer,
+            source: None,
+            device: None,
+            timeout,
+            port_space: None,
+            options: IdOptions::default(),
+        }
     }
 
-    /// From this local address, and so over the device that has it. Without, the system's routing chooses.
+    /// From this local address, and so over the device that has it. Without, the system's routing
+    /// chooses.
     pub fn source(self, source: IpAddr) -> Self {
         self.source_addr(SocketAddr::new(source, 0))
     }
@@ -91,8 +101,9 @@ impl Resolver {
         self
     }
 
-    /// The type of service: the traffic class of packets on RoCE v2 (DSCP in the upper six bits), the service level by the subnet manager's
-    /// rules on InfiniBand, that of the TCP connection on iWARP.
+    /// The type of service: the traffic class of packets on RoCE v2 (DSCP in the upper six bits),
+    /// the service level by the subnet manager's rules on InfiniBand, that of the TCP
+    /// connection on iWARP.
     ///
     /// # References
     /// [`rdma_set_option(3)`](https://man7.org/linux/man-pages/man3/rdma_set_option.3.html)
@@ -107,17 +118,20 @@ impl Resolver {
         self
     }
 
-    /// How long the queue pair waits for an acknowledgement before it sends again: 4.096 µs × 2^`ack_timeout`, 0 to 31. Without, the
-    /// kernel computes it from the path. Of connections on InfiniBand and RoCE.
+    /// How long the queue pair waits for an acknowledgement before it sends again: 4.096 µs ×
+    /// 2^`ack_timeout`, 0 to 31. Without, the kernel computes it from the path. Of connections
+    /// on InfiniBand and RoCE.
     pub fn ack_timeout(mut self, ack_timeout: u8) -> Self {
         self.options.ack_timeout = Some(ack_timeout);
         self
     }
 
-    /// Resolves the address to a device, then the route to the peer. Nothing is sent to the peer's program yet.
+    /// Resolves the address to a device, then the route to the peer. Nothing is sent to the peer's
+    /// program yet.
     ///
     /// # Errors
-    /// - [`ErrorKind::NotFound`]: no RDMA device has the address (`ENODEV`); the text names the devices there are;
+    /// - [`ErrorKind::NotFound`]: no RDMA device has the address (`ENODEV`); the text names the
+    ///   devices there are;
     /// - [`ErrorKind::TimedOut`]: nobody answers for the address on the local network;
     /// - `ENETUNREACH`: no route.
     ///
@@ -192,7 +206,10 @@ impl Resolver {
         }
         let port_space = self.port_space.unwrap_or(usual);
         if port_space.is_datagram() != usual.is_datagram() {
-            let what = format!("{}: port space {port_space} in the place of {usual}", self.peer);
+            let what = format!(
+                "{}: port space {port_space} in the place of {usual}",
+                self.peer
+            );
             return Err(Error::new(ErrorKind::InvalidInput, "rdma_create_id", what)
                 .with_hint("TCP and IB are of connections, UDP and IPoIB of datagrams"));
         }

@@ -33,8 +33,9 @@ enum Step {
     Route,
 }
 
-/// An address being resolved, to a [`Route`](crate::Route) or a [`DatagramRoute`](crate::DatagramRoute). Each of the two steps ends by itself
-/// when its time is over.
+/// An address being resolved, to a [`Route`](crate::Route) or a
+/// [`DatagramRoute`](crate::DatagramRoute). Each of the two steps ends by itself when its time is
+/// over.
 ///
 /// # Example
 /// ```no_run
@@ -42,6 +43,7 @@ enum Step {
 /// let resolving: Resolving<Route> = Resolver::new("10.99.0.1:7471".parse()?).start()?;
 /// // other work, and then
 /// let route = resolving.wait(None)?; // it ends by itself
+///
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -60,7 +62,14 @@ pub struct Resolving<R> {
 impl<R> Resolving<R> {
     pub(crate) fn new(id: Id, peer: Address, timeout: Duration) -> Self {
         let channel = id.channel().clone();
-        Self { id: Some(id), channel, step: Step::Address, peer, timeout, becomes: PhantomData }
+        Self {
+            id: Some(id),
+            channel,
+            step: Step::Address,
+            peer,
+            timeout,
+            becomes: PhantomData,
+        }
     }
 
     /// How long both steps take at most.
@@ -105,7 +114,10 @@ impl<R> Sealed for Resolving<R> {
     }
 }
 
-#[allow(private_bounds, reason = "what an address can be resolved to is this crate's affair")]
+#[allow(
+    private_bounds,
+    reason = "what an address can be resolved to is this crate's affair"
+)]
 impl<R: Resolved> InProgress for Resolving<R> {
     type Output = R;
     type Error = Error;
@@ -136,6 +148,9 @@ impl<R> AsFd for Resolving<R> {
 
 impl<R> fmt::Debug for Resolving<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resolving").field("peer", &self.peer).field("step", &self.step).finish_non_exhaustive()
+        f.debug_struct("Resolving")
+            .field("peer", &self.peer)
+            .field("step", &self.step)
+            .finish_non_exhaustive()
     }
 }

@@ -13,14 +13,20 @@ use crate::ready::Ready;
 use crate::resolving::Resolved;
 use crate::transition;
 
-/// A route to a peer: the device is chosen, the queue pair is still missing. Dropping it leaves nothing behind.
+/// A route to a peer: the device is chosen, the queue pair is still missing. Dropping it leaves
+/// nothing behind.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{AccessFlags, CqOptions, QpOptions, Rc};
-/// let route = rdmacm::Resolver::new("10.99.0.1:7471".parse()?).resolve()?.access(AccessFlags::REMOTE_READ);
+/// let route = rdmacm::Resolver::new("10.99.0.1:7471".parse()?)
+///     .resolve()?
+///     .access(AccessFlags::REMOTE_READ);
 /// let context = route.context()?;
-/// let (pd, cq) = (context.alloc_pd()?, context.create_cq(CqOptions::default())?);
+/// let (pd, cq) = (
+///     context.alloc_pd()?,
+///     context.create_cq(CqOptions::default())?,
+/// );
 /// let ready = route.with_qp(pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -39,7 +45,11 @@ impl Resolved for Route {
     const PORT_SPACE: PortSpace = PortSpace::TCP;
 
     fn new(id: Id, path: Path) -> Result<Self> {
-        Ok(Self { id, path, access: AccessFlags::empty() })
+        Ok(Self {
+            id,
+            path,
+            access: AccessFlags::empty(),
+        })
     }
 }
 
@@ -55,7 +65,8 @@ impl Route {
         self.path.private_data_limits()
     }
 
-    /// Opens the device, to make the queue pair on. With several connections over one device, open it once and share that.
+    /// Opens the device, to make the queue pair on. With several connections over one device, open
+    /// it once and share that.
     ///
     /// # Errors
     /// As [`Device::open`](ibverbs::Device::open).
@@ -66,16 +77,19 @@ impl Route {
         self.path.open()
     }
 
-    /// What the peer may do to memory that is registered for it; nothing if not given. Messages need none.
+    /// What the peer may do to memory that is registered for it; nothing if not given. Messages
+    /// need none.
     pub fn access(mut self, access: AccessFlags) -> Self {
         self.access = access;
         self
     }
 
-    /// Takes a fresh queue pair, made on any opening of [this device](Self::device_name), and moves it from RESET to INIT.
+    /// Takes a fresh queue pair, made on any opening of [this device](Self::device_name), and moves
+    /// it from RESET to INIT.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the text names both.
+    /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the text
+    /// names both.
     ///
     /// # References
     /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
@@ -86,8 +100,8 @@ impl Route {
         Ok(Ready::new(qp, id, path))
     }
 
-    /// What a queue pair needs to enter INIT on this route, for applications that move it themselves. Then
-    /// [access](Self::access) is for them to give.
+    /// What a queue pair needs to enter INIT on this route, for applications that move it
+    /// themselves. Then [access](Self::access) is for them to give.
     ///
     /// # Errors
     /// Fails when the device is gone.
@@ -98,27 +112,38 @@ impl Route {
         qp_change::to(state, &self.id, &self.path)
     }
 
-    /// Sends the request for a queue pair, of any transport, that stays with the application, which moves it itself; and does not wait. InfiniBand
-    /// and RoCE only. [`with_qp`](Self::with_qp) does all this for RC.
+    /// Sends the request for a queue pair, of any transport, that stays with the application, which
+    /// moves it itself; and does not wait. InfiniBand and RoCE only. [`with_qp`](Self::with_qp)
+    /// does all this for RC.
     ///
     /// # Errors
-    /// As [`Ready::start`]; [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on iWARP, whose kernel moves the queue pair.
+    /// As [`Ready::start`]; [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on iWARP,
+    /// whose kernel moves the queue pair.
     ///
     /// # Example
     /// ```no_run
-    /// use std::time::Duration;
     /// use ibverbs::{QpState, QueuePair, Uc};
     /// use rdmacm::{ConnectParams, InProgress, Link, Route};
+    /// use std::time::Duration;
     ///
     /// fn connect(route: Route, qp: &mut QueuePair<Uc>) -> Result<Link, ibverbs::Error> {
     ///     qp.modify(&route.qp_change(QpState::INIT)?)?;
     ///     // … post receives …
-    ///     let answer = route.ask(qp, &ConnectParams::default())?.wait(Some(Duration::from_secs(5)))?;
+    ///     let answer = route
+    ///         .ask(qp, &ConnectParams::default())?
+    ///         .wait(Some(Duration::from_secs(5)))?;
     ///     // What RC needs, UC is not given.
     ///     let to_receive = answer.qp_change(QpState::RTR)?;
-    ///     qp.modify(&ibverbs::QpChange { max_dest_rd_atomic: None, min_rnr_timer: None, ..to_receive })?;
+    ///     qp.modify(&ibverbs::QpChange {
+    ///         max_dest_rd_atomic: None,
+    ///         min_rnr_timer: None,
+    ///         ..to_receive
+    ///     })?;
     ///     let sq_psn = answer.qp_change(QpState::RTS)?.sq_psn;
-    ///     qp.modify(&ibverbs::QpChange { sq_psn, ..ibverbs::QpChange::to(QpState::RTS) })?;
+    ///     qp.modify(&ibverbs::QpChange {
+    ///         sq_psn,
+    ///         ..ibverbs::QpChange::to(QpState::RTS)
+    ///     })?;
     ///     answer.establish()
     /// }
     /// ```

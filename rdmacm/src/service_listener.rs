@@ -22,7 +22,9 @@ use crate::path::{Path, path_accessors};
 /// use ibverbs::{CqOptions, Device, QpOptions, Ud};
 /// use rdmacm::ListenOptions;
 ///
-/// let listener = ListenOptions::new().device("rxe0").bind_datagram("0.0.0.0:7174".parse()?)?;
+/// let listener = ListenOptions::new()
+///     .device("rxe0")
+///     .bind_datagram("0.0.0.0:7174".parse()?)?;
 /// let pd = Device::by_name("rxe0")?.open()?.alloc_pd()?;
 /// let mut cq = pd.context().create_cq(CqOptions::default())?;
 /// let mut qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
@@ -62,7 +64,8 @@ impl ServiceListener {
         self.0.channel()
     }
 
-    /// Waits for a request, at most for `timeout` (for ever when `None`); `Ok(None)` when the time is over.
+    /// Waits for a request, at most for `timeout` (for ever when `None`); `Ok(None)` when the time
+    /// is over.
     ///
     /// # Errors
     /// As [`Listener::accept`](crate::Listener::accept).
@@ -73,7 +76,8 @@ impl ServiceListener {
         self.0.accept(timeout, ServiceRequest::new)
     }
 
-    /// Takes a request that is there already, for programs that wait on the [descriptor](AsFd) by themselves.
+    /// Takes a request that is there already, for programs that wait on the [descriptor](AsFd) by
+    /// themselves.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -126,7 +130,11 @@ impl ServiceRequest {
     fn new(id: Id, event: &Event) -> Result<Self> {
         let path = id.path("rdma_get_cm_event")?;
         datagram::check("rdma_get_cm_event", &path)?;
-        Ok(Self { id, path, private_data: event.private_data().to_vec() })
+        Ok(Self {
+            id,
+            path,
+            private_data: event.private_data().to_vec(),
+        })
     }
 
     /// What the peer gave along, padded with zeros.
@@ -157,19 +165,35 @@ impl ServiceRequest {
         datagram::start(&self.id, &self.path, qp, None)
     }
 
-    /// Answers with the number and the key of the queue pair, and with `private_data`. Post receives first: the peer may send at once.
+    /// Answers with the number and the key of the queue pair, and with `private_data`. Post
+    /// receives first: the peer may send at once.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not fit;
-    /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch): a queue pair of another device.
+    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not
+    /// fit; [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch): a queue pair of another
+    /// device.
     ///
     /// # References
     /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
     pub fn accept(mut self, qp: &QueuePair<Ud>, private_data: &[u8]) -> Result<()> {
-        check_private_data("rdma_accept", private_data, PrivateDataLimits::of_datagrams().reply)?;
+        check_private_data(
+            "rdma_accept",
+            private_data,
+            PrivateDataLimits::of_datagrams().reply,
+        )?;
         self.path.check("rdma_accept", qp)?;
-        let params = ConnectParams { private_data, ..ConnectParams::default() };
-        self.id.accept(&params, QpIdentity { qp_num: qp.qp_num().0, has_srq: false }, &self.path)
+        let params = ConnectParams {
+            private_data,
+            ..ConnectParams::default()
+        };
+        self.id.accept(
+            &params,
+            QpIdentity {
+                qp_num: qp.qp_num().0,
+                has_srq: false,
+            },
+            &self.path,
+        )
     }
 
     /// Refuses, giving a reason of at most [`PrivateDataLimits::reject`] bytes.
@@ -180,7 +204,11 @@ impl ServiceRequest {
     /// # References
     /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
     pub fn reject(mut self, reason: &[u8]) -> Result<()> {
-        check_private_data("rdma_reject", reason, PrivateDataLimits::of_datagrams().reject)?;
+        check_private_data(
+            "rdma_reject",
+            reason,
+            PrivateDataLimits::of_datagrams().reject,
+        )?;
         self.id.reject(reason, &self.path)
     }
 }

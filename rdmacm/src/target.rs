@@ -2,7 +2,9 @@
 
 #![allow(unsafe_code)]
 
-use ibverbs::{AhAttr, Destination, Gid, GidIndex, GlobalRoute, Lid, Qkey, Qpn, QueuePair, Result, Ud};
+use ibverbs::{
+    AhAttr, Destination, Gid, GidIndex, GlobalRoute, Lid, Qkey, Qpn, QueuePair, Result, Ud,
+};
 use rdma_sys::{ibv_ah_attr, rdma_ud_param};
 
 /// Where datagrams go: what a service or a group is reached by.
@@ -34,10 +36,15 @@ pub struct Target {
 
 impl Target {
     pub(crate) fn of(param: &rdma_ud_param) -> Self {
-        Self { ah_attr: ah_attr(&param.ah_attr), qpn: Qpn(param.qp_num), qkey: Qkey(param.qkey) }
+        Self {
+            ah_attr: ah_attr(&param.ah_attr),
+            qpn: Qpn(param.qp_num),
+            qkey: Qkey(param.qkey),
+        }
     }
 
-    /// Makes an address handle, has the queue pair hold it, and gives what [`wr::send_to`](ibverbs::wr::send_to) takes.
+    /// Makes an address handle, has the queue pair hold it, and gives what
+    /// [`wr::send_to`](ibverbs::wr::send_to) takes.
     ///
     /// # Errors
     /// As [`create_ah`](ibverbs::ProtectionDomain::create_ah).
@@ -46,7 +53,11 @@ impl Target {
     /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
     pub fn destination(&self, qp: &mut QueuePair<Ud>) -> Result<Destination> {
         let address = qp.pd().create_ah(&self.ah_attr)?;
-        Ok(Destination { address: qp.hold_address(&address)?, qpn: self.qpn, qkey: self.qkey })
+        Ok(Destination {
+            address: qp.hold_address(&address)?,
+            qpn: self.qpn,
+            qkey: self.qkey,
+        })
     }
 }
 

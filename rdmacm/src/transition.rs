@@ -16,18 +16,28 @@ use crate::params::ConnectParams;
 const ACCESS_FLAGS: i32 = IBV_QP_ACCESS_FLAGS as i32;
 
 /// RESET to INIT: receives may be posted from now on.
-pub(crate) fn init(qp: &mut QueuePair<Rc>, id: &Id, access: AccessFlags, what: &dyn fmt::Display) -> Result<()> {
+pub(crate) fn init(
+    qp: &mut QueuePair<Rc>,
+    id: &Id,
+    access: AccessFlags,
+    what: &dyn fmt::Display,
+) -> Result<()> {
     let state = qp.state()?;
     if state != QpState::RESET && state != QpState::INIT {
-        return Err(Error::new(ErrorKind::InvalidInput, "with_qp", format!("{what}: the queue pair is in {state}"))
-            .with_hint("a connection needs a queue pair that was not used before"));
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            "with_qp",
+            format!("{what}: the queue pair is in {state}"),
+        )
+        .with_hint("a connection needs a queue pair that was not used before"));
     }
     let (mut attr, mask) = id.init_qp_attr(QpState::INIT.0, what)?;
     attr.qp_access_flags = access.bits();
     modify(qp, &mut attr, mask | ACCESS_FLAGS, what)
 }
 
-/// INIT to RTR to RTS, on InfiniBand and RoCE, once the peer is known. `params` are within what the device has.
+/// INIT to RTR to RTS, on InfiniBand and RoCE, once the peer is known. `params` are within what the
+/// device has.
 pub(crate) fn to_send(
     qp: &mut QueuePair<Rc>,
     id: &Id,
@@ -43,9 +53,19 @@ pub(crate) fn to_send(
     modify(qp, &mut attr, mask, what)
 }
 
-fn modify(qp: &mut QueuePair<Rc>, attr: &mut ibv_qp_attr, mask: i32, what: &dyn fmt::Display) -> Result<()> {
-    // SAFETY: the queue pair is alive and borrowed exclusively; the attributes are valid during the call.
+fn modify(
+    qp: &mut QueuePair<Rc>,
+    attr: &mut ibv_qp_attr,
+    mask: i32,
+    what: &dyn fmt::Display,
+) -> Result<()> {
+    // SAFETY: the queue pair is alive and borrowed exclusively; the attributes are valid during the
+    // call.
     let returned = unsafe { ibv_modify_qp(qp.as_raw(), attr, mask) };
     let state = QpState(attr.qp_state);
-    zero_or_errno("ibv_modify_qp", &format_args!("{what}: queue pair to {state}"), returned)
+    zero_or_errno(
+        "ibv_modify_qp",
+        &format_args!("{what}: queue pair to {state}"),
+        returned,
+    )
 }

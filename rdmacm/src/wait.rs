@@ -20,8 +20,15 @@ pub(crate) fn sleep(fd: BorrowedFd<'_>, deadline: Deadline) -> Result<()> {
 }
 
 /// Sleeps until one of several has something to read.
-pub(crate) fn sleep_any<const N: usize>(fds: [BorrowedFd<'_>; N], deadline: Deadline) -> Result<()> {
-    let mut fds = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+pub(crate) fn sleep_any<const N: usize>(
+    fds: [BorrowedFd<'_>; N],
+    deadline: Deadline,
+) -> Result<()> {
+    let mut fds = fds.map(|fd| libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    });
     let time = deadline.left().map(|left| libc::timespec {
         tv_sec: libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: left.subsec_nanos().into(),

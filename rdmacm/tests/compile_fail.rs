@@ -1,5 +1,6 @@
-//! What must not compile: one program a rule, named after it. The expected messages are those of the stable toolchain;
-//! `TRYBUILD=overwrite cargo test -p rdmacm --test compile_fail` writes them anew.
+//! What must not compile: one program a rule, named after it. The expected messages are those of
+//! the stable toolchain; `TRYBUILD=overwrite cargo test -p rdmacm --test compile_fail` writes them
+//! anew.
 
 #[test]
 fn what_breaks_a_rule_does_not_compile() {

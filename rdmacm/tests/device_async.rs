@@ -1,4 +1,5 @@
-//! Awaiting on tokio, on real drivers: everything that can be waited for, and nothing left by a future that was dropped at any point.
+//! Awaiting on tokio, on real drivers: everything that can be waited for, and nothing left by a
+//! future that was dropped at any point.
 
 mod lab;
 
@@ -12,15 +13,18 @@ use std::time::Duration;
 use ibverbs::ErrorKind;
 use lab::{End, PATIENCE, Place, leaves_nothing, leaves_nothing_within, one_place_each};
 use rdmacm::{
-    AsyncListener, CmEventType, ConnectParams, ConnectRequest, Connection, EventChannel, InProgress, JoinAs,
-    ListenOptions, Ready, Resolver,
+    AsyncListener, CmEventType, ConnectParams, ConnectRequest, Connection, EventChannel,
+    InProgress, JoinAs, ListenOptions, Ready, Resolver,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 /// One thread: what blocks it is found out.
 fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("runtime")
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("runtime")
 }
 
 fn listen(place: &Place) -> AsyncListener {
@@ -28,7 +32,13 @@ fn listen(place: &Place) -> AsyncListener {
 }
 
 async fn ready(place: &Place, end: &End, address: SocketAddr) -> Ready {
-    let route = Resolver::new(address).timeout(PATIENCE).start().expect("start").finish().await.expect("resolve");
+    let route = Resolver::new(address)
+        .timeout(PATIENCE)
+        .start()
+        .expect("start")
+        .finish()
+        .await
+        .expect("resolve");
     assert_eq!(route.device_name(), place.name());
     let mut ready = route.with_qp(end.qp()).expect("INIT");
     end.receive_on(ready.qp_mut());
@@ -36,14 +46,22 @@ async fn ready(place: &Place, end: &End, address: SocketAddr) -> Ready {
 }
 
 async fn connect(place: &Place, end: &End, address: SocketAddr) -> Connection {
-    let connecting = ready(place, end, address).await.start(&ConnectParams::default()).expect("start");
+    let connecting = ready(place, end, address)
+        .await
+        .start(&ConnectParams::default())
+        .expect("start");
     connecting.finish().await.expect("connect")
 }
 
 async fn accept(request: ConnectRequest, end: &End) -> Connection {
     let mut pending = request.with_qp(end.qp()).expect("INIT");
     end.receive_on(pending.qp_mut());
-    pending.start(&ConnectParams::default()).expect("start").finish().await.expect("accept")
+    pending
+        .start(&ConnectParams::default())
+        .expect("start")
+        .finish()
+        .await
+        .expect("accept")
 }
 
 #[test]
@@ -54,7 +72,10 @@ fn many_clients_and_their_server_share_one_thread() {
         leaves_nothing(&place, || {
             let local = tokio::task::LocalSet::new();
             let runtime = runtime();
-            let place = Arc::new(Place { context: place.context.clone(), ip: place.ip });
+            let place = Arc::new(Place {
+                context: place.context.clone(),
+                ip: place.ip,
+            });
             local.block_on(&runtime, async {
                 let listener = listen(&place);
                 let address = listener.get_ref().local_addr();
@@ -70,7 +91,10 @@ fn many_clients_and_their_server_share_one_thread() {
                     .collect();
                 let mut accepted = Vec::new();
                 for _ in 0..CLIENTS {
-                    let request = timeout(PATIENCE, listener.accept()).await.expect("in time").expect("accept");
+                    let request = timeout(PATIENCE, listener.accept())
+                        .await
+                        .expect("in time")
+                        .expect("accept");
                     let place = Arc::clone(&place);
                     accepted.push(tokio::task::spawn_local(async move {
                         let end = place.end();
@@ -146,8 +170,10 @@ fn a_dropped_future_leaves_nothing_wherever_it_was() {
             for wait in [0, 30] {
                 runtime().block_on(async {
                     let end = place.end();
-                    let connecting =
-                        ready(&place, &end, address).await.start(&ConnectParams::default()).expect("start");
+                    let connecting = ready(&place, &end, address)
+                        .await
+                        .start(&ConnectParams::default())
+                        .expect("start");
                     let given_up = timeout(Duration::from_millis(wait), connecting.finish()).await;
                     assert!(given_up.is_err(), "nobody accepts");
                 });
@@ -158,15 +184,22 @@ fn a_dropped_future_leaves_nothing_wherever_it_was() {
             leaves_nothing(&place, || {
                 let runtime = runtime();
                 let _entered = runtime.enter();
-                let service = ListenOptions::new().bind_datagram(SocketAddr::new(place.ip, 0)).expect("listen");
+                let service = ListenOptions::new()
+                    .bind_datagram(SocketAddr::new(place.ip, 0))
+                    .expect("listen");
                 for times in 0..3 {
-                    let route = Resolver::new(service.local_addr()).timeout(PATIENCE).resolve_datagram();
+                    let route = Resolver::new(service.local_addr())
+                        .timeout(PATIENCE)
+                        .resolve_datagram();
                     let querying = route.expect("resolve").start_query(b"").expect("start");
                     assert!(!poll_and_drop(querying.finish(), times), "nobody answers");
                 }
                 let group = SocketAddr::new([239, 9, 8, 77].into(), 0);
                 for times in (0..3).filter(|_| place.ip.is_ipv4()) {
-                    let joining = Resolver::new(group).source(place.ip).start_join(JoinAs::FULL_MEMBER).expect("start");
+                    let joining = Resolver::new(group)
+                        .source(place.ip)
+                        .start_join(JoinAs::FULL_MEMBER)
+                        .expect("start");
                     poll_and_drop(joining.finish(), times);
                 }
             });
@@ -184,18 +217,37 @@ fn a_dropped_acceptance_or_event_loses_nothing() {
                 let address = listener.get_ref().local_addr();
                 let (active_end, passive_end) = (place.end(), place.end());
                 // Nobody is there yet, and nobody waits when somebody comes.
-                assert!(timeout(Duration::from_millis(10), listener.accept()).await.is_err());
-                let connecting = ready(&place, &active_end, address).await.start(&ConnectParams::default());
+                assert!(
+                    timeout(Duration::from_millis(10), listener.accept())
+                        .await
+                        .is_err()
+                );
+                let connecting = ready(&place, &active_end, address)
+                    .await
+                    .start(&ConnectParams::default());
                 let connecting = connecting.expect("start");
-                let (active, mut passive) =
-                    tokio::join!(async { connecting.finish().await.expect("connect") }, async {
+                let (active, mut passive) = tokio::join!(
+                    async { connecting.finish().await.expect("connect") },
+                    async {
                         tokio::time::sleep(Duration::from_millis(50)).await;
-                        let request = timeout(PATIENCE, listener.accept()).await.expect("kept").expect("accept");
+                        let request = timeout(PATIENCE, listener.accept())
+                            .await
+                            .expect("kept")
+                            .expect("accept");
                         accept(request, &passive_end).await
-                    },);
-                assert!(timeout(Duration::from_millis(10), passive.event()).await.is_err(), "nothing happened");
+                    },
+                );
+                assert!(
+                    timeout(Duration::from_millis(10), passive.event())
+                        .await
+                        .is_err(),
+                    "nothing happened"
+                );
                 drop(active);
-                let event = timeout(PATIENCE, passive.event()).await.expect("in time").expect("event");
+                let event = timeout(PATIENCE, passive.event())
+                    .await
+                    .expect("in time")
+                    .expect("event");
                 assert_eq!(event.event_type, CmEventType::DISCONNECTED);
             });
         });
@@ -211,15 +263,23 @@ fn accepting_is_abandoned_by_a_dropped_future() {
                 let listener = listen(&place);
                 let address = listener.get_ref().local_addr();
                 let (active_end, passive_end) = (place.end(), place.end());
-                let connecting = ready(&place, &active_end, address).await.start(&ConnectParams::default());
+                let connecting = ready(&place, &active_end, address)
+                    .await
+                    .start(&ConnectParams::default());
                 let request = listener.accept().await.expect("accept");
                 let pending = request.with_qp(passive_end.qp()).expect("INIT");
                 let accepting = pending.start(&ConnectParams::default()).expect("start");
                 poll_and_drop(accepting.finish(), 1);
                 // The other end hears of it, or never heard of anything else.
-                match timeout(PATIENCE, connecting.expect("start").finish()).await.expect("in time") {
+                match timeout(PATIENCE, connecting.expect("start").finish())
+                    .await
+                    .expect("in time")
+                {
                     Ok(mut connection) => {
-                        let event = timeout(PATIENCE, connection.event()).await.expect("in time").expect("event");
+                        let event = timeout(PATIENCE, connection.event())
+                            .await
+                            .expect("in time")
+                            .expect("event");
                         assert_eq!(event.event_type, CmEventType::DISCONNECTED);
                     }
                     Err(error) => println!("{}: {error}", place.name()),
@@ -236,11 +296,24 @@ fn errors_are_awaited_too_and_a_runtime_is_needed() {
         let address = place.listen().local_addr();
         runtime().block_on(async {
             let end = place.end();
-            let connecting = ready(&place, &end, address).await.start(&ConnectParams::default()).expect("start");
-            let error = timeout(PATIENCE, connecting.finish()).await.expect("in time").expect_err("nobody listens");
-            assert!(error.rejection().is_some_and(|no| no.reason.is_nobody_listening()), "{error}");
+            let connecting = ready(&place, &end, address)
+                .await
+                .start(&ConnectParams::default())
+                .expect("start");
+            let error = timeout(PATIENCE, connecting.finish())
+                .await
+                .expect("in time")
+                .expect_err("nobody listens");
+            assert!(
+                error
+                    .rejection()
+                    .is_some_and(|no| no.reason.is_nobody_listening()),
+                "{error}"
+            );
         });
-        let error = AsyncListener::new(place.listen()).map(drop).expect_err("no runtime");
+        let error = AsyncListener::new(place.listen())
+            .map(drop)
+            .expect_err("no runtime");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("tokio"), "{error}");
     }
@@ -253,26 +326,50 @@ fn a_channel_for_many_is_awaited_and_what_is_on_it_is_not() {
         leaves_nothing(&place, || {
             runtime().block_on(async {
                 let channel = EventChannel::create().expect("channel");
-                assert!(timeout(Duration::from_millis(10), channel.next()).await.is_err(), "nothing happened");
-                let listener = ListenOptions::new().channel(&channel).bind(SocketAddr::new(place.ip, 0));
+                assert!(
+                    timeout(Duration::from_millis(10), channel.next())
+                        .await
+                        .is_err(),
+                    "nothing happened"
+                );
+                let listener = ListenOptions::new()
+                    .channel(&channel)
+                    .bind(SocketAddr::new(place.ip, 0));
                 let listener = listener.expect("listen");
                 let address = listener.local_addr();
                 let (active_end, passive_end) = (place.end(), place.end());
-                let (active, mut passive) =
-                    tokio::join!(async { connect(&place, &active_end, address).await }, async {
-                        let key = timeout(PATIENCE, channel.next()).await.expect("in time").expect("next");
+                let (active, mut passive) = tokio::join!(
+                    async { connect(&place, &active_end, address).await },
+                    async {
+                        let key = timeout(PATIENCE, channel.next())
+                            .await
+                            .expect("in time")
+                            .expect("next");
                         assert_eq!(key, listener.key());
-                        accept(listener.try_accept().expect("accept").expect("told"), &passive_end).await
-                    },);
+                        accept(
+                            listener.try_accept().expect("accept").expect("told"),
+                            &passive_end,
+                        )
+                        .await
+                    },
+                );
                 passive.migrate(&channel).expect("migrate");
                 let error = passive.event().await.expect_err("it shares a channel");
                 assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
                 assert!(error.to_string().contains("EventChannel::next"), "{error}");
                 drop(active);
-                assert_eq!(timeout(PATIENCE, channel.next()).await.expect("in time").expect("next"), passive.key());
+                assert_eq!(
+                    timeout(PATIENCE, channel.next())
+                        .await
+                        .expect("in time")
+                        .expect("next"),
+                    passive.key()
+                );
                 let event = passive.check_event().expect("check").expect("told");
                 assert_eq!(event.event_type, CmEventType::DISCONNECTED);
-                let error = AsyncListener::new(listener).map(drop).expect_err("it shares a channel");
+                let error = AsyncListener::new(listener)
+                    .map(drop)
+                    .expect_err("it shares a channel");
                 assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
             });
         });

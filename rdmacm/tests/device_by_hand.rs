@@ -1,4 +1,5 @@
-//! Queue pairs that the application moves itself, on real drivers: established by hand, or by what the device heard.
+//! Queue pairs that the application moves itself, on real drivers: established by hand, or by what
+//! the device heard.
 
 mod lab;
 
@@ -7,11 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AccessFlags, CompletionQueue, Connected, ErrorKind, EventType, ProtectionDomain, QpChange, QpOptions, QpState,
-    QueuePair, Rc, Uc, wr,
+    AccessFlags, CompletionQueue, Connected, ErrorKind, EventType, ProtectionDomain, QpChange,
+    QpOptions, QpState, QueuePair, Rc, Uc, wr,
 };
 use lab::{End, PATIENCE, Place, leaves_nothing, one_place_each};
-use rdmacm::{Answer, CmEventType, ConnectParams, ConnectRequest, InProgress, Link, Resolver, Route};
+use rdmacm::{
+    Answer, CmEventType, ConnectParams, ConnectRequest, InProgress, Link, Resolver, Route,
+};
 
 /// What a transport takes of the steps that the connection manager gives, which are those of RC.
 trait ByHand: Connected {
@@ -48,25 +51,39 @@ struct Own<T: ByHand> {
 impl<T: ByHand> Own<T> {
     fn new(place: &Place) -> Self {
         let End { pd, cq } = place.end();
-        let options = QpOptions { max_send_wr: 4, max_recv_wr: 4, ..QpOptions::default() };
-        Self { qp: pd.create_qp::<T>(&cq, &cq, options).expect("queue pair"), cq, pd }
+        let options = QpOptions {
+            max_send_wr: 4,
+            max_recv_wr: 4,
+            ..QpOptions::default()
+        };
+        Self {
+            qp: pd.create_qp::<T>(&cq, &cq, options).expect("queue pair"),
+            cq,
+            pd,
+        }
     }
 
     fn step(&mut self, change: ibverbs::Result<QpChange>) {
-        self.qp.modify(&T::fitting(change.expect("attributes"))).expect("modify");
+        self.qp
+            .modify(&T::fitting(change.expect("attributes")))
+            .expect("modify");
     }
 
     /// To INIT, with one receive.
     fn begin(&mut self, change: ibverbs::Result<QpChange>) {
         let access = Some(AccessFlags::empty());
         self.step(change.map(|change| QpChange { access, ..change }));
-        self.qp.post_recv(wr::recv(self.pd.buf(64).expect("buffer"))).expect("receive");
+        self.qp
+            .post_recv(wr::recv(self.pd.buf(64).expect("buffer")))
+            .expect("receive");
     }
 
     fn send(&mut self, text: &[u8]) {
         let mut message = self.pd.buf(text.len()).expect("buffer");
         message.copy_from_slice(text);
-        self.qp.post_send(wr::send(message).unsignaled()).expect("send");
+        self.qp
+            .post_send(wr::send(message).unsignaled())
+            .expect("send");
     }
 
     fn receive(&mut self) -> Vec<u8> {
@@ -85,7 +102,11 @@ impl<T: ByHand> Own<T> {
 
 fn ask<T: ByHand>(own: &mut Own<T>, route: Route) -> Answer {
     own.begin(route.qp_change(QpState::INIT));
-    let answer = route.ask(&own.qp, &ConnectParams::default()).expect("ask").wait(Some(PATIENCE)).expect("answer");
+    let answer = route
+        .ask(&own.qp, &ConnectParams::default())
+        .expect("ask")
+        .wait(Some(PATIENCE))
+        .expect("answer");
     own.step(answer.qp_change(QpState::RTR));
     own.step(answer.qp_change(QpState::RTS));
     answer
@@ -102,21 +123,38 @@ fn both_ways<T: ByHand>(place: &Place) {
     let address = listener.local_addr();
     thread::scope(|scope| {
         scope.spawn(|| {
-            let request = listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
+            let request = listener
+                .accept(Some(PATIENCE))
+                .expect("accept")
+                .expect("in time");
             let mut own = Own::<T>::new(place);
             prepare(&mut own, &request);
-            let awaiting = request.accept_by_hand(&own.qp, &ConnectParams::default()).expect("accept");
+            let awaiting = request
+                .accept_by_hand(&own.qp, &ConnectParams::default())
+                .expect("accept");
             let mut link: Link = awaiting.wait(Some(PATIENCE)).expect("established");
             assert_eq!(own.receive(), b"by hand");
             own.send(b"and back");
-            let event = link.wait_event(Some(PATIENCE)).expect("wait").expect("in time");
+            let event = link
+                .wait_event(Some(PATIENCE))
+                .expect("wait")
+                .expect("in time");
             assert_eq!(event.event_type, CmEventType::DISCONNECTED);
             assert!(link.is_over());
         });
         let mut own = Own::<T>::new(place);
-        let answer = ask(&mut own, Resolver::new(address).timeout(PATIENCE).resolve().expect("resolve"));
+        let answer = ask(
+            &mut own,
+            Resolver::new(address)
+                .timeout(PATIENCE)
+                .resolve()
+                .expect("resolve"),
+        );
         let mut link = answer.establish().expect("establish");
-        assert_eq!((link.device_name(), link.peer_addr()), (place.name(), address));
+        assert_eq!(
+            (link.device_name(), link.peer_addr()),
+            (place.name(), address)
+        );
         // It stands already.
         let error = link.notify(EventType::COMM_EST).expect_err("once");
         assert_eq!(error.verb(), "rdma_notify", "{error}");
@@ -139,7 +177,13 @@ fn a_queue_pair_moved_by_the_application_is_connected_over_rc_and_uc() {
 /// A peer that speaks, and keeps silent towards the connection manager.
 fn speaks_unestablished(place: &Place, address: SocketAddr) -> (Own<Rc>, Answer) {
     let mut own = Own::<Rc>::new(place);
-    let answer = ask(&mut own, Resolver::new(address).timeout(PATIENCE).resolve().expect("resolve"));
+    let answer = ask(
+        &mut own,
+        Resolver::new(address)
+            .timeout(PATIENCE)
+            .resolve()
+            .expect("resolve"),
+    );
     own.send(b"by hand");
     (own, answer)
 }
@@ -151,15 +195,25 @@ fn a_message_that_was_heard_establishes_what_the_peer_did_not() {
         leaves_nothing(place, || {
             let listener = place.listen();
             let address = listener.local_addr();
-            let next = || listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
+            let next = || {
+                listener
+                    .accept(Some(PATIENCE))
+                    .expect("accept")
+                    .expect("in time")
+            };
             thread::scope(|scope| {
                 let asker = scope.spawn(|| speaks_unestablished(place, address));
                 let request = next();
                 let mut own = Own::<Rc>::new(place);
                 prepare(&mut own, &request);
-                let mut awaiting = request.accept_by_hand(&own.qp, &ConnectParams::default()).expect("accept");
+                let mut awaiting = request
+                    .accept_by_hand(&own.qp, &ConnectParams::default())
+                    .expect("accept");
                 assert_eq!(own.receive(), b"by hand");
-                assert!(awaiting.try_finish().expect("step").is_none(), "the peer has not said so");
+                assert!(
+                    awaiting.try_finish().expect("step").is_none(),
+                    "the peer has not said so"
+                );
                 awaiting.notify(EventType::COMM_EST).expect("notify");
                 let link = awaiting.wait(Some(PATIENCE)).expect("established");
                 assert!(!link.is_over());
@@ -177,7 +231,10 @@ fn a_message_that_was_heard_establishes_what_the_peer_did_not() {
                     assert!(Instant::now() < deadline, "nothing came");
                     thread::sleep(Duration::from_millis(1));
                 }
-                assert!(accepting.try_finish().expect("step").is_none(), "the peer has not said so");
+                assert!(
+                    accepting.try_finish().expect("step").is_none(),
+                    "the peer has not said so"
+                );
                 accepting.notify(EventType::COMM_EST).expect("notify");
                 drop(accepting.wait(Some(PATIENCE)).expect("established"));
                 drop(asker.join().expect("asker"));
@@ -197,19 +254,37 @@ fn an_answer_is_refused_or_dropped_and_the_other_side_is_told() {
                 thread::scope(|scope| {
                     scope.spawn(|| {
                         let mut own = Own::<Rc>::new(place);
-                        let route = Resolver::new(address).timeout(PATIENCE).resolve().expect("resolve");
+                        let route = Resolver::new(address)
+                            .timeout(PATIENCE)
+                            .resolve()
+                            .expect("resolve");
                         own.begin(route.qp_change(QpState::INIT));
                         let asking = route.ask(&own.qp, &ConnectParams::default()).expect("ask");
                         let answer = asking.wait(Some(PATIENCE)).expect("answer");
-                        if refuse { answer.reject(b"changed my mind").expect("reject") } else { drop(answer) }
+                        if refuse {
+                            answer.reject(b"changed my mind").expect("reject");
+                        } else {
+                            drop(answer);
+                        }
                     });
-                    let request = listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
+                    let request = listener
+                        .accept(Some(PATIENCE))
+                        .expect("accept")
+                        .expect("in time");
                     let mut own = Own::<Rc>::new(place);
                     prepare(&mut own, &request);
-                    let awaiting = request.accept_by_hand(&own.qp, &ConnectParams::default()).expect("accept");
-                    let error = awaiting.wait(Some(PATIENCE)).map(drop).expect_err("not established");
+                    let awaiting = request
+                        .accept_by_hand(&own.qp, &ConnectParams::default())
+                        .expect("accept");
+                    let error = awaiting
+                        .wait(Some(PATIENCE))
+                        .map(drop)
+                        .expect_err("not established");
                     assert_eq!(error.error().kind(), ErrorKind::Disconnected, "{error}");
-                    assert!(!refuse || error.to_string().contains("changed my mind"), "{error}");
+                    assert!(
+                        !refuse || error.to_string().contains("changed my mind"),
+                        "{error}"
+                    );
                 });
             }
         });
@@ -224,8 +299,14 @@ fn on_iwarp_the_kernel_moves_the_queue_pair_and_that_is_told() {
             let listener = place.listen();
             let end = place.end();
             let qp = end.qp();
-            let route = Resolver::new(listener.local_addr()).timeout(PATIENCE).resolve().expect("resolve");
-            let error = route.ask(&qp, &ConnectParams::default()).map(drop).expect_err("not on iWARP");
+            let route = Resolver::new(listener.local_addr())
+                .timeout(PATIENCE)
+                .resolve()
+                .expect("resolve");
+            let error = route
+                .ask(&qp, &ConnectParams::default())
+                .map(drop)
+                .expect_err("not on iWARP");
             assert_eq!(error.error().kind(), ErrorKind::Unsupported, "{error}");
             assert!(error.to_string().contains(place.name()), "{error}");
         });

@@ -11,20 +11,31 @@ use ibverbs::ErrorKind;
 use lab::{PATIENCE, Place, connect, leaves_nothing, one_place_each};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::{
-    CmEventType, ConnectParams, Connection, EventChannel, InProgress, JoinAs, ListenOptions, Listener, Messenger,
-    MessengerOptions, Resolver,
+    CmEventType, ConnectParams, Connection, EventChannel, InProgress, JoinAs, ListenOptions,
+    Listener, Messenger, MessengerOptions, Resolver,
 };
 
 fn is_readable(what: &impl AsFd, timeout: u16) -> bool {
-    poll(&mut [PollFd::new(what.as_fd(), PollFlags::POLLIN)], PollTimeout::from(timeout)).expect("poll") == 1
+    poll(
+        &mut [PollFd::new(what.as_fd(), PollFlags::POLLIN)],
+        PollTimeout::from(timeout),
+    )
+    .expect("poll")
+        == 1
 }
 
 fn listen_on(place: &Place, channel: &EventChannel) -> Listener {
-    ListenOptions::new().channel(channel).bind(SocketAddr::new(place.ip, 0)).expect("listen")
+    ListenOptions::new()
+        .channel(channel)
+        .bind(SocketAddr::new(place.ip, 0))
+        .expect("listen")
 }
 
 fn expect_disconnected(connection: &mut Connection) {
-    let event = connection.check_event().expect("check").expect("it was told to have one");
+    let event = connection
+        .check_event()
+        .expect("check")
+        .expect("it was told to have one");
     assert_eq!(event.event_type, CmEventType::DISCONNECTED);
 }
 
@@ -41,7 +52,10 @@ fn every_step_goes_without_blocking_by_its_descriptor() {
                 return output;
             }
             let mut fds = [PollFd::new(step.as_fd(), PollFlags::POLLIN)];
-            assert_eq!(poll(&mut fds, PollTimeout::from(20_000_u16)).expect("poll"), 1);
+            assert_eq!(
+                poll(&mut fds, PollTimeout::from(20_000_u16)).expect("poll"),
+                1
+            );
         }
     }
     for place in one_place_each() {
@@ -49,13 +63,21 @@ fn every_step_goes_without_blocking_by_its_descriptor() {
             let listener = place.listen();
             let address = listener.local_addr();
             let (active_end, passive_end) = (place.end(), place.end());
-            let route = finish(Resolver::new(address).timeout(PATIENCE).start().expect("start"));
+            let route = finish(
+                Resolver::new(address)
+                    .timeout(PATIENCE)
+                    .start()
+                    .expect("start"),
+            );
             let mut ready = route.with_qp(active_end.qp()).expect("INIT");
             active_end.receive_on(ready.qp_mut());
             // Both ends by one thread: nothing may block.
             let mut connecting = ready.start(&ConnectParams::default()).expect("start");
             assert!(connecting.try_finish().expect("early").is_none());
-            let request = listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
+            let request = listener
+                .accept(Some(PATIENCE))
+                .expect("accept")
+                .expect("in time");
             let pending = request.with_qp(passive_end.qp()).expect("INIT");
             let accepting = pending.start(&ConnectParams::default()).expect("start");
             let active = finish(connecting);
@@ -81,11 +103,19 @@ fn one_channel_tells_whose_event_it_is() {
                 let active = scope.spawn(|| [0; 3].map(|_| connect(address, place.end(), b"")));
                 for _ in 0..3 {
                     assert!(is_readable(&channel, 20_000));
-                    assert_eq!(channel.wait(Some(PATIENCE)).expect("wait"), Some(listener.key()));
-                    let request = listener.try_accept().expect("accept").expect("it was told to have one");
+                    assert_eq!(
+                        channel.wait(Some(PATIENCE)).expect("wait"),
+                        Some(listener.key())
+                    );
+                    let request = listener
+                        .try_accept()
+                        .expect("accept")
+                        .expect("it was told to have one");
                     let end = place.end();
                     let pending = request.with_qp(end.qp()).expect("INIT");
-                    let mut passive = pending.accept(&ConnectParams::default(), PATIENCE).expect("accept");
+                    let mut passive = pending
+                        .accept(&ConnectParams::default(), PATIENCE)
+                        .expect("accept");
                     let key = passive.key();
                     passive.migrate(&channel).expect("migrate");
                     passive.migrate(&channel).expect("where it is already");
@@ -94,14 +124,27 @@ fn one_channel_tells_whose_event_it_is() {
                 }
                 clients.extend(active.join().expect("clients"));
             });
-            assert_eq!(channel.wait(Some(Duration::ZERO)).expect("wait"), None, "nothing has happened");
+            assert_eq!(
+                channel.wait(Some(Duration::ZERO)).expect("wait"),
+                None,
+                "nothing has happened"
+            );
             for at in [1, 0, 0] {
                 let (mut passive, _end) = served.remove(at);
-                let client = clients.iter_mut().find(|client| client.connection.local_addr() == passive.peer_addr());
-                client.expect("its client").connection.disconnect().expect("disconnect");
+                let client = clients
+                    .iter_mut()
+                    .find(|client| client.connection.local_addr() == passive.peer_addr());
+                client
+                    .expect("its client")
+                    .connection
+                    .disconnect()
+                    .expect("disconnect");
                 // It is told as long as it has not taken it.
                 for _ in 0..2 {
-                    assert_eq!(channel.wait(Some(PATIENCE)).expect("wait"), Some(passive.key()));
+                    assert_eq!(
+                        channel.wait(Some(PATIENCE)).expect("wait"),
+                        Some(passive.key())
+                    );
                 }
                 for (other, _) in &mut served {
                     assert_eq!(other.check_event().expect("check"), None, "not its event");
@@ -117,7 +160,10 @@ fn one_channel_tells_whose_event_it_is() {
 fn events_that_nobody_took_move_with_their_identifier() {
     for place in one_place_each() {
         leaves_nothing(&place, || {
-            let (a, b) = (EventChannel::create().expect("channel"), EventChannel::create().expect("channel"));
+            let (a, b) = (
+                EventChannel::create().expect("channel"),
+                EventChannel::create().expect("channel"),
+            );
             // In the kernel, where it wakes nobody who sleeps on the new channel already.
             let (active, mut passive) = place.pair();
             drop(active);
@@ -150,7 +196,10 @@ fn several_threads_wait_on_one_channel_each_for_its_own() {
             two.connection.migrate(&channel).expect("migrate");
             let begun = Instant::now();
             thread::scope(|scope| {
-                let threads = [scope.spawn(|| one.expect_disconnected()), scope.spawn(|| two.expect_disconnected())];
+                let threads = [
+                    scope.spawn(|| one.expect_disconnected()),
+                    scope.spawn(|| two.expect_disconnected()),
+                ];
                 thread::sleep(Duration::from_millis(50));
                 second.connection.disconnect().expect("disconnect");
                 first.connection.disconnect().expect("disconnect");
@@ -159,24 +208,37 @@ fn several_threads_wait_on_one_channel_each_for_its_own() {
                 }
             });
             assert!(begun.elapsed() < PATIENCE);
-            // A messenger whose connection was moved hears of its end, whoever takes it off the channel.
+            // A messenger whose connection was moved hears of its end, whoever takes it off the
+            // channel.
             let listener = listen_on(&place, &channel);
             let address = listener.local_addr();
             thread::scope(|scope| {
                 let client = scope.spawn(|| {
                     let mut client =
-                        Messenger::connect(address, &MessengerOptions::default(), PATIENCE).expect("connect");
+                        Messenger::connect(address, &MessengerOptions::default(), PATIENCE)
+                            .expect("connect");
                     client.send(b"one", PATIENCE).expect("send");
                     client.flush(PATIENCE).expect("flush");
                     client
                 });
-                let request = listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
-                let mut server = Messenger::accept(request, &MessengerOptions::default(), PATIENCE).expect("accept");
+                let request = listener
+                    .accept(Some(PATIENCE))
+                    .expect("accept")
+                    .expect("in time");
+                let mut server = Messenger::accept(request, &MessengerOptions::default(), PATIENCE)
+                    .expect("accept");
                 server.connection_mut().migrate(&channel).expect("migrate");
-                assert_eq!(server.recv(PATIENCE).expect("receive").as_deref(), Some(&b"one"[..]));
-                // It leaves only now: receiving takes what is on the channel already, and then nothing wakes who waits there.
+                assert_eq!(
+                    server.recv(PATIENCE).expect("receive").as_deref(),
+                    Some(&b"one"[..])
+                );
+                // It leaves only now: receiving takes what is on the channel already, and then
+                // nothing wakes who waits there.
                 drop(client.join().expect("client"));
-                while channel.wait(Some(PATIENCE)).expect("wait").expect("an event in time")
+                while channel
+                    .wait(Some(PATIENCE))
+                    .expect("wait")
+                    .expect("an event in time")
                     != server.connection().key()
                 {}
                 assert!(server.recv(PATIENCE).expect("the end").is_none());
@@ -190,9 +252,16 @@ fn several_threads_wait_on_one_channel_each_for_its_own() {
 fn a_channel_and_what_is_on_it_go_in_any_order() {
     for place in one_place_each() {
         let unread_request = |listener: &Listener| {
-            let route = Resolver::new(listener.local_addr()).timeout(PATIENCE).resolve().expect("resolve");
+            let route = Resolver::new(listener.local_addr())
+                .timeout(PATIENCE)
+                .resolve()
+                .expect("resolve");
             let end = place.end();
-            let connecting = route.with_qp(end.qp()).expect("INIT").start(&ConnectParams::default()).expect("start");
+            let connecting = route
+                .with_qp(end.qp())
+                .expect("INIT")
+                .start(&ConnectParams::default())
+                .expect("start");
             (connecting, end)
         };
         leaves_nothing(&place, || {
@@ -211,7 +280,10 @@ fn a_channel_and_what_is_on_it_go_in_any_order() {
                 drop(active);
                 assert!(is_readable(&channel, 20_000));
                 if take {
-                    assert_eq!(channel.wait(Some(PATIENCE)).expect("wait"), Some(passive.connection.key()));
+                    assert_eq!(
+                        channel.wait(Some(PATIENCE)).expect("wait"),
+                        Some(passive.connection.key())
+                    );
                 }
                 drop(passive);
                 assert_eq!(channel.try_next().expect("next"), None);
@@ -225,11 +297,17 @@ fn a_channel_and_what_is_on_it_go_in_any_order() {
                 let (connecting, _end) = unread_request(&listener);
                 assert!(is_readable(&channel, 20_000));
                 if take {
-                    assert_eq!(channel.wait(Some(PATIENCE)).expect("wait"), Some(listener.key()));
+                    assert_eq!(
+                        channel.wait(Some(PATIENCE)).expect("wait"),
+                        Some(listener.key())
+                    );
                 }
                 drop(listener);
                 assert_eq!(channel.try_next().expect("next"), None);
-                let error = connecting.wait(Some(PATIENCE)).map(drop).expect_err("nobody took it");
+                let error = connecting
+                    .wait(Some(PATIENCE))
+                    .map(drop)
+                    .expect_err("nobody took it");
                 assert_eq!(error.error().kind(), ErrorKind::Disconnected, "{error}");
             }
         });
@@ -239,14 +317,25 @@ fn a_channel_and_what_is_on_it_go_in_any_order() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_membership_moves_to_a_channel_with_others() {
-    for place in one_place_each().into_iter().filter(|place| !place.is_iwarp()) {
+    for place in one_place_each()
+        .into_iter()
+        .filter(|place| !place.is_iwarp())
+    {
         leaves_nothing(&place, || {
             let channel = EventChannel::create().expect("channel");
             let group = SocketAddr::new(IpAddr::from([239, 9, 7, 1]), 0);
-            let mut member = Resolver::new(group).source(place.ip).join(JoinAs::FULL_MEMBER).expect("join");
+            let mut member = Resolver::new(group)
+                .source(place.ip)
+                .join(JoinAs::FULL_MEMBER)
+                .expect("join");
             member.migrate(&channel).expect("migrate");
             assert_eq!(member.check_event().expect("alive"), None);
-            assert_eq!(member.wait_event(Some(Duration::from_millis(20))).expect("alive"), None);
+            assert_eq!(
+                member
+                    .wait_event(Some(Duration::from_millis(20)))
+                    .expect("alive"),
+                None
+            );
             member.leave().expect("leave");
             assert_eq!(channel.try_next().expect("next"), None);
         });

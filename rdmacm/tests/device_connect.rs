@@ -16,20 +16,34 @@ use rdmacm::{ConnectParams, Listener, PrivateDataLimits, Resolver};
 fn private_data_travels_both_ways_up_to_its_limits() {
     for place in places() {
         let limits = PrivateDataLimits::of(place.context.device().transport());
-        let full = |len: usize| (0..len).map(|at| u8::try_from(at).expect("below 256") | 1).collect::<Vec<u8>>();
-        for (request, reply) in
-            [(b"from the client".to_vec(), b"from the server".to_vec()), (full(limits.request), full(limits.reply))]
-        {
+        let full = |len: usize| {
+            (0..len)
+                .map(|at| u8::try_from(at).expect("below 256") | 1)
+                .collect::<Vec<u8>>()
+        };
+        for (request, reply) in [
+            (b"from the client".to_vec(), b"from the server".to_vec()),
+            (full(limits.request), full(limits.reply)),
+        ] {
             let listener = place.listen();
             let address = listener.local_addr();
             let (seen_by_server, seen_by_client) = thread::scope(|scope| {
-                let passive = scope.spawn(|| accept(&listener, place.end(), &reply).connection.private_data().to_vec());
-                let active = connect(address, place.end(), &request).connection.private_data().to_vec();
+                let passive = scope.spawn(|| {
+                    accept(&listener, place.end(), &reply)
+                        .connection
+                        .private_data()
+                        .to_vec()
+                });
+                let active = connect(address, place.end(), &request)
+                    .connection
+                    .private_data()
+                    .to_vec();
                 (passive.join().expect("passive side"), active)
             });
-            for (sent, seen, limit) in
-                [(request, seen_by_server, limits.request), (reply, seen_by_client, limits.reply)]
-            {
+            for (sent, seen, limit) in [
+                (request, seen_by_server, limits.request),
+                (reply, seen_by_client, limits.reply),
+            ] {
                 assert_eq!(seen[..sent.len()], sent);
                 let is_padded = !place.is_iwarp();
                 assert_eq!(seen.len(), if is_padded { limit } else { sent.len() });
@@ -49,14 +63,20 @@ fn messages_go_both_ways_and_buffers_come_back() {
             assert_eq!(side.connection.device_name(), place.name());
             assert_eq!(side.connection.local_addr().ip(), place.ip);
         }
-        assert_eq!(a.connection.local_addr().port(), b.connection.peer_addr().port());
+        assert_eq!(
+            a.connection.local_addr().port(),
+            b.connection.peer_addr().port()
+        );
         for round in 0..20 {
             let text = format!("round {round}");
             a.send(text.as_bytes());
             a.retire().ok().expect("sent");
             let got = b.retire();
             got.ok().expect("received");
-            assert_eq!(got.into_buf().expect("posted with one")[..], *text.as_bytes());
+            assert_eq!(
+                got.into_buf().expect("posted with one")[..],
+                *text.as_bytes()
+            );
             b.receive();
             std::mem::swap(&mut a, &mut b);
         }
@@ -109,17 +129,26 @@ fn a_connection_outlives_its_listener() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_listener_for_all_addresses_tells_which_device_was_asked() {
     let places = places();
-    for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
+    for any in [
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    ] {
         let listener = Listener::bind(SocketAddr::new(any, 0), 16).expect("listen");
         let port = listener.local_addr().port();
         assert_ne!(port, 0);
-        for place in places.iter().filter(|place| place.ip.is_ipv4() == any.is_ipv4()) {
+        for place in places
+            .iter()
+            .filter(|place| place.ip.is_ipv4() == any.is_ipv4())
+        {
             thread::scope(|scope| {
                 let passive = scope.spawn(|| accept(&listener, place.end(), b""));
                 let active = connect(SocketAddr::new(place.ip, port), place.end(), b"");
                 let passive = passive.join().expect("passive side");
                 assert_eq!(passive.connection.local_addr().ip(), place.ip);
-                assert_eq!(active.connection.peer_addr(), SocketAddr::new(place.ip, port));
+                assert_eq!(
+                    active.connection.peer_addr(),
+                    SocketAddr::new(place.ip, port)
+                );
             });
         }
     }
@@ -166,14 +195,22 @@ fn a_queue_pair_on_an_opening_of_its_own_connects() {
         let address = listener.local_addr();
         thread::scope(|scope| {
             let passive = scope.spawn(|| {
-                let request = listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
+                let request = listener
+                    .accept(Some(PATIENCE))
+                    .expect("accept")
+                    .expect("in time");
                 let context = request.context().expect("open");
                 accept_on(&lab::End::new(&context), request)
             });
-            let route = Resolver::new(address).source(place.ip).resolve().expect("resolve");
+            let route = Resolver::new(address)
+                .source(place.ip)
+                .resolve()
+                .expect("resolve");
             let end = lab::End::new(&route.context().expect("open"));
             let ready = route.with_qp(end.qp()).expect("INIT");
-            let connection = ready.connect(&ConnectParams::default(), PATIENCE).expect("connect");
+            let connection = ready
+                .connect(&ConnectParams::default(), PATIENCE)
+                .expect("connect");
             drop(passive.join().expect("passive side"));
             drop(connection);
         });
@@ -182,14 +219,17 @@ fn a_queue_pair_on_an_opening_of_its_own_connects() {
 
 fn accept_on(end: &lab::End, request: rdmacm::ConnectRequest) -> rdmacm::Connection {
     let pending = request.with_qp(end.qp()).expect("INIT");
-    pending.accept(&ConnectParams::default(), PATIENCE).expect("accept")
+    pending
+        .accept(&ConnectParams::default(), PATIENCE)
+        .expect("accept")
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_sender_waits_for_a_late_receive_in_milliseconds_not_seconds() {
     for place in places().iter().filter(|place| !place.is_iwarp()) {
-        // The soonest of a few: a busy machine can delay any of them, and rdma_cm's own setting delays all by 0.7 s.
+        // The soonest of a few: a busy machine can delay any of them, and rdma_cm's own setting
+        // delays all by 0.7 s.
         let mut soonest = Duration::MAX;
         for _ in 0..10 {
             let (mut a, mut b) = place.pair();
@@ -197,7 +237,10 @@ fn a_sender_waits_for_a_late_receive_in_milliseconds_not_seconds() {
             a.send(b"finds none yet");
             a.retire().ok().expect("the first");
             b.retire().ok().expect("the first");
-            assert!(a.retire_within(Duration::from_millis(20)).is_none(), "nobody has received the second");
+            assert!(
+                a.retire_within(Duration::from_millis(20)).is_none(),
+                "nobody has received the second"
+            );
             b.receive();
             let posted = Instant::now();
             a.retire().ok().expect("the second");
@@ -228,11 +271,21 @@ fn events_wake_a_waiter_through_the_descriptor() {
             });
             gone.send(()).expect("listening");
             let mut fds = [PollFd::new(a.connection.as_fd(), PollFlags::POLLIN)];
-            assert_eq!(poll(&mut fds, PollTimeout::from(20_000_u16)).expect("poll"), 1);
+            assert_eq!(
+                poll(&mut fds, PollTimeout::from(20_000_u16)).expect("poll"),
+                1
+            );
         });
-        let event = a.connection.check_event().expect("check").expect("there already");
+        let event = a
+            .connection
+            .check_event()
+            .expect("check")
+            .expect("there already");
         assert_eq!(event.event_type, rdmacm::CmEventType::DISCONNECTED);
-        assert!(matches!(a.connection.qp_mut().post_send(wr::send(wr::Empty)), Ok(()) | Err(_)));
+        assert!(matches!(
+            a.connection.qp_mut().post_send(wr::send(wr::Empty)),
+            Ok(()) | Err(_)
+        ));
     }
 }
 
@@ -242,7 +295,12 @@ fn waiting_for_nobody_ends_in_time() {
     for place in places() {
         let listener = place.listen();
         let started = Instant::now();
-        assert!(listener.accept(Some(Duration::from_millis(100))).expect("accept").is_none());
+        assert!(
+            listener
+                .accept(Some(Duration::from_millis(100)))
+                .expect("accept")
+                .is_none()
+        );
         assert!((Duration::from_millis(100)..Duration::from_secs(3)).contains(&started.elapsed()));
         assert!(listener.try_accept().expect("accept").is_none());
     }

@@ -10,20 +10,28 @@ use ibverbs::{Destination, ErrorKind, GRH_LEN, QpState};
 use lab::post::Post;
 use lab::{PATIENCE, Place, leaves_nothing, one_place_each, places};
 use rdmacm::{
-    ConnectError, InProgress, JoinAs, ListenOptions, PortSpace, PrivateDataLimits, RejectReason, Resolver, Service,
-    ServiceListener, ServiceRequest,
+    ConnectError, InProgress, JoinAs, ListenOptions, PortSpace, PrivateDataLimits, RejectReason,
+    Resolver, Service, ServiceListener, ServiceRequest,
 };
 
 fn listen(place: &Place) -> ServiceListener {
-    ListenOptions::new().bind_datagram(SocketAddr::new(place.ip, 0)).expect("listen")
+    ListenOptions::new()
+        .bind_datagram(SocketAddr::new(place.ip, 0))
+        .expect("listen")
 }
 
 fn next(listener: &ServiceListener) -> ServiceRequest {
-    listener.accept(Some(PATIENCE)).expect("accept").expect("in time")
+    listener
+        .accept(Some(PATIENCE))
+        .expect("accept")
+        .expect("in time")
 }
 
 fn query(address: SocketAddr, private_data: &[u8]) -> Result<Service, ConnectError> {
-    Resolver::new(address).timeout(PATIENCE).resolve_datagram()?.query(private_data, PATIENCE)
+    Resolver::new(address)
+        .timeout(PATIENCE)
+        .resolve_datagram()?
+        .query(private_data, PATIENCE)
 }
 
 #[test]
@@ -37,7 +45,10 @@ fn a_service_is_found_and_speaks_with_several_clients_on_one_queue_pair() {
                 for number in 0..2_u8 {
                     let place = &place;
                     scope.spawn(move || {
-                        let route = Resolver::new(address).timeout(PATIENCE).resolve_datagram().expect("resolve");
+                        let route = Resolver::new(address)
+                            .timeout(PATIENCE)
+                            .resolve_datagram()
+                            .expect("resolve");
                         assert_eq!(route.device_name(), place.name());
                         assert_eq!(route.peer_addr(), address);
                         let mut post = Post::new(place);
@@ -72,13 +83,30 @@ fn a_service_is_found_and_speaks_with_several_clients_on_one_queue_pair() {
                             continue;
                         };
                         let source = completion.source();
-                        break (post.qp.retire(completion).expect("mine").into_buf().expect("one"), source);
+                        break (
+                            post.qp
+                                .retire(completion)
+                                .expect("mine")
+                                .into_buf()
+                                .expect("one"),
+                            source,
+                        );
                     };
-                    let back = post.pd.create_ah_to_source(1, &source, &buf).expect("address");
+                    let back = post
+                        .pd
+                        .create_ah_to_source(1, &source, &buf)
+                        .expect("address");
                     let address = post.qp.hold_address(&back).expect("hold");
                     let qkey = ibverbs::Qkey(rdma_sys::RDMA_UDP_QKEY);
                     let answer = [buf[GRH_LEN] + 100; 5];
-                    post.send(&answer, Destination { address, qpn: source.qpn, qkey });
+                    post.send(
+                        &answer,
+                        Destination {
+                            address,
+                            qpn: source.qpn,
+                            qkey,
+                        },
+                    );
                 }
                 // The clients have what they waited for before the queue pair goes.
                 thread::sleep(Duration::from_millis(200));
@@ -91,7 +119,10 @@ fn a_service_is_found_and_speaks_with_several_clients_on_one_queue_pair() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn private_data_travels_both_ways_up_to_its_limits() {
     let limits = PrivateDataLimits::of_datagrams();
-    for place in one_place_each().into_iter().filter(|place| !place.is_iwarp()) {
+    for place in one_place_each()
+        .into_iter()
+        .filter(|place| !place.is_iwarp())
+    {
         let listener = listen(&place);
         let address = listener.local_addr();
         let (ask, answer) = (vec![7; limits.request], vec![9; limits.reply]);
@@ -105,7 +136,9 @@ fn private_data_travels_both_ways_up_to_its_limits() {
             });
             assert_eq!(query(address, &ask).expect("found").private_data, answer);
         });
-        let error = query(address, &vec![7; limits.request + 1]).map(drop).expect_err("too long");
+        let error = query(address, &vec![7; limits.request + 1])
+            .map(drop)
+            .expect_err("too long");
         assert_eq!(error.error().kind(), ErrorKind::InvalidInput, "{error}");
     }
 }
@@ -113,7 +146,10 @@ fn private_data_travels_both_ways_up_to_its_limits() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_service_refuses_in_words_and_an_absent_one_is_told() {
-    for place in one_place_each().into_iter().filter(|place| !place.is_iwarp()) {
+    for place in one_place_each()
+        .into_iter()
+        .filter(|place| !place.is_iwarp())
+    {
         leaves_nothing(&place, || {
             let listener = listen(&place);
             let address = listener.local_addr();
@@ -125,14 +161,29 @@ fn a_service_refuses_in_words_and_an_absent_one_is_told() {
                 let error = query(address, b"").expect_err("refused");
                 assert_eq!(error.error().kind(), ErrorKind::Disconnected, "{error}");
                 let rejection = error.rejection().expect("a rejection");
-                assert!(rejection.private_data.starts_with(b"closed for today"), "{rejection:?}");
-                assert!(error.to_string().contains("\"closed for today\""), "{error}");
+                assert!(
+                    rejection.private_data.starts_with(b"closed for today"),
+                    "{rejection:?}"
+                );
+                assert!(
+                    error.to_string().contains("\"closed for today\""),
+                    "{error}"
+                );
                 let error = query(address, b"").expect_err("dropped");
-                assert!(error.rejection().is_some_and(|no| no.reason.is_by_program()), "{error}");
+                assert!(
+                    error
+                        .rejection()
+                        .is_some_and(|no| no.reason.is_by_program()),
+                    "{error}"
+                );
             });
             drop(listener);
             let error = query(address, b"").expect_err("nobody");
-            assert_eq!(error.rejection().map(|no| no.reason), Some(RejectReason::INVALID_SERVICE_ID), "{error}");
+            assert_eq!(
+                error.rejection().map(|no| no.reason),
+                Some(RejectReason::INVALID_SERVICE_ID),
+                "{error}"
+            );
         });
     }
 }
@@ -149,16 +200,27 @@ fn group(place: &Place, last: u8) -> SocketAddr {
 
 /// Where groups are: Linux has no IPv6 groups on RoCE v2.
 fn places_with_groups() -> Vec<Place> {
-    places().into_iter().filter(|place| !place.is_iwarp() && place.ip.is_ipv4()).collect()
+    places()
+        .into_iter()
+        .filter(|place| !place.is_iwarp() && place.ip.is_ipv4())
+        .collect()
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_ipv6_group_on_roce_is_told_to_be_unsupported() {
-    for place in places().into_iter().filter(|place| !place.is_iwarp() && place.ip.is_ipv6()) {
+    for place in places()
+        .into_iter()
+        .filter(|place| !place.is_iwarp() && place.ip.is_ipv6())
+    {
         leaves_nothing(&place, || {
-            let resolver = Resolver::new(group(&place, 5)).source(place.ip).timeout(PATIENCE);
-            let error = resolver.join(JoinAs::FULL_MEMBER).map(drop).expect_err("no IPv6 groups");
+            let resolver = Resolver::new(group(&place, 5))
+                .source(place.ip)
+                .timeout(PATIENCE);
+            let error = resolver
+                .join(JoinAs::FULL_MEMBER)
+                .map(drop)
+                .expect_err("no IPv6 groups");
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             assert!(error.to_string().contains("use an IPv4 group"), "{error}");
         });
@@ -171,7 +233,9 @@ fn a_group_hears_what_is_sent_to_it_until_it_is_left() {
     for place in places_with_groups() {
         leaves_nothing(&place, || {
             let join = || {
-                let resolver = Resolver::new(group(&place, 1)).source(place.ip).timeout(PATIENCE);
+                let resolver = Resolver::new(group(&place, 1))
+                    .source(place.ip)
+                    .timeout(PATIENCE);
                 resolver.join(JoinAs::FULL_MEMBER).expect("join")
             };
             let mut members = Vec::new();
@@ -200,7 +264,10 @@ fn a_group_hears_what_is_sent_to_it_until_it_is_left() {
             let (_, post) = &mut members[0];
             post.send(b"still here", all);
             assert_eq!(post.next().expect("heard").0, b"still here");
-            assert!(deaf.cq.poll().expect("poll").next().is_none(), "it hears no more");
+            assert!(
+                deaf.cq.poll().expect("poll").next().is_none(),
+                "it hears no more"
+            );
         });
     }
 }
@@ -210,16 +277,28 @@ fn a_group_hears_what_is_sent_to_it_until_it_is_left() {
 fn joining_is_abandoned_without_a_trace_and_what_is_no_group_is_told() {
     for place in places_with_groups() {
         leaves_nothing(&place, || {
-            let resolver = || Resolver::new(group(&place, 2)).source(place.ip).timeout(PATIENCE);
+            let resolver = || {
+                Resolver::new(group(&place, 2))
+                    .source(place.ip)
+                    .timeout(PATIENCE)
+            };
             drop(resolver().start_join(JoinAs::FULL_MEMBER).expect("start"));
             let mut joining = resolver().start_join(JoinAs::FULL_MEMBER).expect("start");
             while joining.try_finish().expect("join").is_none() {
                 thread::yield_now();
             }
-            let error = Resolver::new(SocketAddr::new(place.ip, 0)).join(JoinAs::FULL_MEMBER).map(drop);
+            let error = Resolver::new(SocketAddr::new(place.ip, 0))
+                .join(JoinAs::FULL_MEMBER)
+                .map(drop);
             assert_eq!(error.expect_err("no group").kind(), ErrorKind::InvalidInput);
-            let error = resolver().port_space(PortSpace::TCP).join(JoinAs::FULL_MEMBER).map(drop);
-            assert_eq!(error.expect_err("connections").kind(), ErrorKind::InvalidInput);
+            let error = resolver()
+                .port_space(PortSpace::TCP)
+                .join(JoinAs::FULL_MEMBER)
+                .map(drop);
+            assert_eq!(
+                error.expect_err("connections").kind(),
+                ErrorKind::InvalidInput
+            );
         });
     }
 }
@@ -228,7 +307,11 @@ fn joining_is_abandoned_without_a_trace_and_what_is_no_group_is_told() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn to_send_only_is_joined_or_unsupported() {
     for place in places_with_groups() {
-        match Resolver::new(group(&place, 3)).source(place.ip).timeout(PATIENCE).join(JoinAs::SEND_ONLY) {
+        match Resolver::new(group(&place, 3))
+            .source(place.ip)
+            .timeout(PATIENCE)
+            .join(JoinAs::SEND_ONLY)
+        {
             Ok(member) => {
                 let mut post = Post::new(&place);
                 member.start_qp(&mut post.qp).expect("RTS");
@@ -247,8 +330,15 @@ fn iwarp_says_that_it_has_no_datagrams() {
         leaves_nothing(place, || {
             let address = SocketAddr::new(place.ip, 7174);
             for error in [
-                ListenOptions::new().bind_datagram(address).map(drop).expect_err("listen"),
-                Resolver::new(address).timeout(PATIENCE).resolve_datagram().map(drop).expect_err("resolve"),
+                ListenOptions::new()
+                    .bind_datagram(address)
+                    .map(drop)
+                    .expect_err("listen"),
+                Resolver::new(address)
+                    .timeout(PATIENCE)
+                    .resolve_datagram()
+                    .map(drop)
+                    .expect_err("resolve"),
                 Resolver::new(group(place, 4))
                     .source(place.ip)
                     .timeout(PATIENCE)

@@ -32,7 +32,9 @@ fn both_sides_may_disconnect_at_once() {
     for place in places() {
         let (mut a, mut b) = place.pair();
         a.connection.disconnect().expect("one side");
-        b.connection.disconnect().expect("the other, before it has seen the event");
+        b.connection
+            .disconnect()
+            .expect("the other, before it has seen the event");
         a.expect_disconnected();
         b.expect_disconnected();
     }
@@ -83,7 +85,10 @@ fn a_queue_pair_in_roce_is_in_error_once_the_end_was_seen() {
         assert_eq!(a.connection.qp().state().expect("state"), QpState::ERR);
         assert_eq!(b.connection.qp().state().expect("state"), QpState::ERR);
         let flushed = a.retire();
-        assert_eq!((flushed.direction(), flushed.is_success()), (Direction::Recv, false));
+        assert_eq!(
+            (flushed.direction(), flushed.is_success()),
+            (Direction::Recv, false)
+        );
     }
 }
 
@@ -93,9 +98,14 @@ const PEER: &str = "RDMACM_TEST_PEER";
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn peer_that_is_killed() {
-    let Ok(address) = std::env::var(PEER) else { return println!("device: none (a process of the next test)") };
+    let Ok(address) = std::env::var(PEER) else {
+        return println!("device: none (a process of the next test)");
+    };
     let address: SocketAddr = address.parse().expect("an address");
-    let place = places().into_iter().find(|place| place.ip == address.ip()).expect("the address");
+    let place = places()
+        .into_iter()
+        .find(|place| place.ip == address.ip())
+        .expect("the address");
     let _active = connect(address, place.end(), b"");
     println!("connected");
     std::thread::sleep(PATIENCE);
@@ -107,14 +117,24 @@ fn a_killed_peer_shows_as_disconnected() {
     for place in places() {
         let listener = place.listen();
         let mut peer = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--ignored", "--exact", "peer_that_is_killed", "--nocapture", "--test-threads=1"])
+            .args([
+                "--ignored",
+                "--exact",
+                "peer_that_is_killed",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .env(PEER, listener.local_addr().to_string())
             .stdout(Stdio::piped())
             .spawn()
             .expect("another process");
         let mut passive = lab::accept(&listener, place.end(), b"");
         let output = BufReader::new(peer.stdout.take().expect("piped"));
-        assert!(output.lines().any(|line| line.expect("text").ends_with("connected")));
+        assert!(
+            output
+                .lines()
+                .any(|line| line.expect("text").ends_with("connected"))
+        );
         peer.kill().expect("kill");
         peer.wait().expect("wait");
         passive.expect_disconnected();

@@ -1,4 +1,5 @@
-//! How requests fail on a connection, on RoCE and on iWARP: the buffer comes back, by a completion or when the queue pair is destroyed.
+//! How requests fail on a connection, on RoCE and on iWARP: the buffer comes back, by a completion
+//! or when the queue pair is destroyed.
 
 mod lab;
 
@@ -7,7 +8,9 @@ use std::time::Duration;
 use ibverbs::{AccessFlags, Error, QpOptions, RemoteMemory, Type2, WcStatus, wr};
 use lab::{PATIENCE, Place, Wired, leaves_nothing, places};
 
-const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
+const OPEN: AccessFlags = AccessFlags::REMOTE_READ
+    .union(AccessFlags::REMOTE_WRITE)
+    .union(AccessFlags::REMOTE_ATOMIC);
 /// How long to look for a completion that may never come.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -15,16 +18,23 @@ const LOOK: Duration = Duration::from_millis(500);
 const REFUSED: [WcStatus; 2] = [WcStatus::REM_ACCESS_ERR, WcStatus::REM_INV_REQ_ERR];
 
 fn ipv4() -> impl Iterator<Item = (Place, bool)> {
-    places().into_iter().filter(|place| place.ip.is_ipv4()).map(|place| {
-        let iwarp = place.is_iwarp();
-        (place, iwarp)
-    })
+    places()
+        .into_iter()
+        .filter(|place| place.ip.is_ipv4())
+        .map(|place| {
+            let iwarp = place.is_iwarp();
+            (place, iwarp)
+        })
 }
 
 /// A region of the peer, of 64 bytes, and 8 of them named with a wrong key.
 fn wrong(peer: &Wired) -> (ibverbs::SharedRegion, RemoteMemory) {
     let region = peer.end.pd.shared(64, OPEN).expect("region");
-    let remote = RemoteMemory { len: 8, rkey: region.remote().rkey ^ 0x5500, ..region.remote() };
+    let remote = RemoteMemory {
+        len: 8,
+        rkey: region.remote().rkey ^ 0x5500,
+        ..region.remote()
+    };
     (region, remote)
 }
 
@@ -35,10 +45,17 @@ fn a_write_with_a_wrong_key_ends_the_connection() {
         leaves_nothing(&place, || {
             let (mut a, mut b) = place.pair();
             let (region, remote) = wrong(&b);
-            a.connection.qp_mut().post_send(wr::write(a.end.pd.buf(8).expect("buf"), remote)).expect("post");
+            a.connection
+                .qp_mut()
+                .post_send(wr::write(a.end.pd.buf(8).expect("buf"), remote))
+                .expect("post");
             let retired = a.retire();
             // On iWARP success says that the message was taken; the fault ends the connection.
-            let expected = if iwarp { &[WcStatus::SUCCESS][..] } else { &REFUSED };
+            let expected = if iwarp {
+                &[WcStatus::SUCCESS][..]
+            } else {
+                &REFUSED
+            };
             assert!(expected.contains(&retired.status()), "{retired:?}");
             assert!(retired.into_buf().is_some());
             if iwarp {
@@ -59,9 +76,22 @@ fn a_read_with_a_wrong_key_fails_or_comes_back_with_the_queue_pair() {
             let (mut a, b) = place.pair();
             let (_region, remote) = wrong(&b);
             // On iWARP the peer answers a read by writing.
-            let sink = a.end.pd.shared(64, AccessFlags::REMOTE_WRITE).expect("sink");
-            let held = a.connection.qp_mut().hold(&sink).expect("hold").slice(0..8).expect("within");
-            a.connection.qp_mut().post_send(wr::read(held, remote)).expect("post");
+            let sink = a
+                .end
+                .pd
+                .shared(64, AccessFlags::REMOTE_WRITE)
+                .expect("sink");
+            let held = a
+                .connection
+                .qp_mut()
+                .hold(&sink)
+                .expect("hold")
+                .slice(0..8)
+                .expect("within");
+            a.connection
+                .qp_mut()
+                .post_send(wr::read(held, remote))
+                .expect("post");
             match a.retire_within(if iwarp { LOOK } else { PATIENCE }) {
                 Some(retired) if iwarp => assert!(!retired.is_success(), "{retired:?}"),
                 Some(retired) => assert!(REFUSED.contains(&retired.status()), "{retired:?}"),
@@ -97,7 +127,10 @@ fn a_message_that_invalidates_a_wrong_key_fails_at_the_receiver() {
             let (mut a, mut b) = place.pair();
             let (_region, remote) = wrong(&b);
             let message = a.end.pd.buf(8).expect("buf");
-            a.connection.qp_mut().post_send(wr::send_with_inv(message, remote.rkey)).expect("post");
+            a.connection
+                .qp_mut()
+                .post_send(wr::send_with_inv(message, remote.rkey))
+                .expect("post");
             let received = b.retire();
             assert_eq!(received.status(), WcStatus::REM_INV_REQ_ERR);
             assert_eq!(received.invalidated_rkey(), None);
@@ -114,35 +147,61 @@ fn a_message_arrives_that_invalidates_a_key_of_the_peer() {
     for (place, iwarp) in ipv4() {
         leaves_nothing(&place, || {
             let (mut a, mut b) = place.pair();
-            // Soft-iWARP has no windows: there it is the key of a region (ci/DRIVERS.md, surprise 40).
-            let open = if iwarp { OPEN } else { OPEN | AccessFlags::MW_BIND };
+            // Soft-iWARP has no windows: there it is the key of a region (ci/DRIVERS.md, surprise
+            // 40).
+            let open = if iwarp {
+                OPEN
+            } else {
+                OPEN | AccessFlags::MW_BIND
+            };
             let region = b.end.pd.shared(64, open).expect("region");
             let bound = (!iwarp).then(|| {
                 let window = b.end.pd.alloc_mw::<Type2>().expect("window");
-                let (bound, binding) = window.bind(&region, AccessFlags::REMOTE_WRITE).expect("fits");
-                b.connection.qp_mut().post_send(wr::bind(binding)).expect("bind");
+                let (bound, binding) = window
+                    .bind(&region, AccessFlags::REMOTE_WRITE)
+                    .expect("fits");
+                b.connection
+                    .qp_mut()
+                    .post_send(wr::bind(binding))
+                    .expect("bind");
                 b.retire().ok().expect("bound");
                 bound
             });
-            let remote = bound.as_ref().map_or(region.remote(), ibverbs::BoundWindow::remote);
+            let remote = bound
+                .as_ref()
+                .map_or(region.remote(), ibverbs::BoundWindow::remote);
             if iwarp {
-                a.connection.qp_mut().post_send(wr::write(a.end.pd.buf(8).expect("buf"), remote)).expect("post");
+                a.connection
+                    .qp_mut()
+                    .post_send(wr::write(a.end.pd.buf(8).expect("buf"), remote))
+                    .expect("post");
                 a.retire().ok().expect("written, or on its way");
             }
             let mut message = a.end.pd.buf(8).expect("buf");
             message.copy_from_slice(b"done now");
-            a.connection.qp_mut().post_send(wr::send_with_inv(message, remote.rkey)).expect("post");
+            a.connection
+                .qp_mut()
+                .post_send(wr::send_with_inv(message, remote.rkey))
+                .expect("post");
             a.retire().ok().expect("sent");
             let received = b.retire();
             received.ok().expect("it invalidates what it may");
             if let Some(bound) = bound {
-                let window = bound.invalidated_by(&received).expect("the device says which");
+                let window = bound
+                    .invalidated_by(&received)
+                    .expect("the device says which");
                 drop(window);
             } else {
-                a.connection.qp_mut().post_send(wr::write(a.end.pd.buf(8).expect("buf"), remote)).expect("post");
+                a.connection
+                    .qp_mut()
+                    .post_send(wr::write(a.end.pd.buf(8).expect("buf"), remote))
+                    .expect("post");
                 b.expect_disconnected();
             }
-            assert_eq!(&received.into_buf().expect("posted with one")[..], b"done now");
+            assert_eq!(
+                &received.into_buf().expect("posted with one")[..],
+                b"done now"
+            );
         });
     }
 }
@@ -154,24 +213,37 @@ fn what_iwarp_lacks_is_refused_with_the_buffer() {
         leaves_nothing(&place, || {
             let (mut a, b) = place.pair();
             let region = b.end.pd.shared(64, OPEN).expect("region");
-            let place = RemoteMemory { len: 8, ..region.remote() };
+            let place = RemoteMemory {
+                len: 8,
+                ..region.remote()
+            };
             let sink = a.end.pd.shared(8, AccessFlags::REMOTE_WRITE).expect("sink");
             let pd = a.end.pd.clone();
             let buf = || pd.buf(8).expect("buf");
             let qp = a.connection.qp_mut();
             let held = qp.hold(&sink).expect("hold");
             let posts: [Result<(), Error>; 4] = [
-                qp.post_send(wr::compare_swap(held, place, 0, 1)).map_err(Error::from),
-                qp.post_send(wr::fetch_add(held, place, 1)).map_err(Error::from),
-                qp.post_send(wr::write_with_imm(buf(), place, 1)).map_err(Error::from),
-                qp.post_send(wr::send_with_imm(buf(), 1)).map_err(Error::from),
+                qp.post_send(wr::compare_swap(held, place, 0, 1))
+                    .map_err(Error::from),
+                qp.post_send(wr::fetch_add(held, place, 1))
+                    .map_err(Error::from),
+                qp.post_send(wr::write_with_imm(buf(), place, 1))
+                    .map_err(Error::from),
+                qp.post_send(wr::send_with_imm(buf(), 1))
+                    .map_err(Error::from),
             ];
             for posted in &posts {
                 assert_eq!(posted.is_err(), iwarp, "{posted:?}");
             }
             if iwarp {
-                assert_eq!(qp.send_room(), qp.caps().max_send_wr as usize, "nothing stayed in the queue");
-                let rejected = qp.post_send(wr::send_with_imm(buf(), 1)).expect_err("no immediate data");
+                assert_eq!(
+                    qp.send_room(),
+                    qp.caps().max_send_wr as usize,
+                    "nothing stayed in the queue"
+                );
+                let rejected = qp
+                    .post_send(wr::send_with_imm(buf(), 1))
+                    .expect_err("no immediate data");
                 assert!(rejected.into_payload().is_some());
             }
         });
@@ -187,8 +259,13 @@ fn a_send_to_a_peer_that_is_gone_comes_back_one_way_or_the_other() {
             drop(b);
             a.expect_disconnected();
             let pool = a.end.pd.pool(1, 8).expect("pool");
-            // The queue pair may be in error already: then the post is refused, flushed, or never heard of again.
-            if let Ok(()) = a.connection.qp_mut().post_send(wr::send(pool.take().expect("free"))) {
+            // The queue pair may be in error already: then the post is refused, flushed, or never
+            // heard of again.
+            if let Ok(()) = a
+                .connection
+                .qp_mut()
+                .post_send(wr::send(pool.take().expect("free")))
+            {
                 while let Some(retired) = a.retire_within(LOOK) {
                     assert!(!retired.is_success(), "{retired:?}");
                 }
@@ -205,7 +282,9 @@ fn what_a_device_lacks_is_unsupported_and_no_crash() {
     for (place, iwarp) in ipv4() {
         leaves_nothing(&place, || {
             let end = place.end();
-            let made = end.pd.create_qp::<ibverbs::Uc>(&end.cq, &end.cq, QpOptions::default());
+            let made = end
+                .pd
+                .create_qp::<ibverbs::Uc>(&end.cq, &end.cq, QpOptions::default());
             assert_eq!(made.is_err_and(|error| error.is_unsupported()), iwarp);
         });
     }

@@ -10,7 +10,10 @@ use lab::{PATIENCE, Place, leaves_nothing, leaves_nothing_within, places};
 use rdmacm::{ConnectParams, Connection, Pending, Ready, Resolver, Route};
 
 fn route(place: &Place, address: SocketAddr) -> Route {
-    Resolver::new(address).timeout(PATIENCE).resolve().unwrap_or_else(|error| panic!("{}: {error}", place.name()))
+    Resolver::new(address)
+        .timeout(PATIENCE)
+        .resolve()
+        .unwrap_or_else(|error| panic!("{}: {error}", place.name()))
 }
 
 fn ready(place: &Place, end: &lab::End, address: SocketAddr) -> Ready {
@@ -20,7 +23,10 @@ fn ready(place: &Place, end: &lab::End, address: SocketAddr) -> Ready {
 }
 
 fn pending(end: &lab::End, listener: &rdmacm::Listener) -> Pending {
-    let request = listener.accept(Some(PATIENCE)).expect("accept").expect("a request in time");
+    let request = listener
+        .accept(Some(PATIENCE))
+        .expect("accept")
+        .expect("a request in time");
     let mut pending = request.with_qp(end.qp()).expect("INIT");
     end.receive_on(pending.qp_mut());
     pending
@@ -94,14 +100,19 @@ fn a_connect_that_timed_out_leaves_nothing_once_the_kernel_lets_go() {
             let listener = place.listen();
             let end = place.end();
             let unanswered = ready(&place, &end, listener.local_addr());
-            let error = unanswered.connect(&ConnectParams::default(), Duration::from_millis(100)).map(drop);
+            let error = unanswered
+                .connect(&ConnectParams::default(), Duration::from_millis(100))
+                .map(drop);
             println!("{}", error.expect_err("nobody accepts"));
         });
         leaves_nothing_within(&place, Duration::from_secs(30), || {
             let listener = place.listen();
             let end = place.end();
             let unanswered = ready(&place, &end, listener.local_addr());
-            let _ = unanswered.connect(&ConnectParams::default(), Duration::ZERO).map(drop).expect_err("no time");
+            let _ = unanswered
+                .connect(&ConnectParams::default(), Duration::ZERO)
+                .map(drop)
+                .expect_err("no time");
         });
     }
 }
@@ -112,7 +123,14 @@ fn the_passive_chain_leaves_nothing_wherever_it_is_cut() {
     for place in places() {
         leaves_nothing(&place, || drop(place.listen()));
         leaves_nothing(&place, || {
-            against_a_client(&place, |listener| drop(listener.accept(Some(PATIENCE)).expect("accept").expect("one")));
+            against_a_client(&place, |listener| {
+                drop(
+                    listener
+                        .accept(Some(PATIENCE))
+                        .expect("accept")
+                        .expect("one"),
+                );
+            });
         });
         leaves_nothing(&place, || {
             let end = place.end();
@@ -121,7 +139,11 @@ fn the_passive_chain_leaves_nothing_wherever_it_is_cut() {
         leaves_nothing(&place, || {
             let end = place.end();
             against_a_client(&place, |listener| {
-                drop(pending(&end, listener).accept(&ConnectParams::default(), PATIENCE).expect("accept"));
+                drop(
+                    pending(&end, listener)
+                        .accept(&ConnectParams::default(), PATIENCE)
+                        .expect("accept"),
+                );
             });
         });
     }
@@ -137,7 +159,9 @@ fn a_listener_dropped_with_requests_unread_rejects_them() {
             thread::scope(|scope| {
                 let client = scope.spawn(|| {
                     let end = place.end();
-                    ready(&place, &end, address).connect(&ConnectParams::default(), PATIENCE).map(drop)
+                    ready(&place, &end, address)
+                        .connect(&ConnectParams::default(), PATIENCE)
+                        .map(drop)
                 });
                 // Long enough for the request to be on the channel, where nobody takes it.
                 thread::sleep(Duration::from_millis(300));
@@ -159,11 +183,15 @@ fn a_request_outlives_its_listener() {
             let end = place.end();
             thread::scope(|scope| {
                 let client = scope.spawn(|| {
-                    ready(&place, &place.end(), address).connect(&ConnectParams::default(), PATIENCE).expect("connect")
+                    ready(&place, &place.end(), address)
+                        .connect(&ConnectParams::default(), PATIENCE)
+                        .expect("connect")
                 });
                 let pending = pending(&end, &listener);
                 drop(listener);
-                let passive: Connection = pending.accept(&ConnectParams::default(), PATIENCE).expect("accept");
+                let passive: Connection = pending
+                    .accept(&ConnectParams::default(), PATIENCE)
+                    .expect("accept");
                 drop(passive);
                 drop(client.join().expect("client"));
             });

@@ -1,4 +1,5 @@
-//! The convenient layer on real drivers: messages with no receive too late, the end of a connection, its errors.
+//! The convenient layer on real drivers: messages with no receive too late, the end of a
+//! connection, its errors.
 
 mod lab;
 
@@ -11,7 +12,11 @@ use lab::{PATIENCE, Place, leaves_nothing, one_place_each};
 use rdmacm::{Messenger, MessengerOptions};
 
 fn options() -> MessengerOptions<'static> {
-    MessengerOptions { max_len: 100, depth: 4, ..MessengerOptions::default() }
+    MessengerOptions {
+        max_len: 100,
+        depth: 4,
+        ..MessengerOptions::default()
+    }
 }
 
 /// Runs both ends.
@@ -21,7 +26,10 @@ fn between(place: &Place, server: impl FnOnce(Messenger) + Send, client: impl Fn
         let address = listener.local_addr();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let request = listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
+                let request = listener
+                    .accept(Some(PATIENCE))
+                    .expect("accept")
+                    .expect("in time");
                 server(Messenger::accept(request, &options(), PATIENCE).expect("accept"));
             });
             client(Messenger::connect(address, &options(), PATIENCE).expect("connect"));
@@ -83,7 +91,10 @@ fn who_may_not_speak_yet_and_what_is_too_long_is_told() {
                     }
                 }
                 tell.send(()).expect("awaited");
-                assert_eq!(server.recv(PATIENCE).expect("receive").expect("one")[..], *b"hello");
+                assert_eq!(
+                    server.recv(PATIENCE).expect("receive").expect("one")[..],
+                    *b"hello"
+                );
                 server.send(b"second", PATIENCE).expect("now it may");
                 assert!(server.recv(PATIENCE).expect("receive").is_none());
             },
@@ -91,7 +102,9 @@ fn who_may_not_speak_yet_and_what_is_too_long_is_told() {
                 let error = client.send(&[0; 101], PATIENCE).expect_err("too long");
                 assert_eq!(error.kind(), ErrorKind::InvalidInput);
                 assert!(error.to_string().contains("max_len"), "{error}");
-                let error = client.recv(Duration::ZERO).map(|message| message.map(|message| message.to_vec()));
+                let error = client
+                    .recv(Duration::ZERO)
+                    .map(|message| message.map(|message| message.to_vec()));
                 if is_iwarp {
                     assert_eq!(error.expect_err("nothing yet").kind(), ErrorKind::TimedOut);
                 }
@@ -117,30 +130,65 @@ fn other_operations_than_messages_end_by_their_tags() {
             let listener = place.listen();
             let address = listener.local_addr();
             let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-            let options = MessengerOptions { access, ..options() };
+            let options = MessengerOptions {
+                access,
+                ..options()
+            };
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    let request = listener.accept(Some(PATIENCE)).expect("accept").expect("in time");
-                    let mut server = Messenger::accept(request, &options, PATIENCE).expect("accept");
-                    let open = server.connection().qp().pd().shared(16, AccessFlags::REMOTE_WRITE).expect("memory");
-                    assert_eq!(server.recv(PATIENCE).expect("receive").expect("one")[..], *b"where?");
+                    let request = listener
+                        .accept(Some(PATIENCE))
+                        .expect("accept")
+                        .expect("in time");
+                    let mut server =
+                        Messenger::accept(request, &options, PATIENCE).expect("accept");
+                    let open = server
+                        .connection()
+                        .qp()
+                        .pd()
+                        .shared(16, AccessFlags::REMOTE_WRITE)
+                        .expect("memory");
+                    assert_eq!(
+                        server.recv(PATIENCE).expect("receive").expect("one")[..],
+                        *b"where?"
+                    );
                     let remote = open.remote();
-                    let place = [remote.addr.to_be_bytes(), u64::from(remote.rkey).to_be_bytes()].concat();
+                    let place = [
+                        remote.addr.to_be_bytes(),
+                        u64::from(remote.rkey).to_be_bytes(),
+                    ]
+                    .concat();
                     server.send(&place, PATIENCE).expect("send");
-                    assert_eq!(server.recv(PATIENCE).expect("receive").expect("one")[..], *b"written");
+                    assert_eq!(
+                        server.recv(PATIENCE).expect("receive").expect("one")[..],
+                        *b"written"
+                    );
                     let mut seen = [0; 16];
                     open.read(0, &mut seen).expect("read");
                     assert_eq!(seen, *b"sixteen letters!");
                 });
                 let mut client = Messenger::connect(address, &options, PATIENCE).expect("connect");
                 client.send(b"where?", PATIENCE).expect("send");
-                let place = client.recv(PATIENCE).expect("receive").expect("one").to_vec();
-                let number = |at: usize| u64::from_be_bytes(place[at..at + 8].try_into().expect("8 bytes"));
+                let place = client
+                    .recv(PATIENCE)
+                    .expect("receive")
+                    .expect("one")
+                    .to_vec();
+                let number =
+                    |at: usize| u64::from_be_bytes(place[at..at + 8].try_into().expect("8 bytes"));
                 let rkey = u32::try_from(number(8)).expect("32 bits");
-                let remote = ibverbs::RemoteMemory { addr: number(0), rkey, len: 16 };
+                let remote = ibverbs::RemoteMemory {
+                    addr: number(0),
+                    rkey,
+                    len: 16,
+                };
                 let mut text = client.connection().qp().pd().buf(16).expect("buffer");
                 text.copy_from_slice(b"sixteen letters!");
-                client.connection_mut().qp_mut().post_send(wr::write(text, remote).tag(9)).expect("post");
+                client
+                    .connection_mut()
+                    .qp_mut()
+                    .post_send(wr::write(text, remote).tag(9))
+                    .expect("post");
                 let done = client.completed(PATIENCE).expect("ended");
                 done.ok().expect("written");
                 assert_eq!(done.tag(), 9);

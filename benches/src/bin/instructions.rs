@@ -32,12 +32,17 @@ fn one(number: &str) -> Result<(), Box<dyn Error>> {
 }
 
 fn table() -> Result<(), Box<dyn Error>> {
-    println!("| step | verbs | C | raw | raw / C | held memory | more | C, buffers | buffers | more |");
+    println!(
+        "| step | verbs | C | raw | raw / C | held memory | more | C, buffers | buffers | more |"
+    );
     println!("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|");
     for (index, group) in CASES.chunks(SIDES).enumerate() {
-        let counts: Vec<f64> =
-            (0..group.len()).map(|place| count(index * SIDES + place, &group[place])).collect::<Result<_, _>>()?;
-        let [c, raw, held, c_buffers, buffers] = counts[..] else { return Err("a group has five cases".into()) };
+        let counts: Vec<f64> = (0..group.len())
+            .map(|place| count(index * SIDES + place, &group[place]))
+            .collect::<Result<_, _>>()?;
+        let [c, raw, held, c_buffers, buffers] = counts[..] else {
+            return Err("a group has five cases".into());
+        };
         let Case { what, form, .. } = group[0];
         println!(
             "| {what} | {form:?} | {c:.0} | {raw:.0} | {:.3} | {held:.0} | {:+.0} | {c_buffers:.0} | {buffers:.0} | {:+.0} |",
@@ -60,7 +65,9 @@ fn count(number: usize, case: &Case) -> Result<f64, Box<dyn Error>> {
         .output()
         .map_err(|error| format!("valgrind: {error}"))?;
     let text = String::from_utf8_lossy(&output.stderr);
-    let collected = text.lines().find_map(|line| line.split("Collected : ").nth(1));
+    let collected = text
+        .lines()
+        .find_map(|line| line.split("Collected : ").nth(1));
     let Some(collected) = collected.filter(|_| output.status.success()) else {
         return Err(format!("{}: {text}", case.function).into());
     };

@@ -1,6 +1,7 @@
 //! An echo server for many clients on one thread, and the clients: awaiting instead of threads.
 //!
-//! `async_server serve 10.99.0.1:7471`, then `async_server load 10.99.0.1:7471 --clients 64 --rounds 100`.
+//! `async_server serve 10.99.0.1:7471`, then `async_server load 10.99.0.1:7471 --clients 64
+//! --rounds 100`.
 
 #![forbid(unsafe_code)]
 
@@ -52,11 +53,17 @@ fn main() -> ExitCode {
 }
 
 fn run(role: &Role) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         match *role {
             Role::Serve { address, clients } => serve(address, clients).await,
-            Role::Load { address, clients, rounds } => load(address, clients, rounds).await,
+            Role::Load {
+                address,
+                clients,
+                rounds,
+            } => load(address, clients, rounds).await,
         }
     })
 }
@@ -65,7 +72,11 @@ fn run(role: &Role) -> Result<()> {
 type Outcome = std::result::Result<u64, String>;
 
 fn options() -> MessengerOptions<'static> {
-    MessengerOptions { max_len: 256, depth: 4, ..MessengerOptions::default() }
+    MessengerOptions {
+        max_len: 256,
+        depth: 4,
+        ..MessengerOptions::default()
+    }
 }
 
 async fn serve(address: SocketAddr, clients: usize) -> Result<()> {
@@ -108,7 +119,10 @@ async fn load(address: SocketAddr, clients: usize, rounds: u64) -> Result<()> {
         tasks.spawn(async move {
             match timeout(PATIENCE, ask(address, number, rounds)).await {
                 Ok(outcome) => outcome.map_err(|error| format!("client {number}: {error}")),
-                Err(_) => Err(format!("client {number}: no answer for {} s", PATIENCE.as_secs())),
+                Err(_) => Err(format!(
+                    "client {number}: no answer for {} s",
+                    PATIENCE.as_secs()
+                )),
             }
         });
     }
@@ -116,18 +130,28 @@ async fn load(address: SocketAddr, clients: usize, rounds: u64) -> Result<()> {
     while let Some(ended) = tasks.join_next().await {
         messages += ended??;
     }
-    println!("{clients} clients, {messages} messages there and back in {:.1?}", begun.elapsed());
+    println!(
+        "{clients} clients, {messages} messages there and back in {:.1?}",
+        begun.elapsed()
+    );
     Ok(())
 }
 
-async fn ask(address: SocketAddr, number: usize, rounds: u64) -> std::result::Result<u64, rdmacm::ConnectError> {
+async fn ask(
+    address: SocketAddr,
+    number: usize,
+    rounds: u64,
+) -> std::result::Result<u64, rdmacm::ConnectError> {
     let mut server = AsyncMessenger::connect(address, &options()).await?;
     for round in 0..rounds {
         let question = format!("{round} of {number}");
         server.send(question.as_bytes()).await?;
         let answer = server.recv().await?;
         if answer.as_deref() != Some(question.as_bytes()) {
-            let what = format!("{:?} for {question:?}", answer.as_deref().map(String::from_utf8_lossy));
+            let what = format!(
+                "{:?} for {question:?}",
+                answer.as_deref().map(String::from_utf8_lossy)
+            );
             return Err(ibverbs::Error::new(ibverbs::ErrorKind::Disconnected, "echo", what).into());
         }
     }

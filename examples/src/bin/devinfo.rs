@@ -8,7 +8,12 @@ fn main() -> Result<(), Error> {
     for device in Device::list()? {
         let context = device.open()?;
         let attr = context.query_device()?;
-        println!("{} ({}, firmware {})", device.name(), device.transport(), attr.fw_ver);
+        println!(
+            "{} ({}, firmware {})",
+            device.name(),
+            device.transport(),
+            attr.fw_ver
+        );
         for port_num in 1..=attr.phys_port_cnt {
             let port = context.query_port(port_num)?;
             println!(

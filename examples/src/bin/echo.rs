@@ -1,6 +1,8 @@
-//! An echo over reliable connections, the server and the client: connections by address, on InfiniBand, RoCE and iWARP alike.
+//! An echo over reliable connections, the server and the client: connections by address, on
+//! InfiniBand, RoCE and iWARP alike.
 //!
-//! `echo 10.99.0.1:7471` serves one client after the other; `echo 10.99.0.1:7471 some words` sends each word and prints what comes back.
+//! `echo 10.99.0.1:7471` serves one client after the other; `echo 10.99.0.1:7471 some words` sends
+//! each word and prints what comes back.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +31,11 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    examples::exit(if args.words.is_empty() { serve(&args) } else { ask(&args) })
+    examples::exit(if args.words.is_empty() {
+        serve(&args)
+    } else {
+        ask(&args)
+    })
 }
 
 fn serve(args: &Args) -> Result<()> {
@@ -37,10 +43,16 @@ fn serve(args: &Args) -> Result<()> {
     println!("listening on {}", listener.local_addr());
     let mut served = 0;
     while args.clients == 0 || served < args.clients {
-        let Some(request) = listener.accept(None)? else { continue };
+        let Some(request) = listener.accept(None)? else {
+            continue;
+        };
         let peer = request.peer_addr();
         // A client that breaks off is no reason to end.
-        match echo(Messenger::accept(request, &MessengerOptions::default(), PATIENCE)) {
+        match echo(Messenger::accept(
+            request,
+            &MessengerOptions::default(),
+            PATIENCE,
+        )) {
             Ok(count) => println!("{peer}: {count} messages"),
             Err(error) => eprintln!("{peer}: {error}"),
         }

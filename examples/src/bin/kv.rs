@@ -1,7 +1,8 @@
 //! A key-value lookup by one-sided reads: the server's processor takes no part in it.
 //!
-//! `kv -d rxe0 serve colour=blue shape=round` publishes a table and changes the value of `clock` all the time; `kv -d rxe0 get HOST colour clock`
-//! reads from it. How a reader knows that an entry is whole is said in `examples::table`.
+//! `kv -d rxe0 serve colour=blue shape=round` publishes a table and changes the value of `clock`
+//! all the time; `kv -d rxe0 get HOST colour clock` reads from it. How a reader knows that an entry
+//! is whole is said in `examples::table`.
 
 #![forbid(unsafe_code)]
 
@@ -73,19 +74,37 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<()> {
     let local = Local::open(args.ib_dev.as_deref(), 1, args.gid_idx)?;
     match &args.command {
-        Command::Get { host, keys, times } => get(&local, Role::Client(host, args.port), keys, *times),
-        Command::Serve { entries, places, clients, every, pause } => {
+        Command::Get { host, keys, times } => {
+            get(&local, Role::Client(host, args.port), keys, *times)
+        }
+        Command::Serve {
+            entries,
+            places,
+            clients,
+            every,
+            pause,
+        } => {
             let pd = local.context.alloc_pd()?;
             let table = pd.shared(places * ENTRY, AccessFlags::REMOTE_READ)?;
             for entry in entries {
-                let (key, value) = entry.split_once('=').ok_or_else(|| format!("{entry} is not KEY=VALUE"))?;
+                let (key, value) = entry
+                    .split_once('=')
+                    .ok_or_else(|| format!("{entry} is not KEY=VALUE"))?;
                 put(&table, key.as_bytes(), value.as_bytes(), || {})?;
             }
             let [every, pause] = [*every, *pause].map(Duration::from_millis);
-            let server = Server { local, pd, table, every, pause };
+            let server = Server {
+                local,
+                pd,
+                table,
+                every,
+                pause,
+            };
             let listener = listen(args.port)?;
             for _ in 0..clients.unwrap_or(usize::MAX) {
-                server.serve(accept(&listener)?).unwrap_or_else(|error| eprintln!("a client: {error}"));
+                server
+                    .serve(accept(&listener)?)
+                    .unwrap_or_else(|error| eprintln!("a client: {error}"));
             }
             Ok(())
         }
@@ -101,12 +120,25 @@ struct Server {
 }
 
 impl Server {
-    /// Keeps a queue pair for the client, through which it reads, until it closes its TCP connection.
+    /// Keeps a queue pair for the client, through which it reads, until it closes its TCP
+    /// connection.
     fn serve(&self, stream: TcpStream) -> Result<()> {
-        let cq = self.local.context.create_cq(CqOptions { depth: 1, ..CqOptions::default() })?;
-        let mut qp =
-            self.pd.create_qp::<Rc>(&cq, &cq, QpOptions { max_send_wr: 1, max_recv_wr: 1, ..QpOptions::default() })?;
-        let path = self.local.path(self.local.port.active_mtu, AccessFlags::REMOTE_READ);
+        let cq = self.local.context.create_cq(CqOptions {
+            depth: 1,
+            ..CqOptions::default()
+        })?;
+        let mut qp = self.pd.create_qp::<Rc>(
+            &cq,
+            &cq,
+            QpOptions {
+                max_send_wr: 1,
+                max_recv_wr: 1,
+                ..QpOptions::default()
+            },
+        )?;
+        let path = self
+            .local
+            .path(self.local.port.active_mtu, AccessFlags::REMOTE_READ);
         qp.init(&path)?;
         let mine = qp.endpoint(&path)?;
         let mut stream = as_server(stream, &[mine], |theirs| Ok(qp.connect(&path, &theirs[0])?))?;
@@ -115,11 +147,17 @@ impl Server {
         for count in 0.. {
             match stream.read(&mut [0]) {
                 Ok(_) => break,
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(error) => return Err(error.into()),
             }
             // The same number many times: a reader would see if it were of two times.
-            put(&self.table, b"clock", format!("{count:07} ").repeat(20).as_bytes(), || sleep(self.pause))?;
+            put(
+                &self.table,
+                b"clock",
+                format!("{count:07} ").repeat(20).as_bytes(),
+                || sleep(self.pause),
+            )?;
         }
         Ok(())
     }
@@ -140,12 +178,18 @@ fn get(local: &Local, role: Role<'_>, keys: &[String], times: u32) -> Result<()>
         for key in keys {
             match reader.look_up(key.as_bytes())? {
                 Some(Entry { version, value, .. }) => {
-                    println!("{key} = {} (version {version})", String::from_utf8_lossy(&value));
+                    println!(
+                        "{key} = {} (version {version})",
+                        String::from_utf8_lossy(&value)
+                    );
                 }
                 None => println!("{key} is not there"),
             }
         }
     }
-    println!("{} reads, {} of them torn and read again", reader.reads, reader.torn);
+    println!(
+        "{} reads, {} of them torn and read again",
+        reader.reads, reader.torn
+    );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The shortest whole program: two queue pairs of one process, one message. Needs a RoCE or InfiniBand device.
+//! The shortest whole program: two queue pairs of one process, one message. Needs a RoCE or
+//! InfiniBand device.
 //!
 //! `loopback rxe0`
 
@@ -10,7 +11,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = std::env::args().nth(1).ok_or("usage: loopback DEVICE")?;
     let context = Device::by_name(&name)?.open()?;
     let port = context.query_port(1)?;
-    let gid = context.gids(1)?.into_iter().find(|entry| !entry.gid.is_link_local()).ok_or("the port has no address")?;
+    let gid = context
+        .gids(1)?
+        .into_iter()
+        .find(|entry| !entry.gid.is_link_local())
+        .ok_or("the port has no address")?;
 
     let pd = context.alloc_pd()?;
     let mut cq = context.create_cq(CqOptions::default())?;
@@ -40,6 +45,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     }
-    println!("received {:?}", String::from_utf8_lossy(&received.ok_or("no buffer")?));
+    println!(
+        "received {:?}",
+        String::from_utf8_lossy(&received.ok_or("no buffer")?)
+    );
     Ok(())
 }

@@ -1,7 +1,9 @@
-//! Hundreds of queue pairs on one completion channel: one thread sleeps until something completes anywhere.
+//! Hundreds of queue pairs on one completion channel: one thread sleeps until something completes
+//! anywhere.
 //!
-//! `many_qps -d rxe0 -c 512`. The channel says which completion queue has entries, and each completion says which queue pair it is of. Queue
-//! pairs are connected two by two within this process, and a message goes to and fro on every connection.
+//! `many_qps -d rxe0 -c 512`. The channel says which completion queue has entries, and each
+//! completion says which queue pair it is of. Queue pairs are connected two by two within this
+//! process, and a message goes to and fro on every connection.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +15,8 @@ use clap::Parser;
 use examples::local::{Local, connect_pair};
 use examples::{Result, resident_bytes, wait};
 use ibverbs::{
-    AccessFlags, Completion, CompletionQueue, CqId, CqOptions, Direction, QpOptions, QueueId, QueuePair, Rc, wr,
+    AccessFlags, Completion, CompletionQueue, CqId, CqOptions, Direction, QpOptions, QueueId,
+    QueuePair, Rc, wr,
 };
 
 /// Sends, and receives, that a queue pair can have in flight.
@@ -55,16 +58,29 @@ fn run(args: &Args) -> Result<()> {
     let channel = local.context.create_comp_channel()?;
     let count = args.connections * 2;
     let per_queue = args.connections.div_ceil(args.completion_queues) * 2;
-    let options = CqOptions { depth: per_queue * DEPTH * 2, channel: Some(&channel), ..CqOptions::default() };
-    let mut cqs =
-        (0..args.completion_queues).map(|_| local.context.create_cq(options)).collect::<ibverbs::Result<Vec<_>>>()?;
+    let options = CqOptions {
+        depth: per_queue * DEPTH * 2,
+        channel: Some(&channel),
+        ..CqOptions::default()
+    };
+    let mut cqs = (0..args.completion_queues)
+        .map(|_| local.context.create_cq(options))
+        .collect::<ibverbs::Result<Vec<_>>>()?;
     let pool = pd.pool(count as usize * 2, args.size)?;
 
     let (begun, before) = (Instant::now(), resident_bytes()?);
-    let queues = QpOptions { max_send_wr: DEPTH, max_recv_wr: DEPTH, max_batch: 1, ..QpOptions::default() };
+    let queues = QpOptions {
+        max_send_wr: DEPTH,
+        max_recv_wr: DEPTH,
+        max_batch: 1,
+        ..QpOptions::default()
+    };
     let mut qps = Vec::new();
     for cq in cqs.iter().cycle().take(args.connections as usize) {
-        qps.push((pd.create_qp::<Rc>(cq, cq, queues)?, pd.create_qp::<Rc>(cq, cq, queues)?));
+        qps.push((
+            pd.create_qp::<Rc>(cq, cq, queues)?,
+            pd.create_qp::<Rc>(cq, cq, queues)?,
+        ));
     }
     let (created, memory) = (begun.elapsed(), resident_bytes()?.saturating_sub(before));
     let path = local.path(local.port.active_mtu, AccessFlags::empty());
@@ -77,7 +93,10 @@ fn run(args: &Args) -> Result<()> {
         cqs.len(),
         memory / u64::from(count)
     );
-    println!("created in {created:.0?} ({:.0?} each), connected in {connected:.0?}", created / count);
+    println!(
+        "created in {created:.0?} ({:.0?} each), connected in {connected:.0?}",
+        created / count
+    );
 
     // Armed before anything is posted: what completes before gives no event.
     for cq in &mut cqs {
@@ -92,23 +111,46 @@ fn run(args: &Args) -> Result<()> {
             b.post_recv(wr::recv(pool.take().ok_or("the pool is empty")?))?;
         }
         a.post_send(wr::send(pool.take().ok_or("the pool is empty")?))?;
-        ends.insert(a.id(), End { qp: a, left: args.iters - 1 });
-        ends.insert(b.id(), End { qp: b, left: args.iters });
+        ends.insert(
+            a.id(),
+            End {
+                qp: a,
+                left: args.iters - 1,
+            },
+        );
+        ends.insert(
+            b.id(),
+            End {
+                qp: b,
+                left: args.iters,
+            },
+        );
     }
     let begun = Instant::now();
     let (total, mut received) = (u64::from(count) * args.iters, 0);
     while received < total {
-        let id = channel.wait(Some(wait::PATIENCE))?.ok_or_else(|| format!("{received} of {total} messages came"))?;
-        let cq = cqs.get_mut(&id).ok_or("an event of a completion queue that is not there")?;
+        let id = channel
+            .wait(Some(wait::PATIENCE))?
+            .ok_or_else(|| format!("{received} of {total} messages came"))?;
+        let cq = cqs
+            .get_mut(&id)
+            .ok_or("an event of a completion queue that is not there")?;
         cq.arm(false)?; // before polling, so that what comes meanwhile gives an event
         received += drain(cq, &mut ends)?;
     }
     let took = begun.elapsed();
-    println!("{total} messages in {took:.2?}: {:.0} a second", rate(total, took));
+    println!(
+        "{total} messages in {took:.2?}: {:.0} a second",
+        rate(total, took)
+    );
 
     let begun = Instant::now();
     drop(ends);
-    println!("destroyed in {:.0?}, {} objects leaked", begun.elapsed(), ibverbs::leaked_objects());
+    println!(
+        "destroyed in {:.0?}, {} objects leaked",
+        begun.elapsed(),
+        ibverbs::leaked_objects()
+    );
     Ok(())
 }
 
@@ -126,9 +168,12 @@ fn drain(cq: &mut CompletionQueue, ends: &mut HashMap<QueueId, End>) -> Result<u
     }
 }
 
-/// Sends back what was received, and receives again into what was sent. Returns whether a message came.
+/// Sends back what was received, and receives again into what was sent. Returns whether a message
+/// came.
 fn advance(completion: Completion<'_>, ends: &mut HashMap<QueueId, End>) -> Result<bool> {
-    let End { qp, left } = ends.get_mut(&completion.queue()).ok_or("a completion of no queue pair")?;
+    let End { qp, left } = ends
+        .get_mut(&completion.queue())
+        .ok_or("a completion of no queue pair")?;
     let retired = qp.retire(completion)?;
     retired.ok()?;
     let came = retired.direction() == Direction::Recv;

@@ -1,7 +1,7 @@
 //! A chat in a multicast group: who sends is heard by all who listen.
 //!
-//! `mc_chat -m 239.1.2.3 -b 10.99.0.1` listens; `mc_chat -m 239.1.2.3 -b 10.99.0.1 -s hello` speaks. Either works with librdmacm's own `mckey` at the
-//! other end.
+//! `mc_chat -m 239.1.2.3 -b 10.99.0.1` listens; `mc_chat -m 239.1.2.3 -b 10.99.0.1 -s hello`
+//! speaks. Either works with librdmacm's own `mckey` at the other end.
 
 #![forbid(unsafe_code)]
 

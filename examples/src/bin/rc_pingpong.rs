@@ -1,4 +1,5 @@
-//! A message to and fro over a reliable connection; speaks with the real `ibv_rc_pingpong`, in either role.
+//! A message to and fro over a reliable connection; speaks with the real `ibv_rc_pingpong`, in
+//! either role.
 //!
 //! `rc_pingpong -d rxe0` waits; `rc_pingpong -d rxe0 HOST` connects to it.
 

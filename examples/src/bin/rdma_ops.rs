@@ -1,7 +1,8 @@
-//! One-sided operations: RDMA write, write with immediate data, read, compare-and-swap, fetch-and-add, and what happens to a peer that has no right.
+//! One-sided operations: RDMA write, write with immediate data, read, compare-and-swap,
+//! fetch-and-add, and what happens to a peer that has no right.
 //!
-//! `rdma_ops -d rxe0`. Two queue pairs of this process stand for two hosts: `client` works on the memory behind `server`, whose
-//! processor takes no part.
+//! `rdma_ops -d rxe0`. Two queue pairs of this process stand for two hosts: `client` works on the
+//! memory behind `server`, whose processor takes no part.
 
 #![forbid(unsafe_code)]
 
@@ -54,16 +55,24 @@ fn run(args: &Args) -> Result<()> {
     let mut buf = finished(wait::one(&mut cq, &mut client)?)?;
     let mut seen = [0; 5];
     region.read(64, &mut seen)?;
-    println!("write: the server's memory is {:?}", String::from_utf8_lossy(&seen));
+    println!(
+        "write: the server's memory is {:?}",
+        String::from_utf8_lossy(&seen)
+    );
 
-    // The server hears nothing of a write, unless it comes with immediate data, which takes one of its receives.
+    // The server hears nothing of a write, unless it comes with immediate data, which takes one of
+    // its receives.
     server.post_recv(wr::recv(wr::Empty))?;
     buf.copy_from_slice(b"HELLO");
     client.post_send(wr::write_with_imm(buf, text, 42))?;
     buf = finished(wait::one(&mut cq, &mut client)?)?;
     let heard = wait::one(&mut server_cq, &mut server)?;
     heard.ok()?;
-    println!("write with immediate: the server hears of {} bytes and {:?}", heard.byte_len(), heard.imm_data());
+    println!(
+        "write with immediate: the server hears of {} bytes and {:?}",
+        heard.byte_len(),
+        heard.imm_data()
+    );
 
     client.post_send(wr::read(buf, text))?;
     buf = finished(wait::one(&mut cq, &mut client)?)?;
@@ -73,25 +82,40 @@ fn run(args: &Args) -> Result<()> {
     region.store(0, 40, Ordering::Release)?;
     client.post_send(wr::fetch_add(pd.buf(8)?, number, 2))?;
     buf = finished(wait::one(&mut cq, &mut client)?)?;
-    println!("fetch and add 2: {} became {}", value(&buf)?, region.load(0, Ordering::Acquire)?);
+    println!(
+        "fetch and add 2: {} became {}",
+        value(&buf)?,
+        region.load(0, Ordering::Acquire)?
+    );
     for compare in [41, 42] {
         client.post_send(wr::compare_swap(buf, number, compare, 7))?;
         buf = finished(wait::one(&mut cq, &mut client)?)?;
-        println!("swap {compare} for 7: {} became {}", value(&buf)?, region.load(0, Ordering::Acquire)?);
+        println!(
+            "swap {compare} for 7: {} became {}",
+            value(&buf)?,
+            region.load(0, Ordering::Acquire)?
+        );
     }
 
-    // A write to memory that is open to reads only fails, and ends the connection. The buffer comes back all the same.
+    // A write to memory that is open to reads only fails, and ends the connection. The buffer comes
+    // back all the same.
     let readable = pd.shared(4096, AccessFlags::REMOTE_READ)?;
     client.post_send(wr::write(buf, readable.remote()))?;
     let failed = wait::one(&mut cq, &mut client)?;
-    println!("write to read-only memory: {}; the queue pair is in state {}", failed.status(), client.state()?);
+    println!(
+        "write to read-only memory: {}; the queue pair is in state {}",
+        failed.status(),
+        client.state()?
+    );
     Ok(())
 }
 
 /// The buffer of a request that succeeded.
 fn finished(retired: ibverbs::Retired) -> Result<ibverbs::Buf> {
     retired.ok()?;
-    retired.into_buf().ok_or_else(|| "a request without a buffer".into())
+    retired
+        .into_buf()
+        .ok_or_else(|| "a request without a buffer".into())
 }
 
 /// What an atomic brought.

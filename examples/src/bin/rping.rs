@@ -1,6 +1,8 @@
-//! rping: the server reads a client's memory and writes it back, with the options and on the wire as librdmacm's own `rping`.
+//! rping: the server reads a client's memory and writes it back, with the options and on the wire
+//! as librdmacm's own `rping`.
 //!
-//! `rping -s -a 10.99.0.1 -v` and `rping -c -a 10.99.0.1 -v -C 3`, either with the real one at the other end.
+//! `rping -s -a 10.99.0.1 -v` and `rping -c -a 10.99.0.1 -v -C 3`, either with the real one at the
+//! other end.
 
 #![forbid(unsafe_code)]
 
@@ -58,5 +60,9 @@ fn main() -> ExitCode {
         validate: args.validate,
         persistent: args.persistent,
     };
-    examples::exit(if args.server { server::run(&settings) } else { client::run(&settings) })
+    examples::exit(if args.server {
+        server::run(&settings)
+    } else {
+        client::run(&settings)
+    })
 }

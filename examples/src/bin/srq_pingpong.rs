@@ -1,4 +1,5 @@
-//! Messages to and fro over many connections that receive from one shared queue; speaks with the real `ibv_srq_pingpong`, in either role.
+//! Messages to and fro over many connections that receive from one shared queue; speaks with the
+//! real `ibv_srq_pingpong`, in either role.
 //!
 //! `srq_pingpong -d rxe0` waits; `srq_pingpong -d rxe0 HOST` connects to it.
 
@@ -11,15 +12,24 @@ use clap::Parser;
 use examples::exchange::exchange;
 use examples::pingpong::{Common, fill, parse_mtu, print_address, require_gid};
 use examples::{Result, wait};
-use ibverbs::{AccessFlags, CqOptions, Endpoint, Gid, Lid, Mtu, Psn, QpOptions, Qpn, Rc, RcPath, SrqOptions, wr};
+use ibverbs::{
+    AccessFlags, CqOptions, Endpoint, Gid, Lid, Mtu, Psn, QpOptions, Qpn, Rc, RcPath, SrqOptions,
+    wr,
+};
 
 /// How many endpoints the C program tells and wants to hear, whatever the number of queue pairs.
 const TOLD: usize = 256;
-const NOWHERE: Endpoint = Endpoint { qpn: Qpn(0), psn: Psn(0), lid: Lid(0), gid: Gid([0; 16]) };
+const NOWHERE: Endpoint = Endpoint {
+    qpn: Qpn(0),
+    psn: Psn(0),
+    lid: Lid(0),
+    gid: Gid([0; 16]),
+};
 /// Sends that a queue pair can have in flight.
 const SENDS: u32 = 4;
 
-/// Messages to and fro over many connections with one shared receive queue: a server, or with HOST its client
+/// Messages to and fro over many connections with one shared receive queue: a server, or with HOST
+/// its client
 #[derive(Debug, Parser)]
 struct Args {
     #[command(flatten)]
@@ -39,25 +49,52 @@ fn main() -> ExitCode {
     examples::exit(run(&Args::parse()))
 }
 
-fn run(Args { common, size, mtu, num_qp }: &Args) -> Result<()> {
+fn run(
+    Args {
+        common,
+        size,
+        mtu,
+        num_qp,
+    }: &Args,
+) -> Result<()> {
     if common.rx_depth < *num_qp {
-        return Err(format!("{num_qp} queue pairs need as many receives: give --rx-depth {num_qp} or more").into());
+        return Err(format!(
+            "{num_qp} queue pairs need as many receives: give --rx-depth {num_qp} or more"
+        )
+        .into());
     }
     let local = common.open()?;
     let pd = local.context.alloc_pd()?;
-    let channel = common.events.then(|| local.context.create_comp_channel()).transpose()?;
+    let channel = common
+        .events
+        .then(|| local.context.create_comp_channel())
+        .transpose()?;
     let depth = common.rx_depth + num_qp * SENDS;
-    let mut cq = local.context.create_cq(CqOptions { depth, channel: channel.as_ref(), ..CqOptions::default() })?;
-    let mut srq = pd.create_srq(SrqOptions { max_wr: common.rx_depth, ..SrqOptions::default() })?;
+    let mut cq = local.context.create_cq(CqOptions {
+        depth,
+        channel: channel.as_ref(),
+        ..CqOptions::default()
+    })?;
+    let mut srq = pd.create_srq(SrqOptions {
+        max_wr: common.rx_depth,
+        ..SrqOptions::default()
+    })?;
     let pool = pd.pool((common.rx_depth + num_qp) as usize, *size as usize)?;
     for _ in 0..common.rx_depth {
         srq.post_recv(wr::recv(pool.take().ok_or("the pool is empty")?))?;
     }
 
-    let path = RcPath { sl: common.sl, ..local.path(*mtu, AccessFlags::empty()) };
+    let path = RcPath {
+        sl: common.sl,
+        ..local.path(*mtu, AccessFlags::empty())
+    };
     let (mut qps, mut mine) = (Vec::new(), vec![NOWHERE; TOLD]);
     for place in mine.iter_mut().take(*num_qp as usize) {
-        let queues = QpOptions { max_send_wr: SENDS, max_batch: 1, ..QpOptions::default() };
+        let queues = QpOptions {
+            max_send_wr: SENDS,
+            max_batch: 1,
+            ..QpOptions::default()
+        };
         let mut qp = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, queues)?;
         qp.init(&path)?;
         *place = qp.endpoint(&path)?;
@@ -85,7 +122,10 @@ fn run(Args { common, size, mtu, num_qp }: &Args) -> Result<()> {
     // The counts are those of all queue pairs together.
     wait::until(&mut cq, channel.as_ref(), |completion| {
         let qpn = completion.qp_num();
-        let qp = qps.iter_mut().find(|qp| qp.qp_num() == qpn).ok_or_else(|| format!("no queue pair {qpn}"))?;
+        let qp = qps
+            .iter_mut()
+            .find(|qp| qp.qp_num() == qpn)
+            .ok_or_else(|| format!("no queue pair {qpn}"))?;
         // Receives are retired by the queue that they were posted to, sends by the queue pair.
         if completion.queue() == srq.id() {
             let retired = srq.retire(completion)?;
@@ -103,7 +143,9 @@ fn run(Args { common, size, mtu, num_qp }: &Args) -> Result<()> {
             retired.ok()?;
             sent += 1;
             if srq.recv_room() > 0 {
-                srq.post_recv(wr::recv(retired.into_buf().ok_or("a send without a buffer")?))?;
+                srq.post_recv(wr::recv(
+                    retired.into_buf().ok_or("a send without a buffer")?,
+                ))?;
             }
         }
         Ok(sent >= common.iters && received >= common.iters)

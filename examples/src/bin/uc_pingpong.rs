@@ -1,4 +1,5 @@
-//! A message to and fro over an unreliable connection; speaks with the real `ibv_uc_pingpong`, in either role.
+//! A message to and fro over an unreliable connection; speaks with the real `ibv_uc_pingpong`, in
+//! either role.
 //!
 //! `uc_pingpong -d rxe0` waits; `uc_pingpong -d rxe0 HOST` connects to it.
 

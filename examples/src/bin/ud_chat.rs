@@ -1,7 +1,9 @@
-//! A chat by unreliable datagrams: a service is found by the connection manager, then either side sends to the other.
+//! A chat by unreliable datagrams: a service is found by the connection manager, then either side
+//! sends to the other.
 //!
-//! `ud_chat -b 10.99.0.1` serves; `ud_chat -s 10.99.0.1 hello` asks. Either works with librdmacm's own `udaddy` at the other end: so many datagrams
-//! of one size there, as many back, each with the number of the queue pair beside it.
+//! `ud_chat -b 10.99.0.1` serves; `ud_chat -s 10.99.0.1 hello` asks. Either works with librdmacm's
+//! own `udaddy` at the other end: so many datagrams of one size there, as many back, each with the
+//! number of the queue pair beside it.
 
 #![forbid(unsafe_code)]
 
@@ -70,7 +72,8 @@ fn ask(args: &Args, server: IpAddr) -> Result<()> {
 
 fn serve(args: &Args) -> Result<()> {
     let any = IpAddr::from([0, 0, 0, 0]);
-    let listener = ListenOptions::new().bind_datagram(SocketAddr::new(args.bind.unwrap_or(any), args.port))?;
+    let listener =
+        ListenOptions::new().bind_datagram(SocketAddr::new(args.bind.unwrap_or(any), args.port))?;
     let request = listener.accept(None)?.ok_or("nobody came")?;
     let port_num = request.port_num();
     let mut datagrams = Datagrams::new(&request.context()?, args.size.into(), args.count)?;

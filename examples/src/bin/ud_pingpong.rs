@@ -1,7 +1,7 @@
 //! A datagram to and fro; speaks with the real `ibv_ud_pingpong`, in either role.
 //!
-//! `ud_pingpong -d rxe0` waits; `ud_pingpong -d rxe0 HOST` connects to it. A datagram that is lost stays lost, and the program gives up
-//! after a while.
+//! `ud_pingpong -d rxe0` waits; `ud_pingpong -d rxe0 HOST` connects to it. A datagram that is lost
+//! stays lost, and the program gives up after a while.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,9 @@ use examples::exchange::exchange;
 use examples::local::{Local, random_psn};
 use examples::pingpong::{Common, fill, print_address, require_gid};
 use examples::{Result, wait};
-use ibverbs::{AhAttr, CqOptions, Destination, Direction, Endpoint, GRH_LEN, Qkey, QpOptions, Ud, wr};
+use ibverbs::{
+    AhAttr, CqOptions, Destination, Direction, Endpoint, GRH_LEN, Qkey, QpOptions, Ud, wr,
+};
 
 /// The key that the C program uses.
 const QKEY: Qkey = Qkey(0x1111_1111);
@@ -23,7 +25,8 @@ const QKEY: Qkey = Qkey(0x1111_1111);
 struct Args {
     #[command(flatten)]
     common: Common,
-    /// Bytes of a message, at most the port's MTU. The C program uses 1024, too, whatever its help says
+    /// Bytes of a message, at most the port's MTU. The C program uses 1024, too, whatever its help
+    /// says
     #[arg(short, long, default_value_t = 1024)]
     size: u32,
 }
@@ -36,13 +39,27 @@ fn run(Args { common, size }: &Args) -> Result<()> {
     let local = common.open()?;
     let mtu = local.port.active_mtu;
     if mtu.bytes().is_some_and(|bytes| *size > bytes) {
-        return Err(format!("a datagram is one packet: {size} bytes are more than the port's MTU of {mtu}").into());
+        return Err(format!(
+            "a datagram is one packet: {size} bytes are more than the port's MTU of {mtu}"
+        )
+        .into());
     }
     let pd = local.context.alloc_pd()?;
-    let channel = common.events.then(|| local.context.create_comp_channel()).transpose()?;
+    let channel = common
+        .events
+        .then(|| local.context.create_comp_channel())
+        .transpose()?;
     let depth = common.rx_depth + 16;
-    let mut cq = local.context.create_cq(CqOptions { depth, channel: channel.as_ref(), ..CqOptions::default() })?;
-    let queues = QpOptions { max_send_wr: 16, max_recv_wr: common.rx_depth, ..QpOptions::default() };
+    let mut cq = local.context.create_cq(CqOptions {
+        depth,
+        channel: channel.as_ref(),
+        ..CqOptions::default()
+    })?;
+    let queues = QpOptions {
+        max_send_wr: 16,
+        max_recv_wr: common.rx_depth,
+        ..QpOptions::default()
+    };
     let mut qp = pd.create_qp::<Ud>(&cq, &cq, queues)?;
     let psn = random_psn();
     qp.start(local.port_num, 0, QKEY, psn)?;
@@ -61,7 +78,11 @@ fn run(Args { common, size }: &Args) -> Result<()> {
         print_address("remote", &theirs[0]);
         require_gid(&local, &theirs[0])?;
         let handle = pd.create_ah(&way_to(&local, common.sl, &theirs[0]))?;
-        peer = Some(Destination { address: qp.hold_address(&handle)?, qpn: theirs[0].qpn, qkey: QKEY });
+        peer = Some(Destination {
+            address: qp.hold_address(&handle)?,
+            qpn: theirs[0].qpn,
+            qkey: QKEY,
+        });
         Ok(())
     })?;
     let peer = peer.ok_or("there is no peer")?;
@@ -105,5 +126,9 @@ fn way_to(local: &Local, sl: u8, remote: &Endpoint) -> AhAttr {
         Some(index) => AhAttr::to_gid(local.port_num, index, remote.gid),
         None => AhAttr::to_lid(local.port_num, remote.lid),
     };
-    AhAttr { sl, dlid: remote.lid, ..way }
+    AhAttr {
+        sl,
+        dlid: remote.lid,
+        ..way
+    }
 }

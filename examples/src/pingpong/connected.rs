@@ -1,4 +1,5 @@
-//! A message to and fro over one connection, reliable or not: all of `rc_pingpong` and `uc_pingpong`.
+//! A message to and fro over one connection, reliable or not: all of `rc_pingpong` and
+//! `uc_pingpong`.
 
 use std::time::Instant;
 
@@ -30,14 +31,28 @@ pub fn run<T: Connected>(options: &Options) -> Result<()> {
     let Options { common, size, mtu } = options;
     let local = common.open()?;
     let pd = local.context.alloc_pd()?;
-    let channel = common.events.then(|| local.context.create_comp_channel()).transpose()?;
+    let channel = common
+        .events
+        .then(|| local.context.create_comp_channel())
+        .transpose()?;
     let depth = common.rx_depth + 16;
-    let mut cq = local.context.create_cq(CqOptions { depth, channel: channel.as_ref(), ..CqOptions::default() })?;
-    let queues = QpOptions { max_send_wr: 16, max_recv_wr: common.rx_depth, ..QpOptions::default() };
+    let mut cq = local.context.create_cq(CqOptions {
+        depth,
+        channel: channel.as_ref(),
+        ..CqOptions::default()
+    })?;
+    let queues = QpOptions {
+        max_send_wr: 16,
+        max_recv_wr: common.rx_depth,
+        ..QpOptions::default()
+    };
     let mut qp = pd.create_qp::<T>(&cq, &cq, queues)?;
 
     // Receives are posted before the peer hears of the queue pair: it may send at once.
-    let path = RcPath { sl: common.sl, ..local.path(*mtu, AccessFlags::empty()) };
+    let path = RcPath {
+        sl: common.sl,
+        ..local.path(*mtu, AccessFlags::empty())
+    };
     qp.init(&path)?;
     let pool = pd.pool(common.rx_depth as usize + 1, *size as usize)?;
     let mut first = pool.take().ok_or("the pool is empty")?;
@@ -60,7 +75,8 @@ pub fn run<T: Connected>(options: &Options) -> Result<()> {
         qp.post_send(wr::send(first))?;
         posted += 1;
     }
-    // What was received is sent back, and what was sent is free to be received into again: buffers only move.
+    // What was received is sent back, and what was sent is free to be received into again: buffers
+    // only move.
     wait::until(&mut cq, channel.as_ref(), |completion| {
         let retired = qp.retire(completion)?;
         retired.ok()?;

@@ -60,19 +60,30 @@ impl Common {
         }
     }
 
-    /// Checks what was received: its length, and on the client its bytes, if they are to be compared.
+    /// Checks what was received: its length, and on the client its bytes, if they are to be
+    /// compared.
     ///
     /// # Errors
     /// When something differs, in words.
     pub fn check(&self, received: &[u8], size: u32) -> Result<()> {
         let len = received.len();
         if len != size as usize {
-            return Err(format!("the peer sends {len} bytes, this side {size}: give both the same -s").into());
+            return Err(format!(
+                "the peer sends {len} bytes, this side {size}: give both the same -s"
+            )
+            .into());
         }
         let compare = self.chk && self.host.is_some();
         let differs = |(byte, value): (&u8, u8)| *byte != value;
-        match received.iter().zip((0..=250).cycle()).position(differs).filter(|_| compare) {
-            Some(at) => Err(format!("byte {at} of {len} came back as {:#04x}", received[at]).into()),
+        match received
+            .iter()
+            .zip((0..=250).cycle())
+            .position(differs)
+            .filter(|_| compare)
+        {
+            Some(at) => {
+                Err(format!("byte {at} of {len} came back as {:#04x}", received[at]).into())
+            }
             None => Ok(()),
         }
     }
@@ -80,15 +91,28 @@ impl Common {
     /// Prints how much time the messages took, as the C programs do.
     #[allow(clippy::cast_precision_loss, reason = "for people to read")]
     pub fn report(&self, size: u32, begun: Instant) {
-        let (seconds, bytes) = (begun.elapsed().as_secs_f64(), u64::from(size) * self.iters * 2);
-        println!("{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8e-6 / seconds);
-        println!("{} iters in {seconds:.2} seconds = {:.2} usec/iter", self.iters, seconds * 1e6 / self.iters as f64);
+        let (seconds, bytes) = (
+            begun.elapsed().as_secs_f64(),
+            u64::from(size) * self.iters * 2,
+        );
+        println!(
+            "{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec",
+            bytes as f64 * 8e-6 / seconds
+        );
+        println!(
+            "{} iters in {seconds:.2} seconds = {:.2} usec/iter",
+            self.iters,
+            seconds * 1e6 / self.iters as f64
+        );
     }
 }
 
 /// Prints where a queue pair is, as the C programs do.
 pub fn print_address(whose: &str, end: &Endpoint) {
-    println!("  {whose} address: LID 0x{:04x}, QPN {}, PSN 0x{:06x}, GID {}", end.lid.0, end.qpn, end.psn.0, end.gid);
+    println!(
+        "  {whose} address: LID 0x{:04x}, QPN {}, PSN 0x{:06x}, GID {}",
+        end.lid.0, end.qpn, end.psn.0, end.gid
+    );
 }
 
 /// A peer on RoCE must have told its GID.

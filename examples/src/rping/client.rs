@@ -31,7 +31,12 @@ pub fn run(settings: &Settings) -> Result<()> {
         let mut back = vec![0; settings.size];
         sink.read(0, &mut back)?;
         if settings.validate && back != text {
-            return Err(format!("ping {number}: {:?} came back for {:?}", printed(&back), printed(&text)).into());
+            return Err(format!(
+                "ping {number}: {:?} came back for {:?}",
+                printed(&back),
+                printed(&text)
+            )
+            .into());
         }
         if settings.verbose {
             println!("ping data: {}", printed(&back));

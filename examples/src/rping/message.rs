@@ -23,7 +23,11 @@ pub fn decode(message: &[u8]) -> Option<RemoteMemory> {
     let (rkey, len) = rest.split_first_chunk()?;
     let len: [u8; 4] = len.try_into().ok()?;
     let [rkey, len] = [*rkey, len].map(u32::from_be_bytes);
-    Some(RemoteMemory { addr: u64::from_be_bytes(*addr), rkey, len: len.into() })
+    Some(RemoteMemory {
+        addr: u64::from_be_bytes(*addr),
+        rkey,
+        len: len.into(),
+    })
 }
 
 /// The text of a ping: its number, then letters that move on from ping to ping, and a zero.
@@ -42,7 +46,10 @@ pub fn text(number: u64, size: usize) -> Vec<u8> {
 
 /// What is printed of a ping: up to the zero.
 pub fn printed(text: &[u8]) -> String {
-    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(text.len());
     String::from_utf8_lossy(&text[..end]).into_owned()
 }
 
@@ -52,9 +59,16 @@ mod tests {
 
     #[test]
     fn a_message_survives_the_wire() {
-        let memory = RemoteMemory { addr: 0x0102_0304_0506_0708, rkey: 0x090a_0b0c, len: 64 };
+        let memory = RemoteMemory {
+            addr: 0x0102_0304_0506_0708,
+            rkey: 0x090a_0b0c,
+            len: 64,
+        };
         let message = encode(memory);
-        assert_eq!(message, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0, 0, 64]);
+        assert_eq!(
+            message,
+            [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0, 0, 64]
+        );
         assert_eq!(decode(&message), Some(memory));
         assert_eq!(decode(&message[1..]), None);
     }

@@ -14,7 +14,9 @@ use crate::Result;
 pub fn run(settings: &Settings) -> Result<()> {
     let listener = Listener::bind(settings.address, 16)?;
     loop {
-        let Some(request) = listener.accept(None)? else { continue };
+        let Some(request) = listener.accept(None)? else {
+            continue;
+        };
         let peer = request.peer_addr();
         match serve(request, settings) {
             Ok(()) if settings.persistent => {}
@@ -27,11 +29,18 @@ pub fn run(settings: &Settings) -> Result<()> {
 fn serve(request: ConnectRequest, settings: &Settings) -> Result<()> {
     let mut client = Messenger::accept(request, &messages(), PATIENCE)?;
     // On iWARP the place that a read fills must be open to writes of the peer.
-    let memory = client.connection().qp().pd().shared(MAX_SIZE, AccessFlags::REMOTE_WRITE)?;
+    let memory = client
+        .connection()
+        .qp()
+        .pd()
+        .shared(MAX_SIZE, AccessFlags::REMOTE_WRITE)?;
     let place = client.connection_mut().qp_mut().hold(&memory)?;
     let piece = |remote: RemoteMemory| {
         let len = usize::try_from(remote.len).unwrap_or(usize::MAX);
-        place.slice(0..len).filter(|_| len > 0).ok_or_else(|| format!("{len} bytes offered: 1 to {MAX_SIZE}"))
+        place
+            .slice(0..len)
+            .filter(|_| len > 0)
+            .ok_or_else(|| format!("{len} bytes offered: 1 to {MAX_SIZE}"))
     };
     while let Some(offer) = client.recv(PATIENCE)? {
         let source = decode(&offer).ok_or("the client sends something else than offers")?;
@@ -44,21 +53,33 @@ fn serve(request: ConnectRequest, settings: &Settings) -> Result<()> {
         }
         client.send(&GO_ON, PATIENCE)?;
 
-        let Some(offer) = client.recv(PATIENCE)? else { break };
+        let Some(offer) = client.recv(PATIENCE)? else {
+            break;
+        };
         let sink = decode(&offer).ok_or("the client sends something else than offers")?;
         drop(offer);
         let len = sink.len.min(source.len);
-        complete(&mut client, wr::write(piece(RemoteMemory { len, ..sink })?, sink))?;
+        complete(
+            &mut client,
+            wr::write(piece(RemoteMemory { len, ..sink })?, sink),
+        )?;
         client.send(&GO_ON, PATIENCE)?;
     }
     Ok(())
 }
 
 /// Posts a request and waits until it is done.
-fn complete<O>(client: &mut Messenger, request: wr::SendRequest<O, Held<SharedRegion>>) -> Result<()>
+fn complete<O>(
+    client: &mut Messenger,
+    request: wr::SendRequest<O, Held<SharedRegion>>,
+) -> Result<()>
 where
     O: Operation<Rc, Held<SharedRegion>>,
 {
-    client.connection_mut().qp_mut().post_send(request.tag(1)).map_err(ibverbs::Error::from)?;
+    client
+        .connection_mut()
+        .qp_mut()
+        .post_send(request.tag(1))
+        .map_err(ibverbs::Error::from)?;
     Ok(client.completed(PATIENCE)?.ok()?)
 }

@@ -33,9 +33,19 @@ pub struct Settings {
     pub persistent: bool,
 }
 
-/// Messages as rping has them; one read and one write at a time, into memory that is opened for them.
+/// Messages as rping has them; one read and one write at a time, into memory that is opened for
+/// them.
 pub fn messages() -> MessengerOptions<'static> {
-    let params = ConnectParams { responder_resources: 1, initiator_depth: 1, ..ConnectParams::default() };
+    let params = ConnectParams {
+        responder_resources: 1,
+        initiator_depth: 1,
+        ..ConnectParams::default()
+    };
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
-    MessengerOptions { max_len: MESSAGE_LEN, depth: 4, access, params }
+    MessengerOptions {
+        max_len: MESSAGE_LEN,
+        depth: 4,
+        access,
+        params,
+    }
 }

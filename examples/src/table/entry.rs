@@ -4,7 +4,8 @@ use ibverbs::SharedRegion;
 
 use crate::Result;
 
-/// Bytes of an entry: checksum 8, version 8, length of the key 1, of the value 1, key 46, value 192. Numbers are little-endian.
+/// Bytes of an entry: checksum 8, version 8, length of the key 1, of the value 1, key 46, value
+/// 192. Numbers are little-endian.
 pub const ENTRY: usize = 256;
 const VERSION: usize = 8;
 const KEY_LEN: usize = 16;
@@ -47,7 +48,11 @@ pub(super) fn parse(bytes: &[u8; ENTRY]) -> Read {
         return Read::Torn;
     }
     Read::Whole(Entry {
-        version: rest.iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte)),
+        version: rest
+            .iter()
+            .take(8)
+            .rev()
+            .fold(0, |number, byte| number << 8 | u64::from(*byte)),
         key: bytes[KEY..KEY + key_len].to_vec(),
         value: bytes[VALUE..VALUE + value_len].to_vec(),
     })
@@ -60,7 +65,8 @@ pub(super) fn places(len: u64, key: &[u8]) -> impl Iterator<Item = u64> {
     (0..count).map(move |step| first.wrapping_add(step) % count * ENTRY as u64)
 }
 
-/// Writes an entry, new or once more. One thread of the server writes; `pause` is called when it is half done.
+/// Writes an entry, new or once more. One thread of the server writes; `pause` is called when it is
+/// half done.
 ///
 /// # Errors
 /// When key or value are too long, or the table is full.
@@ -80,13 +86,16 @@ fn encode(version: u64, key: &[u8], value: &[u8]) -> Option<[u8; ENTRY]> {
     entry[KEY_LEN] = u8::try_from(key.len()).ok()?;
     entry[VALUE_LEN] = u8::try_from(value.len()).ok()?;
     entry[KEY..VALUE].get_mut(..key.len())?.copy_from_slice(key);
-    entry[VALUE..].get_mut(..value.len())?.copy_from_slice(value);
+    entry[VALUE..]
+        .get_mut(..value.len())?
+        .copy_from_slice(value);
     let sum = checksum(&entry[VERSION..]);
     entry[..VERSION].copy_from_slice(&sum.to_le_bytes());
     Some(entry)
 }
 
-/// The place of a key, or for it, and the version there. Nobody else writes, so what is read here is whole.
+/// The place of a key, or for it, and the version there. Nobody else writes, so what is read here
+/// is whole.
 fn find(table: &SharedRegion, key: &[u8]) -> Result<(usize, u64)> {
     for place in places(table.len() as u64, key) {
         let place = usize::try_from(place)?;
@@ -104,7 +113,9 @@ fn find(table: &SharedRegion, key: &[u8]) -> Result<(usize, u64)> {
 
 /// FNV-1a, 64 bits.
 fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
@@ -114,14 +125,21 @@ mod tests {
     #[test]
     fn an_entry_is_read_as_it_was_written() {
         let bytes = encode(3, b"colour", b"blue").expect("short enough");
-        let entry = Entry { version: 3, key: b"colour".to_vec(), value: b"blue".to_vec() };
+        let entry = Entry {
+            version: 3,
+            key: b"colour".to_vec(),
+            value: b"blue".to_vec(),
+        };
         assert_eq!(parse(&bytes), Read::Whole(entry));
         assert_eq!(parse(&[0; ENTRY]), Read::Empty);
     }
 
     #[test]
     fn any_mixture_of_two_versions_is_torn() {
-        let (old, new) = (encode(1, b"key", &[b'a'; 100]), encode(2, b"key", &[b'b'; 192]));
+        let (old, new) = (
+            encode(1, b"key", &[b'a'; 100]),
+            encode(2, b"key", &[b'b'; 192]),
+        );
         let (old, new) = (old.expect("short enough"), new.expect("short enough"));
         for cut in 0..=ENTRY {
             for (head, tail) in [(&old, &new), (&new, &old)] {
@@ -144,6 +162,9 @@ mod tests {
     fn every_place_is_tried_once() {
         let mut all: Vec<u64> = places(8 * ENTRY as u64, b"key").collect();
         all.sort_unstable();
-        assert_eq!(all, (0..8).map(|index| index * ENTRY as u64).collect::<Vec<_>>());
+        assert_eq!(
+            all,
+            (0..8).map(|index| index * ENTRY as u64).collect::<Vec<_>>()
+        );
     }
 }

@@ -21,9 +21,17 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader of `table`, through a queue pair that is connected to its owner, with a buffer of [`ENTRY`] bytes.
+    /// A reader of `table`, through a queue pair that is connected to its owner, with a buffer of
+    /// [`ENTRY`] bytes.
     pub fn new(cq: CompletionQueue, qp: QueuePair<Rc>, buf: Buf, table: RemoteMemory) -> Self {
-        Self { cq, qp, buf: Some(buf), table, reads: 0, torn: 0 }
+        Self {
+            cq,
+            qp,
+            buf: Some(buf),
+            table,
+            reads: 0,
+            torn: 0,
+        }
     }
 
     /// What the table says of a key; `None` if it is not there.
@@ -32,7 +40,11 @@ impl Reader {
     /// When a read fails, and when an entry stays torn: its writer stopped in the middle.
     pub fn look_up(&mut self, key: &[u8]) -> Result<Option<Entry>> {
         for place in places(self.table.len, key) {
-            match self.read_whole(self.table.slice(place, ENTRY as u64).ok_or("the table is cut short")?)? {
+            match self.read_whole(
+                self.table
+                    .slice(place, ENTRY as u64)
+                    .ok_or("the table is cut short")?,
+            )? {
                 Some(entry) if entry.key == key => return Ok(Some(entry)),
                 Some(_) => {} // another key took the place
                 None => return Ok(None),

@@ -16,9 +16,12 @@ const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The devices to test on; a run without one is a failed run.
 pub(crate) fn devices() -> Vec<Device> {
-    let names =
-        std::env::var("RDMA_LAB_DEVICES").expect("RDMA_LAB_DEVICES names the devices to test on: run by ci/lab");
-    let all: Vec<Device> = names.split_whitespace().map(|name| Device::by_name(name).expect(name)).collect();
+    let names = std::env::var("RDMA_LAB_DEVICES")
+        .expect("RDMA_LAB_DEVICES names the devices to test on: run by ci/lab");
+    let all: Vec<Device> = names
+        .split_whitespace()
+        .map(|name| Device::by_name(name).expect(name))
+        .collect();
     assert!(!all.is_empty(), "RDMA_LAB_DEVICES names no device");
     for device in &all {
         println!("device: {}", device.name());
@@ -77,11 +80,21 @@ pub(crate) struct Ended {
 pub(crate) fn start(program: &str, arguments: &str) -> Running {
     let mut command = Command::new(program);
     command.args(arguments.split_whitespace());
-    let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = piped.spawn().unwrap_or_else(|error| panic!("{program}: {error} (of ibverbs-utils?)"));
+    let piped = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = piped
+        .spawn()
+        .unwrap_or_else(|error| panic!("{program}: {error} (of ibverbs-utils?)"));
     let stdout = collect(child.stdout.take().expect("piped"));
     let stderr = collect(child.stderr.take().expect("piped"));
-    Running { line: format!("{program} {arguments}"), child, stdout, stderr }
+    Running {
+        line: format!("{program} {arguments}"),
+        child,
+        stdout,
+        stderr,
+    }
 }
 
 /// Runs a program to its end.
@@ -95,7 +108,10 @@ fn collect(mut pipe: impl Read + Send + 'static) -> Printed {
     let reader = thread::spawn(move || {
         let mut piece = [0; 4096];
         while let Some(len) = pipe.read(&mut piece).ok().filter(|&len| len > 0) {
-            filled.lock().expect("whole").extend_from_slice(&piece[..len]);
+            filled
+                .lock()
+                .expect("whole")
+                .extend_from_slice(&piece[..len]);
         }
     });
     Printed { bytes, reader }
@@ -117,9 +133,15 @@ impl Running {
             self.child.wait().expect("a child");
         }
         let (stdout, stderr) = (self.stdout.all(), self.stderr.all());
-        let how = status.map_or("killed, as it did not end".to_owned(), |status| status.to_string());
+        let how = status.map_or("killed, as it did not end".to_owned(), |status| {
+            status.to_string()
+        });
         println!("{}: {how}\n{stdout}{stderr}", self.line);
-        Ended { success: status.is_some_and(|status| status.success()), stdout, stderr }
+        Ended {
+            success: status.is_some_and(|status| status.success()),
+            stdout,
+            stderr,
+        }
     }
 
     /// Whether it has not ended yet.
@@ -138,19 +160,26 @@ impl Running {
         let begun = Instant::now();
         while !self.stdout.so_far().contains(text) {
             let (out, err) = (self.stdout.so_far(), self.stderr.so_far());
-            assert!(begun.elapsed() < DEADLINE, "{} does not print {text:?}: {out}{err}", self.line);
+            assert!(
+                begun.elapsed() < DEADLINE,
+                "{} does not print {text:?}: {out}{err}",
+                self.line
+            );
             thread::sleep(Duration::from_millis(2));
         }
         self
     }
 
-    /// Waits until something listens at a TCP port; connecting to try would be taken for the client.
+    /// Waits until something listens at a TCP port; connecting to try would be taken for the
+    /// client.
     pub(crate) fn listening(self, port: u16) -> Self {
         let begun = Instant::now();
         let wanted = format!(":{port:04X} ");
         while !["tcp", "tcp6"].iter().any(|table| {
             let table = fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
-            table.lines().any(|line| line.contains(&wanted) && line.split_whitespace().nth(3) == Some("0A"))
+            table
+                .lines()
+                .any(|line| line.contains(&wanted) && line.split_whitespace().nth(3) == Some("0A"))
         }) {
             assert!(begun.elapsed() < DEADLINE, "{} does not listen", self.line);
             thread::sleep(Duration::from_millis(2));

@@ -1,4 +1,5 @@
-//! Fields by their place in bits, as the tables of the InfiniBand specification give them: most significant bit first.
+//! Fields by their place in bits, as the tables of the InfiniBand specification give them: most
+//! significant bit first.
 
 use std::net::Ipv6Addr;
 
@@ -14,14 +15,21 @@ pub(crate) fn get(data: &[u8], offset: usize, width: usize) -> u128 {
         value = value << 8 | u128::from(data.get(index).copied().unwrap_or(0));
     }
     let value = value >> (end.next_multiple_of(8) - end);
-    if width >= 128 { value } else { value & ((1 << width) - 1) }
+    if width >= 128 {
+        value
+    } else {
+        value & ((1 << width) - 1)
+    }
 }
 
-/// Sets the `width` bits from `offset` on to the low bits of `value`; bits beyond the end are dropped.
+/// Sets the `width` bits from `offset` on to the low bits of `value`; bits beyond the end are
+/// dropped.
 pub(crate) fn put(data: &mut [u8], offset: usize, width: usize, value: u128) {
     for bit in 0..width {
         let place = offset + bit;
-        let Some(byte) = data.get_mut(place / 8) else { return };
+        let Some(byte) = data.get_mut(place / 8) else {
+            return;
+        };
         let mask = 0x80_u8 >> (place % 8);
         if value >> (width - 1 - bit) & 1 == 1 {
             *byte |= mask;
@@ -74,7 +82,8 @@ impl Field for Guid {
     }
 }
 
-/// A record of `bytes` bytes: its fields are read from their bits, whose places are checked when this is compiled.
+/// A record of `bytes` bytes: its fields are read from their bits, whose places are checked when
+/// this is compiled.
 macro_rules! record {
     (
         $(#[$meta:meta])*
@@ -165,7 +174,11 @@ mod tests {
                 let value = 0x1234_5678_9abc_def0_u128 & ((1 << width) - 1);
                 put(&mut data, offset, width, value);
                 assert_eq!(get(&data, offset, width), value, "{width} bits at {offset}");
-                assert_eq!(get(&data, 0, offset), get(&[0x5a; 16], 0, offset), "what lies before is kept");
+                assert_eq!(
+                    get(&data, 0, offset),
+                    get(&[0x5a; 16], 0, offset),
+                    "what lies before is kept"
+                );
                 let rest = 120 - offset - width;
                 assert_eq!(
                     get(&data, offset + width, rest.min(56)),

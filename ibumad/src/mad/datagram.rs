@@ -12,8 +12,9 @@ pub const MAD_LEN: usize = 256;
 /// The length of the header that all have.
 pub const MAD_HEADER_LEN: usize = 24;
 
-/// A management datagram: 256 bytes that begin with the common header. What the rest means depends on the class: see
-/// [`Smp`](super::Smp), [`SaMad`](super::SaMad) and [`VendorMad`](super::VendorMad).
+/// A management datagram: 256 bytes that begin with the common header. What the rest means depends
+/// on the class: see [`Smp`](super::Smp), [`SaMad`](super::SaMad) and
+/// [`VendorMad`](super::VendorMad).
 ///
 /// # Example
 /// ```
@@ -158,13 +159,19 @@ impl Mad {
         Method(self.0[3])
     }
 
-    /// How it went, in an answer. The top bit of a directed-route datagram is its direction and not shown here.
+    /// How it went, in an answer. The top bit of a directed-route datagram is its direction and not
+    /// shown here.
     pub fn status(&self) -> MadStatus {
         let status = self.bits(32, 16);
-        MadStatus(if self.class() == MgmtClass::SUBN_DIRECTED { status & 0x7fff } else { status })
+        MadStatus(if self.class() == MgmtClass::SUBN_DIRECTED {
+            status & 0x7fff
+        } else {
+            status
+        })
     }
 
-    /// Which request and answer belong together. The kernel puts the agent's number into the upper half of a request's.
+    /// Which request and answer belong together. The kernel puts the agent's number into the upper
+    /// half of a request's.
     pub fn transaction_id(&self) -> u64 {
         u64::try_from(get(&self.0, 64, 64)).unwrap_or(0)
     }
@@ -194,7 +201,8 @@ impl Mad {
         self.put(160, 32, modifier.into());
     }
 
-    /// The answer to this request: the same datagram with the method that answers it and the status 0.
+    /// The answer to this request: the same datagram with the method that answers it and the status
+    /// 0.
     #[must_use]
     pub fn answer(&self) -> Self {
         let mut answer = self.clone();
@@ -225,7 +233,10 @@ impl fmt::Debug for Mad {
             .field("class_version", &self.class_version())
             .field("method", &self.method())
             .field("status", &self.status())
-            .field("transaction_id", &format_args!("{:#x}", self.transaction_id()))
+            .field(
+                "transaction_id",
+                &format_args!("{:#x}", self.transaction_id()),
+            )
             .field("attr", &self.attr())
             .field("attr_modifier", &self.attr_modifier())
             .finish_non_exhaustive()
@@ -244,7 +255,10 @@ mod tests {
         let header: &[u8] = &mad.as_bytes()[..24];
         assert_eq!(
             header,
-            [1, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0x23, 0x45, 0x67, 0, 0x35, 0, 0, 0x89, 0xab, 0xcd, 0xef]
+            [
+                1, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0x23, 0x45, 0x67, 0, 0x35, 0, 0, 0x89,
+                0xab, 0xcd, 0xef
+            ]
         );
         assert_eq!(mad.transaction_id(), 0x0123_4567);
         assert_eq!(mad.answer().method(), Method::GET_RESP);

@@ -1,4 +1,5 @@
-//! Management datagrams: 256 bytes, and what they say. No `unsafe`, no panic, whatever the bytes are.
+//! Management datagrams: 256 bytes, and what they say. No `unsafe`, no panic, whatever the bytes
+//! are.
 
 #![forbid(unsafe_code)]
 

@@ -57,7 +57,11 @@ record! {
 impl NodeDescription {
     /// The name, up to the first NUL; bytes that are no UTF-8 or not printable are replaced.
     pub fn text(&self) -> String {
-        let bytes = self.as_bytes().split(|&byte| byte == 0).next().unwrap_or_default();
+        let bytes = self
+            .as_bytes()
+            .split(|&byte| byte == 0)
+            .next()
+            .unwrap_or_default();
         String::from_utf8_lossy(bytes).replace(char::is_control, "\u{fffd}")
     }
 }

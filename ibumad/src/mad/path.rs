@@ -69,7 +69,10 @@ mod tests {
 
     #[test]
     fn a_question_names_both_ends() {
-        let (from, to) = ("fe80::1".parse().expect("a GID"), "fe80::2:3".parse().expect("a GID"));
+        let (from, to) = (
+            "fe80::1".parse().expect("a GID"),
+            "fe80::2:3".parse().expect("a GID"),
+        );
         let record = PathRecord::between(from, to);
         assert_eq!((record.sgid(), record.dgid()), (from, to));
         assert!(record.reversible());

@@ -7,12 +7,14 @@ use crate::identity::Lid;
 /// Hops that a directed route can have.
 pub const MAX_HOPS: usize = 63;
 
-/// A route by the port through which each node is left, from the own node on. The empty route is the own node.
+/// A route by the port through which each node is left, from the own node on. The empty route is
+/// the own node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DirectedRoute(Vec<u8>);
 
 impl DirectedRoute {
-    /// The route that leaves each node through these ports; `None` when there are more than [`MAX_HOPS`].
+    /// The route that leaves each node through these ports; `None` when there are more than
+    /// [`MAX_HOPS`].
     pub fn new(ports: &[u8]) -> Option<Self> {
         (ports.len() <= MAX_HOPS).then(|| Self(ports.to_vec()))
     }
@@ -75,12 +77,20 @@ impl<'a> Smp<'a> {
 
     /// Where a directed one is on its route.
     pub fn hop_pointer(self) -> u8 {
-        if self.is_directed() { self.0.as_bytes()[6] } else { 0 }
+        if self.is_directed() {
+            self.0.as_bytes()[6]
+        } else {
+            0
+        }
     }
 
     /// Hops of a directed one's route.
     pub fn hop_count(self) -> u8 {
-        if self.is_directed() { self.0.as_bytes()[7] } else { 0 }
+        if self.is_directed() {
+            self.0.as_bytes()[7]
+        } else {
+            0
+        }
     }
 
     /// The LID at which the directed part of the route begins.
@@ -116,7 +126,10 @@ mod tests {
         let smp = Smp::of(&mad).expect("subnet management");
         assert_eq!((smp.hop_pointer(), smp.hop_count()), (0, 3));
         assert_eq!(smp.initial_path(), [1, 3, 2]);
-        assert_eq!((smp.directed_source(), smp.directed_destination()), (Lid::PERMISSIVE, Lid::PERMISSIVE));
+        assert_eq!(
+            (smp.directed_source(), smp.directed_destination()),
+            (Lid::PERMISSIVE, Lid::PERMISSIVE)
+        );
         assert_eq!(mad.as_bytes()[128..133], [0, 1, 3, 2, 0]);
         assert!(DirectedRoute::new(&[1; 64]).is_none());
     }

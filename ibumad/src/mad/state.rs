@@ -125,4 +125,11 @@ impl IbMtu {
     }
 }
 
-field_value!(PortState(u8), PhysState(u8), LinkWidth(u8), LinkSpeed(u8), LinkSpeedExt(u8), IbMtu(u8));
+field_value!(
+    PortState(u8),
+    PhysState(u8),
+    LinkWidth(u8),
+    LinkSpeed(u8),
+    LinkSpeedExt(u8),
+    IbMtu(u8)
+);

@@ -17,7 +17,9 @@ pub const VENDOR_DATA_LEN: usize = 216;
 impl Oui {
     /// The OUI of this number; `None` when it has more than 24 bits.
     pub fn new(number: u32) -> Option<Self> {
-        let [0, a, b, c] = number.to_be_bytes() else { return None };
+        let [0, a, b, c] = number.to_be_bytes() else {
+            return None;
+        };
         Some(Self([a, b, c]))
     }
 
@@ -76,9 +78,14 @@ impl<'a> VendorMad<'a> {
         &self.0.as_bytes()[40..]
     }
 
-    /// What it carries as a text, up to the first NUL; bytes that are no UTF-8 or not printable are replaced.
+    /// What it carries as a text, up to the first NUL; bytes that are no UTF-8 or not printable are
+    /// replaced.
     pub fn text(self) -> String {
-        let bytes = self.data().split(|&byte| byte == 0).next().unwrap_or_default();
+        let bytes = self
+            .data()
+            .split(|&byte| byte == 0)
+            .next()
+            .unwrap_or_default();
         String::from_utf8_lossy(bytes).replace(char::is_control, "\u{fffd}")
     }
 
@@ -113,7 +120,10 @@ mod tests {
     #[test]
     fn data_that_does_not_fit_is_cut_off() {
         let ping = VendorMad::request(MgmtClass::OPENIB_PING, OPENIB_OUI, &[7; 300]);
-        assert_eq!(VendorMad::of(&ping).expect("vendor").data(), [7; VENDOR_DATA_LEN]);
+        assert_eq!(
+            VendorMad::of(&ping).expect("vendor").data(),
+            [7; VENDOR_DATA_LEN]
+        );
     }
 
     #[test]
@@ -121,7 +131,10 @@ mod tests {
         let mut ping = VendorMad::request(MgmtClass::OPENIB_PING, OPENIB_OUI, b"");
         ping.set_low_transaction_id(77);
         let pong = VendorMad::of(&ping).expect("vendor").answer(b"host\0");
-        assert_eq!((pong.low_transaction_id(), pong.method()), (77, Method::GET_RESP));
+        assert_eq!(
+            (pong.low_transaction_id(), pong.method()),
+            (77, Method::GET_RESP)
+        );
         assert_eq!(VendorMad::of(&pong).expect("vendor").text(), "host");
     }
 

@@ -1,7 +1,9 @@
-//! A simulated InfiniBand fabric in user space: Debian's ibsim with opensm as subnet manager. No kernel support is needed.
+//! A simulated InfiniBand fabric in user space: Debian's ibsim with opensm as subnet manager. No
+//! kernel support is needed.
 //!
-//! Four hosts on one switch. `Hca3` has the subnet manager; servers run on `Hca2` and `Hca4`, clients on `Hca1`. Programs see their host's
-//! port through a library that is preloaded (`ibsim-run`).
+//! Four hosts on one switch. `Hca3` has the subnet manager; servers run on `Hca2` and `Hca4`,
+//! clients on `Hca1`. Programs see their host's port through a library that is preloaded
+//! (`ibsim-run`).
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -56,19 +58,35 @@ impl Fabric {
     /// The simulator alone: links are up, and nobody has set them up.
     pub(crate) fn unmanaged() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let name = format!("fabric-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "fabric-{}-{}",
+            std::process::id(),
+            NUMBER.fetch_add(1, Ordering::Relaxed)
+        );
         let dir = std::env::temp_dir().join(&name);
         fs::create_dir_all(&dir).expect("directory");
         fs::write(dir.join("net"), NET).expect("net");
-        let mut fabric = Self { dir, name, console: None, children: Vec::new() };
+        let mut fabric = Self {
+            dir,
+            name,
+            console: None,
+            children: Vec::new(),
+        };
         let log = fabric.log("ibsim");
         let mut ibsim = fabric.program("ibsim");
-        let mut ibsim = spawn(ibsim.args(["-s", "net"]).stdin(Stdio::piped()).stdout(log.0).stderr(log.1));
+        let mut ibsim = spawn(
+            ibsim
+                .args(["-s", "net"])
+                .stdin(Stdio::piped())
+                .stdout(log.0)
+                .stderr(log.1),
+        );
         fabric.console = ibsim.stdin.take();
         fabric.children.push(ibsim);
         fabric.wait_for("ibsim", "Network simulator ready");
-        // Requests reach only a client that calls itself a subnet manager, and the first one to do so makes opensm ask it for its state,
-        // at which the simulator's library fails where nobody has registered for that. So it is said before opensm looks.
+        // Requests reach only a client that calls itself a subnet manager, and the first one to do
+        // so makes opensm ask it for its state, at which the simulator's library fails
+        // where nobody has registered for that. So it is said before opensm looks.
         for host in ["Hca2", "Hca4"] {
             let mut query = fabric.on(host, "smpquery");
             said_by(query.env("SIM_SET_ISSM", "1").args(["-D", "nodeinfo", "0"]));
@@ -80,7 +98,12 @@ impl Fabric {
     pub(crate) fn manage(&mut self) {
         let log = self.log("opensm.out");
         let mut opensm = self.on("Hca3", "opensm");
-        let opensm = spawn(opensm.args(["-f", "opensm.log"]).stdout(log.0).stderr(log.1));
+        let opensm = spawn(
+            opensm
+                .args(["-f", "opensm.log"])
+                .stdout(log.0)
+                .stderr(log.1),
+        );
         self.children.push(opensm);
         for host in ["Hca1", "Hca2", "Hca4"] {
             self.wait_until_active(host);
@@ -113,18 +136,27 @@ impl Fabric {
         let name = format!("server-{host}");
         let log = self.log(&name);
         let mut command = self.on(host, program);
-        let child = spawn(command.env("SIM_SET_ISSM", "1").args(args).stdout(log.0).stderr(log.1));
+        let child = spawn(
+            command
+                .env("SIM_SET_ISSM", "1")
+                .args(args)
+                .stdout(log.0)
+                .stderr(log.1),
+        );
         let server = Server(child);
         self.wait_for(&name, ready);
         server
     }
 
-    /// The real ibping as a server, on `Hca2`. It does not say when it is ready: it is when its like gets an answer.
+    /// The real ibping as a server, on `Hca2`. It does not say when it is ready: it is when its
+    /// like gets an answer.
     pub(crate) fn ibping_server(&self) -> Server {
         let server = self.serve("Hca2", "ibping", &["-S"], "");
         let lid = self.lid("Hca2").to_string();
         let until = Instant::now() + PATIENCE;
-        while !text(&run(self.on("Hca1", "ibping").args(["-f", "-c", "1", &lid])).stdout).contains(" 1 received") {
+        while !text(&run(self.on("Hca1", "ibping").args(["-f", "-c", "1", &lid])).stdout)
+            .contains(" 1 received")
+        {
             assert!(Instant::now() < until, "ibping -S does not answer");
             thread::sleep(Duration::from_millis(50));
         }
@@ -145,7 +177,9 @@ impl Fabric {
     /// Drops this share of the packets to and from a host.
     pub(crate) fn lose(&mut self, host: &str, percent: u32) {
         let console = self.console.as_mut().expect("the simulator's console");
-        writeln!(console, "Error \"{host}\" {percent}").and_then(|()| console.flush()).expect("console");
+        writeln!(console, "Error \"{host}\" {percent}")
+            .and_then(|()| console.flush())
+            .expect("console");
         // The simulator reads its console between packets.
         thread::sleep(Duration::from_millis(300));
     }
@@ -160,15 +194,22 @@ impl Fabric {
         let mut command = self.test_inside(host, test);
         let output = run(command.envs(variables.iter().copied()));
         let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
-        assert!(output.status.success() && said.contains("1 passed"), "on {host}: {}: {said}", output.status);
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "on {host}: {}: {said}",
+            output.status
+        );
     }
 
-    /// Starts the test of this name once more, on a host of this fabric, as a server; it says there that it is ready.
+    /// Starts the test of this name once more, on a host of this fabric, as a server; it says there
+    /// that it is ready.
     pub(crate) fn serve_inside(&self, host: &str, test: &str, ready: &str) -> Server {
         let name = format!("server-{host}");
         let log = self.log(&name);
         let mut command = self.test_inside(host, test);
-        let server = Server(spawn(command.env("SIM_SET_ISSM", "1").stdout(log.0).stderr(log.1)));
+        let server = Server(spawn(
+            command.env("SIM_SET_ISSM", "1").stdout(log.0).stderr(log.1),
+        ));
         self.wait_for(&name, ready);
         server
     }
@@ -176,7 +217,9 @@ impl Fabric {
     fn test_inside(&self, host: &str, test: &str) -> Command {
         let program = std::env::current_exe().expect("own program");
         let mut command = self.on(host, program.to_str().expect("a path in UTF-8"));
-        command.args(["--exact", test, "--ignored", "--nocapture"]).env(INSIDE, host);
+        command
+            .args(["--exact", test, "--ignored", "--nocapture"])
+            .env(INSIDE, host);
         command
     }
 
@@ -193,7 +236,10 @@ impl Fabric {
             if field(&said, "State:") == "Active" {
                 return;
             }
-            assert!(Instant::now() < until, "{host} did not become active: {said}");
+            assert!(
+                Instant::now() < until,
+                "{host} did not become active: {said}"
+            );
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -201,7 +247,9 @@ impl Fabric {
     fn wait_for(&self, log: &str, text: &str) {
         let until = Instant::now() + PATIENCE;
         loop {
-            let said = fs::read(self.dir.join(log)).map(|bytes| self::text(&bytes)).unwrap_or_default();
+            let said = fs::read(self.dir.join(log))
+                .map(|bytes| self::text(&bytes))
+                .unwrap_or_default();
             if said.contains(text) {
                 return;
             }
@@ -222,7 +270,10 @@ pub(crate) fn is_inside() -> bool {
 /// What follows `key` in its line of a tool's output.
 pub(crate) fn field(said: &str, key: &str) -> String {
     let line = said.lines().find_map(|line| line.trim().strip_prefix(key));
-    line.unwrap_or_else(|| panic!("no `{key}` in {said}")).trim_start_matches('.').trim().to_owned()
+    line.unwrap_or_else(|| panic!("no `{key}` in {said}"))
+        .trim_start_matches('.')
+        .trim()
+        .to_owned()
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
@@ -238,15 +289,21 @@ pub(crate) fn said_by(command: &mut Command) -> String {
 
 /// Runs a program to its end.
 pub(crate) fn run(command: &mut Command) -> Output {
-    command.output().unwrap_or_else(|error| missing(command, &error))
+    command
+        .output()
+        .unwrap_or_else(|error| missing(command, &error))
 }
 
 fn spawn(command: &mut Command) -> Child {
-    command.spawn().unwrap_or_else(|error| missing(command, &error))
+    command
+        .spawn()
+        .unwrap_or_else(|error| missing(command, &error))
 }
 
 fn missing<T>(command: &Command, error: &std::io::Error) -> T {
-    panic!("{command:?}: {error}; wanted are: apt install ibsim-utils libumad2sim0 opensm infiniband-diags")
+    panic!(
+        "{command:?}: {error}; wanted are: apt install ibsim-utils libumad2sim0 opensm infiniband-diags"
+    )
 }
 
 impl Server {

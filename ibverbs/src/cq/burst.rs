@@ -6,7 +6,8 @@ pub(super) const OVERFLOWED: &str =
 /// How many entries one call of the provider returns at most.
 pub(super) const BURST: u16 = 32;
 
-/// Two halves of a word, so that one look says whether there is nothing to do but to ask the provider, and by which verbs.
+/// Two halves of a word, so that one look says whether there is nothing to do but to ask the
+/// provider, and by which verbs.
 #[repr(C, align(8))]
 pub(super) struct Rest {
     pub(super) mode: Mode,
@@ -14,8 +15,9 @@ pub(super) struct Rest {
     pub(super) left: u32,
 }
 
-/// What an earlier poll left behind: in one word, so that one look says whether there is anything. The lower half counts the entries that were not taken
-/// yet; the upper one is what the provider returned after them, 0 for no error, which is told when they are taken.
+/// What an earlier poll left behind: in one word, so that one look says whether there is anything.
+/// The lower half counts the entries that were not taken yet; the upper one is what the provider
+/// returned after them, 0 for no error, which is told when they are taken.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Behind(u64);
 
@@ -59,7 +61,8 @@ pub(super) enum Mode {
     Classic = 0,
     /// By the extended verbs.
     Extended = 1,
-    /// By the extended verbs, with a look first at whether it needs each entry alone, or an error is to be told.
+    /// By the extended verbs, with a look first at whether it needs each entry alone, or an error
+    /// is to be told.
     Otherwise = 2,
 }
 

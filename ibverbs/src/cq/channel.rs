@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdma_sys::{
-    ibv_ack_cq_events, ibv_comp_channel, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
+    ibv_ack_cq_events, ibv_comp_channel, ibv_create_comp_channel, ibv_destroy_comp_channel,
+    ibv_get_cq_event,
 };
 
 use super::id::CqId;
@@ -23,19 +24,24 @@ use crate::readable;
 /// What errors of waiting are about.
 const WHAT: &str = "completion channel";
 
-/// A channel on which completion queues report, once each time they were armed, that they have new entries.
+/// A channel on which completion queues report, once each time they were armed, that they have new
+/// entries.
 ///
-/// Cloning it is cheap, and any number of completion queues can report on it: [`wait`](Self::wait) says which one did.
+/// Cloning it is cheap, and any number of completion queues can report on it: [`wait`](Self::wait)
+/// says which one did.
 ///
-/// **Arm before the first post**, and again after each event *before* polling what it announced: an entry that came before the queue was armed
-/// gives no event, and who then waits, waits for ever.
+/// **Arm before the first post**, and again after each event *before* polling what it announced: an
+/// entry that came before the queue was armed gives no event, and who then waits, waits for ever.
 ///
 /// # Example
 /// ```no_run
 /// # use ibverbs::{CqOptions, Error, QueuePair, Rc};
 /// # fn f(qp: &mut QueuePair<Rc>, context: &ibverbs::Context) -> Result<(), Error> {
 /// let channel = context.create_comp_channel()?;
-/// let mut cq = context.create_cq(CqOptions { channel: Some(&channel), ..CqOptions::default() })?;
+/// let mut cq = context.create_cq(CqOptions {
+///     channel: Some(&channel),
+///     ..CqOptions::default()
+/// })?;
 /// cq.arm(false)?; // and now post
 /// while channel.wait(None)? == Some(cq.id()) {
 ///     cq.arm(false)?;
@@ -62,7 +68,8 @@ struct Inner {
     context: Context,
 }
 
-// SAFETY: a channel is a handle around a file descriptor; libibverbs' functions on it are thread safe.
+// SAFETY: a channel is a handle around a file descriptor; libibverbs' functions on it are thread
+// safe.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -121,21 +128,28 @@ impl CompletionChannel {
         let mut cq = ptr::null_mut();
         let mut cq_context = ptr::null_mut();
         // SAFETY: the channel is alive and both pointers are valid for writing.
-        let returned = unsafe { ibv_get_cq_event(self.0.raw.as_ptr(), &raw mut cq, &raw mut cq_context) };
+        let returned =
+            unsafe { ibv_get_cq_event(self.0.raw.as_ptr(), &raw mut cq, &raw mut cq_context) };
         if returned != 0 {
             let errno = Errno::last();
             return match errno.0 {
                 libc::EAGAIN | libc::EINTR => Ok(None),
-                _ => Err(Error::of_verb("ibv_get_cq_event", errno, self.0.context.device_name().to_owned())),
+                _ => Err(Error::of_verb(
+                    "ibv_get_cq_event",
+                    errno,
+                    self.0.context.device_name().to_owned(),
+                )),
             };
         }
-        // The library waits with the destruction of a queue until its events are acknowledged, so `cq` is alive here.
-        // SAFETY: the event was just taken from this queue and is acknowledged once.
+        // The library waits with the destruction of a queue until its events are acknowledged, so
+        // `cq` is alive here. SAFETY: the event was just taken from this queue and is
+        // acknowledged once.
         unsafe { ibv_ack_cq_events(cq, 1) };
         Ok(Some(CqId::from_context(cq_context)))
     }
 
-    /// Sleeps until a completion queue reports, at most for `timeout` (for ever when `None`); `Ok(None)` when the time is over.
+    /// Sleeps until a completion queue reports, at most for `timeout` (for ever when `None`);
+    /// `Ok(None)` when the time is over.
     ///
     /// # Errors
     /// Fails when the device is gone.
@@ -164,6 +178,8 @@ impl AsRaw for CompletionChannel {
 
 impl fmt::Debug for CompletionChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionChannel").field("device", &self.0.context.device_name()).finish()
+        f.debug_struct("CompletionChannel")
+            .field("device", &self.0.context.device_name())
+            .finish()
     }
 }

@@ -10,11 +10,13 @@ use crate::identity::{Direction, QueueId, WrId};
 use crate::numbers::Qpn;
 use crate::port::Lid;
 
-/// A completion: how one work request ended. Give it to [`QueuePair::retire`](crate::QueuePair::retire), which returns the buffer.
+/// A completion: how one work request ended. Give it to
+/// [`QueuePair::retire`](crate::QueuePair::retire), which returns the buffer.
 ///
-/// It borrows the completion queue, so it cannot be kept past the next poll; it is not `Clone` and cannot be made by hand, so a
-/// request is retired at most once. Dropped, it leaves its buffer and its place with the queue: those of a send come back when a later one retires,
-/// those of a receive when the queue pair is destroyed, which takes one round of receives more until then.
+/// It borrows the completion queue, so it cannot be kept past the next poll; it is not `Clone` and
+/// cannot be made by hand, so a request is retired at most once. Dropped, it leaves its buffer and
+/// its place with the queue: those of a send come back when a later one retires, those of a receive
+/// when the queue pair is destroyed, which takes one round of receives more until then.
 ///
 /// # Example
 /// ```no_run
@@ -56,14 +58,19 @@ impl<'cq> Completion<'cq> {
         WcOpcode(self.wc.opcode)
     }
 
-    /// Whether it was a send (or any request of the send queue) or a receive; valid for failures too.
+    /// Whether it was a send (or any request of the send queue) or a receive; valid for failures
+    /// too.
     pub fn direction(&self) -> Direction {
         self.wr_id().direction()
     }
 
     /// How many bytes were received; valid for a successful receive only.
     pub fn byte_len(&self) -> usize {
-        if self.direction() == Direction::Recv { self.wc.byte_len as usize } else { 0 }
+        if self.direction() == Direction::Recv {
+            self.wc.byte_len as usize
+        } else {
+            0
+        }
     }
 
     /// The immediate data that came with the message, in host order.
@@ -76,17 +83,20 @@ impl<'cq> Completion<'cq> {
         self.wc
     }
 
-    /// The number of the queue pair, as the device gave it. Numbers are reused; [`queue`](Self::queue) is not.
+    /// The number of the queue pair, as the device gave it. Numbers are reused;
+    /// [`queue`](Self::queue) is not.
     pub fn qp_num(&self) -> Qpn {
         Qpn(self.wc.qp_num)
     }
 
-    /// Which queue pair of this process it belongs to: what to look it up by when many share a completion queue.
+    /// Which queue pair of this process it belongs to: what to look it up by when many share a
+    /// completion queue.
     pub fn queue(&self) -> QueueId {
         self.wr_id().queue()
     }
 
-    /// Where a received datagram came from; valid for a successful receive of a datagram queue pair only.
+    /// Where a received datagram came from; valid for a successful receive of a datagram queue pair
+    /// only.
     pub fn source(&self) -> UdSource {
         UdSource {
             qpn: Qpn(self.wc.src_qp),
@@ -125,7 +135,11 @@ impl fmt::Debug for Completion<'_> {
 /// use ibverbs::{Buf, Destination, Qkey, QueuePair, Ud, UdSource, wr};
 /// # fn f(qp: &mut QueuePair<Ud>, source: UdSource, received: &Buf) -> ibverbs::Result<()> {
 /// let back = qp.pd().create_ah_to_source(1, &source, received)?;
-/// let destination = Destination { address: qp.hold_address(&back)?, qpn: source.qpn, qkey: Qkey(0x1111_1111) };
+/// let destination = Destination {
+///     address: qp.hold_address(&back)?,
+///     qpn: source.qpn,
+///     qkey: Qkey(0x1111_1111),
+/// };
 /// qp.post_send(wr::send_to(wr::Inline(b"pong"), destination))?;
 /// # Ok(()) }
 /// ```

@@ -48,7 +48,11 @@ pub struct CompletionsEx<'cq, F: FieldSet> {
 impl<'cq, F: FieldSet> CompletionsEx<'cq, F> {
     /// Of the entries that were not taken, as many as `behind` says.
     pub(super) fn new(entries: Iter<'cq, Entry>, behind: &'cq mut Behind) -> Self {
-        Self { entries, behind, fields: PhantomData }
+        Self {
+            entries,
+            behind,
+            fields: PhantomData,
+        }
     }
 }
 
@@ -65,7 +69,11 @@ impl<'cq, F: FieldSet> Iterator for CompletionsEx<'cq, F> {
     fn next(&mut self) -> Option<CompletionEx<'cq, F>> {
         let entry = self.entries.next()?;
         self.behind.take();
-        Some(CompletionEx { completion: Completion::new(&entry.wc), entry, fields: PhantomData })
+        Some(CompletionEx {
+            completion: Completion::new(&entry.wc),
+            entry,
+            fields: PhantomData,
+        })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -77,11 +85,14 @@ impl<F: FieldSet> ExactSizeIterator for CompletionsEx<'_, F> {}
 
 impl<F: FieldSet> fmt::Debug for CompletionsEx<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionsEx").field("left", &self.entries.len()).finish()
+        f.debug_struct("CompletionsEx")
+            .field("left", &self.entries.len())
+            .finish()
     }
 }
 
-/// A completion with the fields `F`: a [`Completion`] with more readers, which [`QueuePair::retire`](crate::QueuePair::retire) takes by `into()`.
+/// A completion with the fields `F`: a [`Completion`] with more readers, which
+/// [`QueuePair::retire`](crate::QueuePair::retire) takes by `into()`.
 ///
 /// # Example
 /// ```no_run

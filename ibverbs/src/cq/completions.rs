@@ -33,7 +33,8 @@ pub struct Completions<'cq> {
     pub(super) entries: PhantomData<&'cq [ibv_wc]>,
 }
 
-// SAFETY: it refers to entries that are written by the next poll only, which needs the queue after this.
+// SAFETY: it refers to entries that are written by the next poll only, which needs the queue after
+// this.
 unsafe impl Send for Completions<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Completions<'_> {}
@@ -70,6 +71,8 @@ impl ExactSizeIterator for Completions<'_> {}
 
 impl fmt::Debug for Completions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Completions").field("left", &self.len()).finish()
+        f.debug_struct("Completions")
+            .field("left", &self.len())
+            .finish()
     }
 }

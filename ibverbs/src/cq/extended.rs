@@ -1,17 +1,21 @@
-//! The extended form of a completion queue: the provider hands out fields, which are copied into plain entries.
+//! The extended form of a completion queue: the provider hands out fields, which are copied into
+//! plain entries.
 //!
-//! Copying under one `start_poll … end_poll` means that no lock of the provider is held while the caller looks at completions.
+//! Copying under one `start_poll … end_poll` means that no lock of the provider is held while the
+//! caller looks at completions.
 
 #![allow(unsafe_code)]
 
 use std::ptr::{self, NonNull};
 
 use rdma_sys::{
-    IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_IMM, IBV_WC_EX_WITH_QP_NUM,
-    IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP, IBV_WC_GRH, IBV_WC_SUCCESS, ibv_cq_ex,
-    ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_end_poll, ibv_next_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc,
-    ibv_wc_read_byte_len, ibv_wc_read_dlid_path_bits, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num,
-    ibv_wc_read_sl, ibv_wc_read_slid, ibv_wc_read_src_qp, ibv_wc_read_vendor_err, ibv_wc_read_wc_flags,
+    IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_IMM,
+    IBV_WC_EX_WITH_QP_NUM, IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP,
+    IBV_WC_GRH, IBV_WC_SUCCESS, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_end_poll,
+    ibv_next_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc, ibv_wc_read_byte_len,
+    ibv_wc_read_dlid_path_bits, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num,
+    ibv_wc_read_sl, ibv_wc_read_slid, ibv_wc_read_src_qp, ibv_wc_read_vendor_err,
+    ibv_wc_read_wc_flags,
 };
 
 use super::id::CqId;
@@ -30,10 +34,11 @@ const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_SL
     | IBV_WC_EX_WITH_DLID_PATH_BITS;
 
-/// Creates an extended queue; `None` when the provider refuses, and the classic verb then says why, if it refuses too.
+/// Creates an extended queue; `None` when the provider refuses, and the classic verb then says why,
+/// if it refuses too.
 ///
-/// The flag for use by a single thread is not asked for: a queue pair may be destroyed on another thread than the one that polls, and
-/// destroying takes the lock that the flag would remove.
+/// The flag for use by a single thread is not asked for: a queue pair may be destroyed on another
+/// thread than the one that polls, and destroying takes the lock that the flag would remove.
 pub(super) fn create(
     context: &Context,
     options: CqOptions<'_>,
@@ -52,14 +57,16 @@ pub(super) fn create(
     NonNull::new(unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) })
 }
 
-/// Whether each entry needs a `start_poll` and an `end_poll` of its own: the Soft-RoCE provider of rdma-core 44 loses an entry when `next_poll`
-/// finds the queue empty, because `end_poll` then steps past the end.
+/// Whether each entry needs a `start_poll` and an `end_poll` of its own: the Soft-RoCE provider of
+/// rdma-core 44 loses an entry when `next_poll` finds the queue empty, because `end_poll` then
+/// steps past the end.
 pub(super) fn one_by_one(context: &Context) -> Result<bool> {
     context.is_soft_roce()
 }
 
-/// Fills entries from the queue, at most so many; returns how many, and what the call returned that ended it, 0 at the end of the queue or of the
-/// entries. `read` fills one from the completion that is current. `ONE_BY_ONE` as [above](one_by_one).
+/// Fills entries from the queue, at most so many; returns how many, and what the call returned that
+/// ended it, 0 at the end of the queue or of the entries. `read` fills one from the completion that
+/// is current. `ONE_BY_ONE` as [above](one_by_one).
 ///
 /// # Safety
 /// The queue is alive and used by one thread; there are `count` entries, one at least.
@@ -73,8 +80,8 @@ pub(super) unsafe fn poll<E, const ONE_BY_ONE: bool>(
     let cq = cq.as_ptr();
     let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
     let mut filled = 0_u32;
-    // SAFETY: the caller's promise; the attributes are valid during the call. A poll is begun, once, when this or a later call returned 0; it is ended
-    // once, before another begins.
+    // SAFETY: the caller's promise; the attributes are valid during the call. A poll is begun,
+    // once, when this or a later call returned 0; it is ended once, before another begins.
     unsafe {
         let mut returned = ibv_start_poll(cq, &raw mut attr);
         if returned != 0 {
@@ -107,7 +114,11 @@ pub(super) unsafe fn poll<E, const ONE_BY_ONE: bool>(
 /// That there is nothing more is no error.
 #[inline]
 pub(super) fn unless_empty(returned: i32) -> i32 {
-    if returned == libc::ENOENT { 0 } else { returned }
+    if returned == libc::ENOENT {
+        0
+    } else {
+        returned
+    }
 }
 
 /// Copies the current completion, as far as its fields are valid.

@@ -3,15 +3,18 @@
 use std::marker::PhantomData;
 
 use rdma_sys::{
-    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, IBV_WC_EX_WITH_CVLAN,
-    IBV_WC_EX_WITH_FLOW_TAG,
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+    IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG,
 };
 
 mod private {
     pub trait Sealed {}
     impl Sealed for super::With {}
     impl Sealed for super::Without {}
-    impl<T: super::Asked, W: super::Asked, V: super::Asked, F: super::Asked> Sealed for super::CqFields<T, W, V, F> {}
+    impl<T: super::Asked, W: super::Asked, V: super::Asked, F: super::Asked> Sealed
+        for super::CqFields<T, W, V, F>
+    {
+    }
 }
 
 /// The field was asked for.
@@ -65,8 +68,9 @@ impl Asked for Without {
     const ASKED: bool = false;
 }
 
-/// What a [`CompletionQueueEx`](crate::CompletionQueueEx) can read of its completions beyond what every [`Completion`](crate::Completion) has:
-/// `T` the device's timestamp, `W` the time of day, `V` the VLAN tag, `F` the flow tag.
+/// What a [`CompletionQueueEx`](crate::CompletionQueueEx) can read of its completions beyond what
+/// every [`Completion`](crate::Completion) has: `T` the device's timestamp, `W` the time of day,
+/// `V` the VLAN tag, `F` the flow tag.
 ///
 /// # Example
 /// ```
@@ -96,7 +100,8 @@ impl<W: Asked, V: Asked, F: Asked> CqFields<Without, W, V, F> {
 }
 
 impl<T: Asked, V: Asked, F: Asked> CqFields<T, Without, V, F> {
-    /// When the request completed, in time since the epoch (`IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK`).
+    /// When the request completed, in time since the epoch
+    /// (`IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK`).
     pub const fn wallclock(self) -> CqFields<T, With, V, F> {
         CqFields(PhantomData)
     }
@@ -122,7 +127,10 @@ impl<T: Asked, W: Asked, V: Asked> CqFields<T, W, V, Without> {
 /// A function for queues with any fields:
 /// ```no_run
 /// use ibverbs::{CompletionQueueEx, FieldSet, QueuePair, Rc};
-/// fn retire_all<F: FieldSet>(cq: &mut CompletionQueueEx<F>, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+/// fn retire_all<F: FieldSet>(
+///     cq: &mut CompletionQueueEx<F>,
+///     qp: &mut QueuePair<Rc>,
+/// ) -> ibverbs::Result<()> {
 ///     for completion in cq.poll()? {
 ///         qp.retire(completion.into())?.ok()?;
 ///     }

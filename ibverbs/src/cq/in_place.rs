@@ -8,9 +8,11 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use rdma_sys::{
-    ibv_cq_ex, ibv_wc_read_byte_len, ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns, ibv_wc_read_cvlan,
-    ibv_wc_read_dlid_path_bits, ibv_wc_read_flow_tag, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num,
-    ibv_wc_read_sl, ibv_wc_read_slid, ibv_wc_read_src_qp, ibv_wc_read_vendor_err, ibv_wc_read_wc_flags,
+    ibv_cq_ex, ibv_wc_read_byte_len, ibv_wc_read_completion_ts,
+    ibv_wc_read_completion_wallclock_ns, ibv_wc_read_cvlan, ibv_wc_read_dlid_path_bits,
+    ibv_wc_read_flow_tag, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num,
+    ibv_wc_read_sl, ibv_wc_read_slid, ibv_wc_read_src_qp, ibv_wc_read_vendor_err,
+    ibv_wc_read_wc_flags,
 };
 
 use super::completion::UdSource;
@@ -22,10 +24,12 @@ use crate::identity::{Direction, QueueId, WrId};
 use crate::numbers::Qpn;
 use crate::port::Lid;
 
-/// A completion where the provider shows it: as a [`Completion`](crate::Completion), but each field is read when it is asked for.
-/// [`QueuePair::retire_in_place`](crate::QueuePair::retire_in_place) takes it.
+/// A completion where the provider shows it: as a [`Completion`](crate::Completion), but each field
+/// is read when it is asked for. [`QueuePair::retire_in_place`](crate::QueuePair::retire_in_place)
+/// takes it.
 ///
-/// It lives during one call of what [`CompletionQueueEx::poll_each`](crate::CompletionQueueEx::poll_each) is given.
+/// It lives during one call of what
+/// [`CompletionQueueEx::poll_each`](crate::CompletionQueueEx::poll_each) is given.
 ///
 /// # Example
 /// ```no_run
@@ -46,7 +50,8 @@ pub struct CompletionInPlace<'poll, F: FieldSet> {
     fields: PhantomData<F>,
 }
 
-/// What a [`Retired`](crate::Retired) of a poll in place has of the completion: the entry that the provider shows.
+/// What a [`Retired`](crate::Retired) of a poll in place has of the completion: the entry that the
+/// provider shows.
 ///
 /// # Example
 /// ```no_run
@@ -64,7 +69,8 @@ pub struct InPlace<'poll> {
     poll: PhantomData<&'poll ibv_cq_ex>,
 }
 
-/// One read after the other of the current entry. The fields were all asked for when the queue was made, or are always there.
+/// One read after the other of the current entry. The fields were all asked for when the queue was
+/// made, or are always there.
 macro_rules! shown {
     ($($name:ident: $kind:ty = $read:ident;)*) => {$(
         #[inline]
@@ -104,7 +110,13 @@ impl<'poll, F: FieldSet> CompletionInPlace<'poll, F> {
     /// An entry of the queue is current during `'poll`, and the queue was made with the fields `F`.
     #[inline]
     pub(super) unsafe fn new(cq: NonNull<ibv_cq_ex>) -> Self {
-        Self { shown: InPlace { cq, poll: PhantomData }, fields: PhantomData }
+        Self {
+            shown: InPlace {
+                cq,
+                poll: PhantomData,
+            },
+            fields: PhantomData,
+        }
     }
 
     #[inline]
@@ -131,14 +143,19 @@ impl<'poll, F: FieldSet> CompletionInPlace<'poll, F> {
         WcOpcode(self.shown.opcode())
     }
 
-    /// Whether it was a send (or any request of the send queue) or a receive; valid for failures too.
+    /// Whether it was a send (or any request of the send queue) or a receive; valid for failures
+    /// too.
     pub fn direction(&self) -> Direction {
         self.shown.wr_id().direction()
     }
 
     /// How many bytes were received; 0 for sends and failures.
     pub fn byte_len(&self) -> usize {
-        if self.shown.received() { self.shown.byte_len() as usize } else { 0 }
+        if self.shown.received() {
+            self.shown.byte_len() as usize
+        } else {
+            0
+        }
     }
 
     /// The immediate data that came with the message, in host order.
@@ -146,18 +163,21 @@ impl<'poll, F: FieldSet> CompletionInPlace<'poll, F> {
         self.shown.imm_data()
     }
 
-    /// The number of the queue pair, as the device gave it. Numbers are reused; [`queue`](Self::queue) is not.
+    /// The number of the queue pair, as the device gave it. Numbers are reused;
+    /// [`queue`](Self::queue) is not.
     pub fn qp_num(&self) -> Qpn {
         // SAFETY: the entry is current; the field was asked for when the queue was made.
         Qpn(unsafe { ibv_wc_read_qp_num(self.cq()) })
     }
 
-    /// Which queue pair of this process it belongs to: what to look it up by when many share a completion queue.
+    /// Which queue pair of this process it belongs to: what to look it up by when many share a
+    /// completion queue.
     pub fn queue(&self) -> QueueId {
         self.shown.wr_id().queue()
     }
 
-    /// Where a received datagram came from; valid for a successful receive of a datagram queue pair only.
+    /// Where a received datagram came from; valid for a successful receive of a datagram queue pair
+    /// only.
     pub fn source(&self) -> UdSource {
         let cq = self.cq();
         // SAFETY: as above.

@@ -9,7 +9,11 @@ use super::channel::CompletionChannel;
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// use ibverbs::CqOptions;
 /// let channel = context.create_comp_channel()?;
-/// let cq = context.create_cq(CqOptions { depth: 512, channel: Some(&channel), ..CqOptions::default() })?;
+/// let cq = context.create_cq(CqOptions {
+///     depth: 512,
+///     channel: Some(&channel),
+///     ..CqOptions::default()
+/// })?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -23,13 +27,19 @@ pub struct CqOptions<'a> {
     pub channel: Option<&'a CompletionChannel>,
     /// Which completion vector (interrupt) it uses.
     pub comp_vector: u32,
-    /// Polls by the extended verbs (`ibv_start_poll` …) if the provider has them. The fields of a [`Completion`](crate::Completion) need only the
-    /// classic verb, which copies many entries by one call: it is the default.
+    /// Polls by the extended verbs (`ibv_start_poll` …) if the provider has them. The fields of a
+    /// [`Completion`](crate::Completion) need only the classic verb, which copies many entries
+    /// by one call: it is the default.
     pub extended: bool,
 }
 
 impl Default for CqOptions<'_> {
     fn default() -> Self {
-        Self { depth: 256, channel: None, comp_vector: 0, extended: false }
+        Self {
+            depth: 256,
+            channel: None,
+            comp_vector: 0,
+            extended: false,
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Going through completions where the provider shows them.
 //!
-//! A provider may hold a lock from the beginning of a poll to its end. An iterator could be forgotten, and the lock with it; a call cannot.
+//! A provider may hold a lock from the beginning of a poll to its end. An iterator could be
+//! forgotten, and the lock with it; a call cannot.
 
 #![allow(unsafe_code)]
 
@@ -18,19 +19,24 @@ use crate::error::Error;
 use crate::kind::ErrorKind;
 
 impl<F: FieldSet> CompletionQueueEx<F> {
-    /// Calls `each` with what has completed, one after the other, where the provider shows it: nothing is copied, and no field is read that `each`
-    /// does not ask for. Returns how many there were. It takes no more than some at once: unless that is 0, there may be more.
+    /// Calls `each` with what has completed, one after the other, where the provider shows it:
+    /// nothing is copied, and no field is read that `each` does not ask for. Returns how many
+    /// there were. It takes no more than some at once: unless that is 0, there may be more.
     ///
-    /// If `each` fails, the poll ends with the completion that it had; those after it come with the next poll.
+    /// If `each` fails, the poll ends with the completion that it had; those after it come with the
+    /// next poll.
     ///
     /// Meanwhile the provider may hold a lock of the queue. So `each` may post, and retire by
-    /// [`QueuePair::retire_in_place`](crate::QueuePair::retire_in_place); a queue pair that it drops is destroyed when the poll is over, and what cannot
-    /// wait is refused: [`QueuePair::destroy`](crate::QueuePair::destroy), going to RESET, and lending memory to a [`Scope`](crate::Scope). It should not
-    /// wait for another thread that destroys a queue pair of the same completion queue, nor sleep.
+    /// [`QueuePair::retire_in_place`](crate::QueuePair::retire_in_place); a queue pair that it
+    /// drops is destroyed when the poll is over, and what cannot wait is refused:
+    /// [`QueuePair::destroy`](crate::QueuePair::destroy), going to RESET, and lending memory to a
+    /// [`Scope`](crate::Scope). It should not wait for another thread that destroys a queue
+    /// pair of the same completion queue, nor sleep.
     ///
     /// # Errors
-    /// What `each` returned, or an error of polling, which is not a completion: requests in flight stay in flight. [`ErrorKind::InvalidInput`] while
-    /// completions of [`poll`](Self::poll) are left over: that gives them.
+    /// What `each` returned, or an error of polling, which is not a completion: requests in flight
+    /// stay in flight. [`ErrorKind::InvalidInput`] while completions of [`poll`](Self::poll)
+    /// are left over: that gives them.
     ///
     /// # Example
     /// ```no_run
@@ -61,7 +67,8 @@ impl<F: FieldSet> CompletionQueueEx<F> {
             return Err(self.not_yet().into());
         }
         let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
-        // SAFETY: the queue is alive and used by one thread, and the attributes are valid during the call.
+        // SAFETY: the queue is alive and used by one thread, and the attributes are valid during
+        // the call.
         let returned = unsafe { ibv_start_poll(self.raw.as_ptr(), &raw mut attr) };
         if returned != 0 {
             return match unless_empty(returned) {
@@ -73,7 +80,8 @@ impl<F: FieldSet> CompletionQueueEx<F> {
         let poll = unsafe { Poll::begun(&self.raw) };
         let mut count = 1;
         loop {
-            // SAFETY: an entry is current until the next step, which is after the call; the queue was made with the fields `F`.
+            // SAFETY: an entry is current until the next step, which is after the call; the queue
+            // was made with the fields `F`.
             let completion = unsafe { CompletionInPlace::new(*poll.0) };
             if let Err(error) = each(completion) {
                 poll.end_early();
@@ -102,13 +110,17 @@ impl<F: FieldSet> CompletionQueueEx<F> {
             let error = self.behind.take_error();
             return self.failed(error);
         }
-        Error::new(ErrorKind::InvalidInput, "ibv_start_poll", "completions of an earlier poll were not taken")
-            .with_hint("CompletionQueueEx::poll gives them")
+        Error::new(
+            ErrorKind::InvalidInput,
+            "ibv_start_poll",
+            "completions of an earlier poll were not taken",
+        )
+        .with_hint("CompletionQueueEx::poll gives them")
     }
 }
 
-/// A poll that was begun. It lives in [`poll_each`](CompletionQueueEx::poll_each) alone, which nobody can make forget it: so it ends with that call, even if
-/// that unwinds.
+/// A poll that was begun. It lives in [`poll_each`](CompletionQueueEx::poll_each) alone, which
+/// nobody can make forget it: so it ends with that call, even if that unwinds.
 #[derive(Debug)]
 struct Poll<'cq>(&'cq NonNull<ibv_cq_ex>);
 

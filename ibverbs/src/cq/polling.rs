@@ -19,7 +19,8 @@ use crate::kind::ErrorKind;
 impl CompletionQueue {
     /// Takes what has completed, without waiting.
     ///
-    /// The completions live until the next poll. Those that the iterator was not asked for come first at the next poll: none is lost.
+    /// The completions live until the next poll. Those that the iterator was not asked for come
+    /// first at the next poll: none is lost.
     ///
     /// # Errors
     /// An error is not a completion: requests in flight stay in flight.
@@ -43,11 +44,17 @@ impl CompletionQueue {
     pub fn poll(&mut self) -> Result<Completions<'_>> {
         if self.rest.is_only(Mode::Classic) {
             // SAFETY: the queue is alive, and there are as many entries as the call is told.
-            let returned = unsafe { ibv_poll_cq(self.raw.as_ptr(), BURST.into(), self.entries.as_ptr()) };
+            let returned =
+                unsafe { ibv_poll_cq(self.raw.as_ptr(), BURST.into(), self.entries.as_ptr()) };
             let next = self.entries.as_ptr().cast_const();
             if returned <= 0 {
                 return match returned {
-                    0 => Ok(Completions { next, left: 0, stays: &mut self.rest.left, entries: PhantomData }),
+                    0 => Ok(Completions {
+                        next,
+                        left: 0,
+                        stays: &mut self.rest.left,
+                        entries: PhantomData,
+                    }),
                     _ => Err(poll_failed(&self.shared, returned)),
                 };
             }
@@ -55,26 +62,41 @@ impl CompletionQueue {
             debug_assert!(returned <= BURST.into());
             let filled = returned.unsigned_abs();
             (self.filled, self.rest.left) = (filled, filled);
-            return Ok(Completions { next, left: filled, stays: &mut self.rest.left, entries: PhantomData });
+            return Ok(Completions {
+                next,
+                left: filled,
+                stays: &mut self.rest.left,
+                entries: PhantomData,
+            });
         }
         match self.more() {
-            (Some(next), left) => {
-                Ok(Completions { next: next.as_ptr(), left, stays: &mut self.rest.left, entries: PhantomData })
-            }
+            (Some(next), left) => Ok(Completions {
+                next: next.as_ptr(),
+                left,
+                stays: &mut self.rest.left,
+                entries: PhantomData,
+            }),
             (None, _) => Err(self.poll_error()),
         }
     }
 
-    /// The entries that were not taken, where there are any; otherwise what the extended verbs give. None for an error, which is in `deferred`.
+    /// The entries that were not taken, where there are any; otherwise what the extended verbs
+    /// give. None for an error, which is in `deferred`.
     fn more(&mut self) -> (Option<NonNull<ibv_wc>>, u32) {
         if !self.rest.is_only(Mode::Extended) {
             return self.more_otherwise();
         }
-        // SAFETY: it is polled by the extended verbs, by one thread; there are `BURST` entries, and no completion refers to one: they end with this poll.
+        // SAFETY: it is polled by the extended verbs, by one thread; there are `BURST` entries, and
+        // no completion refers to one: they end with this poll.
         let (filled, error) = unsafe {
-            extended::poll::<_, false>(self.raw.cast(), self.entries.as_ptr(), BURST.into(), |cq, entry| {
-                extended::read(cq, entry);
-            })
+            extended::poll::<_, false>(
+                self.raw.cast(),
+                self.entries.as_ptr(),
+                BURST.into(),
+                |cq, entry| {
+                    extended::read(cq, entry);
+                },
+            )
         };
         self.took(filled, error)
     }
@@ -85,21 +107,30 @@ impl CompletionQueue {
         let left = self.rest.left;
         if left > 0 {
             // SAFETY: of the `filled` entries, `left` are left.
-            return (NonNull::new(unsafe { self.entries.as_ptr().add((self.filled - left) as usize) }), left);
+            return (
+                NonNull::new(unsafe { self.entries.as_ptr().add((self.filled - left) as usize) }),
+                left,
+            );
         }
         if self.deferred.is_some() {
             return (None, 0);
         }
         // SAFETY: as in `more`.
         let (filled, error) = unsafe {
-            extended::poll::<_, true>(self.raw.cast(), self.entries.as_ptr(), BURST.into(), |cq, entry| {
-                extended::read(cq, entry);
-            })
+            extended::poll::<_, true>(
+                self.raw.cast(),
+                self.entries.as_ptr(),
+                BURST.into(),
+                |cq, entry| {
+                    extended::read(cq, entry);
+                },
+            )
         };
         self.took(filled, error)
     }
 
-    /// Entries, and the error that came after them. That is kept for the next poll, if there are any.
+    /// Entries, and the error that came after them. That is kept for the next poll, if there are
+    /// any.
     #[inline]
     fn took(&mut self, filled: u32, error: i32) -> (Option<NonNull<ibv_wc>>, u32) {
         (self.filled, self.rest.left) = (filled, filled);
@@ -117,14 +148,23 @@ impl CompletionQueue {
     fn poll_error(&mut self) -> Error {
         self.rest.mode = Mode::of(true, self.one_by_one);
         let errno = self.deferred.take().unwrap_or(Errno(0));
-        Error::of_verb("ibv_start_poll", errno, self.shared.context.device_name().to_owned()).with_hint(OVERFLOWED)
+        Error::of_verb(
+            "ibv_start_poll",
+            errno,
+            self.shared.context.device_name().to_owned(),
+        )
+        .with_hint(OVERFLOWED)
     }
 }
 
-/// The classic verb reports a failure by some negative number, which is no error number (-1 and -2 among providers).
+/// The classic verb reports a failure by some negative number, which is no error number (-1 and -2
+/// among providers).
 #[cold]
 #[inline(never)]
 fn poll_failed(queue: &Shared, returned: i32) -> Error {
-    let what = format!("{}: the provider returned {returned}", queue.context.device_name());
+    let what = format!(
+        "{}: the provider returned {returned}",
+        queue.context.device_name()
+    );
     Error::new(ErrorKind::Os, "ibv_poll_cq", what).with_hint(OVERFLOWED)
 }

@@ -42,7 +42,8 @@ use crate::raw::AsRaw;
 pub struct CompletionQueue {
     pub(super) shared: Arc<Shared>,
     pub(super) raw: NonNull<ibv_cq>,
-    /// Entries copied out of the provider's queue: `filled` of them, of which the last ones were not taken yet.
+    /// Entries copied out of the provider's queue: `filled` of them, of which the last ones were
+    /// not taken yet.
     pub(super) entries: Fixed<ibv_wc>,
     pub(super) filled: u32,
     pub(super) rest: Rest,
@@ -52,7 +53,8 @@ pub struct CompletionQueue {
     pub(super) deferred: Option<Errno>,
 }
 
-// SAFETY: polling needs `&mut self`, so one thread at a time; the provider's queue is not bound to a thread.
+// SAFETY: polling needs `&mut self`, so one thread at a time; the provider's queue is not bound to
+// a thread.
 unsafe impl Send for CompletionQueue {}
 // SAFETY: through `&self` only its identity and size are read.
 unsafe impl Sync for CompletionQueue {}
@@ -67,8 +69,12 @@ impl Context {
     /// ```no_run
     /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// use ibverbs::CqOptions;
-    /// let cq = context.create_cq(CqOptions { depth: 1024, ..CqOptions::default() })?;
+    /// let cq = context.create_cq(CqOptions {
+    ///     depth: 1024,
+    ///     ..CqOptions::default()
+    /// })?;
     /// println!("{} completions fit", cq.depth()); // at least 1024
+    ///
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
@@ -83,14 +89,19 @@ impl Context {
 impl CompletionQueue {
     fn create(context: &Context, options: CqOptions<'_>) -> Result<Self> {
         Self::create_by(context, options, |id| {
-            match options.extended.then(|| extended::create(context, options, id, 0)).flatten() {
+            match options
+                .extended
+                .then(|| extended::create(context, options, id, 0))
+                .flatten()
+            {
                 Some(raw) => Ok((raw.cast(), true)),
                 None => Ok((Self::create_classic(context, options, id)?, false)),
             }
         })
     }
 
-    /// By a function that says too whether it made an extended one: an `ibv_cq_ex`, which begins with the fields of an `ibv_cq`.
+    /// By a function that says too whether it made an extended one: an `ibv_cq_ex`, which begins
+    /// with the fields of an `ibv_cq`.
     pub(super) fn create_by(
         context: &Context,
         options: CqOptions<'_>,
@@ -112,31 +123,45 @@ impl CompletionQueue {
         }
         let id = CqId::next();
         let (raw, extended) = make(id)?;
-        let shared = Arc::new(Shared { raw, id, context: context.clone(), channel: options.channel.cloned() });
+        let shared = Arc::new(Shared {
+            raw,
+            id,
+            context: context.clone(),
+            channel: options.channel.cloned(),
+        });
         let one_by_one = extended && extended::one_by_one(context)?;
         Ok(Self {
             shared,
             raw,
             entries: Fixed::new(BURST.into()),
             filled: 0,
-            rest: Rest { mode: Mode::of(extended, one_by_one), left: 0 },
+            rest: Rest {
+                mode: Mode::of(extended, one_by_one),
+                left: 0,
+            },
             one_by_one,
             deferred: None,
         })
     }
 
-    fn create_classic(context: &Context, options: CqOptions<'_>, id: CqId) -> Result<NonNull<ibv_cq>> {
+    fn create_classic(
+        context: &Context,
+        options: CqOptions<'_>,
+        id: CqId,
+    ) -> Result<NonNull<ibv_cq>> {
         let channel = options.channel.map_or(ptr::null_mut(), AsRaw::as_raw);
         let depth = i32::try_from(options.depth).unwrap_or(i32::MAX);
         let vector = i32::try_from(options.comp_vector).unwrap_or(i32::MAX);
         let what = || format!("{} entries on {}", options.depth, context.device_name());
         non_null("ibv_create_cq", what, || {
-            // SAFETY: context and channel are alive; the queue's context pointer is a number that is never followed.
+            // SAFETY: context and channel are alive; the queue's context pointer is a number that
+            // is never followed.
             unsafe { ibv_create_cq(context.as_raw(), depth, id.as_context(), channel, vector) }
         })
     }
 
-    /// Which queue this is, as [`CompletionChannel::wait`](crate::CompletionChannel::wait) reports it.
+    /// Which queue this is, as [`CompletionChannel::wait`](crate::CompletionChannel::wait) reports
+    /// it.
     pub fn id(&self) -> CqId {
         self.shared.id
     }
@@ -153,7 +178,8 @@ impl CompletionQueue {
         self.rest.mode != Mode::Classic
     }
 
-    /// Asks for one event on the channel at the next completion, or at the next solicited (or failed) one.
+    /// Asks for one event on the channel at the next completion, or at the next solicited (or
+    /// failed) one.
     ///
     /// Poll once more before waiting: entries that are there already give no event.
     ///
@@ -175,8 +201,13 @@ impl CompletionQueue {
     /// [`ibv_req_notify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html)
     pub fn arm(&mut self, solicited_only: bool) -> Result<()> {
         // SAFETY: the queue is alive.
-        let returned = unsafe { ibv_req_notify_cq(self.shared.as_ptr(), i32::from(solicited_only)) };
-        zero_or_errno("ibv_req_notify_cq", || self.shared.context.device_name().into(), returned)
+        let returned =
+            unsafe { ibv_req_notify_cq(self.shared.as_ptr(), i32::from(solicited_only)) };
+        zero_or_errno(
+            "ibv_req_notify_cq",
+            || self.shared.context.device_name().into(),
+            returned,
+        )
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -1,12 +1,13 @@
-//! What a completion says, copied out of the provider's queue or still in it: what retires a request asks both alike.
+//! What a completion says, copied out of the provider's queue or still in it: what retires a
+//! request asks both alike.
 
 use rdma_sys::{IBV_WC_GRH, IBV_WC_WITH_IMM, ibv_wc};
 
 use super::status::WcStatus;
 use crate::identity::{Direction, WrId};
 
-/// What is said of how a request ended beyond whether it succeeded. Public only because [`Retired`](crate::Retired) names it; it cannot be named from
-/// outside.
+/// What is said of how a request ended beyond whether it succeeded. Public only because
+/// [`Retired`](crate::Retired) names it; it cannot be named from outside.
 pub trait Says: Copy {
     fn opcode(self) -> u32;
 
@@ -27,14 +28,16 @@ pub(crate) trait Ended: Says {
 
     fn status(self) -> WcStatus;
 
-    /// Whether a message was received. Of an entry that is no receive, the extended verbs leave the other fields as they were.
+    /// Whether a message was received. Of an entry that is no receive, the extended verbs leave the
+    /// other fields as they were.
     fn received(self) -> bool {
         self.wr_id().direction() == Direction::Recv && self.status().is_success()
     }
 
     /// The immediate data that came with a message, in host order.
     fn imm_data(self) -> Option<u32> {
-        (self.received() && self.wc_flags() & IBV_WC_WITH_IMM != 0).then(|| u32::from_be(self.immediate()))
+        (self.received() && self.wc_flags() & IBV_WC_WITH_IMM != 0)
+            .then(|| u32::from_be(self.immediate()))
     }
 
     #[inline]

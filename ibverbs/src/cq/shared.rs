@@ -18,8 +18,8 @@ pub(crate) struct Shared {
     pub(super) channel: Option<CompletionChannel>,
 }
 
-// SAFETY: the handle is used to poll and arm through `CompletionQueue` only, which has one owner; creating and destroying queue pairs
-// on it is thread safe in libibverbs.
+// SAFETY: the handle is used to poll and arm through `CompletionQueue` only, which has one owner;
+// creating and destroying queue pairs on it is thread safe in libibverbs.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -36,7 +36,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: the last owner goes; every queue pair on the queue held an Arc of this, and events are acknowledged when taken.
+        // SAFETY: the last owner goes; every queue pair on the queue held an Arc of this, and
+        // events are acknowledged when taken.
         let returned = unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
         if returned != 0 {
             crate::leak::with(&(self.context.clone(), self.channel.clone()));

@@ -1,14 +1,16 @@
 //! What must not happen while this thread stands in a poll.
 //!
-//! Between `ibv_start_poll` and `ibv_end_poll` a provider may hold the lock of the completion queue (mlx5 does), and destroying a queue pair on it
-//! takes that lock: on the same thread it would wait for itself. So whatever takes it asks here first, and is done when the poll is over, or refused.
+//! Between `ibv_start_poll` and `ibv_end_poll` a provider may hold the lock of the completion queue
+//! (mlx5 does), and destroying a queue pair on it takes that lock: on the same thread it would wait
+//! for itself. So whatever takes it asks here first, and is done when the poll is over, or refused.
 
 use std::cell::{Cell, RefCell};
 
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 
-/// Added to the count of polls when there is something to do after them: makes it negative, which costs nothing to look for.
+/// Added to the count of polls when there is something to do after them: makes it negative, which
+/// costs nothing to look for.
 const LATER: i32 = i32::MIN;
 
 thread_local! {
@@ -63,7 +65,11 @@ pub(crate) fn later(task: impl FnOnce() + 'static) {
     debug_assert!(inside());
     let mut task = Some(Box::new(task));
     // A thread that ends has no list any more.
-    let listed = TASKS.try_with(|tasks| tasks.borrow_mut().extend(task.take().map(|task| task as Box<dyn FnOnce()>)));
+    let listed = TASKS.try_with(|tasks| {
+        tasks
+            .borrow_mut()
+            .extend(task.take().map(|task| task as Box<dyn FnOnce()>));
+    });
     if listed.is_err() {
         crate::leak::count();
         std::mem::forget(task);

@@ -87,7 +87,9 @@ impl WcStatus {
             Self::LOC_LEN_ERR => "a message was longer than the receive buffer",
             Self::WR_FLUSH_ERR => "the connection ended, or an earlier request failed",
             Self::REM_INV_REQ_ERR => "is the peer's receive buffer as large as the message?",
-            Self::RETRY_EXC_ERR => "the peer does not answer: is it there, is the path (MTU, UDP port 4791) open?",
+            Self::RETRY_EXC_ERR => {
+                "the peer does not answer: is it there, is the path (MTU, UDP port 4791) open?"
+            }
             Self::RNR_RETRY_EXC_ERR => "the peer posted no receive in time",
             _ => return None,
         })

@@ -9,9 +9,10 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use rdma_sys::{
-    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, IBV_WC_EX_WITH_CVLAN,
-    IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_SUCCESS, ibv_cq_ex, ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns,
-    ibv_wc_read_cvlan, ibv_wc_read_flow_tag,
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+    IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_SUCCESS, ibv_cq_ex,
+    ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns, ibv_wc_read_cvlan,
+    ibv_wc_read_flow_tag,
 };
 
 use super::burst::{BURST, Behind, OVERFLOWED};
@@ -24,10 +25,12 @@ use crate::context::Context;
 use crate::errno::Errno;
 use crate::error::{Error, Result};
 
-/// A completion queue whose completions have the fields `F` too: what was not asked for when it was made cannot be read, which is a matter of types.
+/// A completion queue whose completions have the fields `F` too: what was not asked for when it was
+/// made cannot be read, which is a matter of types.
 ///
-/// It is a [`CompletionQueue`] in all but polling, and goes wherever a reference to one does. [`poll`](Self::poll) copies what has completed,
-/// [`poll_each`](Self::poll_each) lets it be read where the provider has it.
+/// It is a [`CompletionQueue`] in all but polling, and goes wherever a reference to one does.
+/// [`poll`](Self::poll) copies what has completed, [`poll_each`](Self::poll_each) lets it be read
+/// where the provider has it.
 ///
 /// # Example
 /// ```no_run
@@ -38,7 +41,10 @@ use crate::error::{Error, Result};
 /// let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
 /// // post, and then
 /// for completion in cq.poll()? {
-///     println!("completed at {} of the device's clock", completion.timestamp());
+///     println!(
+///         "completed at {} of the device's clock",
+///         completion.timestamp()
+///     );
 ///     qp.retire(completion.into())?.ok()?;
 /// }
 /// # Ok::<(), ibverbs::Error>(())
@@ -49,33 +55,41 @@ use crate::error::{Error, Result};
 pub struct CompletionQueueEx<F: FieldSet = CqFields> {
     queue: CompletionQueue,
     pub(super) raw: NonNull<ibv_cq_ex>,
-    /// How many completions one poll in place can go through: one, where each needs a poll of its own.
+    /// How many completions one poll in place can go through: one, where each needs a poll of its
+    /// own.
     pub(super) most: usize,
-    /// Entries copied out of the provider's queue: `filled` of them, of which the last ones were not taken yet.
+    /// Entries copied out of the provider's queue: `filled` of them, of which the last ones were
+    /// not taken yet.
     entries: Box<[Entry; BURST as usize]>,
     filled: u32,
     pub(super) behind: Behind,
     fields: PhantomData<F>,
 }
 
-// SAFETY: as of CompletionQueue, which has the same handle: polling needs `&mut self`, and no provider binds a queue to a thread.
+// SAFETY: as of CompletionQueue, which has the same handle: polling needs `&mut self`, and no
+// provider binds a queue to a thread.
 unsafe impl<F: FieldSet> Send for CompletionQueueEx<F> {}
 // SAFETY: through `&self` only the identity and the size are read.
 unsafe impl<F: FieldSet> Sync for CompletionQueueEx<F> {}
 
 impl Context {
-    /// Creates a completion queue that reads these fields of its completions too. [`CqOptions::extended`] means nothing here.
+    /// Creates a completion queue that reads these fields of its completions too.
+    /// [`CqOptions::extended`] means nothing here.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) when the device has no extended queues, or not these fields: no software device has
-    /// them.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) when the device has no extended
+    /// queues, or not these fields: no software device has them.
     ///
     /// # References
     /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
-    pub fn create_cq_ex<F: FieldSet>(&self, options: CqOptions<'_>, _fields: F) -> Result<CompletionQueueEx<F>> {
+    pub fn create_cq_ex<F: FieldSet>(
+        &self,
+        options: CqOptions<'_>,
+        _fields: F,
+    ) -> Result<CompletionQueueEx<F>> {
         let queue = CompletionQueue::create_by(self, options, |id| {
-            let made =
-                extended::create(self, options, id, F::FLAGS).ok_or_else(|| self.refused_fields::<F>(options))?;
+            let made = extended::create(self, options, id, F::FLAGS)
+                .ok_or_else(|| self.refused_fields::<F>(options))?;
             Ok((made.cast(), true))
         })?;
         Ok(CompletionQueueEx {
@@ -93,8 +107,16 @@ impl Context {
     #[cold]
     fn refused_fields<F: FieldSet>(&self, options: CqOptions<'_>) -> Error {
         let names: Vec<&str> = F::NAMES.into_iter().flatten().collect();
-        let names = if names.is_empty() { "no more fields".to_owned() } else { names.join(", ") };
-        let what = format!("{} entries with {names} on {}", options.depth, self.device_name());
+        let names = if names.is_empty() {
+            "no more fields".to_owned()
+        } else {
+            names.join(", ")
+        };
+        let what = format!(
+            "{} entries with {names} on {}",
+            options.depth,
+            self.device_name()
+        );
         Error::of_verb("ibv_create_cq_ex", Errno::last(), what)
     }
 }
@@ -111,7 +133,8 @@ impl<F: FieldSet> CompletionQueueEx<F> {
         if self.behind.left() == 0 {
             self.refill()?;
         }
-        let fresh = &self.entries[(self.filled - self.behind.left()) as usize..self.filled as usize];
+        let fresh =
+            &self.entries[(self.filled - self.behind.left()) as usize..self.filled as usize];
         Ok(CompletionsEx::new(fresh.iter(), &mut self.behind))
     }
 
@@ -155,12 +178,17 @@ impl<F: FieldSet> CompletionQueueEx<F> {
         }
         let cq = self.raw;
         let entries = self.entries.as_mut_ptr();
-        // SAFETY: the queue is alive, polled by one thread, and was made with the fields `F`; there are `BURST` entries.
+        // SAFETY: the queue is alive, polled by one thread, and was made with the fields `F`; there
+        // are `BURST` entries.
         let (filled, error) = unsafe {
             if self.queue.one_by_one {
-                extended::poll::<_, true>(cq, entries, BURST.into(), |cq, entry| read::<F>(cq, &mut *entry))
+                extended::poll::<_, true>(cq, entries, BURST.into(), |cq, entry| {
+                    read::<F>(cq, &mut *entry);
+                })
             } else {
-                extended::poll::<_, false>(cq, entries, BURST.into(), |cq, entry| read::<F>(cq, &mut *entry))
+                extended::poll::<_, false>(cq, entries, BURST.into(), |cq, entry| {
+                    read::<F>(cq, &mut *entry);
+                })
             }
         };
         if filled == 0 && error != 0 {

@@ -31,7 +31,9 @@ bitflags! {
 
 impl AccessFlags {
     /// What opens memory to peers directly.
-    pub(crate) const REMOTE: Self = Self::REMOTE_WRITE.union(Self::REMOTE_READ).union(Self::REMOTE_ATOMIC);
+    pub(crate) const REMOTE: Self = Self::REMOTE_WRITE
+        .union(Self::REMOTE_READ)
+        .union(Self::REMOTE_ATOMIC);
 }
 
 bitflags! {

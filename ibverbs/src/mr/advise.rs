@@ -36,11 +36,13 @@ c_value! {
 }
 
 impl SharedRegion {
-    /// Advises the kernel about the region (or the [slice](Self::slice) that this is), as far as a scatter entry reaches; it makes sense for
-    /// memory registered [on demand](crate::MemoryOptions::on_demand). With `wait`, it returns when that is done.
+    /// Advises the kernel about the region (or the [slice](Self::slice) that this is), as far as a
+    /// scatter entry reaches; it makes sense for memory registered [on
+    /// demand](crate::MemoryOptions::on_demand). With `wait`, it returns when that is done.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device has no paging on demand.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device has no paging on
+    /// demand.
     ///
     /// # References
     /// [`ibv_advise_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_advise_mr.3.html)
@@ -48,8 +50,15 @@ impl SharedRegion {
         let mut sge: ibv_sge = self.whole();
         let flags = if wait { IBV_ADVISE_MR_FLAG_FLUSH } else { 0 };
         // SAFETY: the domain is alive, the entry is valid during the call and names a live region.
-        let returned = unsafe { ibv_advise_mr(self.pd().as_raw(), advice.0, flags, &raw mut sge, 1) };
-        let what = || format!("{advice} of {} bytes on {}", self.len(), self.pd().context().device_name());
+        let returned =
+            unsafe { ibv_advise_mr(self.pd().as_raw(), advice.0, flags, &raw mut sge, 1) };
+        let what = || {
+            format!(
+                "{advice} of {} bytes on {}",
+                self.len(),
+                self.pd().context().device_name()
+            )
+        };
         zero_or_errno("ibv_advise_mr", what, returned)
     }
 }

@@ -16,7 +16,8 @@ const PAGE: usize = 4096;
 
 /// Memory that no Rust reference covers for longer than the owner of a piece lends one.
 ///
-/// It begins at a multiple of 8 and can be used up to the next multiple of 8 after its length, but for the caller's own memory.
+/// It begins at a multiple of 8 and can be used up to the next multiple of 8 after its length, but
+/// for the caller's own memory.
 pub(crate) struct Allocation {
     start: NonNull<u8>,
     len: usize,
@@ -30,7 +31,8 @@ enum Origin {
     Caller(#[allow(dead_code, reason = "dropped with the allocation")] CallerMemory),
 }
 
-// SAFETY: plain memory with one owner; who may touch which part is the business of the types built on it.
+// SAFETY: plain memory with one owner; who may touch which part is the business of the types built
+// on it.
 unsafe impl Send for Allocation {}
 // SAFETY: as above; a shared Allocation gives out a pointer only.
 unsafe impl Sync for Allocation {}
@@ -49,10 +51,16 @@ impl Allocation {
     }
 
     fn heap(len: usize) -> Result<Self> {
-        let layout = Layout::from_size_align(len, PAGE).map_err(|_| refused(len))?.pad_to_align();
+        let layout = Layout::from_size_align(len, PAGE)
+            .map_err(|_| refused(len))?
+            .pad_to_align();
         // SAFETY: the layout's size is not zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| refused(len))?;
-        Ok(Self { start, len, origin: Origin::Heap(layout) })
+        Ok(Self {
+            start,
+            len,
+            origin: Origin::Heap(layout),
+        })
     }
 
     fn huge(len: usize, size: HugePageSize) -> Result<Self> {
@@ -60,24 +68,45 @@ impl Allocation {
     }
 
     fn mapped(len: usize, page: usize, flags: i32, hint: &'static str) -> Result<Self> {
-        let size = len.checked_next_multiple_of(page).ok_or_else(|| refused(len))?;
+        let size = len
+            .checked_next_multiple_of(page)
+            .ok_or_else(|| refused(len))?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
         // SAFETY: a new anonymous mapping, where the kernel chooses.
-        let start = unsafe { libc::mmap(ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                size,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
         match NonNull::new(start.cast::<u8>()) {
-            Some(start) if start.as_ptr() != libc::MAP_FAILED.cast() => {
-                Ok(Self { start, len, origin: Origin::Mapped(size) })
+            Some(start) if start.as_ptr() != libc::MAP_FAILED.cast() => Ok(Self {
+                start,
+                len,
+                origin: Origin::Mapped(size),
+            }),
+            _ => {
+                Err(Error::of_verb("mmap", Errno::last(), format!("{size} bytes")).with_hint(hint))
             }
-            _ => Err(Error::of_verb("mmap", Errno::last(), format!("{size} bytes")).with_hint(hint)),
         }
     }
 
     fn caller(len: usize, memory: CallerMemory) -> Result<Self> {
         if memory.len() < len {
-            return Err(Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes"))
-                .with_hint(format!("the caller's memory has {} bytes", memory.len())));
+            return Err(
+                Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes"))
+                    .with_hint(format!("the caller's memory has {} bytes", memory.len())),
+            );
         }
-        Ok(Self { start: memory.start(), len, origin: Origin::Caller(memory) })
+        Ok(Self {
+            start: memory.start(),
+            len,
+            origin: Origin::Caller(memory),
+        })
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -90,7 +119,8 @@ impl Allocation {
 
     /// Whether the words of 8 bytes that cover it are all its own.
     pub(crate) fn is_words(&self) -> bool {
-        !matches!(self.origin, Origin::Caller(_)) || (self.start.addr().get() % 8 == 0 && self.len % 8 == 0)
+        !matches!(self.origin, Origin::Caller(_))
+            || (self.start.addr().get() % 8 == 0 && self.len % 8 == 0)
     }
 }
 
@@ -104,7 +134,8 @@ impl Drop for Allocation {
         match self.origin {
             // SAFETY: allocated in `heap` with this layout, freed once.
             Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
-            // SAFETY: mapped in `mapped` with this size, unmapped once. It cannot fail for a whole mapping.
+            // SAFETY: mapped in `mapped` with this size, unmapped once. It cannot fail for a whole
+            // mapping.
             Origin::Mapped(size) => unsafe {
                 libc::munmap(self.start.as_ptr().cast(), size);
             },
@@ -123,7 +154,8 @@ mod tests {
             let memory = Allocation::new(len, Backing::Heap).expect("heap");
             assert!(memory.is_words());
             // SAFETY: the allocation has `len` bytes, zeroed.
-            let bytes = unsafe { std::slice::from_raw_parts(memory.start().as_ptr(), memory.len()) };
+            let bytes =
+                unsafe { std::slice::from_raw_parts(memory.start().as_ptr(), memory.len()) };
             assert!(bytes.len() == len && bytes.iter().all(|&byte| byte == 0));
         }
     }
@@ -144,7 +176,10 @@ mod tests {
         let start = NonNull::new(bytes.cast::<u8>()).expect("allocated");
         // SAFETY: the memory is never freed and not used below.
         let memory = unsafe { CallerMemory::new(start, 16, std::sync::Arc::clone(&owner)) };
-        assert!(Allocation::new(17, Backing::Caller(memory)).is_err(), "too long");
+        assert!(
+            Allocation::new(17, Backing::Caller(memory)).is_err(),
+            "too long"
+        );
         assert_eq!(std::sync::Arc::strong_count(&owner), 1);
         // SAFETY: as above.
         let memory = unsafe { CallerMemory::new(start, 16, std::sync::Arc::clone(&owner)) };

@@ -15,8 +15,9 @@ use crate::pd::{DomainKey, ProtectionDomain};
 
 /// A registered buffer with one owner: `&[u8]` and `&mut [u8]` while you own it.
 ///
-/// Posting moves it into the queue pair; the completion of the request gives it back. Its memory is registered for local access
-/// only, so no peer can reach it, and the device writes to it only while it is posted.
+/// Posting moves it into the queue pair; the completion of the request gives it back. Its memory is
+/// registered for local access only, so no peer can reach it, and the device writes to it only
+/// while it is posted.
 ///
 /// The buffer shows its first `len()` bytes: all of it at first, what was received after a receive.
 ///
@@ -80,18 +81,26 @@ impl Buf {
         self.piece().whole.length as usize
     }
 
-    /// Shows the first `len` bytes from now on, at most [`capacity`](Self::capacity). The bytes keep their values.
+    /// Shows the first `len` bytes from now on, at most [`capacity`](Self::capacity). The bytes
+    /// keep their values.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
         let piece = self.piece();
-        piece.len.set(u32::try_from(len).unwrap_or(u32::MAX).min(piece.whole.length));
+        piece.len.set(
+            u32::try_from(len)
+                .unwrap_or(u32::MAX)
+                .min(piece.whole.length),
+        );
     }
 
     /// What a send posts: the bytes shown.
     #[inline]
     pub(crate) fn shown(&self) -> ibv_sge {
         let piece = self.piece();
-        ibv_sge { length: piece.len.get(), ..piece.whole }
+        ibv_sge {
+            length: piece.len.get(),
+            ..piece.whole
+        }
     }
 
     /// What a receive posts: all of the buffer.
@@ -117,8 +126,8 @@ impl Deref for Buf {
     #[inline]
     fn deref(&self) -> &[u8] {
         let piece = self.piece();
-        // SAFETY: the piece is initialised (zeroed at registration), `len` is at most its size, and while the Buf is owned
-        // neither a device nor another owner writes to it.
+        // SAFETY: the piece is initialised (zeroed at registration), `len` is at most its size, and
+        // while the Buf is owned neither a device nor another owner writes to it.
         unsafe { std::slice::from_raw_parts(piece.start.as_ptr(), piece.len.get() as usize) }
     }
 }
@@ -142,6 +151,9 @@ impl Drop for Buf {
 
 impl fmt::Debug for Buf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buf").field("len", &self.len()).field("capacity", &self.capacity()).finish_non_exhaustive()
+        f.debug_struct("Buf")
+            .field("len", &self.len())
+            .field("capacity", &self.capacity())
+            .finish_non_exhaustive()
     }
 }

@@ -6,20 +6,23 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Memory of the caller's, for [`Backing::Caller`](crate::Backing::Caller): a mapping of a file or another process, memory of a GPU's
-/// driver, an arena.
+/// Memory of the caller's, for [`Backing::Caller`](crate::Backing::Caller): a mapping of a file or
+/// another process, memory of a GPU's driver, an arena.
 ///
 /// # Example
 /// Memory that another library allocated, here a leaked vector:
 /// ```no_run
 /// # #![allow(unsafe_code)]
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
-/// use std::ptr::NonNull;
 /// use ibverbs::{AccessFlags, Backing, CallerMemory, MemoryOptions};
+/// use std::ptr::NonNull;
 /// let arena = NonNull::from(Vec::leak(vec![0u8; 1 << 20])).cast::<u8>();
 /// // SAFETY: nobody else touches the arena, and it is never freed.
 /// let memory = unsafe { CallerMemory::new(arena, 1 << 20, ()) };
-/// let options = MemoryOptions { backing: Backing::Caller(memory), ..MemoryOptions::default() };
+/// let options = MemoryOptions {
+///     backing: Backing::Caller(memory),
+///     ..MemoryOptions::default()
+/// };
 /// let region = pd.shared_with(1 << 20, AccessFlags::REMOTE_READ, options)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -39,8 +42,8 @@ unsafe impl Send for CallerMemory {}
 unsafe impl Sync for CallerMemory {}
 
 impl CallerMemory {
-    /// Takes `len` bytes at `start`. `owner` is dropped when they are no longer used, which may be long after the last value that the
-    /// caller sees was dropped, or never.
+    /// Takes `len` bytes at `start`. `owner` is dropped when they are no longer used, which may be
+    /// long after the last value that the caller sees was dropped, or never.
     ///
     /// # Example
     /// ```no_run
@@ -50,16 +53,28 @@ impl CallerMemory {
     /// let start = std::ptr::NonNull::from(&mut *arena).cast();
     /// // SAFETY: the memory is never freed, and the only reference to it is not used again.
     /// let memory = unsafe { CallerMemory::new(start, 1 << 20, ()) };
-    /// let pool = pd.pool_with(16, 4096, MemoryOptions { backing: Backing::Caller(memory), ..Default::default() })?;
+    /// let pool = pd.pool_with(
+    ///     16,
+    ///     4096,
+    ///     MemoryOptions {
+    ///         backing: Backing::Caller(memory),
+    ///         ..Default::default()
+    ///     },
+    /// )?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
     /// # Safety
-    /// Until `owner` is dropped: the memory is mapped, initialised, readable and writable, at this address, and no code uses it but
-    /// through this value and what is made of it. (Other processes may, as peers may, if it becomes a
-    /// [`SharedRegion`](crate::SharedRegion) or a [`Sink`](crate::Sink).)
+    /// Until `owner` is dropped: the memory is mapped, initialised, readable and writable, at this
+    /// address, and no code uses it but through this value and what is made of it. (Other
+    /// processes may, as peers may, if it becomes a [`SharedRegion`](crate::SharedRegion) or a
+    /// [`Sink`](crate::Sink).)
     pub unsafe fn new(start: NonNull<u8>, len: usize, owner: impl Any + Send + Sync) -> Self {
-        Self { start, len, _owner: Box::new(owner) }
+        Self {
+            start,
+            len,
+            _owner: Box::new(owner),
+        }
     }
 
     pub(super) fn start(&self) -> NonNull<u8> {
@@ -79,6 +94,8 @@ impl CallerMemory {
 
 impl fmt::Debug for CallerMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallerMemory").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("CallerMemory")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }

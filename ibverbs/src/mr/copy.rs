@@ -1,8 +1,10 @@
 //! Copies into and out of memory that a device may change at any moment.
 //!
-//! Every access is a relaxed atomic access to an aligned word of 8 bytes, whatever the bytes asked for: threads of this process may
-//! then copy at once without a data race (volatile accesses would be one), and no access mixes sizes. It costs what a plain word costs.
-//! Bytes written to a part of a word go in by compare-and-swap, so that its other bytes keep what a device put there meanwhile.
+//! Every access is a relaxed atomic access to an aligned word of 8 bytes, whatever the bytes asked
+//! for: threads of this process may then copy at once without a data race (volatile accesses would
+//! be one), and no access mixes sizes. It costs what a plain word costs. Bytes written to a part of
+//! a word go in by compare-and-swap, so that its other bytes keep what a device put there
+//! meanwhile.
 
 #![allow(unsafe_code)]
 
@@ -22,12 +24,15 @@ unsafe fn word<'a>(base: *mut u8, offset: usize) -> &'a AtomicU64 {
 /// Copies out the bytes from `offset` on.
 ///
 /// # Safety
-/// `base` is aligned to 8, and all words that hold the bytes are within live memory that is accessed as words only.
+/// `base` is aligned to 8, and all words that hold the bytes are within live memory that is
+/// accessed as words only.
 pub(super) unsafe fn copy_out(base: *mut u8, mut offset: usize, into: &mut [u8]) {
     let (head, rest) = into.split_at_mut(head_of(offset, into.len()));
     if !head.is_empty() {
         // SAFETY: the caller's promise; the word holds the byte at `offset`.
-        let bytes = unsafe { word(base, offset) }.load(Ordering::Relaxed).to_ne_bytes();
+        let bytes = unsafe { word(base, offset) }
+            .load(Ordering::Relaxed)
+            .to_ne_bytes();
         let from = offset % WORD;
         head.copy_from_slice(&bytes[from..from + head.len()]);
         offset += head.len();
@@ -42,7 +47,9 @@ pub(super) unsafe fn copy_out(base: *mut u8, mut offset: usize, into: &mut [u8])
     let tail = words.into_remainder();
     if !tail.is_empty() {
         // SAFETY: as above.
-        let bytes = unsafe { word(base, offset) }.load(Ordering::Relaxed).to_ne_bytes();
+        let bytes = unsafe { word(base, offset) }
+            .load(Ordering::Relaxed)
+            .to_ne_bytes();
         tail.copy_from_slice(&bytes[..tail.len()]);
     }
 }
@@ -83,7 +90,9 @@ fn merge(word: &AtomicU64, at: usize, bytes: &[u8]) {
         u64::from_ne_bytes(all)
     };
     let mut seen = word.load(Ordering::Relaxed);
-    while let Err(now) = word.compare_exchange_weak(seen, merged(seen), Ordering::Relaxed, Ordering::Relaxed) {
+    while let Err(now) =
+        word.compare_exchange_weak(seen, merged(seen), Ordering::Relaxed, Ordering::Relaxed)
+    {
         seen = now;
     }
 }
@@ -96,8 +105,12 @@ impl Chunks for [u8] {
     /// `slice::as_chunks`, which the oldest compiler supported lacks.
     fn as_chunks_of_words(&self) -> (&[[u8; WORD]], &[u8]) {
         let (whole, rest) = self.split_at(self.len() - self.len() % WORD);
-        // SAFETY: an array of bytes has the alignment and initialisation of a byte, and `whole` has so many of them.
-        (unsafe { std::slice::from_raw_parts(whole.as_ptr().cast(), whole.len() / WORD) }, rest)
+        // SAFETY: an array of bytes has the alignment and initialisation of a byte, and `whole` has
+        // so many of them.
+        (
+            unsafe { std::slice::from_raw_parts(whole.as_ptr().cast(), whole.len() / WORD) },
+            rest,
+        )
     }
 }
 
@@ -109,7 +122,8 @@ mod tests {
 
     #[test]
     fn every_offset_and_length_copies_just_its_bytes() {
-        // Every place in a word, and every rest before, between and after whole words; and more where it costs nothing.
+        // Every place in a word, and every rest before, between and after whole words; and more
+        // where it costs nothing.
         let (offsets, lens) = if cfg!(miri) { (9, 18) } else { (17, 40) };
         for offset in 0..offsets {
             for len in 0..lens.min(40 - offset) {
@@ -145,7 +159,9 @@ mod tests {
                     for round in 0..ROUNDS {
                         let offset = usize::from(part) * 3;
                         // SAFETY: 15 of 16 bytes, in whole words.
-                        unsafe { copy_in(memory.start().as_ptr(), offset, &[part * ROUNDS + round; 3]) };
+                        unsafe {
+                            copy_in(memory.start().as_ptr(), offset, &[part * ROUNDS + round; 3]);
+                        };
                     }
                 });
             }
@@ -154,7 +170,10 @@ mod tests {
         // SAFETY: as above.
         unsafe { copy_out(memory.start().as_ptr(), 0, &mut all) };
         for part in 0..5_u8 {
-            assert_eq!(all[usize::from(part) * 3..][..3], [part * ROUNDS + ROUNDS - 1; 3]);
+            assert_eq!(
+                all[usize::from(part) * 3..][..3],
+                [part * ROUNDS + ROUNDS - 1; 3]
+            );
         }
     }
 }

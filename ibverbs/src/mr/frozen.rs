@@ -19,8 +19,8 @@ use crate::pd::ProtectionDomain;
 
 /// A buffer that is read-only from now on. Clones share it.
 ///
-/// To send from it, let a queue pair [`hold`](crate::QueuePair::hold) it once; each request then names the [`Held`](crate::Held)
-/// token, which costs nothing to copy.
+/// To send from it, let a queue pair [`hold`](crate::QueuePair::hold) it once; each request then
+/// names the [`Held`](crate::Held) token, which costs nothing to copy.
 ///
 /// # Example
 /// ```no_run
@@ -46,14 +46,16 @@ enum Memory {
 }
 
 impl Buf {
-    /// Makes the buffer read-only and shareable: it can then be sent by any number of requests at once.
+    /// Makes the buffer read-only and shareable: it can then be sent by any number of requests at
+    /// once.
     pub fn freeze(self) -> Frozen {
         Frozen(Arc::new(Memory::Buf(self)))
     }
 }
 
 impl ProtectionDomain {
-    /// `len` bytes that `fill` writes once, and that peers may then read: the device may write to them for nobody.
+    /// `len` bytes that `fill` writes once, and that peers may then read: the device may write to
+    /// them for nobody.
     ///
     /// # Example
     /// ```no_run
@@ -69,18 +71,26 @@ impl ProtectionDomain {
     ///
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
-    pub fn frozen_shared(&self, len: usize, options: MemoryOptions, fill: impl FnOnce(&mut [u8])) -> Result<Frozen> {
+    pub fn frozen_shared(
+        &self,
+        len: usize,
+        options: MemoryOptions,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Frozen> {
         let (flags, zero_based) = (options.flags(), options.zero_based);
         let memory = Allocation::new(len, options.backing)?;
-        // SAFETY: initialised memory of this length with no other user yet; the reference ends before it is registered.
+        // SAFETY: initialised memory of this length with no other user yet; the reference ends
+        // before it is registered.
         fill(unsafe { std::slice::from_raw_parts_mut(memory.start().as_ptr(), len) });
-        let region = Region::register_memory(self, memory, AccessFlags::REMOTE_READ, flags, zero_based)?;
+        let region =
+            Region::register_memory(self, memory, AccessFlags::REMOTE_READ, flags, zero_based)?;
         Ok(Frozen(Arc::new(Memory::Open(region))))
     }
 }
 
 impl Frozen {
-    /// Gives the buffer back if this is the last share of it: no clone, and no queue pair that holds it.
+    /// Gives the buffer back if this is the last share of it: no clone, and no queue pair that
+    /// holds it.
     ///
     /// # Errors
     /// Returns itself while it is shared; always when peers may read it.
@@ -96,9 +106,11 @@ impl Frozen {
     pub fn remote(&self) -> Option<RemoteMemory> {
         match &*self.0 {
             Memory::Buf(_) => None,
-            Memory::Open(region) => {
-                Some(RemoteMemory { addr: region.base(), len: region.len() as u64, rkey: region.rkey() })
-            }
+            Memory::Open(region) => Some(RemoteMemory {
+                addr: region.base(),
+                len: region.len() as u64,
+                rkey: region.rkey(),
+            }),
         }
     }
 
@@ -115,7 +127,11 @@ impl Frozen {
             Memory::Buf(buf) => buf.shown(),
             Memory::Open(region) => {
                 let length = u32::try_from(region.len()).unwrap_or(u32::MAX);
-                ibv_sge { addr: region.base(), length, lkey: region.lkey() }
+                ibv_sge {
+                    addr: region.base(),
+                    length,
+                    lkey: region.lkey(),
+                }
             }
         }
     }
@@ -131,15 +147,21 @@ impl Deref for Frozen {
     fn deref(&self) -> &[u8] {
         match &*self.0 {
             Memory::Buf(buf) => buf,
-            // SAFETY: initialised memory of this length, alive while self is. It is registered for reads only, no request writes to it
-            // (a Frozen is no target), and there is no other way to it.
-            Memory::Open(region) => unsafe { std::slice::from_raw_parts(region.start().as_ptr(), region.len()) },
+            // SAFETY: initialised memory of this length, alive while self is. It is registered for
+            // reads only, no request writes to it (a Frozen is no target), and there is
+            // no other way to it.
+            Memory::Open(region) => unsafe {
+                std::slice::from_raw_parts(region.start().as_ptr(), region.len())
+            },
         }
     }
 }
 
 impl fmt::Debug for Frozen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Frozen").field("len", &self.len()).field("open", &self.remote().is_some()).finish()
+        f.debug_struct("Frozen")
+            .field("len", &self.len())
+            .field("open", &self.remote().is_some())
+            .finish()
     }
 }

@@ -14,9 +14,11 @@ use crate::fixed::Fixed;
 use crate::identity::QueueId;
 use crate::pd::ProtectionDomain;
 
-/// A token for memory that a queue pair holds until it is destroyed ([`QueuePair::hold`](crate::QueuePair::hold)).
+/// A token for memory that a queue pair holds until it is destroyed
+/// ([`QueuePair::hold`](crate::QueuePair::hold)).
 ///
-/// `Held<Frozen>` can be sent, `Held<Sink>` can be received into, `Held<SharedRegion>` both. The token is `Copy` and works on the queue pair that gave it.
+/// `Held<Frozen>` can be sent, `Held<Sink>` can be received into, `Held<SharedRegion>` both. The
+/// token is `Copy` and works on the queue pair that gave it.
 ///
 /// # Example
 /// ```no_run
@@ -45,7 +47,11 @@ impl<K> Copy for Held<K> {}
 impl<K: Hold> Held<K> {
     /// A token for memory that the queue pair `queue` has begun to hold.
     pub(crate) fn new(memory: &K, queue: QueueId) -> Self {
-        Self { sge: memory.sge(), queue, kind: PhantomData }
+        Self {
+            sge: memory.sge(),
+            queue,
+            kind: PhantomData,
+        }
     }
 }
 
@@ -57,7 +63,11 @@ impl<K> Held<K> {
         if start > end || end > self.sge.length {
             return None;
         }
-        let sge = ibv_sge { addr: self.sge.addr + u64::from(start), length: end - start, lkey: self.sge.lkey };
+        let sge = ibv_sge {
+            addr: self.sge.addr + u64::from(start),
+            length: end - start,
+            lkey: self.sge.lkey,
+        };
         Some(Self { sge, ..self })
     }
 
@@ -101,7 +111,8 @@ pub struct HeldList<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-// SAFETY: the pointer is followed by the device library only, on the queue pair that keeps the entries alive and unchanged.
+// SAFETY: the pointer is followed by the device library only, on the queue pair that keeps the
+// entries alive and unchanged.
 #[allow(unsafe_code)]
 unsafe impl<K> Send for HeldList<K> {}
 // SAFETY: as above.
@@ -119,7 +130,13 @@ impl<K> Copy for HeldList<K> {}
 impl<K> HeldList<K> {
     /// A token for entries of `len` bytes together that the queue pair `queue` keeps.
     pub(crate) fn new(sges: &Fixed<ibv_sge>, len: u64, queue: QueueId) -> Self {
-        Self { sges: sges.as_ptr(), count: sges.len(), len, queue, kind: PhantomData }
+        Self {
+            sges: sges.as_ptr(),
+            count: sges.len(),
+            len,
+            queue,
+            kind: PhantomData,
+        }
     }
 
     /// How many bytes all pieces have together.
@@ -154,11 +171,15 @@ impl<K> fmt::Debug for HeldList<K> {
 
 impl<K> fmt::Debug for Held<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("len", &self.len()).field("queue", &self.queue).finish()
+        f.debug_struct("Held")
+            .field("len", &self.len())
+            .field("queue", &self.queue)
+            .finish()
     }
 }
 
-/// Something that a queue pair keeps alive. Public only because [`Hold`] names it; it cannot be named from outside.
+/// Something that a queue pair keeps alive. Public only because [`Hold`] names it; it cannot be
+/// named from outside.
 #[derive(Debug)]
 pub enum Keep {
     /// Read by sends.
@@ -179,7 +200,8 @@ mod private {
     impl Sealed for super::DeviceRegion {}
 }
 
-/// Memory that a queue pair can hold: [`Frozen`], [`Sink`], [`SharedRegion`], [`DeviceRegion`]. Sealed: what many requests may share is this crate's to say.
+/// Memory that a queue pair can hold: [`Frozen`], [`Sink`], [`SharedRegion`], [`DeviceRegion`].
+/// Sealed: what many requests may share is this crate's to say.
 ///
 /// # Example
 /// ```no_run

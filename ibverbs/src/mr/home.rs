@@ -20,7 +20,8 @@ pub(super) struct Home {
     free: Mutex<Vec<u32>>,
 }
 
-/// What a buffer is: a place of the region. Who has the one buffer that points at it owns place and memory.
+/// What a buffer is: a place of the region. Who has the one buffer that points at it owns place and
+/// memory.
 pub(super) struct Piece {
     /// As a request describes all of it: ready to be copied.
     pub(super) whole: ibv_sge,
@@ -32,21 +33,32 @@ pub(super) struct Piece {
     index: u32,
 }
 
-// SAFETY: the region and the list are both; a piece is only used by the one owner of its buffer, or, while it is free, by who took it off
-// the list.
+// SAFETY: the region and the list are both; a piece is only used by the one owner of its buffer,
+// or, while it is free, by who took it off the list.
 unsafe impl Send for Home {}
 // SAFETY: as above.
 unsafe impl Sync for Home {}
 
 impl Home {
-    pub(super) fn new(region: Region, count: u32, stride: usize, size: u32, free: Vec<u32>) -> Self {
+    pub(super) fn new(
+        region: Region,
+        count: u32,
+        stride: usize,
+        size: u32,
+        free: Vec<u32>,
+    ) -> Self {
         let piece = |index: u32| {
             // SAFETY: the region has `count` strides.
             let start = unsafe { region.start().add(index as usize * stride) };
-            // The device is outside the program: exposing says that the memory may be reached through the number alone.
+            // The device is outside the program: exposing says that the memory may be reached
+            // through the number alone.
             let addr = start.as_ptr().expose_provenance() as u64;
             Piece {
-                whole: ibv_sge { addr, length: size, lkey: region.lkey() },
+                whole: ibv_sge {
+                    addr,
+                    length: size,
+                    lkey: region.lkey(),
+                },
                 start,
                 domain: region.pd().key(),
                 home: Cell::new(ptr::null()),
@@ -55,7 +67,12 @@ impl Home {
             }
         };
         let pieces = (0..count).map(piece).collect();
-        Self { region, size, pieces, free: Mutex::new(free) }
+        Self {
+            region,
+            size,
+            pieces,
+            free: Mutex::new(free),
+        }
     }
 
     pub(super) fn free(&self) -> MutexGuard<'_, Vec<u32>> {
@@ -70,8 +87,10 @@ impl Piece {
     /// The one buffer of the piece goes.
     #[inline(never)]
     pub(super) unsafe fn give_back(this: NonNull<Self>) {
-        // SAFETY: the caller's promise; the count was taken with the piece. No reference to the piece is alive when the Home may end.
-        let (home, index) = unsafe { (Arc::from_raw(this.as_ref().home.get()), this.as_ref().index) };
+        // SAFETY: the caller's promise; the count was taken with the piece. No reference to the
+        // piece is alive when the Home may end.
+        let (home, index) =
+            unsafe { (Arc::from_raw(this.as_ref().home.get()), this.as_ref().index) };
         home.free().push(index);
     }
 }

@@ -8,7 +8,14 @@
 /// use ibverbs::{Backing, HugePageSize, MemoryOptions};
 /// assert_eq!(HugePageSize::Mib2.bytes(), 2 << 20);
 /// let backing = Backing::HugePages(HugePageSize::Mib2);
-/// let pool = pd.pool_with(1024, 4096, MemoryOptions { backing, ..MemoryOptions::default() })?;
+/// let pool = pd.pool_with(
+///     1024,
+///     4096,
+///     MemoryOptions {
+///         backing,
+///         ..MemoryOptions::default()
+///     },
+/// )?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -45,8 +52,12 @@ impl HugePageSize {
     /// Where the administrator sets them aside.
     pub(super) const fn hint(self) -> &'static str {
         match self {
-            Self::Mib2 => "set 2 MiB pages aside: echo N > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
-            Self::Gib1 => "set 1 GiB pages aside: echo N > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages",
+            Self::Mib2 => {
+                "set 2 MiB pages aside: echo N > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+            }
+            Self::Gib1 => {
+                "set 1 GiB pages aside: echo N > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
+            }
         }
     }
 }

@@ -10,8 +10,8 @@ use rdma_sys::ibv_sge;
 use super::buf::Buf;
 use crate::pd::ProtectionDomain;
 
-/// Buffers that a request gathers from, or scatters to, in order. It moves into a request as a [`Buf`] does, and comes back by
-/// [`Retired::into_list`](crate::Retired::into_list).
+/// Buffers that a request gathers from, or scatters to, in order. It moves into a request as a
+/// [`Buf`] does, and comes back by [`Retired::into_list`](crate::Retired::into_list).
 ///
 /// Making one allocates; posting it does not: make it once and use it again.
 ///
@@ -50,7 +50,9 @@ impl BufList {
     /// Their domain, if they have one and the same.
     pub(crate) fn pd(&self) -> Option<&ProtectionDomain> {
         let (first, rest) = self.0.bufs.split_first()?;
-        rest.iter().all(|buf| buf.pd().is(first.pd())).then(|| first.pd())
+        rest.iter()
+            .all(|buf| buf.pd().is(first.pd()))
+            .then(|| first.pd())
     }
 
     /// Prepares a send of what the buffers show.

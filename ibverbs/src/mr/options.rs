@@ -7,13 +7,17 @@ use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 
 /// How memory is obtained and registered: for [`pool_with`](crate::ProtectionDomain::pool_with),
-/// [`shared_with`](crate::ProtectionDomain::shared_with) and [`sink_with`](crate::ProtectionDomain::sink_with).
+/// [`shared_with`](crate::ProtectionDomain::shared_with) and
+/// [`sink_with`](crate::ProtectionDomain::sink_with).
 ///
 /// # Example
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
 /// use ibverbs::{Backing, HugePageSize, MemoryOptions};
-/// let options = MemoryOptions { backing: Backing::HugePages(HugePageSize::Mib2), ..MemoryOptions::default() };
+/// let options = MemoryOptions {
+///     backing: Backing::HugePages(HugePageSize::Mib2),
+///     ..MemoryOptions::default()
+/// };
 /// let pool = pd.pool_with(512, 4096, options)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -24,13 +28,15 @@ use crate::kind::ErrorKind;
 pub struct MemoryOptions {
     /// Where the memory comes from.
     pub backing: Backing,
-    /// Pages are not pinned but brought in when the device needs them (`IBV_ACCESS_ON_DEMAND`), where the device can
-    /// (`odp_caps` of `ibv_devinfo -v`).
+    /// Pages are not pinned but brought in when the device needs them (`IBV_ACCESS_ON_DEMAND`),
+    /// where the device can (`odp_caps` of `ibv_devinfo -v`).
     pub on_demand: bool,
-    /// The device's writes may become visible in another order than they were made, up to the completion that ends them
-    /// (`IBV_ACCESS_RELAXED_ORDERING`). A device that cannot ignores it.
+    /// The device's writes may become visible in another order than they were made, up to the
+    /// completion that ends them (`IBV_ACCESS_RELAXED_ORDERING`). A device that cannot ignores
+    /// it.
     pub relaxed_ordering: bool,
-    /// Peers address the memory from 0 on rather than by its address in this process. For a [`SharedRegion`](crate::SharedRegion) only.
+    /// Peers address the memory from 0 on rather than by its address in this process. For a
+    /// [`SharedRegion`](crate::SharedRegion) only.
     pub zero_based: bool,
 }
 
@@ -40,7 +46,13 @@ pub struct MemoryOptions {
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
 /// use ibverbs::{Backing, MemoryOptions};
-/// let sink = pd.sink_with(1 << 20, MemoryOptions { backing: Backing::Pages, ..MemoryOptions::default() })?;
+/// let sink = pd.sink_with(
+///     1 << 20,
+///     MemoryOptions {
+///         backing: Backing::Pages,
+///         ..MemoryOptions::default()
+///     },
+/// )?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -54,7 +66,8 @@ pub enum Backing {
     Heap,
     /// Pages of its own from the kernel (`mmap`), returned to it when the memory is dropped.
     Pages,
-    /// Huge pages, which the administrator has set aside: fewer entries in the device's translation tables.
+    /// Huge pages, which the administrator has set aside: fewer entries in the device's translation
+    /// tables.
     HugePages(HugePageSize),
     /// Memory of the caller's.
     Caller(CallerMemory),
@@ -64,8 +77,11 @@ impl MemoryOptions {
     /// Refuses an address base that only peers have a use for.
     pub(super) fn by_address(&self, what: &'static str) -> Result<()> {
         if self.zero_based {
-            return Err(Error::new(ErrorKind::InvalidInput, what, "zero_based")
-                .with_hint("only a SharedRegion, which peers address, can be addressed from 0 on"));
+            return Err(
+                Error::new(ErrorKind::InvalidInput, what, "zero_based").with_hint(
+                    "only a SharedRegion, which peers address, can be addressed from 0 on",
+                ),
+            );
         }
         Ok(())
     }

@@ -37,7 +37,8 @@ impl ProtectionDomain {
     /// Registers `count` buffers of `size` bytes each, zeroed, as one memory region.
     ///
     /// # Errors
-    /// [`ErrorKind::LockedMemory`](crate::ErrorKind::LockedMemory) says what the limit is and how to raise it.
+    /// [`ErrorKind::LockedMemory`](crate::ErrorKind::LockedMemory) says what the limit is and how
+    /// to raise it.
     ///
     /// # Example
     /// ```no_run
@@ -45,6 +46,7 @@ impl ProtectionDomain {
     /// let pool = pd.pool(64, 4096)?; // one region of 256 KiB
     /// let mut buf = pool.take().expect("64 are free");
     /// buf.fill(0); // dropped, it is free again
+    ///
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
@@ -54,11 +56,13 @@ impl ProtectionDomain {
         self.pool_with(count, size, MemoryOptions::default())
     }
 
-    /// As [`pool`](Self::pool), of memory obtained and registered as `options` say. Each buffer takes a multiple of 64 bytes of it.
+    /// As [`pool`](Self::pool), of memory obtained and registered as `options` say. Each buffer
+    /// takes a multiple of 64 bytes of it.
     ///
     /// # Errors
-    /// As [`pool`](Self::pool); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for what the device cannot do, and what the
-    /// kernel says where the memory is not to be had: no huge pages set aside, the caller's memory too short or not writable.
+    /// As [`pool`](Self::pool); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for what
+    /// the device cannot do, and what the kernel says where the memory is not to be had: no
+    /// huge pages set aside, the caller's memory too short or not writable.
     ///
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
@@ -87,20 +91,34 @@ impl ProtectionDomain {
 }
 
 impl Pool {
-    fn register(pd: &ProtectionDomain, count: usize, size: usize, options: MemoryOptions) -> Result<Self> {
+    fn register(
+        pd: &ProtectionDomain,
+        count: usize,
+        size: usize,
+        options: MemoryOptions,
+    ) -> Result<Self> {
         options.by_address("pool")?;
         let refused = || {
-            Error::new(ErrorKind::InvalidInput, "pool", format!("{count} buffers of {size} bytes"))
-                .with_hint("a pool has 1 to 2^32-1 buffers of 1 to 2^32-1 bytes")
+            Error::new(
+                ErrorKind::InvalidInput,
+                "pool",
+                format!("{count} buffers of {size} bytes"),
+            )
+            .with_hint("a pool has 1 to 2^32-1 buffers of 1 to 2^32-1 bytes")
         };
         let (Ok(pieces), Ok(piece_size @ 1..)) = (u32::try_from(count), u32::try_from(size)) else {
             return Err(refused());
         };
         let stride = size.next_multiple_of(ALIGN);
-        let total = stride.checked_mul(count).filter(|&total| total > 0).ok_or_else(refused)?;
+        let total = stride
+            .checked_mul(count)
+            .filter(|&total| total > 0)
+            .ok_or_else(refused)?;
         let region = Region::register(pd, total, AccessFlags::LOCAL_WRITE, options)?;
         let free = (0..pieces).rev().collect();
-        Ok(Self(Arc::new(Home::new(region, pieces, stride, piece_size, free))))
+        Ok(Self(Arc::new(Home::new(
+            region, pieces, stride, piece_size, free,
+        ))))
     }
 
     /// Takes a free buffer; `None` when all are taken or in flight.
@@ -122,7 +140,10 @@ impl Pool {
     /// A region of at most 2^32-1 bytes as one buffer, which is taken.
     pub(super) fn of_whole(region: Region) -> Buf {
         let size = u32::try_from(region.len()).unwrap_or(u32::MAX);
-        Buf::of(Arc::new(Home::new(region, 1, 0, size, Vec::with_capacity(1))), 0)
+        Buf::of(
+            Arc::new(Home::new(region, 1, 0, size, Vec::with_capacity(1))),
+            0,
+        )
     }
 
     fn no_piece() -> Error {
@@ -132,6 +153,9 @@ impl Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("buf_size", &self.0.size).field("available", &self.available()).finish()
+        f.debug_struct("Pool")
+            .field("buf_size", &self.0.size)
+            .field("available", &self.available())
+            .finish()
     }
 }

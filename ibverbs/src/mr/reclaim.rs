@@ -10,12 +10,15 @@ use crate::error::Error;
 use crate::kind::ErrorKind;
 
 impl SharedRegion {
-    /// Turns the whole region into a buffer with one owner, against the proof that no peer can still reach it:
+    /// Turns the whole region into a buffer with one owner, against the proof that no peer can
+    /// still reach it:
     ///
-    /// 1. this is the last share of the region: no clone or slice, no queue pair that [holds](crate::QueuePair::hold) it, no memory window
-    ///    bound to it, as a window lets go of its region only when it is freed or a completion says that its key was invalidated;
-    /// 2. no queue pair of the protection domain is left, nor shared receive queue of an XRC domain, so nobody can name the region's own key. A
-    ///    region without a remote access of its own, which peers reached through windows only, does not need this;
+    /// 1. this is the last share of the region: no clone or slice, no queue pair that
+    ///    [holds](crate::QueuePair::hold) it, no memory window bound to it, as a window lets go of
+    ///    its region only when it is freed or a completion says that its key was invalidated;
+    /// 2. no queue pair of the protection domain is left, nor shared receive queue of an XRC
+    ///    domain, so nobody can name the region's own key. A region without a remote access of its
+    ///    own, which peers reached through windows only, does not need this;
     /// 3. the region is deregistered. It is then registered anew for local access only.
     ///
     /// # Errors
@@ -25,15 +28,26 @@ impl SharedRegion {
     /// [`ibv_dereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn try_into_buf(self) -> std::result::Result<Buf, StillShared> {
         if u32::try_from(self.region().len()).is_err() {
-            return Err(StillShared::because(self, ErrorKind::InvalidInput, "it is larger than a buffer can be"));
+            return Err(StillShared::because(
+                self,
+                ErrorKind::InvalidInput,
+                "it is larger than a buffer can be",
+            ));
         }
         if self.access().intersects(AccessFlags::REMOTE) && self.pd().queue_pairs() > 0 {
-            let why = format!("{} queue pairs of its protection domain are alive", self.pd().queue_pairs());
+            let why = format!(
+                "{} queue pairs of its protection domain are alive",
+                self.pd().queue_pairs()
+            );
             return Err(StillShared::because(self, ErrorKind::Mismatch, &why));
         }
         let (start, len) = (self.start, self.len);
         let region = self.into_region().map_err(|shared| {
-            StillShared::because(shared, ErrorKind::Mismatch, "a clone, a queue pair or a memory window holds it")
+            StillShared::because(
+                shared,
+                ErrorKind::Mismatch,
+                "a clone, a queue pair or a memory window holds it",
+            )
         })?;
         match region.into_local() {
             Ok(region) => Ok(Pool::of_whole(region)),
@@ -66,8 +80,14 @@ pub struct StillShared {
 
 impl StillShared {
     fn because(region: SharedRegion, kind: ErrorKind, why: &str) -> Self {
-        let what = format!("a shared region of {} bytes stays shared: {why}", region.len());
-        Self { region, error: Error::new(kind, "try_into_buf", what) }
+        let what = format!(
+            "a shared region of {} bytes stays shared: {why}",
+            region.len()
+        );
+        Self {
+            region,
+            error: Error::new(kind, "try_into_buf", what),
+        }
     }
 
     /// What is missing.

@@ -44,8 +44,14 @@ impl Region {
     ) -> Result<Self> {
         let all = RawAccess::from(access) | flags;
         // SAFETY: the allocation outlives the registration: see `drop`.
-        let registration = unsafe { Registration::of_memory(pd, memory.start(), memory.len(), all, zero_based) }?;
-        Ok(Self { registration: ManuallyDrop::new(registration), memory: ManuallyDrop::new(memory), access, flags })
+        let registration =
+            unsafe { Registration::of_memory(pd, memory.start(), memory.len(), all, zero_based) }?;
+        Ok(Self {
+            registration: ManuallyDrop::new(registration),
+            memory: ManuallyDrop::new(memory),
+            access,
+            flags,
+        })
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -103,30 +109,48 @@ impl Region {
         let (access, flags) = (AccessFlags::LOCAL_WRITE, self.flags);
         let all = self.raw_access(access);
         // Registered anew before the old registration ends: what fails then leaves a region behind.
-        // SAFETY: the allocation outlives either registration, as it goes on in the region returned.
-        let local = unsafe { Registration::of_memory(self.pd(), self.start(), self.len(), all, false) };
+        // SAFETY: the allocation outlives either registration, as it goes on in the region
+        // returned.
+        let local =
+            unsafe { Registration::of_memory(self.pd(), self.start(), self.len(), all, false) };
         let local = match local {
             Ok(local) => local,
             Err(error) => return Err((self, error)),
         };
         let mut this = ManuallyDrop::new(self);
         // SAFETY: both are taken out of `this` once, which is not dropped.
-        let (old, memory) =
-            unsafe { (ManuallyDrop::take(&mut this.registration), ManuallyDrop::take(&mut this.memory)) };
+        let (old, memory) = unsafe {
+            (
+                ManuallyDrop::take(&mut this.registration),
+                ManuallyDrop::take(&mut this.memory),
+            )
+        };
         let memory = ManuallyDrop::new(memory);
         match old.end() {
-            Ok(()) => Ok(Self { registration: ManuallyDrop::new(local), memory, access, flags }),
-            Err((old, error)) => {
-                Err((Self { registration: ManuallyDrop::new(old), memory, access: this.access, flags }, error))
-            }
+            Ok(()) => Ok(Self {
+                registration: ManuallyDrop::new(local),
+                memory,
+                access,
+                flags,
+            }),
+            Err((old, error)) => Err((
+                Self {
+                    registration: ManuallyDrop::new(old),
+                    memory,
+                    access: this.access,
+                    flags,
+                },
+                error,
+            )),
         }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: taken once. No request that names the region is in flight: queue pairs own the pieces they were given, and give them up
-        // only by a completion or after they were destroyed.
+        // SAFETY: taken once. No request that names the region is in flight: queue pairs own the
+        // pieces they were given, and give them up only by a completion or after they were
+        // destroyed.
         let registration = unsafe { ManuallyDrop::take(&mut self.registration) };
         if registration.end_or_leak() {
             // SAFETY: not used again; the device can no longer reach the memory.

@@ -14,7 +14,8 @@ use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 
-/// A registered memory region. It is deregistered when dropped; who made it keeps the memory until then, and for ever if that fails.
+/// A registered memory region. It is deregistered when dropped; who made it keeps the memory until
+/// then, and for ever if that fails.
 pub(crate) struct Registration {
     mr: NonNull<ibv_mr>,
     lkey: u32,
@@ -33,8 +34,8 @@ impl Registration {
     /// Registers `len` bytes at `start`; with `zero_based`, they are named from 0 on.
     ///
     /// # Safety
-    /// The memory stays mapped until the region is deregistered, and for ever if that fails; meanwhile it is left to the device as far as
-    /// `access` and requests let it in.
+    /// The memory stays mapped until the region is deregistered, and for ever if that fails;
+    /// meanwhile it is left to the device as far as `access` and requests let it in.
     pub(crate) unsafe fn of_memory(
         pd: &ProtectionDomain,
         start: NonNull<u8>,
@@ -44,10 +45,13 @@ impl Registration {
     ) -> Result<Self> {
         let what = || format!("{len} bytes on {}", pd.context().device_name());
         if zero_based && pd.context().query_device()?.is_soft_iwarp() {
-            return Err(Error::new(ErrorKind::Unsupported, "ibv_reg_mr_iova", what())
-                .with_hint("siw takes memory by its address whatever it is asked"));
+            return Err(
+                Error::new(ErrorKind::Unsupported, "ibv_reg_mr_iova", what())
+                    .with_hint("siw takes memory by its address whatever it is asked"),
+            );
         }
-        // The device is outside the program: exposing says that the memory may be reached through the number alone.
+        // The device is outside the program: exposing says that the memory may be reached through
+        // the number alone.
         let address = start.as_ptr().expose_provenance() as u64;
         let base = if zero_based { 0 } else { address };
         let mr = non_null("ibv_reg_mr", what, || {
@@ -72,7 +76,13 @@ impl Registration {
     pub(crate) unsafe fn from_raw(pd: &ProtectionDomain, mr: NonNull<ibv_mr>, base: u64) -> Self {
         // SAFETY: the caller's promise.
         let (lkey, rkey) = unsafe { (mr.as_ref().lkey, mr.as_ref().rkey) };
-        Self { mr, lkey, rkey, base, pd: ManuallyDrop::new(pd.clone()) }
+        Self {
+            mr,
+            lkey,
+            rkey,
+            base,
+            pd: ManuallyDrop::new(pd.clone()),
+        }
     }
 
     pub(crate) fn lkey(&self) -> u32 {
@@ -106,7 +116,11 @@ impl Registration {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: live, and not used again if it succeeds.
         let returned = unsafe { ibv_dereg_mr(this.mr.as_ptr()) };
-        match zero_or_errno("ibv_dereg_mr", || this.pd.context().device_name().to_owned(), returned) {
+        match zero_or_errno(
+            "ibv_dereg_mr",
+            || this.pd.context().device_name().to_owned(),
+            returned,
+        ) {
             Ok(()) => {
                 // SAFETY: `this` is not used or dropped after.
                 unsafe { ManuallyDrop::drop(&mut this.pd) };

@@ -18,12 +18,12 @@ use crate::error::Error;
 use crate::kind::ErrorKind;
 
 impl SharedRegion {
-    /// Changes what peers may do with the whole region. Its keys may change, so this must be the last share of it: no clone or slice, no
-    /// queue pair or memory window that holds it.
+    /// Changes what peers may do with the whole region. Its keys may change, so this must be the
+    /// last share of it: no clone or slice, no queue pair or memory window that holds it.
     ///
     /// # Errors
-    /// Gives the region back, unchanged, unless the driver says that it can no longer be used; it is then deregistered.
-    /// [`ErrorKind::Unsupported`] where the driver cannot do it.
+    /// Gives the region back, unchanged, unless the driver says that it can no longer be used; it
+    /// is then deregistered. [`ErrorKind::Unsupported`] where the driver cannot do it.
     ///
     /// # References
     /// [`ibv_rereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_rereg_mr.3.html)
@@ -35,7 +35,10 @@ impl SharedRegion {
             Err(shared) => {
                 let what = "a shared region that a clone, a queue pair or a memory window holds";
                 let error = Error::new(ErrorKind::Mismatch, "ibv_rereg_mr", what);
-                return Err(ReregError { region: Some(shared), error });
+                return Err(ReregError {
+                    region: Some(shared),
+                    error,
+                });
             }
         };
         let outcome = change(&mut region, access);
@@ -46,8 +49,14 @@ impl SharedRegion {
         };
         match outcome {
             Ok(()) => Ok(again(region)),
-            Err((Left::AsBefore, error)) => Err(ReregError { region: Some(again(region)), error }),
-            Err((Left::Unusable, error)) => Err(ReregError { region: None, error }),
+            Err((Left::AsBefore, error)) => Err(ReregError {
+                region: Some(again(region)),
+                error,
+            }),
+            Err((Left::Unusable, error)) => Err(ReregError {
+                region: None,
+                error,
+            }),
         }
     }
 }
@@ -62,9 +71,18 @@ enum Left {
 fn change(region: &mut Region, access: AccessFlags) -> Result<(), (Left, Error)> {
     let flags = region.raw_access(access).bits() as i32;
     let mr = region.registration().as_ptr();
-    // SAFETY: the region is live; neither domain nor addresses change. Nobody uses its keys: this is the last share of it.
-    let returned =
-        unsafe { ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS as i32, ptr::null_mut(), ptr::null_mut(), 0, flags) };
+    // SAFETY: the region is live; neither domain nor addresses change. Nobody uses its keys: this
+    // is the last share of it.
+    let returned = unsafe {
+        ibv_rereg_mr(
+            mr,
+            IBV_REREG_MR_CHANGE_ACCESS as i32,
+            ptr::null_mut(),
+            ptr::null_mut(),
+            0,
+            flags,
+        )
+    };
     let errno = Errno::last();
     // A code of its own, with the reason in errno.
     let Some(left) = left_by(returned, errno) else {
@@ -72,7 +90,11 @@ fn change(region: &mut Region, access: AccessFlags) -> Result<(), (Left, Error)>
         region.set_access(access);
         return Ok(());
     };
-    let what = format!("{} bytes on {} (code {returned})", region.len(), region.pd().context().device_name());
+    let what = format!(
+        "{} bytes on {} (code {returned})",
+        region.len(),
+        region.pd().context().device_name()
+    );
     Err((left, Error::of_verb("ibv_rereg_mr", errno, what)))
 }
 
@@ -159,7 +181,11 @@ mod tests {
         assert_eq!(left_by(-1, invalid), Some(Left::AsBefore));
         assert_eq!(left_by(-2, invalid), Some(Left::AsBefore));
         assert_eq!(left_by(-4, invalid), Some(Left::Unusable));
-        assert_eq!(left_by(-4, unsupported), Some(Left::AsBefore), "no driver heard of it");
+        assert_eq!(
+            left_by(-4, unsupported),
+            Some(Left::AsBefore),
+            "no driver heard of it"
+        );
         assert_eq!(left_by(-5, invalid), Some(Left::Unusable));
     }
 }

@@ -12,9 +12,11 @@ use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 
-/// Memory that any number of receives may write to at once, because nobody can read it: what a bandwidth test receives into.
+/// Memory that any number of receives may write to at once, because nobody can read it: what a
+/// bandwidth test receives into.
 ///
-/// To receive into it, let a queue pair [`hold`](crate::QueuePair::hold) it once and name the [`Held`](crate::Held) token in requests.
+/// To receive into it, let a queue pair [`hold`](crate::QueuePair::hold) it once and name the
+/// [`Held`](crate::Held) token in requests.
 ///
 /// # Example
 /// ```no_run
@@ -35,7 +37,8 @@ use crate::pd::ProtectionDomain;
 pub struct Sink(Arc<Region>);
 
 impl ProtectionDomain {
-    /// Registers `size` bytes that can be received into by any number of requests at once, and that nobody can read.
+    /// Registers `size` bytes that can be received into by any number of requests at once, and that
+    /// nobody can read.
     ///
     /// # Errors
     /// As [`pool`](Self::pool).
@@ -62,10 +65,13 @@ impl Sink {
     fn register(pd: &ProtectionDomain, size: usize, options: MemoryOptions) -> Result<Self> {
         options.by_address("sink")?;
         if u32::try_from(size).is_err() {
-            return Err(Error::new(ErrorKind::InvalidInput, "sink", format!("{size} bytes"))
-                .with_hint("a scatter entry has at most 2^32-1 bytes"));
+            return Err(
+                Error::new(ErrorKind::InvalidInput, "sink", format!("{size} bytes"))
+                    .with_hint("a scatter entry has at most 2^32-1 bytes"),
+            );
         }
-        Region::register(pd, size, AccessFlags::LOCAL_WRITE, options).map(|region| Self(Arc::new(region)))
+        Region::register(pd, size, AccessFlags::LOCAL_WRITE, options)
+            .map(|region| Self(Arc::new(region)))
     }
 
     /// Its size in bytes.
@@ -74,7 +80,11 @@ impl Sink {
     }
 
     pub(crate) fn whole(&self) -> ibv_sge {
-        ibv_sge { addr: self.0.base(), length: u32::try_from(self.0.len()).unwrap_or(u32::MAX), lkey: self.0.lkey() }
+        ibv_sge {
+            addr: self.0.base(),
+            length: u32::try_from(self.0.len()).unwrap_or(u32::MAX),
+            lkey: self.0.lkey(),
+        }
     }
 
     pub(crate) fn pd(&self) -> &ProtectionDomain {

@@ -20,7 +20,8 @@ pub(crate) struct Handle {
     pub(super) kind: u32,
     /// The key of its last binding.
     pub(super) rkey: u32,
-    /// Whether it was freed before its time, because the queue pair that bound it was about to be destroyed.
+    /// Whether it was freed before its time, because the queue pair that bound it was about to be
+    /// destroyed.
     pub(super) freed: AtomicBool,
     pub(super) parents: ManuallyDrop<(Option<Arc<Region>>, ProtectionDomain)>,
 }
@@ -81,6 +82,9 @@ impl Drop for Handle {
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("type", &self.kind).field("rkey", &self.rkey).finish_non_exhaustive()
+        f.debug_struct("Handle")
+            .field("type", &self.kind)
+            .field("rkey", &self.rkey)
+            .finish_non_exhaustive()
     }
 }

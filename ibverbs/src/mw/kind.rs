@@ -11,7 +11,10 @@ mod private {
 /// # Example
 /// ```no_run
 /// use ibverbs::{ProtectionDomain, Window, WindowType};
-/// fn windows<K: WindowType>(pd: &ProtectionDomain, count: usize) -> ibverbs::Result<Vec<Window<K>>> {
+/// fn windows<K: WindowType>(
+///     pd: &ProtectionDomain,
+///     count: usize,
+/// ) -> ibverbs::Result<Vec<Window<K>>> {
 ///     (0..count).map(|_| pd.alloc_mw::<K>()).collect()
 /// }
 /// ```
@@ -24,7 +27,8 @@ pub trait WindowType: private::Sealed + 'static {
     const RAW: u32;
 }
 
-/// Bound by a verb of its own, which chooses the key ([`QueuePair::bind_mw`](crate::QueuePair::bind_mw)).
+/// Bound by a verb of its own, which chooses the key
+/// ([`QueuePair::bind_mw`](crate::QueuePair::bind_mw)).
 ///
 /// # Example
 /// ```no_run
@@ -40,7 +44,8 @@ pub trait WindowType: private::Sealed + 'static {
 #[derive(Clone, Copy, Debug)]
 pub struct Type1;
 
-/// Bound by a request as any other, to a key known before ([`wr::bind`](crate::wr::bind)), and for the peer of one queue pair.
+/// Bound by a request as any other, to a key known before ([`wr::bind`](crate::wr::bind)), and for
+/// the peer of one queue pair.
 ///
 /// # Example
 /// ```no_run

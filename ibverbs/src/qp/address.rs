@@ -19,7 +19,11 @@ use crate::port::Lid;
 /// use ibverbs::{AddressHandle, Destination, HeldAddress, Qkey, Qpn, QueuePair, Ud, wr};
 /// # fn f(qp: &mut QueuePair<Ud>, group: &AddressHandle) -> ibverbs::Result<()> {
 /// let address: HeldAddress = qp.hold_address(group)?; // once
-/// let destination = Destination { address, qpn: Qpn::MULTICAST, qkey: Qkey(0x1111_1111) };
+/// let destination = Destination {
+///     address,
+///     qpn: Qpn::MULTICAST,
+///     qkey: Qkey(0x1111_1111),
+/// };
 /// for line in ["one", "two"] {
 ///     qp.post_send(wr::send_to(wr::Inline(line.as_bytes()), destination))?;
 /// }
@@ -35,7 +39,8 @@ pub struct HeldAddress {
     pub(super) epoch: u64,
 }
 
-// SAFETY: the pointer is followed only by the queue pair that keeps the handle alive, which `is_valid` checks.
+// SAFETY: the pointer is followed only by the queue pair that keeps the handle alive, which
+// `is_valid` checks.
 unsafe impl Send for HeldAddress {}
 // SAFETY: as above.
 unsafe impl Sync for HeldAddress {}
@@ -81,6 +86,7 @@ pub(super) struct Addresses {
     pub(super) handles: Vec<AddressHandle>,
     /// What is attached to.
     pub(super) groups: Vec<(Gid, Lid)>,
-    /// Counts the releases, so that tokens from before one are refused. It is wide enough to come to no number again.
+    /// Counts the releases, so that tokens from before one are refused. It is wide enough to come
+    /// to no number again.
     pub(super) epoch: u64,
 }

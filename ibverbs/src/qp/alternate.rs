@@ -30,13 +30,18 @@ c_value! {
     }
 }
 
-/// The other way to a connection's peer, which the device takes when the first fails, if both sides have [armed](MigState::REARM) it. On InfiniBand links only.
+/// The other way to a connection's peer, which the device takes when the first fails, if both sides
+/// have [armed](MigState::REARM) it. On InfiniBand links only.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{AhAttr, AlternatePath, Lid, MigState, QpChange, QpState, QueuePair, Rc};
 /// # fn f(qp: &mut QueuePair<Rc>) -> Result<(), ibverbs::Error> {
-/// let alternate = AlternatePath { address: AhAttr::to_lid(2, Lid(7)), pkey_index: 0, timeout: 14 };
+/// let alternate = AlternatePath {
+///     address: AhAttr::to_lid(2, Lid(7)),
+///     pkey_index: 0,
+///     timeout: 14,
+/// };
 /// qp.modify(&QpChange {
 ///     alternate: Some(alternate),
 ///     path_mig_state: Some(MigState::REARM),
@@ -61,7 +66,10 @@ impl AlternatePath {
     /// As a queue pair has it; `None` if it has none.
     pub(super) fn from_raw(attr: &ibv_qp_attr) -> Option<Self> {
         (attr.alt_port_num != 0).then(|| Self {
-            address: AhAttr { port_num: attr.alt_port_num, ..AhAttr::from_raw(&attr.alt_ah_attr) },
+            address: AhAttr {
+                port_num: attr.alt_port_num,
+                ..AhAttr::from_raw(&attr.alt_ah_attr)
+            },
             pkey_index: attr.alt_pkey_index,
             timeout: attr.alt_timeout,
         })

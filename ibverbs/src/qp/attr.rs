@@ -25,7 +25,12 @@ use crate::port::Lid;
 /// # fn f(qp: &mut QueuePair<Rc>, path: &RcPath, gid: Gid) -> ibverbs::Result<()> {
 /// let ours = qp.endpoint(path)?;
 /// println!("tell the peer {}, {:?}, {}", ours.qpn, ours.psn, ours.gid);
-/// let theirs = Endpoint { qpn: Qpn(0x11), psn: Psn(0), lid: Lid(0), gid };
+/// let theirs = Endpoint {
+///     qpn: Qpn(0x11),
+///     psn: Psn(0),
+///     lid: Lid(0),
+///     gid,
+/// };
 /// qp.connect(path, &theirs)?;
 /// # Ok(()) }
 /// ```
@@ -42,7 +47,8 @@ pub struct Endpoint {
     pub gid: Gid,
 }
 
-/// The path of a connection, and how patient it is. An unreliable connection has no use for timeout, retries and reads.
+/// The path of a connection, and how patient it is. An unreliable connection has no use for
+/// timeout, retries and reads.
 ///
 /// # Example
 /// A peer that may read memory, and that is given up after 7 × 268 ms:
@@ -63,11 +69,13 @@ pub struct Endpoint {
 pub struct RcPath {
     /// Local port, from 1.
     pub port_num: u8,
-    /// Index of the local GID; `None` for an InfiniBand path within the subnet, addressed by LID alone.
+    /// Index of the local GID; `None` for an InfiniBand path within the subnet, addressed by LID
+    /// alone.
     pub sgid_index: Option<GidIndex>,
     /// Path MTU, at most what both ports have active.
     pub mtu: Mtu,
-    /// First packet sequence number that this side sends: what the peer is told in this side's [endpoint](crate::QueuePair::endpoint).
+    /// First packet sequence number that this side sends: what the peer is told in this side's
+    /// [endpoint](crate::QueuePair::endpoint).
     pub psn: Psn,
     /// Index of the partition key.
     pub pkey_index: u16,
@@ -77,7 +85,8 @@ pub struct RcPath {
     pub hop_limit: u8,
     /// Traffic class (DSCP and ECN bits of RoCE v2 packets).
     pub traffic_class: u8,
-    /// Flow label, 20 bits: what RoCE v2 devices can take the UDP source port from, by which networks choose among equal ways.
+    /// Flow label, 20 bits: what RoCE v2 devices can take the UDP source port from, by which
+    /// networks choose among equal ways.
     pub flow_label: u32,
     /// Low bits of this port's LID, where it has several.
     pub src_path_bits: u8,
@@ -147,8 +156,8 @@ impl<T: Sends> QueuePair<T> {
         self.control().state()
     }
 
-    /// Puts the queue pair into the error state: what is in flight is flushed, as far as the driver does it. What does not complete
-    /// comes back when the queue pair is destroyed.
+    /// Puts the queue pair into the error state: what is in flight is flushed, as far as the driver
+    /// does it. What does not complete comes back when the queue pair is destroyed.
     ///
     /// # Errors
     /// Fails when the device is gone.
@@ -172,12 +181,13 @@ impl<T: Sends> QueuePair<T> {
 }
 
 impl<T: OnePeer> QueuePair<T> {
-    /// What to tell the peer, for a connection by this path: the number of the queue pair, the path's first packet sequence number, and the
-    /// address of the path's port.
+    /// What to tell the peer, for a connection by this path: the number of the queue pair, the
+    /// path's first packet sequence number, and the address of the path's port.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) when the path's place in the GID table is empty,
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when the port does not exist.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) when the path's place in the GID table
+    /// is empty, [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when the port does
+    /// not exist.
     ///
     /// # Example
     /// ```no_run
@@ -198,7 +208,8 @@ impl<T: OnePeer> QueuePair<T> {
     /// Moves the queue pair from RESET to INIT: receives may be posted from now on.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when it is in another state or the port does not exist.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when it is in another state or
+    /// the port does not exist.
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
@@ -208,10 +219,12 @@ impl<T: OnePeer> QueuePair<T> {
 
     /// Moves the queue pair from INIT through RTR to RTS: connected to `remote`.
     ///
-    /// Both sides must have done so before either sends. iWARP cannot connect in this way: use `rdmacm`.
+    /// Both sides must have done so before either sends. iWARP cannot connect in this way: use
+    /// `rdmacm`.
     ///
     /// # Errors
-    /// A peer that cannot be reached, a GID index that is not there, an MTU above the port's; the text says which step failed.
+    /// A peer that cannot be reached, a GID index that is not there, an MTU above the port's; the
+    /// text says which step failed.
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA 10.3.1
@@ -226,7 +239,12 @@ impl Control<'_> {
             Some(index) => self.context.gid(path.port_num, index)?.gid,
             None => Gid::default(),
         };
-        Ok(Endpoint { qpn: self.qp_num(), psn: path.psn, lid: self.context.query_port(path.port_num)?.lid, gid })
+        Ok(Endpoint {
+            qpn: self.qp_num(),
+            psn: path.psn,
+            lid: self.context.query_port(path.port_num)?.lid,
+            gid,
+        })
     }
 
     pub(super) fn init(self, path: &RcPath) -> Result<()> {
@@ -237,7 +255,11 @@ impl Control<'_> {
             qp_access_flags: path.access.bits(),
             ..Default::default()
         };
-        self.modify_raw("INIT", &mut attr, needed(self.kind, QpState::RESET, QpState::INIT))
+        self.modify_raw(
+            "INIT",
+            &mut attr,
+            needed(self.kind, QpState::RESET, QpState::INIT),
+        )
     }
 
     pub(super) fn connect(self, path: &RcPath, remote: &Endpoint) -> Result<()> {
@@ -251,7 +273,11 @@ impl Control<'_> {
             ah_attr: address(path, remote).to_raw(),
             ..Default::default()
         };
-        self.modify_raw("RTR", &mut rtr, needed(self.kind, QpState::INIT, QpState::RTR))?;
+        self.modify_raw(
+            "RTR",
+            &mut rtr,
+            needed(self.kind, QpState::INIT, QpState::RTR),
+        )?;
         let mut rts = ibv_qp_attr {
             qp_state: QpState::RTS.0,
             timeout: path.timeout,
@@ -261,7 +287,11 @@ impl Control<'_> {
             max_rd_atomic: path.max_rd_atomic,
             ..Default::default()
         };
-        self.modify_raw("RTS", &mut rts, needed(self.kind, QpState::RTR, QpState::RTS))
+        self.modify_raw(
+            "RTS",
+            &mut rts,
+            needed(self.kind, QpState::RTR, QpState::RTS),
+        )
     }
 }
 

@@ -1,4 +1,5 @@
-//! Many requests, one doorbell. A batch lives inside a closure: it cannot be forgotten, and an error or a panic aborts it.
+//! Many requests, one doorbell. A batch lives inside a closure: it cannot be forgotten, and an
+//! error or a panic aborts it.
 
 #![allow(unsafe_code)]
 
@@ -48,8 +49,8 @@ pub struct Batch<'qp, T: Sends> {
 }
 
 impl<T: Sends> QueuePair<T> {
-    /// Posts what the closure adds, with one doorbell. If the closure fails or panics, nothing is posted and the buffers go
-    /// back to their pools.
+    /// Posts what the closure adds, with one doorbell. If the closure fails or panics, nothing is
+    /// posted and the buffers go back to their pools.
     ///
     /// # Example
     /// ```no_run
@@ -108,7 +109,9 @@ impl<T: Transport> QueuePair<T> {
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
         let tables = &mut *self.tables;
-        tables.recvs.batch(Queue::Pair(&self.raw), &tables.owner, fill)
+        tables
+            .recvs
+            .batch(Queue::Pair(&self.raw), &tables.owner, fill)
     }
 }
 
@@ -116,41 +119,64 @@ impl<'qp, T: Sends> Batch<'qp, T> {
     #[inline]
     fn start(qp: &'qp mut QueuePair<T>) -> Self {
         if let Some(extended) = qp.extended {
-            // SAFETY: the queue pair is alive and used by one thread; `finish` or `drop` ends what begins here.
+            // SAFETY: the queue pair is alive and used by one thread; `finish` or `drop` ends what
+            // begins here.
             unsafe { ibv_wr_start(extended.as_ptr()) };
         }
         qp.scratch.start_batch();
         let batched = qp.tables.sends.begin(qp.scratch.max());
-        Self { qp, batched, finished: false }
+        Self {
+            qp,
+            batched,
+            finished: false,
+        }
     }
 
     /// Adds a request.
     ///
     /// # Errors
-    /// As [`QueuePair::post_send`], and [`PostError::BatchFull`]; the batch goes on without the request.
+    /// As [`QueuePair::post_send`], and [`PostError::BatchFull`]; the batch goes on without the
+    /// request.
     ///
     /// # References
     /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
     #[inline]
-    pub fn send<O: Operation<T, P>, P: Payload>(&mut self, request: SendRequest<O, P>) -> Result<(), Rejected<P>> {
-        if let Err(error) = self.qp.check_send(&request, self.batched.next_number().queue()) {
+    pub fn send<O: Operation<T, P>, P: Payload>(
+        &mut self,
+        request: SendRequest<O, P>,
+    ) -> Result<(), Rejected<P>> {
+        if let Err(error) = self
+            .qp
+            .check_send(&request, self.batched.next_number().queue())
+        {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         }
         if self.qp.tables.sends.is_full(self.batched) {
-            return Err(Rejected::new(VERB, full(self.qp, self.batched), Some(request.payload)));
+            return Err(Rejected::new(
+                VERB,
+                full(self.qp, self.batched),
+                Some(request.payload),
+            ));
         }
         let wr_id = self.batched.next_number();
         if let Some(qp) = self.qp.extended {
-            // SAFETY: between `ibv_wr_start` and its end; what the payload names stays valid (see QueuePair::post_send).
+            // SAFETY: between `ibv_wr_start` and its end; what the payload names stays valid (see
+            // QueuePair::post_send).
             unsafe { write_extended(qp, wr_id, &request) }
         } else {
             less_likely();
-            // SAFETY: without the extended verbs, the requests are for classic posts; the rest is checked above.
+            // SAFETY: without the extended verbs, the requests are for classic posts; the rest is
+            // checked above.
             unsafe { self.qp.scratch.add(wr_id, &request) }
         }
         self.qp.tables.windows.extend(O::bound(&request.payload));
         // SAFETY: it is not full.
-        unsafe { self.batched.fill(request.operation.into_in_flight(request.payload), request.tag) };
+        unsafe {
+            self.batched.fill(
+                request.operation.into_in_flight(request.payload),
+                request.tag,
+            );
+        };
         Ok(())
     }
 
@@ -161,7 +187,9 @@ impl<'qp, T: Sends> Batch<'qp, T> {
             abort(self.qp, self.batched);
             return Ok(());
         }
-        let Some(extended) = self.qp.extended else { return finish_classic(self.qp, self.batched) };
+        let Some(extended) = self.qp.extended else {
+            return finish_classic(self.qp, self.batched);
+        };
         // SAFETY: the batch borrows the queue pair since it was begun.
         unsafe { self.qp.tables.sends.take_in(self.batched) };
         // SAFETY: ends what `start` began.
@@ -178,7 +206,8 @@ fn finish_classic<T: Sends>(qp: &mut QueuePair<T>, batched: Batched) -> Result<(
     let count = sends.count(batched);
     // SAFETY: the batch borrows the queue pair since it was begun.
     unsafe { sends.take_in(batched) };
-    // SAFETY: the queue pair is alive and used by one thread; so many requests were added, and what they name is in the table or held.
+    // SAFETY: the queue pair is alive and used by one thread; so many requests were added, and what
+    // they name is in the table or held.
     let posted = unsafe { scratch.post_batch(qp.raw, count) };
     posted.into_result(VERB, count, || sends.pop())
 }
@@ -188,9 +217,13 @@ fn finish_classic<T: Sends>(qp: &mut QueuePair<T>, batched: Batched) -> Result<(
 fn full<T: Sends>(qp: &QueuePair<T>, batched: Batched) -> PostError {
     let (sends, max) = (&qp.tables.sends, qp.scratch.max());
     if sends.count(batched) == sends.room() as usize {
-        return PostError::QueueFull { capacity: sends.capacity() };
+        return PostError::QueueFull {
+            capacity: sends.capacity(),
+        };
     }
-    PostError::BatchFull { max: u32::try_from(max).unwrap_or(u32::MAX) }
+    PostError::BatchFull {
+        max: u32::try_from(max).unwrap_or(u32::MAX),
+    }
 }
 
 /// Ends a batch of which nothing is posted.
@@ -221,6 +254,8 @@ impl<T: Sends> Drop for Batch<'_, T> {
 
 impl<T: Sends> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("count", &self.qp.tables.sends.count(self.batched)).finish_non_exhaustive()
+        f.debug_struct("Batch")
+            .field("count", &self.qp.tables.sends.count(self.batched))
+            .finish_non_exhaustive()
     }
 }

@@ -6,7 +6,8 @@ use super::kept::InFlight;
 use super::place::Place;
 use crate::identity::WrId;
 
-/// How far a batch has come: the ring takes its requests in when it ends, so that the next place is at hand until then.
+/// How far a batch has come: the ring takes its requests in when it ends, so that the next place is
+/// at hand until then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batched {
     /// The place of the next request: vacant, were it none of the batch's any more.

@@ -6,8 +6,9 @@ use std::sync::Weak;
 
 use crate::mw::Bound;
 
-/// Windows of type 2 bound by requests of one queue pair, which must end before it: Soft-RoCE, for one, waits 50 seconds for a bound one
-/// to let go of the queue pair that it destroys, and then frees it all the same.
+/// Windows of type 2 bound by requests of one queue pair, which must end before it: Soft-RoCE, for
+/// one, waits 50 seconds for a bound one to let go of the queue pair that it destroys, and then
+/// frees it all the same.
 #[derive(Debug, Default)]
 pub(super) struct Windows(Vec<Weak<Bound>>);
 

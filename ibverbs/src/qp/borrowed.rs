@@ -1,4 +1,5 @@
-//! What a scope has to end: a queue pair that may name borrowed memory, and the memory's registrations.
+//! What a scope has to end: a queue pair that may name borrowed memory, and the memory's
+//! registrations.
 
 #![allow(unsafe_code)]
 
@@ -23,22 +24,40 @@ pub(super) struct Parts<T: Sends> {
 
 impl<T: Sends> Parts<T> {
     pub(super) fn of(qp: QueuePair<T>) -> Self {
-        Self { qp, loans: Loans::default(), regions: Vec::new() }
+        Self {
+            qp,
+            loans: Loans::default(),
+            regions: Vec::new(),
+        }
     }
 
     /// Registers memory until the [end](Self::end).
     ///
     /// # Safety
     /// It is borrowed until after that, for writing if `access` has it.
-    pub(super) unsafe fn register(&mut self, bytes: NonNull<[u8]>, access: AccessFlags) -> Result<ibv_sge> {
+    pub(super) unsafe fn register(
+        &mut self,
+        bytes: NonNull<[u8]>,
+        access: AccessFlags,
+    ) -> Result<ibv_sge> {
         let Ok(length @ 1..) = u32::try_from(bytes.len()) else {
-            return Err(Error::new(ErrorKind::InvalidInput, "lend", format!("{} bytes", bytes.len()))
-                .with_hint("1 to 2^32-1 bytes can be lent"));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "lend",
+                format!("{} bytes", bytes.len()),
+            )
+            .with_hint("1 to 2^32-1 bytes can be lent"));
         };
         let pd = self.qp.pd();
         // SAFETY: the caller's promise; `end` deregisters it, or aborts the process.
-        let region = unsafe { Registration::of_memory(pd, bytes.cast(), bytes.len(), access.into(), false) }?;
-        let sge = ibv_sge { addr: region.base(), length, lkey: region.lkey() };
+        let region = unsafe {
+            Registration::of_memory(pd, bytes.cast(), bytes.len(), access.into(), false)
+        }?;
+        let sge = ibv_sge {
+            addr: region.base(),
+            length,
+            lkey: region.lkey(),
+        };
         self.regions.push(region);
         Ok(sge)
     }

@@ -5,8 +5,9 @@
 use std::ptr::{self, NonNull};
 
 use rdma_sys::{
-    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_cq, ibv_create_qp, ibv_create_qp_ex, ibv_pd, ibv_qp,
-    ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex, ibv_srq,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_cq, ibv_create_qp, ibv_create_qp_ex,
+    ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex,
+    ibv_srq,
 };
 
 use super::ring::Ring;
@@ -103,7 +104,8 @@ pub(super) struct Made {
     pub(super) raw: NonNull<ibv_qp>,
     pub(super) extended: Option<NonNull<ibv_qp_ex>>,
     pub(super) caps: QpCaps,
-    /// Whether the provider took the operations that not all have, or decides when they are posted.
+    /// Whether the provider took the operations that not all have, or decides when they are
+    /// posted.
     pub(super) has_extra_ops: bool,
 }
 
@@ -157,20 +159,31 @@ pub(super) fn make<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions)
     }
     if let Some(srq) = parts.srq {
         if !srq.shared().pd().is(pd) {
-            let (its, mine) = (srq.shared().pd().context().device_name(), pd.context().device_name());
-            let what = format!("a domain of {mine} with a shared receive queue of another domain on {its}");
+            let (its, mine) = (
+                srq.shared().pd().context().device_name(),
+                pd.context().device_name(),
+            );
+            let what = format!(
+                "a domain of {mine} with a shared receive queue of another domain on {its}"
+            );
             return Err(Error::new(ErrorKind::Mismatch, "ibv_create_qp", what)
                 .with_hint("make the queue pair of the shared receive queue's own domain"));
         }
     }
     if options.max_send_wr.max(options.max_recv_wr) > Ring::MAX {
-        return Err(Error::new(ErrorKind::InvalidInput, "ibv_create_qp", describe(pd, options)).with_hint(format!(
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            "ibv_create_qp",
+            describe(pd, options),
+        )
+        .with_hint(format!(
             "this library tells at most {} sends and as many receives in flight apart",
             Ring::MAX
         )));
     }
-    // Soft-RoCE's provider gets the length of an extended send from several pieces wrong (it takes every piece to be as long as the first;
-    // rdma-core pull request 1744 mends it), so such sends go by the classic verbs there.
+    // Soft-RoCE's provider gets the length of an extended send from several pieces wrong (it takes
+    // every piece to be as long as the first; rdma-core pull request 1744 mends it), so such
+    // sends go by the classic verbs there.
     let one_piece = pd.context().is_soft_roce()?;
     if !(options.classic_only || one_piece && options.max_send_sge > 1) {
         let all = make_extended::<T>(parts, id, options, T::EXTRA_OPS);
@@ -189,7 +202,12 @@ pub(super) fn make<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions)
 }
 
 /// `None` when the provider refuses: the classic verb then says why, if it refuses too.
-fn make_extended<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions, extra_ops: u64) -> Option<Made> {
+fn make_extended<T: Sends>(
+    parts: &Parts<'_>,
+    id: QueueId,
+    options: QpOptions,
+    extra_ops: u64,
+) -> Option<Made> {
     let mut attr = ibv_qp_init_attr_ex {
         qp_context: id.as_context(),
         send_cq: parts.send_cq.as_raw(),
@@ -202,11 +220,18 @@ fn make_extended<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions, e
         send_ops_flags: T::SEND_OPS | extra_ops,
         ..Default::default()
     };
-    // SAFETY: domain and queues are alive and of this context; the attributes are valid during the call.
-    let raw = NonNull::new(unsafe { ibv_create_qp_ex(parts.pd.context().as_raw(), &raw mut attr) })?;
+    // SAFETY: domain and queues are alive and of this context; the attributes are valid during the
+    // call.
+    let raw =
+        NonNull::new(unsafe { ibv_create_qp_ex(parts.pd.context().as_raw(), &raw mut attr) })?;
     // SAFETY: the queue pair was just made with send operations.
     let extended = NonNull::new(unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) });
-    Some(Made { raw, extended, caps: returned(parts, &attr.cap), has_extra_ops: extra_ops == T::EXTRA_OPS })
+    Some(Made {
+        raw,
+        extended,
+        caps: returned(parts, &attr.cap),
+        has_extra_ops: extra_ops == T::EXTRA_OPS,
+    })
 }
 
 fn make_classic<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions) -> Result<Made> {
@@ -223,11 +248,17 @@ fn make_classic<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions) ->
         "ibv_create_qp",
         || describe(parts.pd, options),
         || {
-            // SAFETY: domain and queues are alive and of one context; the attributes are valid during the call.
+            // SAFETY: domain and queues are alive and of one context; the attributes are valid
+            // during the call.
             unsafe { ibv_create_qp(parts.domain(), &raw mut attr) }
         },
     )?;
-    Ok(Made { raw, extended: None, caps: returned(parts, &attr.cap), has_extra_ops: true })
+    Ok(Made {
+        raw,
+        extended: None,
+        caps: returned(parts, &attr.cap),
+        has_extra_ops: true,
+    })
 }
 
 fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {
@@ -242,15 +273,20 @@ fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {
     )
 }
 
-/// A fresh structure each time: providers overwrite it with what they give. There is room for one piece of memory always: Soft-RoCE's extended verbs
-/// write one without a look at how many were asked for.
+/// A fresh structure each time: providers overwrite it with what they give. There is room for one
+/// piece of memory always: Soft-RoCE's extended verbs write one without a look at how many were
+/// asked for.
 fn requested(parts: &Parts<'_>, options: QpOptions) -> ibv_qp_cap {
     let receives = parts.receives();
     ibv_qp_cap {
         max_send_wr: options.max_send_wr,
         max_recv_wr: if receives { options.max_recv_wr } else { 0 },
         max_send_sge: options.max_send_sge.max(1),
-        max_recv_sge: if receives { options.max_recv_sge.max(1) } else { 0 },
+        max_recv_sge: if receives {
+            options.max_recv_sge.max(1)
+        } else {
+            0
+        },
         max_inline_data: options.max_inline_data,
     }
 }

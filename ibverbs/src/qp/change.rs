@@ -1,11 +1,12 @@
-//! Changing attributes of a queue pair one step at a time, for what `init`, `connect` and `start` do not cover.
+//! Changing attributes of a queue pair one step at a time, for what `init`, `connect` and `start`
+//! do not cover.
 
 use rdma_sys::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CAP, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN,
-    IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
-    IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RATE_LIMIT,
-    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, ibv_qp_attr,
-    ibv_qp_cap,
+    IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
+    IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
+    IBV_QP_QKEY, IBV_QP_RATE_LIMIT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
+    IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, ibv_qp_attr, ibv_qp_cap,
 };
 
 use super::alternate::{AlternatePath, MigState};
@@ -30,10 +31,16 @@ use crate::port::LinkLayer;
 /// ```no_run
 /// use ibverbs::{QpChange, QpState, QueuePair, Rc};
 /// # fn f(qp: &mut QueuePair<Rc>) -> Result<(), ibverbs::Error> {
-/// qp.modify(&QpChange { timeout: Some(18), ..QpChange::to(QpState::SQD) })
-///     .unwrap_err(); // the step from RTS to SQD does not take timeout
+/// qp.modify(&QpChange {
+///     timeout: Some(18),
+///     ..QpChange::to(QpState::SQD)
+/// })
+/// .unwrap_err(); // the step from RTS to SQD does not take timeout
 /// qp.modify(&QpChange::to(QpState::SQD))?;
-/// qp.modify(&QpChange { timeout: Some(18), ..QpChange::to(QpState::SQD) })?;
+/// qp.modify(&QpChange {
+///     timeout: Some(18),
+///     ..QpChange::to(QpState::SQD)
+/// })?;
 /// qp.modify(&QpChange::to(QpState::RTS))
 /// # }
 /// ```
@@ -60,7 +67,8 @@ pub struct QpChange {
     pub address: Option<AhAttr>,
     /// The other way to the peer, for when the first fails.
     pub alternate: Option<AlternatePath>,
-    /// [`REARM`](MigState::REARM) to arm the other way, [`MIGRATED`](MigState::MIGRATED) to take it at once.
+    /// [`REARM`](MigState::REARM) to arm the other way, [`MIGRATED`](MigState::MIGRATED) to take
+    /// it at once.
     pub path_mig_state: Option<MigState>,
     /// The MTU of the way.
     pub path_mtu: Option<Mtu>,
@@ -84,8 +92,8 @@ pub struct QpChange {
     pub dest_qpn: Option<Qpn>,
     /// At most so many kbit/s; raw packets only.
     pub rate_limit: Option<u32>,
-    /// Requests of the send queue that can be in flight, where the device can [change it](crate::DeviceCapFlags::RESIZE_MAX_WR);
-    /// [`QueuePair::caps`] then says what it gave.
+    /// Requests of the send queue that can be in flight, where the device can [change
+    /// it](crate::DeviceCapFlags::RESIZE_MAX_WR); [`QueuePair::caps`] then says what it gave.
     pub max_send_wr: Option<u32>,
     /// Receives that can be in flight, as above.
     pub max_recv_wr: Option<u32>,
@@ -94,7 +102,10 @@ pub struct QpChange {
 impl QpChange {
     /// To this state, with nothing else.
     pub fn to(state: QpState) -> Self {
-        Self { state: Some(state), ..Self::default() }
+        Self {
+            state: Some(state),
+            ..Self::default()
+        }
     }
 
     /// Whether it changes how long the queues are.
@@ -104,7 +115,10 @@ impl QpChange {
 
     /// As the verb takes it, of a queue pair with these sizes.
     fn to_raw(self, sizes: &ibv_qp_cap) -> (ibv_qp_attr, u32) {
-        let mut attr = ibv_qp_attr { cap: *sizes, ..Default::default() };
+        let mut attr = ibv_qp_attr {
+            cap: *sizes,
+            ..Default::default()
+        };
         let mut mask = 0;
         if let Some(alternate) = self.alternate {
             alternate.write_to(&mut attr);
@@ -147,20 +161,23 @@ impl QpChange {
 }
 
 impl<T: Sends> QueuePair<T> {
-    /// Changes what `change` says, after checking it against the table of the specification: what is missing or not allowed in this step is named
-    /// before the driver is asked. (iWARP has another table, and its driver is asked at once.)
+    /// Changes what `change` says, after checking it against the table of the specification: what
+    /// is missing or not allowed in this step is named before the driver is asked. (iWARP has
+    /// another table, and its driver is asked at once.)
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a step that does not exist, or with other attributes than it takes; for RESET with requests in flight, whose
-    /// memory could not be told free: [destroy](QueuePair::destroy) the queue pair instead.
-    /// [`ErrorKind::QueueFull`] for other sizes while requests are in flight.
-    /// [`ErrorKind::Unsupported`] for other sizes where the device cannot change them, and for an alternate path on an Ethernet link.
+    /// [`ErrorKind::InvalidInput`] for a step that does not exist, or with other attributes than it
+    /// takes; for RESET with requests in flight, whose memory could not be told free:
+    /// [destroy](QueuePair::destroy) the queue pair instead. [`ErrorKind::QueueFull`] for other
+    /// sizes while requests are in flight. [`ErrorKind::Unsupported`] for other sizes where the
+    /// device cannot change them, and for an alternate path on an Ethernet link.
     ///
     /// # Example
     /// ```no_run
     /// use ibverbs::{QpChange, QpState, QueuePair, Rc};
     /// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
     /// qp.modify(&QpChange::to(QpState::SQD))?; // no further send starts
+    ///
     /// # Ok(()) }
     /// ```
     ///
@@ -184,13 +201,21 @@ impl<T: Sends> QueuePair<T> {
 
 impl Control<'_> {
     /// `idle` says that no request is in flight; the sizes are those of queues that can be changed.
-    pub(super) fn modify(self, change: &QpChange, idle: bool, sizes: Option<&ibv_qp_cap>) -> Result<()> {
+    pub(super) fn modify(
+        self,
+        change: &QpChange,
+        idle: bool,
+        sizes: Option<&ibv_qp_cap>,
+    ) -> Result<()> {
         let from = self.state()?;
         let to = change.state.unwrap_or(from);
         let (mut attr, mask) = change.to_raw(sizes.unwrap_or(&ibv_qp_cap::default()));
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidInput, "ibv_modify_qp", what));
         if change.resizes() && sizes.is_none() {
-            return refuse(format!("{}, which has no queues, to other sizes", self.describe()));
+            return refuse(format!(
+                "{}, which has no queues, to other sizes",
+                self.describe()
+            ));
         }
         if self.follows_the_table() {
             if let Some(fault) = transitions::fault(self.kind, from, to, mask) {
@@ -199,21 +224,25 @@ impl Control<'_> {
         }
         if to == QpState::RESET && !idle {
             let what = format!("{} to RESET with requests in flight", self.describe());
-            return refuse(what).map_err(|error| error.with_hint("destroy it, which gives their buffers back"));
+            return refuse(what)
+                .map_err(|error| error.with_hint("destroy it, which gives their buffers back"));
         }
         let modified = self.modify_raw(&to.to_string(), &mut attr, mask);
         modified.map_err(|error| match change.alternate {
-            Some(alternate) if error.kind() == ErrorKind::InvalidInput => self.explain_path(error, alternate),
+            Some(alternate) if error.kind() == ErrorKind::InvalidInput => {
+                self.explain_path(error, alternate)
+            }
             _ => error,
         })
     }
 
-    /// The kernel takes no alternate path on links other than InfiniBand, and says "invalid argument".
+    /// The kernel takes no alternate path on links other than InfiniBand, and says "invalid
+    /// argument".
     fn explain_path(self, error: Error, alternate: AlternatePath) -> Error {
         match self.context.query_port(alternate.address.port_num) {
-            Ok(port) if port.link_layer != LinkLayer::INFINIBAND => {
-                error.of_kind(ErrorKind::Unsupported).with_hint("alternate paths are of InfiniBand links only")
-            }
+            Ok(port) if port.link_layer != LinkLayer::INFINIBAND => error
+                .of_kind(ErrorKind::Unsupported)
+                .with_hint("alternate paths are of InfiniBand links only"),
             _ => error,
         }
     }

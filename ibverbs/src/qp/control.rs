@@ -50,7 +50,8 @@ impl<'qp> Control<'qp> {
         let mut attr = ibv_qp_attr::default();
         let mut init = ibv_qp_init_attr::default();
         // SAFETY: the queue pair is alive and both structures are valid for writing.
-        let returned = unsafe { ibv_query_qp(self.raw.as_ptr(), &raw mut attr, mask as i32, &raw mut init) };
+        let returned =
+            unsafe { ibv_query_qp(self.raw.as_ptr(), &raw mut attr, mask as i32, &raw mut init) };
         zero_or_errno("ibv_query_qp", || self.describe(), returned)?;
         Ok(attr)
     }
@@ -60,28 +61,50 @@ impl<'qp> Control<'qp> {
     }
 
     pub(super) fn to_error(self) -> Result<()> {
-        self.modify_raw("ERR", &mut ibv_qp_attr { qp_state: QpState::ERR.0, ..Default::default() }, IBV_QP_STATE)
+        self.modify_raw(
+            "ERR",
+            &mut ibv_qp_attr {
+                qp_state: QpState::ERR.0,
+                ..Default::default()
+            },
+            IBV_QP_STATE,
+        )
     }
 
     /// A step, which says what it lacks or does not take when the driver refuses it.
     pub(super) fn modify_raw(self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
         if mask & IBV_QP_STATE != 0 && attr.qp_state == QpState::RESET.0 {
-            standing::refuse_inside("ibv_modify_qp", || format!("{} to {state}", self.describe()))?;
+            standing::refuse_inside("ibv_modify_qp", || {
+                format!("{} to {state}", self.describe())
+            })?;
         }
         crate::trace::stepped(self.qp_num().0, state, mask);
         // SAFETY: the queue pair is alive; the attributes are valid during the call.
         let returned = unsafe { ibv_modify_qp(self.raw.as_ptr(), attr, mask as i32) };
-        zero_or_errno("ibv_modify_qp", || format!("{} to {state}", self.describe()), returned).map_err(|error| {
-            if mask & IBV_QP_STATE == 0 { error } else { self.explain(error, QpState(attr.qp_state), mask) }
+        zero_or_errno(
+            "ibv_modify_qp",
+            || format!("{} to {state}", self.describe()),
+            returned,
+        )
+        .map_err(|error| {
+            if mask & IBV_QP_STATE == 0 {
+                error
+            } else {
+                self.explain(error, QpState(attr.qp_state), mask)
+            }
         })
     }
 
-    /// Why a step failed that this crate composed: most often the queue pair is in another state than the step starts from.
+    /// Why a step failed that this crate composed: most often the queue pair is in another state
+    /// than the step starts from.
     fn explain(self, error: Error, to: QpState, mask: u32) -> Error {
         if !self.follows_the_table() {
             return error;
         }
-        let fault = self.state().ok().and_then(|from| transitions::fault(self.kind, from, to, mask));
+        let fault = self
+            .state()
+            .ok()
+            .and_then(|from| transitions::fault(self.kind, from, to, mask));
         match fault {
             Some(fault) => error.with_hint(fault),
             None => error,

@@ -14,17 +14,32 @@ impl ProtectionDomain {
     /// Creates a queue pair of transport `T`, in state RESET.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when a size is above what the device has,
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a completion queue is of another device.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when a size is above what the
+    /// device has, [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a completion queue
+    /// is of another device.
     ///
     /// # Example
     /// ```no_run
     /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// use ibverbs::{CqOptions, QpOptions, Rc};
     /// let pd = context.alloc_pd()?;
-    /// let (sends, receives) = (context.create_cq(CqOptions::default())?, context.create_cq(CqOptions::default())?);
-    /// let qp = pd.create_qp::<Rc>(&sends, &receives, QpOptions { max_send_wr: 128, ..QpOptions::default() })?;
-    /// println!("{} with room for {} sends", qp.qp_num(), qp.caps().max_send_wr);
+    /// let (sends, receives) = (
+    ///     context.create_cq(CqOptions::default())?,
+    ///     context.create_cq(CqOptions::default())?,
+    /// );
+    /// let qp = pd.create_qp::<Rc>(
+    ///     &sends,
+    ///     &receives,
+    ///     QpOptions {
+    ///         max_send_wr: 128,
+    ///         ..QpOptions::default()
+    ///     },
+    /// )?;
+    /// println!(
+    ///     "{} with room for {} sends",
+    ///     qp.qp_num(),
+    ///     qp.caps().max_send_wr
+    /// );
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
@@ -37,13 +52,24 @@ impl ProtectionDomain {
         recv_cq: &CompletionQueue,
         options: QpOptions,
     ) -> Result<QueuePair<T>> {
-        create(&Parts { pd: self, send_cq, recv_cq: Some(recv_cq), srq: None, parent: None }, options)
+        create(
+            &Parts {
+                pd: self,
+                send_cq,
+                recv_cq: Some(recv_cq),
+                srq: None,
+                parent: None,
+            },
+            options,
+        )
     }
 
-    /// As [`create_qp`](Self::create_qp), with the receives of a shared receive queue; `options.max_recv_wr` means nothing then.
+    /// As [`create_qp`](Self::create_qp), with the receives of a shared receive queue;
+    /// `options.max_recv_wr` means nothing then.
     ///
     /// # Errors
-    /// As there; [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the shared receive queue is of another protection domain.
+    /// As there; [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the shared receive queue
+    /// is of another protection domain.
     ///
     /// # Example
     /// ```no_run
@@ -66,16 +92,25 @@ impl ProtectionDomain {
         srq: &SharedReceiveQueue,
         options: QpOptions,
     ) -> Result<QueuePair<T>> {
-        create(&Parts { pd: self, send_cq, recv_cq: Some(recv_cq), srq: Some(srq), parent: None }, options)
+        create(
+            &Parts {
+                pd: self,
+                send_cq,
+                recv_cq: Some(recv_cq),
+                srq: Some(srq),
+                parent: None,
+            },
+            options,
+        )
     }
 
     /// Creates the sending half of an extended reliable connection, in state RESET. Its peer is an
-    /// [`XrcRecvQueuePair`](crate::XrcRecvQueuePair); each request names one of the shared receive queues there. What `options` say of receives
-    /// means nothing.
+    /// [`XrcRecvQueuePair`](crate::XrcRecvQueuePair); each request names one of the shared receive
+    /// queues there. What `options` say of receives means nothing.
     ///
     /// # Errors
-    /// As [`create_qp`](Self::create_qp); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device has no XRC (both software
-    /// devices).
+    /// As [`create_qp`](Self::create_qp); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported)
+    /// where the device has no XRC (both software devices).
     ///
     /// # Example
     /// ```no_run
@@ -91,12 +126,26 @@ impl ProtectionDomain {
     ///
     /// # References
     /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html); IBA annex A14
-    pub fn create_xrc_send_qp(&self, send_cq: &CompletionQueue, options: QpOptions) -> Result<QueuePair<XrcSend>> {
-        create(&Parts { pd: self, send_cq, recv_cq: None, srq: None, parent: None }, options)
+    pub fn create_xrc_send_qp(
+        &self,
+        send_cq: &CompletionQueue,
+        options: QpOptions,
+    ) -> Result<QueuePair<XrcSend>> {
+        create(
+            &Parts {
+                pd: self,
+                send_cq,
+                recv_cq: None,
+                srq: None,
+                parent: None,
+            },
+            options,
+        )
     }
 }
 
-/// A queue pair made of a parent domain takes it in: what is made in its thread domain is one queue pair.
+/// A queue pair made of a parent domain takes it in: what is made in its thread domain is one queue
+/// pair.
 impl ParentDomain {
     /// As [`ProtectionDomain::create_qp`], in the thread domain.
     ///
@@ -114,7 +163,8 @@ impl ParentDomain {
         create_in(self, send_cq, Some(recv_cq), None, options)
     }
 
-    /// As [`ProtectionDomain::create_qp_with_srq`], in the thread domain; the shared receive queue is of the [protection domain](Self::pd).
+    /// As [`ProtectionDomain::create_qp_with_srq`], in the thread domain; the shared receive queue
+    /// is of the [protection domain](Self::pd).
     ///
     /// # Errors
     /// As there; the parent domain is gone then.
@@ -138,7 +188,11 @@ impl ParentDomain {
     ///
     /// # References
     /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
-    pub fn create_xrc_send_qp(self, send_cq: &CompletionQueue, options: QpOptions) -> Result<QueuePair<XrcSend>> {
+    pub fn create_xrc_send_qp(
+        self,
+        send_cq: &CompletionQueue,
+        options: QpOptions,
+    ) -> Result<QueuePair<XrcSend>> {
         create_in(self, send_cq, None, None, options)
     }
 }
@@ -150,7 +204,16 @@ fn create_in<T: Sends>(
     srq: Option<&SharedReceiveQueue>,
     options: QpOptions,
 ) -> Result<QueuePair<T>> {
-    let mut qp = create(&Parts { pd: parent.pd(), send_cq, recv_cq, srq, parent: Some(&parent) }, options)?;
+    let mut qp = create(
+        &Parts {
+            pd: parent.pd(),
+            send_cq,
+            recv_cq,
+            srq,
+            parent: Some(&parent),
+        },
+        options,
+    )?;
     qp.keep(parent);
     Ok(qp)
 }

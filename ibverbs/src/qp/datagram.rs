@@ -5,8 +5,8 @@
 use std::ptr::NonNull;
 
 use rdma_sys::{
-    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_SQ_PSN, IBV_QP_STATE, ibv_attach_mcast, ibv_detach_mcast,
-    ibv_qp_attr,
+    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_SQ_PSN, IBV_QP_STATE, ibv_attach_mcast,
+    ibv_detach_mcast, ibv_qp_attr,
 };
 
 use super::address::HeldAddress;
@@ -25,7 +25,8 @@ use crate::port::Lid;
 use crate::raw::AsRaw;
 
 impl QueuePair<Ud> {
-    /// Moves the queue pair from RESET through INIT and RTR to RTS: it can receive from anyone who knows `qkey`, and send.
+    /// Moves the queue pair from RESET through INIT and RTR to RTS: it can receive from anyone who
+    /// knows `qkey`, and send.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] when it is in another state or the port does not exist.
@@ -43,17 +44,35 @@ impl QueuePair<Ud> {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA table 91
     pub fn start(&mut self, port_num: u8, pkey_index: u16, qkey: Qkey, psn: Psn) -> Result<()> {
-        let mut init =
-            ibv_qp_attr { qp_state: QpState::INIT.0, pkey_index, port_num, qkey: qkey.0, ..Default::default() };
-        self.control().modify_raw("INIT", &mut init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)?;
-        let mut rtr = ibv_qp_attr { qp_state: QpState::RTR.0, ..Default::default() };
+        let mut init = ibv_qp_attr {
+            qp_state: QpState::INIT.0,
+            pkey_index,
+            port_num,
+            qkey: qkey.0,
+            ..Default::default()
+        };
+        self.control().modify_raw(
+            "INIT",
+            &mut init,
+            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY,
+        )?;
+        let mut rtr = ibv_qp_attr {
+            qp_state: QpState::RTR.0,
+            ..Default::default()
+        };
         self.control().modify_raw("RTR", &mut rtr, IBV_QP_STATE)?;
-        let mut rts = ibv_qp_attr { qp_state: QpState::RTS.0, sq_psn: psn.0, ..Default::default() };
-        self.control().modify_raw("RTS", &mut rts, IBV_QP_STATE | IBV_QP_SQ_PSN)
+        let mut rts = ibv_qp_attr {
+            qp_state: QpState::RTS.0,
+            sq_psn: psn.0,
+            ..Default::default()
+        };
+        self.control()
+            .modify_raw("RTS", &mut rts, IBV_QP_STATE | IBV_QP_SQ_PSN)
     }
 
-    /// Keeps an address handle alive, so that any number of datagrams can name it by the returned token at no cost, until the queue pair
-    /// is destroyed or the addresses are [released](Self::release_addresses).
+    /// Keeps an address handle alive, so that any number of datagrams can name it by the returned
+    /// token at no cost, until the queue pair is destroyed or the addresses are
+    /// [released](Self::release_addresses).
     ///
     /// # Errors
     /// [`ErrorKind::Mismatch`] when the handle is of another protection domain.
@@ -61,8 +80,12 @@ impl QueuePair<Ud> {
         let id = self.id();
         let mine = &self.tables.owner.pd;
         if !address.pd().is(mine) {
-            let (its, mine) = (address.pd().context().device_name(), mine.context().device_name());
-            let what = format!("an address handle on {its} for a queue pair of another domain on {mine}");
+            let (its, mine) = (
+                address.pd().context().device_name(),
+                mine.context().device_name(),
+            );
+            let what =
+                format!("an address handle on {its} for a queue pair of another domain on {mine}");
             return Err(Error::new(ErrorKind::Mismatch, "hold_address", what).with_hint(OWN_DOMAIN));
         }
         let addresses = &mut self.tables.addresses;
@@ -70,26 +93,37 @@ impl QueuePair<Ud> {
             addresses.handles.push(address.clone());
         }
         let Some(ah) = NonNull::new(address.as_raw()) else {
-            return Err(Error::new(ErrorKind::InvalidInput, "hold_address", "a null address handle"));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "hold_address",
+                "a null address handle",
+            ));
         };
-        Ok(HeldAddress { ah, queue: id, epoch: addresses.epoch })
+        Ok(HeldAddress {
+            ah,
+            queue: id,
+            epoch: addresses.epoch,
+        })
     }
 
-    /// Lets go of all address handles; their tokens are refused from now on. For servers that answer ever new peers.
+    /// Lets go of all address handles; their tokens are refused from now on. For servers that
+    /// answer ever new peers.
     ///
     /// # Errors
     /// [`ErrorKind::QueueFull`] while sends are in flight: retire them first.
     pub fn release_addresses(&mut self) -> Result<()> {
         if self.tables.sends.room() != self.tables.sends.capacity() {
             let what = "address handles while sends are in flight";
-            return Err(Error::new(ErrorKind::QueueFull, "release_addresses", what).with_hint("retire all sends first"));
+            return Err(Error::new(ErrorKind::QueueFull, "release_addresses", what)
+                .with_hint("retire all sends first"));
         }
         self.tables.addresses.handles.clear();
         self.tables.addresses.epoch += 1;
         Ok(())
     }
 
-    /// Listens to a multicast group. On InfiniBand a subnet manager must know the group and this port in it: join it by `rdmacm`.
+    /// Listens to a multicast group. On InfiniBand a subnet manager must know the group and this
+    /// port in it: join it by `rdmacm`.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] when the GID is no multicast GID.
@@ -100,6 +134,7 @@ impl QueuePair<Ud> {
     /// # fn f(qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
     /// let group: std::net::IpAddr = "239.1.2.3".parse().expect("an address");
     /// qp.attach_mcast(group.into(), Lid(0))?; // RoCE has no LIDs
+    ///
     /// # Ok(()) }
     /// ```
     ///
@@ -109,7 +144,11 @@ impl QueuePair<Ud> {
         let raw = gid.to_raw();
         // SAFETY: the queue pair is alive and the GID valid during the call.
         let returned = unsafe { ibv_attach_mcast(self.as_raw(), &raw const raw, lid.0) };
-        zero_or_errno("ibv_attach_mcast", || format!("{} to {gid}", self.describe()), returned)?;
+        zero_or_errno(
+            "ibv_attach_mcast",
+            || format!("{} to {gid}", self.describe()),
+            returned,
+        )?;
         self.tables.addresses.groups.push((gid, lid));
         Ok(())
     }
@@ -122,9 +161,19 @@ impl QueuePair<Ud> {
     /// # References
     /// [`ibv_detach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
     pub fn detach_mcast(&mut self, gid: Gid, lid: Lid) -> Result<()> {
-        let Some(index) = self.tables.addresses.groups.iter().position(|group| *group == (gid, lid)) else {
+        let Some(index) = self
+            .tables
+            .addresses
+            .groups
+            .iter()
+            .position(|group| *group == (gid, lid))
+        else {
             let what = format!("{} does not listen to {gid}", self.describe());
-            return Err(Error::new(ErrorKind::InvalidInput, "ibv_detach_mcast", what));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "ibv_detach_mcast",
+                what,
+            ));
         };
         self.tables.addresses.groups.swap_remove(index);
         self.detach(gid, lid)
@@ -143,6 +192,10 @@ impl<T: super::transport::Sends> QueuePair<T> {
         let raw = gid.to_raw();
         // SAFETY: the queue pair is alive and the GID valid during the call.
         let returned = unsafe { ibv_detach_mcast(self.as_raw(), &raw const raw, lid.0) };
-        zero_or_errno("ibv_detach_mcast", || format!("{} from {gid}", self.describe()), returned)
+        zero_or_errno(
+            "ibv_detach_mcast",
+            || format!("{} from {gid}", self.describe()),
+            returned,
+        )
     }
 }

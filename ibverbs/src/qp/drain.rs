@@ -1,4 +1,5 @@
-//! Ending a connection in order: what is in flight is flushed and comes back before the queue pair is destroyed.
+//! Ending a connection in order: what is in flight is flushed and comes back before the queue pair
+//! is destroyed.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +14,15 @@ use crate::error::Result;
 pub const DRAIN_TAG: u64 = u64::MAX;
 
 impl<T: Connected> QueuePair<T> {
-    /// Puts the queue pair into the error state and polls `queues`, those that it completes on, until every request has retired or the time is
-    /// over; whether all have.
+    /// Puts the queue pair into the error state and polls `queues`, those that it completes on,
+    /// until every request has retired or the time is over; whether all have.
     ///
-    /// `each` gets what is retired, and the completions of other queue pairs on the same queues, for it to retire. An empty send with
-    /// [`DRAIN_TAG`] is posted last where there is room, so that unsignalled sends before it retire too.
+    /// `each` gets what is retired, and the completions of other queue pairs on the same queues,
+    /// for it to retire. An empty send with [`DRAIN_TAG`] is posted last where there is room,
+    /// so that unsignalled sends before it retire too.
     ///
-    /// Drivers need not flush (siw and, for what was posted in error, Soft-RoCE do not): what is left comes back from
-    /// [`destroy`](QueuePair::destroy).
+    /// Drivers need not flush (siw and, for what was posted in error, Soft-RoCE do not): what is
+    /// left comes back from [`destroy`](QueuePair::destroy).
     ///
     /// # Example
     /// ```no_run

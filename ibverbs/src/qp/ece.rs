@@ -10,7 +10,8 @@ use crate::convert::zero_or_errno;
 use crate::error::Result;
 use crate::raw::AsRaw;
 
-/// What a device can do beyond the specification, in its vendor's own bits: told to the peer, which sets what both can do.
+/// What a device can do beyond the specification, in its vendor's own bits: told to the peer, which
+/// sets what both can do.
 ///
 /// # Example
 /// What the peer's device offers, before RTR:
@@ -38,7 +39,8 @@ impl<T: Sends> QueuePair<T> {
     /// What the device offers for this queue pair, or after RTR what was agreed on.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device has nothing to offer (both software devices).
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device has nothing to
+    /// offer (both software devices).
     ///
     /// # References
     /// [`ibv_query_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_query_ece.3.html)
@@ -47,7 +49,10 @@ impl<T: Sends> QueuePair<T> {
         // SAFETY: the queue pair is alive and the structure valid for writing.
         let returned = unsafe { ibv_query_ece(self.as_raw(), &raw mut raw) };
         zero_or_errno("ibv_query_ece", || self.describe(), returned)?;
-        Ok(Ece { vendor_id: raw.vendor_id, options: raw.options })
+        Ok(Ece {
+            vendor_id: raw.vendor_id,
+            options: raw.options,
+        })
     }
 
     /// Sets what both sides can do, before RTR.
@@ -59,7 +64,11 @@ impl<T: Sends> QueuePair<T> {
     /// # References
     /// [`ibv_set_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_set_ece.3.html)
     pub fn set_ece(&mut self, ece: Ece) -> Result<()> {
-        let mut raw = ibv_ece { vendor_id: ece.vendor_id, options: ece.options, comp_mask: 0 };
+        let mut raw = ibv_ece {
+            vendor_id: ece.vendor_id,
+            options: ece.options,
+            comp_mask: 0,
+        };
         // SAFETY: the queue pair is alive and the structure valid during the call.
         let returned = unsafe { ibv_set_ece(self.as_raw(), &raw mut raw) };
         zero_or_errno("ibv_set_ece", || self.describe(), returned)

@@ -16,7 +16,8 @@ use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
 
 impl QueuePair<RawPacket> {
-    /// Moves the queue pair from RESET through INIT and RTR to RTS: it can send, and receives what its [rules](Self::create_flow) say.
+    /// Moves the queue pair from RESET through INIT and RTR to RTS: it can send, and receives what
+    /// its [rules](Self::create_flow) say.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] when it is in another state or the port does not exist.
@@ -41,10 +42,18 @@ impl QueuePair<RawPacket> {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn start(&mut self, port_num: u8) -> Result<()> {
-        let mut init = ibv_qp_attr { qp_state: QpState::INIT.0, port_num, ..Default::default() };
-        self.control().modify_raw("INIT", &mut init, IBV_QP_STATE | IBV_QP_PORT)?;
+        let mut init = ibv_qp_attr {
+            qp_state: QpState::INIT.0,
+            port_num,
+            ..Default::default()
+        };
+        self.control()
+            .modify_raw("INIT", &mut init, IBV_QP_STATE | IBV_QP_PORT)?;
         for (name, state) in [("RTR", QpState::RTR), ("RTS", QpState::RTS)] {
-            let mut attr = ibv_qp_attr { qp_state: state.0, ..Default::default() };
+            let mut attr = ibv_qp_attr {
+                qp_state: state.0,
+                ..Default::default()
+            };
             self.control().modify_raw(name, &mut attr, IBV_QP_STATE)?;
         }
         Ok(())
@@ -52,18 +61,26 @@ impl QueuePair<RawPacket> {
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// Receives the packets that the rule means, as long as the queue pair exists or until the rule is [destroyed](Self::destroy_flow). Raw packet and
-    /// datagram queue pairs can, where the device has flow steering.
+    /// Receives the packets that the rule means, as long as the queue pair exists or until the rule
+    /// is [destroyed](Self::destroy_flow). Raw packet and datagram queue pairs can, where the
+    /// device has flow steering.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device has none (both software devices), [`ErrorKind::PermissionDenied`] without `CAP_NET_RAW`,
-    /// [`ErrorKind::InvalidInput`] for headers in a wrong order, or for a queue pair of another type.
+    /// [`ErrorKind::Unsupported`] where the device has none (both software devices),
+    /// [`ErrorKind::PermissionDenied`] without `CAP_NET_RAW`, [`ErrorKind::InvalidInput`] for
+    /// headers in a wrong order, or for a queue pair of another type.
     ///
     /// # Example
     /// ```no_run
     /// use ibverbs::{FlowRule, FlowSpec, QueuePair, RawPacket};
     /// # fn f(qp: &mut QueuePair<RawPacket>) -> ibverbs::Result<()> {
-    /// let rule = FlowRule::new(1, [FlowSpec::to_mac([0x02, 0, 0, 0, 0, 0x01]), FlowSpec::to_udp_port(4791)]);
+    /// let rule = FlowRule::new(
+    ///     1,
+    ///     [
+    ///         FlowSpec::to_mac([0x02, 0, 0, 0, 0, 0x01]),
+    ///         FlowSpec::to_udp_port(4791),
+    ///     ],
+    /// );
     /// let flow = qp.create_flow(&rule)?;
     /// // receive packets, and then
     /// qp.destroy_flow(flow)?;
@@ -75,9 +92,11 @@ impl<T: Transport> QueuePair<T> {
     pub fn create_flow(&mut self, rule: &FlowRule) -> Result<FlowId> {
         const VERB: &str = "ibv_create_flow";
         let what = || format!("{}, {} headers", self.describe(), rule.specs.len());
-        let mut packed = Packed::of(rule).ok_or_else(|| Error::new(ErrorKind::InvalidInput, VERB, what()))?;
+        let mut packed =
+            Packed::of(rule).ok_or_else(|| Error::new(ErrorKind::InvalidInput, VERB, what()))?;
         let raw = non_null(VERB, what, || {
-            // SAFETY: the queue pair is alive; the attributes are followed by as many specifications as they say, all valid during the call.
+            // SAFETY: the queue pair is alive; the attributes are followed by as many
+            // specifications as they say, all valid during the call.
             unsafe { ibv_create_flow(self.as_raw(), packed.as_mut_ptr()) }
         })?;
         Ok(self.tables.flows.add(raw))

@@ -30,12 +30,16 @@ c_value! {
     }
 }
 
-/// A rule: which packets of a port a queue pair receives. See [`QueuePair::create_flow`](crate::QueuePair::create_flow).
+/// A rule: which packets of a port a queue pair receives. See
+/// [`QueuePair::create_flow`](crate::QueuePair::create_flow).
 ///
 /// # Example
 /// ```
 /// use ibverbs::{FlowRule, FlowSpec};
-/// let rule = FlowRule { priority: 1, ..FlowRule::new(1, [FlowSpec::to_mac([2, 0, 0, 0, 0, 1])]) };
+/// let rule = FlowRule {
+///     priority: 1,
+///     ..FlowRule::new(1, [FlowSpec::to_mac([2, 0, 0, 0, 0, 1])])
+/// };
 /// assert_eq!(rule.specs.len(), 1);
 /// ```
 ///
@@ -58,21 +62,34 @@ pub struct FlowRule {
 impl FlowRule {
     /// Packets of a port that are like all of these.
     pub fn new(port_num: u8, specs: impl Into<Vec<FlowSpec>>) -> Self {
-        Self { flow_type: FlowType::NORMAL, port_num, priority: 0, dont_trap: false, specs: specs.into() }
+        Self {
+            flow_type: FlowType::NORMAL,
+            port_num,
+            priority: 0,
+            dont_trap: false,
+            specs: specs.into(),
+        }
     }
 }
 
-/// What one header of a packet must be like: the bits that are set in `mask` must be those of `value`.
+/// What one header of a packet must be like: the bits that are set in `mask` must be those of
+/// `value`.
 ///
 /// # Example
 /// UDP packets of one sender:
 /// ```
-/// use std::net::Ipv4Addr;
 /// use ibverbs::{FlowRule, FlowSpec, Ipv4Filter};
+/// use std::net::Ipv4Addr;
 /// let any = Ipv4Addr::UNSPECIFIED;
 /// let from = FlowSpec::Ipv4 {
-///     value: Ipv4Filter { src: Ipv4Addr::new(10, 0, 0, 7), dst: any },
-///     mask: Ipv4Filter { src: Ipv4Addr::BROADCAST, dst: any },
+///     value: Ipv4Filter {
+///         src: Ipv4Addr::new(10, 0, 0, 7),
+///         dst: any,
+///     },
+///     mask: Ipv4Filter {
+///         src: Ipv4Addr::BROADCAST,
+///         dst: any,
+///     },
 /// };
 /// let rule = FlowRule::new(1, [from, FlowSpec::to_udp_port(9000)]);
 /// ```
@@ -98,13 +115,25 @@ pub enum FlowSpec {
 impl FlowSpec {
     /// Frames to this hardware address.
     pub fn to_mac(dst: [u8; 6]) -> Self {
-        let of = |dst| EthFilter { dst, ..EthFilter::default() };
-        Self::Eth { value: of(dst), mask: of([0xff; 6]) }
+        let of = |dst| EthFilter {
+            dst,
+            ..EthFilter::default()
+        };
+        Self::Eth {
+            value: of(dst),
+            mask: of([0xff; 6]),
+        }
     }
 
     /// UDP packets to this port.
     pub fn to_udp_port(dst: u16) -> Self {
-        Self::Udp { value: PortFilter { src: 0, dst }, mask: PortFilter { src: 0, dst: u16::MAX } }
+        Self::Udp {
+            value: PortFilter { src: 0, dst },
+            mask: PortFilter {
+                src: 0,
+                dst: u16::MAX,
+            },
+        }
     }
 }
 
@@ -114,8 +143,14 @@ impl FlowSpec {
 /// IPv6 frames, whomever they are for:
 /// ```
 /// use ibverbs::{EthFilter, FlowSpec};
-/// let value = EthFilter { ether_type: 0x86dd, ..EthFilter::default() };
-/// let mask = EthFilter { ether_type: 0xffff, ..EthFilter::default() };
+/// let value = EthFilter {
+///     ether_type: 0x86dd,
+///     ..EthFilter::default()
+/// };
+/// let mask = EthFilter {
+///     ether_type: 0xffff,
+///     ..EthFilter::default()
+/// };
 /// let ipv6 = FlowSpec::Eth { value, mask };
 /// ```
 ///
@@ -135,11 +170,16 @@ pub struct EthFilter {
 /// # Example
 /// Packets to any address of `10.1.0.0/16`:
 /// ```
-/// use std::net::Ipv4Addr;
 /// use ibverbs::{FlowSpec, Ipv4Filter};
-/// let filter = |dst| Ipv4Filter { src: Ipv4Addr::UNSPECIFIED, dst };
-/// let network =
-///     FlowSpec::Ipv4 { value: filter(Ipv4Addr::new(10, 1, 0, 0)), mask: filter(Ipv4Addr::new(255, 255, 0, 0)) };
+/// use std::net::Ipv4Addr;
+/// let filter = |dst| Ipv4Filter {
+///     src: Ipv4Addr::UNSPECIFIED,
+///     dst,
+/// };
+/// let network = FlowSpec::Ipv4 {
+///     value: filter(Ipv4Addr::new(10, 1, 0, 0)),
+///     mask: filter(Ipv4Addr::new(255, 255, 0, 0)),
+/// };
 /// ```
 ///
 /// # References
@@ -156,10 +196,16 @@ pub struct Ipv4Filter {
 /// # Example
 /// Packets to one address:
 /// ```
-/// use std::net::Ipv6Addr;
 /// use ibverbs::{FlowSpec, Ipv6Filter};
-/// let filter = |dst| Ipv6Filter { src: Ipv6Addr::UNSPECIFIED, dst };
-/// let to_one = FlowSpec::Ipv6 { value: filter(Ipv6Addr::LOCALHOST), mask: filter(Ipv6Addr::from([0xff; 16])) };
+/// use std::net::Ipv6Addr;
+/// let filter = |dst| Ipv6Filter {
+///     src: Ipv6Addr::UNSPECIFIED,
+///     dst,
+/// };
+/// let to_one = FlowSpec::Ipv6 {
+///     value: filter(Ipv6Addr::LOCALHOST),
+///     mask: filter(Ipv6Addr::from([0xff; 16])),
+/// };
 /// ```
 ///
 /// # References
@@ -177,7 +223,13 @@ pub struct Ipv6Filter {
 /// Answers of web servers:
 /// ```
 /// use ibverbs::{FlowSpec, PortFilter};
-/// let answers = FlowSpec::Tcp { value: PortFilter { src: 443, dst: 0 }, mask: PortFilter { src: 0xffff, dst: 0 } };
+/// let answers = FlowSpec::Tcp {
+///     value: PortFilter { src: 443, dst: 0 },
+///     mask: PortFilter {
+///         src: 0xffff,
+///         dst: 0,
+///     },
+/// };
 /// ```
 ///
 /// # References

@@ -50,7 +50,8 @@ impl Flows {
     /// Ends every rule: a queue pair that has some cannot be destroyed.
     pub(super) fn end(&mut self) {
         for (_, raw) in std::mem::take(&mut self.0) {
-            // SAFETY: a rule that was made, ended once. What remains makes the destroy fail, which is reported.
+            // SAFETY: a rule that was made, ended once. What remains makes the destroy fail, which
+            // is reported.
             let _ = unsafe { ibv_destroy_flow(raw.as_ptr()) };
         }
     }

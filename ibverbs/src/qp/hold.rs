@@ -6,12 +6,14 @@ use crate::error::Result;
 use crate::mr::{Held, HeldList, Hold};
 
 impl<T: Sends> QueuePair<T> {
-    /// Keeps memory alive until the queue pair is destroyed, so that any number of requests can name it by the returned token at no cost.
+    /// Keeps memory alive until the queue pair is destroyed, so that any number of requests can
+    /// name it by the returned token at no cost.
     ///
     /// Holding the same memory again returns an equal token.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the memory is of another protection domain; the text names both devices.
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the memory is of another protection
+    /// domain; the text names both devices.
     ///
     /// # Example
     /// ```no_run
@@ -22,13 +24,15 @@ impl<T: Sends> QueuePair<T> {
     /// let page = qp.hold(&page.freeze())?;
     /// qp.post_send(wr::send(page))?;
     /// qp.post_send(wr::send(page))?; // both at once in flight
+    ///
     /// # Ok(()) }
     /// ```
     pub fn hold<K: Hold>(&mut self, memory: &K) -> Result<Held<K>> {
         self.tables.owner.hold(memory)
     }
 
-    /// Keeps a description of several pieces of held memory, so that any number of requests can name them as one message.
+    /// Keeps a description of several pieces of held memory, so that any number of requests can
+    /// name them as one message.
     ///
     /// # Errors
     /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a token is of another queue pair.

@@ -14,11 +14,11 @@ use super::loan::{Loan, Loans};
 use crate::mr::{Buf, BufList};
 use crate::mw::Bound;
 
-/// What a posted request keeps from being freed, as one pointer with its kind in the lowest bits: none of them for a buffer, so that one look
-/// tells it from all others.
+/// What a posted request keeps from being freed, as one pointer with its kind in the lowest bits:
+/// none of them for a buffer, so that one look tells it from all others.
 ///
-/// Most requests keep nothing or a buffer. The others are dealt with, and everything is dropped, by calls that are never inlined and take it by
-/// value: so the common ones stay in a register.
+/// Most requests keep nothing or a buffer. The others are dealt with, and everything is dropped, by
+/// calls that are never inlined and take it by value: so the common ones stay in a register.
 pub struct InFlight(NonNull<()>);
 
 // SAFETY: it owns one of the kinds, which are all Send.
@@ -27,7 +27,10 @@ unsafe impl Send for InFlight {}
 unsafe impl Sync for InFlight {}
 
 /// What it is, taken apart.
-#[allow(dead_code, reason = "a loan, and a window that is being bound, are kept to be dropped")]
+#[allow(
+    dead_code,
+    reason = "a loan, and a window that is being bound, are kept to be dropped"
+)]
 enum Kind {
     /// Nothing: inline data, no data, or memory that the queue pair holds anyway.
     Nothing,
@@ -73,7 +76,10 @@ impl InFlight {
 
     fn of_arc<T>(arc: Arc<T>, kind: usize) -> Self {
         // SAFETY: an Arc's pointer is not null.
-        Self::of_kind(unsafe { NonNull::new_unchecked(Arc::into_raw(arc).cast_mut().cast()) }, kind)
+        Self::of_kind(
+            unsafe { NonNull::new_unchecked(Arc::into_raw(arc).cast_mut().cast()) },
+            kind,
+        )
     }
 
     pub(super) fn list(list: BufList) -> Self {
@@ -161,7 +167,8 @@ impl InFlight {
         self
     }
 
-    /// What is left when the request is done: a loan has ended, and a binding needs no keeping alive.
+    /// What is left when the request is done: a loan has ended, and a binding needs no keeping
+    /// alive.
     pub(super) fn settled(self) -> Self {
         match self.into_kind() {
             Kind::Nothing | Kind::Lent(_) | Kind::Bind(_) => Self::NOTHING,
@@ -215,7 +222,8 @@ impl Drop for InFlight {
     }
 }
 
-/// Drops what the value stands for, which is gone then. Cold, so that the way to the call is not prepared before each loop that retires.
+/// Drops what the value stands for, which is gone then. Cold, so that the way to the call is not
+/// prepared before each loop that retires.
 #[cold]
 #[inline(never)]
 fn end(raw: NonNull<()>) {

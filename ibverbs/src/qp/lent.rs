@@ -1,4 +1,5 @@
-//! Borrowed memory in requests: tokens that only a scope gives out, and that its queue pair counts while it is in flight.
+//! Borrowed memory in requests: tokens that only a scope gives out, and that its queue pair counts
+//! while it is in flight.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -25,11 +26,18 @@ struct Piece {
 
 impl Piece {
     fn slice(self, range: Range<usize>) -> Option<Self> {
-        let (start, end) = (u32::try_from(range.start).ok()?, u32::try_from(range.end).ok()?);
+        let (start, end) = (
+            u32::try_from(range.start).ok()?,
+            u32::try_from(range.end).ok()?,
+        );
         if start > end || end > self.sge.length {
             return None;
         }
-        let sge = ibv_sge { addr: self.sge.addr + u64::from(start), length: end - start, lkey: self.sge.lkey };
+        let sge = ibv_sge {
+            addr: self.sge.addr + u64::from(start),
+            length: end - start,
+            lkey: self.sge.lkey,
+        };
         Some(Self { sge, ..self })
     }
 }

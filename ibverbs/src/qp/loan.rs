@@ -19,8 +19,8 @@ impl Loans {
     }
 }
 
-/// A request in flight with borrowed memory. Dropped when its table lets go of it: at its completion, when it turns out not to be
-/// posted, or after the queue pair was destroyed.
+/// A request in flight with borrowed memory. Dropped when its table lets go of it: at its
+/// completion, when it turns out not to be posted, or after the queue pair was destroyed.
 pub(super) struct Loan(pub(super) Arc<AtomicUsize>);
 
 impl Drop for Loan {

@@ -3,7 +3,8 @@
 #![allow(unsafe_code)]
 
 use rdma_sys::{
-    IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_qp_ex, ibv_send_wr, ibv_wr_send, ibv_wr_send_imm, ibv_wr_set_ud_addr,
+    IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_qp_ex, ibv_send_wr, ibv_wr_send, ibv_wr_send_imm,
+    ibv_wr_set_ud_addr,
 };
 
 use super::address::{Destination, HeldAddress};
@@ -79,7 +80,8 @@ impl Write for SendTo {
 
     #[inline]
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise; the queue pair keeps the address handle alive (see `address`).
+        // SAFETY: the caller's promise; the queue pair keeps the address handle alive (see
+        // `address`).
         unsafe {
             Send.extended(qp);
             ibv_wr_set_ud_addr(qp, self.0.address.as_ptr(), self.0.qpn.0, self.0.qkey.0);

@@ -70,7 +70,9 @@ pub use self::builder::{QpCaps, QpOptions};
 pub use self::change::QpChange;
 pub use self::drain::DRAIN_TAG;
 pub use self::ece::Ece;
-pub use self::flow_rule::{EthFilter, FlowRule, FlowSpec, FlowType, Ipv4Filter, Ipv6Filter, PortFilter};
+pub use self::flow_rule::{
+    EthFilter, FlowRule, FlowSpec, FlowType, Ipv4Filter, Ipv6Filter, PortFilter,
+};
 pub use self::flows::FlowId;
 pub use self::lent::{Lent, LentMut};
 pub use self::operation::Operation;
@@ -85,6 +87,8 @@ pub use self::scope_end::ScopeEnd;
 pub use self::srq::SharedReceiveQueue;
 pub use self::srq_options::{Basic, SrqAttr, SrqOptions, SrqType, Xrc};
 pub use self::state::QpState;
-pub use self::transport::{Connected, OnePeer, QpType, RawPacket, Rc, Sends, Transport, Uc, Ud, XrcSend};
+pub use self::transport::{
+    Connected, OnePeer, QpType, RawPacket, Rc, Sends, Transport, Uc, Ud, XrcSend,
+};
 pub use self::xrc_domain::{XrcDomain, XrcdOpen};
 pub use self::xrc_recv::XrcRecvQueuePair;

@@ -4,8 +4,8 @@
 
 use rdma_sys::{
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM, ibv_qp_ex, ibv_send_wr, ibv_wr_atomic_cmp_swp, ibv_wr_atomic_fetch_add,
-    ibv_wr_rdma_read, ibv_wr_rdma_write, ibv_wr_rdma_write_imm,
+    IBV_WR_RDMA_WRITE_WITH_IMM, ibv_qp_ex, ibv_send_wr, ibv_wr_atomic_cmp_swp,
+    ibv_wr_atomic_fetch_add, ibv_wr_rdma_read, ibv_wr_rdma_write, ibv_wr_rdma_write_imm,
 };
 
 use super::kept::InFlight;
@@ -109,7 +109,15 @@ impl Write for CompareSwap {
     #[inline]
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
         // SAFETY: the caller's promise.
-        unsafe { ibv_wr_atomic_cmp_swp(qp, self.remote.rkey, self.remote.addr, self.compare, self.swap) }
+        unsafe {
+            ibv_wr_atomic_cmp_swp(
+                qp,
+                self.remote.rkey,
+                self.remote.addr,
+                self.compare,
+                self.swap,
+            );
+        }
     }
 }
 
@@ -154,7 +162,14 @@ impl RemoteMemory {
     /// Whether `len` bytes fit into it.
     #[inline]
     fn check(self, len: u64) -> Result<(), PostError> {
-        if len > self.len { Err(PostError::BeyondRemote { len, remote: self.len }) } else { Ok(()) }
+        if len > self.len {
+            Err(PostError::BeyondRemote {
+                len,
+                remote: self.len,
+            })
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -164,7 +179,10 @@ fn check_local(len: u64, payload: &impl Target) -> Result<u32, PostError> {
     let capacity = payload.scatter().len();
     match u32::try_from(len) {
         Ok(short) if len <= capacity => Ok(short),
-        _ => Err(PostError::BeyondLocal { len, local: capacity }),
+        _ => Err(PostError::BeyondLocal {
+            len,
+            local: capacity,
+        }),
     }
 }
 

@@ -1,5 +1,5 @@
-//! What an operation of the send queue is: how it is written in the classic and in the extended verbs, what it may be given, and which transport
-//! has it.
+//! What an operation of the send queue is: how it is written in the classic and in the extended
+//! verbs, what it may be given, and which transport has it.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +20,8 @@ pub(super) mod private {
 
     /// How an operation is written.
     pub trait Write: Copy {
-        /// Whether it reads the peer's memory into this side's, as the device then writes to the payload.
+        /// Whether it reads the peer's memory into this side's, as the device then writes to the
+        /// payload.
         const FETCHES: bool = false;
 
         /// Whether not all extended verbs have it: the queue pair says whether its do.
@@ -41,7 +42,8 @@ pub(super) mod private {
         /// As the opening call of an extended request.
         ///
         /// # Safety
-        /// Between `ibv_wr_start` and `ibv_wr_complete` of a live queue pair made with this operation; `wr_id` and `wr_flags` are set.
+        /// Between `ibv_wr_start` and `ibv_wr_complete` of a live queue pair made with this
+        /// operation; `wr_id` and `wr_flags` are set.
         unsafe fn extended(self, qp: *mut ibv_qp_ex);
     }
 
@@ -69,7 +71,8 @@ pub(super) mod private {
 
 use private::Moves;
 
-/// An operation on a payload `P` that transport `T` has. Sealed: operations are this crate's to say.
+/// An operation on a payload `P` that transport `T` has. Sealed: operations are this crate's to
+/// say.
 ///
 /// # Example
 /// A function for any operation that a reliable connection has on a buffer:

@@ -12,7 +12,8 @@ use crate::mr::{Held, HeldList, Hold, Keep};
 use crate::pd::{DomainKey, ProtectionDomain};
 
 /// What mends a mismatch of domains.
-pub(super) const OWN_DOMAIN: &str = "make it of the queue pair's own domain, which is QueuePair::pd";
+pub(super) const OWN_DOMAIN: &str =
+    "make it of the queue pair's own domain, which is QueuePair::pd";
 
 /// A queue's identity, its domain, and the memory that it holds until it is destroyed.
 #[derive(Debug)]
@@ -26,7 +27,13 @@ pub(super) struct Owner {
 
 impl Owner {
     pub(super) fn new(pd: &ProtectionDomain) -> Result<Self> {
-        Ok(Self { id: QueueId::next()?, domain: pd.key(), pd: pd.clone(), held: Vec::new(), lists: Vec::new() })
+        Ok(Self {
+            id: QueueId::next()?,
+            domain: pd.key(),
+            pd: pd.clone(),
+            held: Vec::new(),
+            lists: Vec::new(),
+        })
     }
 
     /// Keeps memory alive; holding the same memory again gives an equal token.
@@ -34,7 +41,8 @@ impl Owner {
         let (mine, its) = (&self.pd, memory.domain());
         if !its.is(mine) {
             let (its, mine) = (its.context().device_name(), mine.context().device_name());
-            let what = format!("memory of a domain on {its} for a queue of another domain on {mine}");
+            let what =
+                format!("memory of a domain on {its} for a queue of another domain on {mine}");
             return Err(Error::new(ErrorKind::Mismatch, "hold", what).with_hint(OWN_DOMAIN));
         }
         if !self.held.iter().any(|kept| memory.is(kept)) {
@@ -47,7 +55,8 @@ impl Owner {
     pub(super) fn hold_list<K: Hold>(&mut self, pieces: &[Held<K>]) -> Result<HeldList<K>> {
         if pieces.iter().any(|piece| piece.queue() != self.id) {
             let what = "a token of another queue pair";
-            return Err(Error::new(ErrorKind::Mismatch, "hold_list", what).with_hint("call `hold` on this one"));
+            return Err(Error::new(ErrorKind::Mismatch, "hold_list", what)
+                .with_hint("call `hold` on this one"));
         }
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         // A box that moves would end pointers into it.
@@ -57,9 +66,14 @@ impl Owner {
         Ok(list)
     }
 
-    /// Whether a payload may be posted here; `id` is this queue's identity, which those who ask have at hand.
+    /// Whether a payload may be posted here; `id` is this queue's identity, which those who ask
+    /// have at hand.
     #[inline]
-    pub(super) fn check(&self, belongs: Belongs<'_>, id: QueueId) -> std::result::Result<(), PostError> {
+    pub(super) fn check(
+        &self,
+        belongs: Belongs<'_>,
+        id: QueueId,
+    ) -> std::result::Result<(), PostError> {
         match belongs {
             Belongs::Of(domain) if domain != self.domain => Err(PostError::WrongDomain),
             Belongs::To(pd) if !pd.is(&self.pd) => Err(PostError::WrongDomain),

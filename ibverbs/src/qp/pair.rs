@@ -29,7 +29,8 @@ use crate::raw::AsRaw;
 
 /// A queue pair of transport `T`. It owns the buffers of its requests in flight.
 ///
-/// One thread at a time uses it (`&mut`); it may be sent to another. Dropping it destroys it first and gives back what it owned after.
+/// One thread at a time uses it (`&mut`); it may be sent to another. Dropping it destroys it first
+/// and gives back what it owned after.
 ///
 /// # Example
 /// Two queue pairs of one process, connected to each other:
@@ -80,21 +81,26 @@ pub struct QueuePair<T: Sends> {
     pub(super) fetches_as_writes: bool,
     /// Whether what not all extended verbs have can be posted.
     pub(super) has_extra_ops: bool,
-    /// What the device may touch, and what must outlive the queue pair: leaked whole if it cannot be destroyed.
+    /// What the device may touch, and what must outlive the queue pair: leaked whole if it cannot
+    /// be destroyed.
     pub(super) tables: ManuallyDrop<Tables>,
     pub(super) scratch: Scratch,
     transport: PhantomData<T>,
 }
 
-// SAFETY: using a queue pair needs `&mut self`, so one thread at a time; the provider's queue is not bound to a thread.
+// SAFETY: using a queue pair needs `&mut self`, so one thread at a time; the provider's queue is
+// not bound to a thread.
 unsafe impl<T: Sends> Send for QueuePair<T> {}
-// SAFETY: through `&self` only numbers are read and the library's thread-safe ibv_query_qp is called.
+// SAFETY: through `&self` only numbers are read and the library's thread-safe ibv_query_qp is
+// called.
 unsafe impl<T: Sends> Sync for QueuePair<T> {}
 
 impl<T: Sends> QueuePair<T> {
     /// A queue pair of what the library made, in state RESET.
     pub(super) fn of(made: &Made, owner: Owner, of: &Parts<'_>, max_batch: u32) -> Self {
-        let max_batch = max_batch.max(1).min(made.caps.max_send_wr.max(made.caps.max_recv_wr).max(1));
+        let max_batch = max_batch
+            .max(1)
+            .min(made.caps.max_send_wr.max(made.caps.max_recv_wr).max(1));
         Self {
             raw: made.raw,
             extended: made.extended,
@@ -102,7 +108,11 @@ impl<T: Sends> QueuePair<T> {
             has_extra_ops: made.has_extra_ops,
             fetches_as_writes: of.pd.context().device().transport() == TransportType::IWARP,
             tables: ManuallyDrop::new(Tables::new(made, owner, T::QP_TYPE, of, max_batch)),
-            scratch: Scratch::new(max_batch, made.caps.max_inline_data, made.extended.is_none()),
+            scratch: Scratch::new(
+                max_batch,
+                made.caps.max_inline_data,
+                made.extended.is_none(),
+            ),
             transport: PhantomData,
         }
     }
@@ -160,8 +170,10 @@ impl<T: Sends> QueuePair<T> {
     /// Destroying is the barrier: after it the device touches none of them.
     ///
     /// # Errors
-    /// If the driver refuses, what the queue pair owned is leaked and counted ([`leaked_objects`](crate::leaked_objects)).
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) within [`poll_each`](crate::CompletionQueueEx::poll_each): it is destroyed after it,
+    /// If the driver refuses, what the queue pair owned is leaked and counted
+    /// ([`leaked_objects`](crate::leaked_objects)).
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) within
+    /// [`poll_each`](crate::CompletionQueueEx::poll_each): it is destroyed after it,
     /// and its buffers go back to their pools.
     ///
     /// # Example
@@ -180,10 +192,29 @@ impl<T: Sends> QueuePair<T> {
         standing::refuse_inside("ibv_destroy_qp", || self.describe())?;
         let mut this = ManuallyDrop::new(self);
         this.destroy_raw()?;
-        let with_tag = |entry: Entry| entry.payload.into_bufs().into_iter().map(move |buf| (entry.tag, buf));
+        let with_tag = |entry: Entry| {
+            entry
+                .payload
+                .into_bufs()
+                .into_iter()
+                .map(move |buf| (entry.tag, buf))
+        };
         let reclaimed = Reclaimed {
-            sends: this.tables.sends.drain().into_iter().flat_map(with_tag).collect(),
-            recvs: this.tables.recvs.table.drain().into_iter().flat_map(with_tag).collect(),
+            sends: this
+                .tables
+                .sends
+                .drain()
+                .into_iter()
+                .flat_map(with_tag)
+                .collect(),
+            recvs: this
+                .tables
+                .recvs
+                .table
+                .drain()
+                .into_iter()
+                .flat_map(with_tag)
+                .collect(),
         };
         // SAFETY: the queue pair is destroyed, and `this` is not used or dropped after.
         unsafe {

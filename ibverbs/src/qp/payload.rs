@@ -1,4 +1,5 @@
-//! The memory of work requests: what can be sent, received into, read into, and what a queue asks of it.
+//! The memory of work requests: what can be sent, received into, read into, and what a queue asks
+//! of it.
 
 use rdma_sys::ibv_sge;
 
@@ -13,9 +14,13 @@ pub enum Gather<'a> {
     Empty,
     /// One registered piece.
     One(ibv_sge),
-    /// Several registered pieces: where they are described, how many, and how many bytes. The description stays where it is until
-    /// the request has completed.
-    List { sges: *const ibv_sge, count: usize, len: u64 },
+    /// Several registered pieces: where they are described, how many, and how many bytes. The
+    /// description stays where it is until the request has completed.
+    List {
+        sges: *const ibv_sge,
+        count: usize,
+        len: u64,
+    },
     /// Bytes to copy.
     Inline(&'a [u8]),
 }
@@ -44,7 +49,11 @@ impl Gather<'_> {
 
     pub(super) fn list(sges: &[ibv_sge]) -> Self {
         let len = sges.iter().map(|sge| u64::from(sge.length)).sum();
-        Self::List { sges: sges.as_ptr(), count: sges.len(), len }
+        Self::List {
+            sges: sges.as_ptr(),
+            count: sges.len(),
+            len,
+        }
     }
 
     /// The first `length` of a piece that has at least so many.
@@ -103,9 +112,11 @@ pub(super) mod private {
 
 use private::{Source, Target};
 
-/// What can be sent or written to a peer: [`Buf`](crate::Buf), [`BufList`](crate::BufList), [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of
-/// [`Frozen`](crate::Frozen), [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion), [`Inline`](crate::wr::Inline),
-/// [`Empty`](crate::wr::Empty); in a scope [`Lent`](crate::Lent) and [`LentMut`](crate::LentMut). Sealed.
+/// What can be sent or written to a peer: [`Buf`](crate::Buf), [`BufList`](crate::BufList),
+/// [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of [`Frozen`](crate::Frozen),
+/// [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion),
+/// [`Inline`](crate::wr::Inline), [`Empty`](crate::wr::Empty); in a scope [`Lent`](crate::Lent) and
+/// [`LentMut`](crate::LentMut). Sealed.
 ///
 /// # Example
 /// ```no_run
@@ -116,14 +127,18 @@ use private::{Source, Target};
 /// ```
 pub trait SendPayload: Source {}
 
-/// What can be received into: [`Buf`](crate::Buf), [`BufList`](crate::BufList), [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of
-/// [`Sink`](crate::Sink), [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion), [`Empty`](crate::wr::Empty); in a scope
-/// [`LentMut`](crate::LentMut). Sealed.
+/// What can be received into: [`Buf`](crate::Buf), [`BufList`](crate::BufList),
+/// [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of [`Sink`](crate::Sink),
+/// [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion),
+/// [`Empty`](crate::wr::Empty); in a scope [`LentMut`](crate::LentMut). Sealed.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, wr};
-/// fn receive_into<P: wr::RecvPayload>(qp: &mut QueuePair<Rc>, places: Vec<P>) -> ibverbs::Result<()> {
+/// fn receive_into<P: wr::RecvPayload>(
+///     qp: &mut QueuePair<Rc>,
+///     places: Vec<P>,
+/// ) -> ibverbs::Result<()> {
 ///     for (place, tag) in places.into_iter().zip(0..) {
 ///         qp.post_recv(wr::recv(place).tag(tag))?;
 ///     }
@@ -132,13 +147,18 @@ pub trait SendPayload: Source {}
 /// ```
 pub trait RecvPayload: Target {}
 
-/// What a peer's memory can be read into: [`Buf`](crate::Buf), [`Held`](crate::Held) of [`Sink`](crate::Sink), [`SharedRegion`](crate::SharedRegion) or
+/// What a peer's memory can be read into: [`Buf`](crate::Buf), [`Held`](crate::Held) of
+/// [`Sink`](crate::Sink), [`SharedRegion`](crate::SharedRegion) or
 /// [`DeviceRegion`](crate::DeviceRegion); in a scope [`LentMut`](crate::LentMut). Sealed.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
-/// fn fetch<P: wr::ReadPayload>(qp: &mut QueuePair<Rc>, into: P, from: RemoteMemory) -> ibverbs::Result<()> {
+/// fn fetch<P: wr::ReadPayload>(
+///     qp: &mut QueuePair<Rc>,
+///     into: P,
+///     from: RemoteMemory,
+/// ) -> ibverbs::Result<()> {
 ///     Ok(qp.post_send(wr::read(into, from))?)
 /// }
 /// ```

@@ -1,7 +1,8 @@
 //! The places of the tables of what is in flight.
 //!
-//! They own the buffers that the device may touch, and decide by number alone whether a completion is of one of theirs: each place keeps the number of
-//! the request in it, so that one comparison asks for queue, direction and request.
+//! They own the buffers that the device may touch, and decide by number alone whether a completion
+//! is of one of theirs: each place keeps the number of the request in it, so that one comparison
+//! asks for queue, direction and request.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +24,10 @@ pub(super) struct Entry {
 impl Entry {
     /// What is left of it when it has completed.
     pub(super) fn settled(self) -> Self {
-        Self { payload: self.payload.settled(), ..self }
+        Self {
+            payload: self.payload.settled(),
+            ..self
+        }
     }
 
     /// Lets its buffer show what was received, if that is what became of it.
@@ -43,8 +47,8 @@ impl Entry {
 /// A place of a table.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
-    /// The number of the request in flight here, marked if it keeps what is rare. While the place is vacant, that of the next one: a number that nobody
-    /// was told yet.
+    /// The number of the request in flight here, marked if it keeps what is rare. While the place
+    /// is vacant, that of the next one: a number that nobody was told yet.
     wr_id: WrId,
     /// What is kept: owned while a request is in flight here.
     payload: NonNull<()>,
@@ -54,11 +58,17 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// So many places, each followed by the next in memory, and the last by the first. `first` is a number of the first place. Those of an old table
-    /// keep their numbers, and stay, were there more: they are unused then.
+    /// So many places, each followed by the next in memory, and the last by the first. `first` is a
+    /// number of the first place. Those of an old table keep their numbers, and stay, were
+    /// there more: they are unused then.
     pub(super) fn table(first: WrId, count: u32, old: Option<&Fixed<Self>>) -> Fixed<Self> {
         let payload = InFlight::NOTHING.into_raw();
-        let vacant = Self { wr_id: first, payload, tag: 0, next: std::ptr::null_mut() };
+        let vacant = Self {
+            wr_id: first,
+            payload,
+            tag: 0,
+            next: std::ptr::null_mut(),
+        };
         let before = old.map_or(0, Fixed::len);
         let places = Fixed::of(vacant, before.max(count as usize));
         for (index, number) in (0..places.len()).zip(0..) {
@@ -70,7 +80,11 @@ impl Place {
                     _ => first.of_place(number),
                 };
                 let next = places.as_ptr().add(after);
-                places.as_ptr().add(index).write(Self { wr_id, next, ..vacant });
+                places.as_ptr().add(index).write(Self {
+                    wr_id,
+                    next,
+                    ..vacant
+                });
             }
         }
         places
@@ -93,8 +107,9 @@ impl Place {
         unsafe { (*this).wr_id }
     }
 
-    /// Whether the request of this number is in flight here, and keeps nothing that is rare. Nobody was told the number of a vacant place, and none
-    /// that is marked: so this is one comparison.
+    /// Whether the request of this number is in flight here, and keeps nothing that is rare. Nobody
+    /// was told the number of a vacant place, and none that is marked: so this is one
+    /// comparison.
     #[inline]
     pub(super) unsafe fn has_common(this: *const Self, wr_id: WrId) -> bool {
         // SAFETY: the caller's promise.
@@ -142,10 +157,14 @@ impl Place {
 
     /// Takes the request out, and leaves its number.
     unsafe fn take_marked(this: *mut Self) -> Entry {
-        // SAFETY: as `take`: the payload was left here by `fill`, and is taken once, as the place is vacant then.
+        // SAFETY: as `take`: the payload was left here by `fill`, and is taken once, as the place
+        // is vacant then.
         unsafe {
             Self::unmark(this);
-            Entry { payload: InFlight::from_raw((*this).payload), tag: (*this).tag }
+            Entry {
+                payload: InFlight::from_raw((*this).payload),
+                tag: (*this).tag,
+            }
         }
     }
 
@@ -154,7 +173,10 @@ impl Place {
     pub(super) unsafe fn take_common(this: *mut Self) -> Entry {
         // SAFETY: as `take`; what is not marked is not rare.
         unsafe {
-            let entry = Entry { payload: InFlight::common((*this).payload), tag: (*this).tag };
+            let entry = Entry {
+                payload: InFlight::common((*this).payload),
+                tag: (*this).tag,
+            };
             Self::skip(this);
             entry
         }
@@ -173,7 +195,8 @@ impl Place {
         unsafe { (*this).wr_id = (*this).wr_id.never_posted() }
     }
 
-    /// Makes a vacant place a hole between others, where it stays until they are vacant too: marked, with nothing kept.
+    /// Makes a vacant place a hole between others, where it stays until they are vacant too:
+    /// marked, with nothing kept.
     pub(super) unsafe fn leave_hole(this: *mut Self) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -198,7 +221,8 @@ impl Place {
 /// Where requests are taken in.
 ///
 /// # Safety
-/// `next_place` is vacant. It is in flight after `advance`, until a request is taken out of it or after `retreat`.
+/// `next_place` is vacant. It is in flight after `advance`, until a request is taken out of it or
+/// after `retreat`.
 pub(super) unsafe trait Table: Send + Sync {
     /// The place of the next request, if there is room.
     fn next_place(&mut self) -> Option<*mut Place>;
@@ -206,7 +230,8 @@ pub(super) unsafe trait Table: Send + Sync {
     /// Takes that place away from the vacant ones.
     ///
     /// # Safety
-    /// It is that place, and is filled before anything else is asked of the table, or given back by `retreat`.
+    /// It is that place, and is filled before anything else is asked of the table, or given back by
+    /// `retreat`.
     unsafe fn advance(&mut self, place: *mut Place);
 
     /// Makes the place vacant again that `advance` took.
@@ -222,7 +247,8 @@ pub(super) unsafe trait Table: Send + Sync {
     fn capacity(&self) -> u32;
 }
 
-/// The place of the next request. Dropped, it is vacant again, with another number, as the provider may have been told this one.
+/// The place of the next request. Dropped, it is vacant again, with another number, as the provider
+/// may have been told this one.
 pub(super) struct Next<'table, T: Table + ?Sized> {
     table: &'table mut T,
     place: *mut Place,
@@ -241,8 +267,8 @@ impl<'table, T: Table + ?Sized> Next<'table, T> {
     /// It is the place of the table's next request.
     #[inline]
     pub(super) unsafe fn at(table: &'table mut T, place: *mut Place) -> Self {
-        // SAFETY: the caller's promise; `fill` and `drop` do the rest. Before the provider is called, as what it is told by then need not be kept over
-        // the call.
+        // SAFETY: the caller's promise; `fill` and `drop` do the rest. Before the provider is
+        // called, as what it is told by then need not be kept over the call.
         unsafe { table.advance(place) };
         Self { table, place }
     }

@@ -23,11 +23,13 @@ fn post(table: &mut impl Table, tag: u64) -> WrId {
 
 /// As a queue pair does.
 fn retire(ring: &mut Ring, wr_id: WrId) -> Option<Entry> {
-    ring.retire_oldest(wr_id).or_else(|| ring.retire_send(wr_id))
+    ring.retire_oldest(wr_id)
+        .or_else(|| ring.retire_send(wr_id))
 }
 
 fn retire_receive(ring: &mut Ring, wr_id: WrId) -> Option<Entry> {
-    ring.retire_oldest(wr_id).or_else(|| ring.retire_receive(wr_id))
+    ring.retire_oldest(wr_id)
+        .or_else(|| ring.retire_receive(wr_id))
 }
 
 #[test]
@@ -38,10 +40,19 @@ fn one_send_completion_retires_all_before_it() {
     assert!(ring.next_place().is_none(), "full");
     assert_eq!(retire(&mut ring, ids[3]).expect("in flight").tag, 3);
     assert_eq!(ring.room(), 4);
-    assert!(retire(&mut ring, ids[3]).is_none(), "a completion retires once");
-    assert!(retire(&mut ring, ids[1]).is_none(), "what a later one retired is gone");
+    assert!(
+        retire(&mut ring, ids[3]).is_none(),
+        "a completion retires once"
+    );
+    assert!(
+        retire(&mut ring, ids[1]).is_none(),
+        "what a later one retired is gone"
+    );
     let mut never = sends(ids[0].queue(), 6);
-    let never = (0..6).map(|tag| post(&mut never, tag)).last().expect("the sixth");
+    let never = (0..6)
+        .map(|tag| post(&mut never, tag))
+        .last()
+        .expect("the sixth");
     assert!(retire(&mut ring, never).is_none(), "never posted");
     assert_eq!(retire(&mut ring, ids[4]).expect("in flight").tag, 4);
 }
@@ -50,8 +61,10 @@ fn one_send_completion_retires_all_before_it() {
 fn a_completion_of_another_queue_or_direction_matches_nothing() {
     let (mine, other) = (queue(), queue());
     let (mut ring, mut foreign) = (sends(mine, 4), sends(other, 4));
-    let (mut slab, mut foreign_slab) =
-        (RecvSlab::new(mine, Requests::Receives, 4), RecvSlab::new(other, Requests::Receives, 4));
+    let (mut slab, mut foreign_slab) = (
+        RecvSlab::new(mine, Requests::Receives, 4),
+        RecvSlab::new(other, Requests::Receives, 4),
+    );
     for tag in 0..4 {
         let (sent, posted) = (post(&mut ring, tag), post(&mut slab, tag));
         assert!(retire(&mut ring, post(&mut foreign, tag)).is_none());
@@ -81,7 +94,10 @@ fn a_ring_works_across_the_wrap_of_its_numbers() {
 fn a_number_that_the_provider_was_told_is_not_that_of_the_next_request() {
     let mut ring = sends(queue(), 3);
     let mut slab = RecvSlab::new(queue(), Requests::Receives, 3);
-    let (sent, posted) = (Next::of(&mut ring).expect("room"), Next::of(&mut slab).expect("room"));
+    let (sent, posted) = (
+        Next::of(&mut ring).expect("room"),
+        Next::of(&mut slab).expect("room"),
+    );
     let told = [sent.wr_id(), posted.wr_id()];
     drop((sent, posted));
     assert!(ring.retire_oldest(told[0]).is_none() && slab.retire(told[1]).is_none());
@@ -130,7 +146,10 @@ fn receives_retire_in_any_order_and_once() {
     assert_eq!(slab.retire(ids[1]).expect("posted").tag, 1);
     assert!(slab.retire(ids[1]).is_none());
     let again = post(&mut slab, 9);
-    assert_ne!(again, ids[1], "the count of uses tells those of a slot apart");
+    assert_ne!(
+        again, ids[1],
+        "the count of uses tells those of a slot apart"
+    );
     assert!(slab.retire(ids[1]).is_none(), "stale");
     assert_eq!(slab.retire(again).expect("posted").tag, 9);
     assert_eq!(slab.drain().len(), 2);
@@ -139,7 +158,11 @@ fn receives_retire_in_any_order_and_once() {
 #[test]
 fn tables_without_places_take_nothing() {
     assert!(sends(queue(), 0).next_place().is_none());
-    assert!(RecvSlab::new(queue(), Requests::Receives, 0).next_place().is_none());
+    assert!(
+        RecvSlab::new(queue(), Requests::Receives, 0)
+            .next_place()
+            .is_none()
+    );
 }
 
 #[test]
@@ -150,18 +173,38 @@ fn the_numbers_of_a_table_go_on_when_its_size_changes() {
     for capacity in [3_u32, 9, 2, 0, 5, 9] {
         ring.resize(capacity);
         recvs.resize(capacity);
-        assert_eq!((ring.room(), recvs.room(), recvs.capacity()), (capacity, capacity, capacity));
+        assert_eq!(
+            (ring.room(), recvs.room(), recvs.capacity()),
+            (capacity, capacity, capacity)
+        );
         for _ in 0..2 {
-            let sends: Vec<WrId> = (0..capacity).map(|tag| post(&mut ring, tag.into())).collect();
-            let posted: Vec<WrId> = (0..capacity).map(|tag| post(&mut recvs, tag.into())).collect();
-            assert!(ring.next_place().is_none() && recvs.next_place().is_none(), "full");
-            assert!(seen.iter().all(|id| !sends.contains(id) && !posted.contains(id)), "each is new");
+            let sends: Vec<WrId> = (0..capacity)
+                .map(|tag| post(&mut ring, tag.into()))
+                .collect();
+            let posted: Vec<WrId> = (0..capacity)
+                .map(|tag| post(&mut recvs, tag.into()))
+                .collect();
+            assert!(
+                ring.next_place().is_none() && recvs.next_place().is_none(),
+                "full"
+            );
+            assert!(
+                seen.iter()
+                    .all(|id| !sends.contains(id) && !posted.contains(id)),
+                "each is new"
+            );
             for stale in &seen {
-                assert!(retire(&mut ring, *stale).is_none() && retire_receive(&mut recvs, *stale).is_none());
+                assert!(
+                    retire(&mut ring, *stale).is_none()
+                        && retire_receive(&mut recvs, *stale).is_none()
+                );
             }
             for (tag, (sent, posted)) in (0..).zip(sends.iter().zip(&posted)) {
                 assert_eq!(retire(&mut ring, *sent).expect("in flight").tag, tag);
-                assert_eq!(retire_receive(&mut recvs, *posted).expect("in flight").tag, tag);
+                assert_eq!(
+                    retire_receive(&mut recvs, *posted).expect("in flight").tag,
+                    tag
+                );
             }
             seen.extend(sends.into_iter().chain(posted));
         }
@@ -175,14 +218,26 @@ fn a_receive_that_completes_too_early_leaves_the_others_in_flight() {
     assert_eq!(retire_receive(&mut ring, ids[1]).expect("in flight").tag, 1);
     assert!(retire_receive(&mut ring, ids[1]).is_none(), "once");
     assert_eq!(ring.room(), 1);
-    assert!(ring.next_place().is_none(), "its place is between two others");
+    assert!(
+        ring.next_place().is_none(),
+        "its place is between two others"
+    );
     assert_eq!(retire_receive(&mut ring, ids[0]).expect("in flight").tag, 0);
     assert_eq!(ring.room(), 2);
     let again = [3, 4].map(|tag| post(&mut ring, tag));
     assert!(ring.next_place().is_none(), "full");
-    assert_eq!(retire_receive(&mut ring, again[1]).expect("in flight").tag, 4);
+    assert_eq!(
+        retire_receive(&mut ring, again[1]).expect("in flight").tag,
+        4
+    );
     assert_eq!(retire_receive(&mut ring, ids[2]).expect("in flight").tag, 2);
-    assert_eq!(ring.drain().into_iter().map(|entry| entry.tag).collect::<Vec<_>>(), [3]);
+    assert_eq!(
+        ring.drain()
+            .into_iter()
+            .map(|entry| entry.tag)
+            .collect::<Vec<_>>(),
+        [3]
+    );
     assert_eq!(ring.room(), 3);
     ring.resize(5);
     assert_eq!((0..5).map(|tag| post(&mut ring, tag)).count(), 5);

@@ -4,7 +4,10 @@
 
 use std::ptr::{self, NonNull};
 
-use rdma_sys::{ibv_qp_ex, ibv_wr_complete, ibv_wr_set_inline_data, ibv_wr_set_sge, ibv_wr_set_sge_list, ibv_wr_start};
+use rdma_sys::{
+    ibv_qp_ex, ibv_wr_complete, ibv_wr_set_inline_data, ibv_wr_set_sge, ibv_wr_set_sge_list,
+    ibv_wr_start,
+};
 
 use super::operation::Operation;
 use super::pair::QueuePair;
@@ -23,11 +26,13 @@ use super::wr::{RecvRequest, SendRequest};
 use crate::identity::{QueueId, WrId};
 
 impl<T: Sends> QueuePair<T> {
-    /// Posts one request to the send queue. A [`Buf`](crate::Buf) moves in, and comes back with the completion.
+    /// Posts one request to the send queue. A [`Buf`](crate::Buf) moves in, and comes back with the
+    /// completion.
     ///
     /// # Errors
-    /// A full queue, inline data that is too long, or memory of another domain or queue pair give the payload back before the device
-    /// hears of it; see [`PostError`] for what the provider can refuse.
+    /// A full queue, inline data that is too long, or memory of another domain or queue pair give
+    /// the payload back before the device hears of it; see [`PostError`] for what the provider
+    /// can refuse.
     ///
     /// # Example
     /// ```no_run
@@ -37,6 +42,7 @@ impl<T: Sends> QueuePair<T> {
     /// buf.copy_from_slice(b"hello");
     /// qp.post_send(wr::write(buf, told_by_the_peer).unsignaled())?;
     /// qp.post_send(wr::send(wr::Empty).tag(7))?; // its completion tells of both
+    ///
     /// # Ok(()) }
     /// ```
     ///
@@ -45,7 +51,10 @@ impl<T: Sends> QueuePair<T> {
     /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub fn post_send<O: Operation<T, P>, P: Payload>(&mut self, request: SendRequest<O, P>) -> Result<(), Rejected<P>> {
+    pub fn post_send<O: Operation<T, P>, P: Payload>(
+        &mut self,
+        request: SendRequest<O, P>,
+    ) -> Result<(), Rejected<P>> {
         const VERB: &str = "ibv_post_send";
         if let Err(error) = self.check_send(&request, self.tables.sends.queue()) {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
@@ -53,10 +62,15 @@ impl<T: Sends> QueuePair<T> {
         let Tables { sends, windows, .. } = &mut *self.tables;
         let Some(next) = Next::of(sends) else {
             let capacity = sends.capacity();
-            return Err(Rejected::new(VERB, PostError::QueueFull { capacity }, Some(request.payload)));
+            return Err(Rejected::new(
+                VERB,
+                PostError::QueueFull { capacity },
+                Some(request.payload),
+            ));
         };
-        // SAFETY: the queue pair is alive and used by one thread; what the payload names is checked above, and stays valid: a Buf moves
-        // into the table below, held memory is kept, inline bytes are copied by the call. Without the extended verbs, the requests are for
+        // SAFETY: the queue pair is alive and used by one thread; what the payload names is checked
+        // above, and stays valid: a Buf moves into the table below, held memory is kept,
+        // inline bytes are copied by the call. Without the extended verbs, the requests are for
         // classic posts.
         let failure = unsafe {
             match self.extended {
@@ -70,15 +84,22 @@ impl<T: Sends> QueuePair<T> {
                 return Err(Rejected::new(VERB, error, Some(request.payload)));
             }
             windows.extend(O::bound(&request.payload));
-            next.fill(request.operation.into_in_flight(request.payload), request.tag);
+            next.fill(
+                request.operation.into_in_flight(request.payload),
+                request.tag,
+            );
             return Err(Rejected::new(VERB, error, None));
         }
         windows.extend(O::bound(&request.payload));
-        next.fill(request.operation.into_in_flight(request.payload), request.tag);
+        next.fill(
+            request.operation.into_in_flight(request.payload),
+            request.tag,
+        );
         Ok(())
     }
 
-    /// What can be said before the provider hears of a send. `id` is this queue's identity, which those who ask have at hand.
+    /// What can be said before the provider hears of a send. `id` is this queue's identity, which
+    /// those who ask have at hand.
     #[inline]
     pub(super) fn check_send<O: Operation<T, P>, P: Payload>(
         &self,
@@ -99,13 +120,20 @@ impl<T: Sends> QueuePair<T> {
             return Err(PostError::NeedsShared);
         }
         let local = request.operation.local(&request.payload);
-        if local.count() > self.caps().max_send_sge as usize && matches!(local, Gather::List { .. }) {
-            return Err(PostError::TooManyPieces { count: local.count(), max: self.caps().max_send_sge });
+        if local.count() > self.caps().max_send_sge as usize && matches!(local, Gather::List { .. })
+        {
+            return Err(PostError::TooManyPieces {
+                count: local.count(),
+                max: self.caps().max_send_sge,
+            });
         }
         if let Gather::Inline(bytes) = local {
             let max = self.caps().max_inline_data;
             if bytes.len() > max as usize {
-                return Err(PostError::InlineTooLong { len: bytes.len(), max });
+                return Err(PostError::InlineTooLong {
+                    len: bytes.len(),
+                    max,
+                });
             }
         }
         Ok(())
@@ -113,9 +141,11 @@ impl<T: Sends> QueuePair<T> {
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// Posts one receive. A [`Buf`](crate::Buf) moves in whole, and comes back with the completion, showing what was received.
+    /// Posts one receive. A [`Buf`](crate::Buf) moves in whole, and comes back with the completion,
+    /// showing what was received.
     ///
-    /// A queue pair with a shared receive queue has no receives of its own: this then reports a full queue of 0.
+    /// A queue pair with a shared receive queue has no receives of its own: this then reports a
+    /// full queue of 0.
     ///
     /// # Errors
     /// As [`post_send`](Self::post_send).
@@ -134,17 +164,22 @@ impl<T: Transport> QueuePair<T> {
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
+    pub fn post_recv<P: RecvPayload>(
+        &mut self,
+        request: RecvRequest<P>,
+    ) -> Result<(), Rejected<P>> {
         let tables = &mut *self.tables;
-        tables.recvs.post(Queue::Pair(&self.raw), &tables.owner, request)
+        tables
+            .recvs
+            .post(Queue::Pair(&self.raw), &tables.owner, request)
     }
 }
 
 /// Posts by `ibv_wr_start` … `ibv_wr_complete`.
 ///
 /// # Safety
-/// `qp` is alive, not used by another thread, and was made with the operation; the memory that the request names stays valid until its
-/// completion.
+/// `qp` is alive, not used by another thread, and was made with the operation; the memory that the
+/// request names stays valid until its completion.
 #[inline]
 unsafe fn extended<T: Sends, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
@@ -157,7 +192,11 @@ unsafe fn extended<T: Sends, O: Operation<T, P>, P: Payload>(
         write_extended(qp, next.wr_id(), request);
         ibv_wr_complete(qp.as_ptr())
     };
-    if returned == 0 { None } else { Some(failure(returned, true)) }
+    if returned == 0 {
+        None
+    } else {
+        Some(failure(returned, true))
+    }
 }
 
 /// Writes one request between `ibv_wr_start` and `ibv_wr_complete`.
@@ -171,12 +210,14 @@ pub(super) unsafe fn write_extended<T: Sends, O: Operation<T, P>, P: Payload>(
     request: &SendRequest<O, P>,
 ) {
     let qp = qp.as_ptr();
-    // Asked for again after the opening call: what describes a buffer is read then, rather than kept over the call.
+    // Asked for again after the opening call: what describes a buffer is read then, rather than
+    // kept over the call.
     let gather = || request.operation.local(&request.payload);
     // SAFETY: the caller's promise; inline bytes are valid during the call that copies them.
     unsafe {
         (*qp).wr_id = wr_id.0;
-        // Soft-RoCE's provider needs the flag of the classic verbs beside the inline setter; others ignore it here.
+        // Soft-RoCE's provider needs the flag of the classic verbs beside the inline setter; others
+        // ignore it here.
         (*qp).wr_flags = request.flags | inline_flag(gather());
         request.operation.extended(qp);
         if !O::DATA {
@@ -186,7 +227,9 @@ pub(super) unsafe fn write_extended<T: Sends, O: Operation<T, P>, P: Payload>(
             Gather::Empty => ibv_wr_set_sge_list(qp, 0, ptr::null()),
             Gather::One(sge) => ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length),
             Gather::List { sges, count, .. } => ibv_wr_set_sge_list(qp, count, sges),
-            Gather::Inline(bytes) => ibv_wr_set_inline_data(qp, bytes.as_ptr().cast_mut().cast(), bytes.len()),
+            Gather::Inline(bytes) => {
+                ibv_wr_set_inline_data(qp, bytes.as_ptr().cast_mut().cast(), bytes.len());
+            }
         }
     }
 }

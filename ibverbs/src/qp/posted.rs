@@ -8,13 +8,18 @@ use crate::errno::Errno;
 use crate::error::Error;
 use crate::mr::Buf;
 
-/// What a return value that is not 0 says of a single request. Only a `bad_wr` that was set says that it was not posted; the extended verbs
-/// have none. Soft-RoCE, for one, queues a request and then reports that the queue pair is in the wrong state.
+/// What a return value that is not 0 says of a single request. Only a `bad_wr` that was set says
+/// that it was not posted; the extended verbs have none. Soft-RoCE, for one, queues a request and
+/// then reports that the queue pair is in the wrong state.
 #[cold]
 #[inline(never)]
 pub(super) fn failure(returned: i32, bad_is_null: bool) -> PostError {
     let errno = Errno::from_return(returned);
-    if bad_is_null { PostError::InDoubt(errno) } else { PostError::Refused(errno) }
+    if bad_is_null {
+        PostError::InDoubt(errno)
+    } else {
+        PostError::Refused(errno)
+    }
 }
 
 /// How much of a batch the provider took.
@@ -52,12 +57,18 @@ impl Posted {
                     .flat_map(|entry| entry.payload.into_bufs().into_iter().rev())
                     .collect();
                 rejected.reverse();
-                Err(BatchError { error: PostError::Refused(errno), verb, rejected })
+                Err(BatchError {
+                    error: PostError::Refused(errno),
+                    verb,
+                    rejected,
+                })
             }
             // An error that names no request of the batch says nothing about any of them.
-            Self::InDoubt(errno) | Self::Only(_, errno) => {
-                Err(BatchError { error: PostError::InDoubt(errno), verb, rejected: Vec::new() })
-            }
+            Self::InDoubt(errno) | Self::Only(_, errno) => Err(BatchError {
+                error: PostError::InDoubt(errno),
+                verb,
+                rejected: Vec::new(),
+            }),
         }
     }
 }
@@ -97,8 +108,9 @@ impl BatchError {
         self.error
     }
 
-    /// The buffers of the requests that were not posted, in order. Those before them in the batch were posted, and complete as usual;
-    /// all stay with the queue pair when the batch is [in doubt](PostError::InDoubt).
+    /// The buffers of the requests that were not posted, in order. Those before them in the batch
+    /// were posted, and complete as usual; all stay with the queue pair when the batch is [in
+    /// doubt](PostError::InDoubt).
     pub fn into_rejected(self) -> Vec<Buf> {
         self.rejected
     }
@@ -124,16 +136,29 @@ mod tests {
 
     /// What a batch of 3 requests of 100 bytes at 1000 says.
     fn of(returned: i32, bad: usize) -> Option<PostError> {
-        Posted::of(returned, 1000, bad, 100).into_result("verb", 3, || None).err().map(|error| error.error())
+        Posted::of(returned, 1000, bad, 100)
+            .into_result("verb", 3, || None)
+            .err()
+            .map(|error| error.error())
     }
 
     #[test]
     fn only_a_request_of_the_batch_says_how_much_was_posted() {
         assert_eq!(of(0, 0), None);
-        assert_eq!(of(libc::ENOMEM, 1200), Some(PostError::Refused(Errno(libc::ENOMEM))));
-        assert_eq!(of(-libc::ENOMEM, 1000), Some(PostError::Refused(Errno(libc::ENOMEM))));
+        assert_eq!(
+            of(libc::ENOMEM, 1200),
+            Some(PostError::Refused(Errno(libc::ENOMEM)))
+        );
+        assert_eq!(
+            of(-libc::ENOMEM, 1000),
+            Some(PostError::Refused(Errno(libc::ENOMEM)))
+        );
         for elsewhere in [0, 500, 1050, 1300, 1400] {
-            assert_eq!(of(libc::ENOMEM, elsewhere), Some(PostError::InDoubt(Errno(libc::ENOMEM))), "{elsewhere}");
+            assert_eq!(
+                of(libc::ENOMEM, elsewhere),
+                Some(PostError::InDoubt(Errno(libc::ENOMEM))),
+                "{elsewhere}"
+            );
         }
     }
 }

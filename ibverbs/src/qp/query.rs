@@ -11,7 +11,8 @@ use crate::mr::AccessFlags;
 use crate::mtu::Mtu;
 use crate::numbers::{Psn, Qkey, Qpn};
 
-/// What a queue pair is set to, as the device says it. What its transport or state has no use for means nothing.
+/// What a queue pair is set to, as the device says it. What its transport or state has no use for
+/// means nothing.
 ///
 /// # Example
 /// ```no_run
@@ -19,7 +20,10 @@ use crate::numbers::{Psn, Qkey, Qpn};
 /// # fn f(qp: &QueuePair<Rc>) -> ibverbs::Result<()> {
 /// let attr = qp.query()?;
 /// let microseconds = 4.096 * f64::from(attr.timeout).exp2();
-/// println!("{} to {}, {microseconds:.0} µs for an acknowledgement", attr.state, attr.dest_qpn);
+/// println!(
+///     "{} to {}, {microseconds:.0} µs for an acknowledgement",
+///     attr.state, attr.dest_qpn
+/// );
 /// # Ok(()) }
 /// ```
 ///

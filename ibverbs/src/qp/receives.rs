@@ -33,7 +33,8 @@ impl Queue<'_> {
     }
 
     /// # Safety
-    /// The queue is alive and used by one thread; the requests are valid during the call, and the memory they name until it completes.
+    /// The queue is alive and used by one thread; the requests are valid during the call, and the
+    /// memory they name until it completes.
     #[inline]
     unsafe fn post(self, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
         // SAFETY: the caller's promise.
@@ -61,7 +62,8 @@ struct Room {
     sges: Fixed<ibv_sge>,
 }
 
-/// A request, linked to none, and the one entry that it names, unless it is being posted with others.
+/// A request, linked to none, and the one entry that it names, unless it is being posted with
+/// others.
 #[derive(Clone, Copy, Default)]
 struct Alone {
     wr: ibv_recv_wr,
@@ -84,7 +86,16 @@ impl<T: Table> Receives<T> {
         let alone = Fixed::<Alone>::new(1);
         // SAFETY: there is one.
         unsafe { names_its_own(alone.as_ptr()) };
-        Self { table, room: Room { max_sge, max_batch, alone, wrs, sges } }
+        Self {
+            table,
+            room: Room {
+                max_sge,
+                max_batch,
+                alone,
+                wrs,
+                sges,
+            },
+        }
     }
 
     #[inline(always)]
@@ -97,15 +108,27 @@ impl<T: Table> Receives<T> {
     ) -> Result<(), Rejected<P>> {
         let Some(next) = Next::of(&mut self.table) else {
             let capacity = self.table.capacity();
-            return Err(Rejected::new(queue.verb(), PostError::QueueFull { capacity }, Some(request.payload)));
+            return Err(Rejected::new(
+                queue.verb(),
+                PostError::QueueFull { capacity },
+                Some(request.payload),
+            ));
         };
         if let Err(error) = check(owner, next.wr_id().queue(), self.room.max_sge, &request) {
             return Err(Rejected::new(queue.verb(), error, Some(request.payload)));
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: it is linked to none. The queue is alive and used by one thread; the memory that is named stays
-        // valid: a Buf moves into the table below, held memory is kept.
-        let returned = unsafe { post_alone(&self.room, queue, next.wr_id(), request.payload.scatter(), &mut bad) };
+        // SAFETY: it is linked to none. The queue is alive and used by one thread; the memory that
+        // is named stays valid: a Buf moves into the table below, held memory is kept.
+        let returned = unsafe {
+            post_alone(
+                &self.room,
+                queue,
+                next.wr_id(),
+                request.payload.scatter(),
+                &mut bad,
+            )
+        };
         if returned != 0 {
             let error = failure(returned, bad.is_null());
             if let PostError::Refused(_) = error {
@@ -126,7 +149,14 @@ impl<T: Table> Receives<T> {
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
         let Self { table, room } = self;
-        let mut batch = RecvBatch { queue, table, room, owner, count: 0, finished: false };
+        let mut batch = RecvBatch {
+            queue,
+            table,
+            room,
+            owner,
+            count: 0,
+            finished: false,
+        };
         let value = fill(&mut batch)?;
         batch.finish()?;
         Ok(value)
@@ -135,10 +165,17 @@ impl<T: Table> Receives<T> {
 
 /// What can be said before the provider hears of a receive.
 #[inline]
-fn check<P: RecvPayload>(owner: &Owner, id: QueueId, max: u32, request: &RecvRequest<P>) -> Result<(), PostError> {
+fn check<P: RecvPayload>(
+    owner: &Owner,
+    id: QueueId,
+    max: u32,
+    request: &RecvRequest<P>,
+) -> Result<(), PostError> {
     owner.check(request.payload.belongs(), id)?;
     match request.payload.scatter() {
-        Gather::List { count, .. } if count > max as usize => Err(PostError::TooManyPieces { count, max }),
+        Gather::List { count, .. } if count > max as usize => {
+            Err(PostError::TooManyPieces { count, max })
+        }
         _ => Ok(()),
     }
 }
@@ -174,7 +211,8 @@ impl RecvBatch<'_> {
     /// Adds a receive.
     ///
     /// # Errors
-    /// As [`QueuePair::post_recv`](crate::QueuePair::post_recv), and [`PostError::BatchFull`]; the batch goes on without the request.
+    /// As [`QueuePair::post_recv`](crate::QueuePair::post_recv), and [`PostError::BatchFull`]; the
+    /// batch goes on without the request.
     ///
     /// # References
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
@@ -184,17 +222,32 @@ impl RecvBatch<'_> {
         let queue = self.queue;
         if self.count == self.room.max_batch {
             let max = u32::try_from(self.count).unwrap_or(u32::MAX);
-            return Err(Rejected::new(queue.verb(), PostError::BatchFull { max }, Some(request.payload)));
+            return Err(Rejected::new(
+                queue.verb(),
+                PostError::BatchFull { max },
+                Some(request.payload),
+            ));
         }
         if let Err(error) = checked {
             return Err(Rejected::new(queue.verb(), error, Some(request.payload)));
         }
         let Some(next) = Next::of(&mut *self.table) else {
             let capacity = self.table.capacity();
-            return Err(Rejected::new(queue.verb(), PostError::QueueFull { capacity }, Some(request.payload)));
+            return Err(Rejected::new(
+                queue.verb(),
+                PostError::QueueFull { capacity },
+                Some(request.payload),
+            ));
         };
         // SAFETY: `count` is less than `max_batch`.
-        unsafe { write(self.room, self.count, next.wr_id(), request.payload.scatter()) };
+        unsafe {
+            write(
+                self.room,
+                self.count,
+                next.wr_id(),
+                request.payload.scatter(),
+            );
+        };
         next.fill(request.payload.into_in_flight(), request.tag);
         self.count += 1;
         Ok(())
@@ -206,10 +259,13 @@ impl RecvBatch<'_> {
             return Ok(());
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: so many requests were added. The queue is alive and used by one thread; the memory that the requests name is in the table
-        // or held.
+        // SAFETY: so many requests were added. The queue is alive and used by one thread; the
+        // memory that the requests name is in the table or held.
         let (returned, first) = unsafe {
-            let (first, last) = (self.room.wrs.as_ptr(), self.room.wrs.as_ptr().add(self.count - 1));
+            let (first, last) = (
+                self.room.wrs.as_ptr(),
+                self.room.wrs.as_ptr().add(self.count - 1),
+            );
             (*last).next = ptr::null_mut();
             let returned = self.queue.post(first, &mut bad);
             (*last).next = last.add(1); // which is beyond the end for the last of all, and followed by none
@@ -295,6 +351,8 @@ impl Drop for RecvBatch<'_> {
 
 impl fmt::Debug for RecvBatch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecvBatch").field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("RecvBatch")
+            .field("count", &self.count)
+            .finish_non_exhaustive()
     }
 }

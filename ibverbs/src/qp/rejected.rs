@@ -27,7 +27,8 @@ use crate::kind::ErrorKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
-    /// As many requests are in flight as the queue holds: poll the completion queue and retire some.
+    /// As many requests are in flight as the queue holds: poll the completion queue and retire
+    /// some.
     #[error(
         "the queue is full: {capacity} requests are in flight; retire completions first, and signal at least one send in each queue's length"
     )]
@@ -42,7 +43,9 @@ pub enum PostError {
         max: u32,
     },
     /// More bytes than a request can carry inline.
-    #[error("{len} bytes do not fit inline: the queue pair takes {max} (QpOptions::max_inline_data)")]
+    #[error(
+        "{len} bytes do not fit inline: the queue pair takes {max} (QpOptions::max_inline_data)"
+    )]
     InlineTooLong {
         /// The bytes given.
         len: usize,
@@ -50,7 +53,9 @@ pub enum PostError {
         max: u32,
     },
     /// More pieces of memory than a request of the queue can name.
-    #[error("{count} pieces of memory: a request of the queue names at most {max} (max_send_sge, max_recv_sge)")]
+    #[error(
+        "{count} pieces of memory: a request of the queue names at most {max} (max_send_sge, max_recv_sge)"
+    )]
     TooManyPieces {
         /// The pieces given.
         count: usize,
@@ -79,23 +84,33 @@ pub enum PostError {
         /// The remote address.
         addr: u64,
     },
-    /// A read into a [`Buf`](crate::Buf) on iWARP, where the peer must be given write access to the memory.
-    #[error("on iWARP a read needs memory that is open to the peer: use a SharedRegion with REMOTE_WRITE")]
+    /// A read into a [`Buf`](crate::Buf) on iWARP, where the peer must be given write access to the
+    /// memory.
+    #[error(
+        "on iWARP a read needs memory that is open to the peer: use a SharedRegion with REMOTE_WRITE"
+    )]
     NeedsShared,
     /// The operation is not among the extended verbs of the device (`ibv_wr_*`).
-    #[error("the extended verbs of the device lack the operation: QpOptions::classic_only may have it")]
+    #[error(
+        "the extended verbs of the device lack the operation: QpOptions::classic_only may have it"
+    )]
     Unsupported,
     /// The buffer is of another protection domain than the queue pair.
-    #[error("the buffer is of another protection domain than the queue pair: make its pool of QueuePair::pd")]
+    #[error(
+        "the buffer is of another protection domain than the queue pair: make its pool of QueuePair::pd"
+    )]
     WrongDomain,
     /// The memory or address is held by another queue pair, or was released.
-    #[error("the memory or address is held by another queue pair, or was released: hold it on this one")]
+    #[error(
+        "the memory or address is held by another queue pair, or was released: hold it on this one"
+    )]
     WrongQueue,
     /// The provider refused the request; the device will not execute it.
     #[error("{0}")]
     Refused(Errno),
-    /// The provider reported an error without saying that the request was not posted. The device may yet execute it, so its
-    /// buffer stays with the queue pair until a completion, or until the queue pair is destroyed.
+    /// The provider reported an error without saying that the request was not posted. The device
+    /// may yet execute it, so its buffer stays with the queue pair until a completion, or until
+    /// the queue pair is destroyed.
     #[error("{0}; the request may have been posted, so its buffer stays with the queue pair")]
     InDoubt(Errno),
 }
@@ -103,16 +118,27 @@ pub enum PostError {
 impl PostError {
     pub(super) fn into_error(self, verb: &'static str) -> Error {
         match self {
-            Self::Refused(errno) | Self::InDoubt(errno) => Error::of_verb(verb, errno, self.to_string())
-                .with_hint("is the queue pair connected, and does the device have the operation?"),
-            Self::QueueFull { .. } | Self::BatchFull { .. } => Error::new(ErrorKind::QueueFull, verb, self.to_string()),
-            Self::WrongDomain | Self::WrongQueue => Error::new(ErrorKind::Mismatch, verb, self.to_string()),
+            Self::Refused(errno) | Self::InDoubt(errno) => {
+                Error::of_verb(verb, errno, self.to_string()).with_hint(
+                    "is the queue pair connected, and does the device have the operation?",
+                )
+            }
+            Self::QueueFull { .. } | Self::BatchFull { .. } => {
+                Error::new(ErrorKind::QueueFull, verb, self.to_string())
+            }
+            Self::WrongDomain | Self::WrongQueue => {
+                Error::new(ErrorKind::Mismatch, verb, self.to_string())
+            }
             Self::InlineTooLong { .. }
             | Self::TooManyPieces { .. }
             | Self::BeyondRemote { .. }
             | Self::BeyondLocal { .. }
-            | Self::Misaligned { .. } => Error::new(ErrorKind::InvalidInput, verb, self.to_string()),
-            Self::NeedsShared | Self::Unsupported => Error::new(ErrorKind::Unsupported, verb, self.to_string()),
+            | Self::Misaligned { .. } => {
+                Error::new(ErrorKind::InvalidInput, verb, self.to_string())
+            }
+            Self::NeedsShared | Self::Unsupported => {
+                Error::new(ErrorKind::Unsupported, verb, self.to_string())
+            }
         }
     }
 }
@@ -142,7 +168,11 @@ pub struct Rejected<P> {
 
 impl<P> Rejected<P> {
     pub(super) fn new(verb: &'static str, error: PostError, payload: Option<P>) -> Self {
-        Self { error, payload, verb }
+        Self {
+            error,
+            payload,
+            verb,
+        }
     }
 
     /// Why.
@@ -164,7 +194,10 @@ impl<P> fmt::Display for Rejected<P> {
 
 impl<P> fmt::Debug for Rejected<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rejected").field("verb", &self.verb).field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("Rejected")
+            .field("verb", &self.verb)
+            .field("error", &self.error)
+            .finish_non_exhaustive()
     }
 }
 

@@ -8,10 +8,12 @@ use crate::cq::{Completion, CompletionInPlace, Ended, FieldSet, InPlace, Said, S
 impl<T: Sends> QueuePair<T> {
     /// Retires a completion: takes the request out of the table and gives its buffer back.
     ///
-    /// The completion of a send also retires the unsignalled ones before it; their buffers go back to their pools.
+    /// The completion of a send also retires the unsignalled ones before it; their buffers go back
+    /// to their pools.
     ///
     /// # Errors
-    /// [`NotMine`] if it belongs to another queue pair, or to one that was destroyed; nothing changes then.
+    /// [`NotMine`] if it belongs to another queue pair, or to one that was destroyed; nothing
+    /// changes then.
     ///
     /// # Example
     /// ```no_run
@@ -31,13 +33,17 @@ impl<T: Sends> QueuePair<T> {
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "consuming the completion is the rule: a request is retired once"
+    )]
     pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
         self.retire_as(completion.entry(), Said::of)
     }
 
     /// As [`retire`](Self::retire), of a completion that is where the provider shows it
-    /// ([`CompletionQueueEx::poll_each`](crate::CompletionQueueEx::poll_each)). What it says beyond its status is read when it is asked for.
+    /// ([`CompletionQueueEx::poll_each`](crate::CompletionQueueEx::poll_each)). What it says beyond
+    /// its status is read when it is asked for.
     ///
     /// # Errors
     /// As there.
@@ -54,7 +60,10 @@ impl<T: Sends> QueuePair<T> {
     /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "consuming the completion is the rule: a request is retired once"
+    )]
     pub fn retire_in_place<'poll, F: FieldSet>(
         &mut self,
         completion: CompletionInPlace<'poll, F>,
@@ -71,7 +80,9 @@ impl<T: Sends> QueuePair<T> {
     ) -> std::result::Result<Retired<C>, NotMine> {
         match self.tables.retire(ended) {
             Some((entry, status)) => Ok(Retired::new(ended, entry, status, keep(ended))),
-            None => Err(NotMine { queue: ended.wr_id().queue() }),
+            None => Err(NotMine {
+                queue: ended.wr_id().queue(),
+            }),
         }
     }
 }

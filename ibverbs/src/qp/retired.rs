@@ -16,13 +16,16 @@ use crate::mw::Bound;
 
 /// A finished request: how it ended, and the buffer it was posted with.
 ///
-/// A failed request gives its buffer back too. What more the completion said is copied; of a poll in place it is read where the provider shows it,
-/// and `C` is [`InPlace`](crate::InPlace).
+/// A failed request gives its buffer back too. What more the completion said is copied; of a poll
+/// in place it is read where the provider shows it, and `C` is [`InPlace`](crate::InPlace).
 ///
 /// # Example
 /// ```no_run
 /// # use ibverbs::{Buf, Completion, Direction, Error, QueuePair, Rc};
-/// fn next_message(completion: Completion<'_>, qp: &mut QueuePair<Rc>) -> Result<Option<Buf>, Error> {
+/// fn next_message(
+///     completion: Completion<'_>,
+///     qp: &mut QueuePair<Rc>,
+/// ) -> Result<Option<Buf>, Error> {
 ///     let retired = qp.retire(completion)?;
 ///     if retired.direction() == Direction::Send {
 ///         return Ok(None);
@@ -46,16 +49,32 @@ pub struct Retired<C: Says = Said> {
 impl<C: Says> Retired<C> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub(super) fn new(completion: impl Ended, Entry { payload, tag }: Entry, status: WcStatus, said: C) -> Self {
-        Self { payload, tag, wr_id: completion.wr_id(), status, said }
+    pub(super) fn new(
+        completion: impl Ended,
+        Entry { payload, tag }: Entry,
+        status: WcStatus,
+        said: C,
+    ) -> Self {
+        Self {
+            payload,
+            tag,
+            wr_id: completion.wr_id(),
+            status,
+            said,
+        }
     }
 
     /// The window that was being invalidated, if the request succeeded.
     pub(super) fn into_invalidated(self) -> Option<Arc<Bound>> {
-        if self.status.is_success() { self.payload.into_invalidated() } else { None }
+        if self.status.is_success() {
+            self.payload.into_invalidated()
+        } else {
+            None
+        }
     }
 
-    /// The key of this side's that the message of the peer invalidated ([`wr::send_with_inv`](crate::wr::send_with_inv)).
+    /// The key of this side's that the message of the peer invalidated
+    /// ([`wr::send_with_inv`](crate::wr::send_with_inv)).
     pub fn invalidated_rkey(&self) -> Option<u32> {
         self.told(IBV_WC_WITH_INV)
     }
@@ -92,7 +111,11 @@ impl<C: Says> Retired<C> {
 
     /// How many bytes were received; 0 for sends and failures.
     pub fn byte_len(&self) -> usize {
-        if self.received() { self.said.byte_len() as usize } else { 0 }
+        if self.received() {
+            self.said.byte_len() as usize
+        } else {
+            0
+        }
     }
 
     /// The immediate data that came with the message.
@@ -112,10 +135,15 @@ impl<C: Says> Retired<C> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn ok(&self) -> Result<()> {
-        if self.is_success() { Ok(()) } else { Err(failed(self.direction(), self.status, self.vendor_err())) }
+        if self.is_success() {
+            Ok(())
+        } else {
+            Err(failed(self.direction(), self.status, self.vendor_err()))
+        }
     }
 
-    /// The buffer; after a receive it shows what was received. `None` if the request was posted without one, or with a list.
+    /// The buffer; after a receive it shows what was received. `None` if the request was posted
+    /// without one, or with a list.
     #[inline]
     pub fn into_buf(self) -> Option<Buf> {
         self.payload.into_buf().ok()
@@ -136,7 +164,8 @@ impl<C: Says> Retired<C> {
     }
 }
 
-/// A C function because those do not unwind: so the caller, who has the request, need not be ready to drop it here.
+/// A C function because those do not unwind: so the caller, who has the request, need not be ready
+/// to drop it here.
 #[cold]
 #[inline(never)]
 #[allow(improper_ctypes_definitions, reason = "only Rust calls it")]
@@ -145,7 +174,10 @@ extern "C" fn failed(direction: Direction, status: WcStatus, vendor_err: u32) ->
         Direction::Send => "send",
         Direction::Recv => "receive",
     };
-    let text = format!("{what} failed: {status} (status {}, vendor {vendor_err:#x})", status.0);
+    let text = format!(
+        "{what} failed: {status} (status {}, vendor {vendor_err:#x})",
+        status.0
+    );
     let error = Error::new(ErrorKind::Completion, "completion", text);
     match status.hint(direction) {
         Some(hint) => error.with_hint(hint),
@@ -164,9 +196,11 @@ impl<C: Says> fmt::Debug for Retired<C> {
     }
 }
 
-/// A completion that is none of this queue pair's: of another one, of one that was destroyed, or retired before. It changed nothing.
+/// A completion that is none of this queue pair's: of another one, of one that was destroyed, or
+/// retired before. It changed nothing.
 ///
-/// Where queue pairs share a completion queue, [`Completion::queue`](crate::Completion::queue) says beforehand whose it is.
+/// Where queue pairs share a completion queue, [`Completion::queue`](crate::Completion::queue) says
+/// beforehand whose it is.
 ///
 /// # Example
 /// A completion of one that was destroyed is of no interest:
@@ -195,14 +229,19 @@ impl From<NotMine> for Error {
     }
 }
 
-/// What a destroyed queue pair gives back: the buffers of requests that never completed, with their tags.
+/// What a destroyed queue pair gives back: the buffers of requests that never completed, with their
+/// tags.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{Buf, QueuePair, Rc, Reclaimed};
 /// # fn f(qp: QueuePair<Rc>) -> ibverbs::Result<()> {
 /// let Reclaimed { sends, recvs, .. } = qp.destroy()?;
-/// let bufs: Vec<Buf> = sends.into_iter().chain(recvs).map(|(_tag, buf)| buf).collect();
+/// let bufs: Vec<Buf> = sends
+///     .into_iter()
+///     .chain(recvs)
+///     .map(|(_tag, buf)| buf)
+///     .collect();
 /// # Ok(()) }
 /// ```
 ///

@@ -1,4 +1,5 @@
-//! What is in flight on a queue whose requests complete in order: the send queue, and a queue pair's own receive queue.
+//! What is in flight on a queue whose requests complete in order: the send queue, and a queue
+//! pair's own receive queue.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +22,8 @@ pub(super) struct Ring {
     tail: *mut Place,
     /// Up to where a batch can go, while there is one.
     end: *mut Place,
-    /// How many places from the tail to the head have nothing in flight, as a later receive completed before an older one.
+    /// How many places from the tail to the head have nothing in flight, as a later receive
+    /// completed before an older one.
     holes: usize,
 }
 
@@ -72,11 +74,18 @@ impl Ring {
         let count = capacity.min(Self::MAX) + 1;
         let places = Place::table(WrId::first(queue, requests), count, None);
         let first = places.as_ptr();
-        Self { places, count: count as usize, head: first, tail: first, end: first, holes: 0 }
+        Self {
+            places,
+            count: count as usize,
+            head: first,
+            tail: first,
+            end: first,
+            holes: 0,
+        }
     }
 
-    /// Makes an empty ring as long as this. The numbers of the places go on, those beyond the length included, so that a completion from before
-    /// matches nothing.
+    /// Makes an empty ring as long as this. The numbers of the places go on, those beyond the
+    /// length included, so that a completion from before matches nothing.
     pub(super) fn resize(&mut self, capacity: u32) {
         debug_assert_eq!(self.in_flight(), 0);
         self.skip_holes();
@@ -111,15 +120,21 @@ impl Ring {
         unsafe { Place::next_number(self.head) }.queue()
     }
 
-    /// Begins a batch of so many requests at most, as far as there is room. There are no holes among sends.
+    /// Begins a batch of so many requests at most, as far as there is room. There are no holes
+    /// among sends.
     #[inline]
     pub(super) fn begin(&mut self, max: usize) -> Batched {
         let many = max.min(self.count - 1 - self.distance(self.tail, self.head));
         let first = self.places.as_ptr();
-        // SAFETY: all are of the ring, and so is a place that lies less than its length after the head, counted from the first again.
+        // SAFETY: all are of the ring, and so is a place that lies less than its length after the
+        // head, counted from the first again.
         self.end = unsafe {
             let beyond = first.add(self.count).offset_from(self.head).unsigned_abs();
-            if many < beyond { self.head.add(many) } else { first.add(many - beyond) }
+            if many < beyond {
+                self.head.add(many)
+            } else {
+                first.add(many - beyond)
+            }
         };
         Batched { next: self.head }
     }
@@ -153,7 +168,8 @@ impl Ring {
     /// The number of the next request, if there is room.
     pub(super) fn next_number(&mut self) -> Option<WrId> {
         // SAFETY: the head is vacant.
-        self.next_place().map(|place| unsafe { Place::next_number(place) })
+        self.next_place()
+            .map(|place| unsafe { Place::next_number(place) })
     }
 
     /// Takes in a request that was posted with [that number](Self::next_number).
@@ -169,7 +185,10 @@ impl Ring {
             return None;
         }
         let first = self.places.as_ptr();
-        let index = self.distance(first, self.head).checked_sub(1).unwrap_or(self.count - 1);
+        let index = self
+            .distance(first, self.head)
+            .checked_sub(1)
+            .unwrap_or(self.count - 1);
         // SAFETY: the place before the head. Its request was in flight, and is not any more.
         unsafe {
             self.head = first.add(index);
@@ -177,7 +196,8 @@ impl Ring {
         }
     }
 
-    /// Takes out the request with this `wr_id`, if it is the oldest in flight and keeps nothing rare.
+    /// Takes out the request with this `wr_id`, if it is the oldest in flight and keeps nothing
+    /// rare.
     #[inline]
     pub(super) fn retire_oldest(&mut self, wr_id: WrId) -> Option<Entry> {
         let oldest = self.tail;
@@ -203,7 +223,8 @@ impl Ring {
         }
     }
 
-    /// The place of the request with this `wr_id`, and how far that is from the tail, if it is in flight.
+    /// The place of the request with this `wr_id`, and how far that is from the tail, if it is in
+    /// flight.
     fn find(&self, wr_id: WrId) -> Option<(*mut Place, usize)> {
         if wr_id.place() >= self.count {
             return None;
@@ -216,8 +237,9 @@ impl Ring {
         (is_here && distance < self.distance(self.tail, self.head)).then_some((place, distance))
     }
 
-    /// Retires a send: takes out the request with this `wr_id`, and everything older before it, whose buffers go back to their pools. `None` for what is
-    /// none of the ring's requests in flight.
+    /// Retires a send: takes out the request with this `wr_id`, and everything older before it,
+    /// whose buffers go back to their pools. `None` for what is none of the ring's requests in
+    /// flight.
     pub(super) fn retire_send(&mut self, wr_id: WrId) -> Option<Entry> {
         let (_, older) = self.find(wr_id)?;
         for _ in 0..older {
@@ -228,8 +250,9 @@ impl Ring {
         Some(unsafe { self.take_oldest() }.settled())
     }
 
-    /// Retires a receive: takes out that with this `wr_id`, as it is in flight. No device completes receives out of order that keeps to IBA 9.5, but
-    /// buffers of others are not given up because one does.
+    /// Retires a receive: takes out that with this `wr_id`, as it is in flight. No device completes
+    /// receives out of order that keeps to IBA 9.5, but buffers of others are not given up
+    /// because one does.
     pub(super) fn retire_receive(&mut self, wr_id: WrId) -> Option<Entry> {
         self.skip_holes();
         let (place, _) = self.find(wr_id)?;
@@ -242,7 +265,8 @@ impl Ring {
         Some(entry.settled())
     }
 
-    /// Makes the holes vacant that nothing older is in flight behind; whether there is room at the head now.
+    /// Makes the holes vacant that nothing older is in flight behind; whether there is room at the
+    /// head now.
     #[cold]
     #[inline(never)]
     fn skip_holes(&mut self) -> bool {
@@ -283,6 +307,9 @@ impl Drop for Ring {
 
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ring").field("room", &self.room()).field("capacity", &self.capacity()).finish()
+        f.debug_struct("Ring")
+            .field("room", &self.room())
+            .field("capacity", &self.capacity())
+            .finish()
     }
 }

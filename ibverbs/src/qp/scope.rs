@@ -32,15 +32,21 @@ use crate::mr::AccessFlags;
 ///
 /// # Example
 /// ```no_run
-/// use std::time::Duration;
 /// use ibverbs::{CompletionQueue, QueuePair, Rc, Result, Scope, wr};
-/// fn send<'env>(scope: &mut Scope<'_, 'env, Rc>, cq: &mut CompletionQueue, text: &'env str) -> Result<()> {
+/// use std::time::Duration;
+/// fn send<'env>(
+///     scope: &mut Scope<'_, 'env, Rc>,
+///     cq: &mut CompletionQueue,
+///     text: &'env str,
+/// ) -> Result<()> {
 ///     let text = scope.lend(text.as_bytes())?;
 ///     scope.post_send(wr::send(text))?;
 ///     scope.wait(cq, Duration::from_secs(5), |_| ())
 /// }
 /// # fn f(qp: QueuePair<Rc>, cq: &mut CompletionQueue) -> Result<()> {
-/// let (qp, sent) = qp.scope(|scope| send(scope, cq, "not copied")).into_result()?;
+/// let (qp, sent) = qp
+///     .scope(|scope| send(scope, cq, "not copied"))
+///     .into_result()?;
 /// sent
 /// # }
 /// ```
@@ -55,14 +61,18 @@ pub struct Scope<'scope, 'env, T: Sends> {
 }
 
 impl<T: Sends> QueuePair<T> {
-    /// Runs a closure in which borrowed memory can be lent to the queue pair's requests, without copying it into a [`Buf`](crate::Buf).
+    /// Runs a closure in which borrowed memory can be lent to the queue pair's requests, without
+    /// copying it into a [`Buf`](crate::Buf).
     ///
-    /// The loan lasts until this function returns, and until then the compiler keeps everybody's hands off what was
-    /// [lent for writing](Scope::lend_mut). It returns, or goes on unwinding, only when the device can touch none of the memory: all requests
-    /// that name it have completed and been [retired](Scope::retire), or else the queue pair is destroyed; then the memory is
-    /// deregistered. If the driver refuses either, the process is aborted, as borrowed memory cannot be leaked.
+    /// The loan lasts until this function returns, and until then the compiler keeps everybody's
+    /// hands off what was [lent for writing](Scope::lend_mut). It returns, or goes on
+    /// unwinding, only when the device can touch none of the memory: all requests that name it
+    /// have completed and been [retired](Scope::retire), or else the queue pair is destroyed; then
+    /// the memory is deregistered. If the driver refuses either, the process is aborted, as
+    /// borrowed memory cannot be leaked.
     ///
-    /// The queue pair moves in and comes back with the [`ScopeEnd`] if it lived. A panic destroys it.
+    /// The queue pair moves in and comes back with the [`ScopeEnd`] if it lived. A panic destroys
+    /// it.
     ///
     /// # Example
     /// ```no_run
@@ -83,12 +93,23 @@ impl<T: Sends> QueuePair<T> {
     /// println!("{reply:?}");
     /// # Ok(qp) }
     /// ```
-    pub fn scope<'env, R>(self, run: impl for<'scope> FnOnce(&mut Scope<'scope, 'env, T>) -> R) -> ScopeEnd<T, R> {
+    pub fn scope<'env, R>(
+        self,
+        run: impl for<'scope> FnOnce(&mut Scope<'scope, 'env, T>) -> R,
+    ) -> ScopeEnd<T, R> {
         let parts = Parts::of(self);
-        let mut scope = Scope { parts: ManuallyDrop::new(parts), brand: PhantomData, env: PhantomData };
+        let mut scope = Scope {
+            parts: ManuallyDrop::new(parts),
+            brand: PhantomData,
+            env: PhantomData,
+        };
         let value = run(&mut scope);
         let (qp, reclaimed) = scope.end();
-        ScopeEnd { value, qp, reclaimed }
+        ScopeEnd {
+            value,
+            qp,
+            reclaimed,
+        }
     }
 }
 
@@ -96,8 +117,9 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     /// Registers memory that requests of this scope may read.
     ///
     /// # Errors
-    /// As [`ProtectionDomain::pool`](crate::ProtectionDomain::pool), and within [`poll_each`](crate::CompletionQueueEx::poll_each), where the queue pair
-    /// could not be destroyed to end the loan.
+    /// As [`ProtectionDomain::pool`](crate::ProtectionDomain::pool), and within
+    /// [`poll_each`](crate::CompletionQueueEx::poll_each), where the queue pair could not be
+    /// destroyed to end the loan.
     ///
     /// # Example
     /// Requests may name parts of it:
@@ -115,12 +137,17 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn lend(&mut self, bytes: &'env [u8]) -> Result<Lent<'scope>> {
         standing::refuse_inside("lend", || self.parts.qp.describe())?;
-        // SAFETY: it is borrowed for 'env, which outlasts the scope, and that ends its parts before it is over.
-        let sge = unsafe { self.parts.register(NonNull::from(bytes), AccessFlags::empty()) }?;
+        // SAFETY: it is borrowed for 'env, which outlasts the scope, and that ends its parts before
+        // it is over.
+        let sge = unsafe {
+            self.parts
+                .register(NonNull::from(bytes), AccessFlags::empty())
+        }?;
         Ok(Lent::new(sge, self.parts.qp.id(), self.parts.loans.clone()))
     }
 
-    /// Registers memory that requests of this scope may write and read. What they wrote can be read when the scope has ended.
+    /// Registers memory that requests of this scope may write and read. What they wrote can be read
+    /// when the scope has ended.
     ///
     /// # Errors
     /// As [`lend`](Self::lend).
@@ -130,8 +157,15 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
     pub fn lend_mut(&mut self, bytes: &'env mut [u8]) -> Result<LentMut<'scope>> {
         standing::refuse_inside("lend", || self.parts.qp.describe())?;
         // SAFETY: as above, for writing.
-        let sge = unsafe { self.parts.register(NonNull::from(bytes), AccessFlags::LOCAL_WRITE) }?;
-        Ok(LentMut::new(sge, self.parts.qp.id(), self.parts.loans.clone()))
+        let sge = unsafe {
+            self.parts
+                .register(NonNull::from(bytes), AccessFlags::LOCAL_WRITE)
+        }?;
+        Ok(LentMut::new(
+            sge,
+            self.parts.qp.id(),
+            self.parts.loans.clone(),
+        ))
     }
 
     /// As [`QueuePair::post_send`]; memory lent to this scope can be posted too.
@@ -173,13 +207,15 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
         self.parts.qp.retire(completion)
     }
 
-    /// Polls `cq` until no request with borrowed memory is in flight. `each` gets what is retired, failures too, and the completions of
-    /// other queue pairs on `cq`, for it to retire.
+    /// Polls `cq` until no request with borrowed memory is in flight. `each` gets what is retired,
+    /// failures too, and the completions of other queue pairs on `cq`, for it to retire.
     ///
-    /// Where sends and receives complete on two queues, [`retire`](Self::retire) what they yield instead.
+    /// Where sends and receives complete on two queues, [`retire`](Self::retire) what they yield
+    /// instead.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`], and errors of polling. Neither ends a request: the scope then ends by destroying the queue pair.
+    /// [`ErrorKind::TimedOut`], and errors of polling. Neither ends a request: the scope then ends
+    /// by destroying the queue pair.
     ///
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
@@ -202,7 +238,10 @@ impl<'scope, 'env, T: Sends> Scope<'scope, 'env, T> {
                 }
             }
             if self.lent_in_flight() > 0 && start.elapsed() > timeout {
-                let what = format!("{} requests with borrowed memory are in flight", self.lent_in_flight());
+                let what = format!(
+                    "{} requests with borrowed memory are in flight",
+                    self.lent_in_flight()
+                );
                 return Err(Error::new(ErrorKind::TimedOut, "scope", what));
             }
             std::thread::yield_now();
@@ -236,7 +275,10 @@ impl<T: Transport> Scope<'_, '_, T> {
     ///
     /// # References
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
-    pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> StdResult<(), Rejected<P>> {
+    pub fn post_recv<P: RecvPayload>(
+        &mut self,
+        request: RecvRequest<P>,
+    ) -> StdResult<(), Rejected<P>> {
         self.parts.qp.post_recv(request)
     }
 
@@ -265,6 +307,9 @@ impl<T: Sends> Drop for Scope<'_, '_, T> {
 
 impl<T: Sends> fmt::Debug for Scope<'_, '_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope").field("qp", &self.parts.qp).field("lent_in_flight", &self.lent_in_flight()).finish()
+        f.debug_struct("Scope")
+            .field("qp", &self.parts.qp)
+            .field("lent_in_flight", &self.lent_in_flight())
+            .finish()
     }
 }

@@ -13,8 +13,14 @@ use crate::kind::ErrorKind;
 /// use ibverbs::{QueuePair, Rc, ScopeEnd};
 /// # fn f(end: ScopeEnd<Rc, u32>) {
 /// match end {
-///     ScopeEnd { qp: Some(qp), value, .. } => println!("{value}, and {} goes on", qp.qp_num()),
-///     ScopeEnd { reclaimed, .. } => println!("destroyed with {} sends in flight", reclaimed.sends.len()),
+///     ScopeEnd {
+///         qp: Some(qp),
+///         value,
+///         ..
+///     } => println!("{value}, and {} goes on", qp.qp_num()),
+///     ScopeEnd { reclaimed, .. } => {
+///         println!("destroyed with {} sends in flight", reclaimed.sends.len())
+///     }
 /// }
 /// # }
 /// ```
@@ -23,7 +29,8 @@ use crate::kind::ErrorKind;
 pub struct ScopeEnd<T: Sends, R> {
     /// What the closure returned.
     pub value: R,
-    /// The queue pair; `None` if it was destroyed, because requests with borrowed memory were still in flight.
+    /// The queue pair; `None` if it was destroyed, because requests with borrowed memory were
+    /// still in flight.
     pub qp: Option<QueuePair<T>>,
     /// What a destroyed queue pair gave back.
     pub reclaimed: Reclaimed,

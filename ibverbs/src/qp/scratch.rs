@@ -16,9 +16,11 @@ use super::wr::SendRequest;
 use crate::fixed::Fixed;
 use crate::identity::WrId;
 
-/// Classic sends, allocated with the queue pair: one that is posted alone, and after it those of a batch, linked in order.
+/// Classic sends, allocated with the queue pair: one that is posted alone, and after it those of a
+/// batch, linked in order.
 ///
-/// What a request does not set keeps the value of an earlier one, which means nothing for another opcode.
+/// What a request does not set keeps the value of an earlier one, which means nothing for another
+/// opcode.
 pub(super) struct Scratch {
     sends: Fixed<ibv_send_wr>,
     sges: Fixed<ibv_sge>,
@@ -30,7 +32,8 @@ pub(super) struct Scratch {
     batched: usize,
 }
 
-// SAFETY: the pointers in the requests are set anew before each use, or point into this; nothing is reached through a shared Scratch.
+// SAFETY: the pointers in the requests are set anew before each use, or point into this; nothing is
+// reached through a shared Scratch.
 unsafe impl Send for Scratch {}
 // SAFETY: as above.
 unsafe impl Sync for Scratch {}
@@ -38,7 +41,11 @@ unsafe impl Sync for Scratch {}
 impl Scratch {
     pub(super) fn new(max_batch: u32, max_inline: u32, classic: bool) -> Self {
         let max_batch = max_batch as usize;
-        let (count, inline_each) = if classic { (max_batch + 1, max_inline as usize) } else { (0, 0) };
+        let (count, inline_each) = if classic {
+            (max_batch + 1, max_inline as usize)
+        } else {
+            (0, 0)
+        };
         let sends = Fixed::<ibv_send_wr>::new(count);
         for index in 2..count {
             // SAFETY: both are among the `count`.
@@ -63,8 +70,8 @@ impl Scratch {
     /// Writes a request and posts it.
     ///
     /// # Safety
-    /// Made for classic posts. `qp` is alive and not used by another thread; the memory that the request names stays valid until its
-    /// completion.
+    /// Made for classic posts. `qp` is alive and not used by another thread; the memory that the
+    /// request names stays valid until its completion.
     #[inline]
     pub(super) unsafe fn post<T: Sends, O: Operation<T, P>, P: Payload>(
         &mut self,
@@ -78,7 +85,11 @@ impl Scratch {
             let wr = self.write(0, wr_id, request);
             ibv_post_send(qp.as_ptr(), wr, &raw mut bad)
         };
-        if returned == 0 { None } else { Some(failure(returned, bad.is_null())) }
+        if returned == 0 {
+            None
+        } else {
+            Some(failure(returned, bad.is_null()))
+        }
     }
 
     /// Begins a batch: the requests of an earlier one are no more.
@@ -89,7 +100,8 @@ impl Scratch {
     /// Adds a request to a batch.
     ///
     /// # Safety
-    /// Made for classic posts; the batch has fewer than `max`, and the inline bytes are not more than the queue pair takes.
+    /// Made for classic posts; the batch has fewer than `max`, and the inline bytes are not more
+    /// than the queue pair takes.
     #[inline]
     pub(super) unsafe fn add<T: Sends, O: Operation<T, P>, P: Payload>(
         &mut self,
@@ -124,7 +136,10 @@ impl Scratch {
         let gather = request.operation.local(&request.payload);
         // SAFETY: both have `max_batch` + 1; no reference to either exists.
         unsafe {
-            let (wr, sge) = (self.sends.as_ptr().add(index), self.sges.as_ptr().add(index));
+            let (wr, sge) = (
+                self.sends.as_ptr().add(index),
+                self.sges.as_ptr().add(index),
+            );
             let (list, count) = describe(gather, sge);
             (*wr).wr_id = wr_id.0;
             (*wr).sg_list = list;
@@ -153,7 +168,8 @@ impl Scratch {
     }
 }
 
-/// Tells the classic verbs a payload: where its entries are, which is `sge` if it is a single one, and how many.
+/// Tells the classic verbs a payload: where its entries are, which is `sge` if it is a single one,
+/// and how many.
 ///
 /// # Safety
 /// `sge` can be written.
@@ -163,11 +179,17 @@ pub(super) unsafe fn describe(gather: Gather<'_>, sge: *mut ibv_sge) -> (*mut ib
         Gather::Empty => return (sge, 0),
         Gather::One(one) => one,
         // `check_send` and `Receives::check` bounded the count.
-        Gather::List { sges, count, .. } => return (sges.cast_mut(), i32::try_from(count).unwrap_or(i32::MAX)),
+        Gather::List { sges, count, .. } => {
+            return (sges.cast_mut(), i32::try_from(count).unwrap_or(i32::MAX));
+        }
         // The address is read during the call only; `check_send` bounded the length.
         Gather::Inline(bytes) => {
             let length = u32::try_from(bytes.len()).unwrap_or(0);
-            ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length, lkey: 0 }
+            ibv_sge {
+                addr: bytes.as_ptr().expose_provenance() as u64,
+                length,
+                lkey: 0,
+            }
         }
     };
     // SAFETY: the caller's promise.
@@ -178,5 +200,9 @@ pub(super) unsafe fn describe(gather: Gather<'_>, sge: *mut ibv_sge) -> (*mut ib
 /// The flag that goes with a payload whose bytes are copied.
 #[inline]
 pub(super) fn inline_flag(gather: Gather<'_>) -> u32 {
-    if matches!(gather, Gather::Inline(_)) { IBV_SEND_INLINE } else { 0 }
+    if matches!(gather, Gather::Inline(_)) {
+        IBV_SEND_INLINE
+    } else {
+        0
+    }
 }

@@ -59,7 +59,11 @@ impl RecvSlab {
 
     pub(super) fn new(queue: QueueId, requests: Requests, capacity: u32) -> Self {
         let capacity = capacity.min(Self::MAX);
-        let places = Place::table(WrId::first(queue, requests), capacity.next_power_of_two(), None);
+        let places = Place::table(
+            WrId::first(queue, requests),
+            capacity.next_power_of_two(),
+            None,
+        );
         let mask = (places.len() - 1) * size_of::<Place>();
         let mut vacant = ptr::null_mut();
         if let Some(last) = capacity.checked_sub(1) {
@@ -67,7 +71,13 @@ impl RecvSlab {
             // SAFETY: there are as many at least.
             unsafe { (*vacant.add(last as usize)).next = ptr::null_mut() };
         }
-        Self { places, mask, vacant, room: capacity, capacity }
+        Self {
+            places,
+            mask,
+            vacant,
+            room: capacity,
+            capacity,
+        }
     }
 
     #[inline]
@@ -75,12 +85,16 @@ impl RecvSlab {
         self.room
     }
 
-    /// Takes out the receive with this `wr_id`. `None` for what is none of the slab's receives in flight.
+    /// Takes out the receive with this `wr_id`. `None` for what is none of the slab's receives in
+    /// flight.
     #[inline]
     pub(super) fn retire(&mut self, wr_id: WrId) -> Option<Entry> {
         // SAFETY: cut to the table, and in flight if it has that number.
         unsafe {
-            let place = self.places.as_ptr().byte_add(wr_id.offset::<Place>(self.mask));
+            let place = self
+                .places
+                .as_ptr()
+                .byte_add(wr_id.offset::<Place>(self.mask));
             let entry = if Place::has_common(place, wr_id) {
                 Place::take_common(place)
             } else if Place::number(place) == wr_id {
@@ -115,7 +129,10 @@ impl RecvSlab {
                 vacant = (*vacant).next;
             }
         }
-        let places = in_flight.into_iter().enumerate().filter_map(|(index, in_flight)| in_flight.then_some(index));
+        let places = in_flight
+            .into_iter()
+            .enumerate()
+            .filter_map(|(index, in_flight)| in_flight.then_some(index));
         places
             .map(|index| {
                 // SAFETY: one of the places, and in flight.
@@ -138,6 +155,9 @@ impl Drop for RecvSlab {
 
 impl fmt::Debug for RecvSlab {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecvSlab").field("room", &self.room).field("capacity", &self.capacity).finish()
+        f.debug_struct("RecvSlab")
+            .field("room", &self.room)
+            .field("capacity", &self.capacity)
+            .finish()
     }
 }

@@ -22,7 +22,9 @@ use super::srq_options::{Basic, SrqOptions, SrqType};
 use super::wr::RecvRequest;
 use super::xrc_domain::XrcDomain;
 use crate::convert::non_null;
-use crate::cq::{Completion, CompletionInPlace, Ended, FieldSet, InPlace, Said, Says, Shared, standing};
+use crate::cq::{
+    Completion, CompletionInPlace, Ended, FieldSet, InPlace, Said, Says, Shared, standing,
+};
 use crate::error::Result;
 use crate::identity::{QueueId, Requests};
 use crate::mr::{Held, HeldList, Hold};
@@ -31,9 +33,9 @@ use crate::raw::AsRaw;
 
 /// A shared receive queue: the receives of any number of queue pairs of its protection domain.
 ///
-/// One thread at a time posts to it and retires from it. Completions of its receives say its identity in
-/// [`Completion::queue`], and which queue pair received in [`Completion::qp_num`]. Queue pairs keep it alive; its buffers come back when it and they
-/// are gone.
+/// One thread at a time posts to it and retires from it. Completions of its receives say its
+/// identity in [`Completion::queue`], and which queue pair received in [`Completion::qp_num`].
+/// Queue pairs keep it alive; its buffers come back when it and they are gone.
 ///
 /// `K` is its type: [`Basic`], or [`Xrc`](crate::Xrc) for one that senders name in their requests.
 ///
@@ -46,6 +48,7 @@ use crate::raw::AsRaw;
 /// let a = pd.create_qp_with_srq::<Rc>(&cq, &cq, &store, QpOptions::default())?;
 /// let b = pd.create_qp_with_srq::<Rc>(&cq, &cq, &store, QpOptions::default())?;
 /// store.post_recv(wr::recv(pd.buf(4096)?))?; // for a message to either
+///
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -77,7 +80,8 @@ pub(super) struct XrcParts {
     pub(super) attached: AttachedQueuePair,
 }
 
-// SAFETY: `receiving` is reached through the one owner only; queue pairs keep the queue alive and do nothing with it.
+// SAFETY: `receiving` is reached through the one owner only; queue pairs keep the queue alive and
+// do nothing with it.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -95,13 +99,20 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if standing::inside() {
-            // SAFETY: the other one's from here on: nothing of it is dropped with this, which is of no XRC domain any more.
+            // SAFETY: the other one's from here on: nothing of it is dropped with this, which is of
+            // no XRC domain any more.
             let receiving = unsafe { ManuallyDrop::take(self.receiving.get_mut()) };
             let receiving = UnsafeCell::new(ManuallyDrop::new(receiving));
-            let inner = Self { raw: self.raw, pd: self.pd.clone(), xrc: self.xrc.take(), receiving };
+            let inner = Self {
+                raw: self.raw,
+                pd: self.pd.clone(),
+                xrc: self.xrc.take(),
+                receiving,
+            };
             return standing::later(move || drop(inner));
         }
-        // SAFETY: the last owner goes; every queue pair that receives from the queue held an Arc of this.
+        // SAFETY: the last owner goes; every queue pair that receives from the queue held an Arc of
+        // this.
         let returned = unsafe { ibv_destroy_srq(self.raw.as_ptr()) };
         let xrc = self.xrc.take();
         if returned != 0 {
@@ -111,8 +122,9 @@ impl Drop for Inner {
         }
         // SAFETY: taken once; not used after.
         let receiving = unsafe { ManuallyDrop::take(self.receiving.get_mut()) };
-        // No queue pair of this process that receives from it is left, so that the device touches nothing of it any more; of an XRC domain there
-        // may be one, in the middle of a message, and what it can reach stays until it is gone.
+        // No queue pair of this process that receives from it is left, so that the device touches
+        // nothing of it any more; of an XRC domain there may be one, in the middle of a
+        // message, and what it can reach stays until it is gone.
         if let Some(XrcParts { xrcd, attached, .. }) = xrc {
             xrcd.park((receiving, attached));
         }
@@ -123,16 +135,30 @@ impl ProtectionDomain {
     /// Creates a shared receive queue.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when a size is above what the device has (`max_srq_wr`).
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when a size is above what the
+    /// device has (`max_srq_wr`).
     ///
     /// # References
     /// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
     pub fn create_srq(&self, options: SrqOptions) -> Result<SharedReceiveQueue> {
-        let what = || format!("{} receives on {}", options.max_wr, self.context().device_name());
+        let what = || {
+            format!(
+                "{} receives on {}",
+                options.max_wr,
+                self.context().device_name()
+            )
+        };
         options.check("ibv_create_srq", what)?;
         let owner = Owner::new(self)?;
-        let attr = ibv_srq_attr { max_wr: options.max_wr, max_sge: options.max_sge, srq_limit: 0 };
-        let mut init = ibv_srq_init_attr { srq_context: owner.id.as_context(), attr };
+        let attr = ibv_srq_attr {
+            max_wr: options.max_wr,
+            max_sge: options.max_sge,
+            srq_limit: 0,
+        };
+        let mut init = ibv_srq_init_attr {
+            srq_context: owner.id.as_context(),
+            attr,
+        };
         let raw = non_null("ibv_create_srq", what, || {
             // SAFETY: the domain is alive and the attributes are valid during the call.
             unsafe { ibv_create_srq(self.as_raw(), &raw mut init) }
@@ -146,7 +172,8 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// Of a queue that has these sizes.
     ///
     /// # Safety
-    /// The queue is alive and nobody else's; it is of the owner's domain and of `xrc`, and has the owner's identity.
+    /// The queue is alive and nobody else's; it is of the owner's domain and of `xrc`, and has the
+    /// owner's identity.
     pub(super) unsafe fn of(
         raw: NonNull<ibv_srq>,
         owner: Owner,
@@ -155,10 +182,22 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         xrc: Option<XrcParts>,
     ) -> Self {
         let slab = RecvSlab::new(owner.id, Requests::Datagrams, sizes.max_wr);
-        let receives = Receives::new(slab, sizes.max_sge, options.max_batch.clamp(1, sizes.max_wr.max(1)));
+        let receives = Receives::new(
+            slab,
+            sizes.max_sge,
+            options.max_batch.clamp(1, sizes.max_wr.max(1)),
+        );
         let pd = owner.pd.clone();
         let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving { receives, owner }));
-        Self(Arc::new(Inner { raw, pd, xrc, receiving }), PhantomData)
+        Self(
+            Arc::new(Inner {
+                raw,
+                pd,
+                xrc,
+                receiving,
+            }),
+            PhantomData,
+        )
     }
 
     #[inline]
@@ -192,15 +231,18 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         self.received().receives.table.room() as usize
     }
 
-    /// Keeps memory alive until the queue is destroyed. See [`QueuePair::hold`](crate::QueuePair::hold).
+    /// Keeps memory alive until the queue is destroyed. See
+    /// [`QueuePair::hold`](crate::QueuePair::hold).
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the memory is of another protection domain.
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the memory is of another protection
+    /// domain.
     pub fn hold<M: Hold>(&mut self, memory: &M) -> Result<Held<M>> {
         self.receiving().owner.hold(memory)
     }
 
-    /// Keeps a description of several pieces of held memory. See [`QueuePair::hold_list`](crate::QueuePair::hold_list).
+    /// Keeps a description of several pieces of held memory. See
+    /// [`QueuePair::hold_list`](crate::QueuePair::hold_list).
     ///
     /// # Errors
     /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a token is of another queue.
@@ -216,13 +258,17 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// # References
     /// [`ibv_post_srq_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)
     #[inline]
-    pub fn post_recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> std::result::Result<(), Rejected<P>> {
+    pub fn post_recv<P: RecvPayload>(
+        &mut self,
+        request: RecvRequest<P>,
+    ) -> std::result::Result<(), Rejected<P>> {
         let raw = self.0.raw;
         let Receiving { receives, owner } = self.receiving();
         receives.post(Queue::Shared(&raw), owner, request)
     }
 
-    /// Posts the receives that the closure adds. See [`QueuePair::recv_batch`](crate::QueuePair::recv_batch).
+    /// Posts the receives that the closure adds. See
+    /// [`QueuePair::recv_batch`](crate::QueuePair::recv_batch).
     ///
     /// # Errors
     /// The closure's own, or a [`BatchError`] made into it.
@@ -238,7 +284,8 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         receives.batch(Queue::Shared(&raw), owner, fill)
     }
 
-    /// Retires the completion of a receive of this queue. See [`QueuePair::retire`](crate::QueuePair::retire).
+    /// Retires the completion of a receive of this queue. See
+    /// [`QueuePair::retire`](crate::QueuePair::retire).
     ///
     /// # Errors
     /// [`NotMine`] if it is of another queue; nothing changes then.
@@ -247,12 +294,16 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "consuming the completion is the rule: a request is retired once"
+    )]
     pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
         self.retire_as(completion.entry(), Said::of)
     }
 
-    /// As [`QueuePair::retire_in_place`](crate::QueuePair::retire_in_place), of a receive of this queue.
+    /// As [`QueuePair::retire_in_place`](crate::QueuePair::retire_in_place), of a receive of this
+    /// queue.
     ///
     /// # Errors
     /// As there.
@@ -261,7 +312,10 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    #[allow(clippy::needless_pass_by_value, reason = "consuming the completion is the rule: a request is retired once")]
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "consuming the completion is the rule: a request is retired once"
+    )]
     pub fn retire_in_place<'poll, F: FieldSet>(
         &mut self,
         completion: CompletionInPlace<'poll, F>,
@@ -279,14 +333,24 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         match self.receiving().receives.table.retire(ended.wr_id()) {
             Some(entry) => {
                 let status = ended.status();
-                Ok(Retired::new(ended, entry.received(status, ended), status, keep(ended)))
+                Ok(Retired::new(
+                    ended,
+                    entry.received(status, ended),
+                    status,
+                    keep(ended),
+                ))
             }
-            None => Err(NotMine { queue: ended.wr_id().queue() }),
+            None => Err(NotMine {
+                queue: ended.wr_id().queue(),
+            }),
         }
     }
 
     pub(super) fn describe(&self) -> String {
-        format!("shared receive queue of {}", self.0.pd.context().device_name())
+        format!(
+            "shared receive queue of {}",
+            self.0.pd.context().device_name()
+        )
     }
 }
 
@@ -300,6 +364,8 @@ impl<K: SrqType> AsRaw for SharedReceiveQueue<K> {
 
 impl<K: SrqType> fmt::Debug for SharedReceiveQueue<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedReceiveQueue").field("device", &self.0.pd.context().device_name()).finish_non_exhaustive()
+        f.debug_struct("SharedReceiveQueue")
+            .field("device", &self.0.pd.context().device_name())
+            .finish_non_exhaustive()
     }
 }

@@ -32,10 +32,17 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// # References
     /// [`ibv_modify_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_srq.3.html)
     pub fn set_limit(&mut self, limit: u32) -> Result<()> {
-        self.modify(ibv_srq_attr { srq_limit: limit, ..Default::default() }, IBV_SRQ_LIMIT)
+        self.modify(
+            ibv_srq_attr {
+                srq_limit: limit,
+                ..Default::default()
+            },
+            IBV_SRQ_LIMIT,
+        )
     }
 
-    /// Makes the device's queue longer or shorter. The receives that this library keeps in flight stay at most as many as at creation.
+    /// Makes the device's queue longer or shorter. The receives that this library keeps in flight
+    /// stay at most as many as at creation.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device cannot (siw).
@@ -43,7 +50,13 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// # References
     /// [`ibv_modify_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_srq.3.html)
     pub fn resize(&mut self, max_wr: u32) -> Result<()> {
-        self.modify(ibv_srq_attr { max_wr, ..Default::default() }, IBV_SRQ_MAX_WR)
+        self.modify(
+            ibv_srq_attr {
+                max_wr,
+                ..Default::default()
+            },
+            IBV_SRQ_MAX_WR,
+        )
     }
 
     fn modify(&mut self, mut attr: ibv_srq_attr, mask: u32) -> Result<()> {
@@ -64,6 +77,10 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         // SAFETY: the queue is alive and the structure valid for writing.
         let returned = unsafe { ibv_query_srq(self.as_raw(), &raw mut attr) };
         zero_or_errno("ibv_query_srq", || self.describe(), returned)?;
-        Ok(SrqAttr { max_wr: attr.max_wr, max_sge: attr.max_sge, limit: attr.srq_limit })
+        Ok(SrqAttr {
+            max_wr: attr.max_wr,
+            max_sge: attr.max_sge,
+            limit: attr.srq_limit,
+        })
     }
 }

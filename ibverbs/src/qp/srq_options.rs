@@ -10,7 +10,10 @@ use crate::kind::ErrorKind;
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
 /// use ibverbs::SrqOptions;
-/// let store = pd.create_srq(SrqOptions { max_wr: 1024, ..SrqOptions::default() })?;
+/// let store = pd.create_srq(SrqOptions {
+///     max_wr: 1024,
+///     ..SrqOptions::default()
+/// })?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -28,7 +31,11 @@ pub struct SrqOptions {
 
 impl Default for SrqOptions {
     fn default() -> Self {
-        Self { max_wr: 256, max_sge: 1, max_batch: 32 }
+        Self {
+            max_wr: 256,
+            max_sge: 1,
+            max_batch: 32,
+        }
     }
 }
 
@@ -38,8 +45,12 @@ impl SrqOptions {
         if self.max_wr <= RecvSlab::MAX {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::InvalidInput, verb, what())
-            .with_hint(format!("this library tells at most {} receives in flight apart", RecvSlab::MAX)))
+        Err(
+            Error::new(ErrorKind::InvalidInput, verb, what()).with_hint(format!(
+                "this library tells at most {} receives in flight apart",
+                RecvSlab::MAX
+            )),
+        )
     }
 }
 
@@ -98,6 +109,7 @@ pub trait SrqType: private::Sealed + 'static {}
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
 /// use ibverbs::{Basic, SharedReceiveQueue, SrqOptions};
 /// let store: SharedReceiveQueue<Basic> = pd.create_srq(SrqOptions::default())?; // the usual type
+///
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -108,7 +120,8 @@ pub struct Basic;
 
 impl SrqType for Basic {}
 
-/// A shared receive queue of an [XRC domain](crate::XrcDomain) (`IBV_SRQT_XRC`): senders name it in their requests.
+/// A shared receive queue of an [XRC domain](crate::XrcDomain) (`IBV_SRQT_XRC`): senders name it in
+/// their requests.
 ///
 /// # Example
 /// ```no_run

@@ -36,8 +36,18 @@ pub(super) struct Tables {
 
 impl Tables {
     /// Of a queue pair that was just made.
-    pub(super) fn new(made: &Made, owner: Owner, kind: QpType, of: &Parts<'_>, max_batch: u32) -> Self {
-        let requests = if kind == QpType::UD { Requests::Datagrams } else { Requests::Receives };
+    pub(super) fn new(
+        made: &Made,
+        owner: Owner,
+        kind: QpType,
+        of: &Parts<'_>,
+        max_batch: u32,
+    ) -> Self {
+        let requests = if kind == QpType::UD {
+            Requests::Datagrams
+        } else {
+            Requests::Receives
+        };
         Self {
             sends: Ring::new(owner.id, Requests::Sends, made.caps.max_send_wr),
             recvs: Receives::new(
@@ -57,8 +67,8 @@ impl Tables {
         }
     }
 
-    /// Takes out the request of a completion, and says how it ended. That is read where it is known which request it is, so that it is not kept over
-    /// the call in the case that is rare.
+    /// Takes out the request of a completion, and says how it ended. That is read where it is known
+    /// which request it is, so that it is not kept over the call in the case that is rare.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub(super) fn retire(&mut self, completion: impl Ended) -> Option<(Entry, WcStatus)> {
@@ -75,7 +85,8 @@ impl Tables {
         Some((entry, completion.status()))
     }
 
-    /// As [`retire`](Self::retire), for what is not the oldest, or keeps what is rare. One call, so that loops which retire prepare for no other.
+    /// As [`retire`](Self::retire), for what is not the oldest, or keeps what is rare. One call, so
+    /// that loops which retire prepare for no other.
     #[cold]
     #[inline(never)]
     fn retire_other(&mut self, completion: impl Ended) -> Option<Entry> {
@@ -83,6 +94,11 @@ impl Tables {
         if let Some(sent) = self.sends.retire_send(wr_id) {
             return Some(sent);
         }
-        Some(self.recvs.table.retire_receive(wr_id)?.received(completion.status(), completion))
+        Some(
+            self.recvs
+                .table
+                .retire_receive(wr_id)?
+                .received(completion.status(), completion),
+        )
     }
 }

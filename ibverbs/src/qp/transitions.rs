@@ -1,10 +1,12 @@
-//! Which attributes a step between two states needs, and which it takes: the table of the specification, in words.
+//! Which attributes a step between two states needs, and which it takes: the table of the
+//! specification, in words.
 
 use rdma_sys::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CAP, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN,
-    IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
-    IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RATE_LIMIT,
-    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
+    IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
+    IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
+    IBV_QP_QKEY, IBV_QP_RATE_LIMIT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
+    IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
 };
 
 use super::state::QpState;
@@ -17,8 +19,15 @@ pub(super) struct Step {
     pub(super) optional: u32,
 }
 
-const STATES: [QpState; 7] =
-    [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::SQD, QpState::SQE, QpState::ERR];
+const STATES: [QpState; 7] = [
+    QpState::RESET,
+    QpState::INIT,
+    QpState::RTR,
+    QpState::RTS,
+    QpState::SQD,
+    QpState::SQE,
+    QpState::ERR,
+];
 
 /// The attributes by the names that they have in [`QpChange`](super::change::QpChange).
 const NAMES: [(u32, &str); 21] = [
@@ -58,16 +67,30 @@ const START: u32 = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 pub(super) fn step(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
     let mut step = step_of_same_size(kind, from, to)?;
     // The sizes of queues can change wherever it has some and goes on, where the device can.
-    if from != QpState::RESET && ![QpState::RESET, QpState::ERR].contains(&to) && !is(kind, QpType::XRC_RECV) {
+    if from != QpState::RESET
+        && ![QpState::RESET, QpState::ERR].contains(&to)
+        && !is(kind, QpType::XRC_RECV)
+    {
         step.optional |= IBV_QP_CAP;
     }
     Some(step)
 }
 
 fn step_of_same_size(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
-    const NOTHING: Option<Step> = Some(Step { required: 0, optional: 0 });
-    let only = |optional| Some(Step { required: 0, optional });
-    let (sends, serves) = (!is(kind, QpType::XRC_RECV), is(kind, QpType::RC) || is(kind, QpType::XRC_RECV));
+    const NOTHING: Option<Step> = Some(Step {
+        required: 0,
+        optional: 0,
+    });
+    let only = |optional| {
+        Some(Step {
+            required: 0,
+            optional,
+        })
+    };
+    let (sends, serves) = (
+        !is(kind, QpType::XRC_RECV),
+        is(kind, QpType::RC) || is(kind, QpType::XRC_RECV),
+    );
     let reliable = serves || is(kind, QpType::XRC_SEND);
     let connected = reliable || is(kind, QpType::UC);
     let datagram = is(kind, QpType::UD);
@@ -80,15 +103,22 @@ fn step_of_same_size(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
     let running = match kind {
         QpType::UD => IBV_QP_CUR_STATE | IBV_QP_QKEY,
         QpType::RAW_PACKET => IBV_QP_RATE_LIMIT,
-        _ => IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | MIGRATION | when(serves, IBV_QP_MIN_RNR_TIMER),
+        _ => {
+            IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | MIGRATION | when(serves, IBV_QP_MIN_RNR_TIMER)
+        }
     };
     match (from, to) {
-        (QpState::RESET, QpState::INIT) => Some(Step { required: init, optional: 0 }),
+        (QpState::RESET, QpState::INIT) => Some(Step {
+            required: init,
+            optional: 0,
+        }),
         (QpState::INIT, QpState::INIT) => only(init),
         (QpState::INIT, QpState::RTR) => Some(Step {
             required: when(connected, CONNECT) | when(serves, SERVE),
-            optional: when(connected, IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX)
-                | when(datagram, IBV_QP_PKEY_INDEX | IBV_QP_QKEY),
+            optional: when(
+                connected,
+                IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+            ) | when(datagram, IBV_QP_PKEY_INDEX | IBV_QP_QKEY),
         }),
         (QpState::RTR, QpState::RTS) => Some(Step {
             required: when(connected || datagram, IBV_QP_SQ_PSN)
@@ -97,9 +127,14 @@ fn step_of_same_size(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
             optional: running,
         }),
         (QpState::RTS | QpState::SQD, QpState::RTS) => only(running),
-        (QpState::SQE, QpState::RTS) if datagram || is(kind, QpType::UC) => {
-            only(IBV_QP_CUR_STATE | if datagram { IBV_QP_QKEY } else { IBV_QP_ACCESS_FLAGS })
-        }
+        (QpState::SQE, QpState::RTS) if datagram || is(kind, QpType::UC) => only(
+            IBV_QP_CUR_STATE
+                | if datagram {
+                    IBV_QP_QKEY
+                } else {
+                    IBV_QP_ACCESS_FLAGS
+                },
+        ),
         (QpState::RTS, QpState::SQD) if connected || datagram => only(IBV_QP_EN_SQD_ASYNC_NOTIFY),
         (QpState::SQD, QpState::SQD) if datagram => only(IBV_QP_PKEY_INDEX | IBV_QP_QKEY),
         (QpState::SQD, QpState::SQD) if connected => only(
@@ -112,9 +147,15 @@ fn step_of_same_size(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
                 | when(serves, SERVE),
         ),
         (_, QpState::RESET) => NOTHING,
-        (QpState::INIT | QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQE | QpState::ERR, QpState::ERR) => {
-            NOTHING
-        }
+        (
+            QpState::INIT
+            | QpState::RTR
+            | QpState::RTS
+            | QpState::SQD
+            | QpState::SQE
+            | QpState::ERR,
+            QpState::ERR,
+        ) => NOTHING,
         _ => None,
     }
 }
@@ -132,24 +173,42 @@ fn when(condition: bool, flags: u32) -> u32 {
     if condition { flags } else { 0 }
 }
 
-/// What is wrong with a step that is given these attributes: what it lacks, what it does not take, or where it could go instead.
+/// What is wrong with a step that is given these attributes: what it lacks, what it does not take,
+/// or where it could go instead.
 pub(super) fn fault(kind: QpType, from: QpState, to: QpState, given: u32) -> Option<String> {
     let Some(Step { required, optional }) = step(kind, from, to) else {
-        let ways: Vec<String> =
-            STATES.iter().filter(|&&next| step(kind, from, next).is_some()).map(ToString::to_string).collect();
-        return Some(format!("there is no step from {from} to {to}; from {from} it goes to {}", ways.join(", ")));
+        let ways: Vec<String> = STATES
+            .iter()
+            .filter(|&&next| step(kind, from, next).is_some())
+            .map(ToString::to_string)
+            .collect();
+        return Some(format!(
+            "there is no step from {from} to {to}; from {from} it goes to {}",
+            ways.join(", ")
+        ));
     };
     let given = given & !IBV_QP_STATE;
     let (missing, forbidden) = (required & !given, given & !(required | optional));
     let parts = [(missing, "lacks "), (forbidden, "does not take ")];
-    let parts: Vec<String> =
-        parts.iter().filter(|(flags, _)| *flags != 0).map(|(flags, verb)| format!("{verb}{}", names(*flags))).collect();
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(flags, _)| *flags != 0)
+        .map(|(flags, verb)| format!("{verb}{}", names(*flags)))
+        .collect();
     (!parts.is_empty()).then(|| format!("the step from {from} to {to} {}", parts.join(" and ")))
 }
 
 fn names(flags: u32) -> String {
-    let names: Vec<&str> = NAMES.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, name)| *name).collect();
-    if names.is_empty() { format!("attributes {flags:#x}") } else { names.join(", ") }
+    let names: Vec<&str> = NAMES
+        .iter()
+        .filter(|(flag, _)| flags & flag != 0)
+        .map(|(_, name)| *name)
+        .collect();
+    if names.is_empty() {
+        format!("attributes {flags:#x}")
+    } else {
+        names.join(", ")
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,14 @@
 
 use super::*;
 
-const ALL: [QpType; 6] = [QpType::RC, QpType::UC, QpType::UD, QpType::RAW_PACKET, QpType::XRC_SEND, QpType::XRC_RECV];
+const ALL: [QpType; 6] = [
+    QpType::RC,
+    QpType::UC,
+    QpType::UD,
+    QpType::RAW_PACKET,
+    QpType::XRC_SEND,
+    QpType::XRC_RECV,
+];
 
 #[test]
 fn steps_exist_where_the_specification_draws_them() {
@@ -14,18 +21,50 @@ fn steps_exist_where_the_specification_draws_them() {
             .collect();
         for from in STATES {
             assert!(ways.contains(&(from, QpState::RESET)), "{kind} {from}");
-            assert_eq!(ways.contains(&(from, QpState::ERR)), from != QpState::RESET, "{kind} {from}");
+            assert_eq!(
+                ways.contains(&(from, QpState::ERR)),
+                from != QpState::RESET,
+                "{kind} {from}"
+            );
         }
         // Forwards one step at a time, and back to RESET only.
-        for (from, to) in [(0, 2), (0, 3), (1, 3), (2, 1), (3, 2), (3, 1), (6, 1), (6, 3), (5, 4)] {
-            assert!(!ways.contains(&(STATES[from], STATES[to])), "{kind} {} {}", STATES[from], STATES[to]);
+        for (from, to) in [
+            (0, 2),
+            (0, 3),
+            (1, 3),
+            (2, 1),
+            (3, 2),
+            (3, 1),
+            (6, 1),
+            (6, 3),
+            (5, 4),
+        ] {
+            assert!(
+                !ways.contains(&(STATES[from], STATES[to])),
+                "{kind} {} {}",
+                STATES[from],
+                STATES[to]
+            );
         }
         for (from, to) in [(0, 1), (1, 1), (1, 2), (2, 3), (3, 3)] {
-            assert!(ways.contains(&(STATES[from], STATES[to])), "{kind} {} {}", STATES[from], STATES[to]);
+            assert!(
+                ways.contains(&(STATES[from], STATES[to])),
+                "{kind} {} {}",
+                STATES[from],
+                STATES[to]
+            );
         }
         let recovers = [QpType::UC, QpType::UD].contains(&kind);
-        assert_eq!(ways.contains(&(QpState::SQE, QpState::RTS)), recovers, "{kind}");
-        assert_eq!(ways.contains(&(QpState::RTS, QpState::SQD)), kind != QpType::RAW_PACKET, "{kind}");
+        assert_eq!(
+            ways.contains(&(QpState::SQE, QpState::RTS)),
+            recovers,
+            "{kind}"
+        );
+        assert_eq!(
+            ways.contains(&(QpState::RTS, QpState::SQD)),
+            kind != QpType::RAW_PACKET,
+            "{kind}"
+        );
     }
 }
 
@@ -34,27 +73,60 @@ fn what_connect_gives_is_what_the_steps_take() {
     let uc = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     let rc = uc | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     let patience = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-    for (kind, rtr, rts) in [(QpType::RC, rc, patience | IBV_QP_SQ_PSN), (QpType::UC, uc, IBV_QP_SQ_PSN)] {
-        assert_eq!(needed(kind, QpState::INIT, QpState::RTR), rtr | IBV_QP_STATE);
+    for (kind, rtr, rts) in [
+        (QpType::RC, rc, patience | IBV_QP_SQ_PSN),
+        (QpType::UC, uc, IBV_QP_SQ_PSN),
+    ] {
+        assert_eq!(
+            needed(kind, QpState::INIT, QpState::RTR),
+            rtr | IBV_QP_STATE
+        );
         assert_eq!(needed(kind, QpState::RTR, QpState::RTS), rts | IBV_QP_STATE);
         let init = START | IBV_QP_ACCESS_FLAGS;
-        assert_eq!(fault(kind, QpState::RESET, QpState::INIT, init | IBV_QP_STATE), None);
+        assert_eq!(
+            fault(kind, QpState::RESET, QpState::INIT, init | IBV_QP_STATE),
+            None
+        );
     }
     let datagram = START | IBV_QP_QKEY;
-    assert_eq!(fault(QpType::UD, QpState::RESET, QpState::INIT, datagram), None);
+    assert_eq!(
+        fault(QpType::UD, QpState::RESET, QpState::INIT, datagram),
+        None
+    );
     assert_eq!(fault(QpType::UD, QpState::INIT, QpState::RTR, 0), None);
-    assert_eq!(fault(QpType::UD, QpState::RTR, QpState::RTS, IBV_QP_SQ_PSN), None);
-    assert_eq!(fault(QpType::RAW_PACKET, QpState::RESET, QpState::INIT, IBV_QP_PORT), None);
+    assert_eq!(
+        fault(QpType::UD, QpState::RTR, QpState::RTS, IBV_QP_SQ_PSN),
+        None
+    );
+    assert_eq!(
+        fault(
+            QpType::RAW_PACKET,
+            QpState::RESET,
+            QpState::INIT,
+            IBV_QP_PORT
+        ),
+        None
+    );
 }
 
 #[test]
 fn the_halves_of_xrc_share_what_a_reliable_connection_takes() {
     let of = |kind, from, to| step(kind, from, to).expect("a step").required;
-    for (from, to) in [(QpState::RESET, QpState::INIT), (QpState::INIT, QpState::RTR), (QpState::RTR, QpState::RTS)] {
-        let (send, recv) = (of(QpType::XRC_SEND, from, to), of(QpType::XRC_RECV, from, to));
+    for (from, to) in [
+        (QpState::RESET, QpState::INIT),
+        (QpState::INIT, QpState::RTR),
+        (QpState::RTR, QpState::RTS),
+    ] {
+        let (send, recv) = (
+            of(QpType::XRC_SEND, from, to),
+            of(QpType::XRC_RECV, from, to),
+        );
         assert_eq!(send | recv, of(QpType::RC, from, to), "{from} to {to}");
     }
-    assert_eq!(of(QpType::XRC_RECV, QpState::RTR, QpState::RTS), IBV_QP_TIMEOUT | IBV_QP_SQ_PSN);
+    assert_eq!(
+        of(QpType::XRC_RECV, QpState::RTR, QpState::RTS),
+        IBV_QP_TIMEOUT | IBV_QP_SQ_PSN
+    );
     assert_eq!(of(QpType::XRC_SEND, QpState::INIT, QpState::RTR), CONNECT);
 }
 

@@ -40,7 +40,8 @@ mod private {
     impl Sealed for super::RawPacket {}
 }
 
-/// What a [`QueuePair`](crate::QueuePair) speaks: all have a send queue, and what a transport can send does not depend on whether it receives.
+/// What a [`QueuePair`](crate::QueuePair) speaks: all have a send queue, and what a transport can
+/// send does not depend on whether it receives.
 ///
 /// # Example
 /// A function for all queue pairs:
@@ -61,7 +62,8 @@ pub trait Sends: private::Sealed + 'static {
     const EXTRA_OPS: u64 = 0;
 }
 
-/// A transport that sends and receives: what [`create_qp`](crate::ProtectionDomain::create_qp) makes queue pairs of.
+/// A transport that sends and receives: what [`create_qp`](crate::ProtectionDomain::create_qp)
+/// makes queue pairs of.
 ///
 /// # Example
 /// A function for all queue pairs that receive:
@@ -80,7 +82,11 @@ pub trait Transport: Sends {}
 /// A function for all that is connected, in one direction or both:
 /// ```no_run
 /// use ibverbs::{Endpoint, OnePeer, QueuePair, RcPath};
-/// fn connect<T: OnePeer>(qp: &mut QueuePair<T>, path: &RcPath, peer: &Endpoint) -> ibverbs::Result<()> {
+/// fn connect<T: OnePeer>(
+///     qp: &mut QueuePair<T>,
+///     path: &RcPath,
+///     peer: &Endpoint,
+/// ) -> ibverbs::Result<()> {
 ///     qp.init(path)?;
 ///     qp.connect(path, peer)
 /// }
@@ -99,11 +105,13 @@ pub trait OnePeer: Sends {}
 /// ```
 pub trait Connected: Transport + OnePeer {}
 
-const MESSAGES: u64 = rdma_sys::IBV_QP_EX_WITH_SEND as u64 | rdma_sys::IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
+const MESSAGES: u64 =
+    rdma_sys::IBV_QP_EX_WITH_SEND as u64 | rdma_sys::IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
 const WINDOWS: u64 = rdma_sys::IBV_QP_EX_WITH_BIND_MW as u64
     | rdma_sys::IBV_QP_EX_WITH_LOCAL_INV as u64
     | rdma_sys::IBV_QP_EX_WITH_SEND_WITH_INV as u64;
-const WRITES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_WRITE as u64 | rdma_sys::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM as u64;
+const WRITES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_WRITE as u64
+    | rdma_sys::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM as u64;
 const FETCHES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_READ as u64
     | rdma_sys::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP as u64
     | rdma_sys::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD as u64;
@@ -184,8 +192,9 @@ impl Sends for Ud {
 
 impl Transport for Ud {}
 
-/// The sending half of an extended reliable connection: as [`Rc`], and each request names the shared receive queue of the peer that it is
-/// for ([`for_srq`](crate::wr::SendRequest::for_srq)). It receives nothing. See [`XrcDomain`](crate::XrcDomain).
+/// The sending half of an extended reliable connection: as [`Rc`], and each request names the
+/// shared receive queue of the peer that it is for ([`for_srq`](crate::wr::SendRequest::for_srq)).
+/// It receives nothing. See [`XrcDomain`](crate::XrcDomain).
 ///
 /// # Example
 /// ```no_run
@@ -210,8 +219,9 @@ impl Sends for XrcSend {
 
 impl OnePeer for XrcSend {}
 
-/// Raw packets: whole Ethernet frames, headers and all, to and from the wire. What is received is said by
-/// [flow rules](crate::QueuePair::create_flow). The process needs the right to do so (`CAP_NET_RAW`).
+/// Raw packets: whole Ethernet frames, headers and all, to and from the wire. What is received is
+/// said by [flow rules](crate::QueuePair::create_flow). The process needs the right to do so
+/// (`CAP_NET_RAW`).
 ///
 /// # Example
 /// ```no_run

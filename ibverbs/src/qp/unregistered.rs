@@ -4,7 +4,8 @@ use super::kept::InFlight;
 use super::payload::private::{Payload, Source, Target};
 use super::payload::{Belongs, Gather, RecvPayload, SendPayload};
 
-/// Bytes that are copied when the request is posted: no registered memory is needed, and they are free again at once.
+/// Bytes that are copied when the request is posted: no registered memory is needed, and they are
+/// free again at once.
 ///
 /// At most [`QpCaps::max_inline_data`](crate::QpCaps) bytes.
 ///
@@ -15,6 +16,7 @@ use super::payload::{Belongs, Gather, RecvPayload, SendPayload};
 /// let line = format!("my number is {}", qp.qp_num());
 /// qp.post_send(wr::send(wr::Inline(line.as_bytes())))?;
 /// drop(line); // it was copied
+///
 /// # Ok(()) }
 /// ```
 ///

@@ -5,8 +5,8 @@
 use std::sync::{Arc, Weak};
 
 use rdma_sys::{
-    IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_SEND_WITH_INV, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_send_wr,
-    ibv_wr_bind_mw, ibv_wr_local_inv, ibv_wr_send_inv,
+    IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_SEND_WITH_INV, ibv_mw, ibv_mw_bind_info, ibv_qp_ex,
+    ibv_send_wr, ibv_wr_bind_mw, ibv_wr_local_inv, ibv_wr_send_inv,
 };
 
 use super::kept::InFlight;
@@ -28,7 +28,11 @@ pub struct Bind {
 
 impl Bind {
     pub(super) fn new(Binding(bound): &Binding) -> Self {
-        Self { mw: bound.handle.as_ptr(), rkey: bound.rkey(), info: bound.info(bound.remote().len) }
+        Self {
+            mw: bound.handle.as_ptr(),
+            rkey: bound.rkey(),
+            info: bound.info(bound.remote().len),
+        }
     }
 }
 
@@ -50,8 +54,11 @@ impl Write for Bind {
         wr.opcode = IBV_WR_BIND_MW;
         // Soft-RoCE's provider refuses what an invalidation before this one left there.
         wr.__bindgen_anon_1.invalidate_rkey = 0;
-        let bind =
-            rdma_sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw: self.mw, rkey: self.rkey, bind_info: self.info };
+        let bind = rdma_sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
+            mw: self.mw,
+            rkey: self.rkey,
+            bind_info: self.info,
+        };
         wr.__bindgen_anon_2.bind_mw = bind;
     }
 

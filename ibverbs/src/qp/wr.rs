@@ -29,8 +29,11 @@ use crate::mw::{Binding, BoundWindow, Type2};
 /// ```no_run
 /// use ibverbs::{Buf, QueuePair, Rc, wr};
 /// # fn f(qp: &mut QueuePair<Rc>, bufs: Vec<Buf>) -> ibverbs::Result<()> {
-/// let requests: Vec<wr::SendRequest<_, Buf>> =
-///     bufs.into_iter().zip(1..).map(|(buf, tag)| wr::send(buf).tag(tag).solicited()).collect();
+/// let requests: Vec<wr::SendRequest<_, Buf>> = bufs
+///     .into_iter()
+///     .zip(1..)
+///     .map(|(buf, tag)| wr::send(buf).tag(tag).solicited())
+///     .collect();
 /// for request in requests {
 ///     qp.post_send(request)?;
 /// }
@@ -58,7 +61,12 @@ impl<O, P> SendRequest<O, P> {
     }
 
     fn new(operation: O, payload: P) -> Self {
-        Self { operation, payload, flags: IBV_SEND_SIGNALED, tag: 0 }
+        Self {
+            operation,
+            payload,
+            flags: IBV_SEND_SIGNALED,
+            tag: 0,
+        }
     }
 
     /// A number of your own, which comes back with the completion.
@@ -67,7 +75,8 @@ impl<O, P> SendRequest<O, P> {
         self
     }
 
-    /// Asks for no completion if the request succeeds. The next signalled one retires it too; its buffer then goes back to its pool.
+    /// Asks for no completion if the request succeeds. The next signalled one retires it too; its
+    /// buffer then goes back to its pool.
     ///
     /// Signal at least one request in each queue's length, or the queue fills up for ever.
     pub fn unsignaled(mut self) -> Self {
@@ -101,6 +110,7 @@ impl<O, P> SendRequest<O, P> {
 /// # fn f(qp: &mut QueuePair<Rc>, buf: Buf) -> ibverbs::Result<()> {
 /// let request: wr::RecvRequest<Buf> = wr::recv(buf).tag(7);
 /// qp.post_recv(request)?; // Retired::tag will be 7
+///
 /// # Ok(()) }
 /// ```
 ///
@@ -160,8 +170,9 @@ pub fn send_to_with_imm<P: SendPayload>(
 
 /// As [`send`], and invalidates the peer's memory window with this remote key when it arrives.
 ///
-/// The key of anything but a window of type 2 that the peer's queue pair has bound makes the peer's receive fail, and ends the connection there;
-/// Soft-RoCE tells its sender of a success all the same. Soft-iWARP, which has no windows, takes that of any region of the peer's domain instead,
+/// The key of anything but a window of type 2 that the peer's queue pair has bound makes the peer's
+/// receive fail, and ends the connection there; Soft-RoCE tells its sender of a success all the
+/// same. Soft-iWARP, which has no windows, takes that of any region of the peer's domain instead,
 /// which nobody can use from then on.
 ///
 /// # Example
@@ -176,18 +187,21 @@ pub fn send_with_inv<P: SendPayload>(payload: P, rkey: u32) -> SendRequest<SendW
     SendRequest::sending(SendWithInv(rkey), payload)
 }
 
-/// Binds a window of type 2, as [`Window::bind`](crate::Window::bind) prepared it. Requests after this one may tell the peer its key.
+/// Binds a window of type 2, as [`Window::bind`](crate::Window::bind) prepared it. Requests after
+/// this one may tell the peer its key.
 pub fn bind(binding: Binding) -> SendRequest<Bind, Binding> {
     SendRequest::new(Bind::new(&binding), binding)
 }
 
-/// Ends the binding of a window of type 2: a peer can no longer use its key. [`Retired::into_window`](crate::Retired::into_window) gives it
+/// Ends the binding of a window of type 2: a peer can no longer use its key.
+/// [`Retired::into_window`](crate::Retired::into_window) gives it
 /// back. [Fence](SendRequest::fenced) it when RDMA reads of this side into the memory come before.
 pub fn invalidate(window: BoundWindow<Type2>) -> SendRequest<Invalidate, BoundWindow<Type2>> {
     SendRequest::new(Invalidate(window.remote().rkey), window)
 }
 
-/// Writes the payload to the start of `remote`, memory of the peer that is open to writes. The peer's processor takes no part.
+/// Writes the payload to the start of `remote`, memory of the peer that is open to writes. The
+/// peer's processor takes no part.
 ///
 /// # Example
 /// ```no_run
@@ -200,7 +214,8 @@ pub fn write<P: SendPayload>(payload: P, remote: RemoteMemory) -> SendRequest<Rd
     SendRequest::sending(RdmaWrite(remote), payload)
 }
 
-/// As [`write`](fn@write), and takes one receive of the peer, whose completion carries 32 bits of immediate data.
+/// As [`write`](fn@write), and takes one receive of the peer, whose completion carries 32 bits of
+/// immediate data.
 pub fn write_with_imm<P: SendPayload>(
     payload: P,
     remote: RemoteMemory,
@@ -209,7 +224,8 @@ pub fn write_with_imm<P: SendPayload>(
     SendRequest::sending(RdmaWriteWithImm(remote, imm_data), payload)
 }
 
-/// Reads all of `remote` into the payload, which must be at least as large. A buffer then shows what was read.
+/// Reads all of `remote` into the payload, which must be at least as large. A buffer then shows
+/// what was read.
 ///
 /// # Example
 /// ```no_run
@@ -218,13 +234,15 @@ pub fn write_with_imm<P: SendPayload>(
 /// let buf = qp.pd().buf(4096)?;
 /// let first_page = told_by_the_peer.slice(0, 4096).expect("a page at least");
 /// qp.post_send(wr::read(buf, first_page))?; // Retired::into_buf shows it
+///
 /// # Ok(()) }
 /// ```
 pub fn read<P: ReadPayload>(payload: P, remote: RemoteMemory) -> SendRequest<RdmaRead, P> {
     SendRequest::new(RdmaRead(remote), payload)
 }
 
-/// Replaces the 8 bytes at `remote` by `swap` if they equal `compare`; what was there before arrives in the payload's first 8 bytes.
+/// Replaces the 8 bytes at `remote` by `swap` if they equal `compare`; what was there before
+/// arrives in the payload's first 8 bytes.
 ///
 /// Both sides' bytes are a number in their host's order.
 ///
@@ -244,10 +262,18 @@ pub fn compare_swap<P: ReadPayload>(
     compare: u64,
     swap: u64,
 ) -> SendRequest<CompareSwap, P> {
-    SendRequest::new(CompareSwap { remote, compare, swap }, payload)
+    SendRequest::new(
+        CompareSwap {
+            remote,
+            compare,
+            swap,
+        },
+        payload,
+    )
 }
 
-/// Adds `add` to the 8 bytes at `remote`; what was there before arrives in the payload's first 8 bytes.
+/// Adds `add` to the 8 bytes at `remote`; what was there before arrives in the payload's first 8
+/// bytes.
 ///
 /// # Example
 /// Takes a ticket from a counter in the peer's memory:
@@ -258,7 +284,11 @@ pub fn compare_swap<P: ReadPayload>(
 /// qp.post_send(wr::fetch_add(ticket, counter, 1))?;
 /// # Ok(()) }
 /// ```
-pub fn fetch_add<P: ReadPayload>(payload: P, remote: RemoteMemory, add: u64) -> SendRequest<FetchAdd, P> {
+pub fn fetch_add<P: ReadPayload>(
+    payload: P,
+    remote: RemoteMemory,
+    add: u64,
+) -> SendRequest<FetchAdd, P> {
     SendRequest::new(FetchAdd { remote, add }, payload)
 }
 

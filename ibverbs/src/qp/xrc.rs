@@ -1,4 +1,5 @@
-//! Requests of the sending half of an extended reliable connection: those of a reliable connection, and the shared receive queue they are for.
+//! Requests of the sending half of an extended reliable connection: those of a reliable connection,
+//! and the shared receive queue they are for.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +19,8 @@ use super::wr::SendRequest;
 use crate::mw::{Binding, BoundWindow, Type2};
 use crate::numbers::SrqNum;
 
-/// An operation `O` for a shared receive queue of the peer: what [`for_srq`](SendRequest::for_srq) makes.
+/// An operation `O` for a shared receive queue of the peer: what [`for_srq`](SendRequest::for_srq)
+/// makes.
 #[derive(Clone, Copy, Debug)]
 pub struct ForSrq<O> {
     operation: O,
@@ -26,11 +28,22 @@ pub struct ForSrq<O> {
 }
 
 impl<O, P> SendRequest<O, P> {
-    /// Names the shared receive queue of the peer that the request is for, as an extended reliable connection needs: a message takes one of its
-    /// receives, and an access to memory is checked against its protection domain.
+    /// Names the shared receive queue of the peer that the request is for, as an extended reliable
+    /// connection needs: a message takes one of its receives, and an access to memory is
+    /// checked against its protection domain.
     pub fn for_srq(self, srq: SrqNum) -> SendRequest<ForSrq<O>, P> {
-        let Self { operation, payload, flags, tag } = self;
-        SendRequest { operation: ForSrq { operation, srq }, payload, flags, tag }
+        let Self {
+            operation,
+            payload,
+            flags,
+            tag,
+        } = self;
+        SendRequest {
+            operation: ForSrq { operation, srq },
+            payload,
+            flags,
+            tag,
+        }
     }
 }
 
@@ -79,7 +92,16 @@ macro_rules! named {
     )*};
 }
 
-named!(Send, SendWithImm, SendWithInv, RdmaWrite, RdmaWriteWithImm, RdmaRead, CompareSwap, FetchAdd);
+named!(
+    Send,
+    SendWithImm,
+    SendWithInv,
+    RdmaWrite,
+    RdmaWriteWithImm,
+    RdmaRead,
+    CompareSwap,
+    FetchAdd
+);
 
 // What stays on this side names none.
 impl Operation<XrcSend, Binding> for Bind {}

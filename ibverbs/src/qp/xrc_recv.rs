@@ -1,4 +1,5 @@
-//! The receiving half of an extended reliable connection: no requests, no completions, only a state.
+//! The receiving half of an extended reliable connection: no requests, no completions, only a
+//! state.
 
 #![allow(unsafe_code)]
 
@@ -8,8 +9,8 @@ use std::ptr::NonNull;
 
 use rdma_sys::{
     IBV_QP_INIT_ATTR_XRCD, IBV_QP_OPEN_ATTR_CONTEXT, IBV_QP_OPEN_ATTR_NUM, IBV_QP_OPEN_ATTR_TYPE,
-    IBV_QP_OPEN_ATTR_XRCD, ibv_create_qp_ex, ibv_destroy_qp, ibv_open_qp, ibv_qp, ibv_qp_init_attr_ex,
-    ibv_qp_open_attr,
+    IBV_QP_OPEN_ATTR_XRCD, ibv_create_qp_ex, ibv_destroy_qp, ibv_open_qp, ibv_qp,
+    ibv_qp_init_attr_ex, ibv_qp_open_attr,
 };
 
 use super::attr::{Endpoint, RcPath};
@@ -27,8 +28,9 @@ use crate::raw::AsRaw;
 
 /// The receiving half of an extended reliable connection (`IBV_QPT_XRC_RECV`). See [`XrcDomain`].
 ///
-/// Nothing is posted to it, and nothing completes on it: what arrives goes to the [`SharedReceiveQueue<Xrc>`](crate::Xrc) that the sender named.
-/// What peers may read and write is the memory of that queue's protection domain, as far as the [path](RcPath::access) allows.
+/// Nothing is posted to it, and nothing completes on it: what arrives goes to the
+/// [`SharedReceiveQueue<Xrc>`](crate::Xrc) that the sender named. What peers may read and write is
+/// the memory of that queue's protection domain, as far as the [path](RcPath::access) allows.
 ///
 /// # Example
 /// ```no_run
@@ -73,38 +75,61 @@ impl XrcDomain {
             xrcd: self.as_raw(),
             ..Default::default()
         };
-        let what = || format!("{} queue pair on {}", QpType::XRC_RECV, self.context().device_name());
+        let what = || {
+            format!(
+                "{} queue pair on {}",
+                QpType::XRC_RECV,
+                self.context().device_name()
+            )
+        };
         let raw = non_null("ibv_create_qp_ex", what, || {
             // SAFETY: the domain is alive and the attributes are valid during the call.
             unsafe { ibv_create_qp_ex(self.context().as_raw(), &raw mut attr) }
         })?;
-        Ok(XrcRecvQueuePair { raw, id, attached: ManuallyDrop::new(self.attach()) })
+        Ok(XrcRecvQueuePair {
+            raw,
+            id,
+            attached: ManuallyDrop::new(self.attach()),
+        })
     }
 
-    /// Opens a receiving half that another process, or another part of this one, created in the same domain, by its number: it lives on until
-    /// the last who opened it lets go.
+    /// Opens a receiving half that another process, or another part of this one, created in the
+    /// same domain, by its number: it lives on until the last who opened it lets go.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) or [`NotFound`](crate::ErrorKind::NotFound) when the domain has none of this
-    /// number.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) or
+    /// [`NotFound`](crate::ErrorKind::NotFound) when the domain has none of this number.
     ///
     /// # References
     /// [`ibv_open_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_open_qp.3.html)
     pub fn open_xrc_recv_qp(&self, qp_num: Qpn) -> Result<XrcRecvQueuePair> {
         let id = QueueId::next()?;
         let mut attr = ibv_qp_open_attr {
-            comp_mask: IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_CONTEXT | IBV_QP_OPEN_ATTR_TYPE,
+            comp_mask: IBV_QP_OPEN_ATTR_NUM
+                | IBV_QP_OPEN_ATTR_XRCD
+                | IBV_QP_OPEN_ATTR_CONTEXT
+                | IBV_QP_OPEN_ATTR_TYPE,
             qp_num: qp_num.0,
             xrcd: self.as_raw(),
             qp_context: id.as_context(),
             qp_type: QpType::XRC_RECV.0,
         };
-        let what = || format!("{} queue pair {qp_num} on {}", QpType::XRC_RECV, self.context().device_name());
+        let what = || {
+            format!(
+                "{} queue pair {qp_num} on {}",
+                QpType::XRC_RECV,
+                self.context().device_name()
+            )
+        };
         let raw = non_null("ibv_open_qp", what, || {
             // SAFETY: the domain is alive and the attributes are valid during the call.
             unsafe { ibv_open_qp(self.context().as_raw(), &raw mut attr) }
         })?;
-        Ok(XrcRecvQueuePair { raw, id, attached: ManuallyDrop::new(self.attach()) })
+        Ok(XrcRecvQueuePair {
+            raw,
+            id,
+            attached: ManuallyDrop::new(self.attach()),
+        })
     }
 }
 
@@ -148,8 +173,8 @@ impl XrcRecvQueuePair {
         self.control().init(path)
     }
 
-    /// Moves the queue pair from INIT through RTR to RTS: connected to the sending half at `remote`. See
-    /// [`QueuePair::connect`](crate::QueuePair::connect).
+    /// Moves the queue pair from INIT through RTR to RTS: connected to the sending half at
+    /// `remote`. See [`QueuePair::connect`](crate::QueuePair::connect).
     ///
     /// # Errors
     /// As there.
@@ -207,7 +232,8 @@ impl XrcRecvQueuePair {
     /// Destroys the queue pair, which dropping it does too.
     ///
     /// # Errors
-    /// If the driver refuses, it is leaked and counted ([`leaked_objects`](crate::leaked_objects)), with what it could still receive into.
+    /// If the driver refuses, it is leaked and counted ([`leaked_objects`](crate::leaked_objects)),
+    /// with what it could still receive into.
     ///
     /// # References
     /// [`ibv_destroy_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)
@@ -225,7 +251,11 @@ impl XrcRecvQueuePair {
         } else {
             crate::leak::count();
         }
-        zero_or_errno("ibv_destroy_qp", || format!("{} queue pair", QpType::XRC_RECV), returned)
+        zero_or_errno(
+            "ibv_destroy_qp",
+            || format!("{} queue pair", QpType::XRC_RECV),
+            returned,
+        )
     }
 }
 

@@ -4,8 +4,9 @@
 
 use ibverbs::{AsRaw, ProtectionDomain, QueuePair, Rc};
 use rdma_sys::{
-    IBV_MW_TYPE_2, IBV_SEND_SIGNALED, IBV_WR_BIND_MW, ibv_alloc_mw, ibv_dealloc_mw, ibv_dereg_mr, ibv_inc_rkey, ibv_mr,
-    ibv_mw, ibv_mw_bind_info, ibv_post_send, ibv_reg_mr, ibv_send_wr, ibv_send_wr__bindgen_ty_4__bindgen_ty_1,
+    IBV_MW_TYPE_2, IBV_SEND_SIGNALED, IBV_WR_BIND_MW, ibv_alloc_mw, ibv_dealloc_mw, ibv_dereg_mr,
+    ibv_inc_rkey, ibv_mr, ibv_mw, ibv_mw_bind_info, ibv_post_send, ibv_reg_mr, ibv_send_wr,
+    ibv_send_wr__bindgen_ty_4__bindgen_ty_1,
 };
 
 /// A region and a window of type 2, both made by hand.
@@ -18,7 +19,8 @@ pub(crate) struct ByHand {
 impl ByHand {
     pub(crate) fn new(pd: &ProtectionDomain, len: usize, access: u32) -> Self {
         let mut memory = vec![0; len];
-        // SAFETY: the memory lives until the region is deregistered; the domain is alive, as the test's pair keeps it.
+        // SAFETY: the memory lives until the region is deregistered; the domain is alive, as the
+        // test's pair keeps it.
         let mr = unsafe { ibv_reg_mr(pd.as_raw(), memory.as_mut_ptr().cast(), len, access as i32) };
         // SAFETY: the domain is alive.
         let mw = unsafe { ibv_alloc_mw(pd.as_raw(), IBV_MW_TYPE_2) };
@@ -31,12 +33,26 @@ impl ByHand {
         // SAFETY: the window is live.
         let rkey = ibv_inc_rkey(unsafe { (*self.mw).rkey });
         let addr = self.memory.as_ptr().addr() as u64;
-        let bind_info =
-            ibv_mw_bind_info { mr: self.mr, addr: addr.wrapping_add(offset), length: len, mw_access_flags: access };
-        let mut wr = ibv_send_wr { opcode: IBV_WR_BIND_MW, send_flags: IBV_SEND_SIGNALED, ..Default::default() };
-        wr.__bindgen_anon_2.bind_mw = ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw: self.mw, rkey, bind_info };
-        // SAFETY: the queue pair is alive and used by nobody else; the request is valid during the call.
-        let returned = unsafe { ibv_post_send(qp.as_raw(), &raw mut wr, &mut std::ptr::null_mut()) };
+        let bind_info = ibv_mw_bind_info {
+            mr: self.mr,
+            addr: addr.wrapping_add(offset),
+            length: len,
+            mw_access_flags: access,
+        };
+        let mut wr = ibv_send_wr {
+            opcode: IBV_WR_BIND_MW,
+            send_flags: IBV_SEND_SIGNALED,
+            ..Default::default()
+        };
+        wr.__bindgen_anon_2.bind_mw = ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
+            mw: self.mw,
+            rkey,
+            bind_info,
+        };
+        // SAFETY: the queue pair is alive and used by nobody else; the request is valid during the
+        // call.
+        let returned =
+            unsafe { ibv_post_send(qp.as_raw(), &raw mut wr, &mut std::ptr::null_mut()) };
         assert_eq!(returned, 0, "the device says no, not the post");
     }
 }

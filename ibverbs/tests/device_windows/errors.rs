@@ -1,12 +1,15 @@
 //! The errors that requests about windows end in.
 
-use ibverbs::{AccessFlags, Direction, QpOptions, QpState, Rc, Retired, Type1, Type2, WcStatus, wr};
+use ibverbs::{
+    AccessFlags, Direction, QpOptions, QpState, Rc, Retired, Type1, Type2, WcStatus, wr,
+};
 
 use crate::by_hand::ByHand;
 use crate::lab::{Rest, both_forms, pair_of, roce};
 use crate::{OPEN, prepared};
 
-/// What a device says of a request that it refuses by itself. Soft-RoCE flushes it: see ci/DRIVERS.md.
+/// What a device says of a request that it refuses by itself. Soft-RoCE flushes it: see
+/// ci/DRIVERS.md.
 fn refused(status: WcStatus, specified: WcStatus) -> bool {
     [specified, WcStatus::WR_FLUSH_ERR].contains(&status)
 }
@@ -15,7 +18,10 @@ fn refused(status: WcStatus, specified: WcStatus) -> bool {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_binding_that_the_device_refuses_is_a_bind_error_and_ends_the_queue_pair() {
     let _rest = Rest::now();
-    let (local, bind) = (rdma_sys::IBV_ACCESS_LOCAL_WRITE, rdma_sys::IBV_ACCESS_MW_BIND);
+    let (local, bind) = (
+        rdma_sys::IBV_ACCESS_LOCAL_WRITE,
+        rdma_sys::IBV_ACCESS_MW_BIND,
+    );
     for context in roce() {
         for (what, rights, offset, len) in [
             ("a region not open to windows", local, 0, 64),
@@ -23,13 +29,16 @@ fn a_binding_that_the_device_refuses_is_a_bind_error_and_ends_the_queue_pair() {
             ("beyond its end", local | bind, 1, 64),
             ("nothing", local | bind, 0, 0),
         ] {
-            let mut pair = pair_of::<Rc>(&context, QpOptions::default(), OPEN | AccessFlags::MW_BIND);
+            let mut pair =
+                pair_of::<Rc>(&context, QpOptions::default(), OPEN | AccessFlags::MW_BIND);
             let window = ByHand::new(&pair.pd, 64, rights);
             window.bind(&mut pair.b, offset, len, rdma_sys::IBV_ACCESS_REMOTE_WRITE);
             let status = pair.retire_foreign();
             assert!(refused(status, WcStatus::MW_BIND_ERR), "{what}: {status}");
             assert_eq!(pair.b.state().expect("query"), QpState::ERR, "{what}");
-            pair.b.post_send(wr::send(pair.pd.buf(8).expect("buf"))).expect("post");
+            pair.b
+                .post_send(wr::send(pair.pd.buf(8).expect("buf")))
+                .expect("post");
             let after = pair.retire(1).remove(0);
             assert_eq!(after.status(), WcStatus::WR_FLUSH_ERR, "{what}");
             assert!(after.into_buf().is_some());
@@ -58,21 +67,42 @@ fn a_message_that_invalidates_what_it_may_not_is_an_error_at_the_receiver() {
                 "a window of type 1" => other.remote().rkey,
                 _ => open.remote().rkey,
             };
-            pair.b.post_recv(wr::recv(pair.pd.buf(16).expect("buf")).tag(3)).expect("receive");
-            pair.b.post_recv(wr::recv(pair.pd.buf(16).expect("buf")).tag(4)).expect("receive");
-            pair.a.post_send(wr::send_with_inv(wr::Inline(b"done"), rkey)).expect("send");
-            let (received, sent): (Vec<_>, Vec<_>) =
-                pair.retire(3).into_iter().partition(|one| one.direction() == Direction::Recv);
-            let ends: Vec<_> = received.iter().map(|one| (one.tag(), one.status())).collect();
-            assert_eq!(ends, [(3, WcStatus::REM_INV_REQ_ERR), (4, WcStatus::WR_FLUSH_ERR)], "{what}");
+            pair.b
+                .post_recv(wr::recv(pair.pd.buf(16).expect("buf")).tag(3))
+                .expect("receive");
+            pair.b
+                .post_recv(wr::recv(pair.pd.buf(16).expect("buf")).tag(4))
+                .expect("receive");
+            pair.a
+                .post_send(wr::send_with_inv(wr::Inline(b"done"), rkey))
+                .expect("send");
+            let (received, sent): (Vec<_>, Vec<_>) = pair
+                .retire(3)
+                .into_iter()
+                .partition(|one| one.direction() == Direction::Recv);
+            let ends: Vec<_> = received
+                .iter()
+                .map(|one| (one.tag(), one.status()))
+                .collect();
+            assert_eq!(
+                ends,
+                [(3, WcStatus::REM_INV_REQ_ERR), (4, WcStatus::WR_FLUSH_ERR)],
+                "{what}"
+            );
             let error = received[0].ok().expect_err("failed").to_string();
             assert!(error.contains("invalidate"), "{error}");
             // Soft-RoCE does not tell the sender.
-            assert!([WcStatus::SUCCESS, WcStatus::REM_INV_REQ_ERR].contains(&sent[0].status()), "{what}");
+            assert!(
+                [WcStatus::SUCCESS, WcStatus::REM_INV_REQ_ERR].contains(&sent[0].status()),
+                "{what}"
+            );
             assert_eq!(pair.b.state().expect("query"), QpState::ERR, "{what}");
             for one in received {
                 assert_eq!(one.invalidated_rkey(), None);
-                assert!(one.into_buf().is_some(), "a failed receive gives its buffer back");
+                assert!(
+                    one.into_buf().is_some(),
+                    "a failed receive gives its buffer back"
+                );
             }
         }
     }
@@ -90,7 +120,10 @@ fn invalidating_what_was_never_bound_fails_and_frees_the_window() {
             drop(binding);
             pair.b.post_send(wr::invalidate(bound)).expect("post");
             let failed = pair.retire(1).remove(0);
-            assert!(refused(failed.status(), WcStatus::LOC_QP_OP_ERR), "{failed:?}");
+            assert!(
+                refused(failed.status(), WcStatus::LOC_QP_OP_ERR),
+                "{failed:?}"
+            );
             assert!(failed.into_window::<Type2>().is_none());
             assert_eq!(pair.b.state().expect("query"), QpState::ERR);
             drop(pair);

@@ -6,14 +6,15 @@ mod errors;
 mod lab;
 
 use ibverbs::{
-    AccessFlags, Context, Direction, ErrorKind, QpOptions, QueuePair, Rc, RemoteMemory, SharedRegion, Type1, Type2,
-    WcOpcode, WcStatus, WindowType, wr,
+    AccessFlags, Context, Direction, ErrorKind, QpOptions, QueuePair, Rc, RemoteMemory,
+    SharedRegion, Type1, Type2, WcOpcode, WcStatus, WindowType, wr,
 };
 use lab::{Pair, Rest, both_forms, devices, is_iwarp, pair_of, roce};
 
 const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
-/// Two connected queue pairs and a region that only windows open. `b` owns the memory, `a` is the peer.
+/// Two connected queue pairs and a region that only windows open. `b` owns the memory, `a` is the
+/// peer.
 fn prepared(context: &Context, options: QpOptions) -> (Pair<Rc>, SharedRegion) {
     let pair = pair_of::<Rc>(context, options, OPEN | AccessFlags::MW_BIND);
     let region = pair.pd.shared(8192, AccessFlags::MW_BIND).expect("region");
@@ -34,7 +35,9 @@ fn a_window_opens_its_part_of_the_region_until_it_is_invalidated() {
     for context in roce() {
         for options in both_forms() {
             let (mut pair, region) = prepared(&context, options);
-            region.write(4096, b"seen through a window").expect("within");
+            region
+                .write(4096, b"seen through a window")
+                .expect("within");
             let mut window = pair.pd.alloc_mw::<Type2>().expect("window");
             let mut keys = Vec::new();
             for _ in 0..3 {
@@ -68,7 +71,9 @@ fn a_key_is_dead_after_it_was_invalidated() {
         for options in both_forms() {
             let (mut pair, region) = prepared(&context, options);
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let (bound, binding) = window.bind(&region, AccessFlags::REMOTE_READ).expect("fits");
+            let (bound, binding) = window
+                .bind(&region, AccessFlags::REMOTE_READ)
+                .expect("fits");
             let remote = bound.remote();
             pair.b
                 .batch(|batch| -> ibverbs::Result<()> {
@@ -104,7 +109,10 @@ fn a_window_gives_no_more_than_it_was_bound_for() {
                 assert_eq!(pair.retire(1)[0].status(), WcStatus::REM_ACCESS_ERR);
             } else {
                 // rxe checks the bounds of the region, not those of the window: see ci/DRIVERS.md.
-                let claimed = RemoteMemory { len: 4097, ..remote };
+                let claimed = RemoteMemory {
+                    len: 4097,
+                    ..remote
+                };
                 assert_eq!(read(&mut pair, claimed), WcStatus::REM_ACCESS_ERR);
             }
         }
@@ -124,25 +132,44 @@ fn a_peer_invalidates_by_a_message() {
             pair.b.post_send(wr::bind(binding)).expect("bind");
             pair.retire(1)[0].ok().expect("bound");
             for _ in 0..2 {
-                pair.b.post_recv(wr::recv(pair.pd.buf(16).expect("buf"))).expect("receive");
+                pair.b
+                    .post_recv(wr::recv(pair.pd.buf(16).expect("buf")))
+                    .expect("receive");
             }
-            pair.a.post_send(wr::send(wr::Inline(b"not yet"))).expect("send");
+            pair.a
+                .post_send(wr::send(wr::Inline(b"not yet")))
+                .expect("send");
             let plain = pair.retire(2);
             let bound = plain.iter().fold(bound, |bound, retired| {
                 assert_eq!(retired.invalidated_rkey(), None);
-                bound.invalidated_by(retired).expect_err("a message as any other")
+                bound
+                    .invalidated_by(retired)
+                    .expect_err("a message as any other")
             });
-            pair.a.post_send(wr::send_with_inv(wr::Inline(b"done"), bound.remote().rkey)).expect("send");
-            let received = pair.retire(2).into_iter().find(|one| one.direction() == Direction::Recv).expect("received");
+            pair.a
+                .post_send(wr::send_with_inv(wr::Inline(b"done"), bound.remote().rkey))
+                .expect("send");
+            let received = pair
+                .retire(2)
+                .into_iter()
+                .find(|one| one.direction() == Direction::Recv)
+                .expect("received");
             let window = bound.invalidated_by(&received).expect("invalidated");
-            // To the same region again; to another only when this side says that the window is free.
+            // To the same region again; to another only when this side says that the window is
+            // free.
             let (bound, binding) = window.bind(&region, OPEN).expect("fits");
             pair.b.post_send(wr::bind(binding)).expect("bind");
             pair.retire(1)[0].ok().expect("bound");
             assert_eq!(read(&mut pair, bound.remote()), WcStatus::SUCCESS);
             pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
-            pair.a.post_send(wr::send_with_inv(wr::Empty, bound.remote().rkey)).expect("send");
-            let received = pair.retire(2).into_iter().find(|one| one.direction() == Direction::Recv).expect("received");
+            pair.a
+                .post_send(wr::send_with_inv(wr::Empty, bound.remote().rkey))
+                .expect("send");
+            let received = pair
+                .retire(2)
+                .into_iter()
+                .find(|one| one.direction() == Direction::Recv)
+                .expect("received");
             let window = bound.invalidated_by(&received).expect("invalidated");
             let error = window.bind(&other, OPEN).expect_err("another region");
             assert_eq!(error.kind(), ErrorKind::Mismatch);
@@ -163,7 +190,11 @@ fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
                 let done = pair.retire(1).remove(0);
                 done.ok().expect("bound");
                 assert_eq!(done.tag(), 7);
-                assert_eq!(read(&mut pair, bound.remote()), WcStatus::SUCCESS, "round {round}");
+                assert_eq!(
+                    read(&mut pair, bound.remote()),
+                    WcStatus::SUCCESS,
+                    "round {round}"
+                );
                 pair.b.unbind_mw(bound, 8).expect("unbind");
                 let done = pair.retire(1).remove(0);
                 done.ok().expect("unbound");
@@ -188,12 +219,20 @@ fn a_bound_window_keeps_its_region_whatever_is_dropped_or_forgotten_first() {
                 0 => {
                     pair.retire(1)[0].ok().expect("bound");
                     drop(region);
-                    assert_eq!(read(&mut pair, remote), WcStatus::SUCCESS, "the window keeps it");
+                    assert_eq!(
+                        read(&mut pair, remote),
+                        WcStatus::SUCCESS,
+                        "the window keeps it"
+                    );
                 }
                 1 => {
                     pair.retire(1)[0].ok().expect("bound");
                     drop(bound);
-                    assert_eq!(read(&mut pair, remote), WcStatus::REM_ACCESS_ERR, "freeing a window ends its binding");
+                    assert_eq!(
+                        read(&mut pair, remote),
+                        WcStatus::REM_ACCESS_ERR,
+                        "freeing a window ends its binding"
+                    );
                 }
                 2 => drop((bound, region)), // while the request may be in flight
                 3 => {
@@ -217,8 +256,15 @@ fn what_a_window_cannot_be_bound_to_is_refused_before_the_device_hears_of_it() {
     let _rest = Rest::now();
     for context in roce() {
         let (mut pair, region) = prepared(&context, QpOptions::default());
-        let closed = pair.pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
-        let foreign = context.alloc_pd().expect("domain").shared(64, AccessFlags::MW_BIND).expect("region");
+        let closed = pair
+            .pd
+            .shared(64, AccessFlags::REMOTE_READ)
+            .expect("region");
+        let foreign = context
+            .alloc_pd()
+            .expect("domain")
+            .shared(64, AccessFlags::MW_BIND)
+            .expect("region");
         let nothing = region.slice(8..8).expect("within");
         let fresh = || pair.pd.alloc_mw::<Type2>().expect("window");
         for (region, access, kind) in [
@@ -227,11 +273,17 @@ fn what_a_window_cannot_be_bound_to_is_refused_before_the_device_hears_of_it() {
             (&nothing, OPEN, ErrorKind::InvalidInput),
             (&region, AccessFlags::LOCAL_WRITE, ErrorKind::InvalidInput),
         ] {
-            assert_eq!(fresh().bind(region, access).expect_err("refused").kind(), kind);
+            assert_eq!(
+                fresh().bind(region, access).expect_err("refused").kind(),
+                kind
+            );
         }
         let elsewhere = context.alloc_pd().expect("domain");
         let window = elsewhere.alloc_mw::<Type1>().expect("window");
-        let error = pair.b.bind_mw(window, &foreign, OPEN, 0).expect_err("another domain");
+        let error = pair
+            .b
+            .bind_mw(window, &foreign, OPEN, 0)
+            .expect_err("another domain");
         assert_eq!(error.kind(), ErrorKind::Mismatch);
         assert_eq!(pair.b.send_room(), pair.b.caps().max_send_wr as usize);
     }
@@ -251,15 +303,27 @@ fn a_region_reached_by_windows_only_comes_back_when_they_are_invalidated() {
         let still = region.try_into_buf().expect_err("a window is bound to it");
         assert!(still.to_string().contains("memory window"), "{still}");
         pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
-        let window = pair.retire(1).remove(0).into_window::<Type2>().expect("free");
-        let buf = still.into_region().try_into_buf().expect("no peer reaches it, queue pairs or not");
+        let window = pair
+            .retire(1)
+            .remove(0)
+            .into_window::<Type2>()
+            .expect("free");
+        let buf = still
+            .into_region()
+            .try_into_buf()
+            .expect("no peer reaches it, queue pairs or not");
         assert_eq!(&buf[..4], b"kept");
         drop(window);
     }
 }
 
 fn is_there<K: WindowType>(context: &Context) -> Result<(), ErrorKind> {
-    context.alloc_pd().expect("domain").alloc_mw::<K>().map(drop).map_err(|error| error.kind())
+    context
+        .alloc_pd()
+        .expect("domain")
+        .alloc_mw::<K>()
+        .map(drop)
+        .map_err(|error| error.kind())
 }
 
 #[test]
@@ -269,8 +333,15 @@ fn a_device_without_windows_says_so() {
     for context in devices() {
         println!("device: {}", context.device_name());
         let iwarp = is_iwarp(&context);
-        let expected = if iwarp { Err(ErrorKind::Unsupported) } else { Ok(()) };
-        assert_eq!((is_there::<Type1>(&context), is_there::<Type2>(&context)), (expected, expected));
+        let expected = if iwarp {
+            Err(ErrorKind::Unsupported)
+        } else {
+            Ok(())
+        };
+        assert_eq!(
+            (is_there::<Type1>(&context), is_there::<Type2>(&context)),
+            (expected, expected)
+        );
     }
 }
 

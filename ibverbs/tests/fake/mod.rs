@@ -4,28 +4,47 @@
 
 use fake_provider::{Fake, NotReady, Profile};
 use ibverbs::{
-    AccessFlags, Buf, CompletionQueue, Connected, Context, CqOptions, Device, GidIndex, Pool, ProtectionDomain,
-    QpOptions, QueuePair, Rc, RcPath, Retired,
+    AccessFlags, Buf, CompletionQueue, Connected, Context, CqOptions, Device, GidIndex, Pool,
+    ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired,
 };
 
-/// Both forms of the data path: the extended verbs, and the classic ones with negative error numbers.
+/// Both forms of the data path: the extended verbs, and the classic ones with negative error
+/// numbers.
 pub(crate) const FORMS: [Profile; 2] = [
     Profile::RXE,
-    Profile { extended_qp: false, extended_cq: false, negative_errno: true, not_ready: NotReady::Wait, ..Profile::RXE },
+    Profile {
+        extended_qp: false,
+        extended_cq: false,
+        negative_errno: true,
+        not_ready: NotReady::Wait,
+        ..Profile::RXE
+    },
 ];
 
 /// Small queues: Miri is slow.
 pub(crate) fn small() -> QpOptions {
-    QpOptions { max_send_wr: 7, max_recv_wr: 7, max_inline_data: 32, max_batch: 7, ..QpOptions::default() }
+    QpOptions {
+        max_send_wr: 7,
+        max_recv_wr: 7,
+        max_inline_data: 32,
+        max_batch: 7,
+        ..QpOptions::default()
+    }
 }
 
 pub(crate) fn open(fake: &Fake) -> Context {
-    Device::by_name(fake.name()).expect("on the list").open().expect("opens")
+    Device::by_name(fake.name())
+        .expect("on the list")
+        .open()
+        .expect("opens")
 }
 
 pub(crate) fn path() -> RcPath {
     let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-    RcPath { access, ..RcPath::new(1, GidIndex(0), ibverbs::Mtu::B1024) }
+    RcPath {
+        access,
+        ..RcPath::new(1, GidIndex(0), ibverbs::Mtu::B1024)
+    }
 }
 
 /// Connects two queue pairs of one device.
@@ -37,7 +56,8 @@ pub(crate) fn connect<T: Connected>(a: &mut QueuePair<T>, b: &mut QueuePair<T>) 
     }
 }
 
-/// `a` and `b` are connected, share one completion queue, and are dropped before what they stand on.
+/// `a` and `b` are connected, share one completion queue, and are dropped before what they stand
+/// on.
 pub(crate) struct Pair<T: Connected = Rc> {
     pub(crate) a: QueuePair<T>,
     pub(crate) b: QueuePair<T>,
@@ -60,7 +80,11 @@ impl<T: Connected> Pair<T> {
         let context = open(&fake);
         let pd = context.alloc_pd().expect("domain");
         let cq = context
-            .create_cq(CqOptions { depth: 63, extended: profile.extended_cq, ..CqOptions::default() })
+            .create_cq(CqOptions {
+                depth: 63,
+                extended: profile.extended_cq,
+                ..CqOptions::default()
+            })
             .expect("completion queue");
         assert_eq!(cq.is_extended(), profile.extended_cq);
         let mut a = pd.create_qp::<T>(&cq, &cq, small()).expect("a");
@@ -68,7 +92,15 @@ impl<T: Connected> Pair<T> {
         assert_eq!(a.is_extended(), profile.extended_qp);
         connect(&mut a, &mut b);
         let pool = pd.pool(16, 64).expect("pool");
-        Self { a, b, cq, pool, pd, context, fake }
+        Self {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        }
     }
 
     /// A buffer with these bytes.
@@ -83,7 +115,9 @@ impl<T: Connected> Pair<T> {
     pub(crate) fn receives(&mut self, count: usize) {
         for tag in 0..count {
             let buf = self.pool.take().expect("a free buffer");
-            self.b.post_recv(ibverbs::wr::recv(buf).tag(tag as u64)).expect("receive");
+            self.b
+                .post_recv(ibverbs::wr::recv(buf).tag(tag as u64))
+                .expect("receive");
         }
     }
 
@@ -107,7 +141,15 @@ impl<T: Connected> Pair<T> {
 
     /// Drops all, and checks that the device has nothing left.
     pub(crate) fn finish(self) {
-        let Self { a, b, cq, pool, pd, context, fake } = self;
+        let Self {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = self;
         drop((a, b, cq, pool, pd, context));
         fake.assert_clean();
     }

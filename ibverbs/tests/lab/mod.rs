@@ -8,20 +8,24 @@ mod shared;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AccessFlags, CompletionQueue, Connected, Context, CqOptions, Error, ErrorKind, ProtectionDomain, QpOptions,
-    QueuePair, Rc, RcPath, Retired, WcStatus,
+    AccessFlags, CompletionQueue, Connected, Context, CqOptions, Error, ErrorKind,
+    ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, WcStatus,
 };
 
 pub(crate) use rest::Rest;
 pub(crate) use shared::{devices, forget, is_iwarp};
 
 /// All that a peer may do to memory.
-pub(crate) const OPEN: AccessFlags =
-    AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
+pub(crate) const OPEN: AccessFlags = AccessFlags::REMOTE_READ
+    .union(AccessFlags::REMOTE_WRITE)
+    .union(AccessFlags::REMOTE_ATOMIC);
 
 /// Those that can connect queue pairs without rdma_cm.
 pub(crate) fn roce() -> Vec<Context> {
-    let all: Vec<Context> = devices().into_iter().filter(|context| !is_iwarp(context)).collect();
+    let all: Vec<Context> = devices()
+        .into_iter()
+        .filter(|context| !is_iwarp(context))
+        .collect();
     assert!(!all.is_empty(), "no device here connects without rdma_cm");
     for context in &all {
         println!("device: {}", context.device_name());
@@ -49,8 +53,10 @@ pub(crate) fn path(context: &Context) -> RcPath {
     let port = context.query_port(1).expect("port 1");
     let gids = context.gids(1).expect("GID table");
     // What iWARP has in its table is its MAC address, which may look like anything.
-    let gid =
-        gids.iter().find(|entry| is_iwarp(context) || !entry.gid.is_link_local()).expect("an address on the netdev");
+    let gid = gids
+        .iter()
+        .find(|entry| is_iwarp(context) || !entry.gid.is_link_local())
+        .expect("an address on the netdev");
     RcPath::new(1, gid.index, port.active_mtu)
 }
 
@@ -59,8 +65,10 @@ pub(crate) fn connect<T: Connected>(a: &mut QueuePair<T>, b: &mut QueuePair<T>, 
     for qp in [&mut *a, &mut *b] {
         qp.init(path).expect("INIT");
     }
-    a.connect(path, &b.endpoint(path).expect("b")).expect("a connects");
-    b.connect(path, &a.endpoint(path).expect("a")).expect("b connects");
+    a.connect(path, &b.endpoint(path).expect("b"))
+        .expect("a connects");
+    b.connect(path, &a.endpoint(path).expect("a"))
+        .expect("b connects");
 }
 
 pub(crate) struct Pair<T: Connected = Rc> {
@@ -76,10 +84,18 @@ pub(crate) fn pair(context: &Context, options: QpOptions) -> Pair {
 }
 
 /// As [`pair`], of transport `T` and open to each other as `access` says.
-pub(crate) fn pair_of<T: Connected>(context: &Context, options: QpOptions, access: AccessFlags) -> Pair<T> {
+pub(crate) fn pair_of<T: Connected>(
+    context: &Context,
+    options: QpOptions,
+    access: AccessFlags,
+) -> Pair<T> {
     let pd = context.alloc_pd().expect("domain");
     let cq = context
-        .create_cq(CqOptions { depth: 1024, extended: !options.classic_only, ..CqOptions::default() })
+        .create_cq(CqOptions {
+            depth: 1024,
+            extended: !options.classic_only,
+            ..CqOptions::default()
+        })
         .expect("queue");
     let mut a = pd.create_qp::<T>(&cq, &cq, options).expect("a");
     let mut b = pd.create_qp::<T>(&cq, &cq, options).expect("b");
@@ -102,9 +118,17 @@ impl<T: Connected> Pair<T> {
         let mut all = Vec::new();
         let deadline = Instant::now() + Duration::from_secs(20);
         while all.len() < count {
-            assert!(Instant::now() < deadline, "{} of {count} completions came", all.len());
+            assert!(
+                Instant::now() < deadline,
+                "{} of {count} completions came",
+                all.len()
+            );
             for completion in self.cq.poll().expect("poll") {
-                let qp = if completion.queue() == self.a.id() { &mut self.a } else { &mut self.b };
+                let qp = if completion.queue() == self.a.id() {
+                    &mut self.a
+                } else {
+                    &mut self.b
+                };
                 all.push(qp.retire(completion).expect("in flight"));
             }
         }
@@ -118,7 +142,9 @@ impl<T: Connected> Pair<T> {
             assert!(Instant::now() < deadline, "no completion came");
             if let Some(completion) = self.cq.poll().expect("poll").next() {
                 let status = completion.status();
-                self.b.retire(completion).expect_err("not posted through it");
+                self.b
+                    .retire(completion)
+                    .expect_err("not posted through it");
                 return status;
             }
         }
@@ -127,6 +153,15 @@ impl<T: Connected> Pair<T> {
 
 /// The extended verbs and the classic ones.
 pub(crate) fn both_forms() -> [QpOptions; 2] {
-    let options = QpOptions { max_inline_data: 64, ..QpOptions::default() };
-    [options, QpOptions { classic_only: true, ..options }]
+    let options = QpOptions {
+        max_inline_data: 64,
+        ..QpOptions::default()
+    };
+    [
+        options,
+        QpOptions {
+            classic_only: true,
+            ..options
+        },
+    ]
 }

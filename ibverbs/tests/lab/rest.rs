@@ -15,15 +15,23 @@ impl Rest {
 impl Drop for Rest {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            assert_eq!(objects(), self.0, "the kernel's objects by device, after and before");
+            assert_eq!(
+                objects(),
+                self.0,
+                "the kernel's objects by device, after and before"
+            );
             assert_eq!(ibverbs::leaked_objects(), 0);
         }
     }
 }
 
-/// Of each device `rdma resource show` says, for example, "pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0".
+/// Of each device `rdma resource show` says, for example, "pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq
+/// 0".
 fn objects() -> BTreeMap<String, String> {
-    let output = Command::new("rdma").args(["resource", "show"]).output().expect("the rdma tool");
+    let output = Command::new("rdma")
+        .args(["resource", "show"])
+        .output()
+        .expect("the rdma tool");
     let text = String::from_utf8(output.stdout).expect("text");
     let all: BTreeMap<String, String> = text
         .lines()
@@ -33,6 +41,9 @@ fn objects() -> BTreeMap<String, String> {
             Some((device.to_owned(), counts.trim().to_owned()))
         })
         .collect();
-    assert!(!all.is_empty(), "rdma resource show names no device: {text}");
+    assert!(
+        !all.is_empty(),
+        "rdma resource show names no device: {text}"
+    );
     all
 }

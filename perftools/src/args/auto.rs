@@ -54,5 +54,9 @@ pub(super) fn invocation(
     }
     let own = |word: &&String| !CHOSEN.contains(&word.split('=').next().unwrap_or_default());
     let words = options.iter().filter(own).cloned().collect();
-    Ok(Invocation::Auto { host, words, options: Box::new(global) })
+    Ok(Invocation::Auto {
+        host,
+        words,
+        options: Box::new(global),
+    })
 }

@@ -67,7 +67,10 @@ fn summary() -> String {
         };
         let short = qperf::short(long).map_or_else(String::new, |short| format!(" ({short})"));
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-        Some(format!("{:<44}  {help}\n", format!("--{long}{value}{short}")))
+        Some(format!(
+            "{:<44}  {help}\n",
+            format!("--{long}{value}{short}")
+        ))
     };
     command.get_arguments().filter_map(line).collect()
 }
@@ -82,10 +85,15 @@ fn of_test(test: Test) -> String {
         ));
     }
     match test.plan().map(|plan| plan.service) {
-        Some(Service::Rc | Service::Ud) => lines.push(format!("{DEVICES}; by rdma_cm with --use-cm on (-cm1)")),
+        Some(Service::Rc | Service::Ud) => {
+            lines.push(format!("{DEVICES}; by rdma_cm with --use-cm on (-cm1)"));
+        }
         Some(Service::Uc | Service::Xrc) => lines.push(DEVICES.to_owned()),
         None if test.socket().is_some() => {
-            lines.push("over the interface that leads to HOST: --ip-port (-ip), --sock-buf-size (-sb)".to_owned());
+            lines.push(
+                "over the interface that leads to HOST: --ip-port (-ip), --sock-buf-size (-sb)"
+                    .to_owned(),
+            );
         }
         None => {}
     }
@@ -101,19 +109,39 @@ fn about(topic: &str) -> Result<String> {
         return Ok(of_test(test));
     }
     let bare = topic.trim_start_matches('-');
-    let named = [format!("--{bare}"), format!("-{bare}")].into_iter().find_map(|name| match qperf::spelling(&name) {
-        Spelling::Value(long) | Spelling::Flag(long) => Some(long.split('=').next().unwrap_or_default().to_owned()),
-        _ => None,
-    });
+    let named = [format!("--{bare}"), format!("-{bare}")]
+        .into_iter()
+        .find_map(|name| match qperf::spelling(&name) {
+            Spelling::Value(long) | Spelling::Flag(long) => {
+                Some(long.split('=').next().unwrap_or_default().to_owned())
+            }
+            _ => None,
+        });
     let command = Options::command();
-    let found = named.and_then(|long| command.get_arguments().find(|a| a.get_long() == Some(&long)).cloned());
+    let found = named.and_then(|long| {
+        command
+            .get_arguments()
+            .find(|a| a.get_long() == Some(&long))
+            .cloned()
+    });
     match found {
         Some(arg) => {
-            let value = arg.get_value_names().map_or_else(String::new, |names| format!(" <{}>", names.join(" ")));
-            let value = if arg.get_action().takes_values() { value } else { String::new() };
+            let value = arg
+                .get_value_names()
+                .map_or_else(String::new, |names| format!(" <{}>", names.join(" ")));
+            let value = if arg.get_action().takes_values() {
+                value
+            } else {
+                String::new()
+            };
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-            Ok(format!("    --{}{value}\n        {help}\n", arg.get_long().unwrap_or_default()))
+            Ok(format!(
+                "    --{}{value}\n        {help}\n",
+                arg.get_long().unwrap_or_default()
+            ))
         }
-        None => Err(Error::usage(format!("{topic}: no such help topic; there are {TOPICS}, and each test and option"))),
+        None => Err(Error::usage(format!(
+            "{topic}: no such help topic; there are {TOPICS}, and each test and option"
+        ))),
     }
 }

@@ -35,7 +35,8 @@ pub struct Global {
     /// Print JSON, for programs
     #[arg(long, global = true)]
     pub json: bool,
-    /// Take DIR for /: a captured tree if it holds probe.json, else files only, and the rest from this host
+    /// Take DIR for /: a captured tree if it holds probe.json, else files only, and the rest from
+    /// this host
     #[arg(long, global = true, value_name = "DIR")]
     pub root: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! The command line: words are told apart ([`split`]), qperf's spellings become the long options ([`qperf`]), clap
-//! reads those ([`options`]).
+//! The command line: words are told apart ([`split`]), qperf's spellings become the long options
+//! ([`qperf`]), clap reads those ([`options`]).
 
 mod auto;
 pub mod help;
@@ -84,7 +84,11 @@ where
         Some(("report", rest)) => return records::report(rest),
         _ => {}
     }
-    let Words { host, tests, options } = split::split(&args)?;
+    let Words {
+        host,
+        tests,
+        options,
+    } = split::split(&args)?;
     let global = read(&options)?;
     if global.auto {
         return auto::invocation(host, &tests, global, &options);
@@ -102,15 +106,25 @@ where
     }
     let times = usize::from(global.tuning.repeat.unwrap_or(1));
     if all.len() * times > sweep::MAX_RUNS {
-        return Err(Error::usage(format!("{} runs: the limit is {}", all.len() * times, sweep::MAX_RUNS)));
+        return Err(Error::usage(format!(
+            "{} runs: the limit is {}",
+            all.len() * times,
+            sweep::MAX_RUNS
+        )));
     }
     let tests = std::iter::repeat_n(all, times).flatten().collect();
-    Ok(Invocation::Client { host, tests, global: Box::new(global) })
+    Ok(Invocation::Client {
+        host,
+        tests,
+        global: Box::new(global),
+    })
 }
 
 fn without_tests(host: Option<String>, global: Options) -> Result<Invocation> {
     if let Some(host) = host {
-        let hint = Test::suggest(&host).map_or_else(String::new, |near| format!(" Did you mean the test {near}?"));
+        let hint = Test::suggest(&host).map_or_else(String::new, |near| {
+            format!(" Did you mean the test {near}?")
+        });
         return Err(Error::usage(format!(
             "no test named: `{host}` is taken for a host, what shall run on it?{hint} Try `rperf {host} rc_bw rc_lat`; `rperf --help tests` lists the tests"
         )));
@@ -125,11 +139,18 @@ fn without_tests(host: Option<String>, global: Options) -> Result<Invocation> {
 
 /// Lets clap read long options.
 fn read(options: &[String]) -> Result<Options> {
-    Options::try_parse_from(std::iter::once("rperf").chain(options.iter().map(String::as_str))).map_err(|error| {
-        let text = error.render().to_string();
-        let text = text.trim_start_matches("error: ");
-        Error::usage(text.split("\n\nUsage:").next().unwrap_or(text).trim_end().to_owned())
-    })
+    Options::try_parse_from(std::iter::once("rperf").chain(options.iter().map(String::as_str)))
+        .map_err(|error| {
+            let text = error.render().to_string();
+            let text = text.trim_start_matches("error: ");
+            Error::usage(
+                text.split("\n\nUsage:")
+                    .next()
+                    .unwrap_or(text)
+                    .trim_end()
+                    .to_owned(),
+            )
+        })
 }
 
 #[cfg(test)]
@@ -140,7 +161,11 @@ mod tests {
 
     fn client(line: &str) -> (Option<String>, Vec<(Test, Options)>, Options) {
         match parse(line.split_whitespace()) {
-            Ok(Invocation::Client { host, tests, global }) => (host, tests, *global),
+            Ok(Invocation::Client {
+                host,
+                tests,
+                global,
+            }) => (host, tests, *global),
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -169,12 +194,20 @@ mod tests {
     #[test]
     fn options_after_the_last_test_apply_to_all() {
         let (_, tests, _) = client("node rc_bw rc_lat -m 4K -n 10");
-        assert!(tests.iter().all(|t| t.1.msg_size == Some(Size(4096)) && t.1.messages == Some(10)));
+        assert!(
+            tests
+                .iter()
+                .all(|t| t.1.msg_size == Some(Size(4096)) && t.1.messages == Some(10))
+        );
     }
 
     #[test]
     fn output_options_are_global_wherever_they_stand() {
-        for line in ["--json node rc_bw rc_lat", "node rc_bw --json rc_lat", "node rc_bw rc_lat --json"] {
+        for line in [
+            "--json node rc_bw rc_lat",
+            "node rc_bw --json rc_lat",
+            "node rc_bw rc_lat --json",
+        ] {
             assert!(client(line).2.json, "{line}");
         }
     }
@@ -189,8 +222,9 @@ mod tests {
 
     #[test]
     fn qperfs_spellings_mean_the_same() {
-        let (_, tests, global) =
-            client("-cm1 -cp1 -i rxe0:1 -ri siw0 -to 9 -e 5 -ub -uu -vvs -lp 4000 -ws 1 node rc_bw");
+        let (_, tests, global) = client(
+            "-cm1 -cp1 -i rxe0:1 -ri siw0 -to 9 -e 5 -ub -uu -vvs -lp 4000 -ws 1 node rc_bw",
+        );
         let o = &tests[0].1;
         assert_eq!(o.use_cm, Some(options::Cm::On));
         assert_eq!(o.wait, Some(options::Wait::Poll));
@@ -198,22 +232,37 @@ mod tests {
         assert_eq!(o.remote_id.as_ref().unwrap().to_string(), "siw0");
         assert_eq!(o.timeout, Some(Duration::from_secs(9)));
         assert_eq!(
-            (global.precision, global.bits, global.unify_units, global.verbose_more_stat),
+            (
+                global.precision,
+                global.bits,
+                global.unify_units,
+                global.verbose_more_stat
+            ),
             (Some(5), true, true, true)
         );
-        assert_eq!((global.listen_port, global.wait_server), (4000, Some(Duration::from_secs(1))));
+        assert_eq!(
+            (global.listen_port, global.wait_server),
+            (4000, Some(Duration::from_secs(1)))
+        );
         let (_, tests, _) = client("--use_cm 0 --cq_poll 0 -m=1K --msg_size 2K -vC node rc_lat");
         let o = &tests[0].1;
         assert_eq!(
             (o.use_cm, o.wait, o.msg_size),
-            (Some(options::Cm::Off), Some(options::Wait::Events), Some(Size(2048)))
+            (
+                Some(options::Cm::Off),
+                Some(options::Wait::Events),
+                Some(Size(2048))
+            )
         );
         assert!(o.verbose_more_conf);
     }
 
     #[test]
     fn no_words_is_the_server() {
-        assert!(matches!(parse(Vec::<String>::new()), Ok(Invocation::Server(_))));
+        assert!(matches!(
+            parse(Vec::<String>::new()),
+            Ok(Invocation::Server(_))
+        ));
         assert!(matches!(parse(["-lp", "5"]), Ok(Invocation::Server(o)) if o.listen_port == 5));
     }
 

@@ -5,6 +5,9 @@ pub(super) fn on_off(text: &str) -> Result<bool, String> {
     match text {
         "on" | "yes" => Ok(true),
         "off" | "no" => Ok(false),
-        n => n.parse::<u32>().map(|n| n != 0).map_err(|_| format!("`{text}`: say on or off")),
+        n => n
+            .parse::<u32>()
+            .map(|n| n != 0)
+            .map_err(|_| format!("`{text}`: say on or off")),
     }
 }

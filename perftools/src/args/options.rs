@@ -15,7 +15,8 @@ use crate::units::{Size, parse_time};
 
 /// The port that servers listen on, as qperf's.
 pub const PORT: u16 = 19765;
-/// The fewest measurements of `--auto`: each goal with the settings at the start, and two of them once more, asleep.
+/// The fewest measurements of `--auto`: each goal with the settings at the start, and two of them
+/// once more, asleep.
 pub const FEWEST_TRIES: u32 = 5;
 
 // Headings of the help text, with qperf's short spellings.
@@ -30,7 +31,11 @@ const SHORTEST: Duration = Duration::from_millis(10);
 
 fn interval(text: &str) -> std::result::Result<Duration, String> {
     let time = parse_time(text)?;
-    if time < SHORTEST { Err(format!("`{text}`: an interval is at least 10 ms long")) } else { Ok(time) }
+    if time < SHORTEST {
+        Err(format!("`{text}`: an interval is at least 10 ms long"))
+    } else {
+        Ok(time)
+    }
 }
 
 /// Measures RDMA bandwidth and latency between two hosts, or within one.
@@ -45,7 +50,8 @@ fn interval(text: &str) -> std::result::Result<Duration, String> {
 )]
 #[allow(clippy::struct_excessive_bools)] // Flags of a command line.
 pub struct Options {
-    /// RDMA device and port on both ends [default: the one that owns the address of the control connection, else the first active]
+    /// RDMA device and port on both ends [default: the one that owns the address of the control
+    /// connection, else the first active]
     #[arg(long, value_name = "DEV[:PORT]", help_heading = DEVICE)]
     pub id: Option<DeviceId>,
     /// RDMA device and port on this end
@@ -70,28 +76,33 @@ pub struct Options {
     /// End after this time; seconds unless ms, s, m, h or d follows [default: 2]
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = TEST)]
     pub time: Option<Duration>,
-    /// Messages in flight at most, on each queue pair [default: 1024, or 16 MiB of large ones, but 8]
+    /// Messages in flight at most, on each queue pair [default: 1024, or 16 MiB of large ones, but
+    /// 8]
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub depth: Option<u32>,
     /// Queue pairs, of each thread [default: 1]
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub qps: Option<u32>,
-    /// UD: send to a multicast group (-g), of which N queue pairs of the server receive every message
+    /// UD: send to a multicast group (-g), of which N queue pairs of the server receive every
+    /// message
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub multicast: Option<u32>,
     /// The address of that group [default: one of 239.255.0.0/16 by chance]
     #[arg(long, value_name = "ADDRESS", requires = "multicast", help_heading = TEST)]
     pub multicast_group: Option<IpAddr>,
-    /// Threads at each end, each on a processor of its own (of --cpu-affinity, where that is given) and with queue pairs of its own
+    /// Threads at each end, each on a processor of its own (of --cpu-affinity, where that is
+    /// given) and with queue pairs of its own
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub threads: Option<u32>,
-    /// RDMA writes with immediate data, so that the peer counts them: on or off [default: on, where the link has it]
+    /// RDMA writes with immediate data, so that the peer counts them: on or off [default: on,
+    /// where the link has it]
     #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TEST)]
     pub immediate: Option<bool>,
     /// Where data goes one way, let the server send and this end receive: on or off [default: off]
     #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TEST)]
     pub flip: Option<bool>,
-    /// UC and UD: send as fast as can be, without regard to what the receiver is ready for; what is lost is shown
+    /// UC and UD: send as fast as can be, without regard to what the receiver is ready for; what
+    /// is lost is shown
     #[arg(long, help_heading = TEST)]
     pub flood: bool,
     /// Send a different payload in every message and check each byte on arrival
@@ -102,7 +113,8 @@ pub struct Options {
     #[command(flatten)]
     pub tuning: TuningOptions,
 
-    /// How to wait for completions: adaptive (poll briefly, then sleep), poll (-cp1), events (-cp0, --events)
+    /// How to wait for completions: adaptive (poll briefly, then sleep), poll (-cp1), events
+    /// (-cp0, --events)
     #[arg(long, value_name = "HOW", help_heading = WAITING)]
     pub wait: Option<Wait>,
     /// The same for this end only
@@ -124,8 +136,8 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
     pub wait_server: Option<Duration>,
 
-    /// Find the best settings (depth, post list, inline, waiting, queue pairs) and what limits: `rperf --auto HOST`; some 40 tests
-    /// of 0.3 s, or of --time
+    /// Find the best settings (depth, post list, inline, waiting, queue pairs) and what limits:
+    /// `rperf --auto HOST`; some 40 tests of 0.3 s, or of --time
     #[arg(long, help_heading = TEST)]
     pub auto: bool,
     /// With --auto: this many tests at most, where time is short (5 at least) [default: 60]
@@ -138,7 +150,8 @@ pub struct Options {
     /// Print a line of JSON for each test, as soon as it has ended
     #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     pub json_lines: bool,
-    /// A line for every interval of this length as it ends, and what dips and stalls there were; in --json and --json-lines too
+    /// A line for every interval of this length as it ends, and what dips and stalls there were;
+    /// in --json and --json-lines too
     #[arg(long, value_name = "TIME", value_parser = interval, help_heading = OUTPUT)]
     pub interval: Option<Duration>,
     /// Print a line of comma-separated values for each test, after a heading
@@ -208,7 +221,10 @@ impl Options {
     /// The first option in use that only a client has.
     pub fn client_only(&self) -> Option<&'static str> {
         let uses = [
-            (self.id.is_some() || self.local_id.is_some() || self.remote_id.is_some(), "--id (-i)"),
+            (
+                self.id.is_some() || self.local_id.is_some() || self.remote_id.is_some(),
+                "--id (-i)",
+            ),
             (self.use_cm.is_some(), "--use-cm (-cm)"),
             (self.mtu.is_some(), "--mtu (-mt)"),
             (self.msg_size.is_some(), "--msg-size (-m)"),
@@ -222,17 +238,26 @@ impl Options {
             (self.flip.is_some(), "--flip (-f)"),
             (self.flood, "--flood"),
             (self.verify, "--verify"),
-            (self.wait.is_some() || self.local_wait.is_some() || self.remote_wait.is_some(), "--wait (-cp)"),
+            (
+                self.wait.is_some() || self.local_wait.is_some() || self.remote_wait.is_some(),
+                "--wait (-cp)",
+            ),
             (self.wait_server.is_some(), "--wait-server (-ws)"),
             (self.json, "--json"),
             (self.json_lines, "--json-lines"),
             (self.csv, "--csv"),
             (self.interval.is_some(), "--interval"),
             (self.keep_going, "--keep-going"),
-            (self.sockets.in_use(), "--ip-port (-ip) or --sock-buf-size (-sb)"),
+            (
+                self.sockets.in_use(),
+                "--ip-port (-ip) or --sock-buf-size (-sb)",
+            ),
             (self.server.qperf, "--qperf"),
         ];
-        uses.into_iter().find(|u| u.0).map(|u| u.1).or_else(|| self.tuning.in_use())
+        uses.into_iter()
+            .find(|u| u.0)
+            .map(|u| u.1)
+            .or_else(|| self.tuning.in_use())
     }
 
     /// Refuses options that only a server has.
@@ -240,8 +265,14 @@ impl Options {
     /// # Errors
     /// Names the option.
     pub fn refuse_server_only(&self) -> Result<()> {
-        let option = if self.bind.is_some() { Some("--bind") } else { self.server.server_only() };
+        let option = if self.bind.is_some() {
+            Some("--bind")
+        } else {
+            self.server.server_only()
+        };
         let Some(option) = option else { return Ok(()) };
-        Err(Error::usage(format!("{option} is for the server (`rperf` alone, without tests)")))
+        Err(Error::usage(format!(
+            "{option} is for the server (`rperf` alone, without tests)"
+        )))
     }
 }

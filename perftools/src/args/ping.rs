@@ -24,18 +24,24 @@ pub enum Via {
     RdmaCm,
 }
 
-/// Is it reachable? Pings by management datagrams (InfiniBand, RoCE) or over a connection (RoCE, iWARP).
+/// Is it reachable? Pings by management datagrams (InfiniBand, RoCE) or over a connection (RoCE,
+/// iWARP).
 ///
-/// The target is a LID (`4`), with -G a port GUID, a GID (an IPv6 address as in `ribinfo gids`), or a host's name or address. LIDs and
-/// GUIDs are pinged as ibping does it, and GIDs of RoCE in the same way; hosts, and GIDs that stand for an IPv4 address, as rping does it.
-/// The server answers ibping and rping too. Exit status: 0 when an answer came (with -c and -w: all of them), 1 when not, 2 for an
-/// error.
+/// The target is a LID (`4`), with -G a port GUID, a GID (an IPv6 address as in `ribinfo gids`), or
+/// a host's name or address. LIDs and GUIDs are pinged as ibping does it, and GIDs of RoCE in the
+/// same way; hosts, and GIDs that stand for an IPv4 address, as rping does it. The server answers
+/// ibping and rping too. Exit status: 0 when an answer came (with -c and -w: all of them), 1 when
+/// not, 2 for an error.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ribping", version)]
 #[allow(clippy::struct_excessive_bools, reason = "a command line has switches")]
 pub struct PingArgs {
     /// LID, GUID, GID, host name or address
-    #[arg(value_name = "TARGET", required_unless_present = "server", conflicts_with = "server")]
+    #[arg(
+        value_name = "TARGET",
+        required_unless_present = "server",
+        conflicts_with = "server"
+    )]
     pub target: Option<String>,
 
     /// Answer pings, on all ports unless -C and -P name one
@@ -51,7 +57,12 @@ pub struct PingArgs {
     pub port: Option<u8>,
 
     /// The target is a LID
-    #[arg(short = 'L', long = "Lid", visible_alias = "lid", conflicts_with = "guid")]
+    #[arg(
+        short = 'L',
+        long = "Lid",
+        visible_alias = "lid",
+        conflicts_with = "guid"
+    )]
     pub lid: bool,
 
     /// The target is a port GUID
@@ -78,7 +89,8 @@ pub struct PingArgs {
     #[arg(short = 't', long, value_name = "MS", default_value = "1000", value_parser = number::<u32>)]
     pub timeout: u32,
 
-    /// Send a ping this often until an answer comes (ibping: 3); one that a resend saved is no loss
+    /// Send a ping this often until an answer comes (ibping: 3); one that a resend saved is no
+    /// loss
     #[arg(long, value_name = "N", default_value = "1", value_parser = number::<u32>)]
     pub tries: u32,
 
@@ -129,7 +141,11 @@ impl PingArgs {
             None => Ok(OPENIB_OUI),
             Some(number) => Oui::new(number)
                 .filter(|oui| oui.number() != 0)
-                .ok_or_else(|| Error::usage(format!("--oui {number:#x}: an OUI is a number of 24 bits, not 0"))),
+                .ok_or_else(|| {
+                    Error::usage(format!(
+                        "--oui {number:#x}: an OUI is a number of 24 bits, not 0"
+                    ))
+                }),
         }
     }
 
@@ -171,20 +187,41 @@ mod tests {
     #[test]
     fn ibpings_lines_are_understood() {
         let args = parse("-c 5 -L 4").expect("ibping's");
-        assert_eq!((args.count, args.lid, args.target.as_deref()), (Some(5), true, Some("4")));
-        let args =
-            parse("-f -c 0x10 -C mlx4_0 -P 2 -G 0x0002c90300a01b2d -t 500 -s 1 -e -v -v -d -o 5125").expect("ibping's");
-        assert_eq!((args.count, args.port, args.timeout, args.sm_port), (Some(16), Some(2), 500, Some(1)));
-        assert_eq!((args.level(), args.oui().expect("24 bits")), (2, OPENIB_OUI));
-        let args =
-            parse("--count 1 --flood --Ca a --Port 1 --Lid --timeout 9 --sm_port 2 --errors --verbose --debug 7");
+        assert_eq!(
+            (args.count, args.lid, args.target.as_deref()),
+            (Some(5), true, Some("4"))
+        );
+        let args = parse(
+            "-f -c 0x10 -C mlx4_0 -P 2 -G 0x0002c90300a01b2d -t 500 -s 1 -e -v -v -d -o 5125",
+        )
+        .expect("ibping's");
+        assert_eq!(
+            (args.count, args.port, args.timeout, args.sm_port),
+            (Some(16), Some(2), 500, Some(1))
+        );
+        assert_eq!(
+            (args.level(), args.oui().expect("24 bits")),
+            (2, OPENIB_OUI)
+        );
+        let args = parse(
+            "--count 1 --flood --Ca a --Port 1 --Lid --timeout 9 --sm_port 2 --errors --verbose --debug 7",
+        );
         assert!(args.expect("ibping's long options").lid);
         assert!(parse("--Server").expect("a server").server);
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for line in ["", "-L -G 4", "-S 4", "4 -c x", "4 -P 256", "4 --interval 1x", "4 5", "-S --json"] {
+        for line in [
+            "",
+            "-L -G 4",
+            "-S 4",
+            "4 -c x",
+            "4 -P 256",
+            "4 --interval 1x",
+            "4 5",
+            "-S --json",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
         assert!(parse("4 -o 0x1000000").expect("a number").oui().is_err());
@@ -193,7 +230,10 @@ mod tests {
     #[test]
     fn the_help_names_every_option_of_ibping() {
         let help = PingArgs::command().render_long_help().to_string();
-        for option in ["-c", "-f", "-o", "-S", "-C", "-P", "-L", "-G", "-t", "-s", "-e", "-v", "-d", "-h", "-V"] {
+        for option in [
+            "-c", "-f", "-o", "-S", "-C", "-P", "-L", "-G", "-t", "-s", "-e", "-v", "-d", "-h",
+            "-V",
+        ] {
             assert!(help.contains(&format!("  {option},")), "{option}");
         }
     }

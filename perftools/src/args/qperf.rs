@@ -19,7 +19,8 @@ pub enum Spelling {
     Unknown,
 }
 
-/// Spellings that take a value: qperf's, its old ones, and where its long names differ from ours; perftest's of multicast.
+/// Spellings that take a value: qperf's, its old ones, and where its long names differ from ours;
+/// perftest's of multicast.
 const VALUES: &[(&str, &str)] = &[
     ("-i", "id"),
     ("-li", "local-id"),
@@ -172,11 +173,16 @@ const REFUSED: &[(&str, &str)] = &[
 const NO_SECOND_PATH: &str = "a second path that connections migrate to is InfiniBand's alone, and no figure shows it; name the port to measure by --id (-i) DEVICE:PORT";
 const NO_DEBUG: &str = "what qperf says of its own working does not exist here; -v says how a test ran, and a server with -v what it serves";
 
-/// Looks a spelling up: qperf's tables first, then the long options themselves. Underscores in long names are dashes.
+/// Looks a spelling up: qperf's tables first, then the long options themselves. Underscores in long
+/// names are dashes.
 pub fn spelling(name: &str) -> Spelling {
-    let long = name.strip_prefix("--").map(|n| format!("--{}", n.replace('_', "-")));
+    let long = name
+        .strip_prefix("--")
+        .map(|n| format!("--{}", n.replace('_', "-")));
     let name = long.as_deref().unwrap_or(name);
-    let find = |table: &'static [(&str, &'static str)]| table.iter().find(|(n, _)| *n == name).map(|(_, to)| *to);
+    let find = |table: &'static [(&str, &'static str)]| {
+        table.iter().find(|(n, _)| *n == name).map(|(_, to)| *to)
+    };
     if let Some(to) = find(VALUES) {
         return Spelling::Value(to.into());
     }
@@ -187,11 +193,17 @@ pub fn spelling(name: &str) -> Spelling {
         return Spelling::Refused(reason);
     }
     let command = Options::command();
-    let arg = name.strip_prefix("--").and_then(|n| command.get_arguments().find(|a| a.get_long() == Some(n)));
+    let arg = name
+        .strip_prefix("--")
+        .and_then(|n| command.get_arguments().find(|a| a.get_long() == Some(n)));
     match arg {
         Some(arg) => {
             let id = Cow::Owned(arg.get_long().unwrap_or_default().to_owned());
-            if arg.get_action().takes_values() { Spelling::Value(id) } else { Spelling::Flag(id) }
+            if arg.get_action().takes_values() {
+                Spelling::Value(id)
+            } else {
+                Spelling::Flag(id)
+            }
         }
         None => Spelling::Unknown,
     }
@@ -199,17 +211,25 @@ pub fn spelling(name: &str) -> Spelling {
 
 /// The spellings, for `--help qperf`.
 pub fn table() -> String {
-    let lines: Vec<String> =
-        VALUES.iter().chain(FLAGS).map(|(qperf, long)| format!("    {qperf:<24}--{long}\n")).collect();
+    let lines: Vec<String> = VALUES
+        .iter()
+        .chain(FLAGS)
+        .map(|(qperf, long)| format!("    {qperf:<24}--{long}\n"))
+        .collect();
     lines.concat()
 }
 
 /// qperf's first spelling of a long option.
 pub fn short(long: &str) -> Option<&'static str> {
-    VALUES.iter().chain(FLAGS).find(|(name, to)| *to == long && !name.starts_with("--")).map(|(name, _)| *name)
+    VALUES
+        .iter()
+        .chain(FLAGS)
+        .find(|(name, to)| *to == long && !name.starts_with("--"))
+        .map(|(name, _)| *name)
 }
 
-/// The long option that a loop goes over, by its own name or qperf's; only those that take a number.
+/// The long option that a loop goes over, by its own name or qperf's; only those that take a
+/// number.
 pub fn loop_variable(name: &str) -> Option<String> {
     const NUMBERS: &[&str] = &[
         "msg-size",
@@ -242,10 +262,12 @@ pub fn loop_variable(name: &str) -> Option<String> {
         "local-cpu-affinity",
         "remote-cpu-affinity",
     ];
-    [format!("--{name}"), format!("-{name}")].iter().find_map(|name| match spelling(name) {
-        Spelling::Value(long) if NUMBERS.contains(&&*long) => Some(long.into_owned()),
-        _ => None,
-    })
+    [format!("--{name}"), format!("-{name}")]
+        .iter()
+        .find_map(|name| match spelling(name) {
+            Spelling::Value(long) if NUMBERS.contains(&&*long) => Some(long.into_owned()),
+            _ => None,
+        })
 }
 
 /// The long option nearest to a misspelt one, if it is near.
@@ -267,7 +289,10 @@ mod tests {
     #[test]
     fn every_spelling_leads_to_an_option_that_exists() {
         let command = Options::command();
-        let known: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        let known: Vec<_> = command
+            .get_arguments()
+            .filter_map(clap::Arg::get_long)
+            .collect();
         for (spelling, to) in VALUES.iter().chain(FLAGS) {
             let to = to.split('=').next().unwrap();
             assert!(known.contains(&to) || to == "host", "{spelling} → {to}");
@@ -276,7 +301,12 @@ mod tests {
 
     #[test]
     fn no_spelling_stands_twice() {
-        let mut all: Vec<_> = VALUES.iter().chain(FLAGS).map(|s| s.0).chain(REFUSED.iter().map(|s| s.0)).collect();
+        let mut all: Vec<_> = VALUES
+            .iter()
+            .chain(FLAGS)
+            .map(|s| s.0)
+            .chain(REFUSED.iter().map(|s| s.0))
+            .collect();
         all.sort_unstable();
         let count = all.len();
         all.dedup();

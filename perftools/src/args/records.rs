@@ -15,7 +15,9 @@ pub(super) fn compare(args: &[String]) -> Result<Invocation> {
             Some("") => args.next().map(String::as_str),
             Some(rest) => rest.strip_prefix('='),
             None if arg.starts_with("--") => {
-                return Err(Error::usage(format!("{arg}: `rperf compare OLD NEW` has the option --threshold only")));
+                return Err(Error::usage(format!(
+                    "{arg}: `rperf compare OLD NEW` has the option --threshold only"
+                )));
             }
             None => {
                 files.push(arg.clone());
@@ -28,7 +30,11 @@ pub(super) fn compare(args: &[String]) -> Result<Invocation> {
             .ok_or_else(|| Error::usage("--threshold needs a number of percent, such as 5"))?;
     }
     match <[String; 2]>::try_from(files) {
-        Ok([old, new]) => Ok(Invocation::Compare { old, new, threshold: threshold / 100.0 }),
+        Ok([old, new]) => Ok(Invocation::Compare {
+            old,
+            new,
+            threshold: threshold / 100.0,
+        }),
         Err(_) => Err(Error::usage(
             "compare needs two files, each written by `rperf --json … > FILE`: `rperf compare OLD NEW` (a host of this name: -H compare)",
         )),
@@ -46,15 +52,18 @@ pub(super) fn report(args: &[String]) -> Result<Invocation> {
             Some(rest) => rest.strip_prefix('='),
             None if arg == "-o" => args.next().map(String::as_str),
             None if arg.starts_with('-') && arg.len() > 1 => {
-                return Err(Error::usage(format!("{arg}: `rperf report FILE…` has the option --output (-o) only")));
+                return Err(Error::usage(format!(
+                    "{arg}: `rperf report FILE…` has the option --output (-o) only"
+                )));
             }
             None => {
                 files.push(named(arg));
                 continue;
             }
         };
-        let page =
-            value.filter(|v| !v.is_empty()).ok_or_else(|| Error::usage(format!("{arg} needs a file to write to")))?;
+        let page = value
+            .filter(|v| !v.is_empty())
+            .ok_or_else(|| Error::usage(format!("{arg} needs a file to write to")))?;
         output = Some(page.to_owned());
     }
     if files.is_empty() {
@@ -68,7 +77,9 @@ pub(super) fn report(args: &[String]) -> Result<Invocation> {
 /// `NAME=FILE`, unless there is a file of all that.
 fn named(arg: &str) -> (Option<String>, String) {
     match arg.split_once('=').filter(|_| !Path::new(arg).exists()) {
-        Some((name, file)) if !name.is_empty() && !file.is_empty() => (Some(name.to_owned()), file.to_owned()),
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => {
+            (Some(name.to_owned()), file.to_owned())
+        }
         _ => (None, arg.to_owned()),
     }
 }
@@ -78,22 +89,48 @@ mod tests {
     use super::*;
 
     fn of(line: &str) -> Result<Invocation> {
-        report(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        report(
+            &line
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+        )
     }
 
     #[test]
     fn files_have_names_where_given() {
-        let Ok(Invocation::Report { files, output }) = of("old=a.json b.json -o page.html") else { panic!() };
-        assert_eq!(files, [(Some("old".into()), "a.json".into()), (None, "b.json".into())]);
+        let Ok(Invocation::Report { files, output }) = of("old=a.json b.json -o page.html") else {
+            panic!()
+        };
+        assert_eq!(
+            files,
+            [
+                (Some("old".into()), "a.json".into()),
+                (None, "b.json".into())
+            ]
+        );
         assert_eq!(output.as_deref(), Some("page.html"));
-        assert!(matches!(of("a --output=x"), Ok(Invocation::Report { output: Some(_), .. })));
+        assert!(matches!(
+            of("a --output=x"),
+            Ok(Invocation::Report {
+                output: Some(_),
+                ..
+            })
+        ));
     }
 
     #[test]
     fn what_is_missing_is_said() {
-        for (line, says) in [("", "needs files"), ("a --output", "needs a file"), ("a --csv", "--output (-o) only")] {
+        for (line, says) in [
+            ("", "needs files"),
+            ("a --output", "needs a file"),
+            ("a --csv", "--output (-o) only"),
+        ] {
             let error = of(line).unwrap_err();
-            assert!(error.to_string().contains(says) && error.exit_status() == 2, "{line}: {error}");
+            assert!(
+                error.to_string().contains(says) && error.exit_status() == 2,
+                "{line}: {error}"
+            );
         }
     }
 }

@@ -32,10 +32,12 @@ pub struct ServerOptions {
     /// Every client that is served may end the server by `quit`, not only those of this host
     #[arg(long, help_heading = SERVER)]
     pub allow_quit: bool,
-    /// A file with a secret of 16 bytes or more: a server serves only clients that have the same (nothing of it is sent)
+    /// A file with a secret of 16 bytes or more: a server serves only clients that have the same
+    /// (nothing of it is sent)
     #[arg(long, value_name = "FILE", help_heading = CLIENT)]
     pub token_file: Option<PathBuf>,
-    /// The server is a qperf: say so at once (without this it is noticed, which takes a connection more)
+    /// The server is a qperf: say so at once (without this it is noticed, which takes a connection
+    /// more)
     #[arg(long, help_heading = CLIENT)]
     pub qperf: bool,
 }

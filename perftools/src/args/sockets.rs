@@ -9,10 +9,12 @@ const SOCKETS: &str = "Tests over sockets (-ip, -sb)";
 /// Options of tests over sockets.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SocketOptions {
-    /// Port of the server's end of the data connection, where a firewall lets only one through [default: any]
+    /// Port of the server's end of the data connection, where a firewall lets only one through
+    /// [default: any]
     #[arg(long, value_name = "PORT", help_heading = SOCKETS)]
     pub ip_port: Option<u16>,
-    /// Size of the sockets' buffers [default: the system's; for SCTP as large as the system lets them be, up to 4 MiB]
+    /// Size of the sockets' buffers [default: the system's; for SCTP as large as the system lets
+    /// them be, up to 4 MiB]
     #[arg(long, value_name = "SIZE", help_heading = SOCKETS)]
     pub sock_buf_size: Option<Size>,
     /// The same on this end only
@@ -26,7 +28,11 @@ pub struct SocketOptions {
 impl SocketOptions {
     /// Whether one of them is in use; all are a client's.
     pub fn in_use(&self) -> bool {
-        let sizes = [&self.sock_buf_size, &self.local_sock_buf_size, &self.remote_sock_buf_size];
+        let sizes = [
+            &self.sock_buf_size,
+            &self.local_sock_buf_size,
+            &self.remote_sock_buf_size,
+        ];
         self.ip_port.is_some() || sizes.iter().any(|size| size.is_some())
     }
 }

@@ -18,7 +18,8 @@ pub struct Words {
 /// Sorts the words of a command line.
 ///
 /// # Errors
-/// An option without its value, a word that is neither host nor test, an option of qperf that means nothing here.
+/// An option without its value, a word that is neither host nor test, an option of qperf that means
+/// nothing here.
 pub fn split(args: &[String]) -> Result<Words> {
     let mut words = Words::default();
     let mut args = args.iter().map(String::as_str);
@@ -31,7 +32,9 @@ pub fn split(args: &[String]) -> Result<Words> {
         } else if words.host.is_none() && words.tests.is_empty() && !Test::is_name(arg) {
             words.host = Some(arg.to_owned());
         } else {
-            words.tests.push((Test::from_name(arg)?, words.options.clone()));
+            words
+                .tests
+                .push((Test::from_name(arg)?, words.options.clone()));
         }
     }
     // What stands after the last test has not reached any test yet: it holds for all.
@@ -42,12 +45,20 @@ pub fn split(args: &[String]) -> Result<Words> {
     Ok(words)
 }
 
-fn option<'a>(arg: &'a str, rest: &mut impl Iterator<Item = &'a str>, words: &mut Words) -> Result<()> {
+fn option<'a>(
+    arg: &'a str,
+    rest: &mut impl Iterator<Item = &'a str>,
+    words: &mut Words,
+) -> Result<()> {
     let (name, inline) = match arg.split_once('=') {
         Some((name, value)) => (name, Some(value)),
         None => (arg, None),
     };
-    let mut value = || inline.or_else(|| rest.next()).ok_or_else(|| Error::usage(format!("{name} needs a value")));
+    let mut value = || {
+        inline
+            .or_else(|| rest.next())
+            .ok_or_else(|| Error::usage(format!("{name} needs a value")))
+    };
     let long = match qperf::spelling(name) {
         Spelling::Value(long) if long == "host" => {
             let host = value()?.to_owned();
@@ -67,8 +78,11 @@ fn option<'a>(arg: &'a str, rest: &mut impl Iterator<Item = &'a str>, words: &mu
         },
         Spelling::Refused(reason) => return Err(Error::usage(format!("{name}: {reason}"))),
         Spelling::Unknown => {
-            let hint = qperf::suggest(name).map_or_else(String::new, |near| format!("did you mean {near}? "));
-            return Err(Error::usage(format!("{name}: no such option; {hint}`rperf --help` lists them")));
+            let hint = qperf::suggest(name)
+                .map_or_else(String::new, |near| format!("did you mean {near}? "));
+            return Err(Error::usage(format!(
+                "{name}: no such option; {hint}`rperf --help` lists them"
+            )));
         }
     };
     words.options.push(long);

@@ -1,4 +1,5 @@
-//! Options that tune a test: how it posts and waits, what its packets carry, where its memory and threads are.
+//! Options that tune a test: how it posts and waits, what its packets carry, where its memory and
+//! threads are.
 
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ pub struct TuningOptions {
     /// Run each test with each of these message sizes: `2..8M` (doubling) or `64,4K,1M`
     #[arg(long, value_name = "SIZES", help_heading = SWEEP)]
     pub sizes: Option<String>,
-    /// Run each test with each value of an option: `msg-size:1:64K:*2`, `depth:1:128:+16` [default step: *2]
+    /// Run each test with each value of an option: `msg-size:1:64K:*2`, `depth:1:128:+16` [default
+    /// step: *2]
     #[arg(long = "loop", value_name = "OPTION:FIRST:LAST[:STEP]", help_heading = SWEEP)]
     pub loops: Vec<String>,
 
@@ -36,7 +38,8 @@ pub struct TuningOptions {
     /// Messages that one doorbell posts at most [default: 16]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub post_list: Option<u32>,
-    /// Receives that one doorbell posts again together, once so many are used [default: as they come, at most 64]
+    /// Receives that one doorbell posts again together, once so many are used [default: as they
+    /// come, at most 64]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub recv_list: Option<u32>,
     /// The queue pairs of each thread receive from one shared receive queue
@@ -137,7 +140,9 @@ fn inline(text: &str) -> Result<Inline, String> {
         return Ok(Inline(None));
     }
     let size: Size = text.parse()?;
-    u32::try_from(size.0).map(|n| Inline(Some(n))).map_err(|_| format!("`{text}`: no device sends so much inline"))
+    u32::try_from(size.0)
+        .map(|n| Inline(Some(n)))
+        .map_err(|_| format!("`{text}`: no device sends so much inline"))
 }
 
 fn pages(text: &str) -> Result<Pages, String> {
@@ -173,12 +178,18 @@ impl TuningOptions {
     /// What holds for one end's packets and requests only.
     pub fn path(&self, end: End) -> Path {
         let (service_level, rd_atomic, static_rate, src_path_bits) = match end {
-            End::Local => {
-                (self.local_service_level, self.local_rd_atomic, self.local_static_rate, self.local_src_path_bits)
-            }
-            End::Remote => {
-                (self.remote_service_level, self.remote_rd_atomic, self.remote_static_rate, self.remote_src_path_bits)
-            }
+            End::Local => (
+                self.local_service_level,
+                self.local_rd_atomic,
+                self.local_static_rate,
+                self.local_src_path_bits,
+            ),
+            End::Remote => (
+                self.remote_service_level,
+                self.remote_rd_atomic,
+                self.remote_static_rate,
+                self.remote_src_path_bits,
+            ),
         };
         Path {
             service_level,
@@ -198,7 +209,11 @@ impl TuningOptions {
         let set = self.tuning() != Tuning::default()
             || self.path(End::Local) != Path::default()
             || self.path(End::Remote) != Path::default()
-            || self.gid_index.or(self.local_gid_index).or(self.remote_gid_index).is_some()
+            || self
+                .gid_index
+                .or(self.local_gid_index)
+                .or(self.remote_gid_index)
+                .is_some()
             || self.cpu_affinity.is_some()
             || self.local_cpu_affinity.is_some()
             || self.remote_cpu_affinity.is_some();

@@ -19,14 +19,25 @@ impl FromStr for DeviceId {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let (name, port) = text.split_once(':').map_or((text, None), |(n, p)| (n, Some(p)));
-        if name.is_empty() || name.len() > 63 || name.contains(|c: char| c.is_control() || c == '/') {
-            return Err(format!("`{text}` is not a device; write NAME or NAME:PORT, such as mlx5_0:1"));
+        let (name, port) = text
+            .split_once(':')
+            .map_or((text, None), |(n, p)| (n, Some(p)));
+        if name.is_empty() || name.len() > 63 || name.contains(|c: char| c.is_control() || c == '/')
+        {
+            return Err(format!(
+                "`{text}` is not a device; write NAME or NAME:PORT, such as mlx5_0:1"
+            ));
         }
         let port = port.map(|p| {
-            p.parse().ok().filter(|p| *p > 0).ok_or_else(|| format!("`{p}` is not a port; ports are numbered from 1"))
+            p.parse()
+                .ok()
+                .filter(|p| *p > 0)
+                .ok_or_else(|| format!("`{p}` is not a port; ports are numbered from 1"))
         });
-        Ok(Self { name: name.to_owned(), port: port.transpose()? })
+        Ok(Self {
+            name: name.to_owned(),
+            port: port.transpose()?,
+        })
     }
 }
 

@@ -1,7 +1,8 @@
 //! `rperf --auto`: which settings are best between two hosts, and what limits them.
 //!
-//! `search` measures (through a [`Runner`]: the program's own tests), one setting varied at a time; [`verdict`] says from
-//! the figures of both ends what the limit is. The outcome is an [`Advice`], which [`report`](crate::report) prints.
+//! `search` measures (through a [`Runner`]: the program's own tests), one setting varied at a time;
+//! [`verdict`] says from the figures of both ends what the limit is. The outcome is an [`Advice`],
+//! which [`report`](crate::report) prints.
 
 mod search;
 mod settings;
@@ -30,8 +31,9 @@ pub trait Runner {
     fn run(&mut self, spec: &Spec) -> Result<Measured>;
 }
 
-/// Measures for `time` each, at most `most` times ([`MOST`], if nobody asks for less). `around` says what is known of the path that the first measurement took;
-/// `command` is what leads to the same hosts, and what the user asked for beside.
+/// Measures for `time` each, at most `most` times ([`MOST`], if nobody asks for less). `around`
+/// says what is known of the path that the first measurement took; `command` is what leads to the
+/// same hosts, and what the user asked for beside.
 ///
 /// # Errors
 /// A first measurement failed, or the peer is gone.
@@ -53,11 +55,15 @@ pub fn run<R: Runner>(
             (None, verdict::of_latency(&found))
         } else {
             let asleep = search.asleep(&mut found)?;
-            let (bound, why) = verdict::bound(&found, asleep.as_ref(), around(&found.best.measured));
+            let (bound, why) =
+                verdict::bound(&found, asleep.as_ref(), around(&found.best.measured));
             (Some(bound), why)
         };
         let size = found.spec.msg_size;
-        let mut words = vec![command(found.spec.test.name()), format!("--msg-size {size}")];
+        let mut words = vec![
+            command(found.spec.test.name()),
+            format!("--msg-size {size}"),
+        ];
         words.extend(found.best.settings.words(found.start.settings));
         findings.push(Finding {
             goal,
@@ -69,7 +75,13 @@ pub fn run<R: Runner>(
             why,
         });
     }
-    Ok(Advice { path, measurements: search.made, crossing: crossing(&findings), findings, refused: search.refused })
+    Ok(Advice {
+        path,
+        measurements: search.made,
+        crossing: crossing(&findings),
+        findings,
+        refused: search.refused,
+    })
 }
 
 /// The size at which as many messages as go at most make as many bytes as go at most.

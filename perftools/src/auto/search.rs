@@ -1,4 +1,5 @@
-//! Looks for the best settings, one setting after the other; each step costs a measurement, and their number is bounded.
+//! Looks for the best settings, one setting after the other; each step costs a measurement, and
+//! their number is bounded.
 
 use std::time::Duration;
 
@@ -49,10 +50,18 @@ pub(super) struct Search<'a, R> {
 
 impl<'a, R: Runner> Search<'a, R> {
     pub(super) fn new(runner: &'a mut R, time: Duration, most: u32) -> Self {
-        Self { runner, time, most: most.max(FEWEST_TRIES), made: 0, until: 0, refused: Vec::new() }
+        Self {
+            runner,
+            time,
+            most: most.max(FEWEST_TRIES),
+            made: 0,
+            until: 0,
+            refused: Vec::new(),
+        }
     }
 
-    /// What a goal may take of the measurements that are left: a share by how much there is to vary, when what must be is set aside.
+    /// What a goal may take of the measurements that are left: a share by how much there is to
+    /// vary, when what must be is set aside.
     fn share(&self, goal: Goal) -> u32 {
         let (must, of, all) = match goal {
             Goal::Latency => (FEWEST_TRIES, 1, 6),
@@ -66,13 +75,32 @@ impl<'a, R: Runner> Search<'a, R> {
     pub(super) fn climb(&mut self, goal: Goal, spec: &Spec) -> Result<Found> {
         let (test, axes): (_, &[Axis]) = match goal {
             Goal::Latency => (Test::RcLat, &[Axis::Wait, Axis::Inline]),
-            Goal::Rate => (Test::RcBw, &[Axis::Wait, Axis::Depth, Axis::PostList, Axis::Inline, Axis::Qps]),
+            Goal::Rate => (
+                Test::RcBw,
+                &[
+                    Axis::Wait,
+                    Axis::Depth,
+                    Axis::PostList,
+                    Axis::Inline,
+                    Axis::Qps,
+                ],
+            ),
             Goal::Bandwidth => (Test::RcBw, &[Axis::Wait, Axis::Depth, Axis::Qps]),
         };
         self.until = self.made + self.share(goal);
-        let spec = Spec { test, limit: Limit::Time(self.time), ..spec.of_size(size(goal)) };
+        let spec = Spec {
+            test,
+            limit: Limit::Time(self.time),
+            ..spec.of_size(size(goal))
+        };
         let start = self.measure(goal, &spec, Settings::of(&spec))?;
-        let mut found = Found { goal, spec, start: start.clone(), best: start.clone(), all: vec![start] };
+        let mut found = Found {
+            goal,
+            spec,
+            start: start.clone(),
+            best: start.clone(),
+            all: vec![start],
+        };
         for axis in axes {
             for settings in found.best.settings.others(*axis, found.spec.msg_size) {
                 self.attempt(&mut found, settings)?;
@@ -83,22 +111,39 @@ impl<'a, R: Runner> Search<'a, R> {
 
     /// Takes settings that are better, and not by chance.
     fn attempt(&mut self, found: &mut Found, settings: Settings) -> Result<()> {
-        let Some(first) = self.measure_or_refuse(found, settings)? else { return Ok(()) };
+        let Some(first) = self.measure_or_refuse(found, settings)? else {
+            return Ok(());
+        };
         if first.score < found.best.score * BETTER {
             return Ok(());
         }
-        let Some(second) = self.measure_or_refuse(found, settings)? else { return Ok(()) };
-        let lesser = if second.score < first.score { second } else { first };
+        let Some(second) = self.measure_or_refuse(found, settings)? else {
+            return Ok(());
+        };
+        let lesser = if second.score < first.score {
+            second
+        } else {
+            first
+        };
         if lesser.score >= found.best.score * BETTER {
             found.best = lesser;
         }
         Ok(())
     }
 
-    /// The best settings once more, but both ends sleep when they can: their processor time says how busy they are.
+    /// The best settings once more, but both ends sleep when they can: their processor time says
+    /// how busy they are.
     pub(super) fn asleep(&mut self, found: &mut Found) -> Result<Option<Tried>> {
-        let settings = Settings { wait: crate::args::options::Wait::Events, ..found.best.settings };
-        if let Some(known) = found.all.iter().rev().find(|tried| tried.settings == settings) {
+        let settings = Settings {
+            wait: crate::args::options::Wait::Events,
+            ..found.best.settings
+        };
+        if let Some(known) = found
+            .all
+            .iter()
+            .rev()
+            .find(|tried| tried.settings == settings)
+        {
             return Ok(Some(known.clone()));
         }
         self.until = self.made + 1;
@@ -106,7 +151,11 @@ impl<'a, R: Runner> Search<'a, R> {
     }
 
     /// None where these settings are refused, or too many were tried.
-    fn measure_or_refuse(&mut self, found: &mut Found, settings: Settings) -> Result<Option<Tried>> {
+    fn measure_or_refuse(
+        &mut self,
+        found: &mut Found,
+        settings: Settings,
+    ) -> Result<Option<Tried>> {
         if self.made >= self.until {
             return Ok(None);
         }
@@ -115,9 +164,18 @@ impl<'a, R: Runner> Search<'a, R> {
                 found.all.push(tried.clone());
                 Ok(Some(tried))
             }
-            // What the device or the server will not do is not tried; a peer that is gone stays gone.
-            Err(error) if matches!(error.kind(), Kind::Limit | Kind::Device | Kind::Peer | Kind::Test) => {
-                self.refused.push(format!("{}: {error}", settings.words(found.start.settings).join(" ")));
+            // What the device or the server will not do is not tried; a peer that is gone stays
+            // gone.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    Kind::Limit | Kind::Device | Kind::Peer | Kind::Test
+                ) =>
+            {
+                self.refused.push(format!(
+                    "{}: {error}",
+                    settings.words(found.start.settings).join(" ")
+                ));
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -129,8 +187,16 @@ impl<'a, R: Runner> Search<'a, R> {
         let measured = self.runner.run(&settings.on(spec))?;
         let score = figure(goal, &measured);
         // Of times the lesser is better.
-        let score = if goal == Goal::Latency { 1.0 / score.max(1.0) } else { score };
-        Ok(Tried { settings, score, measured })
+        let score = if goal == Goal::Latency {
+            1.0 / score.max(1.0)
+        } else {
+            score
+        };
+        Ok(Tried {
+            settings,
+            score,
+            measured,
+        })
     }
 }
 

@@ -52,12 +52,20 @@ impl Settings {
     /// These, with another value of `axis` each.
     pub(super) fn others(self, axis: Axis, size: u64) -> Vec<Self> {
         let all: Vec<Self> = match axis {
-            Axis::Wait => [Wait::Poll, Wait::Adaptive, Wait::Events].map(|wait| Self { wait, ..self }).into(),
-            Axis::Depth => [16, 64, 256, 1024].map(|depth| Self { depth, ..self }).into(),
-            Axis::PostList => [1, 4, 64].map(|post_list| Self { post_list, ..self }).into(),
+            Axis::Wait => [Wait::Poll, Wait::Adaptive, Wait::Events]
+                .map(|wait| Self { wait, ..self })
+                .into(),
+            Axis::Depth => [16, 64, 256, 1024]
+                .map(|depth| Self { depth, ..self })
+                .into(),
+            Axis::PostList => [1, 4, 64]
+                .map(|post_list| Self { post_list, ..self })
+                .into(),
             Axis::Inline => {
                 let size = u32::try_from(size).unwrap_or(u32::MAX);
-                [None, Some(0), Some(size)].map(|inline| Self { inline, ..self }).into()
+                [None, Some(0), Some(size)]
+                    .map(|inline| Self { inline, ..self })
+                    .into()
             }
             Axis::Qps => [1, 2, 4, 8].map(|qps| Self { qps, ..self }).into(),
         };
@@ -71,14 +79,22 @@ impl Settings {
             Wait::Poll => "poll",
             Wait::Events => "events",
         };
-        let inline = self.inline.map_or_else(|| "auto".to_owned(), |n| n.to_string());
+        let inline = self
+            .inline
+            .map_or_else(|| "auto".to_owned(), |n| n.to_string());
         let all = [
             (self.wait != from.wait, format!("--wait {wait}")),
             (self.depth != from.depth, format!("--depth {}", self.depth)),
-            (self.post_list != from.post_list, format!("--post-list {}", self.post_list)),
+            (
+                self.post_list != from.post_list,
+                format!("--post-list {}", self.post_list),
+            ),
             (self.inline != from.inline, format!("--inline {inline}")),
             (self.qps != from.qps, format!("--qps {}", self.qps)),
         ];
-        all.into_iter().filter(|word| word.0).map(|word| word.1).collect()
+        all.into_iter()
+            .filter(|word| word.0)
+            .map(|word| word.1)
+            .collect()
     }
 }

@@ -22,11 +22,18 @@ pub struct Around {
     pub one_host: bool,
 }
 
-/// The bound of what was found, and the same in words; `asleep` is the best again, both ends asleep when they can be.
+/// The bound of what was found, and the same in words; `asleep` is the best again, both ends asleep
+/// when they can be.
 pub(super) fn bound(found: &Found, asleep: Option<&Tried>, around: Around) -> (Bound, String) {
     let bits = found.best.measured.summary.bandwidth.unwrap_or(0.0) * 8.0;
-    if let Some(link) = around.link.filter(|link| bits >= link * FULL && found.goal == Goal::Bandwidth) {
-        let style = Style { bits: true, ..Style::default() };
+    if let Some(link) = around
+        .link
+        .filter(|link| bits >= link * FULL && found.goal == Goal::Bandwidth)
+    {
+        let style = Style {
+            bits: true,
+            ..Style::default()
+        };
         let shown = |bits: f64| style.bandwidth(bits / 8.0);
         let (now, all) = (shown(bits), shown(link));
         return (Bound::Link, format!("the link: {now} of {all} are payload"));
@@ -47,20 +54,38 @@ pub(super) fn bound(found: &Found, asleep: Option<&Tried>, around: Around) -> (B
 fn processors(tried: &Tried, around: Around) -> Option<(Bound, String)> {
     let m = &tried.measured;
     let (local, remote) = (thread(&m.local_stats), thread(&m.remote_stats));
-    let (here, there) =
-        if around.one_host { ("the client's end", "the server's end") } else { ("this end", "the server") };
-    let busy = |share: f64| format!("{:.0} % of the time, though it sleeps when it can", share.min(1.0) * 100.0);
+    let (here, there) = if around.one_host {
+        ("the client's end", "the server's end")
+    } else {
+        ("this end", "the server")
+    };
+    let busy = |share: f64| {
+        format!(
+            "{:.0} % of the time, though it sleeps when it can",
+            share.min(1.0) * 100.0
+        )
+    };
     if local.max(remote) >= BUSY {
-        let (bound, who, share) =
-            if local >= remote { (Bound::LocalThread, here, local) } else { (Bound::RemoteThread, there, remote) };
-        return Some((bound, format!("the processor of {who}: its thread is busy {}", busy(share))));
+        let (bound, who, share) = if local >= remote {
+            (Bound::LocalThread, here, local)
+        } else {
+            (Bound::RemoteThread, there, remote)
+        };
+        return Some((
+            bound,
+            format!("the processor of {who}: its thread is busy {}", busy(share)),
+        ));
     }
     let (local, remote) = (host(&m.local_stats), host(&m.remote_stats));
     if local.max(remote) < BUSY {
         return None;
     }
     let (bound, who, side) = match (around.one_host, local >= remote) {
-        (true, _) => (Bound::LocalHost, "this machine, which is both ends", &m.local_stats),
+        (true, _) => (
+            Bound::LocalHost,
+            "this machine, which is both ends",
+            &m.local_stats,
+        ),
         (false, true) => (Bound::LocalHost, "this host", &m.local_stats),
         (false, false) => (Bound::RemoteHost, "the server's host", &m.remote_stats),
     };
@@ -87,7 +112,8 @@ fn seconds(side: &SideStats) -> f64 {
     side.seconds().max(1e-6)
 }
 
-/// Whether the deepest queue that was tried, with else the best settings, brings much more than the next.
+/// Whether the deepest queue that was tried, with else the best settings, brings much more than the
+/// next.
 fn deeper(found: &Found) -> Option<(u32, f64)> {
     let alike = |tried: &&Tried| {
         let (a, b) = (tried.settings, found.best.settings);
@@ -97,20 +123,36 @@ fn deeper(found: &Found) -> Option<(u32, f64)> {
     if found.best.settings.depth != deepest {
         return None;
     }
-    let before =
-        found.all.iter().filter(alike).filter(|t| t.settings.depth < deepest).max_by_key(|t| t.settings.depth)?;
+    let before = found
+        .all
+        .iter()
+        .filter(alike)
+        .filter(|t| t.settings.depth < deepest)
+        .max_by_key(|t| t.settings.depth)?;
     let gain = found.best.score / before.score.max(f64::MIN_POSITIVE);
     (gain >= DEEPER).then_some((found.best.measured.depth, gain))
 }
 
 /// What there is to say of the time of one message.
 pub(super) fn of_latency(found: &Found) -> String {
-    let of = |wait| found.all.iter().filter(|t| t.settings.wait == wait).map(|t| t.score).fold(0.0, f64::max);
+    let of = |wait| {
+        found
+            .all
+            .iter()
+            .filter(|t| t.settings.wait == wait)
+            .map(|t| t.score)
+            .fold(0.0, f64::max)
+    };
     let (poll, events) = (of(Poll), of(Events));
     if poll <= 0.0 || events <= 0.0 {
         return "one message at a time: each end waits for the other".to_owned();
     }
-    let (better, worse, times) =
-        if poll >= events { ("polling", "sleeping", poll / events) } else { ("sleeping", "polling", events / poll) };
-    format!("one message at a time: each end waits for the other, and {better} is {times:.1} times as fast as {worse}")
+    let (better, worse, times) = if poll >= events {
+        ("polling", "sleeping", poll / events)
+    } else {
+        ("sleeping", "polling", events / poll)
+    };
+    format!(
+        "one message at a time: each end waits for the other, and {better} is {times:.1} times as fast as {worse}"
+    )
 }

@@ -43,14 +43,19 @@ impl Spec {
                 )));
             }
             // That data is read once it has arrived is all that both have.
-            let tuning = Tuning { access_received: false, ..self.tuning };
+            let tuning = Tuning {
+                access_received: false,
+                ..self.tuning
+            };
             if self.qps > 1 || self.threads > 1 || tuning != Tuning::default() {
                 return Err(Error::limit(format!(
                     "{}: several queue pairs (--qps) or threads, rate, warm-up and what tunes RDMA are not for tests over sockets; leave them away",
                     self.test.name()
                 )));
             }
-            if self.sockets.client_buffers > MAX_BUFFERS || self.sockets.server_buffers > MAX_BUFFERS {
+            if self.sockets.client_buffers > MAX_BUFFERS
+                || self.sockets.server_buffers > MAX_BUFFERS
+            {
                 return Err(Error::limit(format!(
                     "sockets' buffers above {}: give --sock-buf-size (-sb) less",
                     Size(MAX_BUFFERS.into())
@@ -63,15 +68,23 @@ impl Spec {
             }
         }
         if self.depth == 0 || self.depth > MAX_DEPTH {
-            return Err(Error::limit(format!("depth of {}: give --depth a number from 1 to {MAX_DEPTH}", self.depth)));
+            return Err(Error::limit(format!(
+                "depth of {}: give --depth a number from 1 to {MAX_DEPTH}",
+                self.depth
+            )));
         }
         if self.qps == 0 || self.qps > MAX_QPS {
-            return Err(Error::limit(format!("{} queue pairs: give --qps a number from 1 to {MAX_QPS}", self.qps)));
+            return Err(Error::limit(format!(
+                "{} queue pairs: give --qps a number from 1 to {MAX_QPS}",
+                self.qps
+            )));
         }
         self.check_threads()?;
         self.check_multicast()?;
         self.tuning.check()?;
-        let one_way = self.test.plan().map_or(!self.test.is_latency(), |plan| plan.pattern == Pattern::OneWay);
+        let one_way = self.test.plan().map_or(!self.test.is_latency(), |plan| {
+            plan.pattern == Pattern::OneWay
+        });
         if self.flip && !one_way {
             return Err(Error::limit(format!(
                 "{}: --flip (-f) is for tests with a sender and a receiver; leave it away",
@@ -81,13 +94,22 @@ impl Spec {
         if let Some(plan) = self.test.plan() {
             self.check_plan(plan)?;
         }
-        if let Some(mtu) = self.mtu.filter(|m| ![256, 512, 1024, 2048, 4096].contains(m)) {
-            return Err(Error::limit(format!("MTU of {mtu}: give --mtu (-mt) one of 256, 512, 1024, 2048 and 4096")));
+        if let Some(mtu) = self
+            .mtu
+            .filter(|m| ![256, 512, 1024, 2048, 4096].contains(m))
+        {
+            return Err(Error::limit(format!(
+                "MTU of {mtu}: give --mtu (-mt) one of 256, 512, 1024, 2048 and 4096"
+            )));
         }
         match self.limit {
-            Limit::Messages(0) => return Err(Error::limit("0 messages: give --messages (-n) at least 1")),
+            Limit::Messages(0) => {
+                return Err(Error::limit("0 messages: give --messages (-n) at least 1"));
+            }
             Limit::Time(t) if t.is_zero() => {
-                return Err(Error::limit("a test of 0 s measures nothing: give --time (-t) a time such as 2"));
+                return Err(Error::limit(
+                    "a test of 0 s measures nothing: give --time (-t) a time such as 2",
+                ));
             }
             Limit::Time(t) if t > MAX_TIME => {
                 return Err(Error::limit(format!(
@@ -110,7 +132,9 @@ impl Spec {
     }
 
     fn check_multicast(&self) -> Result<()> {
-        let Some(multicast) = self.multicast else { return Ok(()) };
+        let Some(multicast) = self.multicast else {
+            return Ok(());
+        };
         let is_ours = self.test == Test::UdBw && !self.flip && self.threads == 1 && self.qps == 1;
         if !is_ours || self.use_cm == Cm::On || self.marks_packets() {
             return Err(Error::limit(
@@ -133,7 +157,9 @@ impl Spec {
 
     /// Whether packets carry something that only a connection made here gives them.
     pub fn marks_packets(&self) -> bool {
-        self.tuning.marks_packets() || self.client.path.marks_packets() || self.server.path.marks_packets()
+        self.tuning.marks_packets()
+            || self.client.path.marks_packets()
+            || self.server.path.marks_packets()
     }
 
     fn check_threads(&self) -> Result<()> {
@@ -168,10 +194,16 @@ impl Spec {
             )));
         }
         if plan.is_latency() && self.threads > 1 {
-            return Err(Error::limit(format!("{} threads: {name} has one; leave --threads away", self.threads)));
+            return Err(Error::limit(format!(
+                "{} threads: {name} has one; leave --threads away",
+                self.threads
+            )));
         }
         if plan.is_latency() && self.qps > 1 {
-            return Err(Error::limit(format!("{} queue pairs: {name} has one; leave --qps away", self.qps)));
+            return Err(Error::limit(format!(
+                "{} queue pairs: {name} has one; leave --qps away",
+                self.qps
+            )));
         }
         if self.use_cm == Cm::On && plan.service == Service::Xrc {
             return Err(Error::limit(format!(
@@ -196,7 +228,9 @@ impl Spec {
             ));
         }
         if !plan.verb.takes_receives() && (self.tuning.srq || self.tuning.recv_list.is_some()) {
-            return Err(Error::limit(format!("{name} receives nothing: leave --srq and --recv-list away")));
+            return Err(Error::limit(format!(
+                "{name} receives nothing: leave --srq and --recv-list away"
+            )));
         }
         Ok(())
     }

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::limits::{BEAT, LATENCY_DEPTH, LATENCY_DEPTH_OF_BUFFERS, MAX_DEPTH, MAX_MEMORY, VERIFY_MEMORY};
+use super::limits::{
+    BEAT, LATENCY_DEPTH, LATENCY_DEPTH_OF_BUFFERS, MAX_DEPTH, MAX_MEMORY, VERIFY_MEMORY,
+};
 use super::shape::Shape;
 use super::side::Limit;
 use super::spec::Spec;
@@ -42,9 +44,16 @@ impl Spec {
             return self.msg_size;
         }
         let looked_at = self.is_looked_at();
-        let buffers = if looked_at { u64::from(self.depth) * 2 + 12 } else { 2 };
-        let most =
-            if looked_at { VERIFY_MEMORY + self.msg_size.saturating_mul(12 * u64::from(self.qps)) } else { u64::MAX };
+        let buffers = if looked_at {
+            u64::from(self.depth) * 2 + 12
+        } else {
+            2
+        };
+        let most = if looked_at {
+            VERIFY_MEMORY + self.msg_size.saturating_mul(12 * u64::from(self.qps))
+        } else {
+            u64::MAX
+        };
         buffers
             .saturating_mul(self.msg_size)
             .min(most)
@@ -58,9 +67,17 @@ impl Spec {
     pub fn fit(&self, bounds: &Bounds) -> Result<Shape> {
         self.check()?;
         let plan = self.plan_on(bounds)?;
-        let max_msg = if plan.service == Service::Ud { u64::from(bounds.mtu) } else { bounds.max_msg };
+        let max_msg = if plan.service == Service::Ud {
+            u64::from(bounds.mtu)
+        } else {
+            bounds.max_msg
+        };
         if self.msg_size > max_msg {
-            let what = if plan.service == Service::Ud { "one datagram" } else { "one message" };
+            let what = if plan.service == Service::Ud {
+                "one datagram"
+            } else {
+                "one message"
+            };
             return Err(Error::limit(format!(
                 "message of {}: {} carries at most {} in {what}; give --msg-size (-m) a smaller size",
                 Size(self.msg_size),
@@ -76,17 +93,22 @@ impl Spec {
         if let Limit::Messages(n) = self.limit {
             depth = depth.min(u32::try_from(n).unwrap_or(u32::MAX).max(4));
         }
-        // A queue holds depth, depth / batch + 1 credits (at most 5 where depth ≥ 4, depth + 1 below) and one, and
-        // receives that wait for others.
+        // A queue holds depth, depth / batch + 1 credits (at most 5 where depth ≥ 4, depth + 1
+        // below) and one, and receives that wait for others.
         let together = self.tuning.recv_list.unwrap_or(1);
         let queues = self.qps.max(self.receivers());
         let room = bounds.max_qp_wr.min(bounds.max_cqe / 2 / queues);
-        let room =
-            if self.tuning.srq || plan.service == Service::Xrc { room.min(Self::srq_room(bounds)?) } else { room };
+        let room = if self.tuning.srq || plan.service == Service::Xrc {
+            room.min(Self::srq_room(bounds)?)
+        } else {
+            room
+        };
         depth = depth.min(room.saturating_sub(6 + together)).max(1);
         if self.is_looked_at() {
-            // Both directions have their own buffers: depth to send, depth and the credits to receive.
-            let buffers = u32::try_from(VERIFY_MEMORY / self.msg_size / 2 / u64::from(queues)).unwrap_or(u32::MAX);
+            // Both directions have their own buffers: depth to send, depth and the credits to
+            // receive.
+            let buffers = u32::try_from(VERIFY_MEMORY / self.msg_size / 2 / u64::from(queues))
+                .unwrap_or(u32::MAX);
             depth = depth.min(buffers.saturating_sub(6)).max(1);
         }
         Ok(self.shape(depth, plan, bounds))
@@ -95,16 +117,26 @@ impl Spec {
     /// Receives that a shared queue holds.
     fn srq_room(bounds: &Bounds) -> Result<u32> {
         if bounds.max_srq_wr == 0 {
-            return Err(Error::limit(format!("needs shared receive queues, which {} lacks", bounds.device)));
+            return Err(Error::limit(format!(
+                "needs shared receive queues, which {} lacks",
+                bounds.device
+            )));
         }
         Ok(bounds.max_srq_wr)
     }
 
     /// What the test does on this device.
     fn plan_on(&self, bounds: &Bounds) -> Result<Plan> {
-        let plan = self.test.plan().ok_or_else(|| Error::limit("uses no RDMA device"))?;
-        let lacks =
-            |what: &dyn std::fmt::Display| Err(Error::limit(format!("needs {what}, which {} lacks", bounds.device)));
+        let plan = self
+            .test
+            .plan()
+            .ok_or_else(|| Error::limit("uses no RDMA device"))?;
+        let lacks = |what: &dyn std::fmt::Display| {
+            Err(Error::limit(format!(
+                "needs {what}, which {} lacks",
+                bounds.device
+            )))
+        };
         match plan.service {
             Service::Uc | Service::Ud if !bounds.infiniband => return lacks(&plan.service),
             Service::Xrc if !bounds.xrc => return lacks(&plan.service),
@@ -121,8 +153,13 @@ impl Spec {
             None if !bounds.infiniband => plan.without_immediate(),
             _ => plan,
         };
-        if self.tuning.access_received && plan.verb == Verb::Write && plan.pattern != Pattern::Polled {
-            return lacks(&"writes with immediate data, as nobody is told of others (--access-received, -ar)");
+        if self.tuning.access_received
+            && plan.verb == Verb::Write
+            && plan.pattern != Pattern::Polled
+        {
+            return lacks(
+                &"writes with immediate data, as nobody is told of others (--access-received, -ar)",
+            );
         }
         Ok(plan)
     }
@@ -133,7 +170,9 @@ impl Spec {
     /// The buffers of that depth would take more memory than a test may use.
     pub fn agreed(&self, depth: u32, plan: Plan, bounds: &Bounds) -> Result<Shape> {
         if depth == 0 || depth > MAX_DEPTH {
-            return Err(Error::protocol(format!("the peer wants a depth of {depth}")));
+            return Err(Error::protocol(format!(
+                "the peer wants a depth of {depth}"
+            )));
         }
         let shape = self.shape(depth, plan, bounds);
         if shape.memory() > MAX_MEMORY {
@@ -156,9 +195,12 @@ impl Spec {
         self.verify || self.tuning.access_received
     }
 
-    /// Messages whose completion may be told together, so that what a limited rate moves is known to a hundredth of a second.
+    /// Messages whose completion may be told together, so that what a limited rate moves is known
+    /// to a hundredth of a second.
     fn due_together(&self) -> u32 {
-        let Some(rate) = self.tuning.rate_limit else { return u32::MAX };
+        let Some(rate) = self.tuning.rate_limit else {
+            return u32::MAX;
+        };
         u32::try_from(rate / 100 / self.msg_size.max(1)).unwrap_or(u32::MAX)
     }
 
@@ -185,7 +227,11 @@ impl Spec {
             depth,
             batch,
             // What all queue pairs together may leave unsaid stays below the depth.
-            signal_every: if self.is_looked_at() { 1 } else { signal_every.clamp(1, most) },
+            signal_every: if self.is_looked_at() {
+                1
+            } else {
+                signal_every.clamp(1, most)
+            },
             credited: plan.verb.takes_receives() && (!self.flood || plan.service.is_reliable()),
             limit: self.limit,
             verify: self.verify,

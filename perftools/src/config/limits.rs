@@ -14,11 +14,13 @@ pub const MAX_THREADS: u32 = 64;
 pub const MAX_MEMORY: u64 = 2 << 30;
 /// The memory that distinct buffers of `--verify` fill before the depth is lowered for them.
 pub(super) const VERIFY_MEMORY: u64 = 64 << 20;
-/// Messages in flight where nothing is asked for: so many, but of large ones so many bytes, and always so many.
+/// Messages in flight where nothing is asked for: so many, but of large ones so many bytes, and
+/// always so many.
 const DEFAULT_DEPTH: u64 = 1024;
 const DEFAULT_BYTES: u64 = 16 << 20;
 const LEAST_DEFAULT_DEPTH: u64 = 8;
-/// The depth of a test of latency at most. One message is under way; half of the depth lies between two that ask for a completion.
+/// The depth of a test of latency at most. One message is under way; half of the depth lies between
+/// two that ask for a completion.
 pub(super) const LATENCY_DEPTH: u32 = 64;
 /// The same where each message has a buffer of its own.
 pub(super) const LATENCY_DEPTH_OF_BUFFERS: u32 = 4;

@@ -1,7 +1,9 @@
-//! The checked configuration: the one thing that control, transport and engines see of what was asked for.
+//! The checked configuration: the one thing that control, transport and engines see of what was
+//! asked for.
 //!
-//! [`Spec`] is a whole test as it crosses the wire. Both ends check it with the same code: [`Spec::check`] against what
-//! this program can do, [`Spec::fit`] against a device. What comes out of `fit` is a [`Shape`]: the numbers an engine runs by.
+//! [`Spec`] is a whole test as it crosses the wire. Both ends check it with the same code:
+//! [`Spec::check`] against what this program can do, [`Spec::fit`] against a device. What comes out
+//! of `fit` is a [`Shape`]: the numbers an engine runs by.
 
 mod check;
 mod fit;

@@ -46,7 +46,14 @@ pub struct Side {
 impl Side {
     /// An end that waits so, and gives a silent peer up after this time.
     pub fn new(wait: Wait, timeout: Duration) -> Self {
-        Self { id: None, wait, timeout, cpus: None, gid_index: None, path: Path::default() }
+        Self {
+            id: None,
+            wait,
+            timeout,
+            cpus: None,
+            gid_index: None,
+            path: Path::default(),
+        }
     }
 }
 
@@ -74,8 +81,10 @@ pub struct Sockets {
 
 impl From<&SocketOptions> for Sockets {
     fn from(options: &SocketOptions) -> Self {
-        let bytes =
-            |own: Option<Size>| own.or(options.sock_buf_size).map_or(0, |s| u32::try_from(s.0).unwrap_or(u32::MAX));
+        let bytes = |own: Option<Size>| {
+            own.or(options.sock_buf_size)
+                .map_or(0, |s| u32::try_from(s.0).unwrap_or(u32::MAX))
+        };
         Self {
             port: options.ip_port.unwrap_or(0),
             client_buffers: bytes(options.local_sock_buf_size),

@@ -94,20 +94,29 @@ impl Spec {
             flip: o.flip.unwrap_or(false),
             immediate: o.immediate,
             flood: o.flood,
-            multicast: o.multicast.map(|receivers| Multicast { receivers, group: o.multicast_group }),
+            multicast: o.multicast.map(|receivers| Multicast {
+                receivers,
+                group: o.multicast_group,
+            }),
             use_cm: o.use_cm.unwrap_or_default(),
             mtu,
             verify: o.verify || test.verifies(),
             sockets: Sockets::from(&o.sockets),
             tuning: o.tuning.tuning(),
             client: Side {
-                cpus: t.local_cpu_affinity.clone().or_else(|| t.cpu_affinity.clone()),
+                cpus: t
+                    .local_cpu_affinity
+                    .clone()
+                    .or_else(|| t.cpu_affinity.clone()),
                 gid_index: t.local_gid_index.or(t.gid_index),
                 path: t.path(End::Local),
                 ..side(&o.local_id, o.local_wait, o.local_timeout)
             },
             server: Side {
-                cpus: t.remote_cpu_affinity.clone().or_else(|| t.cpu_affinity.clone()),
+                cpus: t
+                    .remote_cpu_affinity
+                    .clone()
+                    .or_else(|| t.cpu_affinity.clone()),
                 gid_index: t.remote_gid_index.or(t.gid_index),
                 path: t.path(End::Remote),
                 ..side(&o.remote_id, o.remote_wait, o.remote_timeout)
@@ -120,7 +129,11 @@ impl Spec {
     /// The same with messages of this size, and as many in flight as is usual for it.
     #[must_use]
     pub fn of_size(&self, msg_size: u64) -> Self {
-        Self { msg_size, depth: default_depth(msg_size), ..self.clone() }
+        Self {
+            msg_size,
+            depth: default_depth(msg_size),
+            ..self.clone()
+        }
     }
 
     /// Whether as many messages are in flight as where nothing is asked for.

@@ -33,9 +33,17 @@ fn of(test: Test) -> Spec {
 
 #[test]
 fn what_a_device_lacks_is_said_in_one_line() {
-    let iwarp = Bounds { infiniband: false, atomics: false, xrc: false, ..bounds() };
+    let iwarp = Bounds {
+        infiniband: false,
+        atomics: false,
+        xrc: false,
+        ..bounds()
+    };
     for (test, what) in [
-        (Test::UcBw, "needs UC (unreliable connections), which dev0 lacks"),
+        (
+            Test::UcBw,
+            "needs UC (unreliable connections), which dev0 lacks",
+        ),
         (Test::UdLat, "needs UD"),
         (Test::RcFetchAddMr, "needs atomics"),
         (Test::XrcLat, "needs XRC"),
@@ -44,21 +52,42 @@ fn what_a_device_lacks_is_said_in_one_line() {
         assert!(text.starts_with(what) && !text.contains('\n'), "{text}");
     }
     let shape = of(Test::RcRdmaWriteLat).fit(&iwarp).unwrap();
-    assert_eq!((shape.plan.verb, shape.plan.pattern), (Verb::Write, Pattern::Polled));
-    let asked = Spec { immediate: Some(true), ..of(Test::RcRdmaWriteBw) };
-    assert!(asked.fit(&iwarp).unwrap_err().to_string().contains("writes with immediate data, which dev0 lacks"));
+    assert_eq!(
+        (shape.plan.verb, shape.plan.pattern),
+        (Verb::Write, Pattern::Polled)
+    );
+    let asked = Spec {
+        immediate: Some(true),
+        ..of(Test::RcRdmaWriteBw)
+    };
+    assert!(
+        asked
+            .fit(&iwarp)
+            .unwrap_err()
+            .to_string()
+            .contains("writes with immediate data, which dev0 lacks")
+    );
 }
 
 #[test]
 fn a_datagram_is_at_most_the_mtu() {
-    let text = Spec { msg_size: 4097, ..of(Test::UdBw) }.fit(&bounds()).unwrap_err().to_string();
+    let text = Spec {
+        msg_size: 4097,
+        ..of(Test::UdBw)
+    }
+    .fit(&bounds())
+    .unwrap_err()
+    .to_string();
     assert!(text.contains("4 KiB in one datagram"), "{text}");
 }
 
 #[test]
 fn defaults_are_qperfs() {
     let s = spec("").unwrap();
-    assert_eq!((s.msg_size, s.limit), (65536, Limit::Time(Duration::from_secs(2))));
+    assert_eq!(
+        (s.msg_size, s.limit),
+        (65536, Limit::Time(Duration::from_secs(2)))
+    );
     assert_eq!(s.client.timeout, Duration::from_secs(5));
 }
 
@@ -82,19 +111,38 @@ fn absurd_numbers_are_refused_with_the_limit_and_the_option() {
 
 #[test]
 fn a_message_larger_than_the_device_carries_is_refused_by_the_devices_name() {
-    let text = spec("--msg-size 9M").unwrap().fit(&bounds()).unwrap_err().to_string();
+    let text = spec("--msg-size 9M")
+        .unwrap()
+        .fit(&bounds())
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("dev0") && text.contains("8 MiB"), "{text}");
 }
 
 #[test]
 fn all_memory_of_a_test_counts_whatever_its_verb() {
-    for test in [Test::RcBw, Test::RcRdmaWriteBw, Test::RcRdmaReadBw, Test::RcRdmaWritePollLat] {
-        let large = Spec { msg_size: 8 << 20, ..of(test) };
+    for test in [
+        Test::RcBw,
+        Test::RcRdmaWriteBw,
+        Test::RcRdmaReadBw,
+        Test::RcRdmaWritePollLat,
+    ] {
+        let large = Spec {
+            msg_size: 8 << 20,
+            ..of(test)
+        };
         assert_eq!(large.fit(&bounds()).unwrap().memory(), 16 << 20, "{test:?}");
-        let many = Spec { qps: 256, verify: true, ..large };
+        let many = Spec {
+            qps: 256,
+            verify: true,
+            ..large
+        };
         if let Ok(plan) = many.fit(&bounds()).map(|shape| shape.plan) {
             let text = many.agreed(1, plan, &bounds()).unwrap_err().to_string();
-            assert!(text.contains("of buffers: the limit is 2 GiB"), "{test:?}: {text}");
+            assert!(
+                text.contains("of buffers: the limit is 2 GiB"),
+                "{test:?}: {text}"
+            );
         }
     }
 }
@@ -112,23 +160,40 @@ fn a_limited_rate_is_known_to_a_hundredth_of_a_second() {
         let mut spec = spec(line).unwrap();
         spec.msg_size = 64 << 10;
         spec.depth = 256;
-        assert_eq!(spec.fit(&bounds()).unwrap().signal_every, signal_every, "{line}");
+        assert_eq!(
+            spec.fit(&bounds()).unwrap().signal_every,
+            signal_every,
+            "{line}"
+        );
     }
 }
 
 #[test]
 fn a_test_of_latency_asks_for_few_completions_or_those_it_was_told_to() {
-    for (line, signal_every) in [("", 32), ("--cq-moderation 1", 1), ("--cq-moderation 100", 32), ("--verify", 1)] {
+    for (line, signal_every) in [
+        ("", 32),
+        ("--cq-moderation 1", 1),
+        ("--cq-moderation 100", 32),
+        ("--verify", 1),
+    ] {
         let mut spec = spec(line).unwrap();
         spec.test = Test::RcLat;
         spec.depth = 64;
-        assert_eq!(spec.fit(&bounds()).unwrap().signal_every, signal_every, "{line}");
+        assert_eq!(
+            spec.fit(&bounds()).unwrap().signal_every,
+            signal_every,
+            "{line}"
+        );
     }
 }
 
 #[test]
 fn a_device_is_asked_for_each_completion_where_that_is_faster() {
-    let siw = Bounds { infiniband: false, signalled: 4096..16384, ..bounds() };
+    let siw = Bounds {
+        infiniband: false,
+        signalled: 4096..16384,
+        ..bounds()
+    };
     for (test, line, signal_every) in [
         (Test::RcBw, "--msg-size 4K", 1),
         (Test::RcRdmaWritePollLat, "--msg-size 8K", 1),
@@ -137,19 +202,35 @@ fn a_device_is_asked_for_each_completion_where_that_is_faster() {
         (Test::RcBw, "--msg-size 16K", 254),
         (Test::RcRdmaReadBw, "--msg-size 4K", 254),
     ] {
-        let spec = Spec { test, ..spec(line).unwrap() };
-        assert_eq!(spec.fit(&siw).unwrap().signal_every, signal_every, "{test:?} {line}");
-        assert_ne!(spec.fit(&bounds()).unwrap().signal_every, 1, "{test:?} {line}");
+        let spec = Spec {
+            test,
+            ..spec(line).unwrap()
+        };
+        assert_eq!(
+            spec.fit(&siw).unwrap().signal_every,
+            signal_every,
+            "{test:?} {line}"
+        );
+        assert_ne!(
+            spec.fit(&bounds()).unwrap().signal_every,
+            1,
+            "{test:?} {line}"
+        );
     }
 }
 
 #[test]
 fn remote_options_win_for_the_server() {
-    let s = spec("--id a --remote-id b --wait poll --local-wait events --timeout 3 --remote-timeout 9").unwrap();
+    let s =
+        spec("--id a --remote-id b --wait poll --local-wait events --timeout 3 --remote-timeout 9")
+            .unwrap();
     assert_eq!(s.client.id.unwrap().name, "a");
     assert_eq!(s.server.id.unwrap().name, "b");
     assert_eq!((s.client.wait, s.server.wait), (Wait::Events, Wait::Poll));
-    assert_eq!((s.client.timeout.as_secs(), s.server.timeout.as_secs()), (3, 9));
+    assert_eq!(
+        (s.client.timeout.as_secs(), s.server.timeout.as_secs()),
+        (3, 9)
+    );
 }
 
 proptest::proptest! {

@@ -20,13 +20,20 @@ use crate::transport::Hosts;
 /// It has not, or it said something else.
 pub(super) fn challenge(stream: &mut TcpStream, token: &Token, patience: Duration) -> Result<()> {
     let mine = token::nonce()?;
-    frame::write(stream, &Message::Challenge { nonce: mine.clone() })?;
+    frame::write(
+        stream,
+        &Message::Challenge {
+            nonce: mine.clone(),
+        },
+    )?;
     let (theirs, mac) = match frame::read::<Message>(&mut Until::new(stream, patience))? {
         Message::Proof { nonce, mac } => (nonce, mac),
         other => return Err(other.unexpected("the client")),
     };
     if theirs == mine || !token.is_proven(Prover::Client, &mine, &theirs, &mac) {
-        return Err(Error::limit("the client's token is not the server's: both want the same --token-file"));
+        return Err(Error::limit(
+            "the client's token is not the server's: both want the same --token-file",
+        ));
     }
     let mac = token.proof(Prover::Server, &mine, &theirs)?;
     frame::write(stream, &Message::Proof { nonce: mine, mac })
@@ -36,22 +43,37 @@ pub(super) fn challenge(stream: &mut TcpStream, token: &Token, patience: Duratio
 ///
 /// # Errors
 /// There is none, or it is another.
-pub(super) fn prove(stream: &mut TcpStream, token: Option<&Token>, patience: Duration) -> Result<()> {
-    let token =
-        token.ok_or_else(|| Error::limit("the server wants a token: give --token-file with the same secret"))?;
-    let read = |stream: &TcpStream| frame::read::<Message>(&mut Until::new(stream, patience))?.or_error("the server");
+pub(super) fn prove(
+    stream: &mut TcpStream,
+    token: Option<&Token>,
+    patience: Duration,
+) -> Result<()> {
+    let token = token.ok_or_else(|| {
+        Error::limit("the server wants a token: give --token-file with the same secret")
+    })?;
+    let read = |stream: &TcpStream| {
+        frame::read::<Message>(&mut Until::new(stream, patience))?.or_error("the server")
+    };
     let theirs = match read(stream)? {
         Message::Challenge { nonce } => nonce,
         other => return Err(other.unexpected("the server")),
     };
     let mine = token::nonce()?;
     let mac = token.proof(Prover::Client, &theirs, &mine)?;
-    frame::write(stream, &Message::Proof { nonce: mine.clone(), mac })?;
+    frame::write(
+        stream,
+        &Message::Proof {
+            nonce: mine.clone(),
+            mac,
+        },
+    )?;
     match read(stream)? {
-        Message::Proof { mac, .. } if token.is_proven(Prover::Server, &theirs, &mine, &mac) => Ok(()),
-        Message::Proof { .. } => {
-            Err(Error::limit("the server does not have the token: it is not the server that was meant"))
+        Message::Proof { mac, .. } if token.is_proven(Prover::Server, &theirs, &mine, &mac) => {
+            Ok(())
         }
+        Message::Proof { .. } => Err(Error::limit(
+            "the server does not have the token: it is not the server that was meant",
+        )),
         other => Err(other.unexpected("the server")),
     }
 }
@@ -80,9 +102,16 @@ impl Admission for ForQperf<'_> {
 ///
 /// # Errors
 /// What went wrong, for the log; the client has been told.
-pub(super) fn qperf(stream: TcpStream, begun: &[u8], terms: &Terms<'_>, hosts: Hosts) -> Result<Served> {
+pub(super) fn qperf(
+    stream: TcpStream,
+    begun: &[u8],
+    terms: &Terms<'_>,
+    hosts: Hosts,
+) -> Result<Served> {
     if terms.rules.token.is_some() {
-        let error = Error::limit("this server wants a token (--token-file), which qperf does not have: use rperf");
+        let error = Error::limit(
+            "this server wants a token (--token-file), which qperf does not have: use rperf",
+        );
         refuse_qperf(stream, begun, &error);
         return Err(error);
     }
@@ -95,7 +124,12 @@ pub(super) fn qperf(stream: TcpStream, begun: &[u8], terms: &Terms<'_>, hosts: H
 /// Tells a qperf client why it is not served, in its own way.
 pub(super) fn refuse_qperf(stream: TcpStream, begun: &[u8], error: &Error) {
     const PATIENCE: Duration = Duration::from_secs(3);
-    if let Ok(talk) = Talk::new(stream, "the client (qperf)", PATIENCE, std::sync::Arc::default()) {
+    if let Ok(talk) = Talk::new(
+        stream,
+        "the client (qperf)",
+        PATIENCE,
+        std::sync::Arc::default(),
+    ) {
         // What it asks is read, so that the answer is not lost to a reset.
         let mut rest = vec![0; crate::qperf::request::LEN.saturating_sub(begun.len())];
         let _ = talk.receive(&mut rest, "its request");

@@ -46,7 +46,12 @@ pub struct Target {
 ///
 /// # Errors
 /// The server cannot be reached, refuses, or the test failed.
-pub fn run<B: Backend>(target: &Target, spec: &Spec, backend: &B, watch: Watch<'_>) -> Result<Outcome> {
+pub fn run<B: Backend>(
+    target: &Target,
+    spec: &Spec,
+    backend: &B,
+    watch: Watch<'_>,
+) -> Result<Outcome> {
     let mut stream = connect(target)?;
     let system = |e| Error::system("cannot set the control connection up", &e);
     let timeout = spec.client.timeout;
@@ -61,7 +66,10 @@ pub fn run<B: Backend>(target: &Target, spec: &Spec, backend: &B, watch: Watch<'
     }
     match spec.test {
         Test::Conf => match ask(&mut stream, spec)? {
-            Message::Conf(remote) => Ok(Outcome::Conf { local: host::conf(), remote }),
+            Message::Conf(remote) => Ok(Outcome::Conf {
+                local: host::conf(),
+                remote,
+            }),
             other => Err(other.unexpected("the server")),
         },
         Test::Quit => match ask(&mut stream, spec)? {
@@ -73,7 +81,13 @@ pub fn run<B: Backend>(target: &Target, spec: &Spec, backend: &B, watch: Watch<'
 }
 
 fn ask(stream: &mut TcpStream, spec: &Spec) -> Result<Message> {
-    frame::write(stream, &Message::Request { spec: Box::new(spec.clone()), ask: None })?;
+    frame::write(
+        stream,
+        &Message::Request {
+            spec: Box::new(spec.clone()),
+            ask: None,
+        },
+    )?;
     frame::read::<Message>(&mut Until::new(stream, spec.client.timeout))?.or_error("the server")
 }
 
@@ -101,27 +115,43 @@ fn greet(stream: &mut TcpStream, target: &Target, timeout: Duration) -> Result<b
     }
 }
 
-fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B, watch: Watch<'_>) -> Result<Outcome> {
+fn measured<B: Backend>(
+    stream: TcpStream,
+    spec: &Spec,
+    backend: &B,
+    watch: Watch<'_>,
+) -> Result<Outcome> {
     let addresses = Addresses::of(&stream)?;
-    let hosts = Hosts { local: addresses.local.ip().to_canonical(), peer: addresses.peer.ip().to_canonical() };
+    let hosts = Hosts {
+        local: addresses.local.ip().to_canonical(),
+        peer: addresses.peer.ip().to_canonical(),
+    };
     let link = ControlLink::new(stream, "the server", spec.client.timeout, Arc::default())?;
     let watching = Watching::new(watch, watched(spec));
     let link = link.watched(watching.lanes());
     let begins = |_| watching.begin();
     let run = || {
         if let Some(kind) = spec.test.socket() {
-            link.send(&Message::Request { spec: Box::new(spec.clone()), ask: None })?;
+            link.send(&Message::Request {
+                spec: Box::new(spec.clone()),
+                ask: None,
+            })?;
             return sockets::client(&link, spec, kind, addresses, &begins);
         }
         let (mut setup, ask) = backend.client(spec, hosts)?;
-        link.send(&Message::Request { spec: Box::new(spec.clone()), ask: Some(ask) })?;
+        link.send(&Message::Request {
+            spec: Box::new(spec.clone()),
+            ask: Some(ask),
+        })?;
         let offer = match link.receive()? {
             Message::Offer(offer) => offer,
             other => return Err(other.unexpected("the server")),
         };
         let answer = setup.answer(&offer)?;
         link.send(&Message::Answer(answer))?;
-        let connected = setup.connect(&offer, spec.client.timeout).map_err(|e| link.explain(e))?;
+        let connected = setup
+            .connect(&offer, spec.client.timeout)
+            .map_err(|e| link.explain(e))?;
         if watch.interval.is_some() && spec.flip && !connected.shape.plan.has_receiver() {
             return Err(Error::limit(
                 "--interval: with --flip (-f) the server works on memory here, and nobody here sees what moves; leave one of the two away",
@@ -130,10 +160,13 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B, watch: Watc
         session::exchange(&link, spec, Role::Client, connected, &begins)
     };
     let before = Counters::now();
-    let done = watching.during(run).inspect_err(|error| link.report(error))?;
+    let done = watching
+        .during(run)
+        .inspect_err(|error| link.report(error))?;
     let seen = watching.seen(done.outcome.stats.nanos);
     let one_host = hosts.local == hosts.peer;
-    let one_port = one_host && (&done.via.device, done.via.port) == (&done.peer_via.device, done.peer_via.port);
+    let one_port = one_host
+        && (&done.via.device, done.via.port) == (&done.peer_via.device, done.peer_via.port);
     let warnings = warning::gather(&Known {
         spec,
         via: &done.via,
@@ -166,7 +199,10 @@ fn measured<B: Backend>(stream: TcpStream, spec: &Spec, backend: &B, watch: Watc
 
 /// What there is to see of a test.
 fn watched(spec: &Spec) -> Watched {
-    let both = spec.test.plan().is_some_and(|plan| plan.pattern == Pattern::BothWays);
+    let both = spec
+        .test
+        .plan()
+        .is_some_and(|plan| plan.pattern == Pattern::BothWays);
     let (time, messages) = match spec.limit {
         Limit::Time(time) => (Some(time), None),
         Limit::Messages(n) if both => (None, Some(n.saturating_mul(2))),
@@ -184,15 +220,25 @@ fn watched(spec: &Spec) -> Watched {
 
 /// Connects, and keeps trying while nobody listens.
 fn connect(target: &Target) -> Result<TcpStream> {
-    let Target { host, port, wait, .. } = target;
+    let Target {
+        host, port, wait, ..
+    } = target;
     let deadline = Instant::now() + *wait;
     // `[::1]` is how an IPv6 address is written before a port.
-    let name = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-    let addresses: Vec<SocketAddr> = (name, *port).to_socket_addrs().map_err(|e| not_found(host, &e))?.collect();
+    let name = host
+        .strip_prefix('[')
+        .and_then(|h| h.strip_suffix(']'))
+        .unwrap_or(host);
+    let addresses: Vec<SocketAddr> = (name, *port)
+        .to_socket_addrs()
+        .map_err(|e| not_found(host, &e))?
+        .collect();
     loop {
         let mut last = None;
         for address in &addresses {
-            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
+            let left = deadline
+                .saturating_duration_since(Instant::now())
+                .max(Duration::from_millis(100));
             match TcpStream::connect_timeout(address, left) {
                 Ok(stream) => return Ok(stream),
                 Err(error) if is_without_scope(address) => return Err(without_scope(host, &error)),
@@ -215,14 +261,22 @@ fn connect(target: &Target) -> Result<TcpStream> {
 
 fn not_found(host: &str, error: &std::io::Error) -> Error {
     let hint = match host.rsplit_once('%') {
-        Some((_, interface)) => format!("is there an interface {interface} here? `ip link` lists them"),
+        Some((_, interface)) => {
+            format!("is there an interface {interface} here? `ip link` lists them")
+        }
         None if host.is_empty() => "a host has a name or an address".to_owned(),
-        None if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
+        None if host
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| port.parse::<u16>().is_ok()) =>
+        {
             "its port is given by --listen-port (-lp)".to_owned()
         }
         None => "is it spelt right? An IP address needs no name service".to_owned(),
     };
-    Error::new(Kind::System, format!("cannot find the host {host}: {error}; {hint}"))
+    Error::new(
+        Kind::System,
+        format!("cannot find the host {host}: {error}; {hint}"),
+    )
 }
 
 /// Whether an address is of every link, and does not say which.
@@ -233,6 +287,8 @@ fn is_without_scope(address: &SocketAddr) -> bool {
 fn without_scope(host: &str, error: &std::io::Error) -> Error {
     Error::new(
         Kind::System,
-        format!("cannot reach {host}: {error}; a link-local address wants the interface with it: {host}%INTERFACE"),
+        format!(
+            "cannot reach {host}: {error}; a link-local address wants the interface with it: {host}%INTERFACE"
+        ),
     )
 }

@@ -1,5 +1,5 @@
-//! What a host is, asked over the control port: a hello each way, then `AskFacts` and `Facts`. Any rperf server answers, and
-//! `ribinfo serve`, which answers nothing else.
+//! What a host is, asked over the control port: a hello each way, then `AskFacts` and `Facts`. Any
+//! rperf server answers, and `ribinfo serve`, which answers nothing else.
 
 use std::net::{IpAddr, Ipv6Addr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -24,28 +24,40 @@ pub const ANY: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 /// # Errors
 /// It cannot be reached, what answers does not know the question, or the answer makes no sense.
 pub fn ask(host: &str, port: u16) -> Result<PeerFacts> {
-    let addresses = (host, port).to_socket_addrs().map_err(|e| Error::system(format!("cannot find {host}"), &e))?;
+    let addresses = (host, port)
+        .to_socket_addrs()
+        .map_err(|e| Error::system(format!("cannot find {host}"), &e))?;
     let mut failed = Error::new(Kind::System, format!("{host} has no address"));
     for address in addresses {
         match TcpStream::connect_timeout(&address, PATIENCE) {
             Ok(stream) => return converse(stream),
-            Err(error) => failed = Error::system(format!("cannot connect to port {port} of {host}"), &error),
+            Err(error) => {
+                failed = Error::system(format!("cannot connect to port {port} of {host}"), &error);
+            }
         }
     }
     Err(failed)
 }
 
 fn converse(mut stream: TcpStream) -> Result<PeerFacts> {
-    stream.set_write_timeout(Some(PATIENCE)).map_err(|e| Error::system("cannot set the connection up", &e))?;
+    stream
+        .set_write_timeout(Some(PATIENCE))
+        .map_err(|e| Error::system("cannot set the connection up", &e))?;
     hello::write(&mut stream)?;
     match hello::read(&mut Until::new(&stream, PATIENCE))? {
         hello::Caller::Rperf(server) => {
             hello::check(&server, "the peer")?;
             if server.wants_token {
-                return Err(Error::protocol("the rperf server there wants a token, which ribinfo does not have"));
+                return Err(Error::protocol(
+                    "the rperf server there wants a token, which ribinfo does not have",
+                ));
             }
         }
-        _ => return Err(Error::protocol("what listens there is neither ribinfo nor rperf")),
+        _ => {
+            return Err(Error::protocol(
+                "what listens there is neither ribinfo nor rperf",
+            ));
+        }
     }
     frame::write(&mut stream, &Message::AskFacts)?;
     match frame::read::<Message>(&mut Until::new(&stream, PATIENCE))?.or_error("the peer")? {
@@ -60,11 +72,16 @@ fn converse(mut stream: TcpStream) -> Result<PeerFacts> {
 /// The port is taken.
 pub fn serve(root: &Root, address: IpAddr, port: u16) -> Result<()> {
     let listener = TcpListener::bind((address, port)).map_err(|e| {
-        Error::system(format!("cannot listen on port {port} (an rperf server there answers as well)"), &e)
+        Error::system(
+            format!("cannot listen on port {port} (an rperf server there answers as well)"),
+            &e,
+        )
     })?;
     tell(format_args!("ribinfo: answering on port {port}"));
     for stream in listener.incoming() {
-        let answered = stream.map_err(|e| Error::system("cannot accept", &e)).and_then(|stream| answer(stream, root));
+        let answered = stream
+            .map_err(|e| Error::system("cannot accept", &e))
+            .and_then(|stream| answer(stream, root));
         if let Err(error) = answered {
             tell(format_args!("ribinfo: {error}"));
         }
@@ -74,8 +91,13 @@ pub fn serve(root: &Root, address: IpAddr, port: u16) -> Result<()> {
 
 /// Answers one connection.
 fn answer(mut stream: TcpStream, root: &Root) -> Result<()> {
-    stream.set_write_timeout(Some(GREETING)).map_err(|e| Error::system("cannot set the connection up", &e))?;
-    if !matches!(hello::read(&mut Until::new(&stream, GREETING))?, hello::Caller::Rperf(_)) {
+    stream
+        .set_write_timeout(Some(GREETING))
+        .map_err(|e| Error::system("cannot set the connection up", &e))?;
+    if !matches!(
+        hello::read(&mut Until::new(&stream, GREETING))?,
+        hello::Caller::Rperf(_)
+    ) {
         return Err(Error::protocol("neither ribinfo nor rperf: not answered"));
     }
     hello::write(&mut stream)?;
@@ -84,7 +106,8 @@ fn answer(mut stream: TcpStream, root: &Root) -> Result<()> {
         // Who only looked whether somebody is here.
         Err(error) if error.kind() == Kind::Gone => return Ok(()),
         _ => Message::Error {
-            text: "this is `ribinfo serve`, which only tells facts: start `rperf` for tests".to_owned(),
+            text: "this is `ribinfo serve`, which only tells facts: start `rperf` for tests"
+                .to_owned(),
         },
     };
     frame::write(&mut stream, &reply)
@@ -139,7 +162,11 @@ mod tests {
 
     #[test]
     fn nobody_there_is_an_error_that_names_the_port() {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let text = ask("127.0.0.1", port).unwrap_err().to_string();
         assert!(text.contains(&port.to_string()), "{text}");
     }

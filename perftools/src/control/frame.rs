@@ -18,15 +18,20 @@ pub const MAX: usize = 64 << 10;
 /// The stream broke or the peer does not read.
 pub fn write<T: Serialize>(stream: &mut impl Write, message: &T) -> Result<()> {
     let mut bytes = vec![0; 4];
-    serde_json::to_writer(&mut bytes, message).map_err(|e| Error::protocol(format!("cannot write a message: {e}")))?;
+    serde_json::to_writer(&mut bytes, message)
+        .map_err(|e| Error::protocol(format!("cannot write a message: {e}")))?;
     let len = bytes.len() - 4;
     if len > MAX {
-        return Err(Error::protocol(format!("a message of {len} bytes: the limit is {MAX}")));
+        return Err(Error::protocol(format!(
+            "a message of {len} bytes: the limit is {MAX}"
+        )));
     }
     bytes[..4].copy_from_slice(&u32::try_from(len).unwrap_or(0).to_be_bytes());
     stream.write_all(&bytes).map_err(|e| match e.kind() {
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => gone(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(Kind::Gone, "the peer does not read what it is sent"),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            Error::new(Kind::Gone, "the peer does not read what it is sent")
+        }
         _ => Error::system("cannot write to the peer", &e),
     })
 }
@@ -40,11 +45,14 @@ pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> Result<T> {
     stream.read_exact(&mut len).map_err(|e| read_error(&e))?;
     let len = u32::from_be_bytes(len) as usize;
     if len > MAX {
-        return Err(Error::protocol(format!("the peer announced a message of {len} bytes: the limit is {MAX}")));
+        return Err(Error::protocol(format!(
+            "the peer announced a message of {len} bytes: the limit is {MAX}"
+        )));
     }
     let mut bytes = vec![0; len];
     stream.read_exact(&mut bytes).map_err(|e| read_error(&e))?;
-    serde_json::from_slice(&bytes).map_err(|e| Error::protocol(format!("the peer sent what is no message: {e}")))
+    serde_json::from_slice(&bytes)
+        .map_err(|e| Error::protocol(format!("the peer sent what is no message: {e}")))
 }
 
 /// Reads from a stream until a moment, however slowly the peer speaks.
@@ -57,7 +65,10 @@ pub struct Until<'a> {
 impl<'a> Until<'a> {
     /// All reads together may take `time`.
     pub fn new(stream: &'a TcpStream, time: Duration) -> Self {
-        Self { stream, deadline: Instant::now() + time }
+        Self {
+            stream,
+            deadline: Instant::now() + time,
+        }
     }
 }
 
@@ -79,9 +90,9 @@ pub(super) fn read_error(error: &std::io::Error) -> Error {
         | ErrorKind::ConnectionReset
         | ErrorKind::BrokenPipe
         | ErrorKind::ConnectionAborted => gone(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            Error::test("the peer said nothing in time: is its host busy? --timeout (-to) sets how long to wait")
-        }
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::test(
+            "the peer said nothing in time: is its host busy? --timeout (-to) sets how long to wait",
+        ),
         _ => Error::system("cannot read from the peer", error),
     }
 }
@@ -99,14 +110,22 @@ mod tests {
     fn a_message_reads_back() {
         let mut bytes = Vec::new();
         write(&mut bytes, &Message::Finished { sent: 7, thread: 1 }).unwrap();
-        assert_eq!(read::<Message>(&mut bytes.as_slice()).unwrap(), Message::Finished { sent: 7, thread: 1 });
+        assert_eq!(
+            read::<Message>(&mut bytes.as_slice()).unwrap(),
+            Message::Finished { sent: 7, thread: 1 }
+        );
     }
 
     #[test]
     fn an_oversized_frame_is_refused_before_it_is_read() {
         let bytes = [0xff; 64];
-        let text = read::<Message>(&mut bytes.as_slice()).unwrap_err().to_string();
-        assert!(text.contains("4294967295") && text.contains("65536"), "{text}");
+        let text = read::<Message>(&mut bytes.as_slice())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains("4294967295") && text.contains("65536"),
+            "{text}"
+        );
     }
 
     proptest::proptest! {

@@ -1,6 +1,7 @@
 //! The first bytes of a connection: who speaks, and which version.
 //!
-//! A qperf request begins with four little-endian 16-bit numbers: 0, 4, 11 and the test's index. The magic is no such.
+//! A qperf request begins with four little-endian 16-bit numbers: 0, 4, 11 and the test's index.
+//! The magic is no such.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -55,14 +56,26 @@ pub fn encode(protocol: u16) -> [u8; LEN] {
 /// Reads a caller's first bytes, as many as there are.
 pub fn decode(bytes: &[u8]) -> Caller {
     if bytes.starts_with(&MAGIC) && bytes.len() >= LEN {
-        let version = bytes[12..LEN].iter().take_while(|b| b.is_ascii_graphic()).map(|b| char::from(*b)).collect();
+        let version = bytes[12..LEN]
+            .iter()
+            .take_while(|b| b.is_ascii_graphic())
+            .map(|b| char::from(*b))
+            .collect();
         let protocol = u16::from_be_bytes([bytes[8], bytes[9]]);
-        return Caller::Rperf(Hello { protocol, version, wants_token: bytes[FLAGS] & WANTS_TOKEN != 0 });
+        return Caller::Rperf(Hello {
+            protocol,
+            version,
+            wants_token: bytes[FLAGS] & WANTS_TOKEN != 0,
+        });
     }
     if bytes.starts_with(b"upgrade ") {
         return Caller::QperfServer;
     }
-    let word = |at: usize| bytes.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+    let word = |at: usize| {
+        bytes
+            .get(at..at + 2)
+            .map(|b| u16::from_le_bytes([b[0], b[1]]))
+    };
     match (word(0), word(2), word(4), word(6)) {
         (Some(0), Some(1..=99), Some(0..=999), Some(0..=63)) => Caller::Qperf(bytes.to_vec()),
         _ => Caller::Stranger,
@@ -111,7 +124,9 @@ pub fn write_wanting_token(stream: &mut TcpStream) -> Result<()> {
 fn send(stream: &mut TcpStream, flags: u8) -> Result<()> {
     let mut hello = encode(PROTOCOL);
     hello[FLAGS] = flags;
-    stream.write_all(&hello).map_err(|e| Error::system("cannot greet the peer", &e))
+    stream
+        .write_all(&hello)
+        .map_err(|e| Error::system("cannot greet the peer", &e))
 }
 
 /// Whether this protocol version is ours.
@@ -134,12 +149,22 @@ mod tests {
 
     #[test]
     fn a_hello_reads_back_and_versions_are_compared() {
-        let Caller::Rperf(hello) = decode(&encode(PROTOCOL)) else { panic!("no hello") };
-        assert_eq!((hello.protocol, hello.version.as_str()), (PROTOCOL, VERSION));
+        let Caller::Rperf(hello) = decode(&encode(PROTOCOL)) else {
+            panic!("no hello")
+        };
+        assert_eq!(
+            (hello.protocol, hello.version.as_str()),
+            (PROTOCOL, VERSION)
+        );
         assert!(check(&hello, "the server").is_ok());
-        let Caller::Rperf(other) = decode(&encode(77)) else { panic!("no hello") };
+        let Caller::Rperf(other) = decode(&encode(77)) else {
+            panic!("no hello")
+        };
         let text = check(&other, "the server").unwrap_err().to_string();
-        assert!(text.contains("version 77") && text.contains(&format!("version {PROTOCOL} ")), "{text}");
+        assert!(
+            text.contains("version 77") && text.contains(&format!("version {PROTOCOL} ")),
+            "{text}"
+        );
     }
 
     #[test]

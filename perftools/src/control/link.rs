@@ -68,7 +68,12 @@ impl ControlLink {
     ///
     /// # Errors
     /// The operating system refuses a thread or a descriptor.
-    pub fn new(stream: TcpStream, who: &'static str, timeout: Duration, stop: Arc<AtomicBool>) -> Result<Self> {
+    pub fn new(
+        stream: TcpStream,
+        who: &'static str,
+        timeout: Duration,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self> {
         let heard = Arc::new(Heard {
             finished: (0..MAX_THREADS).map(|_| AtomicU64::new(NOT_YET)).collect(),
             beat: AtomicU64::new(0),
@@ -80,7 +85,9 @@ impl ControlLink {
         let mut reading = stream.try_clone().map_err(system)?;
         // The reader waits as long as the connection lives: timeouts are the waiting thread's.
         reading.set_read_timeout(None).map_err(system)?;
-        stream.set_write_timeout(Some(timeout.max(Duration::from_secs(1)))).map_err(system)?;
+        stream
+            .set_write_timeout(Some(timeout.max(Duration::from_secs(1))))
+            .map_err(system)?;
         let (sender, messages) = channel();
         let inner = Arc::clone(&heard);
         let read = move || loop {
@@ -96,7 +103,9 @@ impl ControlLink {
                 }
                 Ok(Message::AtWork) => {
                     let millis = inner.begin.elapsed().as_millis();
-                    inner.beat.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
+                    inner
+                        .beat
+                        .store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
                     continue;
                 }
                 Ok(message) => match sender.send(message) {
@@ -105,7 +114,9 @@ impl ControlLink {
                 },
                 Err(error) if error.kind() == Kind::Gone => Error::new(
                     Kind::Gone,
-                    format!("{who} closed the connection: it ended, or was ended, in the middle of the test"),
+                    format!(
+                        "{who} closed the connection: it ended, or was ended, in the middle of the test"
+                    ),
                 ),
                 Err(error) => error,
             };
@@ -113,9 +124,24 @@ impl ControlLink {
             inner.failed.store(true, Ordering::Release);
             return;
         };
-        std::thread::Builder::new().name("control".into()).stack_size(256 << 10).spawn(read).map_err(system)?;
-        let shared = Shared { stream, writing: Mutex::new(()), heard, stop };
-        Ok(Self { shared, messages, who, timeout, lanes: Vec::new() })
+        std::thread::Builder::new()
+            .name("control".into())
+            .stack_size(256 << 10)
+            .spawn(read)
+            .map_err(system)?;
+        let shared = Shared {
+            stream,
+            writing: Mutex::new(()),
+            heard,
+            stop,
+        };
+        Ok(Self {
+            shared,
+            messages,
+            who,
+            timeout,
+            lanes: Vec::new(),
+        })
     }
 
     /// Each thread of the test counts on its lane; none: nobody watches.
@@ -127,7 +153,11 @@ impl ControlLink {
 
     /// The link of a thread.
     pub fn thread(&self, thread: u32) -> ThreadLink<'_> {
-        ThreadLink { shared: &self.shared, thread, lane: self.lanes.get(thread as usize) }
+        ThreadLink {
+            shared: &self.shared,
+            thread,
+            lane: self.lanes.get(thread as usize),
+        }
     }
 
     /// Sends a message.
@@ -170,7 +200,9 @@ impl ControlLink {
             if Instant::now() >= deadline {
                 // The peer is told: it may only be slow.
                 let silence = format!("{} said nothing for {}", self.who, show_time(patience));
-                return Err(Error::test(silence + ": is its host busy? --timeout (-to) sets how long to wait"));
+                return Err(Error::test(
+                    silence + ": is its host busy? --timeout (-to) sets how long to wait",
+                ));
             }
         }
     }
@@ -203,7 +235,9 @@ impl Shared {
 
     fn report(&self, error: &Error) {
         if !matches!(error.kind(), Kind::Peer | Kind::Gone) {
-            let _ = self.write(&Message::Error { text: error.to_string() });
+            let _ = self.write(&Message::Error {
+                text: error.to_string(),
+            });
         }
     }
 
@@ -215,7 +249,12 @@ impl Shared {
         if !self.is_gone() {
             return None;
         }
-        let failure = self.heard.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let failure = self
+            .heard
+            .failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         failure.or_else(|| self.stop.load(Ordering::Relaxed).then(stopped))
     }
 
@@ -232,7 +271,10 @@ impl Shared {
 }
 
 fn stopped() -> Error {
-    Error::new(Kind::System, "the server was stopped in the middle of the test")
+    Error::new(
+        Kind::System,
+        "the server was stopped in the middle of the test",
+    )
 }
 
 impl Drop for ControlLink {
@@ -244,12 +286,21 @@ impl Drop for ControlLink {
 
 impl Peer for ThreadLink<'_> {
     fn finish(&self, sent: u64) -> Result<()> {
-        self.shared.send(&Message::Finished { sent, thread: self.thread })
+        self.shared.send(&Message::Finished {
+            sent,
+            thread: self.thread,
+        })
     }
 
     #[inline]
     fn finished(&self) -> Option<u64> {
-        match self.shared.heard.finished.get(self.thread as usize)?.load(Ordering::Acquire) {
+        match self
+            .shared
+            .heard
+            .finished
+            .get(self.thread as usize)?
+            .load(Ordering::Acquire)
+        {
             NOT_YET => None,
             sent => Some(sent),
         }
@@ -274,7 +325,12 @@ impl Peer for ThreadLink<'_> {
 
     fn silence(&self) -> Option<Duration> {
         let heard = &self.shared.heard;
-        Some(heard.begin.elapsed().saturating_sub(Duration::from_millis(heard.beat.load(Ordering::Relaxed))))
+        Some(
+            heard
+                .begin
+                .elapsed()
+                .saturating_sub(Duration::from_millis(heard.beat.load(Ordering::Relaxed))),
+        )
     }
 
     fn give_up(&self, error: &Error) {

@@ -90,7 +90,10 @@ impl Message {
     /// The peer's text, with `who` in front.
     pub fn or_error(self, who: &str) -> Result<Self> {
         match self {
-            Message::Error { text } => Err(Error::new(Kind::Peer, format!("{who}: {}", printable(&text)))),
+            Message::Error { text } => Err(Error::new(
+                Kind::Peer,
+                format!("{who}: {}", printable(&text)),
+            )),
             other => Ok(other),
         }
     }
@@ -102,11 +105,17 @@ impl Message {
             serde_json::Value::String(name) => Some(name),
             _ => None,
         });
-        Error::protocol(format!("{who} sent a message out of turn: {}", name.unwrap_or_default()))
+        Error::protocol(format!(
+            "{who} sent a message out of turn: {}",
+            name.unwrap_or_default()
+        ))
     }
 }
 
 /// A peer's text, as it may be shown on a terminal.
 fn printable(text: &str) -> String {
-    text.chars().take(2000).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars()
+        .take(2000)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }

@@ -15,7 +15,8 @@
 //!                 the test runs; Finished (sent n) each way
 //!   Stats ◀───────────────────────────────▶ Stats
 //! ```
-//! Instead of `Request`, `AskFacts` may come, which `Facts` answers. Instead of any message an `Error` with a text may come, which ends the conversation. One connection is one test.
+//! Instead of `Request`, `AskFacts` may come, which `Facts` answers. Instead of any message an
+//! `Error` with a text may come, which ends the conversation. One connection is one test.
 
 pub mod admission;
 pub mod client;

@@ -113,10 +113,15 @@ impl Rules {
     /// It is of none of the networks.
     pub fn admit_host(&self, peer: IpAddr) -> Result<()> {
         let peer = peer.to_canonical();
-        if self.allow.is_empty() || peer.is_loopback() || self.allow.iter().any(|net| net.contains(&peer)) {
+        if self.allow.is_empty()
+            || peer.is_loopback()
+            || self.allow.iter().any(|net| net.contains(&peer))
+        {
             return Ok(());
         }
-        Err(Error::limit(format!("{peer} is not served here (the server's --allow names the networks that are)")))
+        Err(Error::limit(format!(
+            "{peer} is not served here (the server's --allow names the networks that are)"
+        )))
     }
 
     /// Whether a test is within the limits; keeps its memory.
@@ -141,9 +146,18 @@ impl Rules {
             }
         }
         let bytes = spec.memory();
-        let take = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.max_memory);
-        match self.in_use.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
-            Ok(_) => Ok(Reserved { in_use: Arc::clone(&self.in_use), bytes }),
+        let take = |used: u64| {
+            used.checked_add(bytes)
+                .filter(|sum| *sum <= self.max_memory)
+        };
+        match self
+            .in_use
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+        {
+            Ok(_) => Ok(Reserved {
+                in_use: Arc::clone(&self.in_use),
+                bytes,
+            }),
             Err(used) => Err(Error::limit(format!(
                 "{} of buffers: the server allows {} for all tests at once, {} are in use (--max-memory there sets it)",
                 Size(bytes),
@@ -202,7 +216,11 @@ mod tests {
             ("192.0.2.8", false),
             ("2001:db8::1", false),
         ] {
-            assert_eq!(rules.admit_host(peer.parse().unwrap()).is_ok(), served, "{peer}");
+            assert_eq!(
+                rules.admit_host(peer.parse().unwrap()).is_ok(),
+                served,
+                "{peer}"
+            );
         }
     }
 
@@ -218,7 +236,10 @@ mod tests {
                 Err(error) => break error.to_string(),
             }
         };
-        assert!(refused.contains("--max-memory") && held.len() <= 3, "{refused}");
+        assert!(
+            refused.contains("--max-memory") && held.len() <= 3,
+            "{refused}"
+        );
         drop(held);
         assert!(rules.admit(&spec).is_ok());
     }
@@ -228,9 +249,17 @@ mod tests {
         let rules = rules("--max-time 10 --max-size 1M");
         for (line, says) in [("--time 11", "--max-time"), ("--msg-size 2M", "--max-size")] {
             let spec = Spec::new(Test::TcpBw, &options(line)).unwrap();
-            assert!(rules.admit(&spec).unwrap_err().to_string().contains(says), "{line}");
+            assert!(
+                rules.admit(&spec).unwrap_err().to_string().contains(says),
+                "{line}"
+            );
         }
-        assert!(Rules::new(&options("--max-time 0").server).unwrap_err().to_string().contains("--max-time"));
+        assert!(
+            Rules::new(&options("--max-time 0").server)
+                .unwrap_err()
+                .to_string()
+                .contains("--max-time")
+        );
     }
 
     #[test]

@@ -25,7 +25,8 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// How often, in milliseconds, it is looked whether a connection is open for too long.
 const SWEEP: u16 = 1000;
 
-/// Connections beyond the limit that are told so at the same time; what comes still is closed without a word.
+/// Connections beyond the limit that are told so at the same time; what comes still is closed
+/// without a word.
 const TURNED_AWAY: usize = 16;
 
 /// What a server says on standard error.
@@ -111,8 +112,18 @@ impl Server {
         let system = |e| Error::system("cannot make a pipe", &e);
         let (wake, waker) = UnixStream::pair().map_err(system)?;
         waker.set_nonblocking(true).map_err(system)?;
-        let stopper = Stopper { stop: Arc::new(AtomicBool::new(false)), wake: Arc::new(waker) };
-        Ok(Self { listener, wake, stopper, rules, log: Log::Errors, open: Mutex::default() })
+        let stopper = Stopper {
+            stop: Arc::new(AtomicBool::new(false)),
+            wake: Arc::new(waker),
+        };
+        Ok(Self {
+            listener,
+            wake,
+            stopper,
+            rules,
+            log: Log::Errors,
+            open: Mutex::default(),
+        })
     }
 
     /// Logs nothing.
@@ -134,7 +145,9 @@ impl Server {
     /// # Errors
     /// The operating system does not say.
     pub fn local_addr(&self) -> Result<SocketAddr> {
-        self.listener.local_addr().map_err(|e| Error::system("the server has no address", &e))
+        self.listener
+            .local_addr()
+            .map_err(|e| Error::system("the server has no address", &e))
     }
 
     /// What stops it.
@@ -174,7 +187,10 @@ impl Server {
                     }
                     this.open().remove(&number);
                 };
-                if let Err(error) = std::thread::Builder::new().name("client".into()).spawn_scoped(scope, serve) {
+                if let Err(error) = std::thread::Builder::new()
+                    .name("client".into())
+                    .spawn_scoped(scope, serve)
+                {
                     this.open().remove(&number);
                     this.log(peer, &format!("turned away: no thread: {error}"));
                 }
@@ -191,14 +207,22 @@ impl Server {
         let mut open = self.open();
         let served = open.len();
         let until = Instant::now().checked_add(self.rules.longest());
-        open.insert(number, Open { stream: stream.try_clone().map_err(system)?, until });
+        open.insert(
+            number,
+            Open {
+                stream: stream.try_clone().map_err(system)?,
+                until,
+            },
+        );
         self.rules.admit_host(peer.ip())?;
         if served < self.rules.max_clients as usize {
             return Ok(());
         }
         Err(Error::new(
             Kind::Limit,
-            format!("the server has as many clients as it takes, {served} (--max-clients sets how many)"),
+            format!(
+                "the server has as many clients as it takes, {served} (--max-clients sets how many)"
+            ),
         ))
     }
 
@@ -212,7 +236,11 @@ impl Server {
                 self.log(peer, &format!("{} begins", test.name()));
             }
         };
-        let terms = Terms { stop: &self.stopper.stop, rules: &self.rules, begins: &begins };
+        let terms = Terms {
+            stop: &self.stopper.stop,
+            rules: &self.rules,
+            begins: &begins,
+        };
         match session::serve(stream, backend, &terms) {
             Ok(Served::Quit) => self.stopper.stop(),
             Ok(Served::Test(_) | Served::Nothing) => {}
@@ -241,7 +269,9 @@ impl Server {
                 Err(e)
                     if matches!(
                         e.kind(),
-                        ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                        ErrorKind::WouldBlock
+                            | ErrorKind::Interrupted
+                            | ErrorKind::ConnectionAborted
                     ) => {}
                 // Out of descriptors or memory: those that are served will give some back.
                 Err(e) => {
@@ -282,7 +312,11 @@ impl Server {
 }
 
 fn listen(address: SocketAddr, dual: bool) -> std::io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     if address.is_ipv6() {
         socket.set_only_v6(!dual)?;
     }

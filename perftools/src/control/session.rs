@@ -37,21 +37,27 @@ pub fn serve<B: Backend>(mut stream: TcpStream, backend: &B, terms: &Terms<'_>) 
     stream.set_nodelay(true).map_err(system)?;
     stream.set_write_timeout(Some(GREETING)).map_err(system)?;
     // A client whose host went away without a word is noticed within half a minute.
-    let keepalive =
-        TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5)).with_retries(3);
-    SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(system)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(15))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    SockRef::from(&stream)
+        .set_tcp_keepalive(&keepalive)
+        .map_err(system)?;
     match hello::read(&mut Until::new(&stream, GREETING))? {
         hello::Caller::Rperf(caller) => {
             match &terms.rules.token {
                 Some(_) => hello::write_wanting_token(&mut stream)?,
                 None => hello::write(&mut stream)?,
             }
-            // Told in words too: the other end compares as well, but may be a later program that does not.
+            // Told in words too: the other end compares as well, but may be a later program that
+            // does not.
             if let Err(error) = hello::check(&caller, "the client") {
                 return Err(refuse(&mut stream, error));
             }
             if let Some(token) = &terms.rules.token {
-                admission::challenge(&mut stream, token, GREETING).map_err(|error| refuse(&mut stream, error))?;
+                admission::challenge(&mut stream, token, GREETING)
+                    .map_err(|error| refuse(&mut stream, error))?;
             }
         }
         hello::Caller::Qperf(begun) => return admission::qperf(stream, &begun, terms, hosts),
@@ -63,7 +69,8 @@ pub fn serve<B: Backend>(mut stream: TcpStream, backend: &B, terms: &Terms<'_>) 
         Ok(Message::Request { spec, ask }) => (*spec, ask),
         Ok(Message::AskFacts) => {
             let facts = PeerFacts::here(&Root::host());
-            return frame::write(&mut stream, &Message::Facts(Box::new(facts))).map(|()| Served::Nothing);
+            return frame::write(&mut stream, &Message::Facts(Box::new(facts)))
+                .map(|()| Served::Nothing);
         }
         // A client whose own device will not do says why, instead of asking.
         Ok(other) => {
@@ -75,11 +82,18 @@ pub fn serve<B: Backend>(mut stream: TcpStream, backend: &B, terms: &Terms<'_>) 
         Err(error) => return Err(refuse(&mut stream, error)),
     };
     let outcome = match spec.test {
-        Test::Conf => frame::write(&mut stream, &Message::Conf(host::conf())).map(|()| Served::Test(Test::Conf)),
+        Test::Conf => frame::write(&mut stream, &Message::Conf(host::conf()))
+            .map(|()| Served::Test(Test::Conf)),
         Test::Quit => quit(&mut stream, terms.rules.may_quit(hosts.local, hosts.peer)),
         test => measured(&stream, backend, &spec, ask, hosts, terms).map(|()| Served::Test(test)),
     };
-    outcome.map_err(|error| if spec.test.moves_data() { error } else { refuse(&mut stream, error) })
+    outcome.map_err(|error| {
+        if spec.test.moves_data() {
+            error
+        } else {
+            refuse(&mut stream, error)
+        }
+    })
 }
 
 /// Tells a client why it is not served.
@@ -90,7 +104,12 @@ pub fn turn_away(mut stream: TcpStream, error: &Error) {
             let _ = hello::write(&mut stream);
             // What it asks is read, so that the answer is not lost to a reset.
             let _ = frame::read::<Message>(&mut Until::new(&stream, GREETING));
-            let _ = frame::write(&mut stream, &Message::Error { text: error.to_string() });
+            let _ = frame::write(
+                &mut stream,
+                &Message::Error {
+                    text: error.to_string(),
+                },
+            );
         }
         Ok(hello::Caller::Qperf(begun)) => admission::refuse_qperf(stream, &begun, error),
         _ => {}
@@ -100,14 +119,22 @@ pub fn turn_away(mut stream: TcpStream, error: &Error) {
 /// Tells the peer, as far as it listens.
 fn refuse(stream: &mut TcpStream, error: Error) -> Error {
     if error.kind() != Kind::Gone {
-        let _ = frame::write(stream, &Message::Error { text: error.to_string() });
+        let _ = frame::write(
+            stream,
+            &Message::Error {
+                text: error.to_string(),
+            },
+        );
     }
     error
 }
 
 fn hosts(stream: &TcpStream) -> Result<Hosts> {
     let addresses = Addresses::of(stream)?;
-    Ok(Hosts { local: addresses.local.ip().to_canonical(), peer: addresses.peer.ip().to_canonical() })
+    Ok(Hosts {
+        local: addresses.local.ip().to_canonical(),
+        peer: addresses.peer.ip().to_canonical(),
+    })
 }
 
 fn quit(stream: &mut TcpStream, may_quit: Result<()>) -> Result<Served> {
@@ -127,7 +154,12 @@ fn measured<B: Backend>(
     let system = |e| Error::system("cannot set the control connection up", &e);
     // From the specification on the client's word on timeouts holds, once it is checked.
     let timeout = spec.check().map_or(GREETING, |()| spec.server.timeout);
-    let link = ControlLink::new(stream.try_clone().map_err(system)?, "the client", timeout, Arc::clone(terms.stop))?;
+    let link = ControlLink::new(
+        stream.try_clone().map_err(system)?,
+        "the client",
+        timeout,
+        Arc::clone(terms.stop),
+    )?;
     let run = || {
         spec.check()?;
         let _reserved = terms.rules.admit(spec)?;
@@ -135,9 +167,13 @@ fn measured<B: Backend>(
             let done = sockets::server(&link, spec, kind, Addresses::of(stream)?, terms.begins);
             return done.map(drop);
         }
-        let ask = ask.ok_or_else(|| Error::protocol("the client did not say how it can be reached"))?;
+        let ask =
+            ask.ok_or_else(|| Error::protocol("the client did not say how it can be reached"))?;
         if ask.addresses.len() > 256 {
-            return Err(Error::protocol(format!("{} addresses: the limit is 256", ask.addresses.len())));
+            return Err(Error::protocol(format!(
+                "{} addresses: the limit is 256",
+                ask.addresses.len()
+            )));
         }
         let (setup, offer) = backend.server(spec, &ask, hosts)?;
         link.send(&Message::Offer(offer))?;
@@ -146,7 +182,9 @@ fn measured<B: Backend>(
             other => return Err(other.unexpected("the client")),
         };
         let gone = || link.is_gone();
-        let connected = setup.accept(&answer, timeout, &gone).map_err(|e| link.explain(e))?;
+        let connected = setup
+            .accept(&answer, timeout, &gone)
+            .map_err(|e| link.explain(e))?;
         exchange(&link, spec, Role::Server, connected, terms.begins).map(drop)
     };
     run().inspect_err(|error| link.report(error))
@@ -160,7 +198,11 @@ pub(super) fn exchange<W: engine::Wire + Send>(
     connected: Connected<W>,
     begins: &dyn Fn(Test),
 ) -> Result<Exchanged> {
-    let Connected { mut wires, via, shape } = connected;
+    let Connected {
+        mut wires,
+        via,
+        shape,
+    } = connected;
     // Only the client tells of a host's faults, its own included.
     let (side, who, warnings) = match role {
         Role::Client => (&spec.client, "the server", Vec::new()),
@@ -168,9 +210,17 @@ pub(super) fn exchange<W: engine::Wire + Send>(
     };
     wires.iter_mut().try_for_each(W::post_receives)?;
     let memory = wires.iter().map(W::exposed).collect();
-    link.send(&Message::Ready { via: via.clone(), memory, warnings })?;
+    link.send(&Message::Ready {
+        via: via.clone(),
+        memory,
+        warnings,
+    })?;
     let (peer_via, peer_warnings) = match link.receive_after(shape.memory())? {
-        Message::Ready { via, memory, warnings } => {
+        Message::Ready {
+            via,
+            memory,
+            warnings,
+        } => {
             for (wire, memory) in wires.iter_mut().zip(memory) {
                 if let Some(memory) = memory {
                     wire.peer_exposes(memory);
@@ -181,12 +231,23 @@ pub(super) fn exchange<W: engine::Wire + Send>(
         other => return Err(other.unexpected(who)),
     };
     begins(spec.test);
-    let mut ends: Vec<_> = (0..).zip(wires).map(|(number, wire)| (wire, link.thread(number))).collect();
+    let mut ends: Vec<_> = (0..)
+        .zip(wires)
+        .map(|(number, wire)| (wire, link.thread(number)))
+        .collect();
     let outcome = engine::threads::run(role, &shape, side, &mut ends)?;
     link.send(&Message::Stats(Box::new(outcome.stats.clone())))?;
     let peer_stats = match link.receive_after(shape.memory())? {
         Message::Stats(stats) => *stats,
         other => return Err(other.unexpected(who)),
     };
-    Ok(Exchanged { outcome, via, peer_via, peer_stats, peer_warnings, plan: Some(shape.plan), depth: shape.depth })
+    Ok(Exchanged {
+        outcome,
+        via,
+        peer_via,
+        peer_stats,
+        peer_warnings,
+        plan: Some(shape.plan),
+        depth: shape.depth,
+    })
 }

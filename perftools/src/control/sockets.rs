@@ -35,7 +35,10 @@ pub(super) struct Addresses {
 impl Addresses {
     pub(super) fn of(stream: &TcpStream) -> Result<Self> {
         let error = |e| Error::system("the control connection has no address", &e);
-        Ok(Self { local: stream.local_addr().map_err(error)?, peer: stream.peer_addr().map_err(error)? })
+        Ok(Self {
+            local: stream.local_addr().map_err(error)?,
+            peer: stream.peer_addr().map_err(error)?,
+        })
     }
 }
 
@@ -53,9 +56,18 @@ pub(super) fn client(
     };
     let timeout = spec.client.timeout;
     let place = (listening.port, Some(listening.token));
-    let socket = ends::connect(kind, addresses.local, addresses.peer, place, spec.sockets, timeout);
+    let socket = ends::connect(
+        kind,
+        addresses.local,
+        addresses.peer,
+        place,
+        spec.sockets,
+        timeout,
+    );
     let socket = socket.map_err(|e| link.explain(e))?;
-    link.send(&Message::Bound { port: ends::port(&socket)? })?;
+    link.send(&Message::Bound {
+        port: ends::port(&socket)?,
+    })?;
     exchange(link, spec, Role::Client, kind, socket, begins)
 }
 
@@ -67,14 +79,28 @@ pub(super) fn server(
     addresses: Addresses,
     begins: &dyn Fn(Test),
 ) -> Result<Exchanged> {
-    let place = ends::Server::open(kind, addresses.local, spec.sockets, crate::transport::random())?;
+    let place = ends::Server::open(
+        kind,
+        addresses.local,
+        spec.sockets,
+        crate::transport::random(),
+    )?;
     link.send(&Message::Listening(place.listening()))?;
     let port = match link.receive()? {
         Message::Bound { port } => port,
         other => return Err(other.unexpected("the client")),
     };
-    let socket = place.accept(addresses.peer, port, spec.server.timeout, &|| link.is_gone());
-    exchange(link, spec, Role::Server, kind, socket.map_err(|e| link.explain(e))?, begins)
+    let socket = place.accept(addresses.peer, port, spec.server.timeout, &|| {
+        link.is_gone()
+    });
+    exchange(
+        link,
+        spec,
+        Role::Server,
+        kind,
+        socket.map_err(|e| link.explain(e))?,
+        begins,
+    )
 }
 
 fn exchange(
@@ -91,17 +117,37 @@ fn exchange(
         Role::Server => (&spec.server, "the client", warning::host()),
     };
     let via = ends::via(kind, &socket, side);
-    link.send(&Message::Ready { via: via.clone(), memory: Vec::new(), warnings })?;
+    link.send(&Message::Ready {
+        via: via.clone(),
+        memory: Vec::new(),
+        warnings,
+    })?;
     let (peer_via, peer_warnings) = match link.receive()? {
         Message::Ready { via, warnings, .. } => (via, warnings),
         other => return Err(other.unexpected(who)),
     };
     begins(spec.test);
-    let outcome = ends::run(kind, spec, role, side, socket, Ending::Told, &link.thread(0))?;
+    let outcome = ends::run(
+        kind,
+        spec,
+        role,
+        side,
+        socket,
+        Ending::Told,
+        &link.thread(0),
+    )?;
     link.send(&Message::Stats(Box::new(outcome.stats.clone())))?;
     let peer_stats = match link.receive()? {
         Message::Stats(stats) => *stats,
         other => return Err(other.unexpected(who)),
     };
-    Ok(Exchanged { outcome, via, peer_via, peer_stats, peer_warnings, plan: None, depth: 1 })
+    Ok(Exchanged {
+        outcome,
+        via,
+        peer_via,
+        peer_stats,
+        peer_warnings,
+        plan: None,
+        depth: 1,
+    })
 }

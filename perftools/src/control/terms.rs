@@ -34,7 +34,9 @@ pub struct Terms<'a> {
 
 impl std::fmt::Debug for Terms<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Terms").field("rules", self.rules).finish_non_exhaustive()
+        f.debug_struct("Terms")
+            .field("rules", self.rules)
+            .finish_non_exhaustive()
     }
 }
 

@@ -80,9 +80,20 @@ impl<'a> Backend for &'a Fake {
     type Server = FakeServer;
 
     fn client(&self, spec: &Spec, _: Hosts) -> Result<(FakeClient<'a>, Ask)> {
-        let ask =
-            Ask { link: Link::Roce, addresses: vec![], mtu: 1024, depth: spec.depth, plan: spec.test.plan().unwrap() };
-        Ok((FakeClient { backend: self, spec: spec.clone() }, ask))
+        let ask = Ask {
+            link: Link::Roce,
+            addresses: vec![],
+            mtu: 1024,
+            depth: spec.depth,
+            plan: spec.test.plan().unwrap(),
+        };
+        Ok((
+            FakeClient {
+                backend: self,
+                spec: spec.clone(),
+            },
+            ask,
+        ))
     }
 
     fn server(&self, spec: &Spec, ask: &Ask, _: Hosts) -> Result<(FakeServer, Offer)> {
@@ -96,9 +107,30 @@ impl<'a> Backend for &'a Fake {
             .unzip();
         let qpn = self.made.fetch_add(1, Ordering::Relaxed);
         self.waiting.lock().unwrap().insert(qpn, clients);
-        let method = Method::Direct(vec![PlainEnd { qpn, psn: 0, lid: 0, gid: "::".into(), rd_atomic: 1, xrc: None }]);
-        let offer = Offer { depth, mtu: 1024, client_address: 0, method, group: None, via: via() };
-        Ok((FakeServer { wires, spec: spec.clone(), depth }, offer))
+        let method = Method::Direct(vec![PlainEnd {
+            qpn,
+            psn: 0,
+            lid: 0,
+            gid: "::".into(),
+            rd_atomic: 1,
+            xrc: None,
+        }]);
+        let offer = Offer {
+            depth,
+            mtu: 1024,
+            client_address: 0,
+            method,
+            group: None,
+            via: via(),
+        };
+        Ok((
+            FakeServer {
+                wires,
+                spec: spec.clone(),
+                depth,
+            },
+            offer,
+        ))
     }
 }
 
@@ -110,12 +142,22 @@ impl ClientSetup for FakeClient<'_> {
     }
 
     fn connect(self, offer: &Offer, _: Duration) -> Result<Connected<FakeWire>> {
-        let Method::Direct(end) = &offer.method else { return Err(Error::protocol("which?")) };
-        let wires = self.backend.waiting.lock().unwrap().remove(&end[0].qpn).unwrap();
+        let Method::Direct(end) = &offer.method else {
+            return Err(Error::protocol("which?"));
+        };
+        let wires = self
+            .backend
+            .waiting
+            .lock()
+            .unwrap()
+            .remove(&end[0].qpn)
+            .unwrap();
         Ok(Connected {
             wires,
             via: via(),
-            shape: self.spec.agreed(offer.depth, self.spec.test.plan().unwrap(), &bounds())?,
+            shape: self
+                .spec
+                .agreed(offer.depth, self.spec.test.plan().unwrap(), &bounds())?,
         })
     }
 }
@@ -127,7 +169,9 @@ impl ServerSetup for FakeServer {
         Ok(Connected {
             wires: self.wires,
             via: via(),
-            shape: self.spec.agreed(self.depth, self.spec.test.plan().unwrap(), &bounds())?,
+            shape: self
+                .spec
+                .agreed(self.depth, self.spec.test.plan().unwrap(), &bounds())?,
         })
     }
 }
@@ -150,8 +194,13 @@ fn target(address: SocketAddr) -> Target {
 /// Runs `body` beside a server; the server has to be alive at the end, and ends by `quit`.
 fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &Fake)) {
     let backend = Fake::default();
-    let mut server =
-        Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, Rules::default().clients(max_clients)).unwrap().quiet();
+    let mut server = Server::bind(
+        Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        0,
+        Rules::default().clients(max_clients),
+    )
+    .unwrap()
+    .quiet();
     let address = server.local_addr().unwrap();
     std::thread::scope(|scope| {
         let (stopper, backend) = (server.stopper(), &backend);
@@ -160,8 +209,14 @@ fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &Fake)) {
         let body = std::panic::AssertUnwindSafe(|| {
             body(address, backend);
             assert_alive(address);
-            let quit =
-                until_served(|| client::run(&target(address), &spec(Test::Quit, ""), &backend, Watch::default()));
+            let quit = until_served(|| {
+                client::run(
+                    &target(address),
+                    &spec(Test::Quit, ""),
+                    &backend,
+                    Watch::default(),
+                )
+            });
             assert_eq!(quit, Outcome::Quit);
         });
         if let Err(panic) = std::panic::catch_unwind(body) {
@@ -174,7 +229,14 @@ fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &Fake)) {
 
 /// The server answers, at the latest when it has noticed that its last client is gone.
 fn assert_alive(address: SocketAddr) {
-    until_served(|| client::run(&target(address), &spec(Test::Conf, ""), &&Fake::default(), Watch::default()));
+    until_served(|| {
+        client::run(
+            &target(address),
+            &spec(Test::Conf, ""),
+            &&Fake::default(),
+            Watch::default(),
+        )
+    });
 }
 
 /// Tries until the server has room.
@@ -197,7 +259,9 @@ fn until_served(run: impl Fn() -> Result<Outcome>) -> Outcome {
 /// A raw connection that has greeted.
 fn greeted(address: SocketAddr, protocol: u16) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
     stream.write_all(&hello::encode(protocol)).unwrap();
     let mut theirs = [0; hello::LEN];
     stream.read_exact(&mut theirs).unwrap();
@@ -208,8 +272,23 @@ fn greeted(address: SocketAddr, protocol: u16) -> TcpStream {
 /// A raw connection that has asked for a test and was offered it.
 fn offered(address: SocketAddr, backend: &Fake, spec: Spec) -> TcpStream {
     let mut stream = greeted(address, PROTOCOL);
-    let (_, ask) = backend.client(&spec, Hosts { local: address.ip(), peer: address.ip() }).unwrap();
-    frame::write(&mut stream, &Message::Request { spec: Box::new(spec), ask: Some(ask) }).unwrap();
+    let (_, ask) = backend
+        .client(
+            &spec,
+            Hosts {
+                local: address.ip(),
+                peer: address.ip(),
+            },
+        )
+        .unwrap();
+    frame::write(
+        &mut stream,
+        &Message::Request {
+            spec: Box::new(spec),
+            ask: Some(ask),
+        },
+    )
+    .unwrap();
     assert!(matches!(frame::read(&mut stream), Ok(Message::Offer(_))));
     stream
 }
@@ -218,11 +297,21 @@ fn offered(address: SocketAddr, backend: &Fake, spec: Spec) -> TcpStream {
 fn every_test_runs_and_both_ends_agree_on_the_counts() {
     with_server(8, |address, backend| {
         for (test, received_here) in [(Test::RcBw, 0), (Test::RcBiBw, 200), (Test::RcLat, 200)] {
-            let outcome =
-                client::run(&target(address), &spec(test, "--messages 200 --msg-size 1K"), &backend, Watch::default())
-                    .unwrap();
-            let Outcome::Measured(m) = outcome else { panic!("{outcome:?}") };
-            assert_eq!((m.local_stats.sent.msgs, m.remote_stats.received.msgs), (200, 200), "{test:?}");
+            let outcome = client::run(
+                &target(address),
+                &spec(test, "--messages 200 --msg-size 1K"),
+                &backend,
+                Watch::default(),
+            )
+            .unwrap();
+            let Outcome::Measured(m) = outcome else {
+                panic!("{outcome:?}")
+            };
+            assert_eq!(
+                (m.local_stats.sent.msgs, m.remote_stats.received.msgs),
+                (200, 200),
+                "{test:?}"
+            );
             assert_eq!(m.local_stats.received.msgs, received_here, "{test:?}");
             assert_eq!(m.latency.is_some(), test == Test::RcLat);
         }
@@ -234,19 +323,40 @@ fn the_counts_of_several_threads_are_summed_at_both_ends() {
     with_server(8, |address, backend| {
         for (test, received_here) in [(Test::RcBw, 0), (Test::RcBiBw, 200)] {
             let spec = spec(test, "--threads 3 --messages 200 --msg-size 1K");
-            let watch = Watch { interval: Some(Duration::from_millis(20)), audience: None };
-            let Outcome::Measured(m) = client::run(&target(address), &spec, &backend, watch).unwrap() else {
+            let watch = Watch {
+                interval: Some(Duration::from_millis(20)),
+                audience: None,
+            };
+            let Outcome::Measured(m) =
+                client::run(&target(address), &spec, &backend, watch).unwrap()
+            else {
                 panic!("{test:?}")
             };
             let watched: u64 = m.intervals.iter().map(|interval| interval.msgs).sum();
             assert_eq!(watched, 200 + received_here, "{test:?}: {:?}", m.intervals);
-            assert_eq!((m.local_stats.sent.msgs, m.remote_stats.received.msgs), (200, 200), "{test:?}");
+            assert_eq!(
+                (m.local_stats.sent.msgs, m.remote_stats.received.msgs),
+                (200, 200),
+                "{test:?}"
+            );
             assert_eq!(m.local_stats.received.msgs, received_here, "{test:?}");
-            let each: Vec<u64> = m.local_stats.threads.iter().map(|thread| thread.sent.msgs).collect();
+            let each: Vec<u64> = m
+                .local_stats
+                .threads
+                .iter()
+                .map(|thread| thread.sent.msgs)
+                .collect();
             assert_eq!(each, [67, 67, 66], "{test:?}");
         }
-        let lat = Spec::new(Test::RcLat, &Options::try_parse_from(["rperf", "--threads=2"]).unwrap());
-        assert!(lat.unwrap_err().to_string().contains("rc_lat has one; leave --threads away"));
+        let lat = Spec::new(
+            Test::RcLat,
+            &Options::try_parse_from(["rperf", "--threads=2"]).unwrap(),
+        );
+        assert!(
+            lat.unwrap_err()
+                .to_string()
+                .contains("rc_lat has one; leave --threads away")
+        );
     });
 }
 
@@ -256,8 +366,13 @@ fn several_clients_are_served_at_once() {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    client::run(&target(address), &spec(Test::RcBw, "--time 200ms"), &backend, Watch::default())
-                        .unwrap()
+                    client::run(
+                        &target(address),
+                        &spec(Test::RcBw, "--time 200ms"),
+                        &backend,
+                        Watch::default(),
+                    )
+                    .unwrap()
                 });
             }
         });
@@ -269,10 +384,17 @@ fn the_server_checks_what_it_is_sent_and_says_what_is_wrong() {
     with_server(8, |address, backend| {
         let mut wrong = spec(Test::RcBw, "");
         wrong.msg_size = 8 << 30;
-        let text = client::run(&target(address), &wrong, &backend, Watch::default()).unwrap_err().to_string();
-        assert!(text.starts_with("the server: message of 8 GiB: the limit is 1 GiB"), "{text}");
+        let text = client::run(&target(address), &wrong, &backend, Watch::default())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.starts_with("the server: message of 8 GiB: the limit is 1 GiB"),
+            "{text}"
+        );
         let large = spec(Test::RcBw, "--msg-size 2M");
-        let text = client::run(&target(address), &large, &backend, Watch::default()).unwrap_err().to_string();
+        let text = client::run(&target(address), &large, &backend, Watch::default())
+            .unwrap_err()
+            .to_string();
         assert!(text.contains("fake0 carries at most 1 MiB"), "{text}");
     });
 }
@@ -281,8 +403,13 @@ fn the_server_checks_what_it_is_sent_and_says_what_is_wrong() {
 fn another_version_is_told_both_versions() {
     with_server(8, |address, _| {
         let mut stream = greeted(address, 99);
-        let Ok(Message::Error { text }) = frame::read(&mut stream) else { panic!("no error") };
-        assert!(text.contains("version 99") && text.contains(&format!("version {PROTOCOL} ")), "{text}");
+        let Ok(Message::Error { text }) = frame::read(&mut stream) else {
+            panic!("no error")
+        };
+        assert!(
+            text.contains("version 99") && text.contains(&format!("version {PROTOCOL} ")),
+            "{text}"
+        );
     });
 }
 
@@ -290,20 +417,31 @@ fn another_version_is_told_both_versions() {
 fn a_qperf_client_is_answered_in_its_own_way() {
     with_server(8, |address, _| {
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
         let mut request = vec![0; 200];
         request[..8].copy_from_slice(&[0, 0, 4, 0, 11, 0, 29, 0]);
         stream.write_all(&request).unwrap();
         // The urgent byte first: reading beyond its place loses it.
         let begin = Instant::now();
         let mut urgent = [std::mem::MaybeUninit::uninit()];
-        while socket2::SockRef::from(&stream).recv_out_of_band(&mut urgent).is_err() {
-            assert!(begin.elapsed() < Duration::from_secs(5), "no urgent byte came");
+        while socket2::SockRef::from(&stream)
+            .recv_out_of_band(&mut urgent)
+            .is_err()
+        {
+            assert!(
+                begin.elapsed() < Duration::from_secs(5),
+                "no urgent byte came"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
-        assert!(text.contains("ud_bw") && text.len() < 256 && !text.contains('\n'), "{text}");
+        assert!(
+            text.contains("ud_bw") && text.len() < 256 && !text.contains('\n'),
+            "{text}"
+        );
     });
 }
 
@@ -313,7 +451,13 @@ fn silent_and_half_open_connections_hold_nobody_up() {
         let silent = TcpStream::connect(address).unwrap();
         let half = greeted(address, PROTOCOL);
         let begin = Instant::now();
-        client::run(&target(address), &spec(Test::RcLat, "--messages 10"), &backend, Watch::default()).unwrap();
+        client::run(
+            &target(address),
+            &spec(Test::RcLat, "--messages 10"),
+            &backend,
+            Watch::default(),
+        )
+        .unwrap();
         assert!(begin.elapsed() < Duration::from_secs(2));
         drop((silent, half));
     });
@@ -324,11 +468,19 @@ fn a_client_that_vanishes_in_the_middle_leaves_the_server_serving() {
     with_server(1, |address, backend| {
         let mut stream = offered(address, backend, spec(Test::RcBw, "--time 60"));
         frame::write(&mut stream, &Message::Answer(Answer { ends: vec![] })).unwrap();
-        let ready = Message::Ready { via: via(), memory: Vec::new(), warnings: Vec::new() };
+        let ready = Message::Ready {
+            via: via(),
+            memory: Vec::new(),
+            warnings: Vec::new(),
+        };
         frame::write(&mut stream, &ready).unwrap();
-        assert!(matches!(frame::read(&mut stream), Ok(Message::Ready { .. })));
+        assert!(matches!(
+            frame::read(&mut stream),
+            Ok(Message::Ready { .. })
+        ));
         drop(stream);
-        // Only one client is served at once: the test that lost its client has to make room, which the end of this looks at.
+        // Only one client is served at once: the test that lost its client has to make room, which
+        // the end of this looks at.
     });
 }
 
@@ -336,7 +488,9 @@ fn a_client_that_vanishes_in_the_middle_leaves_the_server_serving() {
 fn a_client_that_is_silent_for_too_long_is_told_so() {
     with_server(1, |address, backend| {
         let mut stream = offered(address, backend, spec(Test::RcBw, "--remote-timeout 50ms"));
-        let Ok(Message::Error { text }) = frame::read(&mut stream) else { panic!("no error") };
+        let Ok(Message::Error { text }) = frame::read(&mut stream) else {
+            panic!("no error")
+        };
         assert!(text.contains("the client said nothing for 50 ms"), "{text}");
     });
 }
@@ -345,9 +499,18 @@ fn a_client_that_is_silent_for_too_long_is_told_so() {
 fn a_client_too_many_is_told_so() {
     with_server(1, |address, backend| {
         let first = greeted(address, PROTOCOL);
-        let text =
-            client::run(&target(address), &spec(Test::Conf, ""), &backend, Watch::default()).unwrap_err().to_string();
-        assert!(text.contains("as many clients as it takes, 1 (--max-clients"), "{text}");
+        let text = client::run(
+            &target(address),
+            &spec(Test::Conf, ""),
+            &backend,
+            Watch::default(),
+        )
+        .unwrap_err()
+        .to_string();
+        assert!(
+            text.contains("as many clients as it takes, 1 (--max-clients"),
+            "{text}"
+        );
         drop(first);
     });
 }
@@ -355,13 +518,21 @@ fn a_client_too_many_is_told_so() {
 #[test]
 fn a_server_that_is_stopped_tells_its_clients() {
     let backend = Fake::default();
-    let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, Rules::default()).unwrap().quiet();
+    let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, Rules::default())
+        .unwrap()
+        .quiet();
     let (address, stopper) = (server.local_addr().unwrap(), server.stopper());
     std::thread::scope(|scope| {
         let backend = &backend;
         let serving = scope.spawn(move || server.run(&backend));
-        let running = scope
-            .spawn(move || client::run(&target(address), &spec(Test::RcBw, "--time 60"), &backend, Watch::default()));
+        let running = scope.spawn(move || {
+            client::run(
+                &target(address),
+                &spec(Test::RcBw, "--time 60"),
+                &backend,
+                Watch::default(),
+            )
+        });
         std::thread::sleep(Duration::from_millis(200));
         stopper.stop();
         let text = running.join().unwrap().unwrap_err().to_string();
@@ -373,18 +544,25 @@ fn a_server_that_is_stopped_tells_its_clients() {
 #[test]
 fn messages_out_of_turn_are_refused() {
     with_server(8, |address, _| {
-        for message in
-            [Message::Finished { sent: 1, thread: 0 }, Message::Quitting, Message::Answer(Answer { ends: vec![] })]
-        {
+        for message in [
+            Message::Finished { sent: 1, thread: 0 },
+            Message::Quitting,
+            Message::Answer(Answer { ends: vec![] }),
+        ] {
             let mut stream = greeted(address, PROTOCOL);
             frame::write(&mut stream, &message).unwrap();
-            let Ok(Message::Error { text }) = frame::read(&mut stream) else { panic!("no error") };
+            let Ok(Message::Error { text }) = frame::read(&mut stream) else {
+                panic!("no error")
+            };
             assert!(text.contains("out of turn"), "{text}");
         }
         let mut stream = greeted(address, PROTOCOL);
         let spec = Box::new(spec(Test::RcBw, ""));
         frame::write(&mut stream, &Message::Request { spec, ask: None }).unwrap();
-        assert!(matches!(frame::read(&mut stream), Ok(Message::Error { .. })));
+        assert!(matches!(
+            frame::read(&mut stream),
+            Ok(Message::Error { .. })
+        ));
     });
 }
 
@@ -392,22 +570,47 @@ fn messages_out_of_turn_are_refused() {
 fn whoever_listens_instead_of_rperf_is_named_so() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let stranger = std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"220 ftp.example.org ready\r\n"));
-    let text = client::run(&target(address), &spec(Test::Conf, ""), &&Fake::default(), Watch::default())
-        .unwrap_err()
-        .to_string();
+    let stranger = std::thread::spawn(move || {
+        listener
+            .accept()
+            .unwrap()
+            .0
+            .write_all(b"220 ftp.example.org ready\r\n")
+    });
+    let text = client::run(
+        &target(address),
+        &spec(Test::Conf, ""),
+        &&Fake::default(),
+        Watch::default(),
+    )
+    .unwrap_err()
+    .to_string();
     assert!(text.contains("is no rperf server"), "{text}");
     stranger.join().unwrap().unwrap();
 }
 
 #[test]
 fn nobody_there_says_so_in_time() {
-    let target =
-        Target { host: "127.0.0.1".into(), port: 1, wait: Duration::from_millis(300), token: None, qperf: false };
+    let target = Target {
+        host: "127.0.0.1".into(),
+        port: 1,
+        wait: Duration::from_millis(300),
+        token: None,
+        qperf: false,
+    };
     let begin = Instant::now();
-    let text =
-        client::run(&target, &spec(Test::Conf, ""), &&Fake::default(), Watch::default()).unwrap_err().to_string();
-    assert!(text.contains("cannot reach the server") && text.contains("300 ms"), "{text}");
+    let text = client::run(
+        &target,
+        &spec(Test::Conf, ""),
+        &&Fake::default(),
+        Watch::default(),
+    )
+    .unwrap_err()
+    .to_string();
+    assert!(
+        text.contains("cannot reach the server") && text.contains("300 ms"),
+        "{text}"
+    );
     assert!(begin.elapsed() < Duration::from_secs(2));
 }
 

@@ -1,8 +1,8 @@
 //! A secret that both ends have, and the proof of it: nothing of the secret crosses the wire.
 //!
-//! The server says a nonce, the client one of its own with the HMAC-SHA256 of both under the secret; the server answers with
-//! another of its own, so that each knows that the other has the secret. It keeps strangers out; it does not hide or sign what
-//! is said afterwards.
+//! The server says a nonce, the client one of its own with the HMAC-SHA256 of both under the
+//! secret; the server answers with another of its own, so that each knows that the other has the
+//! secret. It keeps strangers out; it does not hide or sign what is said afterwards.
 
 use std::fs::File;
 use std::io::Read;
@@ -46,7 +46,8 @@ pub enum Prover {
 /// The system has no random numbers.
 pub fn nonce() -> Result<String> {
     let mut bytes = [0; NONCE];
-    getrandom::fill(&mut bytes).map_err(|e| Error::new(Kind::System, format!("no random numbers: {e}")))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|e| Error::new(Kind::System, format!("no random numbers: {e}")))?;
     Ok(hex(&bytes))
 }
 
@@ -56,7 +57,8 @@ impl Token {
     /// # Errors
     /// The file cannot be read, others may read it, or it is too short or too long.
     pub fn read(path: &Path) -> Result<Self> {
-        let system = |e| Error::system(format!("cannot read the token file {}", path.display()), &e);
+        let system =
+            |e| Error::system(format!("cannot read the token file {}", path.display()), &e);
         let mut file = File::open(path).map_err(system)?;
         let mode = file.metadata().map_err(system)?.permissions().mode();
         if mode & 0o077 != 0 {
@@ -67,11 +69,15 @@ impl Token {
             )));
         }
         let mut secret = Vec::new();
-        (&mut file).take(MOST + 1).read_to_end(&mut secret).map_err(system)?;
+        (&mut file)
+            .take(MOST + 1)
+            .read_to_end(&mut secret)
+            .map_err(system)?;
         while secret.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
             secret.pop();
         }
-        Self::new(secret).map_err(|error| error.context(format!("the token file {}", path.display())))
+        Self::new(secret)
+            .map_err(|error| error.context(format!("the token file {}", path.display())))
     }
 
     fn new(secret: Vec<u8>) -> Result<Self> {
@@ -104,7 +110,10 @@ impl Token {
     /// # Errors
     /// None that happens: any bytes are a key.
     pub fn proof(&self, prover: Prover, server: &str, client: &str) -> Result<String> {
-        Ok(hex(&self.mac(prover, server, client)?.finalize().into_bytes()))
+        Ok(hex(&self
+            .mac(prover, server, client)?
+            .finalize()
+            .into_bytes()))
     }
 
     /// Whether `proof` is that of `prover`; takes the same time wherever it is wrong.
@@ -118,16 +127,26 @@ impl Token {
 
 fn hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
-    bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()
+    bytes
+        .iter()
+        .flat_map(|b| [digit(b >> 4), digit(b & 15)])
+        .collect()
 }
 
 fn bytes(hex: &str) -> Option<Vec<u8>> {
-    let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    let digit = |b: u8| {
+        char::from(b)
+            .to_digit(16)
+            .and_then(|d| u8::try_from(d).ok())
+    };
     let (pairs, rest) = hex.as_bytes().split_at(hex.len() / 2 * 2);
     if !rest.is_empty() || hex.len() > 128 {
         return None;
     }
-    pairs.chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
+    pairs
+        .chunks(2)
+        .map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?))
+        .collect()
 }
 
 #[cfg(test)]
@@ -148,8 +167,17 @@ mod tests {
         assert!(!b.is_proven(Prover::Client, &server, &client, &proof));
         assert!(!a.is_proven(Prover::Server, &server, &client, &proof));
         assert!(!a.is_proven(Prover::Client, &client, &server, &proof));
-        for wrong in ["", "00", &proof[..62], &proof.replace(&proof[..1], "x"), &"é".repeat(32)] {
-            assert!(!a.is_proven(Prover::Client, &server, &client, wrong), "{wrong}");
+        for wrong in [
+            "",
+            "00",
+            &proof[..62],
+            &proof.replace(&proof[..1], "x"),
+            &"é".repeat(32),
+        ] {
+            assert!(
+                !a.is_proven(Prover::Client, &server, &client, wrong),
+                "{wrong}"
+            );
         }
     }
 
@@ -159,7 +187,10 @@ mod tests {
         let mut mac = Hmac::<Sha256>::new_from_slice(b"Jefe").unwrap();
         mac.update(b"what do ya want for nothing?");
         let text = hex(&mac.finalize().into_bytes());
-        assert_eq!(text, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+        assert_eq!(
+            text,
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        );
     }
 
     #[test]
@@ -170,11 +201,29 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             Token::read(&path)
         };
-        assert!(write("0123456789abcdef\n", 0o644).unwrap_err().to_string().contains("chmod 600"));
-        assert!(write("short\n", 0o600).unwrap_err().to_string().contains("from 16"));
-        assert_eq!(write("0123456789abcdef\r\n", 0o600).unwrap().0, b"0123456789abcdef");
+        assert!(
+            write("0123456789abcdef\n", 0o644)
+                .unwrap_err()
+                .to_string()
+                .contains("chmod 600")
+        );
+        assert!(
+            write("short\n", 0o600)
+                .unwrap_err()
+                .to_string()
+                .contains("from 16")
+        );
+        assert_eq!(
+            write("0123456789abcdef\r\n", 0o600).unwrap().0,
+            b"0123456789abcdef"
+        );
         std::fs::remove_file(&path).unwrap();
-        assert!(Token::read(&path).unwrap_err().to_string().contains("cannot read the token file"));
+        assert!(
+            Token::read(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("cannot read the token file")
+        );
     }
 
     proptest::proptest! {

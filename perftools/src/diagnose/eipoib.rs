@@ -11,7 +11,10 @@ const ENHANCED: &str = "/sys/module/ib_ipoib/parameters/ipoib_enhanced";
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     // A shell reads it: the last one holds.
     let conf = facts.root.text(CONF).unwrap_or_default();
-    let wanted = conf.lines().rev().find_map(|line| line.trim().strip_prefix("LOAD_EIPOIB="));
+    let wanted = conf
+        .lines()
+        .rev()
+        .find_map(|line| line.trim().strip_prefix("LOAD_EIPOIB="));
     let wanted = wanted.is_some_and(|value| value.trim_matches(['"', '\'']) == "yes");
     let Some(text) = facts.root.text(INTERFACES) else {
         if !wanted {
@@ -34,21 +37,30 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
             "echo 'options ib_ipoib ipoib_enhanced=0' > /etc/modprobe.d/ib_ipoib.conf; /etc/init.d/openibd restart",
         ));
     }
-    for (interface, port) in text.lines().filter_map(|line| line.split_once(" over IB port: ")) {
+    for (interface, port) in text
+        .lines()
+        .filter_map(|line| line.split_once(" over IB port: "))
+    {
         findings.extend(
-            judge(facts, interface.trim(), port.trim()).into_iter().map(|finding| finding.on(interface.trim())),
+            judge(facts, interface.trim(), port.trim())
+                .into_iter()
+                .map(|finding| finding.on(interface.trim())),
         );
     }
     findings
 }
 
 fn judge(facts: &Facts<'_>, interface: &str, port: &str) -> Vec<Finding> {
-    let vifs = facts.root.text(&format!("/sys/class/net/{interface}/eth/vifs")).unwrap_or_default();
+    let vifs = facts
+        .root
+        .text(&format!("/sys/class/net/{interface}/eth/vifs"))
+        .unwrap_or_default();
     let slaves: Vec<Slave> = vifs.lines().filter_map(slave).collect();
     if slaves.is_empty() {
         return vec![
-            Finding::warning(format!("over {port}, without slaves: nothing passes"))
-                .mend(format!("echo '+{port}.1 MAC' > /sys/class/net/{interface}/eth/vifs")),
+            Finding::warning(format!("over {port}, without slaves: nothing passes")).mend(format!(
+                "echo '+{port}.1 MAC' > /sys/class/net/{interface}/eth/vifs"
+            )),
         ];
     }
     let mut findings = Vec::new();
@@ -59,7 +71,9 @@ fn judge(facts: &Facts<'_>, interface: &str, port: &str) -> Vec<Finding> {
                 "{} {}{}",
                 slave.name,
                 slave.mac,
-                slave.vlan.map_or_else(String::new, |vlan| format!(" VLAN {vlan}"))
+                slave
+                    .vlan
+                    .map_or_else(String::new, |vlan| format!(" VLAN {vlan}"))
             )
         })
         .collect();
@@ -67,7 +81,10 @@ fn judge(facts: &Facts<'_>, interface: &str, port: &str) -> Vec<Finding> {
     for (slave, vlan) in slaves.iter().filter_map(|slave| Some((slave, slave.vlan?))) {
         // Tag 3 is partition 0x8003.
         let pkey = 0x8000 | vlan;
-        if !facts.ports().any(|(_, port)| port.pkeys.iter().any(|key| key | 0x8000 == pkey)) {
+        if !facts
+            .ports()
+            .any(|(_, port)| port.pkeys.iter().any(|key| key | 0x8000 == pkey))
+        {
             findings.push(
                 Finding::fault(format!(
                     "VLAN {vlan} of {} wants partition 0x{pkey:04x}, which no port is a member of",

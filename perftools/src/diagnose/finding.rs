@@ -58,7 +58,13 @@ impl Finding {
     }
 
     fn new(level: Level, text: impl Into<String>) -> Self {
-        Self { level, subject: "", object: None, text: text.into(), remedy: None }
+        Self {
+            level,
+            subject: "",
+            object: None,
+            text: text.into(),
+            remedy: None,
+        }
     }
 
     /// On what.
@@ -78,9 +84,18 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let object = self.object.as_ref().map_or_else(String::new, |object| format!(" {object}"));
-        let remedy = self.remedy.as_ref().map_or_else(String::new, |remedy| format!(" => {remedy}"));
-        let line = format!("{:<8} {}{object}: {}{remedy}", self.level, self.subject, self.text);
+        let object = self
+            .object
+            .as_ref()
+            .map_or_else(String::new, |object| format!(" {object}"));
+        let remedy = self
+            .remedy
+            .as_ref()
+            .map_or_else(String::new, |remedy| format!(" => {remedy}"));
+        let line = format!(
+            "{:<8} {}{object}: {}{remedy}",
+            self.level, self.subject, self.text
+        );
         // What files and programs say may be anything; a finding is one line of text.
         f.write_str(&line.replace(char::is_control, " "))
     }
@@ -101,9 +116,20 @@ mod tests {
 
     #[test]
     fn a_finding_is_one_line_and_the_worst_decides() {
-        let finding = Finding { subject: "port", ..Finding::fault("DOWN").on("rxe0/1").mend("ip link set v0 up") };
-        assert_eq!(finding.to_string(), "fault    port rxe0/1: DOWN => ip link set v0 up");
-        let odd = Finding { subject: "port", ..Finding::ok("\x1b[2J\nfault") };
+        let finding = Finding {
+            subject: "port",
+            ..Finding::fault("DOWN")
+                .on("rxe0/1")
+                .mend("ip link set v0 up")
+        };
+        assert_eq!(
+            finding.to_string(),
+            "fault    port rxe0/1: DOWN => ip link set v0 up"
+        );
+        let odd = Finding {
+            subject: "port",
+            ..Finding::ok("\x1b[2J\nfault")
+        };
         assert_eq!(odd.to_string(), "ok       port:  [2J fault");
         assert_eq!(exit_status(&[]), 0);
         assert_eq!(exit_status(&[Finding::ok("x"), Finding::warning("y")]), 1);

@@ -24,10 +24,21 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
         }];
     }
     let mut findings = Vec::new();
-    let software = facts.ports().any(|(device, port)| is_roce(device, port) && device.is_software());
-    let hardware = facts.ports().any(|(device, port)| is_roce(device, port) && !device.is_software());
+    let software = facts
+        .ports()
+        .any(|(device, port)| is_roce(device, port) && device.is_software());
+    let hardware = facts
+        .ports()
+        .any(|(device, port)| is_roce(device, port) && !device.is_software());
     if software {
-        findings.push(judge(firewall, Packet { protocol: "udp", port: ROCE }, "RoCE v2 in software"));
+        findings.push(judge(
+            firewall,
+            Packet {
+                protocol: "udp",
+                port: ROCE,
+            },
+            "RoCE v2 in software",
+        ));
     }
     if hardware {
         findings.push(Finding::ok(format!(
@@ -36,7 +47,10 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     }
     findings.push(judge(
         firewall,
-        Packet { protocol: "tcp", port: PORT },
+        Packet {
+            protocol: "tcp",
+            port: PORT,
+        },
         "the control connection of rperf and ribinfo",
     ));
     findings
@@ -46,9 +60,11 @@ fn judge(firewall: &Firewall, packet: Packet, what: &str) -> Finding {
     let Packet { protocol, port } = packet;
     let on = format!("{protocol}/{port}");
     let mut some = None;
-    for (text, filter) in
-        [(&firewall.nft, Filter::Nft), (&firewall.iptables, Filter::V4), (&firewall.ip6tables, Filter::V6)]
-    {
+    for (text, filter) in [
+        (&firewall.nft, Filter::Nft),
+        (&firewall.iptables, Filter::V4),
+        (&firewall.ip6tables, Filter::V6),
+    ] {
         let Some(text) = text else { continue };
         match filter.verdict(text, packet) {
             Verdict::Drop { rule, chain } => {
@@ -85,7 +101,9 @@ impl Filter {
     /// The command that lets a packet in; by who manages the rules, if that can be seen.
     fn open(self, text: &str, Packet { protocol, port }: Packet, chain: &str) -> String {
         if text.contains("firewalld") {
-            return format!("firewall-cmd --permanent --add-port={port}/{protocol} && firewall-cmd --reload");
+            return format!(
+                "firewall-cmd --permanent --add-port={port}/{protocol} && firewall-cmd --reload"
+            );
         }
         if text.contains("ufw-before-input") {
             return format!("ufw allow {port}/{protocol}");
@@ -110,11 +128,32 @@ mod tests {
             )
         };
         let mends = |text: String| {
-            let firewall = Firewall { nft: Some(text), ..Firewall::default() };
-            judge(&firewall, Packet { protocol: "udp", port: ROCE }, "RoCE").remedy.unwrap()
+            let firewall = Firewall {
+                nft: Some(text),
+                ..Firewall::default()
+            };
+            judge(
+                &firewall,
+                Packet {
+                    protocol: "udp",
+                    port: ROCE,
+                },
+                "RoCE",
+            )
+            .remedy
+            .unwrap()
         };
-        assert_eq!(mends(rules("own", "")), "nft insert rule inet own in udp dport 4791 accept");
-        assert!(mends(rules("firewalld", "")).starts_with("firewall-cmd --permanent --add-port=4791/udp"));
-        assert_eq!(mends(rules("filter", "jump ufw-before-input\n")), "ufw allow 4791/udp");
+        assert_eq!(
+            mends(rules("own", "")),
+            "nft insert rule inet own in udp dport 4791 accept"
+        );
+        assert!(
+            mends(rules("firewalld", ""))
+                .starts_with("firewall-cmd --permanent --add-port=4791/udp")
+        );
+        assert_eq!(
+            mends(rules("filter", "jump ufw-before-input\n")),
+            "ufw allow 4791/udp"
+        );
     }
 }

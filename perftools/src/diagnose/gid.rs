@@ -5,8 +5,14 @@ use crate::facts::Facts;
 use crate::facts::device::{Device, Port};
 
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
-    let ports = facts.ports().filter(|(device, port)| port.is_active() && !device.is_iwarp());
-    ports.map(|(device, port)| judge(facts, device, port).on(format!("{}/{}", device.name, port.port))).collect()
+    let ports = facts
+        .ports()
+        .filter(|(device, port)| port.is_active() && !device.is_iwarp());
+    ports
+        .map(|(device, port)| {
+            judge(facts, device, port).on(format!("{}/{}", device.name, port.port))
+        })
+        .collect()
 }
 
 fn judge(facts: &Facts<'_>, device: &Device, port: &Port) -> Finding {
@@ -19,11 +25,14 @@ fn judge(facts: &Facts<'_>, device: &Device, port: &Port) -> Finding {
         };
     }
     let Some(netdev) = &port.netdev else {
-        return Finding::fault("its GID table is empty, and no interface is behind it").mend("rdma link show");
+        return Finding::fault("its GID table is empty, and no interface is behind it")
+            .mend("rdma link show");
     };
     let has = |ip| port.gids.iter().any(|row| row.gid.to_ip() == Some(ip));
     let link_local = |ip: &std::net::IpAddr| matches!(ip, std::net::IpAddr::V6(v6) if v6.is_unicast_link_local());
-    let missing = facts.addresses(netdev).find(|address| !link_local(&address.ip) && !has(address.ip));
+    let missing = facts
+        .addresses(netdev)
+        .find(|address| !link_local(&address.ip) && !has(address.ip));
     if let Some(address) = missing {
         return Finding::fault(format!("{netdev} has the address {}, but its GID table has not", address.ip)).mend(
             format!("ip addr del {address} dev {netdev} && ip addr add {address} dev {netdev}; then ribinfo gids"),
@@ -36,5 +45,7 @@ fn judge(facts: &Facts<'_>, device: &Device, port: &Port) -> Finding {
         ))
         .mend(format!("ip addr add ADDRESS/BITS dev {netdev}"));
     }
-    Finding::ok(format!("{count} in its GID table, every address of {netdev} among them"))
+    Finding::ok(format!(
+        "{count} in its GID table, every address of {netdev} among them"
+    ))
 }

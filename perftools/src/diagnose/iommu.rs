@@ -4,15 +4,26 @@ use super::finding::Finding;
 use crate::facts::Facts;
 
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
-    let active =
-        facts.root.list("/sys/class/iommu").iter().any(|unit| facts.root.exists(&format!("/sys/class/iommu/{unit}")));
+    let active = facts
+        .root
+        .list("/sys/class/iommu")
+        .iter()
+        .any(|unit| facts.root.exists(&format!("/sys/class/iommu/{unit}")));
     let cmdline = facts.root.value("/proc/cmdline").unwrap_or_default();
-    let through = cmdline.split_whitespace().any(|word| matches!(word, "iommu=pt" | "iommu.passthrough=1"));
-    let cards: Vec<&str> =
-        facts.devices.iter().filter(|device| !device.is_software()).map(|device| device.name.as_str()).collect();
+    let through = cmdline
+        .split_whitespace()
+        .any(|word| matches!(word, "iommu=pt" | "iommu.passthrough=1"));
+    let cards: Vec<&str> = facts
+        .devices
+        .iter()
+        .filter(|device| !device.is_software())
+        .map(|device| device.name.as_str())
+        .collect();
     let mut translated = Vec::new();
     for name in &cards {
-        let kind = facts.root.value(&format!("/sys/class/infiniband/{name}/device/iommu_group/type"));
+        let kind = facts.root.value(&format!(
+            "/sys/class/infiniband/{name}/device/iommu_group/type"
+        ));
         if kind.is_some_and(|kind| kind.starts_with("DMA")) {
             translated.push(*name);
         }

@@ -24,7 +24,11 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
                 pkey(netdev, ipoib, port),
                 Some(address(facts, netdev, ipoib, port)),
             ];
-            findings.extend(all.into_iter().flatten().map(|finding| finding.on(&netdev.name)));
+            findings.extend(
+                all.into_iter()
+                    .flatten()
+                    .map(|finding| finding.on(&netdev.name)),
+            );
         }
     }
     findings
@@ -32,10 +36,17 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
 
 /// The port whose GUID the address ends with.
 fn port_of<'a>(facts: &'a Facts<'_>, address: HwAddr) -> Option<(&'a Device, &'a Port)> {
-    facts.ports().find(|(_, port)| !port.is_ethernet() && port.guid() == Some(address.guid()))
+    facts
+        .ports()
+        .find(|(_, port)| !port.is_ethernet() && port.guid() == Some(address.guid()))
 }
 
-fn mode(facts: &Facts<'_>, netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device, &Port)>) -> Finding {
+fn mode(
+    facts: &Facts<'_>,
+    netdev: &Netdev,
+    ipoib: &Ipoib,
+    port: Option<(&Device, &Port)>,
+) -> Finding {
     let name = &netdev.name;
     let mtu = netdev.mtu.unwrap_or(0);
     match ipoib.mode.as_str() {
@@ -77,11 +88,15 @@ fn pkey(netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device, &Port)>) -> Optio
     };
     if pkey & !FULL_MEMBER == 0 {
         return Some(
-            Finding::fault(format!("{child}: 0 is no partition"))
-                .mend(format!("ip link delete {}; nmcli: infiniband.p-key 0x8002", netdev.name)),
+            Finding::fault(format!("{child}: 0 is no partition")).mend(format!(
+                "ip link delete {}; nmcli: infiniband.p-key 0x8002",
+                netdev.name
+            )),
         );
     }
-    let Some((device, port)) = port else { return Some(Finding::ok(child)) };
+    let Some((device, port)) = port else {
+        return Some(Finding::ok(child));
+    };
     let same = |key: &&u16| **key & !FULL_MEMBER == pkey & !FULL_MEMBER;
     match port.pkeys.iter().find(same) {
         None if !port.pkeys.is_empty() => Some(
@@ -98,13 +113,27 @@ fn pkey(netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device, &Port)>) -> Optio
     }
 }
 
-fn address(facts: &Facts<'_>, netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device, &Port)>) -> Finding {
+fn address(
+    facts: &Facts<'_>,
+    netdev: &Netdev,
+    ipoib: &Ipoib,
+    port: Option<(&Device, &Port)>,
+) -> Finding {
     let Some(address) = ipoib.hwaddr else {
-        return Finding::warning(format!("its hardware address {:?} has not 20 bytes", netdev.address))
-            .mend(format!("ip link show {}", netdev.name));
+        return Finding::warning(format!(
+            "its hardware address {:?} has not 20 bytes",
+            netdev.address
+        ))
+        .mend(format!("ip link show {}", netdev.name));
     };
-    let prefix = if address.prefix() == DEFAULT_PREFIX { ", the default" } else { "" };
-    let owner = port.map_or_else(String::new, |(device, port)| format!(", {}/{}", device.name, port.port));
+    let prefix = if address.prefix() == DEFAULT_PREFIX {
+        ", the default"
+    } else {
+        ""
+    };
+    let owner = port.map_or_else(String::new, |(device, port)| {
+        format!(", {}/{}", device.name, port.port)
+    });
     let text = format!(
         "hardware address: flags 0x{:02x}, queue pair 0x{:06x}, subnet prefix {:016x}{prefix}, port GUID {}{owner}",
         address.flags(),
@@ -114,7 +143,9 @@ fn address(facts: &Facts<'_>, netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Dev
     );
     let rules = facts.root.text(RULES).unwrap_or_default();
     // By its name, or by what matches one: only what is there is judged.
-    let rule = rules.lines().find(|line| !line.trim_start().starts_with('#') && line.contains(&address.stable_part()));
+    let rule = rules
+        .lines()
+        .find(|line| !line.trim_start().starts_with('#') && line.contains(&address.stable_part()));
     match rule {
         _ if ipoib.parent.is_some() => Finding::ok(text),
         Some(rule) if rule.contains(&format!("NAME=\"{}\"", netdev.name)) => {
@@ -125,6 +156,9 @@ fn address(facts: &Facts<'_>, netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Dev
             netdev.name
         ))
         .mend(address.udev_rule(&netdev.name)),
-        None => Finding::ok(format!("{text}; a lasting name, in {RULES}: {}", address.udev_rule(&netdev.name))),
+        None => Finding::ok(format!(
+            "{text}; a lasting name, in {RULES}: {}",
+            address.udev_rule(&netdev.name)
+        )),
     }
 }

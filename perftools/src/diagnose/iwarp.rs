@@ -7,13 +7,23 @@ use crate::facts::Facts;
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let modules = Modules::read(facts.root);
-    for (device, port) in facts.ports().filter(|(device, port)| device.is_iwarp() && port.is_active()) {
+    for (device, port) in facts
+        .ports()
+        .filter(|(device, port)| device.is_iwarp() && port.is_active())
+    {
         let on = format!("{}/{}", device.name, port.port);
         let Some(netdev) = &port.netdev else {
-            findings.push(Finding::fault("no network interface is behind it").on(on).mend("rdma link show"));
+            findings.push(
+                Finding::fault("no network interface is behind it")
+                    .on(on)
+                    .mend("rdma link show"),
+            );
             continue;
         };
-        let mut addresses: Vec<_> = facts.addresses(netdev).map(|address| address.ip.to_string()).collect();
+        let mut addresses: Vec<_> = facts
+            .addresses(netdev)
+            .map(|address| address.ip.to_string())
+            .collect();
         addresses.retain(|ip| !ip.starts_with("fe80"));
         findings.push(
             if addresses.is_empty() {

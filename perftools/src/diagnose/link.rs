@@ -28,15 +28,21 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     for device in &facts.devices {
         if device.is_software() && device.ports.iter().all(Port::is_ethernet) {
             findings.push(
-                Finding::ok("a software device: it is as fast as the interface and the processor").on(&device.name),
+                Finding::ok("a software device: it is as fast as the interface and the processor")
+                    .on(&device.name),
             );
             continue;
         }
-        findings.extend(device.pci.as_ref().map(|pci| slot(device, pci).on(&device.name)));
-        let active = device.ports.iter().filter(|port| port.is_active());
         findings.extend(
-            active.filter_map(|port| Some(judge(facts, device, port)?.on(format!("{}/{}", device.name, port.port)))),
+            device
+                .pci
+                .as_ref()
+                .map(|pci| slot(device, pci).on(&device.name)),
         );
+        let active = device.ports.iter().filter(|port| port.is_active());
+        findings.extend(active.filter_map(|port| {
+            Some(judge(facts, device, port)?.on(format!("{}/{}", device.name, port.port)))
+        }));
     }
     findings
 }
@@ -59,22 +65,35 @@ fn judge(facts: &Facts<'_>, device: &Device, port: &Port) -> Option<Finding> {
     Some(Finding::ok(rate.to_string()))
 }
 
-/// A link that is narrower or slower than the port says it could be; where it does not say, than others of its model are.
+/// A link that is narrower or slower than the port says it could be; where it does not say, than
+/// others of its model are.
 fn infiniband(facts: &Facts<'_>, device: &Device, port: &Port, rate: Rate) -> Option<Finding> {
     let caps = facts.link_caps(&device.name, port.port);
     let here = format!("-C {} -P {}", device.name, port.port);
     let set = format!("ibportstate {here} -D 0 {}", port.port);
-    let can = caps.and_then(|caps| caps.supported.lanes()).unwrap_or(LANES);
+    let can = caps
+        .and_then(|caps| caps.supported.lanes())
+        .unwrap_or(LANES);
     if let Some(lanes) = rate.lanes.filter(|lanes| *lanes < can) {
         let settings = caps.filter(|caps| caps.enabled.lanes().is_some_and(|most| most <= lanes));
         return Some(match settings {
-            Some(caps) => Finding::warning(format!("{rate}: its settings let it have {lanes} of {can} lanes"))
-                .mend(format!("{set} width {} && {set} reset", caps.supported.width)),
-            None => Finding::warning(format!("{rate}: {lanes} of {can} lanes are up: the cable, or one of its ends"))
-                .mend(format!("{set} reset; seat or change the cable")),
+            Some(caps) => Finding::warning(format!(
+                "{rate}: its settings let it have {lanes} of {can} lanes"
+            ))
+            .mend(format!(
+                "{set} width {} && {set} reset",
+                caps.supported.width
+            )),
+            None => Finding::warning(format!(
+                "{rate}: {lanes} of {can} lanes are up: the cable, or one of its ends"
+            ))
+            .mend(format!("{set} reset; seat or change the cable")),
         });
     }
-    let model = device.hca_type.as_ref().and_then(|model| MODELS.iter().find(|(name, ..)| model.starts_with(name)));
+    let model = device
+        .hca_type
+        .as_ref()
+        .and_then(|model| MODELS.iter().find(|(name, ..)| model.starts_with(name)));
     let (who, best) = match (caps.and_then(|caps| caps.supported.lane_speed()), model) {
         (Some(best), _) => ("the card", best),
         (None, Some((_, name, best))) => (*name, LaneSpeed::named(best)?),
@@ -85,14 +104,25 @@ fn infiniband(facts: &Facts<'_>, device: &Device, port: &Port, rate: Rate) -> Op
     let settings = caps.filter(|caps| caps.enabled.lane_speed().is_some_and(|most| most <= speed));
     Some(match settings {
         Some(LinkCaps { supported, .. }) => {
-            let ext = if supported.speed_ext == 0 { String::new() } else { format!(" espeed {}", supported.speed_ext) };
-            Finding::warning(format!("{rate}: its settings do not let it have {best}, which {who} can do"))
-                .mend(format!("{set} speed {}{ext} && {set} reset", supported.speed))
+            let ext = if supported.speed_ext == 0 {
+                String::new()
+            } else {
+                format!(" espeed {}", supported.speed_ext)
+            };
+            Finding::warning(format!(
+                "{rate}: its settings do not let it have {best}, which {who} can do"
+            ))
+            .mend(format!(
+                "{set} speed {}{ext} && {set} reset",
+                supported.speed
+            ))
         }
-        None => {
-            Finding::warning(format!("{rate}, but {who} can do {best}: the cable's limit, the switch's, or a setting"))
-                .mend(format!("iblinkinfo {here}: what the other end can do; a cable for {best}"))
-        }
+        None => Finding::warning(format!(
+            "{rate}, but {who} can do {best}: the cable's limit, the switch's, or a setting"
+        ))
+        .mend(format!(
+            "iblinkinfo {here}: what the other end can do; a cable for {best}"
+        )),
     })
 }
 
@@ -134,5 +164,8 @@ impl PciLink {
 }
 
 fn speed(text: &str) -> f32 {
-    text.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0.0)
+    text.split_whitespace()
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0.0)
 }

@@ -21,8 +21,14 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
             Ok(()) => Finding::ok(format!("{size} were registered")).on(&tried.device),
             Err(error) => {
                 // Where no limit holds, it is the memory, or the device.
-                let mend = if bounded { LIMITS } else { "free -m; dmesg | tail" };
-                Finding::fault(format!("{size} cannot be registered: {error}")).on(&tried.device).mend(mend)
+                let mend = if bounded {
+                    LIMITS
+                } else {
+                    "free -m; dmesg | tail"
+                };
+                Finding::fault(format!("{size} cannot be registered: {error}"))
+                    .on(&tried.device)
+                    .mend(mend)
             }
         });
     }
@@ -30,18 +36,24 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 fn judge(limits: Option<(Limit, Limit)>, free: bool) -> Finding {
-    let Some((soft, hard)) = limits else { return Finding::ok("the limits of locked memory are not known here") };
+    let Some((soft, hard)) = limits else {
+        return Finding::ok("the limits of locked memory are not known here");
+    };
     let text = format!("soft limit {}, hard limit {}", show(soft), show(hard));
     match soft {
         None => Finding::ok(text),
         Some(soft) if soft >= ENOUGH => Finding::ok(text),
-        Some(_) if free => {
-            Finding::warning(format!("{text}: not for this privileged user, but for others")).mend(LIMITS)
-        }
-        Some(_) if hard.is_none_or(|hard| hard >= ENOUGH) => {
-            Finding::warning(format!("{text}: registrations beyond the soft limit fail"))
-                .mend(format!("ulimit -l {}", if hard.is_none() { "unlimited" } else { "hard" }))
-        }
+        Some(_) if free => Finding::warning(format!(
+            "{text}: not for this privileged user, but for others"
+        ))
+        .mend(LIMITS),
+        Some(_) if hard.is_none_or(|hard| hard >= ENOUGH) => Finding::warning(format!(
+            "{text}: registrations beyond the soft limit fail"
+        ))
+        .mend(format!(
+            "ulimit -l {}",
+            if hard.is_none() { "unlimited" } else { "hard" }
+        )),
         Some(_) => Finding::warning(format!("{text}: registrations beyond it fail")).mend(LIMITS),
     }
 }
@@ -58,9 +70,25 @@ mod tests {
     #[test]
     fn a_small_limit_is_a_warning_with_the_way_out() {
         assert_eq!(judge(Some((None, None)), false).level, Level::Ok);
-        assert_eq!(judge(Some((Some(65536), None)), false).remedy.as_deref(), Some("ulimit -l unlimited"));
-        assert!(judge(Some((Some(65536), Some(65536))), false).remedy.unwrap().contains("limits.conf"));
-        assert!(judge(Some((Some(65536), Some(65536))), true).text.contains("privileged"));
-        assert!(is_free("CapEff:\t000001ffffffffff\n") && !is_free("CapEff:\t0000000000000000\n") && !is_free(""));
+        assert_eq!(
+            judge(Some((Some(65536), None)), false).remedy.as_deref(),
+            Some("ulimit -l unlimited")
+        );
+        assert!(
+            judge(Some((Some(65536), Some(65536))), false)
+                .remedy
+                .unwrap()
+                .contains("limits.conf")
+        );
+        assert!(
+            judge(Some((Some(65536), Some(65536))), true)
+                .text
+                .contains("privileged")
+        );
+        assert!(
+            is_free("CapEff:\t000001ffffffffff\n")
+                && !is_free("CapEff:\t0000000000000000\n")
+                && !is_free("")
+        );
     }
 }

@@ -56,23 +56,51 @@ pub const SUBJECTS: &[Subject] = &[
         about: "limits of locked memory, and a registration that is really made",
         check: memlock::check,
     },
-    Subject { name: "port", about: "each port is ACTIVE; where not, why", check: port::check },
+    Subject {
+        name: "port",
+        about: "each port is ACTIVE; where not, why",
+        check: port::check,
+    },
     Subject {
         name: "link",
         about: "width and speed of the link and of the slot against what the card can do",
         check: link::check,
     },
-    Subject { name: "mtu", about: "the RDMA MTU against the network interface's", check: mtu::check },
-    Subject { name: "gid", about: "the GID table has what IP addresses need", check: gid::check },
-    Subject { name: "roce", about: "RoCE v1 or v2, here and at the peer", check: roce::check },
-    Subject { name: "iwarp", about: "what rdma_cm needs to connect by iWARP", check: iwarp::check },
+    Subject {
+        name: "mtu",
+        about: "the RDMA MTU against the network interface's",
+        check: mtu::check,
+    },
+    Subject {
+        name: "gid",
+        about: "the GID table has what IP addresses need",
+        check: gid::check,
+    },
+    Subject {
+        name: "roce",
+        about: "RoCE v1 or v2, here and at the peer",
+        check: roce::check,
+    },
+    Subject {
+        name: "iwarp",
+        about: "what rdma_cm needs to connect by iWARP",
+        check: iwarp::check,
+    },
     Subject {
         name: "ipoib",
         about: "mode, MTU, partition, parent and hardware address of IPoIB interfaces",
         check: ipoib::check,
     },
-    Subject { name: "nfs", about: "NFS over RDMA: modules, port 20049, mounts", check: nfs::check },
-    Subject { name: "eipoib", about: "Ethernet over IPoIB: interfaces, slaves, VLANs", check: eipoib::check },
+    Subject {
+        name: "nfs",
+        about: "NFS over RDMA: modules, port 20049, mounts",
+        check: nfs::check,
+    },
+    Subject {
+        name: "eipoib",
+        about: "Ethernet over IPoIB: interfaces, slaves, VLANs",
+        check: eipoib::check,
+    },
     Subject {
         name: "opensm",
         about: "opensm.conf, its numbered instances, which files are ignored",
@@ -83,25 +111,49 @@ pub const SUBJECTS: &[Subject] = &[
         about: "partitions.conf: syntax, default partition, rates, MTU codes, membership",
         check: partitions::check,
     },
-    Subject { name: "governor", about: "the processors' frequency governor", check: governor::check },
-    Subject { name: "numa", about: "which processors are near the card", check: numa::check },
-    Subject { name: "hugepages", about: "huge pages", check: hugepages::check },
-    Subject { name: "iommu", about: "the IOMMU", check: iommu::check },
+    Subject {
+        name: "governor",
+        about: "the processors' frequency governor",
+        check: governor::check,
+    },
+    Subject {
+        name: "numa",
+        about: "which processors are near the card",
+        check: numa::check,
+    },
+    Subject {
+        name: "hugepages",
+        about: "huge pages",
+        check: hugepages::check,
+    },
+    Subject {
+        name: "iommu",
+        about: "the IOMMU",
+        check: iommu::check,
+    },
     Subject {
         name: "firewall",
         about: "UDP port 4791 and the control port 19765 against the packet filter",
         check: firewall::check,
     },
-    Subject { name: "peer", about: "the peer's ports, where --peer names one", check: peer::check },
+    Subject {
+        name: "peer",
+        about: "the peer's ports, where --peer names one",
+        check: peer::check,
+    },
 ];
 
 /// Checks all subjects, or those named.
 pub fn check(facts: &Facts<'_>, only: &[String]) -> Vec<Finding> {
-    let wanted = |subject: &&Subject| only.is_empty() || only.iter().any(|name| name == subject.name);
+    let wanted =
+        |subject: &&Subject| only.is_empty() || only.iter().any(|name| name == subject.name);
     let subjects = SUBJECTS.iter().filter(wanted);
     subjects
         .flat_map(|subject| {
-            (subject.check)(facts).into_iter().map(|finding| Finding { subject: subject.name, ..finding })
+            (subject.check)(facts).into_iter().map(|finding| Finding {
+                subject: subject.name,
+                ..finding
+            })
         })
         .collect()
 }

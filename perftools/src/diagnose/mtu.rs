@@ -10,7 +10,8 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
         let verbs = facts.verbs_port(&device.name, port.port);
-        let bytes = verbs.and_then(|verbs| Some((verbs.active_mtu_bytes()?, verbs.max_mtu_bytes()?)));
+        let bytes =
+            verbs.and_then(|verbs| Some((verbs.active_mtu_bytes()?, verbs.max_mtu_bytes()?)));
         let netdev = port.netdev.as_ref().and_then(|name| facts.netdev(name));
         let on_netdev = netdev.and_then(|netdev| Some((&netdev.name, netdev.mtu?)));
         let finding = match (bytes, on_netdev) {

@@ -17,7 +17,10 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
         findings.push(
             Finding::warning("an update left it beside the edited file")
                 .on(path)
-                .mend(format!("diff {} {path}, take over what is new, remove it", stem(path))),
+                .mend(format!(
+                    "diff {} {path}, take over what is new, remove it",
+                    stem(path)
+                )),
         );
     }
     let ignored = ignored(&files);
@@ -30,18 +33,29 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
                 read.first().map_or("", |conf| &conf.path)
             ))
             .on(path)
-            .mend(format!("move what it says into the numbered files, then rm {path}")),
+            .mend(format!(
+                "move what it says into the numbered files, then rm {path}"
+            )),
         );
     }
     for conf in &read {
-        findings.extend(judge(facts, conf, conf.instance.is_some()).into_iter().map(|finding| finding.on(&conf.path)));
+        findings.extend(
+            judge(facts, conf, conf.instance.is_some())
+                .into_iter()
+                .map(|finding| finding.on(&conf.path)),
+        );
     }
     findings.extend(together(&read));
     if !is_numbered {
         findings.extend(sysconfig(facts, &files));
     }
     if findings.is_empty() && !read.is_empty() {
-        findings.push(Finding::ok(read.iter().map(|conf| conf.path.as_str()).collect::<Vec<_>>().join(", ")));
+        findings.push(Finding::ok(
+            read.iter()
+                .map(|conf| conf.path.as_str())
+                .collect::<Vec<_>>()
+                .join(", "),
+        ));
     }
     findings
 }
@@ -51,7 +65,11 @@ fn ignored(files: &Files) -> Vec<&str> {
     let base = files.base().map(|conf| conf.path.as_str());
     base.into_iter()
         .chain(
-            files.sysconfig.as_ref().filter(|s| !s.guids.is_empty() || s.priority.is_some()).map(|s| s.path.as_str()),
+            files
+                .sysconfig
+                .as_ref()
+                .filter(|s| !s.guids.is_empty() || s.priority.is_some())
+                .map(|s| s.path.as_str()),
         )
         .collect()
 }
@@ -60,28 +78,42 @@ fn stem(path: &str) -> &str {
     path.rsplit_once('.').map_or(path, |(stem, _)| stem)
 }
 
-/// Whether a port of this host has a GUID; always where there are no InfiniBand ports to compare with.
+/// Whether a port of this host has a GUID; always where there are no InfiniBand ports to compare
+/// with.
 fn is_here(facts: &Facts<'_>, guid: u64) -> bool {
-    let mut ports = facts.ports().filter(|(_, port)| !port.is_ethernet()).peekable();
+    let mut ports = facts
+        .ports()
+        .filter(|(_, port)| !port.is_ethernet())
+        .peekable();
     ports.peek().is_none() || ports.any(|(_, port)| port.guid().is_some_and(|own| own.0 == guid))
 }
 
 fn guids(facts: &Facts<'_>) -> String {
-    let guids = facts.ports().filter(|(_, port)| !port.is_ethernet()).filter_map(|(_, port)| port.guid());
-    guids.map(|guid| format!("0x{:016x}", guid.0)).collect::<Vec<_>>().join(", ")
+    let guids = facts
+        .ports()
+        .filter(|(_, port)| !port.is_ethernet())
+        .filter_map(|(_, port)| port.guid());
+    guids
+        .map(|guid| format!("0x{:016x}", guid.0))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn judge(facts: &Facts<'_>, conf: &Conf, instance: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (line, key) in &conf.bare {
         findings.push(
-            Finding::warning(format!("line {line}: `{key}` has no value")).mend(format!("{key} VALUE, or # in front")),
+            Finding::warning(format!("line {line}: `{key}` has no value"))
+                .mend(format!("{key} VALUE, or # in front")),
         );
     }
     if let Some(text) = conf.get("guid") {
         match unsigned(text) {
             None => {
-                findings.push(Finding::fault(format!("guid {text}: is no GUID")).mend("guid 0x…, from `ibstat -p`"));
+                findings.push(
+                    Finding::fault(format!("guid {text}: is no GUID"))
+                        .mend("guid 0x…, from `ibstat -p`"),
+                );
             }
             Some(guid) if guid != 0 && !is_here(facts, guid) => {
                 findings.push(
@@ -99,18 +131,25 @@ fn judge(facts: &Facts<'_>, conf: &Conf, instance: bool) -> Vec<Finding> {
         );
     }
     if let Some(text) = conf.get("sm_priority") {
-        if !conf.priority().is_some_and(|priority| (0..=HIGHEST).contains(&priority)) {
+        if !conf
+            .priority()
+            .is_some_and(|priority| (0..=HIGHEST).contains(&priority))
+        {
             findings.push(
-                Finding::fault(format!("sm_priority {text}: goes from 0 to {HIGHEST}, which wins"))
-                    .mend("sm_priority 15"),
+                Finding::fault(format!(
+                    "sm_priority {text}: goes from 0 to {HIGHEST}, which wins"
+                ))
+                .mend("sm_priority 15"),
             );
         }
     }
     if let Some(text) = conf.get("subnet_prefix") {
         if unsigned(text).is_none_or(|prefix| prefix >> 54 != 0xfe80 >> 6) {
             findings.push(
-                Finding::fault(format!("subnet_prefix {text}: wants 0xfe80… as its first ten bits"))
-                    .mend("subnet_prefix 0xfe80000000000000"),
+                Finding::fault(format!(
+                    "subnet_prefix {text}: wants 0xfe80… as its first ten bits"
+                ))
+                .mend("subnet_prefix 0xfe80000000000000"),
             );
         }
     }
@@ -133,7 +172,9 @@ fn together(confs: &[&Conf]) -> Vec<Finding> {
         for conf in confs {
             let Some(text) = conf.get(key) else { continue };
             let value = unsigned(text).map_or_else(|| text.to_owned(), |number| number.to_string());
-            let Some(first) = seen.insert(value, &conf.path) else { continue };
+            let Some(first) = seen.insert(value, &conf.path) else {
+                continue;
+            };
             let what = format!("{key} {text}: {first} has the same");
             let finding = match key {
                 "guid" => Finding::fault(what).mend("one port each: guid 0x…, from `ibstat -p`"),
@@ -148,7 +189,9 @@ fn together(confs: &[&Conf]) -> Vec<Finding> {
 }
 
 fn sysconfig(facts: &Facts<'_>, files: &Files) -> Vec<Finding> {
-    let Some(sysconfig) = &files.sysconfig else { return Vec::new() };
+    let Some(sysconfig) = &files.sysconfig else {
+        return Vec::new();
+    };
     let mut findings = Vec::new();
     for guid in &sysconfig.guids {
         match unsigned(guid) {
@@ -160,12 +203,20 @@ fn sysconfig(facts: &Facts<'_>, files: &Files) -> Vec<Finding> {
         }
     }
     if let Some(priority) = &sysconfig.priority {
-        if !priority.parse().is_ok_and(|priority: i64| (0..=HIGHEST).contains(&priority)) {
+        if !priority
+            .parse()
+            .is_ok_and(|priority: i64| (0..=HIGHEST).contains(&priority))
+        {
             findings.push(
-                Finding::fault(format!("PRIORITY={priority}: goes from 0 to {HIGHEST}, which wins"))
-                    .mend("PRIORITY=15"),
+                Finding::fault(format!(
+                    "PRIORITY={priority}: goes from 0 to {HIGHEST}, which wins"
+                ))
+                .mend("PRIORITY=15"),
             );
         }
     }
-    findings.into_iter().map(|finding| finding.on(&sysconfig.path)).collect()
+    findings
+        .into_iter()
+        .map(|finding| finding.on(&sysconfig.path))
+        .collect()
 }

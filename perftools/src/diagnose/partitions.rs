@@ -16,29 +16,54 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let usual = DIRECTORIES.map(|directory| format!("{directory}/partitions.conf"));
     let named = named(&files);
-    for path in usual.iter().filter(|path| !named.is_empty() && !named.contains(path) && facts.root.exists(path)) {
+    for path in usual
+        .iter()
+        .filter(|path| !named.is_empty() && !named.contains(path) && facts.root.exists(path))
+    {
         let instead = named.join(", ");
         findings.push(
             Finding::warning(format!("it is ignored: opensm.conf names {instead}"))
                 .on(path)
-                .mend(format!("rm {path}; or, if it is meant, partition_config_file {path} in opensm.conf")),
+                .mend(format!(
+                    "rm {path}; or, if it is meant, partition_config_file {path} in opensm.conf"
+                )),
         );
     }
-    for path in if named.is_empty() { usual.to_vec() } else { named } {
+    for path in if named.is_empty() {
+        usual.to_vec()
+    } else {
+        named
+    } {
         if let Some(text) = facts.root.text(&path) {
-            findings.extend(judge(facts, &parse(&text)).into_iter().map(|finding| finding.on(&path)));
+            findings.extend(
+                judge(facts, &parse(&text))
+                    .into_iter()
+                    .map(|finding| finding.on(&path)),
+            );
         }
     }
     findings
 }
 
-/// The files that opensm's configuration names; those of all instances, where there are any. One that does not name any reads the usual one.
+/// The files that opensm's configuration names; those of all instances, where there are any. One
+/// that does not name any reads the usual one.
 fn named(files: &Files) -> Vec<String> {
     let confs = files.read();
-    let mut paths: Vec<String> =
-        confs.iter().filter_map(|conf| conf.get("partition_config_file")).map(str::to_owned).collect();
-    if let Some(conf) = confs.iter().find(|conf| conf.get("partition_config_file").is_none() && !paths.is_empty()) {
-        paths.push(format!("{}/partitions.conf", conf.path.rsplit_once('/').map_or("", |(directory, _)| directory)));
+    let mut paths: Vec<String> = confs
+        .iter()
+        .filter_map(|conf| conf.get("partition_config_file"))
+        .map(str::to_owned)
+        .collect();
+    if let Some(conf) = confs
+        .iter()
+        .find(|conf| conf.get("partition_config_file").is_none() && !paths.is_empty())
+    {
+        paths.push(format!(
+            "{}/partitions.conf",
+            conf.path
+                .rsplit_once('/')
+                .map_or("", |(directory, _)| directory)
+        ));
     }
     paths.sort();
     paths.dedup();
@@ -63,16 +88,26 @@ fn judge(facts: &Facts<'_>, read: &Partitions) -> Vec<Finding> {
     }
     findings.extend(keys(read));
     if findings.is_empty() {
-        let names: Vec<_> =
-            read.definitions.iter().map(|d| format!("{}=0x{:04x}", d.name, d.pkey.unwrap_or_default())).collect();
-        findings.push(Finding::ok(format!("{} (in full: | 0x8000)", names.join(", "))));
+        let names: Vec<_> = read
+            .definitions
+            .iter()
+            .map(|d| format!("{}=0x{:04x}", d.name, d.pkey.unwrap_or_default()))
+            .collect();
+        findings.push(Finding::ok(format!(
+            "{} (in full: | 0x8000)",
+            names.join(", ")
+        )));
     }
     findings
 }
 
 /// All fabrics have partition 0x7fff, with every host and switch in it.
 fn default(read: &Partitions) -> Option<Finding> {
-    let default: Vec<&Definition> = read.definitions.iter().filter(|d| d.pkey == Some(DEFAULT_PKEY)).collect();
+    let default: Vec<&Definition> = read
+        .definitions
+        .iter()
+        .filter(|d| d.pkey == Some(DEFAULT_PKEY))
+        .collect();
     let mend = format!("Default=0x7fff, ipoib : ALL=full; as the first line; {RESTART}");
     if default.is_empty() {
         return Some(Finding::fault("there is no default partition 0x7fff, so all ports but opensm's are limited members and cannot talk to each other").mend(mend));
@@ -80,12 +115,26 @@ fn default(read: &Partitions) -> Option<Finding> {
     let members: Vec<_> = default.iter().flat_map(|d| &d.members).collect();
     let all: Vec<_> = members.iter().filter(|m| m.who == Who::All).collect();
     // Without ALL, only those listed are in; hosts and switches may be named each.
-    let hosts =
-        all.iter().chain(members.iter().filter(|m| m.who == Who::AllCas).collect::<Vec<_>>().iter()).count() > 0;
+    let hosts = all
+        .iter()
+        .chain(
+            members
+                .iter()
+                .filter(|m| m.who == Who::AllCas)
+                .collect::<Vec<_>>()
+                .iter(),
+        )
+        .count()
+        > 0;
     if !hosts {
-        return Some(Finding::warning("the default partition 0x7fff has not every host and switch in it").mend(mend));
+        return Some(
+            Finding::warning("the default partition 0x7fff has not every host and switch in it")
+                .mend(mend),
+        );
     }
-    let full = members.iter().any(|m| matches!(m.who, Who::All | Who::AllCas) && m.membership != Membership::Limited);
+    let full = members
+        .iter()
+        .any(|m| matches!(m.who, Who::All | Who::AllCas) && m.membership != Membership::Limited);
     (!full).then(|| {
         Finding::warning(
             "hosts are limited members of the default partition 0x7fff: they reach opensm's host only, not each other",
@@ -95,12 +144,22 @@ fn default(read: &Partitions) -> Option<Finding> {
 }
 
 fn name(definition: &Definition) -> String {
-    format!("line {}, {}", definition.line, if definition.name.is_empty() { "no name" } else { &definition.name })
+    format!(
+        "line {}, {}",
+        definition.line,
+        if definition.name.is_empty() {
+            "no name"
+        } else {
+            &definition.name
+        }
+    )
 }
 
 /// A host slower than the partition's rate cannot join.
 fn rate(facts: &Facts<'_>, definition: &Definition) -> Vec<Finding> {
-    let Some(code) = definition.flags.rate else { return Vec::new() };
+    let Some(code) = definition.flags.rate else {
+        return Vec::new();
+    };
     let Some((text, mbps)) = rate_gbps(code).zip(rate_mbps(code)) else {
         return vec![Finding::fault(format!("{}: rate={code} is no code", name(definition))).mend(
             "2 = 2.5, 3 = 10, 4 = 30, 5 = 5, 6 = 20, 7 = 40, 8 = 60, 9 = 80, 10 = 120, 12 = 56, 16 = 100 Gbit/s",
@@ -119,13 +178,18 @@ fn rate(facts: &Facts<'_>, definition: &Definition) -> Vec<Finding> {
                 device.name,
                 port.port
             ))
-            .mend(format!("a rate that all hosts have: rate=3 is 10 Gbit/s; {RESTART}"))
+            .mend(format!(
+                "a rate that all hosts have: rate=3 is 10 Gbit/s; {RESTART}"
+            ))
         })
         .collect()
 }
 
 fn mtu(definition: &Definition) -> Option<Finding> {
-    let code = definition.flags.mtu.filter(|code| mtu_bytes(*code).is_none())?;
+    let code = definition
+        .flags
+        .mtu
+        .filter(|code| mtu_bytes(*code).is_none())?;
     Some(
         Finding::fault(format!("{}: mtu={code} is no code", name(definition)))
             .mend("1 to 5 for 256, 512, 1024, 2048, 4096"),
@@ -135,11 +199,24 @@ fn mtu(definition: &Definition) -> Option<Finding> {
 /// IP groups must have the rate and MTU of the broadcast group, or opensm does not make them.
 fn groups(definition: &Definition) -> Vec<Finding> {
     let is_ip = |gid: &std::net::Ipv6Addr| matches!(gid.segments()[1], 0x401b | 0x601b);
-    let differs = |own: Option<u32>, of: Option<u32>, default: u32| own.is_some_and(|own| own != of.unwrap_or(default));
-    let bad = definition.groups.iter().filter(|group| is_ip(&group.mgid)).filter(|group| {
-        differs(group.flags.rate, definition.flags.rate, crate::facts::partitions::DEFAULT_RATE)
-            || differs(group.flags.mtu, definition.flags.mtu, crate::facts::partitions::DEFAULT_MTU)
-    });
+    let differs = |own: Option<u32>, of: Option<u32>, default: u32| {
+        own.is_some_and(|own| own != of.unwrap_or(default))
+    };
+    let bad = definition
+        .groups
+        .iter()
+        .filter(|group| is_ip(&group.mgid))
+        .filter(|group| {
+            differs(
+                group.flags.rate,
+                definition.flags.rate,
+                crate::facts::partitions::DEFAULT_RATE,
+            ) || differs(
+                group.flags.mtu,
+                definition.flags.mtu,
+                crate::facts::partitions::DEFAULT_MTU,
+            )
+        });
     bad.map(|group| {
         Finding::warning(format!(
             "line {}: {} has another rate or MTU than its partition, so opensm does not make it",
@@ -152,7 +229,11 @@ fn groups(definition: &Definition) -> Vec<Finding> {
 
 /// A key that nobody has.
 fn free(read: &Partitions) -> u16 {
-    let taken = |key: &u16| read.definitions.iter().any(|definition| definition.pkey == Some(*key));
+    let taken = |key: &u16| {
+        read.definitions
+            .iter()
+            .any(|definition| definition.pkey == Some(*key))
+    };
     (2..DEFAULT_PKEY).find(|key| !taken(key)).unwrap_or(2)
 }
 
@@ -163,7 +244,11 @@ fn keys(read: &Partitions) -> Vec<Finding> {
     for definition in &read.definitions {
         let Some(pkey) = definition.pkey else {
             findings.push(
-                Finding::warning(format!("{}: without a key opensm makes one up", name(definition))).mend(format!(
+                Finding::warning(format!(
+                    "{}: without a key opensm makes one up",
+                    name(definition)
+                ))
+                .mend(format!(
                     "{}=0x{:04x}; {RESTART}",
                     definition.name,
                     free(read)

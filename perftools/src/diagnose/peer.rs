@@ -19,21 +19,44 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for theirs in peer.ports.iter().filter(|port| !port.active) {
         findings.push(
-            Finding::warning(format!("{}/{} is not ACTIVE there", theirs.device, theirs.port))
-                .on(&peer.host)
-                .mend("at the peer: ribinfo check"),
+            Finding::warning(format!(
+                "{}/{} is not ACTIVE there",
+                theirs.device, theirs.port
+            ))
+            .on(&peer.host)
+            .mend("at the peer: ribinfo check"),
         );
     }
     let mut common = false;
     for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
         let ours = technology(&port.link_layer, device.is_iwarp());
-        let mtu = facts.verbs_port(&device.name, port.port).and_then(VerbsPort::active_mtu_bytes);
-        for theirs in peer.ports.iter().filter(|theirs| theirs.active && theirs.technology() == ours) {
+        let mtu = facts
+            .verbs_port(&device.name, port.port)
+            .and_then(VerbsPort::active_mtu_bytes);
+        for theirs in peer
+            .ports
+            .iter()
+            .filter(|theirs| theirs.active && theirs.technology() == ours)
+        {
             common = true;
-            let name = format!("{}/{} and {}/{} of {}", device.name, port.port, theirs.device, theirs.port, peer.host);
-            if let Some((a, b)) = mtu.zip(theirs.mtu).filter(|(a, b)| a != b && ours != "iWARP") {
-                let text = format!("{name}: RDMA MTU {a} here and {b} there: the smaller one holds, where it is known");
-                findings.push(Finding::warning(text).on(ours).mend(widen(ours, a < b, port, theirs, &peer.host)));
+            let name = format!(
+                "{}/{} and {}/{} of {}",
+                device.name, port.port, theirs.device, theirs.port, peer.host
+            );
+            if let Some((a, b)) = mtu
+                .zip(theirs.mtu)
+                .filter(|(a, b)| a != b && ours != "iWARP")
+            {
+                let text = format!(
+                    "{name}: RDMA MTU {a} here and {b} there: the smaller one holds, where it is known"
+                );
+                findings.push(Finding::warning(text).on(ours).mend(widen(
+                    ours,
+                    a < b,
+                    port,
+                    theirs,
+                    &peer.host,
+                )));
             } else if ours == "InfiniBand" && port.subnet_prefix() != theirs.subnet_prefix {
                 findings.push(
                     Finding::warning(format!("{name} are in different subnets"))
@@ -61,6 +84,15 @@ fn widen(technology: &str, here: bool, port: &Port, theirs: &PeerPort, host: &st
         return "iblinkinfo names the other ends of both links: MtuCap (smpquery portinfo) of one of them bounds it"
             .to_owned();
     }
-    let set = |netdev: &Option<String>| format!("ip link set {} mtu 4200", netdev.as_deref().unwrap_or("NETDEV"));
-    if here { set(&port.netdev) } else { format!("on {host}: {}", set(&theirs.netdev)) }
+    let set = |netdev: &Option<String>| {
+        format!(
+            "ip link set {} mtu 4200",
+            netdev.as_deref().unwrap_or("NETDEV")
+        )
+    };
+    if here {
+        set(&port.netdev)
+    } else {
+        format!("on {host}: {}", set(&theirs.netdev))
+    }
 }

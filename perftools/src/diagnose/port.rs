@@ -7,16 +7,25 @@ use crate::facts::device::{Device, Port, state};
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     facts
         .ports()
-        .map(|(device, port)| judge(facts, device, port).on(format!("{}/{}", device.name, port.port)))
+        .map(|(device, port)| {
+            judge(facts, device, port).on(format!("{}/{}", device.name, port.port))
+        })
         .collect()
 }
 
 fn judge(facts: &Facts<'_>, device: &Device, port: &Port) -> Finding {
     if port.is_active() {
-        let netdev = port.netdev.as_ref().map_or_else(String::new, |netdev| format!(" on {netdev}"));
+        let netdev = port
+            .netdev
+            .as_ref()
+            .map_or_else(String::new, |netdev| format!(" on {netdev}"));
         return Finding::ok(format!("ACTIVE, {}{netdev}", port.link_layer));
     }
-    if port.is_ethernet() { ethernet(facts, port) } else { infiniband(device, port) }
+    if port.is_ethernet() {
+        ethernet(facts, port)
+    } else {
+        infiniband(device, port)
+    }
 }
 
 fn infiniband(device: &Device, port: &Port) -> Finding {
@@ -44,23 +53,38 @@ fn infiniband(device: &Device, port: &Port) -> Finding {
 
 fn ethernet(facts: &Facts<'_>, port: &Port) -> Finding {
     let Some(name) = &port.netdev else {
-        return Finding::fault(format!("{}: no network interface is behind it", known(port)))
-            .mend("rdma link show; modprobe the Ethernet driver of the card");
+        return Finding::fault(format!(
+            "{}: no network interface is behind it",
+            known(port)
+        ))
+        .mend("rdma link show; modprobe the Ethernet driver of the card");
     };
     match facts.netdev(name) {
         None => Finding::fault(format!("{}: its interface {name} is gone", known(port)))
             .mend("rdma link show; ip link show"),
-        Some(netdev) if !netdev.up => Finding::fault(format!("{}: its interface {name} is down", known(port)))
-            .mend(format!("ip link set {name} up")),
-        Some(netdev) if netdev.carrier == Some(false) => {
-            Finding::fault(format!("{}: {name} is up, but nobody is at the other end", known(port)))
-                .mend(format!("seat the cable, switch the other end on; ethtool {name}"))
+        Some(netdev) if !netdev.up => {
+            Finding::fault(format!("{}: its interface {name} is down", known(port)))
+                .mend(format!("ip link set {name} up"))
         }
-        Some(_) => Finding::fault(format!("{}, though its interface {name} is up", known(port)))
-            .mend(format!("ip link set {name} down && ip link set {name} up")),
+        Some(netdev) if netdev.carrier == Some(false) => Finding::fault(format!(
+            "{}: {name} is up, but nobody is at the other end",
+            known(port)
+        ))
+        .mend(format!(
+            "seat the cable, switch the other end on; ethtool {name}"
+        )),
+        Some(_) => Finding::fault(format!(
+            "{}, though its interface {name} is up",
+            known(port)
+        ))
+        .mend(format!("ip link set {name} down && ip link set {name} up")),
     }
 }
 
 fn known(port: &Port) -> &str {
-    if port.state.name.is_empty() { "not known" } else { &port.state.name }
+    if port.state.name.is_empty() {
+        "not known"
+    } else {
+        &port.state.name
+    }
 }

@@ -8,13 +8,19 @@ use crate::facts::roce::{V1, V2, has, is_roce, mode};
 
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (device, port) in facts.ports().filter(|(device, port)| is_roce(device, port) && !port.gids.is_empty()) {
+    for (device, port) in facts
+        .ports()
+        .filter(|(device, port)| is_roce(device, port) && !port.gids.is_empty())
+    {
         let on = format!("{}/{}", device.name, port.port);
         findings.push(here(device, port).on(&on));
         if let Some(Ok(peer)) = &facts.peer {
             let theirs: Vec<&PeerPort> = peer.ports.iter().filter(|port| port.is_roce()).collect();
             findings.extend(
-                theirs.iter().filter_map(|theirs| against(device, port, &peer.host, theirs)).map(|f| f.on(&on)),
+                theirs
+                    .iter()
+                    .filter_map(|theirs| against(device, port, &peer.host, theirs))
+                    .map(|f| f.on(&on)),
             );
         }
     }
@@ -23,7 +29,11 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Finding> {
 
 fn here(device: &Device, port: &Port) -> Finding {
     let mode = mode(port);
-    let set = if port.roce_mode.is_some() { "set until the reboot" } else { "the kernel's choice" };
+    let set = if port.roce_mode.is_some() {
+        "set until the reboot"
+    } else {
+        "the kernel's choice"
+    };
     if !has(port, mode) {
         let other = if mode == V1 { V2 } else { V1 };
         return Finding::fault(format!(
@@ -37,7 +47,9 @@ fn here(device: &Device, port: &Port) -> Finding {
         ))
         .mend(set_mode(&device.name, port.port, V2));
     }
-    Finding::ok(format!("rdma_cm uses {mode} ({set}); both ends must use the same"))
+    Finding::ok(format!(
+        "rdma_cm uses {mode} ({set}); both ends must use the same"
+    ))
 }
 
 fn set_mode(device: &str, port: u32, mode: &str) -> String {

@@ -23,8 +23,8 @@ pub struct Flow {
     pub waits_first: bool,
 }
 
-/// Where messages can be lost: how long a sender without credit waits before it takes what is under way for lost, and
-/// how long a receiver whose peer has finished waits for stragglers.
+/// Where messages can be lost: how long a sender without credit waits before it takes what is under
+/// way for lost, and how long a receiver whose peer has finished waits for stragglers.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 struct State<'a> {
@@ -40,7 +40,8 @@ struct State<'a> {
     /// How far the peer's numbering has come, and up to where credit was returned.
     reached: u64,
     returned: u64,
-    /// Time from one message to the next, and how many may have gone by now, where the rate is limited.
+    /// Time from one message to the next, and how many may have gone by now, where the rate is
+    /// limited.
     gap: Option<Duration>,
     allowed: u64,
     /// Since when a sender without credit has heard nothing.
@@ -93,7 +94,12 @@ pub(crate) fn run<W: Wire, P: Peer>(
         } else {
             let patience = (!reliable).then(|| Instant::now() + PATIENCE);
             let end = deadline.filter(|_| s.clock == Clock::Runs);
-            let until = end.into_iter().chain(patience).chain(s.due(start.wall())).chain(beat.due()).min();
+            let until = end
+                .into_iter()
+                .chain(patience)
+                .chain(s.due(start.wall()))
+                .chain(beat.due())
+                .min();
             waiter.wait(wire, peer, until)?
         };
         s.take(progress, wire)?;
@@ -103,15 +109,22 @@ pub(crate) fn run<W: Wire, P: Peer>(
         let warming_up = warm_up.is_on();
         warm_up.ends(Instant::now, s.completed, s.arrived);
         if !warming_up && counted.is_none() && s.clock_stops(deadline, progress, peer) {
-            counted = Some(Counted::new(&warm_up, s.completed, s.arrived, Reading::of_counts()));
-            // What is under way without an end to it would never be over where the peer takes no part.
+            counted = Some(Counted::new(
+                &warm_up,
+                s.completed,
+                s.arrived,
+                Reading::of_counts(),
+            ));
+            // What is under way without an end to it would never be over where the peer takes no
+            // part.
             s.clock = Clock::Stopped;
             if s.one_sided() && s.completed < s.posted {
                 s.flush(wire)?;
             }
         }
         if (counted.is_some() || !reliable && s.sent_its_count()) && !s.finished && s.sent_all() {
-            // Not before: what is told here is what the peer waits for. (Where some of it may not arrive, nobody waits for all.)
+            // Not before: what is told here is what the peer waits for. (Where some of it may not
+            // arrive, nobody waits for all.)
             s.finished = true;
             peer.finish(s.posted)?;
         }
@@ -124,14 +137,20 @@ pub(crate) fn run<W: Wire, P: Peer>(
             if counted.is_none() && drained && flow.receives && s.sent_all() {
                 // What is missing will not come: the clock stopped with what came last.
                 let until = Some(s.latest);
-                counted =
-                    Some(Counted { until, ..Counted::new(&warm_up, s.completed, s.arrived, Reading::of_counts()) });
+                counted = Some(Counted {
+                    until,
+                    ..Counted::new(&warm_up, s.completed, s.arrived, Reading::of_counts())
+                });
                 continue;
             }
             // A sender stays until the peer has what it sent; so each end hears from the other.
             if let (Some(counted), true) = (counted, s.finished) {
                 if !flow.receives || s.arrived.msgs == sent || drained {
-                    let lost = if flow.receives { sent - s.arrived.msgs } else { 0 };
+                    let lost = if flow.receives {
+                        sent - s.arrived.msgs
+                    } else {
+                        0
+                    };
                     if !flow.receives {
                         wire.settle(sent)?;
                     }
@@ -160,10 +179,18 @@ impl State<'_> {
             return 0;
         }
         let left = u32::try_from(self.total().saturating_sub(self.posted)).unwrap_or(u32::MAX);
-        let taken = if self.shape.credited { self.acked.min(self.completed) } else { self.completed };
+        let taken = if self.shape.credited {
+            self.acked.min(self.completed)
+        } else {
+            self.completed
+        };
         let under_way = u32::try_from(self.posted - taken).unwrap_or(u32::MAX);
         let paced = u32::try_from(self.allowed.saturating_sub(self.posted)).unwrap_or(u32::MAX);
-        self.shape.depth.saturating_sub(under_way).min(left).min(paced)
+        self.shape
+            .depth
+            .saturating_sub(under_way)
+            .min(left)
+            .min(paced)
     }
 
     /// Lets as many messages go as the rate allows by now.
@@ -176,9 +203,13 @@ impl State<'_> {
 
     /// When the rate lets the next message go.
     fn due(&self, start: Instant) -> Option<Instant> {
-        let gap = self.gap.filter(|_| self.flow.sends && !self.finished && self.allowed <= self.posted)?;
+        let gap = self
+            .gap
+            .filter(|_| self.flow.sends && !self.finished && self.allowed <= self.posted)?;
         let nanos = gap.as_nanos().saturating_mul(u128::from(self.posted));
-        start.checked_add(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+        start.checked_add(Duration::from_nanos(
+            u64::try_from(nanos).unwrap_or(u64::MAX),
+        ))
     }
 
     fn can_send(&self) -> bool {
@@ -206,7 +237,9 @@ impl State<'_> {
         self.waiting = false;
         self.acked = self.acked.max(progress.acked);
         if self.acked > self.posted {
-            return Err(Error::protocol("the peer returned more credit than it was owed"));
+            return Err(Error::protocol(
+                "the peer returned more credit than it was owed",
+            ));
         }
         if progress.data == 0 {
             return Ok(());
@@ -219,7 +252,11 @@ impl State<'_> {
         }
         let batch = u64::from(self.shape.batch);
         while self.shape.credited && self.reached - self.returned >= batch {
-            self.returned = if self.shape.is_reliable() { self.returned + batch } else { self.reached };
+            self.returned = if self.shape.is_reliable() {
+                self.returned + batch
+            } else {
+                self.reached
+            };
             wire.send_credit(self.returned)?;
         }
         Ok(())
@@ -243,7 +280,12 @@ impl State<'_> {
     }
 
     /// Whether the counted part is over.
-    fn clock_stops<P: Peer>(&mut self, deadline: Option<Instant>, progress: Progress, peer: &P) -> bool {
+    fn clock_stops<P: Peer>(
+        &mut self,
+        deadline: Option<Instant>,
+        progress: Progress,
+        peer: &P,
+    ) -> bool {
         match (deadline, self.shape.limit) {
             (Some(deadline), _) => {
                 self.clock = self.clock.at(deadline);
@@ -257,8 +299,9 @@ impl State<'_> {
         }
     }
 
-    /// Whether what was moved up to now is known, when the time is over. Between two completions it is not: some messages of a list
-    /// that ends in one, or most of a large message, would have taken time and count for nothing.
+    /// Whether what was moved up to now is known, when the time is over. Between two completions it
+    /// is not: some messages of a list that ends in one, or most of a large message, would have
+    /// taken time and count for nothing.
     fn is_counted<P: Peer>(&self, progress: Progress, peer: &P) -> bool {
         let comes = self.shape.is_reliable() && self.gap.is_none();
         if comes && self.flow.receives {
@@ -270,7 +313,11 @@ impl State<'_> {
 
     /// How often a message of the peer's arrives.
     fn copies(&self) -> u64 {
-        if self.flow.receives { self.shape.receivers.into() } else { 1 }
+        if self.flow.receives {
+            self.shape.receivers.into()
+        } else {
+            1
+        }
     }
 
     /// Whether this end has sent all messages of a test by count.
@@ -283,8 +330,8 @@ impl State<'_> {
         !self.shape.plan.has_receiver()
     }
 
-    /// Whether this end has nothing more to do after the clock stopped. Where the peer takes no part, nothing may be under
-    /// way then: the peer takes its memory away, or looks at it.
+    /// Whether this end has nothing more to do after the clock stopped. Where the peer takes no
+    /// part, nothing may be under way then: the peer takes its memory away, or looks at it.
     fn sent_all(&self) -> bool {
         let quiet = !self.one_sided() || self.completed == self.posted;
         match self.shape.limit {

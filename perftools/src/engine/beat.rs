@@ -1,6 +1,7 @@
 //! Tells a peer that takes no part, and so sees nothing of the data, that this end is at work.
 //!
-//! Where a test ends by the clock the peer knows when that has to be; where it ends by count, only the one who counts knows.
+//! Where a test ends by the clock the peer knows when that has to be; where it ends by count, only
+//! the one who counts knows.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,9 @@ impl Beat {
     /// Says so if it is time.
     #[inline]
     pub(super) fn tick<P: Peer>(&mut self, peer: &P) -> Result<()> {
-        let Some((every, next)) = &mut self.0 else { return Ok(()) };
+        let Some((every, next)) = &mut self.0 else {
+            return Ok(());
+        };
         let now = Instant::now();
         if now < *next {
             return Ok(());

@@ -1,13 +1,15 @@
-//! The loops that are timed. They see a connected [`Wire`], a [`Shape`] and the [`Peer`]'s words, and nothing of how
-//! these came about; a fake wire runs them in tests.
+//! The loops that are timed. They see a connected [`Wire`], a [`Shape`] and the [`Peer`]'s words,
+//! and nothing of how these came about; a fake wire runs them in tests.
 //!
-//! What a test does is data, its [`Plan`](crate::plan::Plan); the wire knows verb and service, the loops the pattern:
-//! [`bandwidth`] moves many messages, [`pingpong`] one, and [`passive`] stays while the peer reads and writes memory here.
+//! What a test does is data, its [`Plan`](crate::plan::Plan); the wire knows verb and service, the
+//! loops the pattern: [`bandwidth`] moves many messages, [`pingpong`] one, and [`passive`] stays
+//! while the peer reads and writes memory here.
 //!
-//! No receiver is ever without a posted receive: a sender has a window of [`Shape::depth`] messages, and the receiver
-//! returns a credit, a message of no bytes, for each [`Shape::batch`] messages that it has taken and posted receives for
-//! again. (iWARP drops a connection whose message meets no receive; RoCE stalls for as long as the RNR timer says.)
-//! Where messages can be lost, so can credits: each says up to which message the receiver has come, and a sender that
+//! No receiver is ever without a posted receive: a sender has a window of [`Shape::depth`]
+//! messages, and the receiver returns a credit, a message of no bytes, for each [`Shape::batch`]
+//! messages that it has taken and posted receives for again. (iWARP drops a connection whose
+//! message meets no receive; RoCE stalls for as long as the RNR timer says.) Where messages can be
+//! lost, so can credits: each says up to which message the receiver has come, and a sender that
 //! hears nothing for a while takes what is under way for lost.
 
 pub mod bandwidth;
@@ -40,15 +42,18 @@ use crate::stats::{Count, SideStats};
 /// What one poll brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Data messages whose sends are known to be complete, from the start of the test; 0 when nothing new is known.
+    /// Data messages whose sends are known to be complete, from the start of the test; 0 when
+    /// nothing new is known.
     pub sent: u64,
     /// Data messages that arrived.
     pub data: u32,
     /// Their bytes.
     pub bytes: u64,
-    /// How far the peer's numbering has come: the number after that of the latest arrival; 0 when nothing new is known.
+    /// How far the peer's numbering has come: the number after that of the latest arrival; 0 when
+    /// nothing new is known.
     pub reached: u64,
-    /// Data messages of this end that the peer has given credit for, from the start; 0 when nothing new is known.
+    /// Data messages of this end that the peer has given credit for, from the start; 0 when
+    /// nothing new is known.
     pub acked: u64,
     /// Credit messages that arrived.
     pub credits: u32,
@@ -75,8 +80,8 @@ pub trait Wire {
     /// The memory there.
     fn peer_exposes(&mut self, memory: Exposed);
 
-    /// Posts `count` data messages, the first of them number `first`. Of those on one queue pair each `signal_every`-th
-    /// asks for a completion, and so does the one before `last`.
+    /// Posts `count` data messages, the first of them number `first`. Of those on one queue pair
+    /// each `signal_every`-th asks for a completion, and so does the one before `last`.
     ///
     /// # Errors
     /// The queue pair refuses: it is in error, or its queue is full.
@@ -106,7 +111,8 @@ pub trait Wire {
     /// A request failed, or what arrived is wrong.
     fn poll(&mut self) -> Result<Progress>;
 
-    /// Asks for a wake-up at the next completion, or at that of the next message whose sender solicits it.
+    /// Asks for a wake-up at the next completion, or at that of the next message whose sender
+    /// solicits it.
     ///
     /// # Errors
     /// The device is gone.
@@ -118,7 +124,8 @@ pub trait Wire {
     /// The device is gone.
     fn sleep(&mut self, limit: Duration) -> Result<()>;
 
-    /// Looks whether the connection still stands at `now`, as far as that shows outside the completions.
+    /// Looks whether the connection still stands at `now`, as far as that shows outside the
+    /// completions.
     ///
     /// # Errors
     /// The connection is over.
@@ -153,7 +160,8 @@ pub trait Peer {
         None
     }
 
-    /// Waits briefly for [`Peer::failure`], which explains a broken connection better than a completion status does.
+    /// Waits briefly for [`Peer::failure`], which explains a broken connection better than a
+    /// completion status does.
     fn explain(&self, error: Error) -> Error;
 
     /// Tells the peer that this end is at work, where the data does not.
@@ -209,13 +217,22 @@ pub(crate) struct Counted {
 
 impl Counted {
     fn new(warm_up: &warm_up::WarmUp, sent: u64, received: Count, end: Reading) -> Self {
-        Self { base: warm_up.base(), sent, received, end, until: None, lost: 0 }
+        Self {
+            base: warm_up.base(),
+            sent,
+            received,
+            end,
+            until: None,
+            lost: 0,
+        }
     }
 }
 
 /// The error of a receiver that got another number of messages than were sent.
 fn lost(received: u64, sent: u64) -> Error {
-    Error::test(format!("{received} messages arrived, but the peer sent {sent}"))
+    Error::test(format!(
+        "{received} messages arrived, but the peer sent {sent}"
+    ))
 }
 
 /// When the clock stops in a test by time.

@@ -14,9 +14,15 @@ use crate::units::show_time;
 const NAP: Duration = Duration::from_millis(2);
 
 /// Stays until the peer has finished, then looks at what that left.
-pub(crate) fn stay<W: Wire, P: Peer>(shape: &Shape, side: &Side, wire: &mut W, peer: &P) -> Result<Counted> {
-    // Nothing is seen of a peer that works on memory. One that works by the clock is heard of at the end, one that counts
-    // says now and then that it is at work; between two such words there may be a message of its own timeout.
+pub(crate) fn stay<W: Wire, P: Peer>(
+    shape: &Shape,
+    side: &Side,
+    wire: &mut W,
+    peer: &P,
+) -> Result<Counted> {
+    // Nothing is seen of a peer that works on memory. One that works by the clock is heard of at
+    // the end, one that counts says now and then that it is at work; between two such words
+    // there may be a message of its own timeout.
     let patience = side.timeout * 2;
     let deadline = match shape.limit {
         Limit::Time(time) => Instant::now().checked_add(time + shape.tuning.warm_up + side.timeout),

@@ -20,11 +20,15 @@ impl FromStr for CpuList {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let node = text.strip_prefix("node").is_some_and(|n| n.parse::<u16>().is_ok());
+        let node = text
+            .strip_prefix("node")
+            .is_some_and(|n| n.parse::<u16>().is_ok());
         if text == "any" || node || list(text).is_some() {
             return Ok(Self(text.to_owned()));
         }
-        Err(format!("`{text}` names no processors; write 3, 0-3,8, node1 or any"))
+        Err(format!(
+            "`{text}` names no processors; write 3, 0-3,8, node1 or any"
+        ))
     }
 }
 
@@ -41,7 +45,8 @@ impl CpuList {
             _ if self.0 == "any" => return Ok(None),
             Some(node) => {
                 let path = format!("/sys/devices/system/node/node{node}/cpulist");
-                std::fs::read_to_string(path).map_err(|e| Error::system(format!("no NUMA node {node} here"), &e))?
+                std::fs::read_to_string(path)
+                    .map_err(|e| Error::system(format!("no NUMA node {node} here"), &e))?
             }
             None => self.0.clone(),
         };
@@ -52,18 +57,29 @@ impl CpuList {
 /// The processors that this process may use.
 fn allowed() -> nix::Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0))?;
-    Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
+    Ok((0..CpuSet::count())
+        .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
+        .collect())
 }
 
 /// Processors as a list is written.
 fn ranges(cpus: &[usize]) -> String {
-    let runs = cpus.chunk_by(|a, b| a + 1 == *b).filter_map(|run| Some((run.first()?, run.last()?)));
-    let words = runs.map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
+    let runs = cpus
+        .chunk_by(|a, b| a + 1 == *b)
+        .filter_map(|run| Some((run.first()?, run.last()?)));
+    let words = runs.map(|(first, last)| {
+        if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        }
+    });
     words.collect::<Vec<_>>().join(",")
 }
 
-/// The processor of thread number `index` out of these, or out of all that this process may use; none: any. Threads of one
-/// end begin at the first, those of the `other` at the last: both may be on one host.
+/// The processor of thread number `index` out of these, or out of all that this process may use;
+/// none: any. Threads of one end begin at the first, those of the `other` at the last: both may be
+/// on one host.
 ///
 /// # Errors
 /// A node that is not there.
@@ -72,12 +88,18 @@ pub fn own(list: Option<&CpuList>, index: usize, other: bool) -> Result<Option<C
         Some(None) => return Ok(None),
         Some(Some(cpus)) => cpus,
         None => {
-            let wrong = |e: nix::Error| Error::system("cannot ask for this process's processors", &e.into());
+            let wrong = |e: nix::Error| {
+                Error::system("cannot ask for this process's processors", &e.into())
+            };
             allowed().map_err(wrong)?
         }
     };
     let at = index % cpus.len().max(1);
-    let at = if other { cpus.len().saturating_sub(1 + at) } else { at };
+    let at = if other {
+        cpus.len().saturating_sub(1 + at)
+    } else {
+        at
+    };
     Ok(cpus.get(at).map(|cpu| CpuList(cpu.to_string())))
 }
 
@@ -91,12 +113,17 @@ impl Pinned {
     /// # Errors
     /// A processor or node that is not there, or not for this process.
     pub fn to(list: Option<&CpuList>) -> Result<Self> {
-        let Some(list) = list else { return Ok(Self(None)) };
-        let Some(cpus) = list.numbers()? else { return Ok(Self(None)) };
+        let Some(list) = list else {
+            return Ok(Self(None));
+        };
+        let Some(cpus) = list.numbers()? else {
+            return Ok(Self(None));
+        };
         let wrong = |e: nix::Error| {
             let those = allowed().map_or_else(|_| "others".to_owned(), |cpus| ranges(&cpus));
-            let what =
-                format!("cannot run on the processors {list}, only on {those}: --cpu-affinity (-ca) takes of these");
+            let what = format!(
+                "cannot run on the processors {list}, only on {those}: --cpu-affinity (-ca) takes of these"
+            );
             Error::system(what, &e.into())
         };
         let mut set = CpuSet::new();
@@ -132,8 +159,13 @@ mod tests {
     #[test]
     fn processors_that_are_not_there_are_answered_with_those_there_are() {
         assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
-        let error = Pinned::to(Some(&"1023".parse().unwrap())).unwrap_err().to_string();
-        assert!(error.contains(&ranges(&allowed().unwrap())) && error.contains("-ca"), "{error}");
+        let error = Pinned::to(Some(&"1023".parse().unwrap()))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(&ranges(&allowed().unwrap())) && error.contains("-ca"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -149,10 +181,17 @@ mod tests {
     #[test]
     fn a_thread_is_bound_and_let_go() {
         let before = sched_getaffinity(Pid::from_raw(0)).unwrap();
-        let first = (0..CpuSet::count()).find(|cpu| before.is_set(*cpu).unwrap()).unwrap();
+        let first = (0..CpuSet::count())
+            .find(|cpu| before.is_set(*cpu).unwrap())
+            .unwrap();
         let pinned = Pinned::to(Some(&first.to_string().parse().unwrap())).unwrap();
         let now = sched_getaffinity(Pid::from_raw(0)).unwrap();
-        assert_eq!((0..CpuSet::count()).filter(|cpu| now.is_set(*cpu).unwrap()).count(), 1);
+        assert_eq!(
+            (0..CpuSet::count())
+                .filter(|cpu| now.is_set(*cpu).unwrap())
+                .count(),
+            1
+        );
         drop(pinned);
         assert_eq!(sched_getaffinity(Pid::from_raw(0)).unwrap(), before);
     }

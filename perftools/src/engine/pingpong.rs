@@ -36,8 +36,9 @@ struct Arrived {
 }
 
 impl Arrived {
-    /// Posts again what was used, and waits once: in this order, so that a message is answered first. The peer waits for the answer,
-    /// and for no receive, as there are more posted than one.
+    /// Posts again what was used, and waits once: in this order, so that a message is answered
+    /// first. The peer waits for the answer, and for no receive, as there are more posted than
+    /// one.
     fn wait<W: Wire, P: Peer>(
         &mut self,
         wire: &mut W,
@@ -86,7 +87,10 @@ pub(crate) fn ping<W: Wire, P: Peer>(
             Ordering::Equal => latency.record(nanos(now.duration_since(before)) / 2),
             Ordering::Less => unanswered += 1,
             Ordering::Greater => {
-                return Err(Error::test(format!("{} answers arrived to {sent} messages", arrived.reached)));
+                return Err(Error::test(format!(
+                    "{} answers arrived to {sent} messages",
+                    arrived.reached
+                )));
             }
         }
         before = now;
@@ -96,11 +100,19 @@ pub(crate) fn ping<W: Wire, P: Peer>(
     }
     let end = Reading::of_counts();
     peer.finish(sent)?;
-    Ok(Counted { lost: unanswered, ..Counted::new(&warm_up, sent, arrived.count, end) })
+    Ok(Counted {
+        lost: unanswered,
+        ..Counted::new(&warm_up, sent, arrived.count, end)
+    })
 }
 
 /// The server: answers until the client has finished.
-pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, waiter: &mut Waiter) -> Result<Counted> {
+pub(crate) fn pong<W: Wire, P: Peer>(
+    shape: &Shape,
+    wire: &mut W,
+    peer: &P,
+    waiter: &mut Waiter,
+) -> Result<Counted> {
     let (signal, last) = (shape.signal_every, last(shape));
     let mut warm_up = WarmUp::new(shape, Instant::now());
     let mut arrived = Arrived::default();
@@ -125,7 +137,8 @@ pub(crate) fn pong<W: Wire, P: Peer>(shape: &Shape, wire: &mut W, peer: &P, wait
     Ok(Counted::new(&warm_up, sent, arrived.count, end))
 }
 
-/// The client of a test in which the server's device answers alone: one request at a time, the whole way there and back.
+/// The client of a test in which the server's device answers alone: one request at a time, the
+/// whole way there and back.
 pub(crate) fn ask<W: Wire, P: Peer>(
     shape: &Shape,
     wire: &mut W,

@@ -1,8 +1,9 @@
 //! How an end waits for the next completion.
 //!
-//! Polling finds a completion soonest, but on a busy processor it keeps the peer, or the kernel thread that moves the data,
-//! from running. So the adaptive way polls for a window of time and then sleeps until an event: at first without a
-//! pause, soon giving the processor away between polls, and from the first poll where it is the only one.
+//! Polling finds a completion soonest, but on a busy processor it keeps the peer, or the kernel
+//! thread that moves the data, from running. So the adaptive way polls for a window of time and
+//! then sleeps until an event: at first without a pause, soon giving the processor away between
+//! polls, and from the first poll where it is the only one.
 //!
 //! Sleeps are bounded, so that the peer's words and the timeout are seen.
 
@@ -19,12 +20,14 @@ use crate::stats::cpu::online;
 use crate::stats::lane::Lane;
 use crate::units::show_time;
 
-/// How long polling goes on without giving the processor away, where there are others. Below a scheduler's slice, which would end it then.
+/// How long polling goes on without giving the processor away, where there are others. Below a
+/// scheduler's slice, which would end it then.
 const PURE: Duration = Duration::from_millis(2);
 /// The longest sleep: how late a word of the peer is heard.
 const NAP: Duration = Duration::from_millis(20);
-/// Empty polls between looks at the clock: the fewest, and later as many as were made, up to the most, where nothing ends soon. A look takes
-/// as long as a poll and more; where processors are emulated, one lock stands before all their clocks, which the kernel reads too.
+/// Empty polls between looks at the clock: the fewest, and later as many as were made, up to the
+/// most, where nothing ends soon. A look takes as long as a poll and more; where processors are
+/// emulated, one lock stands before all their clocks, which the kernel reads too.
 const POLLS_PER_CLOCK: Range<u64> = 8..64;
 /// The same between looks at the peer.
 const POLLS_PER_LOOK: Range<u64> = 64..1024;
@@ -57,7 +60,11 @@ impl Waiter {
             alone,
             solicited: false,
             timeout: side.timeout,
-            window: if latency { Window::for_latency() } else { Window::for_bandwidth(alone) },
+            window: if latency {
+                Window::for_latency()
+            } else {
+                Window::for_bandwidth(alone)
+            },
             quiet_since: None,
             silence: None,
             max_completions: 0,
@@ -71,7 +78,8 @@ impl Waiter {
         Self { lane, ..self }
     }
 
-    /// Sleeps until a message that its sender solicits, where there is nothing to do for those before.
+    /// Sleeps until a message that its sender solicits, where there is nothing to do for those
+    /// before.
     #[must_use]
     pub fn solicited(self, solicited: bool) -> Self {
         Self { solicited, ..self }
@@ -109,12 +117,17 @@ impl Waiter {
         Ok(progress)
     }
 
-    /// Waits until something completes, the peer has finished or fails, or `until` has passed; returns what a poll brought,
-    /// perhaps nothing.
+    /// Waits until something completes, the peer has finished or fails, or `until` has passed;
+    /// returns what a poll brought, perhaps nothing.
     ///
     /// # Errors
     /// The peer failed or the connection broke; nothing completed for the timeout.
-    pub fn wait<W: Wire, P: Peer>(&mut self, wire: &mut W, peer: &P, until: Option<Instant>) -> Result<Progress> {
+    pub fn wait<W: Wire, P: Peer>(
+        &mut self,
+        wire: &mut W,
+        peer: &P,
+        until: Option<Instant>,
+    ) -> Result<Progress> {
         let progress = self.poll(wire)?;
         if progress.completions > 0 {
             return Ok(progress);
@@ -155,8 +168,9 @@ impl Waiter {
         let mut begin = None;
         let mut give_away = self.alone;
         loop {
-            // Else no pause: each poll runs through the driver, and a pause (140 cycles and more, an exit where processors are
-            // virtual) would be a part of what is measured.
+            // Else no pause: each poll runs through the driver, and a pause (140 cycles and more,
+            // an exit where processors are virtual) would be a part of what is
+            // measured.
             if give_away {
                 std::thread::yield_now();
             }
@@ -174,7 +188,11 @@ impl Waiter {
                 }
                 give_away |= window.is_some() && spun >= PURE;
                 let soon = until.is_some_and(|t| t < now + SOON);
-                next_clock = if soon { polls + POLLS_PER_CLOCK.start } else { polls + polls.min(POLLS_PER_CLOCK.end) };
+                next_clock = if soon {
+                    polls + POLLS_PER_CLOCK.start
+                } else {
+                    polls + polls.min(POLLS_PER_CLOCK.end)
+                };
             }
             if polls >= next_look {
                 next_look = polls + polls.min(POLLS_PER_LOOK.end);
@@ -187,13 +205,20 @@ impl Waiter {
     }
 
     /// Sleeps until an event, for a nap at most.
-    fn sleep<W: Wire, P: Peer>(&mut self, wire: &mut W, peer: &P, until: Option<Instant>) -> Result<Progress> {
+    fn sleep<W: Wire, P: Peer>(
+        &mut self,
+        wire: &mut W,
+        peer: &P,
+        until: Option<Instant>,
+    ) -> Result<Progress> {
         wire.arm(self.solicited)?;
         let progress = self.poll(wire)?;
         if progress.completions > 0 {
             return Ok(progress);
         }
-        wire.sleep(until.map_or(NAP, |t| t.saturating_duration_since(Instant::now()).min(NAP)))?;
+        wire.sleep(until.map_or(NAP, |t| {
+            t.saturating_duration_since(Instant::now()).min(NAP)
+        }))?;
         let progress = self.poll(wire)?;
         if progress.completions == 0 {
             self.look(wire, peer)?;
@@ -210,11 +235,15 @@ impl Waiter {
         let now = Instant::now();
         wire.check(now)?;
         let since = *self.quiet_since.get_or_insert(now);
-        let longest = self.silence.as_ref().map_or(Duration::ZERO, |silence| silence.end - silence.start);
+        let longest = self
+            .silence
+            .as_ref()
+            .map_or(Duration::ZERO, |silence| silence.end - silence.start);
         if self.max_completions > 0 && now.duration_since(since) > longest {
             self.silence = Some(since..now);
         }
-        // A peer that says that it is at work has not come to its end yet, where nothing need arrive before that.
+        // A peer that says that it is at work has not come to its end yet, where nothing need
+        // arrive before that.
         let silent = || peer.silence().is_none_or(|silence| silence >= self.timeout);
         if now.duration_since(since) >= self.timeout && silent() {
             return Err(Error::test(format!(

@@ -25,7 +25,10 @@ impl WarmUp {
     /// Of a test that began at `start`.
     pub(super) fn new(shape: &Shape, start: Instant) -> Self {
         let wanted = !shape.tuning.warm_up.is_zero();
-        Self { until: wanted.then(|| start + shape.tuning.warm_up), base: None }
+        Self {
+            until: wanted.then(|| start + shape.tuning.warm_up),
+            base: None,
+        }
     }
 
     /// Whether it still goes on.
@@ -35,11 +38,20 @@ impl WarmUp {
 
     /// Ends it if it is time, with what was counted up to `now`; true that once.
     #[inline]
-    pub(super) fn ends(&mut self, now: impl FnOnce() -> Instant, sent: u64, received: Count) -> bool {
+    pub(super) fn ends(
+        &mut self,
+        now: impl FnOnce() -> Instant,
+        sent: u64,
+        received: Count,
+    ) -> bool {
         let over = self.until.is_some_and(|until| now() >= until);
         if over {
             self.until = None;
-            self.base = Some(Base { sent, received, begin: Reading::of_counts() });
+            self.base = Some(Base {
+                sent,
+                received,
+                begin: Reading::of_counts(),
+            });
         }
         over
     }

@@ -1,13 +1,15 @@
 //! How long the adaptive way polls before it sleeps.
 //!
-//! As in Linux's halt polling, the window grows while waits end within its limit, and shrinks when they do not. But a sleep can be
-//! long for no other reason than that waking up takes long (an idle processor in deep sleep, a virtual one that was given
-//! away), and who only sleeps never learns that. So now and then a wait polls to the limit, and the window opens when that helps.
+//! As in Linux's halt polling, the window grows while waits end within its limit, and shrinks when
+//! they do not. But a sleep can be long for no other reason than that waking up takes long (an idle
+//! processor in deep sleep, a virtual one that was given away), and who only sleeps never learns
+//! that. So now and then a wait polls to the limit, and the window opens when that helps.
 
 use std::time::Duration;
 
-/// Where the time to and fro is measured. Longer than a processor that runs something else meanwhile takes to come back (3 ms on
-/// Linux): two ends that wait for each other asleep would never find out how soon they could be awake.
+/// Where the time to and fro is measured. Longer than a processor that runs something else
+/// meanwhile takes to come back (3 ms on Linux): two ends that wait for each other asleep would
+/// never find out how soon they could be awake.
 const LATENCY_LIMIT: Duration = Duration::from_millis(10);
 /// Where processor time is measured too, and the peer's and the kernel's work goes on meanwhile.
 const BANDWIDTH_LIMIT: Duration = Duration::from_micros(50);
@@ -34,11 +36,19 @@ impl Window {
 
     /// Waits of a bandwidth test; `alone` where there is one processor only.
     pub(super) fn for_bandwidth(alone: bool) -> Self {
-        Self::new(if alone { BANDWIDTH_LIMIT_ALONE } else { BANDWIDTH_LIMIT })
+        Self::new(if alone {
+            BANDWIDTH_LIMIT_ALONE
+        } else {
+            BANDWIDTH_LIMIT
+        })
     }
 
     fn new(limit: Duration) -> Self {
-        Self { now: limit, limit, without: 0 }
+        Self {
+            now: limit,
+            limit,
+            without: 0,
+        }
     }
 
     /// How long the next wait polls.
@@ -59,7 +69,8 @@ impl Window {
         }
     }
 
-    /// Polling brought nothing, and the sleep after it took `slept`: would polling to the limit have spared it?
+    /// Polling brought nothing, and the sleep after it took `slept`: would polling to the limit
+    /// have spared it?
     pub(super) fn missed(&mut self, slept: Duration) {
         self.now = if self.now + slept < self.limit {
             (self.now * 2).clamp(LEAST, self.limit)
@@ -100,13 +111,18 @@ mod tests {
         for _ in 0..20 {
             window.missed(LEAST);
         }
-        assert!(window.now <= window.limit && window.now > window.limit / 4, "{window:?}");
+        assert!(
+            window.now <= window.limit && window.now > window.limit / 4,
+            "{window:?}"
+        );
     }
 
     #[test]
     fn a_probe_that_helps_opens_it_whatever_the_sleeps_say() {
         let mut window = closed();
-        let probes = (0..PROBE_EVERY * 3).filter(|_| window.next() == LATENCY_LIMIT).count();
+        let probes = (0..PROBE_EVERY * 3)
+            .filter(|_| window.next() == LATENCY_LIMIT)
+            .count();
         assert_eq!(probes, 3);
         window.helped();
         assert_eq!(window.next(), LATENCY_LIMIT);

@@ -1,7 +1,7 @@
 //! Lists of processors.
 
-/// The numbers of a list, `0-3,8` as the kernel and its users write it; none where it is no list, or one of more processors than there are numbers
-/// for.
+/// The numbers of a list, `0-3,8` as the kernel and its users write it; none where it is no list,
+/// or one of more processors than there are numbers for.
 pub fn list(text: &str) -> Option<Vec<usize>> {
     let mut all = Vec::new();
     for part in text.trim().split(',') {

@@ -13,11 +13,16 @@ pub struct Slave {
 
 /// Reads a line of `eth/vifs`.
 pub fn slave(line: &str) -> Option<Slave> {
-    let value = |key: &str| line.split_whitespace().find_map(|word| word.strip_prefix(key));
+    let value = |key: &str| {
+        line.split_whitespace()
+            .find_map(|word| word.strip_prefix(key))
+    };
     Some(Slave {
         name: value("SLAVE=")?.to_owned(),
         mac: value("MAC=").unwrap_or_default().to_owned(),
-        vlan: value("VLAN=").and_then(|vlan| vlan.parse().ok()).filter(|vlan| (1..4095).contains(vlan)),
+        vlan: value("VLAN=")
+            .and_then(|vlan| vlan.parse().ok())
+            .filter(|vlan| (1..4095).contains(vlan)),
     })
 }
 

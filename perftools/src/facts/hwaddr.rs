@@ -8,7 +8,8 @@ use serde::{Serialize, Serializer};
 
 /// An IPoIB hardware address (RFC 4391): flags and queue pair number, subnet prefix, port GUID.
 ///
-/// Only the port GUID is stable: the queue pair is new at each start, the prefix is the subnet manager's.
+/// Only the port GUID is stable: the queue pair is new at each start, the prefix is the subnet
+/// manager's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HwAddr(pub [u8; 20]);
 
@@ -37,12 +38,20 @@ impl HwAddr {
     }
 
     fn word(&self, at: usize) -> u64 {
-        self.0.iter().skip(at).take(8).fold(0, |word, byte| word << 8 | u64::from(*byte))
+        self.0
+            .iter()
+            .skip(at)
+            .take(8)
+            .fold(0, |word, byte| word << 8 | u64::from(*byte))
     }
 
     /// The eight bytes of the GUID as the address writes them: what a udev rule compares.
     pub fn stable_part(&self) -> String {
-        self.to_string().split(':').skip(12).collect::<Vec<_>>().join(":")
+        self.to_string()
+            .split(':')
+            .skip(12)
+            .collect::<Vec<_>>()
+            .join(":")
     }
 
     /// The udev rule that gives the interface a lasting name.
@@ -61,10 +70,17 @@ impl FromStr for HwAddr {
         let mut bytes = [0; 20];
         let mut parts = text.trim().split(':');
         for byte in &mut bytes {
-            let part = parts.next().filter(|p| (1..=2).contains(&p.len()) && !p.starts_with('+')).ok_or(())?;
+            let part = parts
+                .next()
+                .filter(|p| (1..=2).contains(&p.len()) && !p.starts_with('+'))
+                .ok_or(())?;
             *byte = u8::from_str_radix(part, 16).map_err(drop)?;
         }
-        if parts.next().is_some() { Err(()) } else { Ok(Self(bytes)) }
+        if parts.next().is_some() {
+            Err(())
+        } else {
+            Ok(Self(bytes))
+        }
     }
 }
 
@@ -104,7 +120,14 @@ mod tests {
 
     #[test]
     fn what_has_not_twenty_bytes_is_refused() {
-        for odd in ["", "80", "02:00:00:00:00:01", "g0:00", &format!("{GUIDES}:00"), &GUIDES.replace(":02:", ":+2:")] {
+        for odd in [
+            "",
+            "80",
+            "02:00:00:00:00:01",
+            "g0:00",
+            &format!("{GUIDES}:00"),
+            &GUIDES.replace(":02:", ":+2:"),
+        ] {
             assert!(odd.parse::<HwAddr>().is_err(), "{odd}");
         }
     }

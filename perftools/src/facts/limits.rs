@@ -8,7 +8,9 @@ pub type Limit = Option<u64>;
 
 /// The soft and the hard limit of `/proc/self/limits`.
 pub fn memlock(limits: &str) -> Option<(Limit, Limit)> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory"))?;
     let mut words = line.split_whitespace();
     let mut limit = || match words.next()? {
         "unlimited" => Some(None),
@@ -20,7 +22,8 @@ pub fn memlock(limits: &str) -> Option<(Limit, Limit)> {
 /// Whether `/proc/self/status` shows `CAP_IPC_LOCK`.
 pub fn is_free(status: &str) -> bool {
     let caps = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    caps.and_then(|caps| u64::from_str_radix(caps.trim(), 16).ok()).is_some_and(|caps| caps >> CAP_IPC_LOCK & 1 == 1)
+    caps.and_then(|caps| u64::from_str_radix(caps.trim(), 16).ok())
+        .is_some_and(|caps| caps >> CAP_IPC_LOCK & 1 == 1)
 }
 
 #[cfg(test)]
@@ -29,7 +32,11 @@ mod tests {
 
     #[test]
     fn limits_are_read() {
-        let line = |rest: &str| memlock(&format!("Limit\nMax locked memory         {rest} bytes     \n"));
+        let line = |rest: &str| {
+            memlock(&format!(
+                "Limit\nMax locked memory         {rest} bytes     \n"
+            ))
+        };
         assert_eq!(line("65536 unlimited"), Some((Some(65536), None)));
         assert_eq!(line("unlimited unlimited"), Some((None, None)));
         assert_eq!((line("x"), memlock("")), (None, None));

@@ -10,7 +10,10 @@ use super::infiniband;
 use super::rate::LaneSpeed;
 
 /// How long the own port may take to say what it is.
-const PATIENCE: Patience = Patience { timeout: Duration::from_millis(500), tries: 2 };
+const PATIENCE: Patience = Patience {
+    timeout: Duration::from_millis(500),
+    tries: 2,
+};
 
 /// A port's, or why it does not say: it is asked by a datagram that only root may send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +49,17 @@ pub struct LinkSet {
 impl LinkSet {
     /// The most lanes.
     pub fn lanes(self) -> Option<u32> {
-        let all = [LinkWidth::X12, LinkWidth::X8, LinkWidth::X4, LinkWidth::X2, LinkWidth::X1];
-        all.into_iter().find(|width| self.width & width.0 != 0).and_then(LinkWidth::lanes).map(u32::from)
+        let all = [
+            LinkWidth::X12,
+            LinkWidth::X8,
+            LinkWidth::X4,
+            LinkWidth::X2,
+            LinkWidth::X1,
+        ];
+        all.into_iter()
+            .find(|width| self.width & width.0 != 0)
+            .and_then(LinkWidth::lanes)
+            .map(u32::from)
     }
 
     /// The fastest speed of a lane.
@@ -58,12 +70,20 @@ impl LinkSet {
             (LinkSpeedExt::EDR, "EDR"),
             (LinkSpeedExt::FDR, "FDR"),
         ];
-        let old = [(LinkSpeed::QDR, "QDR"), (LinkSpeed::DDR, "DDR"), (LinkSpeed::SDR, "SDR")];
+        let old = [
+            (LinkSpeed::QDR, "QDR"),
+            (LinkSpeed::DDR, "DDR"),
+            (LinkSpeed::SDR, "SDR"),
+        ];
         let name = ext
             .into_iter()
             .find(|(speed, _)| self.speed_ext & speed.0 != 0)
             .map(|(_, name)| name)
-            .or_else(|| old.into_iter().find(|(speed, _)| self.speed & speed.0 != 0).map(|(_, name)| name));
+            .or_else(|| {
+                old.into_iter()
+                    .find(|(speed, _)| self.speed & speed.0 != 0)
+                    .map(|(_, name)| name)
+            });
         name.and_then(LaneSpeed::named)
     }
 }
@@ -99,7 +119,9 @@ pub fn ask() -> Vec<PortCaps> {
 }
 
 fn ask_at(device: &str, port: u8) -> ibumad::Result<LinkCaps> {
-    let smi = Port::open(device, port)?.subnet_management()?.patience(PATIENCE);
+    let smi = Port::open(device, port)?
+        .subnet_management()?
+        .patience(PATIENCE);
     smi.port_info(&Target::local(), port).map(LinkCaps::from)
 }
 
@@ -109,9 +131,26 @@ mod tests {
 
     #[test]
     fn the_widest_and_the_fastest_count() {
-        let set = LinkSet { width: 0b11, speed: 0b111, speed_ext: 0 };
-        assert_eq!((set.lanes(), set.lane_speed()), (Some(4), LaneSpeed::named("QDR")));
-        assert_eq!(LinkSet { speed_ext: 0b11, ..set }.lane_speed(), LaneSpeed::named("EDR"));
-        assert_eq!((LinkSet::default().lanes(), LinkSet::default().lane_speed()), (None, None));
+        let set = LinkSet {
+            width: 0b11,
+            speed: 0b111,
+            speed_ext: 0,
+        };
+        assert_eq!(
+            (set.lanes(), set.lane_speed()),
+            (Some(4), LaneSpeed::named("QDR"))
+        );
+        assert_eq!(
+            LinkSet {
+                speed_ext: 0b11,
+                ..set
+            }
+            .lane_speed(),
+            LaneSpeed::named("EDR")
+        );
+        assert_eq!(
+            (LinkSet::default().lanes(), LinkSet::default().lane_speed()),
+            (None, None)
+        );
     }
 }

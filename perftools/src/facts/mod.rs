@@ -1,8 +1,8 @@
 //! What `ribinfo` knows of a host: values parsed into types, read through one [`Root`].
 //!
-//! Files below `/sys`, `/proc` and `/etc` come from under the root. What is no file (verbs, a registration, what the
-//! packet filter's commands print) is a [`Probe`]: asked of this host, or read from `probe.json` where the
-//! root is a captured tree.
+//! Files below `/sys`, `/proc` and `/etc` come from under the root. What is no file (verbs, a
+//! registration, what the packet filter's commands print) is a [`Probe`]: asked of this host, or
+//! read from `probe.json` where the root is a captured tree.
 
 pub mod cpus;
 pub mod device;
@@ -48,9 +48,20 @@ pub struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// Reads them for the subjects that are named, or all; `peer` is what came of asking the peer.
-    pub fn read(root: &'a Root, subjects: &[String], peer: Option<Result<PeerFacts, String>>) -> Self {
-        let wanted = |subject: &str| subjects.is_empty() || subjects.iter().any(|name| name == subject);
-        Self { root, devices: device::all(root), netdevs: netdev::all(root), probe: root.probe(wanted), peer }
+    pub fn read(
+        root: &'a Root,
+        subjects: &[String],
+        peer: Option<Result<PeerFacts, String>>,
+    ) -> Self {
+        let wanted =
+            |subject: &str| subjects.is_empty() || subjects.iter().any(|name| name == subject);
+        Self {
+            root,
+            devices: device::all(root),
+            netdevs: netdev::all(root),
+            probe: root.probe(wanted),
+            peer,
+        }
     }
 
     /// The network interface of this name.
@@ -60,7 +71,9 @@ impl<'a> Facts<'a> {
 
     /// All ports, each with its device.
     pub fn ports(&self) -> impl Iterator<Item = (&Device, &device::Port)> {
-        self.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)))
+        self.devices
+            .iter()
+            .flat_map(|device| device.ports.iter().map(move |port| (device, port)))
     }
 
     /// What the verbs say of a port.
@@ -70,12 +83,19 @@ impl<'a> Facts<'a> {
 
     /// What an InfiniBand port says that its link can do.
     pub fn link_caps(&self, device: &str, port: u32) -> Option<LinkCaps> {
-        let found = self.probe.link_caps.iter().find(|caps| caps.device == device && u32::from(caps.port) == port);
+        let found = self
+            .probe
+            .link_caps
+            .iter()
+            .find(|caps| caps.device == device && u32::from(caps.port) == port);
         found.and_then(|found| found.caps.as_ref().ok()).copied()
     }
 
     /// The addresses of a network interface.
     pub fn addresses(&self, netdev: &str) -> impl Iterator<Item = &Address> {
-        self.probe.addresses.iter().filter(move |a| a.netdev == netdev)
+        self.probe
+            .addresses
+            .iter()
+            .filter(move |a| a.netdev == netdev)
     }
 }

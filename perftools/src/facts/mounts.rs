@@ -17,13 +17,23 @@ pub struct Mount {
 pub fn mounts(table: &str) -> Vec<Mount> {
     let read = |line: &str| {
         let mut words = line.split_whitespace();
-        let (source, target, kind, options) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let (source, target, kind, options) =
+            (words.next()?, words.next()?, words.next()?, words.next()?);
         if source.starts_with('#') || !matches!(kind, "nfs" | "nfs4") {
             return None;
         }
-        let rdma = options.split(',').any(|option| matches!(option, "rdma" | "proto=rdma" | "proto=rdma6"));
-        let port = options.split(',').find_map(|option| option.strip_prefix("port=")?.parse().ok());
-        Some(Mount { source: source.to_owned(), target: target.to_owned(), rdma, port })
+        let rdma = options
+            .split(',')
+            .any(|option| matches!(option, "rdma" | "proto=rdma" | "proto=rdma6"));
+        let port = options
+            .split(',')
+            .find_map(|option| option.strip_prefix("port=")?.parse().ok());
+        Some(Mount {
+            source: source.to_owned(),
+            target: target.to_owned(),
+            rdma,
+            port,
+        })
     };
     table.lines().filter_map(read).collect()
 }
@@ -37,7 +47,9 @@ mod tests {
         let table = "10.0.0.1:/a /mnt/a nfs4 rw,vers=4.2,proto=rdma,port=20049,timeo=600 0 0\n10.0.0.1:/b /mnt/b nfs rw,proto=tcp 0 0\n/dev/sda1 / ext4 rw 0 0\n# x:/y /z nfs rdma 0 0\nshort\n";
         let read = mounts(table);
         assert_eq!(
-            read.iter().map(|m| (m.target.as_str(), m.rdma, m.port)).collect::<Vec<_>>(),
+            read.iter()
+                .map(|m| (m.target.as_str(), m.rdma, m.port))
+                .collect::<Vec<_>>(),
             [("/mnt/a", true, Some(20049)), ("/mnt/b", false, None)]
         );
     }

@@ -50,7 +50,10 @@ pub struct Ipoib {
 /// The network interfaces, in the order of their names.
 pub fn all(root: &Root) -> Vec<Netdev> {
     // bonding_masters and eth_ipoib_interfaces are files among them.
-    root.list("/sys/class/net").into_iter().filter_map(|name| read(root, &name)).collect()
+    root.list("/sys/class/net")
+        .into_iter()
+        .filter_map(|name| read(root, &name))
+        .collect()
 }
 
 fn read(root: &Root, name: &str) -> Option<Netdev> {
@@ -67,8 +70,13 @@ fn read(root: &Root, name: &str) -> Option<Netdev> {
         name: name.to_owned(),
         kind,
         mtu: root.number(&file("mtu")),
-        up: root.value(&file("flags")).and_then(|f| unsigned(&f)).is_some_and(|flags| flags & IFF_UP != 0),
-        carrier: root.number::<u8>(&file("carrier")).map(|carrier| carrier == 1),
+        up: root
+            .value(&file("flags"))
+            .and_then(|f| unsigned(&f))
+            .is_some_and(|flags| flags & IFF_UP != 0),
+        carrier: root
+            .number::<u8>(&file("carrier"))
+            .map(|carrier| carrier == 1),
         operstate: root.value(&file("operstate")).unwrap_or_default(),
         // -1 where nobody knows.
         speed: root.number(&file("speed")).filter(|speed| *speed > 0),

@@ -23,14 +23,20 @@ pub struct Conf {
 impl Conf {
     /// Reads the text of one.
     pub fn parse(path: &str, text: &str) -> Self {
-        let mut conf = Self { path: path.to_owned(), ..Self::default() };
+        let mut conf = Self {
+            path: path.to_owned(),
+            ..Self::default()
+        };
         for (at, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or("").trim();
             if line.is_empty() {
                 continue;
             }
             match line.split_once(char::is_whitespace) {
-                Some((key, value)) => conf.entries.push((at + 1, key.to_owned(), unquoted(value).to_owned())),
+                Some((key, value)) => {
+                    conf.entries
+                        .push((at + 1, key.to_owned(), unquoted(value).to_owned()));
+                }
                 None => conf.bare.push((at + 1, line.to_owned())),
             }
         }
@@ -40,12 +46,16 @@ impl Conf {
     /// The last value of a key; `(null)` is none, as opensm writes it.
     pub fn get(&self, key: &str) -> Option<&str> {
         let found = self.entries.iter().rev().find(|(_, k, _)| k == key);
-        found.map(|(_, _, value)| value.as_str()).filter(|value| *value != "(null)" && !value.is_empty())
+        found
+            .map(|(_, _, value)| value.as_str())
+            .filter(|value| *value != "(null)" && !value.is_empty())
     }
 
     /// The port that it binds to; 0 lets opensm choose.
     pub fn guid(&self) -> Option<u64> {
-        self.get("guid").and_then(unsigned).filter(|guid| *guid != 0)
+        self.get("guid")
+            .and_then(unsigned)
+            .filter(|guid| *guid != 0)
     }
 
     /// The priority among subnet managers.
@@ -68,16 +78,23 @@ pub struct Sysconfig {
 impl Sysconfig {
     /// Reads the text of one.
     pub fn parse(path: &str, text: &str) -> Self {
-        let mut read = Self { path: path.to_owned(), ..Self::default() };
+        let mut read = Self {
+            path: path.to_owned(),
+            ..Self::default()
+        };
         for line in text.lines() {
             let line = line.trim();
             let line = line.strip_prefix("export ").unwrap_or(line);
             match line.split_once('=') {
                 Some(("GUIDS" | "PORTS", value)) => {
-                    read.guids = unquoted(value).split_whitespace().map(str::to_owned).collect();
+                    read.guids = unquoted(value)
+                        .split_whitespace()
+                        .map(str::to_owned)
+                        .collect();
                 }
                 Some(("PRIORITY", value)) => {
-                    read.priority = Some(unquoted(value).to_owned()).filter(|value| !value.is_empty());
+                    read.priority =
+                        Some(unquoted(value).to_owned()).filter(|value| !value.is_empty());
                 }
                 _ => {}
             }
@@ -90,8 +107,15 @@ impl Sysconfig {
 
 fn unquoted(text: &str) -> &str {
     let text = text.trim();
-    let inner = text.strip_prefix('"').map(|rest| rest.split('"').next().unwrap_or(rest));
-    inner.or_else(|| text.strip_prefix('\'').map(|rest| rest.split('\'').next().unwrap_or(rest))).unwrap_or(text)
+    let inner = text
+        .strip_prefix('"')
+        .map(|rest| rest.split('"').next().unwrap_or(rest));
+    inner
+        .or_else(|| {
+            text.strip_prefix('\'')
+                .map(|rest| rest.split('\'').next().unwrap_or(rest))
+        })
+        .unwrap_or(text)
 }
 
 /// All that configures opensm on a host.
@@ -112,20 +136,36 @@ impl Files {
         for directory in DIRECTORIES {
             for name in root.list(directory) {
                 let path = format!("{directory}/{name}");
-                let update = [".rpmnew", ".rpmsave", ".dpkg-dist", ".dpkg-new"].iter().any(|end| name.ends_with(end));
-                if update && (name.starts_with("opensm.conf") || name.starts_with("partitions.conf")) {
+                let update = [".rpmnew", ".rpmsave", ".dpkg-dist", ".dpkg-new"]
+                    .iter()
+                    .any(|end| name.ends_with(end));
+                if update
+                    && (name.starts_with("opensm.conf") || name.starts_with("partitions.conf"))
+                {
                     let _ = root.exists(&path);
                     files.leftovers.push(path);
                     continue;
                 }
-                let Some(rest) = name.strip_prefix("opensm.conf") else { continue };
-                let instance = rest.strip_prefix('.').and_then(|number| number.parse().ok());
-                if let Some(text) = root.text(&path).filter(|_| rest.is_empty() || instance.is_some()) {
-                    files.confs.push(Conf { instance, ..Conf::parse(&path, &text) });
+                let Some(rest) = name.strip_prefix("opensm.conf") else {
+                    continue;
+                };
+                let instance = rest
+                    .strip_prefix('.')
+                    .and_then(|number| number.parse().ok());
+                if let Some(text) = root
+                    .text(&path)
+                    .filter(|_| rest.is_empty() || instance.is_some())
+                {
+                    files.confs.push(Conf {
+                        instance,
+                        ..Conf::parse(&path, &text)
+                    });
                 }
             }
         }
-        files.sysconfig = SYSCONFIG.iter().find_map(|path| root.text(path).map(|text| Sysconfig::parse(path, &text)));
+        files.sysconfig = SYSCONFIG
+            .iter()
+            .find_map(|path| root.text(path).map(|text| Sysconfig::parse(path, &text)));
         files
     }
 
@@ -137,7 +177,11 @@ impl Files {
     /// Those that opensm is started with: the numbered ones, else the base file.
     pub fn read(&self) -> Vec<&Conf> {
         let numbered: Vec<&Conf> = self.instances().collect();
-        if numbered.is_empty() { self.base().into_iter().collect() } else { numbered }
+        if numbered.is_empty() {
+            self.base().into_iter().collect()
+        } else {
+            numbered
+        }
     }
 
     /// The base file.
@@ -158,14 +202,25 @@ mod tests {
         );
         assert_eq!(conf.guid(), Some(0x0002_c903_0031_7851));
         assert_eq!(conf.priority(), Some(15));
-        assert_eq!((conf.get("log_file"), conf.get("log_prefix")), (None, Some("a b")));
+        assert_eq!(
+            (conf.get("log_file"), conf.get("log_prefix")),
+            (None, Some("a b"))
+        );
         assert_eq!(conf.bare, [(6, "bare".to_owned())]);
     }
 
     #[test]
     fn shell_variables_are_read() {
         let read = Sysconfig::parse("x", "#GUIDS=no\nGUIDS=\"0x1 0x2\"\nPRIORITY=15\n");
-        assert_eq!((read.guids.len(), read.priority.as_deref()), (2, Some("15")));
-        assert_eq!(Sysconfig::parse("x", "PORTS=\"ALL\"\nPRIORITY=\nGUIDS=\"").guids.len(), 0);
+        assert_eq!(
+            (read.guids.len(), read.priority.as_deref()),
+            (2, Some("15"))
+        );
+        assert_eq!(
+            Sysconfig::parse("x", "PORTS=\"ALL\"\nPRIORITY=\nGUIDS=\"")
+                .guids
+                .len(),
+            0
+        );
     }
 }

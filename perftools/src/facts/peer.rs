@@ -76,7 +76,11 @@ impl PeerFacts {
         for device in device::all(root) {
             for port in &device.ports {
                 let roce = roce::is_roce(&device, port);
-                let mut kinds: Vec<String> = port.gids.iter().filter_map(|row| row.kind.clone()).collect();
+                let mut kinds: Vec<String> = port
+                    .gids
+                    .iter()
+                    .filter_map(|row| row.kind.clone())
+                    .collect();
                 kinds.sort();
                 kinds.dedup();
                 ports.push(PeerPort {
@@ -102,12 +106,15 @@ impl PeerFacts {
             }
         }
         // The kernel says "(none)" where nobody gave one.
-        let host = root.value("/proc/sys/kernel/hostname").filter(|host| is_name(host));
+        let host = root
+            .value("/proc/sys/kernel/hostname")
+            .filter(|host| is_name(host));
         let host = host.unwrap_or_else(|| "peer".to_owned());
         Self { host, ports }
     }
 
-    /// The same, if its names are names: they are shown, and stand in the commands that mend a fault.
+    /// The same, if its names are names: they are shown, and stand in the commands that mend a
+    /// fault.
     ///
     /// # Errors
     /// It has what no host tells.
@@ -115,20 +122,28 @@ impl PeerFacts {
         let is_kind = |text: &str| matches!(text, V1 | V2);
         let is_sound = |port: &PeerPort| {
             is_name(&port.device)
-                && matches!(port.link_layer.as_str(), "InfiniBand" | "IB" | "Ethernet" | "Unknown")
+                && matches!(
+                    port.link_layer.as_str(),
+                    "InfiniBand" | "IB" | "Ethernet" | "Unknown"
+                )
                 && port.roce_mode.as_deref().is_none_or(is_kind)
                 && port.netdev.as_deref().is_none_or(is_name)
         };
         if is_name(&self.host) && self.ports.iter().all(is_sound) {
             return Ok(self);
         }
-        Err(Error::protocol("the peer tells what no host tells: not shown"))
+        Err(Error::protocol(
+            "the peer tells what no host tells: not shown",
+        ))
     }
 }
 
 /// What hosts and devices may be called.
 fn is_name(text: &str) -> bool {
-    (1..=255).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    (1..=255).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
 #[cfg(test)]
@@ -150,11 +165,18 @@ mod tests {
             mtu: None,
             netdev: None,
         };
-        let facts = |host: &str, device: &str| PeerFacts { host: host.into(), ports: vec![port(device)] };
+        let facts = |host: &str, device: &str| PeerFacts {
+            host: host.into(),
+            ports: vec![port(device)],
+        };
         assert!(facts("node-1.lab", "mlx5_0").checked().is_ok());
-        for (host, device) in
-            [("a\x1b[2J", "rxe0"), ("a", "rxe0; reboot"), ("a", "$(reboot)"), ("", "rxe0"), ("a", "a/b")]
-        {
+        for (host, device) in [
+            ("a\x1b[2J", "rxe0"),
+            ("a", "rxe0; reboot"),
+            ("a", "$(reboot)"),
+            ("", "rxe0"),
+            ("a", "a/b"),
+        ] {
             assert!(facts(host, device).checked().is_err(), "{host} {device}");
         }
     }

@@ -1,4 +1,5 @@
-//! What is no file: asked of the library, the kernel and the packet filter's commands; kept in a tree's `probe.json`.
+//! What is no file: asked of the library, the kernel and the packet filter's commands; kept in a
+//! tree's `probe.json`.
 
 use std::fmt;
 use std::fs::{self, DirEntry};
@@ -14,7 +15,8 @@ use super::linkcaps::{self, PortCaps};
 use super::sm::PortSm;
 use super::verbs::Verbs;
 
-/// What is registered to see whether it can be: more than the 8 MiB that many systems allow by default.
+/// What is registered to see whether it can be: more than the 8 MiB that many systems allow by
+/// default.
 const REGISTRATION: usize = 16 << 20;
 
 /// What is no file.
@@ -33,7 +35,8 @@ pub struct Probe {
     pub verbs: Verbs,
     /// What the links of the InfiniBand ports can do.
     pub link_caps: Vec<PortCaps>,
-    /// The subnet managers of the InfiniBand ports; asked where they are shown or kept, not for `check`.
+    /// The subnet managers of the InfiniBand ports; asked where they are shown or kept, not for
+    /// `check`.
     pub sms: Vec<PortSm>,
 }
 
@@ -96,12 +99,23 @@ pub struct Firewall {
 }
 
 impl Probe {
-    /// Asks this host, whose device nodes are in this directory; devices are opened, memory is registered and commands are run only for the subjects that want them.
+    /// Asks this host, whose device nodes are in this directory; devices are opened, memory is
+    /// registered and commands are run only for the subjects that want them.
     pub fn ask(nodes_in: &Path, wanted: impl Fn(&str) -> bool) -> Self {
-        let output = |command, args| if wanted("firewall") { output(command, args) } else { None };
+        let output = |command, args| {
+            if wanted("firewall") {
+                output(command, args)
+            } else {
+                None
+            }
+        };
         Self {
             nodes: nodes(nodes_in),
-            registrations: if wanted("memlock") { registrations() } else { Vec::new() },
+            registrations: if wanted("memlock") {
+                registrations()
+            } else {
+                Vec::new()
+            },
             addresses: addresses(),
             firewall: Firewall {
                 nft: output("nft", &["list", "ruleset"]),
@@ -114,7 +128,11 @@ impl Probe {
             } else {
                 Verbs::default()
             },
-            link_caps: if wanted("link") { linkcaps::ask() } else { Vec::new() },
+            link_caps: if wanted("link") {
+                linkcaps::ask()
+            } else {
+                Vec::new()
+            },
             sms: Vec::new(),
         }
     }
@@ -122,8 +140,13 @@ impl Probe {
 
 fn nodes(directory: &Path) -> Vec<Node> {
     let read = |entry: DirEntry| {
-        let metadata = fs::metadata(entry.path()).ok().filter(|metadata| !metadata.is_dir())?;
-        let open = fs::OpenOptions::new().read(true).write(true).open(entry.path());
+        let metadata = fs::metadata(entry.path())
+            .ok()
+            .filter(|metadata| !metadata.is_dir())?;
+        let open = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(entry.path());
         Some(Node {
             name: entry.file_name().to_string_lossy().into_owned(),
             mode: metadata.mode() & 0o7777,
@@ -131,7 +154,12 @@ fn nodes(directory: &Path) -> Vec<Node> {
             open: open.map(drop).map_err(|error| error.to_string()),
         })
     };
-    let mut nodes: Vec<Node> = fs::read_dir(directory).into_iter().flatten().flatten().filter_map(read).collect();
+    let mut nodes: Vec<Node> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(read)
+        .collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     nodes
 }
@@ -152,14 +180,20 @@ fn registrations() -> Vec<Registration> {
 }
 
 fn addresses() -> Vec<Address> {
-    let Ok(all) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
+    let Ok(all) = nix::ifaddrs::getifaddrs() else {
+        return Vec::new();
+    };
     all.filter_map(|one| {
         let bits = match one.netmask.as_ref().and_then(ip) {
             Some(IpAddr::V4(mask)) => Some(mask.to_bits().count_ones()),
             Some(IpAddr::V6(mask)) => Some(mask.to_bits().count_ones()),
             None => None,
         };
-        Some(Address { netdev: one.interface_name, ip: one.address.as_ref().and_then(ip)?, bits })
+        Some(Address {
+            netdev: one.interface_name,
+            ip: one.address.as_ref().and_then(ip)?,
+            bits,
+        })
     })
     .collect()
 }
@@ -169,11 +203,15 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
     v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
 }
 
-/// What a command prints, if it is there and ends well. `sbin` is searched too: it is not in every user's path.
+/// What a command prints, if it is there and ends well. `sbin` is searched too: it is not in every
+/// user's path.
 fn output(command: &str, args: &[&str]) -> Option<String> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
     let mut run = Command::new(command);
-    run.args(args).env("PATH", path).stdin(Stdio::null()).stderr(Stdio::null());
+    run.args(args)
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
     let output = run.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -24,12 +24,18 @@ const SPEEDS: &[(&str, u32)] = &[
 impl LaneSpeed {
     /// The speed of this name: `EDR`.
     pub fn named(name: &str) -> Option<Self> {
-        SPEEDS.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, mbps)| Self(*mbps))
+        SPEEDS
+            .iter()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, mbps)| Self(*mbps))
     }
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        SPEEDS.iter().find(|(_, mbps)| *mbps == self.0).map_or("?", |(name, _)| name)
+        SPEEDS
+            .iter()
+            .find(|(_, mbps)| *mbps == self.0)
+            .map_or("?", |(name, _)| name)
     }
 }
 
@@ -56,24 +62,42 @@ impl Rate {
         let (number, rest) = text.trim().split_once(' ')?;
         let mbps = mbps(number)?;
         let rest = rest.trim_start().strip_prefix("Gb/sec")?.trim();
-        let inner = rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or_default();
+        let inner = rest
+            .strip_prefix('(')
+            .and_then(|rest| rest.strip_suffix(')'))
+            .unwrap_or_default();
         let (lanes, speed) = inner.split_once(' ').unwrap_or((inner, ""));
-        let lanes = lanes.strip_suffix(['X', 'x']).and_then(|n| n.parse().ok()).filter(|n| (1..=64).contains(n));
-        Some(Self { mbps, lanes, speed: lanes.and_then(|_| LaneSpeed::named(speed.trim())) })
+        let lanes = lanes
+            .strip_suffix(['X', 'x'])
+            .and_then(|n| n.parse().ok())
+            .filter(|n| (1..=64).contains(n));
+        Some(Self {
+            mbps,
+            lanes,
+            speed: lanes.and_then(|_| LaneSpeed::named(speed.trim())),
+        })
     }
 
-    /// The speed of a lane: where it has no name, what the rate makes of it up to QDR (older kernels name none of these).
+    /// The speed of a lane: where it has no name, what the rate makes of it up to QDR (older
+    /// kernels name none of these).
     pub fn lane_speed(&self) -> Option<LaneSpeed> {
         let of_rate = || {
             let each = self.mbps.checked_div(self.lanes?)?;
-            SPEEDS.iter().find(|(_, mbps)| *mbps == each).map(|(_, mbps)| LaneSpeed(*mbps))
+            SPEEDS
+                .iter()
+                .find(|(_, mbps)| *mbps == each)
+                .map(|(_, mbps)| LaneSpeed(*mbps))
         };
         self.speed.or_else(of_rate)
     }
 
     /// What ibstat prints after `Rate:`: whole Gbit/s, but 2.5.
     pub fn ibstat(&self) -> String {
-        let fdr10 = if self.speed == LaneSpeed::named("FDR10") { " (FDR10)" } else { "" };
+        let fdr10 = if self.speed == LaneSpeed::named("FDR10") {
+            " (FDR10)"
+        } else {
+            ""
+        };
         match self.mbps / 1000 {
             2 => "2.5".to_owned(),
             gbps => format!("{gbps}{fdr10}"),
@@ -118,19 +142,37 @@ mod tests {
 
     #[test]
     fn rates_read_back() {
-        for text in
-            ["2.5 Gb/sec (1X SDR)", "10 Gb/sec (1X FDR10)", "56 Gb/sec (4X FDR)", "100 Gb/sec (4X EDR)", "40 Gb/sec"]
-        {
+        for text in [
+            "2.5 Gb/sec (1X SDR)",
+            "10 Gb/sec (1X FDR10)",
+            "56 Gb/sec (4X FDR)",
+            "100 Gb/sec (4X EDR)",
+            "40 Gb/sec",
+        ] {
             assert_eq!(Rate::parse(text).unwrap().to_string(), text);
         }
-        assert_eq!(Rate::parse("2.5 Gb/sec (1X SDR)\n").unwrap().ibstat(), "2.5");
-        assert_eq!(Rate::parse("10 Gb/sec (1X FDR10)").unwrap().ibstat(), "10 (FDR10)");
+        assert_eq!(
+            Rate::parse("2.5 Gb/sec (1X SDR)\n").unwrap().ibstat(),
+            "2.5"
+        );
+        assert_eq!(
+            Rate::parse("10 Gb/sec (1X FDR10)").unwrap().ibstat(),
+            "10 (FDR10)"
+        );
         assert_eq!(Rate::parse("40 Gb/sec (4X FDR10)").unwrap().lanes, Some(4));
     }
 
     #[test]
     fn odd_rates_are_none() {
-        for odd in ["", "10", "x Gb/sec", "10 Mb/sec", "5000000 Gb/sec", "1.2345 Gb/sec", "-1 Gb/sec"] {
+        for odd in [
+            "",
+            "10",
+            "x Gb/sec",
+            "10 Mb/sec",
+            "5000000 Gb/sec",
+            "1.2345 Gb/sec",
+            "-1 Gb/sec",
+        ] {
             assert_eq!(Rate::parse(odd), None, "{odd}");
         }
         let odd = Rate::parse("10 Gb/sec (0X ZDR)").unwrap();
@@ -140,9 +182,16 @@ mod tests {
     #[test]
     fn a_lane_without_a_name_has_the_speed_of_its_rate() {
         let speed = |text: &str| Rate::parse(text).unwrap().lane_speed().map(LaneSpeed::name);
-        assert_eq!((speed("10 Gb/sec (4X)"), speed("40 Gb/sec (4X)")), (Some("SDR"), Some("QDR")));
         assert_eq!(
-            (speed("100 Gb/sec (4X EDR)"), speed("100 Gb/sec (4X)"), speed("7 Gb/sec")),
+            (speed("10 Gb/sec (4X)"), speed("40 Gb/sec (4X)")),
+            (Some("SDR"), Some("QDR"))
+        );
+        assert_eq!(
+            (
+                speed("100 Gb/sec (4X EDR)"),
+                speed("100 Gb/sec (4X)"),
+                speed("7 Gb/sec")
+            ),
             (Some("EDR"), None, None)
         );
     }

@@ -23,5 +23,7 @@ pub fn mode(port: &Port) -> &str {
 
 /// Whether the GID table has this kind.
 pub fn has(port: &Port, kind: &str) -> bool {
-    port.gids.iter().any(|row| row.kind.as_deref() == Some(kind))
+    port.gids
+        .iter()
+        .any(|row| row.kind.as_deref() == Some(kind))
 }

@@ -36,10 +36,15 @@ enum Kept {
 impl Root {
     /// This host.
     pub fn host() -> Self {
-        Self { path: PathBuf::from("/"), captured: None, kept: None }
+        Self {
+            path: PathBuf::from("/"),
+            captured: None,
+            kept: None,
+        }
     }
 
-    /// A directory that stands for `/`. If it holds a `probe.json`, it is a captured tree: nothing is asked of this host.
+    /// A directory that stands for `/`. If it holds a `probe.json`, it is a captured tree: nothing
+    /// is asked of this host.
     ///
     /// # Errors
     /// The directory cannot be read, or its `probe.json` is not one.
@@ -50,7 +55,11 @@ impl Root {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        Ok(Self { path: path.to_owned(), captured, kept: None })
+        Ok(Self {
+            path: path.to_owned(),
+            captured,
+            kept: None,
+        })
     }
 
     /// The same root, keeping what is read for [`save`](Root::save).
@@ -62,12 +71,17 @@ impl Root {
 
     /// What is no file: the captured, or asked of this host now for the subjects that are wanted.
     pub fn probe(&self, wanted: impl Fn(&str) -> bool) -> Probe {
-        self.captured.as_deref().cloned().unwrap_or_else(|| Probe::ask(&self.path("/dev/infiniband"), wanted))
+        self.captured
+            .as_deref()
+            .cloned()
+            .unwrap_or_else(|| Probe::ask(&self.path("/dev/infiniband"), wanted))
     }
 
     /// What the verbs say: as [`probe`](Root::probe), without the rest.
     pub fn verbs(&self) -> super::verbs::Verbs {
-        self.captured.as_ref().map_or_else(super::verbs::Verbs::ask, |probe| probe.verbs.clone())
+        self.captured
+            .as_ref()
+            .map_or_else(super::verbs::Verbs::ask, |probe| probe.verbs.clone())
     }
 
     /// The subnet managers, asked at each InfiniBand port.
@@ -75,7 +89,9 @@ impl Root {
     /// # Errors
     /// There is no list of adapters.
     pub fn sms(&self) -> Result<Vec<super::sm::PortSm>, String> {
-        self.captured.as_ref().map_or_else(super::sm::ask, |probe| Ok(probe.sms.clone()))
+        self.captured
+            .as_ref()
+            .map_or_else(super::sm::ask, |probe| Ok(probe.sms.clone()))
     }
 
     /// Where an absolute path of the host is under this root.
@@ -87,8 +103,16 @@ impl Root {
     pub fn text(&self, path: &str) -> Option<String> {
         let mut bytes = Vec::new();
         // By open(2) itself and not open64: what simulates a fabric's sysfs stands in its place.
-        let file = open(&self.path(path), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
-        fs::File::from(file).take(LONGEST).read_to_end(&mut bytes).ok()?;
+        let file = open(
+            &self.path(path),
+            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .ok()?;
+        fs::File::from(file)
+            .take(LONGEST)
+            .read_to_end(&mut bytes)
+            .ok()?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         self.keep(path, || Kept::File(text.clone()));
         Some(text)
@@ -96,7 +120,9 @@ impl Root {
 
     /// The text of a file without surrounding white space; `None` also where nothing is left.
     pub fn value(&self, path: &str) -> Option<String> {
-        self.text(path).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+        self.text(path)
+            .map(|text| text.trim().to_owned())
+            .filter(|text| !text.is_empty())
     }
 
     /// A number in a file, decimal or `0x` hexadecimal.
@@ -106,7 +132,9 @@ impl Root {
 
     /// Whether there is such a file or directory.
     pub fn exists(&self, path: &str) -> bool {
-        let Ok(metadata) = fs::metadata(self.path(path)) else { return false };
+        let Ok(metadata) = fs::metadata(self.path(path)) else {
+            return false;
+        };
         if metadata.is_dir() {
             self.keep(path, || Kept::Directory);
         } else {
@@ -117,7 +145,9 @@ impl Root {
 
     /// The names in a directory, numbers in their order; empty where there is no such directory.
     pub fn list(&self, directory: &str) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.path(directory)) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(self.path(directory)) else {
+            return Vec::new();
+        };
         let mut names: Vec<String> = entries
             .flatten()
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
@@ -131,7 +161,9 @@ impl Root {
     pub fn link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
         self.keep(path, || Kept::Link(target.clone()));
-        target.file_name().map(|name| name.to_string_lossy().into_owned())
+        target
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
     }
 
     fn keep(&self, path: &str, what: impl FnOnce() -> Kept) {
@@ -149,7 +181,9 @@ impl Root {
     /// # Errors
     /// A file cannot be written.
     pub fn save(&self, to: &Path, probe: &Probe) -> io::Result<()> {
-        let Some(kept) = &self.kept else { return Ok(()) };
+        let Some(kept) = &self.kept else {
+            return Ok(());
+        };
         for (path, kept) in kept.borrow().iter() {
             let path = to.join(path.trim_start_matches('/'));
             fs::create_dir_all(path.parent().unwrap_or(to))?;
@@ -160,7 +194,9 @@ impl Root {
                     fs::write(path.join(".keep"), "")?;
                 }
                 Kept::Link(target) => match std::os::unix::fs::symlink(target, &path) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                        return Err(error);
+                    }
                     _ => {}
                 },
             }
@@ -214,7 +250,9 @@ mod tests {
     fn what_is_not_there_is_none_and_not_an_error() {
         let root = Root::at(Path::new("/proc/self/fdinfo")).unwrap();
         assert_eq!(root.text("/sys/class/infiniband/x"), None);
-        assert!(root.list("/sys").is_empty() && !root.exists("/etc") && root.link("/etc").is_none());
+        assert!(
+            root.list("/sys").is_empty() && !root.exists("/etc") && root.link("/etc").is_none()
+        );
         assert!(Root::at(Path::new("/nowhere")).is_err());
     }
 
@@ -223,7 +261,13 @@ mod tests {
         assert_eq!(number("0x7fff\n"), Some(0x7fff));
         assert_eq!(number("-1"), Some(-1));
         assert_eq!(unsigned("0xffffffffffffffff"), Some(u64::MAX));
-        for odd in ["", "0x", "seven", "0x1ffffffffffffffff", "99999999999999999999"] {
+        for odd in [
+            "",
+            "0x",
+            "seven",
+            "0x1ffffffffffffffff",
+            "99999999999999999999",
+        ] {
             assert_eq!((number(odd), unsigned(odd)), (None, None), "{odd}");
         }
     }

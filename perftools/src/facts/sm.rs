@@ -57,7 +57,14 @@ impl Sm {
 /// There is no list of adapters.
 pub fn ask() -> Result<Vec<PortSm>, String> {
     let ports = infiniband::ports().map_err(|error| error.to_string())?;
-    Ok(ports.into_iter().map(|port| PortSm { sm: ask_at(&port), device: port.ca_name, port: port.port_num }).collect())
+    Ok(ports
+        .into_iter()
+        .map(|port| PortSm {
+            sm: ask_at(&port),
+            device: port.ca_name,
+            port: port.port_num,
+        })
+        .collect())
 }
 
 fn ask_at(port: &PortAttr) -> Result<Sm, String> {
@@ -70,7 +77,11 @@ fn ask_at(port: &PortAttr) -> Result<Sm, String> {
     }
     let info = || {
         let smi = Port::open(&port.ca_name, port.port_num)?.subnet_management()?;
-        smi.patience(Patience { timeout: WAIT, tries: TRIES }).sm_info(&Target::Lid(lid))
+        smi.patience(Patience {
+            timeout: WAIT,
+            tries: TRIES,
+        })
+        .sm_info(&Target::Lid(lid))
     };
     let info = info().map_err(|error: ibumad::Error| error.to_string())?;
     Ok(Sm {

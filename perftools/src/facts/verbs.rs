@@ -207,7 +207,11 @@ impl VerbsPort {
             phys_state: attr.phys_state.0,
             gids: gids
                 .iter()
-                .map(|entry| VerbsGid { index: entry.index.into(), gid: entry.gid.as_ipv6(), kind: entry.kind.0 })
+                .map(|entry| VerbsGid {
+                    index: entry.index.into(),
+                    gid: entry.gid.as_ipv6(),
+                    kind: entry.kind.0,
+                })
                 .collect(),
         }
     }
@@ -233,7 +237,12 @@ impl VerbsGid {
 impl VerbsDevice {
     /// One of its ports.
     pub fn port(&self, port: u32) -> Option<&VerbsPort> {
-        self.opened.as_ref().ok()?.ports.iter().find(|p| p.port == port)
+        self.opened
+            .as_ref()
+            .ok()?
+            .ports
+            .iter()
+            .find(|p| p.port == port)
     }
 }
 
@@ -241,8 +250,14 @@ impl Verbs {
     /// Asks libibverbs of this host.
     pub fn ask() -> Self {
         match ibverbs::Device::list() {
-            Ok(devices) => Self { devices: devices.iter().map(ask_device).collect(), error: None },
-            Err(error) => Self { devices: Vec::new(), error: Some(error.to_string()) },
+            Ok(devices) => Self {
+                devices: devices.iter().map(ask_device).collect(),
+                error: None,
+            },
+            Err(error) => Self {
+                devices: Vec::new(),
+                error: Some(error.to_string()),
+            },
         }
     }
 
@@ -259,7 +274,10 @@ fn ask_device(device: &ibverbs::Device) -> VerbsDevice {
         let ports = (1..=attr.attr.phys_port_cnt)
             .map(|port| Ok(VerbsPort::of(&context, port, &context.query_port(port)?)))
             .collect::<ibverbs::Result<_>>()?;
-        Ok(Opened { attr: Attr::of(&attr), ports })
+        Ok(Opened {
+            attr: Attr::of(&attr),
+            ports,
+        })
     };
     VerbsDevice {
         hca_id: device.name().to_owned(),

@@ -19,21 +19,24 @@ use crate::error::{Error, Result};
 /// There is none from here; the text says why.
 pub fn choose(target: &Target, args: &PingArgs) -> Result<Box<dyn Way>> {
     match (target, args.via) {
-        (Target::Lid(_) | Target::Guid(_), Via::RdmaCm) => {
-            Err(Error::usage("rdma_cm goes to a host or GID, not to a LID or GUID"))
-        }
+        (Target::Lid(_) | Target::Guid(_), Via::RdmaCm) => Err(Error::usage(
+            "rdma_cm goes to a host or GID, not to a LID or GUID",
+        )),
         (Target::Lid(lid), _) => by_lid(*lid, args),
         (Target::Guid(guid), _) => {
             let ports = ports(args)?;
-            let port =
-                infiniband(&ports).or_else(|| ethernet(&ports)).ok_or_else(|| no_port(args, "InfiniBand or RoCE"))?;
+            let port = infiniband(&ports)
+                .or_else(|| ethernet(&ports))
+                .ok_or_else(|| no_port(args, "InfiniBand or RoCE"))?;
             by_gid(ibumad::gid(port.gid_prefix, *guid), port, args)
         }
-        (Target::Host(host), Via::Umad) => {
-            Err(Error::usage(format!("`{host}` is a host: management datagrams go to a LID, GUID or GID")))
-        }
+        (Target::Host(host), Via::Umad) => Err(Error::usage(format!(
+            "`{host}` is a host: management datagrams go to a LID, GUID or GID"
+        ))),
         (Target::Host(host), _) => connect(host_address(host, args.cm_port)?, host, args),
-        (Target::Gid(gid), Via::RdmaCm) => connect(gid_address(*gid, args.cm_port), &gid.to_string(), args),
+        (Target::Gid(gid), Via::RdmaCm) => {
+            connect(gid_address(*gid, args.cm_port), &gid.to_string(), args)
+        }
         (Target::Gid(gid), via) => to_gid(*gid, via == Via::Umad, args),
     }
 }
@@ -46,7 +49,8 @@ fn by_lid(lid: Lid, args: &PingArgs) -> Result<Box<dyn Way>> {
 
 /// A GID: of an InfiniBand subnet, of RoCE, or of an iWARP host that has this address.
 fn to_gid(gid: Ipv6Addr, only_datagrams: bool, args: &PingArgs) -> Result<Box<dyn Way>> {
-    // The answer to a datagram between IPv4-mapped GIDs does not reach who asked (Soft-RoCE): a connection does.
+    // The answer to a datagram between IPv4-mapped GIDs does not reach who asked (Soft-RoCE): a
+    // connection does.
     if gid.to_ipv4_mapped().is_some() && !only_datagrams {
         return connect(gid_address(gid, args.cm_port), &gid.to_string(), args);
     }
@@ -55,23 +59,29 @@ fn to_gid(gid: Ipv6Addr, only_datagrams: bool, args: &PingArgs) -> Result<Box<dy
     if let Some(port) = infiniband(&ports).filter(|port| port.gid_prefix == prefix) {
         return by_gid(gid, port, args);
     }
-    // The system's routes know the device. A link-local address has none, nor has a device that was named.
+    // The system's routes know the device. A link-local address has none, nor has a device that was
+    // named.
     let is_local = gid.is_unicast_link_local();
     if args.ca.is_none() && !is_local {
-        let route = Resolver::new(gid_address(gid, args.cm_port)).timeout(args.patience()).resolve();
+        let route = Resolver::new(gid_address(gid, args.cm_port))
+            .timeout(args.patience())
+            .resolve();
         match route {
             Ok(route) if route.transport() == TransportType::IWARP && !only_datagrams => {
                 drop(route);
                 return connect(gid_address(gid, args.cm_port), &gid.to_string(), args);
             }
             Ok(route) => {
-                let found =
-                    ports.iter().find(|port| port.ca_name == route.device_name() && port.port_num == route.port_num());
+                let found = ports.iter().find(|port| {
+                    port.ca_name == route.device_name() && port.port_num == route.port_num()
+                });
                 if let Some(port) = found {
                     return by_gid(gid, port, args);
                 }
             }
-            Err(error) if ethernet(&ports).is_none() => return Err(Error::device(error.to_string())),
+            Err(error) if ethernet(&ports).is_none() => {
+                return Err(Error::device(error.to_string()));
+            }
             Err(_) => {}
         }
     }
@@ -87,35 +97,66 @@ fn by_gid(gid: Ipv6Addr, port: &PortAttr, args: &PingArgs) -> Result<Box<dyn Way
     }
     let open = Port::open(&port.ca_name, port.port_num)?;
     let sa = open.subnet_administration(args.sm_port.map(Lid))?;
-    let path = sa.path(gid).map_err(|error| Error::from(error).context(format!("no path to {gid}")))?;
-    let to = Address { sl: path.sl(), ..Address::lid(path.dlid()) };
-    let to = if path.hop_limit() > 1 { Address { route: Address::gid(gid, 0).route, ..to } } else { to };
+    let path = sa
+        .path(gid)
+        .map_err(|error| Error::from(error).context(format!("no path to {gid}")))?;
+    let to = Address {
+        sl: path.sl(),
+        ..Address::lid(path.dlid())
+    };
+    let to = if path.hop_limit() > 1 {
+        Address {
+            route: Address::gid(gid, 0).route,
+            ..to
+        }
+    } else {
+        to
+    };
     datagrams(port, to, format!("Lid {}", path.dlid()), args)
 }
 
-fn datagrams(port: &PortAttr, to: Address, target: String, args: &PingArgs) -> Result<Box<dyn Way>> {
+fn datagrams(
+    port: &PortAttr,
+    to: Address,
+    target: String,
+    args: &PingArgs,
+) -> Result<Box<dyn Way>> {
     if args.size.is_some() {
         return Err(Error::usage(
             "--size is for pings over a connection (--via rdma_cm): a management datagram has 256 bytes",
         ));
     }
     let open = Port::open(&port.ca_name, port.port_num)?;
-    Ok(Box::new(Datagrams::new(&open, to, target, args.oui()?, args.patience())?))
+    Ok(Box::new(Datagrams::new(
+        &open,
+        to,
+        target,
+        args.oui()?,
+        args.patience(),
+    )?))
 }
 
 fn connect(to: SocketAddr, called: &str, args: &PingArgs) -> Result<Box<dyn Way>> {
     Ok(Box::new(Pinger::connect(to, called, args)?))
 }
 
-/// The index of the own GID from which `to` can be reached: of its kind, best with the longest common prefix.
+/// The index of the own GID from which `to` can be reached: of its kind, best with the longest
+/// common prefix.
 fn own_gid(to: Ipv6Addr, port: &PortAttr) -> Result<u8> {
     let context = Device::by_name(&port.ca_name).and_then(|device| device.open())?;
     let gids = context.gids(port.port_num)?;
     let kind = |gid: Ipv6Addr| (gid.is_unicast_link_local(), gid.to_ipv4_mapped().is_some());
-    let best = gids.iter().filter(|entry| kind(entry.gid.as_ipv6()) == kind(to)).max_by_key(|entry| {
-        let common = (entry.gid.as_ipv6().to_bits() ^ to.to_bits()).leading_zeros();
-        (common, entry.kind == ibverbs::GidType::ROCE_V2, std::cmp::Reverse(entry.index))
-    });
+    let best = gids
+        .iter()
+        .filter(|entry| kind(entry.gid.as_ipv6()) == kind(to))
+        .max_by_key(|entry| {
+            let common = (entry.gid.as_ipv6().to_bits() ^ to.to_bits()).leading_zeros();
+            (
+                common,
+                entry.kind == ibverbs::GidType::ROCE_V2,
+                std::cmp::Reverse(entry.index),
+            )
+        });
     best.map(|entry| entry.index.0).ok_or_else(|| {
         Error::device(format!(
             "{} port {} has no GID from which {to} could be reached; `ribinfo gids` lists those it has, an address on its network interface adds one",
@@ -138,7 +179,10 @@ fn ports(args: &PingArgs) -> Result<Vec<PortAttr>> {
             Err(_) => {}
         }
     }
-    Ok(all.into_iter().filter(|port| args.port.is_none_or(|number| number == port.port_num)).collect())
+    Ok(all
+        .into_iter()
+        .filter(|port| args.port.is_none_or(|number| number == port.port_num))
+        .collect())
 }
 
 fn infiniband(ports: &[PortAttr]) -> Option<&PortAttr> {
@@ -153,7 +197,9 @@ fn ethernet(ports: &[PortAttr]) -> Option<&PortAttr> {
 fn best(ports: &[PortAttr], is_it: impl Fn(&PortAttr) -> bool) -> Option<&PortAttr> {
     let mut of_kind = ports.iter().filter(|port| is_it(port));
     let first = of_kind.clone().next();
-    of_kind.find(|port| port.state == PortState::ACTIVE).or(first)
+    of_kind
+        .find(|port| port.state == PortState::ACTIVE)
+        .or(first)
 }
 
 fn no_port(args: &PingArgs, kind: &str) -> Error {
@@ -170,10 +216,17 @@ fn no_port(args: &PingArgs, kind: &str) -> Error {
 
 fn host_address(host: &str, port: u16) -> Result<SocketAddr> {
     let unknown = |e| {
-        Error::system(format!("no host {host} is known here, nor is it a GID or, with -L or -G, a LID or GUID"), &e)
+        Error::system(
+            format!(
+                "no host {host} is known here, nor is it a GID or, with -L or -G, a LID or GUID"
+            ),
+            &e,
+        )
     };
     let mut found = (host, port).to_socket_addrs().map_err(unknown)?;
-    found.next().ok_or_else(|| Error::usage(format!("{host} has no address")))
+    found
+        .next()
+        .ok_or_else(|| Error::usage(format!("{host} has no address")))
 }
 
 fn gid_address(gid: Ipv6Addr, port: u16) -> SocketAddr {

@@ -12,7 +12,11 @@ use crate::error::{Error, Result, tell};
 
 /// The class `ibping` of this OUI.
 fn class(oui: Oui, methods: Methods) -> AgentOptions {
-    AgentOptions { oui, methods, ..AgentOptions::openib_ping() }
+    AgentOptions {
+        oui,
+        methods,
+        ..AgentOptions::openib_ping()
+    }
 }
 
 /// Pings by management datagrams.
@@ -32,23 +36,45 @@ impl Datagrams {
     ///
     /// # Errors
     /// The port refuses the class.
-    pub fn new(port: &Port, to: Address, target: String, oui: Oui, timeout: Duration) -> Result<Self> {
+    pub fn new(
+        port: &Port,
+        to: Address,
+        target: String,
+        oui: Oui,
+        timeout: Duration,
+    ) -> Result<Self> {
         let agent = port.register(class(oui, Methods::NONE))?;
         let first = agent.next_transaction_id();
-        Ok(Self { agent, oui, to, target, timeout, first })
+        Ok(Self {
+            agent,
+            oui,
+            to,
+            target,
+            timeout,
+            first,
+        })
     }
 
     fn understand(&self, received: &Received) -> Heard {
         let seq = received.mad.low_transaction_id().wrapping_sub(self.first);
         if let Some(errno) = received.failure {
-            return Heard::Failed { seq, why: errno.to_string() };
+            return Heard::Failed {
+                seq,
+                why: errno.to_string(),
+            };
         }
         if received.mad.method() != Method::GET_RESP {
             return Heard::Nothing;
         }
         match VendorMad::of(&received.mad).filter(|vendor| vendor.oui() == self.oui) {
-            Some(_) if !received.mad.status().is_ok() => Heard::Failed { seq, why: received.mad.status().to_string() },
-            Some(vendor) => Heard::Pong { seq, from: vendor.text() },
+            Some(_) if !received.mad.status().is_ok() => Heard::Failed {
+                seq,
+                why: received.mad.status().to_string(),
+            },
+            Some(vendor) => Heard::Pong {
+                seq,
+                from: vendor.text(),
+            },
             None => Heard::Nothing,
         }
     }
@@ -74,7 +100,9 @@ impl Way for Datagrams {
     fn send(&mut self, seq: u32) -> Result<()> {
         let mut ping = VendorMad::request(MgmtClass::OPENIB_PING, self.oui, b"");
         ping.set_low_transaction_id(self.first.wrapping_add(seq));
-        self.agent.send(&ping, &self.to, self.timeout).map_err(Error::from)
+        self.agent
+            .send(&ping, &self.to, self.timeout)
+            .map_err(Error::from)
     }
 
     fn wait(&mut self, time: Duration) -> Result<Heard> {
@@ -97,7 +125,10 @@ impl Server {
     /// The port cannot be opened, or another program serves the class there.
     pub fn new(ca: &str, port_num: u8, oui: Oui) -> Result<Self> {
         let port = Port::open(ca, port_num)?;
-        Ok(Self { agent: port.register(class(oui, Methods::ALL))?, name: name::own() })
+        Ok(Self {
+            agent: port.register(class(oui, Methods::ALL))?,
+            name: name::own(),
+        })
     }
 
     /// Answers until it shall stop.
@@ -106,12 +137,17 @@ impl Server {
     /// The port is gone.
     pub fn run(&self, stop: &Stop, level: u8) -> Result<()> {
         while !stop.is_set() {
-            let Some(received) = self.agent.recv(Some(GLANCE))? else { continue };
-            // An answer is sent without a time and so never comes back; whatever else has failed is none of a server's business.
+            let Some(received) = self.agent.recv(Some(GLANCE))? else {
+                continue;
+            };
+            // An answer is sent without a time and so never comes back; whatever else has failed is
+            // none of a server's business.
             if received.failure.is_some() || received.mad.method().is_response() {
                 continue;
             }
-            let Some(ping) = VendorMad::of(&received.mad) else { continue };
+            let Some(ping) = VendorMad::of(&received.mad) else {
+                continue;
+            };
             if level > 0 {
                 tell(format_args!(
                     "ribping: ping from {} at {} port {}",
@@ -121,8 +157,14 @@ impl Server {
                 ));
             }
             // A pinger that is gone must not end the server.
-            if let Err(error) = self.agent.send_unanswered(&ping.answer(&self.name), &received.from.reply()) {
-                tell(format_args!("ribping: cannot answer {}: {error}", received.from));
+            if let Err(error) = self
+                .agent
+                .send_unanswered(&ping.answer(&self.name), &received.from.reply())
+            {
+                tell(format_args!(
+                    "ribping: cannot answer {}: {error}",
+                    received.from
+                ));
             }
         }
         Ok(())

@@ -62,7 +62,12 @@ impl Ledger {
         if self.recent.len() == REMEMBERED {
             self.recent.pop_front();
         }
-        self.recent.push_back(Sent { seq, at: now, is_answered: false, is_given_up: false });
+        self.recent.push_back(Sent {
+            seq,
+            at: now,
+            is_answered: false,
+            is_given_up: false,
+        });
         self.counts.transmitted += 1;
     }
 
@@ -86,7 +91,11 @@ impl Ledger {
             Some(sent) => {
                 sent.is_answered = true;
                 let time = now.saturating_duration_since(sent.at);
-                if sent.is_given_up { Answer::Late(time) } else { Answer::First(time) }
+                if sent.is_given_up {
+                    Answer::Late(time)
+                } else {
+                    Answer::First(time)
+                }
             }
         };
         match answer {
@@ -121,11 +130,22 @@ mod tests {
         let start = Instant::now();
         let later = start + Duration::from_millis(3);
         ledger.sent(7, start);
-        assert_eq!(ledger.answered(7, later), Answer::First(Duration::from_millis(3)));
+        assert_eq!(
+            ledger.answered(7, later),
+            Answer::First(Duration::from_millis(3))
+        );
         assert_eq!(ledger.answered(7, later), Answer::Duplicate);
         assert_eq!(ledger.answered(8, later), Answer::Stranger);
         let counts = ledger.counts();
-        assert_eq!((counts.transmitted, counts.received, counts.duplicates, counts.lost()), (1, 1, 1, 0));
+        assert_eq!(
+            (
+                counts.transmitted,
+                counts.received,
+                counts.duplicates,
+                counts.lost()
+            ),
+            (1, 1, 1, 0)
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! `ribping`: is it reachable?
 //!
-//! [`args`](crate::args::ping) → [`target`] (what is pinged) → [`choice`] (which way) → a [`Way`] ([`datagram`] or [`rping`]) →
-//! [`session`] (the loop) → [`ledger`] (what was sent, answered, lost) → [`report`]. [`serve`] is the other side of both ways. The
-//! binary calls [`main`] and nothing else.
+//! [`args`](crate::args::ping) → [`target`] (what is pinged) → [`choice`] (which way) → a [`Way`]
+//! ([`datagram`] or [`rping`]) → [`session`] (the loop) → [`ledger`] (what was sent, answered,
+//! lost) → [`report`]. [`serve`] is the other side of both ways. The binary calls [`main`] and
+//! nothing else.
 
 pub mod choice;
 pub mod datagram;
@@ -58,7 +59,9 @@ fn ping(args: &PingArgs) -> Result<ExitCode> {
     let (report, ended) = run(args, &stop)?;
     report.finish(args.json)?;
     ended?;
-    Ok(ExitCode::from(u8::from(!Plan::new(args)?.is_met(report.counts()))))
+    Ok(ExitCode::from(u8::from(
+        !Plan::new(args)?.is_met(report.counts()),
+    )))
 }
 
 /// Pings as the command line says: what came of it, and whether it ended as it should.
@@ -67,11 +70,27 @@ fn ping(args: &PingArgs) -> Result<ExitCode> {
 /// Nothing can be sent: the command line makes no sense, or there is no way to the target.
 pub fn run(args: &PingArgs, stop: &Stop) -> Result<(Report, Result<()>)> {
     let plan = Plan::new(args)?;
-    let target = Target::parse(args.target.as_deref().unwrap_or_default(), args.lid, args.guid)?;
+    let target = Target::parse(
+        args.target.as_deref().unwrap_or_default(),
+        args.lid,
+        args.guid,
+    )?;
     let mut way = choice::choose(&target, args)?;
-    let journey = Journey { target: way.target(), way: way.name(), device: way.device(), port: way.port() };
-    tell(format_args!("ribping: to {} by {}, {} port {}", journey.target, journey.way, journey.device, journey.port));
-    let mut report = Report::new(journey, args.flood || args.json, args.errors || args.level() > 0);
+    let journey = Journey {
+        target: way.target(),
+        way: way.name(),
+        device: way.device(),
+        port: way.port(),
+    };
+    tell(format_args!(
+        "ribping: to {} by {}, {} port {}",
+        journey.target, journey.way, journey.device, journey.port
+    ));
+    let mut report = Report::new(
+        journey,
+        args.flood || args.json,
+        args.errors || args.level() > 0,
+    );
     let ended = session::run(way.as_mut(), &plan, stop, &mut report);
     Ok((report, ended))
 }

@@ -4,7 +4,10 @@ use std::fs;
 
 /// `host`, or `host.domain` where there is a NIS domain, and a NUL.
 pub fn own() -> Vec<u8> {
-    let host = nix::unistd::gethostname().map_or_else(|_| "?".to_owned(), |name| name.to_string_lossy().into_owned());
+    let host = nix::unistd::gethostname().map_or_else(
+        |_| "?".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    );
     let domain = fs::read_to_string("/proc/sys/kernel/domainname").unwrap_or_default();
     of(&host, domain.trim())
 }
@@ -12,7 +15,11 @@ pub fn own() -> Vec<u8> {
 fn of(host: &str, domain: &str) -> Vec<u8> {
     // The kernel says "(none)" where none was set; ibping passes that on.
     let domain = if domain == "(none)" { "" } else { domain };
-    let name = if domain.is_empty() { host.to_owned() } else { format!("{host}.{domain}") };
+    let name = if domain.is_empty() {
+        host.to_owned()
+    } else {
+        format!("{host}.{domain}")
+    };
     let mut bytes = name.into_bytes();
     bytes.truncate(ibumad::mad::VENDOR_DATA_LEN - 1);
     bytes.push(0);

@@ -98,11 +98,18 @@ impl Report {
             if self.peer.is_empty() {
                 from.clone_into(&mut self.peer);
             }
-            self.times.record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-            let (min, max, sum) = self.exact.unwrap_or((Duration::MAX, Duration::ZERO, Duration::ZERO));
+            self.times
+                .record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+            let (min, max, sum) =
+                self.exact
+                    .unwrap_or((Duration::MAX, Duration::ZERO, Duration::ZERO));
             self.exact = Some((min.min(time), max.max(time), sum.saturating_add(time)));
             if !self.is_quiet {
-                let line = format!("Pong from {from} ({}): time {} ms", self.journey.target, Ms(time));
+                let line = format!(
+                    "Pong from {from} ({}): time {} ms",
+                    self.journey.target,
+                    Ms(time)
+                );
                 self.is_unheard |= writeln!(std::io::stdout(), "{line}").is_err();
             }
         }
@@ -141,14 +148,22 @@ impl Report {
     /// The summary, as lines or as JSON.
     pub fn text(&self, json: bool) -> String {
         let time = self.start.elapsed();
-        if json { self.document(time) } else { self.summary(time) }
+        if json {
+            self.document(time)
+        } else {
+            self.summary(time)
+        }
     }
 
     fn summary(&self, time: Duration) -> String {
         let counts = self.ledger.counts();
-        let percent = (counts.lost() * 100).checked_div(counts.transmitted).unwrap_or(0);
+        let percent = (counts.lost() * 100)
+            .checked_div(counts.transmitted)
+            .unwrap_or(0);
         let (min, max, sum) = self.exact.unwrap_or_default();
-        let mean = sum.checked_div(u32::try_from(counts.received).unwrap_or(u32::MAX)).unwrap_or_default();
+        let mean = sum
+            .checked_div(u32::try_from(counts.received).unwrap_or(u32::MAX))
+            .unwrap_or_default();
         let mut text = format!(
             "\n--- {} ({}) ibping statistics ---\n{} packets transmitted, {} received, {percent}% packet loss, time {} ms\n\
              rtt min/avg/max = {}/{}/{} ms\n",
@@ -163,11 +178,21 @@ impl Report {
         );
         if let Some(p) = self.times.percentiles().filter(|p| p.samples > 1) {
             let ms = |nanos| Ms(Duration::from_nanos(nanos));
-            let _ =
-                writeln!(text, "rtt p50/p90/p99/p99.9 = {}/{}/{}/{} ms", ms(p.p50), ms(p.p90), ms(p.p99), ms(p.p99_9));
+            let _ = writeln!(
+                text,
+                "rtt p50/p90/p99/p99.9 = {}/{}/{}/{} ms",
+                ms(p.p50),
+                ms(p.p90),
+                ms(p.p99),
+                ms(p.p99_9)
+            );
         }
         if counts.duplicates + counts.late + counts.resent > 0 {
-            let _ = writeln!(text, "{} duplicates, {} late, {} resent", counts.duplicates, counts.late, counts.resent);
+            let _ = writeln!(
+                text,
+                "{} duplicates, {} late, {} resent",
+                counts.duplicates, counts.late, counts.resent
+            );
         }
         text
     }
@@ -175,7 +200,11 @@ impl Report {
     #[allow(clippy::cast_precision_loss, reason = "counts below 2^53")]
     fn document(&self, time: Duration) -> String {
         let counts = self.ledger.counts();
-        let share = if counts.transmitted == 0 { 0.0 } else { counts.lost() as f64 / counts.transmitted as f64 };
+        let share = if counts.transmitted == 0 {
+            0.0
+        } else {
+            counts.lost() as f64 / counts.transmitted as f64
+        };
         let document = Document {
             schema: SCHEMA,
             program: concat!("ribping ", env!("CARGO_PKG_VERSION")),
@@ -210,7 +239,12 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let journey = Journey { target: "Lid 4".into(), way: "umad", device: "ibsim0".into(), port: 1 };
+        let journey = Journey {
+            target: "Lid 4".into(),
+            way: "umad",
+            device: "ibsim0".into(),
+            port: 1,
+        };
         let mut report = Report::new(journey, true, false);
         let start = Instant::now();
         for (seq, micros) in [(0, 1500), (1, 2500), (2, 0)] {
@@ -236,24 +270,40 @@ mod tests {
                 "rtt min/avg/max = 1.500/2.000/2.500 ms",
             ]
         );
-        assert!(lines[4].starts_with("rtt p50/p90/p99/p99.9 = 1.5"), "{text}");
+        assert!(
+            lines[4].starts_with("rtt p50/p90/p99/p99.9 = 1.5"),
+            "{text}"
+        );
         assert_eq!(lines[5], "1 duplicates, 0 late, 0 resent");
     }
 
     #[test]
     fn the_document_has_a_version_and_exact_counts() {
-        let value: serde_json::Value = serde_json::from_str(&report().document(Duration::from_secs(2))).expect("JSON");
+        let value: serde_json::Value =
+            serde_json::from_str(&report().document(Duration::from_secs(2))).expect("JSON");
         assert_eq!(value["schema"], SCHEMA);
         assert_eq!(value["target"], "Lid 4");
-        assert_eq!((value["transmitted"].as_u64(), value["lost"].as_u64()), (Some(3), Some(1)));
+        assert_eq!(
+            (value["transmitted"].as_u64(), value["lost"].as_u64()),
+            (Some(3), Some(1))
+        );
         assert_eq!(value["rtt_ns"]["samples"], 2);
     }
 
     #[test]
     fn nothing_sent_is_no_division_by_zero() {
-        let journey = Journey { target: "Lid 4".into(), way: "umad", device: String::new(), port: 1 };
+        let journey = Journey {
+            target: "Lid 4".into(),
+            way: "umad",
+            device: String::new(),
+            port: 1,
+        };
         let report = Report::new(journey, true, false);
-        assert!(report.summary(Duration::ZERO).contains("0 packets transmitted, 0 received, 0% packet loss"));
+        assert!(
+            report
+                .summary(Duration::ZERO)
+                .contains("0 packets transmitted, 0 received, 0% packet loss")
+        );
         assert!(report.document(Duration::ZERO).contains("\"rtt_ns\": null"));
     }
 }

@@ -18,8 +18,16 @@ use crate::error::{Error, Result, tell};
 /// # Errors
 /// Nothing can be served; why is said for each port.
 pub fn run(args: &PingArgs, stop: &Stop) -> Result<()> {
-    let datagrams = if args.via == Via::RdmaCm { Vec::new() } else { datagram_servers(args)? };
-    let connections = if args.via == Via::Umad { Vec::new() } else { listeners(args) };
+    let datagrams = if args.via == Via::RdmaCm {
+        Vec::new()
+    } else {
+        datagram_servers(args)?
+    };
+    let connections = if args.via == Via::Umad {
+        Vec::new()
+    } else {
+        listeners(args)
+    };
     if datagrams.is_empty() && connections.is_empty() {
         return Err(Error::device(
             "nothing to answer on: no port takes management datagrams (`modprobe ib_umad`, as root) or connections (`modprobe rdma_ucm`)",
@@ -27,9 +35,15 @@ pub fn run(args: &PingArgs, stop: &Stop) -> Result<()> {
     }
     let mut outcome = Ok(());
     thread::scope(|scope| {
-        let mut workers: Vec<_> =
-            datagrams.iter().map(|server| scope.spawn(|| server.run(stop, args.level()))).collect();
-        workers.extend(connections.iter().map(|listener| scope.spawn(|| server::run(listener, args, stop))));
+        let mut workers: Vec<_> = datagrams
+            .iter()
+            .map(|server| scope.spawn(|| server.run(stop, args.level())))
+            .collect();
+        workers.extend(
+            connections
+                .iter()
+                .map(|listener| scope.spawn(|| server::run(listener, args, stop))),
+        );
         for worker in workers {
             match worker.join() {
                 Ok(Ok(())) => {}
@@ -59,10 +73,17 @@ fn datagram_servers(args: &PingArgs) -> Result<Vec<Server>> {
                 continue;
             }
         };
-        for port in ca.ports.iter().filter(|port| args.port.is_none_or(|number| number == port.port_num)) {
+        for port in ca
+            .ports
+            .iter()
+            .filter(|port| args.port.is_none_or(|number| number == port.port_num))
+        {
             match Server::new(&name, port.port_num, oui) {
                 Ok(server) => {
-                    tell(format_args!("ribping: answering management datagrams at {}", describe(port)));
+                    tell(format_args!(
+                        "ribping: answering management datagrams at {}",
+                        describe(port)
+                    ));
                     servers.push(server);
                 }
                 Err(error) => tell(format_args!("ribping: {error}")),
@@ -75,7 +96,10 @@ fn datagram_servers(args: &PingArgs) -> Result<Vec<Server>> {
 fn describe(port: &PortAttr) -> String {
     let place = format!("{} port {}", port.ca_name, port.port_num);
     if port.link_layer.is_infiniband() {
-        format!("{place} ({}, Lid {}, Guid {})", port.link_layer, port.base_lid, port.port_guid)
+        format!(
+            "{place} ({}, Lid {}, Guid {})",
+            port.link_layer, port.base_lid, port.port_guid
+        )
     } else {
         format!("{place} ({})", port.link_layer)
     }
@@ -83,24 +107,37 @@ fn describe(port: &PortAttr) -> String {
 
 /// Listens for connections; a device that was named is asked for at each request.
 ///
-/// A listener for all IPv6 addresses takes IPv4, too, but not on iWARP, and no other one can be beside it. So where there is iWARP,
-/// each address is listened on.
+/// A listener for all IPv6 addresses takes IPv4, too, but not on iWARP, and no other one can be
+/// beside it. So where there is iWARP, each address is listened on.
 fn listeners(args: &PingArgs) -> Vec<Listener> {
     let bind = |ip: IpAddr| Listener::bind(SocketAddr::new(ip, args.cm_port), 64);
     let bound: Vec<_> = if has_iwarp() {
         // Addresses of interfaces without RDMA are refused.
-        own_addresses().into_iter().filter_map(|ip| bind(ip).ok()).collect()
+        own_addresses()
+            .into_iter()
+            .filter_map(|ip| bind(ip).ok())
+            .collect()
     } else {
         Vec::new()
     };
     if !bound.is_empty() {
-        let addresses: Vec<_> = bound.iter().map(|listener| listener.local_addr().ip().to_string()).collect();
-        tell(format_args!("ribping: answering connections at port {} of {}", args.cm_port, addresses.join(", ")));
+        let addresses: Vec<_> = bound
+            .iter()
+            .map(|listener| listener.local_addr().ip().to_string())
+            .collect();
+        tell(format_args!(
+            "ribping: answering connections at port {} of {}",
+            args.cm_port,
+            addresses.join(", ")
+        ));
         return bound;
     }
     match bind(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| bind(Ipv4Addr::UNSPECIFIED.into())) {
         Ok(listener) => {
-            tell(format_args!("ribping: answering connections at port {}", args.cm_port));
+            tell(format_args!(
+                "ribping: answering connections at port {}",
+                args.cm_port
+            ));
             vec![listener]
         }
         Err(error) => {
@@ -111,20 +148,30 @@ fn listeners(args: &PingArgs) -> Vec<Listener> {
 }
 
 fn has_iwarp() -> bool {
-    Device::list().is_ok_and(|devices| devices.iter().any(|device| device.transport() == TransportType::IWARP))
+    Device::list().is_ok_and(|devices| {
+        devices
+            .iter()
+            .any(|device| device.transport() == TransportType::IWARP)
+    })
 }
 
 /// The addresses of this host, but for those of the loopback and of one link only.
 fn own_addresses() -> Vec<IpAddr> {
-    let Ok(all) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
+    let Ok(all) = nix::ifaddrs::getifaddrs() else {
+        return Vec::new();
+    };
     let mut addresses: Vec<IpAddr> = all
         .filter_map(|entry| entry.address)
-        .filter_map(|address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
-            (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
-            (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
-            _ => None,
+        .filter_map(
+            |address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+                (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+                (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+                _ => None,
+            },
+        )
+        .filter(|ip| {
+            !ip.is_loopback() && !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
         })
-        .filter(|ip| !ip.is_loopback() && !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()))
         .collect();
     addresses.sort();
     addresses.dedup();

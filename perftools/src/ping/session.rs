@@ -30,9 +30,11 @@ impl Plan {
     /// # Errors
     /// A number that makes no sense.
     pub fn new(args: &PingArgs) -> Result<Self> {
-        for (name, value) in
-            [("--count", args.count.unwrap_or(1)), ("--timeout", args.timeout.into()), ("--tries", args.tries.into())]
-        {
+        for (name, value) in [
+            ("--count", args.count.unwrap_or(1)),
+            ("--timeout", args.timeout.into()),
+            ("--tries", args.tries.into()),
+        ] {
             if value == 0 {
                 return Err(Error::usage(format!("{name} 0: at least 1")));
             }
@@ -40,16 +42,25 @@ impl Plan {
         args.oui()?;
         Ok(Self {
             count: args.count.unwrap_or(u64::MAX),
-            interval: if args.flood { Duration::ZERO } else { args.interval },
+            interval: if args.flood {
+                Duration::ZERO
+            } else {
+                args.interval
+            },
             timeout: args.patience(),
             tries: args.tries,
             deadline: args.deadline,
         })
     }
 
-    /// Whether the exit status is 0, as ping's: an answer came; where a count and a deadline were given, that many.
+    /// Whether the exit status is 0, as ping's: an answer came; where a count and a deadline were
+    /// given, that many.
     pub fn is_met(&self, counts: Counts) -> bool {
-        let wanted = if self.deadline.is_some() && self.count < u64::MAX { self.count } else { 1 };
+        let wanted = if self.deadline.is_some() && self.count < u64::MAX {
+            self.count
+        } else {
+            1
+        };
         counts.received >= wanted
     }
 }
@@ -81,7 +92,13 @@ pub fn run(way: &mut dyn Way, plan: &Plan, stop: &Stop, report: &mut Report) -> 
 }
 
 /// One ping, up to its answer or the end of its time.
-fn one(way: &mut dyn Way, plan: &Plan, seq: u32, is_over: &dyn Fn(Instant) -> bool, report: &mut Report) -> Result<()> {
+fn one(
+    way: &mut dyn Way,
+    plan: &Plan,
+    seq: u32,
+    is_over: &dyn Fn(Instant) -> bool,
+    report: &mut Report,
+) -> Result<()> {
     for attempt in 0..plan.tries {
         let now = Instant::now();
         if attempt == 0 {
@@ -137,7 +154,12 @@ fn heard(
 }
 
 /// Waits for the time of the next ping; late and second answers are heard.
-fn rest(way: &mut dyn Way, until: Instant, is_over: &dyn Fn(Instant) -> bool, report: &mut Report) -> Result<()> {
+fn rest(
+    way: &mut dyn Way,
+    until: Instant,
+    is_over: &dyn Fn(Instant) -> bool,
+    report: &mut Report,
+) -> Result<()> {
     loop {
         let now = Instant::now();
         if now >= until || is_over(now) {
@@ -177,7 +199,8 @@ mod tests {
         }
         fn send(&mut self, seq: u32) -> Result<()> {
             self.sends.push(seq);
-            self.pending.extend(self.answers.pop_front().unwrap_or_default());
+            self.pending
+                .extend(self.answers.pop_front().unwrap_or_default());
             Ok(())
         }
         fn wait(&mut self, time: Duration) -> Result<Heard> {
@@ -189,16 +212,29 @@ mod tests {
     }
 
     fn pong(seq: u32) -> Heard {
-        Heard::Pong { seq, from: "node1".into() }
+        Heard::Pong {
+            seq,
+            from: "node1".into(),
+        }
     }
 
     fn plan(count: u64, deadline: Option<Duration>) -> Plan {
-        Plan { count, interval: Duration::from_millis(2), timeout: Duration::from_millis(10), tries: 1, deadline }
+        Plan {
+            count,
+            interval: Duration::from_millis(2),
+            timeout: Duration::from_millis(10),
+            tries: 1,
+            deadline,
+        }
     }
 
     #[test]
     fn with_a_count_and_a_deadline_all_must_be_answered() {
-        let counts = |received| Counts { transmitted: 3, received, ..Counts::default() };
+        let counts = |received| Counts {
+            transmitted: 3,
+            received,
+            ..Counts::default()
+        };
         let deadline = Some(Duration::from_secs(1));
         for (plan, received, is_met) in [
             (plan(3, None), 0, false),
@@ -212,9 +248,21 @@ mod tests {
     }
 
     fn play(answers: Vec<Vec<Heard>>, tries: u32) -> (Report, Vec<u32>) {
-        let mut way = Fake { answers: answers.into(), pending: VecDeque::new(), sends: Vec::new() };
-        let plan = Plan { tries, ..plan(3, None) };
-        let journey = Journey { target: way.target(), way: way.name(), device: way.device(), port: 1 };
+        let mut way = Fake {
+            answers: answers.into(),
+            pending: VecDeque::new(),
+            sends: Vec::new(),
+        };
+        let plan = Plan {
+            tries,
+            ..plan(3, None)
+        };
+        let journey = Journey {
+            target: way.target(),
+            way: way.name(),
+            device: way.device(),
+            port: 1,
+        };
         let mut report = Report::new(journey, true, false);
         run(&mut way, &plan, &Stop::default(), &mut report).expect("no error");
         (report, way.sends)
@@ -222,32 +270,60 @@ mod tests {
 
     #[test]
     fn a_silent_peer_is_a_loss_and_its_late_answer_is_none() {
-        let (mut report, sends) = play(vec![vec![], vec![pong(0), pong(1)], vec![pong(2), pong(2)]], 1);
+        let (mut report, sends) = play(
+            vec![vec![], vec![pong(0), pong(1)], vec![pong(2), pong(2)]],
+            1,
+        );
         let counts = report.ledger().counts();
         assert_eq!(sends, [0, 1, 2]);
-        assert_eq!((counts.transmitted, counts.received, counts.late), (3, 3, 1));
+        assert_eq!(
+            (counts.transmitted, counts.received, counts.late),
+            (3, 3, 1)
+        );
     }
 
     #[test]
     fn a_second_answer_is_a_duplicate() {
-        let (mut report, _) = play(vec![vec![pong(0), pong(0)], vec![pong(1)], vec![pong(2)]], 1);
+        let (mut report, _) = play(
+            vec![vec![pong(0), pong(0)], vec![pong(1)], vec![pong(2)]],
+            1,
+        );
         assert_eq!(report.ledger().counts().duplicates, 1);
     }
 
     #[test]
     fn a_ping_is_sent_as_often_as_asked_for() {
-        let failed = Heard::Failed { seq: 0, why: "timed out".into() };
-        let (mut report, sends) =
-            play(vec![vec![failed.clone()], vec![failed], vec![pong(0)], vec![], vec![], vec![]], 3);
+        let failed = Heard::Failed {
+            seq: 0,
+            why: "timed out".into(),
+        };
+        let (mut report, sends) = play(
+            vec![
+                vec![failed.clone()],
+                vec![failed],
+                vec![pong(0)],
+                vec![],
+                vec![],
+                vec![],
+            ],
+            3,
+        );
         let counts = report.ledger().counts();
         assert_eq!(sends, [0, 0, 0, 1, 1, 1, 2, 2, 2]);
-        assert_eq!((counts.transmitted, counts.received, counts.resent), (3, 1, 6));
+        assert_eq!(
+            (counts.transmitted, counts.received, counts.resent),
+            (3, 1, 6)
+        );
         assert!(counts.received > 0 && plan(3, None).is_met(counts));
     }
 
     #[test]
     fn the_deadline_ends_it() {
-        let mut way = Fake { answers: VecDeque::new(), pending: VecDeque::new(), sends: Vec::new() };
+        let mut way = Fake {
+            answers: VecDeque::new(),
+            pending: VecDeque::new(),
+            sends: Vec::new(),
+        };
         let plan = Plan {
             count: u64::MAX,
             interval: Duration::from_secs(3600),
@@ -255,7 +331,12 @@ mod tests {
             tries: 9,
             deadline: Some(Duration::from_millis(20)),
         };
-        let journey = Journey { target: way.target(), way: way.name(), device: way.device(), port: 1 };
+        let journey = Journey {
+            target: way.target(),
+            way: way.name(),
+            device: way.device(),
+            port: 1,
+        };
         let mut report = Report::new(journey, true, false);
         run(&mut way, &plan, &Stop::default(), &mut report).expect("no error");
         assert_eq!(way.sends, [0]);

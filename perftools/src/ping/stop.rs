@@ -8,7 +8,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::error::{Error, Result};
 
-/// The longest wait without a look at the flag. Not every wait ends at a signal: the simulated fabric's do not.
+/// The longest wait without a look at the flag. Not every wait ends at a signal: the simulated
+/// fabric's do not.
 pub const GLANCE: Duration = Duration::from_millis(100);
 
 /// Whether to stop.
@@ -23,9 +24,13 @@ impl Stop {
     pub fn at_signals() -> Result<Self> {
         let stop = Self::default();
         for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop.0))
-                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop.0)))
-                .map_err(|e| Error::system("cannot catch signals", &e))?;
+            signal_hook::flag::register_conditional_shutdown(
+                signal,
+                128 + signal,
+                Arc::clone(&stop.0),
+            )
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop.0)))
+            .map_err(|e| Error::system("cannot catch signals", &e))?;
         }
         Ok(stop)
     }

@@ -9,7 +9,10 @@ pub(super) struct Writer<const N: usize> {
 
 impl<const N: usize> Writer<N> {
     pub(super) fn new() -> Self {
-        Self { bytes: [0; N], at: 0 }
+        Self {
+            bytes: [0; N],
+            at: 0,
+        }
     }
 
     fn put(mut self, field: &[u8]) -> Self {
@@ -76,6 +79,9 @@ impl Reader<'_> {
     pub(super) fn text(&mut self) -> String {
         let field: [u8; 64] = self.take();
         let end = field.iter().position(|b| *b == 0).unwrap_or(64);
-        String::from_utf8_lossy(&field[..end]).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+        String::from_utf8_lossy(&field[..end])
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect()
     }
 }

@@ -29,20 +29,31 @@ use crate::tuning::Tuning;
 /// qperf has no such test or option, refuses, or the test failed.
 pub fn run(stream: TcpStream, spec: &Spec, watch: Watch<'_>) -> Result<Outcome> {
     if watch.interval.is_some() {
-        return Err(Error::limit("the server is a qperf: --interval needs an rperf there; leave it away"));
+        return Err(Error::limit(
+            "the server is a qperf: --interval needs an rperf there; leave it away",
+        ));
     }
     let spec = &as_qperf_can(spec)?;
     let request = request(spec)?;
-    let address =
-        |a: std::io::Result<SocketAddr>| a.map_err(|e| Error::system("the control connection has no address", &e));
+    let address = |a: std::io::Result<SocketAddr>| {
+        a.map_err(|e| Error::system("the control connection has no address", &e))
+    };
     let (local, peer) = (address(stream.local_addr())?, address(stream.peer_addr())?);
-    let talk = Talk::new(stream, "the server (qperf)", spec.client.timeout, Arc::default())?;
+    let talk = Talk::new(
+        stream,
+        "the server (qperf)",
+        spec.client.timeout,
+        Arc::default(),
+    )?;
     talk.send(&request.encode())?;
     let run = || match (spec.test, spec.test.socket()) {
         (Test::Conf, _) => {
             let mut bytes = [0; conf::LEN];
             talk.receive(&mut bytes, "its configuration")?;
-            Ok(Outcome::Conf { local: host::conf(), remote: conf::decode(&bytes) })
+            Ok(Outcome::Conf {
+                local: host::conf(),
+                remote: conf::decode(&bytes),
+            })
         }
         (Test::Quit, _) => talk.before().map(|()| Outcome::Quit),
         (_, Some(kind)) => over_sockets(&talk, spec, kind, local, peer),
@@ -92,17 +103,23 @@ fn whole(time: Duration) -> u32 {
 }
 
 fn no_such(test: Test) -> Error {
-    Error::limit(format!("the server is a qperf, with which {} cannot be run; run rperf there", test.name()))
+    Error::limit(format!(
+        "the server is a qperf, with which {} cannot be run; run rperf there",
+        test.name()
+    ))
 }
 
 fn request(spec: &Spec) -> Result<Request> {
     let index = index::of(spec.test.name()).ok_or_else(|| no_such(spec.test))?;
-    let msg_size = u32::try_from(spec.msg_size).map_err(|_| Error::limit("qperf's messages end at 4 GiB"))?;
+    let msg_size =
+        u32::try_from(spec.msg_size).map_err(|_| Error::limit("qperf's messages end at 4 GiB"))?;
     let (time, no_msgs) = match spec.limit {
         Limit::Time(time) => (whole(time), 0),
-        Limit::Messages(n) => {
-            (0, u32::try_from(n).map_err(|_| Error::limit("qperf counts at most 4294967295 messages"))?)
-        }
+        Limit::Messages(n) => (
+            0,
+            u32::try_from(n)
+                .map_err(|_| Error::limit("qperf counts at most 4294967295 messages"))?,
+        ),
     };
     if spec.test.socket().is_none() && spec.test.moves_data() {
         rdma::plan(spec, spec.use_cm != Cm::Off)?;
@@ -121,14 +138,24 @@ fn request(spec: &Spec) -> Result<Request> {
         request.sock_buf_size = spec.sockets.server_buffers;
     } else if spec.test.moves_data() {
         request.use_cm = u32::from(spec.use_cm != Cm::Off);
-        request.id = spec.server.id.as_ref().map_or_else(String::new, ToString::to_string);
+        request.id = spec
+            .server
+            .id
+            .as_ref()
+            .map_or_else(String::new, ToString::to_string);
     }
     Ok(request)
 }
 
 /// The server's processor, from 1; 0: any.
 fn affinity(spec: &Spec) -> Result<u32> {
-    let Some(cpus) = spec.server.cpus.as_ref().map(ToString::to_string).filter(|cpus| cpus != "any") else {
+    let Some(cpus) = spec
+        .server
+        .cpus
+        .as_ref()
+        .map(ToString::to_string)
+        .filter(|cpus| cpus != "any")
+    else {
         return Ok(0);
     };
     let cpu: Option<u32> = cpus.parse().ok();
@@ -139,18 +166,42 @@ fn affinity(spec: &Spec) -> Result<u32> {
     })
 }
 
-fn over_sockets(talk: &Talk, spec: &Spec, kind: Kind, local: SocketAddr, peer: SocketAddr) -> Result<Outcome> {
+fn over_sockets(
+    talk: &Talk,
+    spec: &Spec,
+    kind: Kind,
+    local: SocketAddr,
+    peer: SocketAddr,
+) -> Result<Outcome> {
     if kind == Kind::Rds {
         return Err(no_such(spec.test));
     }
-    let port =
-        u16::try_from(talk.receive_u32("its port")?).map_err(|_| Error::protocol("the server's port is none"))?;
-    let socket = ends::connect(kind, local, peer, (port, None), spec.sockets, spec.client.timeout)
-        .map_err(|e| talk.explain(e))?;
+    let port = u16::try_from(talk.receive_u32("its port")?)
+        .map_err(|_| Error::protocol("the server's port is none"))?;
+    let socket = ends::connect(
+        kind,
+        local,
+        peer,
+        (port, None),
+        spec.sockets,
+        spec.client.timeout,
+    )
+    .map_err(|e| talk.explain(e))?;
     let here = ends::via(kind, &socket, &spec.client);
-    let there = Via { address: SocketAddr::new(peer.ip().to_canonical(), port).to_string(), ..here.clone() };
+    let there = Via {
+        address: SocketAddr::new(peer.ip().to_canonical(), port).to_string(),
+        ..here.clone()
+    };
     talk.before()?;
-    let outcome = ends::run(kind, spec, Role::Client, &spec.client, socket, Ending::Clock, talk)?;
+    let outcome = ends::run(
+        kind,
+        spec,
+        Role::Client,
+        &spec.client,
+        socket,
+        Ending::Clock,
+        talk,
+    )?;
     measured(talk, spec, outcome, (here, there))
 }
 
@@ -165,7 +216,12 @@ fn over_rdma(talk: &Talk, spec: &Spec, peer: SocketAddr) -> Result<Outcome> {
 }
 
 /// Takes the server's figures, and makes the record of both.
-fn measured(talk: &Talk, spec: &Spec, mut outcome: engine::Outcome, via: (Via, Via)) -> Result<Outcome> {
+fn measured(
+    talk: &Talk,
+    spec: &Spec,
+    mut outcome: engine::Outcome,
+    via: (Via, Via),
+) -> Result<Outcome> {
     let mut bytes = [0; stat::LEN];
     talk.receive(&mut bytes, "its figures")?;
     let theirs = Stat::decode(&bytes);
@@ -196,7 +252,11 @@ fn measured(talk: &Talk, spec: &Spec, mut outcome: engine::Outcome, via: (Via, V
         local: via.0,
         remote: via.1,
         plan: spec.test.plan(),
-        summary: Summary::new(Meaning::of(spec.test, spec.test.plan()), &outcome.stats, &remote),
+        summary: Summary::new(
+            Meaning::of(spec.test, spec.test.plan()),
+            &outcome.stats,
+            &remote,
+        ),
         latency: outcome.latency.and_then(|l| l.percentiles()),
         local_stats: outcome.stats,
         remote_stats: remote,
@@ -216,16 +276,34 @@ mod tests {
 
     #[test]
     fn a_request_says_whole_seconds_and_never_a_timeout_of_none() {
-        let spec = as_qperf_can(&spec(Test::TcpBw, "--time 1500ms --timeout 20ms --remote-wait poll")).unwrap();
+        let spec = as_qperf_can(&spec(
+            Test::TcpBw,
+            "--time 1500ms --timeout 20ms --remote-wait poll",
+        ))
+        .unwrap();
         let request = request(&spec).unwrap();
-        assert_eq!((request.index, request.time, request.timeout, request.poll_mode), (8, 2, 1, 1));
+        assert_eq!(
+            (
+                request.index,
+                request.time,
+                request.timeout,
+                request.poll_mode
+            ),
+            (8, 2, 1, 1)
+        );
         assert_eq!(spec.limit, Limit::Time(Duration::from_secs(2)));
     }
 
     #[test]
     fn what_qperf_cannot_do_is_refused_before_it_is_asked() {
         for line in ["--verify", "--messages 10", "--mtu 1024"] {
-            assert!(as_qperf_can(&spec(Test::TcpBw, line)).unwrap_err().to_string().contains("qperf"), "{line}");
+            assert!(
+                as_qperf_can(&spec(Test::TcpBw, line))
+                    .unwrap_err()
+                    .to_string()
+                    .contains("qperf"),
+                "{line}"
+            );
         }
     }
 }

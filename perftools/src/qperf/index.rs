@@ -47,7 +47,10 @@ pub fn name(index: u16) -> Option<&'static str> {
 
 /// The test's number.
 pub fn of(name: &str) -> Option<u16> {
-    NAMES.iter().position(|n| *n == name).and_then(|at| u16::try_from(at).ok())
+    NAMES
+        .iter()
+        .position(|n| *n == name)
+        .and_then(|at| u16::try_from(at).ok())
 }
 
 #[cfg(test)]
@@ -56,7 +59,10 @@ mod tests {
 
     #[test]
     fn numbers_and_names_lead_to_each_other() {
-        assert_eq!((name(8), of("rc_bw"), of("quit")), (Some("tcp_bw"), Some(13), Some(1)));
+        assert_eq!(
+            (name(8), of("rc_bw"), of("quit")),
+            (Some("tcp_bw"), Some(13), Some(1))
+        );
         assert_eq!((name(36), name(u16::MAX), of("rc_bv")), (None, None, None));
         for (index, test) in (0..).zip(NAMES) {
             assert_eq!((name(index), of(test)), (Some(test), Some(index)));

@@ -11,11 +11,13 @@
 //!          ◀──────────────────────────────────  Stat, 256 bytes
 //!   "synchronization after test" ────────────▶
 //! ```
-//! All numbers are little-endian. An end that fails sends the urgent byte `?`, then a text, and shuts its side down.
+//! All numbers are little-endian. An end that fails sends the urgent byte `?`, then a text, and
+//! shuts its side down.
 //!
-//! [`talk`] is that conversation's words, [`client`] and [`serve`] the two roles; `rdma` connects RC by rdma_cm and has loops that end as qperf's do,
-//! each by its own clock.
-//! [`request`], [`node`], [`stat`] and [`conf`] are pure: bytes to values and back, any bytes without a panic.
+//! [`talk`] is that conversation's words, [`client`] and [`serve`] the two roles; `rdma` connects
+//! RC by rdma_cm and has loops that end as qperf's do, each by its own clock.
+//! [`request`], [`node`], [`stat`] and [`conf`] are pure: bytes to values and back, any bytes
+//! without a panic.
 
 mod bytes;
 pub mod client;

@@ -29,8 +29,19 @@ pub struct Node {
 impl Node {
     /// As it is sent.
     pub fn encode(&self) -> [u8; LEN] {
-        let numbers = [self.lid, self.qpn, self.psn, self.srqn, self.rkey, self.alt_lid, self.rd_atomic];
-        numbers.into_iter().fold(Writer::new().u64(self.vaddr), Writer::u32).done()
+        let numbers = [
+            self.lid,
+            self.qpn,
+            self.psn,
+            self.srqn,
+            self.rkey,
+            self.alt_lid,
+            self.rd_atomic,
+        ];
+        numbers
+            .into_iter()
+            .fold(Writer::new().u64(self.vaddr), Writer::u32)
+            .done()
     }
 
     /// What was sent.
@@ -67,7 +78,10 @@ mod tests {
         };
         let bytes = node.encode();
         assert_eq!(bytes[..8], [8, 7, 6, 5, 4, 3, 2, 1]);
-        assert_eq!([8, 12, 16, 20, 24, 28, 32, 36].map(|at: usize| bytes[at]), [9, 10, 11, 12, 13, 14, 15, 0]);
+        assert_eq!(
+            [8, 12, 16, 20, 24, 28, 32, 36].map(|at: usize| bytes[at]),
+            [9, 10, 11, 12, 13, 14, 15, 0]
+        );
         assert_eq!(Node::decode(&bytes), node);
     }
 

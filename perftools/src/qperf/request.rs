@@ -54,7 +54,11 @@ pub struct Request {
 impl Request {
     /// A request of this version.
     pub fn new(index: u16) -> Self {
-        Self { version: VERSION, index, ..Self::default() }
+        Self {
+            version: VERSION,
+            index,
+            ..Self::default()
+        }
     }
 
     /// As it is sent.
@@ -77,8 +81,17 @@ impl Request {
             self.timeout,
             self.use_cm,
         ];
-        let version = Writer::new().u16(self.version.0).u16(self.version.1).u16(self.version.2).u16(self.index);
-        numbers.into_iter().fold(version, Writer::u32).text(&self.id).text(&self.static_rate).done()
+        let version = Writer::new()
+            .u16(self.version.0)
+            .u16(self.version.1)
+            .u16(self.version.2)
+            .u16(self.index);
+        numbers
+            .into_iter()
+            .fold(version, Writer::u32)
+            .text(&self.id)
+            .text(&self.static_rate)
+            .done()
     }
 
     /// What was sent.
@@ -135,13 +148,22 @@ mod tests {
         assert_eq!(bytes[8], 0xa1);
         assert_eq!(bytes[24..28], [4, 3, 2, 1]);
         assert_eq!((bytes[60], bytes[64], bytes[68]), (2, 5, 1));
-        assert_eq!((&bytes[72..79], &bytes[136..140]), (&b"rxe0:1\0"[..], &b"max\0"[..]));
+        assert_eq!(
+            (&bytes[72..79], &bytes[136..140]),
+            (&b"rxe0:1\0"[..], &b"max\0"[..])
+        );
     }
 
     #[test]
     fn a_long_name_is_cut_between_characters() {
         let id = "é".repeat(40);
-        let read = Request::decode(&Request { id, ..Request::new(0) }.encode());
+        let read = Request::decode(
+            &Request {
+                id,
+                ..Request::new(0)
+            }
+            .encode(),
+        );
         assert_eq!(read.id, "é".repeat(31));
     }
 

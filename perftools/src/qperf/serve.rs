@@ -54,7 +54,12 @@ pub trait Admission {
 ///
 /// # Errors
 /// What went wrong, for the log; the peer has been told.
-pub fn serve(stream: TcpStream, begun: &[u8], admission: &dyn Admission, stop: &Arc<AtomicBool>) -> Result<Served> {
+pub fn serve(
+    stream: TcpStream,
+    begun: &[u8],
+    admission: &dyn Admission,
+    stop: &Arc<AtomicBool>,
+) -> Result<Served> {
     let mut talk = Talk::new(stream, "the client (qperf)", GREETING, Arc::clone(stop))?;
     let served = answer(&mut talk, begun, admission);
     served.inspect_err(|error| talk.report(error))
@@ -76,7 +81,9 @@ fn answer(talk: &mut Talk, begun: &[u8], admission: &dyn Admission) -> Result<Se
     let test = Test::from_name(name).map_err(|_| cannot(name))?;
     let spec = spec(test, &request)?;
     match (test, test.socket()) {
-        (Test::Conf, _) => talk.send(&conf::encode(&host::conf())).map(|()| Served::Test(test)),
+        (Test::Conf, _) => talk
+            .send(&conf::encode(&host::conf()))
+            .map(|()| Served::Test(test)),
         (Test::Quit, _) => {
             admission.may_quit()?;
             talk.before()?;
@@ -90,7 +97,8 @@ fn answer(talk: &mut Talk, begun: &[u8], admission: &dyn Admission) -> Result<Se
             over_sockets(talk, &spec, kind, admission).map(|()| Served::Test(test))
         }
         _ => {
-            let plan = rdma::plan(&spec, request.use_cm != 0).map_err(|error| error.context(name))?;
+            let plan =
+                rdma::plan(&spec, request.use_cm != 0).map_err(|error| error.context(name))?;
             spec.check()?;
             let _reserved = admission.admit(&spec)?;
             talk.set_timeout(spec.server.timeout);
@@ -102,7 +110,9 @@ fn answer(talk: &mut Talk, begun: &[u8], admission: &dyn Admission) -> Result<Se
 fn over_rdma(talk: &Talk, spec: &Spec, plan: Plan, admission: &dyn Admission) -> Result<()> {
     let end = rdma::End::accept(talk, spec, plan, spec.server.timeout);
     let mut end = end.map_err(|e| talk.explain(e))?;
-    let outcome = rdma::run(&mut end, spec, &spec.server, talk, &|| admission.begins(spec.test))?;
+    let outcome = rdma::run(&mut end, spec, &spec.server, talk, &|| {
+        admission.begins(spec.test);
+    })?;
     finish(talk, &outcome.stats)?;
     end.part_ways(false);
     Ok(())
@@ -121,18 +131,28 @@ fn compatible(bytes: &[u8; request::LEN]) -> Result<()> {
 }
 
 fn cannot(name: &str) -> Error {
-    Error::limit(format!("{name}: rperf does not run this test with a qperf client: use rperf there too"))
+    Error::limit(format!(
+        "{name}: rperf does not run this test with a qperf client: use rperf there too"
+    ))
 }
 
 /// What the request asks for, as a specification.
 fn spec(test: Test, request: &Request) -> Result<Spec> {
-    let port = u16::try_from(request.port).map_err(|_| Error::limit(format!("{} is no port", request.port)))?;
+    let port = u16::try_from(request.port)
+        .map_err(|_| Error::limit(format!("{} is no port", request.port)))?;
     let side = Side {
         id: request.id.parse().ok(),
         // From 1; 0 is any.
-        cpus: request.affinity.checked_sub(1).and_then(|cpu| cpu.to_string().parse().ok()),
+        cpus: request
+            .affinity
+            .checked_sub(1)
+            .and_then(|cpu| cpu.to_string().parse().ok()),
         ..Side::new(
-            if request.poll_mode == 0 { Wait::Events } else { Wait::Poll },
+            if request.poll_mode == 0 {
+                Wait::Events
+            } else {
+                Wait::Poll
+            },
             Duration::from_secs(u64::from(request.timeout.clamp(1, 86_400))),
         )
     };
@@ -156,8 +176,15 @@ fn spec(test: Test, request: &Request) -> Result<Spec> {
         use_cm: if request.use_cm == 0 { Cm::Off } else { Cm::On },
         mtu: None,
         verify: false,
-        tuning: Tuning { access_received: request.access_recv != 0, ..Tuning::default() },
-        sockets: Sockets { port, client_buffers: 0, server_buffers: request.sock_buf_size },
+        tuning: Tuning {
+            access_received: request.access_recv != 0,
+            ..Tuning::default()
+        },
+        sockets: Sockets {
+            port,
+            client_buffers: 0,
+            server_buffers: request.sock_buf_size,
+        },
         client: side.clone(),
         server: side,
     })
@@ -167,15 +194,29 @@ fn over_sockets(talk: &Talk, spec: &Spec, kind: Kind, admission: &dyn Admission)
     if kind == Kind::Rds {
         return Err(cannot(spec.test.name()));
     }
-    let address =
-        |a: std::io::Result<SocketAddr>| a.map_err(|e| Error::system("the control connection has no address", &e));
-    let (local, peer) = (address(talk.stream().local_addr())?, address(talk.stream().peer_addr())?);
+    let address = |a: std::io::Result<SocketAddr>| {
+        a.map_err(|e| Error::system("the control connection has no address", &e))
+    };
+    let (local, peer) = (
+        address(talk.stream().local_addr())?,
+        address(talk.stream().peer_addr())?,
+    );
     let place = ends::Server::open(kind, local, spec.sockets, 0)?;
     talk.send(&u32::from(place.port()).to_le_bytes())?;
-    let socket = place.accept_from(peer.ip(), spec.server.timeout, &|| talk.is_gone()).map_err(|e| talk.explain(e))?;
+    let socket = place
+        .accept_from(peer.ip(), spec.server.timeout, &|| talk.is_gone())
+        .map_err(|e| talk.explain(e))?;
     talk.before()?;
     admission.begins(spec.test);
-    let outcome = ends::run(kind, spec, Role::Server, &spec.server, socket, Ending::Clock, talk)?;
+    let outcome = ends::run(
+        kind,
+        spec,
+        Role::Server,
+        &spec.server,
+        socket,
+        Ending::Clock,
+        talk,
+    )?;
     finish(talk, &outcome.stats)
 }
 
@@ -183,5 +224,7 @@ fn over_sockets(talk: &Talk, spec: &Spec, kind: Kind, admission: &dyn Admission)
 fn finish(talk: &Talk, stats: &SideStats) -> Result<()> {
     let begin = Instant::now();
     talk.send(&Stat::of(stats).encode())?;
-    talk.expect_after().map_err(|error| error.context(format!("{} ms after the test", begin.elapsed().as_millis())))
+    talk.expect_after().map_err(|error| {
+        error.context(format!("{} ms after the test", begin.elapsed().as_millis()))
+    })
 }

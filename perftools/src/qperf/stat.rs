@@ -61,13 +61,21 @@ pub struct Stat {
 impl Stat {
     /// As it is sent.
     pub fn encode(&self) -> [u8; LEN] {
-        let w = Writer::new().u32(self.no_cpus).u32(self.no_ticks).u32(self.max_cqes);
+        let w = Writer::new()
+            .u32(self.no_cpus)
+            .u32(self.no_ticks)
+            .u32(self.max_cqes);
         let w = [self.start, self.end].into_iter().fold(w, |w, c| {
-            let all = [c.real, c.user, c.nice, c.kernel, c.idle, c.iowait, c.irq, c.softirq, c.steal];
+            let all = [
+                c.real, c.user, c.nice, c.kernel, c.idle, c.iowait, c.irq, c.softirq, c.steal,
+            ];
             all.into_iter().fold(w, Writer::u64)
         });
         let counts = [self.sent, self.received, self.peer_sent, self.peer_received];
-        counts.into_iter().fold(w, |w, c| w.u64(c.bytes).u64(c.msgs).u64(c.errs)).done()
+        counts
+            .into_iter()
+            .fold(w, |w, c| w.u64(c.bytes).u64(c.msgs).u64(c.errs))
+            .done()
     }
 
     /// What was sent.
@@ -86,9 +94,23 @@ impl Stat {
             steal: r.u64(),
         };
         let (start, end) = (clocks(), clocks());
-        let mut counts = || Counts { bytes: r.u64(), msgs: r.u64(), errs: r.u64() };
+        let mut counts = || Counts {
+            bytes: r.u64(),
+            msgs: r.u64(),
+            errs: r.u64(),
+        };
         let [sent, received, peer_sent, peer_received] = [counts(), counts(), counts(), counts()];
-        Self { no_cpus, no_ticks, max_cqes, start, end, sent, received, peer_sent, peer_received }
+        Self {
+            no_cpus,
+            no_ticks,
+            max_cqes,
+            start,
+            end,
+            sent,
+            received,
+            peer_sent,
+            peer_received,
+        }
     }
 
     /// This end's figures, for a qperf peer.
@@ -115,12 +137,14 @@ impl Stat {
         }
     }
 
-    /// A qperf peer's figures. What it knows of this end only (`peer_sent`, `peer_received`) is left out.
+    /// A qperf peer's figures. What it knows of this end only (`peer_sent`, `peer_received`) is
+    /// left out.
     #[allow(clippy::cast_precision_loss)] // Ticks below 2^53.
     pub fn side(&self) -> SideStats {
         let (a, b, ticks) = (&self.start, &self.end, f64::from(self.no_ticks.max(1)));
         let secs = |from: u64, to: u64| to.saturating_sub(from) as f64 / ticks;
-        let real = u128::from(b.real.saturating_sub(a.real)) * 1_000_000_000 / u128::from(self.no_ticks.max(1));
+        let real = u128::from(b.real.saturating_sub(a.real)) * 1_000_000_000
+            / u128::from(self.no_ticks.max(1));
         SideStats {
             sent: self.sent.into(),
             received: self.received.into(),
@@ -143,13 +167,20 @@ impl Stat {
 
 impl From<Count> for Counts {
     fn from(count: Count) -> Self {
-        Self { bytes: count.bytes, msgs: count.msgs, errs: 0 }
+        Self {
+            bytes: count.bytes,
+            msgs: count.msgs,
+            errs: 0,
+        }
     }
 }
 
 impl From<Counts> for Count {
     fn from(counts: Counts) -> Self {
-        Self { msgs: counts.msgs, bytes: counts.bytes }
+        Self {
+            msgs: counts.msgs,
+            bytes: counts.bytes,
+        }
     }
 }
 
@@ -163,16 +194,40 @@ mod tests {
             no_cpus: 1,
             no_ticks: 2,
             max_cqes: 3,
-            start: Clocks { real: 4, steal: 5, ..Clocks::default() },
-            end: Clocks { real: 6, steal: 7, ..Clocks::default() },
-            sent: Counts { bytes: 8, msgs: 9, errs: 10 },
-            received: Counts { bytes: 11, ..Counts::default() },
-            peer_sent: Counts { bytes: 12, ..Counts::default() },
-            peer_received: Counts { errs: 13, ..Counts::default() },
+            start: Clocks {
+                real: 4,
+                steal: 5,
+                ..Clocks::default()
+            },
+            end: Clocks {
+                real: 6,
+                steal: 7,
+                ..Clocks::default()
+            },
+            sent: Counts {
+                bytes: 8,
+                msgs: 9,
+                errs: 10,
+            },
+            received: Counts {
+                bytes: 11,
+                ..Counts::default()
+            },
+            peer_sent: Counts {
+                bytes: 12,
+                ..Counts::default()
+            },
+            peer_received: Counts {
+                errs: 13,
+                ..Counts::default()
+            },
         };
         let bytes = stat.encode();
         let at = [0, 4, 8, 12, 76, 84, 148, 156, 164, 172, 180, 204, 244];
-        assert_eq!(at.map(|at: usize| bytes[at]), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+        assert_eq!(
+            at.map(|at: usize| bytes[at]),
+            [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]
+        );
         assert_eq!(Stat::decode(&bytes), stat);
     }
 
@@ -180,7 +235,12 @@ mod tests {
     fn the_peers_ticks_become_seconds() {
         let stat = Stat {
             no_ticks: 100,
-            start: Clocks { real: 1000, user: 10, idle: 7, ..Clocks::default() },
+            start: Clocks {
+                real: 1000,
+                user: 10,
+                idle: 7,
+                ..Clocks::default()
+            },
             end: Clocks {
                 real: 1200,
                 user: 60,
@@ -197,20 +257,34 @@ mod tests {
         assert_eq!(side.nanos, 2_000_000_000);
         let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
         let host = side.cpu.host;
-        assert!(close(host.user, 0.6) && close(host.kernel, 0.25) && close(host.intr, 0.3), "{host:?}");
+        assert!(
+            close(host.user, 0.6) && close(host.kernel, 0.25) && close(host.intr, 0.3),
+            "{host:?}"
+        );
     }
 
     #[test]
     fn what_this_end_sends_reads_back_as_what_it_counted() {
         let side = SideStats {
             lost: 0,
-            sent: Count { msgs: 3, bytes: 300 },
-            received: Count { msgs: 4, bytes: 400 },
+            sent: Count {
+                msgs: 3,
+                bytes: 300,
+            },
+            received: Count {
+                msgs: 4,
+                bytes: 400,
+            },
             nanos: 1_234_567_890,
             max_cqe: 9,
             stalled: 0,
             cpu: CpuUse {
-                host: Host { user: 0.25, kernel: 0.5, intr: 0.125, iowait: 1.0 },
+                host: Host {
+                    user: 0.25,
+                    kernel: 0.5,
+                    intr: 0.125,
+                    iowait: 1.0,
+                },
                 cpus: 2,
                 ..CpuUse::default()
             },

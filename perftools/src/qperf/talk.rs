@@ -1,4 +1,5 @@
-//! The control connection to a qperf: bytes with a deadline, synchronizations, and errors by urgent data.
+//! The control connection to a qperf: bytes with a deadline, synchronizations, and errors by urgent
+//! data.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,7 +16,8 @@ use crate::engine::Peer;
 use crate::error::{Error, Kind, Result};
 use crate::units::show_time;
 
-/// How long the words of a failed peer, or its end after this end's, are waited for: as long as qperf does.
+/// How long the words of a failed peer, or its end after this end's, are waited for: as long as
+/// qperf does.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long a broken data connection waits for the peer's words.
 const EXPLANATION: Duration = Duration::from_millis(500);
@@ -38,13 +40,23 @@ impl Talk {
     ///
     /// # Errors
     /// The system refuses to set the connection up.
-    pub fn new(stream: TcpStream, who: &'static str, timeout: Duration, stop: Arc<AtomicBool>) -> Result<Self> {
+    pub fn new(
+        stream: TcpStream,
+        who: &'static str,
+        timeout: Duration,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self> {
         let set_up = || {
             stream.set_nodelay(true)?;
             stream.set_write_timeout(Some(timeout))
         };
         set_up().map_err(|e| Error::system("cannot set the control connection up", &e))?;
-        Ok(Self { stream, who, timeout, stop })
+        Ok(Self {
+            stream,
+            who,
+            timeout,
+            stop,
+        })
     }
 
     /// The connection.
@@ -62,7 +74,9 @@ impl Talk {
     /// # Errors
     /// The connection broke; if the peer said why, that.
     pub fn send(&self, bytes: &[u8]) -> Result<()> {
-        (&self.stream).write_all(bytes).map_err(|e| self.explain(self.broken(&e)))
+        (&self.stream)
+            .write_all(bytes)
+            .map_err(|e| self.explain(self.broken(&e)))
     }
 
     /// Receives as many bytes.
@@ -76,8 +90,14 @@ impl Talk {
     fn receive_until(&self, mut bytes: &mut [u8], what: &str, deadline: Instant) -> Result<()> {
         while !bytes.is_empty() {
             if !self.is_readable(deadline)? {
-                let silence = format!("{} said nothing for {}: {what} is missing", self.who, show_time(self.timeout));
-                return Err(Error::test(silence + "; --timeout (-to) sets how long to wait"));
+                let silence = format!(
+                    "{} said nothing for {}: {what} is missing",
+                    self.who,
+                    show_time(self.timeout)
+                );
+                return Err(Error::test(
+                    silence + "; --timeout (-to) sets how long to wait",
+                ));
             }
             match (&self.stream).read(bytes) {
                 Ok(0) => {
@@ -112,7 +132,10 @@ impl Talk {
 
     /// What there is to read, after at most so many milliseconds.
     fn look(&self, millis: u16) -> Result<PollFlags> {
-        let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN | PollFlags::POLLPRI)];
+        let mut fds = [PollFd::new(
+            self.stream.as_fd(),
+            PollFlags::POLLIN | PollFlags::POLLPRI,
+        )];
         match poll(&mut fds, PollTimeout::from(millis)) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(Error::system("cannot wait for the peer", &errno.into())),
@@ -124,7 +147,8 @@ impl Talk {
         Ok(flags & !PollFlags::POLLPRI)
     }
 
-    /// Takes an urgent byte. `?` means that the peer failed; its text follows. Anything else (`.`: "I am through") is no matter.
+    /// Takes an urgent byte. `?` means that the peer failed; its text follows. Anything else (`.`:
+    /// "I am through") is no matter.
     fn urgent(&self) -> Result<()> {
         // What stands before the mark is of no interest to who has failed.
         let before = rustix::io::ioctl_fionread(&self.stream).unwrap_or(0);
@@ -138,9 +162,14 @@ impl Talk {
         let _ = self.read_for(&mut skipped, deadline);
         let mut text = [0; 256];
         let len = self.read_for(&mut text, deadline);
-        let text: String =
-            String::from_utf8_lossy(&text[..len]).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        Err(Error::new(Kind::Peer, format!("{}: {}", self.who, text.trim())))
+        let text: String = String::from_utf8_lossy(&text[..len])
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        Err(Error::new(
+            Kind::Peer,
+            format!("{}: {}", self.who, text.trim()),
+        ))
     }
 
     /// Reads until the buffer is full, the peer has closed or the deadline has passed.
@@ -185,7 +214,10 @@ impl Talk {
         if said == words {
             return Ok(());
         }
-        Err(Error::protocol(format!("{} does not say {what} as qperf does", self.who)))
+        Err(Error::protocol(format!(
+            "{} does not say {what} as qperf does",
+            self.who
+        )))
     }
 
     /// A number.
@@ -203,11 +235,16 @@ impl Talk {
         if matches!(error.kind(), Kind::Peer | Kind::Gone) {
             return;
         }
-        let mut text: String = error.to_string().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let mut text: String = error
+            .to_string()
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
         while text.len() > MAX_TEXT {
             text.pop();
         }
-        // qperf prints only what is there when the signal reaches it, so nothing may come between the two.
+        // qperf prints only what is there when the signal reaches it, so nothing may come between
+        // the two.
         let told = rustix::net::send(&self.stream, b"?", SendFlags::OOB).is_ok()
             && (&self.stream).write_all(text.as_bytes()).is_ok()
             && self.stream.shutdown(Shutdown::Write).is_ok();
@@ -229,9 +266,10 @@ impl Talk {
             ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
                 Error::new(Kind::Gone, format!("{} closed the connection", self.who))
             }
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                Error::new(Kind::Gone, format!("{} does not read what it is sent", self.who))
-            }
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(
+                Kind::Gone,
+                format!("{} does not read what it is sent", self.who),
+            ),
             _ => Error::system("the control connection broke", error),
         }
     }
@@ -243,7 +281,10 @@ impl Talk {
 }
 
 fn stopped() -> Error {
-    Error::new(Kind::System, "the server was stopped in the middle of the test")
+    Error::new(
+        Kind::System,
+        "the server was stopped in the middle of the test",
+    )
 }
 
 /// While a test runs, qperf says nothing but that it failed.
@@ -263,11 +304,27 @@ impl Peer for Talk {
         match self.look(0) {
             Err(error) => Some(error),
             Ok(flags) if flags.intersects(PollFlags::POLLHUP | PollFlags::POLLERR) => {
-                Some(Error::new(Kind::Gone, format!("{} closed the connection in the middle of the test", self.who)))
+                Some(Error::new(
+                    Kind::Gone,
+                    format!(
+                        "{} closed the connection in the middle of the test",
+                        self.who
+                    ),
+                ))
             }
-            // Readable without bytes: closed. With bytes: figures, or a synchronization, that came early.
-            Ok(flags) if flags.contains(PollFlags::POLLIN) && matches!(self.stream.peek(&mut [0]), Ok(0)) => {
-                Some(Error::new(Kind::Gone, format!("{} closed the connection in the middle of the test", self.who)))
+            // Readable without bytes: closed. With bytes: figures, or a synchronization, that came
+            // early.
+            Ok(flags)
+                if flags.contains(PollFlags::POLLIN)
+                    && matches!(self.stream.peek(&mut [0]), Ok(0)) =>
+            {
+                Some(Error::new(
+                    Kind::Gone,
+                    format!(
+                        "{} closed the connection in the middle of the test",
+                        self.who
+                    ),
+                ))
             }
             Ok(_) => None,
         }
@@ -277,7 +334,11 @@ impl Peer for Talk {
         let end = Instant::now() + EXPLANATION;
         while Instant::now() < end {
             if let Some(failure) = self.failure() {
-                return if failure.kind() == Kind::Peer { failure } else { error };
+                return if failure.kind() == Kind::Peer {
+                    failure
+                } else {
+                    error
+                };
             }
             std::thread::sleep(Duration::from_millis(10));
         }

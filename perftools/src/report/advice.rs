@@ -79,8 +79,11 @@ pub struct Advice {
 impl Finding {
     /// How many times better than at the start.
     pub fn gain(&self) -> f64 {
-        let (better, worse) =
-            if self.goal == Goal::Latency { (self.start, self.best) } else { (self.best, self.start) };
+        let (better, worse) = if self.goal == Goal::Latency {
+            (self.start, self.best)
+        } else {
+            (self.best, self.start)
+        };
         if worse > 0.0 { better / worse } else { 1.0 }
     }
 
@@ -107,12 +110,19 @@ impl Advice {
             let _ = writeln!(
                 out,
                 "{name}, messages of {}: {}, {}\n    limit: {}\n    {}\n",
-                if finding.size == 1 { "1 byte".to_owned() } else { Size(finding.size).to_string() },
+                if finding.size == 1 {
+                    "1 byte".to_owned()
+                } else {
+                    Size(finding.size).to_string()
+                },
                 finding.figure(style),
                 if finding.gain() < 1.01 {
                     "with the settings at the start".to_owned()
                 } else {
-                    format!("{:.2} times as good as with the settings at the start", finding.gain())
+                    format!(
+                        "{:.2} times as good as with the settings at the start",
+                        finding.gain()
+                    )
                 },
                 finding.why,
                 finding.command,

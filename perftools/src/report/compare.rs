@@ -8,8 +8,9 @@ use crate::config::Spec;
 
 /// How sure an interval is: Student's t for 95 %, two-sided, by degrees of freedom from 1 on.
 const T95: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
 ];
 
 /// What is said of one figure.
@@ -59,7 +60,9 @@ pub fn render(rows: &[Row]) -> String {
     let mut text = String::new();
     let width = rows.iter().map(|r| r.what.len()).max().unwrap_or(0);
     for r in rows {
-        let interval = r.interval.map_or_else(|| "one run".to_owned(), |i| format!("± {:.1} %", i * 100.0));
+        let interval = r
+            .interval
+            .map_or_else(|| "one run".to_owned(), |i| format!("± {:.1} %", i * 100.0));
         let verdict = match r.verdict {
             Verdict::Worse => "WORSE",
             Verdict::Better => "better",
@@ -82,11 +85,14 @@ pub fn render(rows: &[Row]) -> String {
 
 type Samples = (String, &'static str, Vec<f64>);
 
-/// All values of each figure, tests with the same parameters together, in the order of the document.
+/// All values of each figure, tests with the same parameters together, in the order of the
+/// document.
 fn samples(document: &Document) -> Vec<Samples> {
     let mut all: Vec<Samples> = Vec::new();
     for Record { test, outcome, .. } in &document.tests {
-        let Outcome::Measured(m) = outcome else { continue };
+        let Outcome::Measured(m) = outcome else {
+            continue;
+        };
         let what = format!(
             "{} {} B, {}, depth {}, {}{}",
             test.name(),
@@ -96,7 +102,9 @@ fn samples(document: &Document) -> Vec<Samples> {
             m.local.link,
             if m.local.cm { " by rdma_cm" } else { "" }
         );
-        let Some((figure, value)) = figure(m) else { continue };
+        let Some((figure, value)) = figure(m) else {
+            continue;
+        };
         match all.iter_mut().find(|s| s.0 == what && s.1 == figure) {
             Some(found) => found.2.push(value),
             None => all.push((what, figure, vec![value])),
@@ -107,9 +115,15 @@ fn samples(document: &Document) -> Vec<Samples> {
 
 /// The queue pairs of a test, and what they do otherwise than usual.
 fn queue_pairs(spec: &Spec) -> String {
-    let threads = if spec.threads > 1 { format!("{} threads of ", spec.threads) } else { String::new() };
+    let threads = if spec.threads > 1 {
+        format!("{} threads of ", spec.threads)
+    } else {
+        String::new()
+    };
     let flip = if spec.flip { ", flipped" } else { "" };
-    let receivers = spec.multicast.map_or_else(String::new, |group| format!(", {} receivers", group.receivers));
+    let receivers = spec.multicast.map_or_else(String::new, |group| {
+        format!(", {} receivers", group.receivers)
+    });
     format!("{threads}{} QP{flip}{receivers}", spec.qps)
 }
 
@@ -128,7 +142,14 @@ fn mean_and_error(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-    (mean, if values.len() > 1 { squares / (n - 1.0) / n } else { 0.0 })
+    (
+        mean,
+        if values.len() > 1 {
+            squares / (n - 1.0) / n
+        } else {
+            0.0
+        },
+    )
 }
 
 fn row(what: &str, figure: &'static str, before: &[f64], after: &[f64], threshold: f64) -> Row {
@@ -138,7 +159,11 @@ fn row(what: &str, figure: &'static str, before: &[f64], after: &[f64], threshol
     let freedom = before.len().min(after.len()).saturating_sub(1);
     let t = T95.get(freedom.saturating_sub(1)).copied().unwrap_or(1.96);
     let interval = (freedom > 0 && old > 0.0).then(|| t * (old_error + new_error).sqrt() / old);
-    let gain = if figure == "latency_p50" { -change } else { change };
+    let gain = if figure == "latency_p50" {
+        -change
+    } else {
+        change
+    };
     let certain = interval.is_none_or(|half| change.abs() > half);
     let verdict = match (gain.abs() > threshold, certain) {
         (false, _) => Verdict::Same,
@@ -168,7 +193,10 @@ mod tests {
 
     #[test]
     fn less_bandwidth_and_more_latency_are_worse() {
-        let (low, high) = ([90.0, 91.0, 89.5, 90.2, 90.1], [100.0, 101.0, 99.5, 100.2, 100.1]);
+        let (low, high) = (
+            [90.0, 91.0, 89.5, 90.2, 90.1],
+            [100.0, 101.0, 99.5, 100.2, 100.1],
+        );
         assert_eq!(verdict("bandwidth", &high, &low), Verdict::Worse);
         assert_eq!(verdict("bandwidth", &low, &high), Verdict::Better);
         assert_eq!(verdict("latency_p50", &low, &high), Verdict::Worse);
@@ -177,8 +205,14 @@ mod tests {
 
     #[test]
     fn what_chance_explains_is_not_worse() {
-        assert_eq!(verdict("bandwidth", &[100.0, 60.0, 140.0], &[90.0, 50.0, 120.0]), Verdict::Unclear);
-        assert_eq!(verdict("bandwidth", &[100.0, 101.0], &[99.0, 98.0]), Verdict::Same);
+        assert_eq!(
+            verdict("bandwidth", &[100.0, 60.0, 140.0], &[90.0, 50.0, 120.0]),
+            Verdict::Unclear
+        );
+        assert_eq!(
+            verdict("bandwidth", &[100.0, 101.0], &[99.0, 98.0]),
+            Verdict::Same
+        );
     }
 
     #[test]
@@ -191,11 +225,18 @@ mod tests {
     #[test]
     fn figures_meet_by_test_and_parameters() {
         let old = Document::new(vec![one_way(), latency(), one_way()]);
-        let rows = compare(&old, &Document::new(vec![latency(), one_way(), one_way()]), 0.05);
+        let rows = compare(
+            &old,
+            &Document::new(vec![latency(), one_way(), one_way()]),
+            0.05,
+        );
         assert_eq!(
             rows.iter().map(|r| (r.figure, r.runs)).collect::<Vec<_>>(),
             [("bandwidth", (2, 2)), ("latency_p50", (1, 1))]
         );
-        assert!(rows.iter().all(|r| r.verdict == Verdict::Same && r.change == 0.0));
+        assert!(
+            rows.iter()
+                .all(|r| r.verdict == Verdict::Same && r.change == 0.0)
+        );
     }
 }

@@ -26,7 +26,12 @@ pub struct Document {
 impl Document {
     /// The document of these records.
     pub fn new(tests: Vec<Record>) -> Self {
-        Self { schema: SCHEMA, program: format!("rperf {}", env!("CARGO_PKG_VERSION")), tests, auto: None }
+        Self {
+            schema: SCHEMA,
+            program: format!("rperf {}", env!("CARGO_PKG_VERSION")),
+            tests,
+            auto: None,
+        }
     }
 
     /// Reads what `--json` or `--json-lines` wrote.
@@ -35,18 +40,25 @@ impl Document {
     /// It is neither, or of another schema.
     pub fn read(text: &str) -> Result<Self> {
         let wrong = |e: serde_json::Error| {
-            Error::protocol(format!("this is no record of rperf, as `rperf --json … > FILE` writes one: {e}"))
+            Error::protocol(format!(
+                "this is no record of rperf, as `rperf --json … > FILE` writes one: {e}"
+            ))
         };
         let document = match serde_json::from_str::<Self>(text) {
             Ok(document) => document,
             Err(whole) => {
                 let records = lines(text).ok().filter(|records| !records.is_empty());
-                let Some(records) = records else { return Err(wrong(whole)) };
+                let Some(records) = records else {
+                    return Err(wrong(whole));
+                };
                 Self::new(records)
             }
         };
         if document.schema != SCHEMA {
-            return Err(Error::protocol(format!("a record of schema {}, this rperf reads {SCHEMA}", document.schema)));
+            return Err(Error::protocol(format!(
+                "a record of schema {}, this rperf reads {SCHEMA}",
+                document.schema
+            )));
         }
         Ok(document)
     }
@@ -117,23 +129,55 @@ mod tests {
     #[test]
     fn the_document_reads_back() {
         let document = Document::new(vec![one_way(), latency()]);
-        assert_eq!(serde_json::from_str::<Document>(&document.render()).unwrap(), document);
+        assert_eq!(
+            serde_json::from_str::<Document>(&document.render()).unwrap(),
+            document
+        );
     }
 
     #[test]
     fn lines_read_back_as_a_document() {
-        let interval = Interval { to: 5, bandwidth: Some(1.0), ..Interval::default() };
-        let between = IntervalLine { test: Test::RcBw, host: None, interval }.render();
+        let interval = Interval {
+            to: 5,
+            bandwidth: Some(1.0),
+            ..Interval::default()
+        };
+        let between = IntervalLine {
+            test: Test::RcBw,
+            host: None,
+            interval,
+        }
+        .render();
         let lines = between + &line(&one_way()) + "\n" + &line(&latency());
-        assert_eq!(Document::read(&lines).unwrap(), Document::new(vec![one_way(), latency()]));
-        assert!(Document::read("nonsense").unwrap_err().to_string().contains("no record of rperf"));
+        assert_eq!(
+            Document::read(&lines).unwrap(),
+            Document::new(vec![one_way(), latency()])
+        );
+        assert!(
+            Document::read("nonsense")
+                .unwrap_err()
+                .to_string()
+                .contains("no record of rperf")
+        );
         assert!(Document::read("").is_err() && Document::read("\n{}\n").is_err());
-        let other = Document { schema: 99, ..Document::new(vec![]) };
-        assert!(Document::read(&other.render()).unwrap_err().to_string().contains("schema 99"));
+        let other = Document {
+            schema: 99,
+            ..Document::new(vec![])
+        };
+        assert!(
+            Document::read(&other.render())
+                .unwrap_err()
+                .to_string()
+                .contains("schema 99")
+        );
     }
 
     #[test]
     fn the_schema_is_held() {
-        insta::assert_snapshot!(Document::new(vec![one_way()]).render().replace(env!("CARGO_PKG_VERSION"), "VERSION"));
+        insta::assert_snapshot!(
+            Document::new(vec![one_way()])
+                .render()
+                .replace(env!("CARGO_PKG_VERSION"), "VERSION")
+        );
     }
 }

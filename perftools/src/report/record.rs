@@ -1,6 +1,7 @@
 //! The record of a test: everything a format may print. Its fields are the schema of `--json`.
 //!
-//! Times are in nanoseconds (`nanos`, latencies) or seconds (processor time), sizes in bytes, rates per second.
+//! Times are in nanoseconds (`nanos`, latencies) or seconds (processor time), sizes in bytes, rates
+//! per second.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,8 +48,8 @@ pub struct Measured {
     pub remote: Via,
     /// The figures.
     pub summary: Summary,
-    /// Latencies, where the test measures them: one way (half of each round trip), or there and back where the peer's
-    /// device answers alone (reads and atomics).
+    /// Latencies, where the test measures them: one way (half of each round trip), or there and
+    /// back where the peer's device answers alone (reads and atomics).
     pub latency: Option<Percentiles>,
     /// What this end counted.
     pub local_stats: SideStats,

@@ -38,6 +38,11 @@ impl std::fmt::Display for Via {
         if let Some(index) = self.gid_index {
             write!(f, " gid[{index}]")?;
         }
-        write!(f, " {}{}", self.address, if self.cm { " (rdma_cm)" } else { "" })
+        write!(
+            f,
+            " {}{}",
+            self.address,
+            if self.cm { " (rdma_cm)" } else { "" }
+        )
     }
 }

@@ -57,7 +57,14 @@ impl Live {
             _ => Lines::None,
         };
         let bar = stderr().is_terminal().then(bar);
-        Self { style, lines, bar, tests, now: Mutex::default(), host: host.map(str::to_owned) }
+        Self {
+            style,
+            lines,
+            bar,
+            tests,
+            now: Mutex::default(),
+            host: host.map(str::to_owned),
+        }
     }
 
     /// The next test begins; who is to be told how it goes, if anybody.
@@ -82,12 +89,20 @@ impl Live {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        self.now.lock().unwrap_or_else(PoisonError::into_inner).failed.take().map_or(Ok(()), Err)
+        self.now
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .failed
+            .take()
+            .map_or(Ok(()), Err)
     }
 
     /// Whether the test's name was printed already.
     pub(super) fn has_begun(&self) -> bool {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner).begun
+        self.now
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .begun
     }
 }
 
@@ -97,7 +112,12 @@ impl Audience for Live {
         let Some(test) = now.test else { return };
         let text = match self.lines {
             Lines::None => return,
-            Lines::Json => IntervalLine { test, host: self.host.clone(), interval: *interval }.render(),
+            Lines::Json => IntervalLine {
+                test,
+                host: self.host.clone(),
+                interval: *interval,
+            }
+            .render(),
             Lines::Text if now.begun => line(interval, self.style),
             Lines::Text => format!("{}:\n{}", test.name(), line(interval, self.style)),
         };
@@ -127,6 +147,8 @@ impl Audience for Live {
 fn bar() -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(5);
     let style = ProgressStyle::with_template("{prefix} [{bar:30}] {elapsed} {msg}");
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ");
+    let style = style
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ");
     ProgressBar::with_draw_target(Some(STEPS.into()), target).with_style(style)
 }

@@ -32,10 +32,22 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let outcome = match args::parse(args) {
         Ok(Invocation::Print(text)) => print(&text),
         Ok(Invocation::Server(options)) => serve(&options),
-        Ok(Invocation::Compare { old, new, threshold }) => records::hold_against(&old, &new, threshold),
+        Ok(Invocation::Compare {
+            old,
+            new,
+            threshold,
+        }) => records::hold_against(&old, &new, threshold),
         Ok(Invocation::Report { files, output }) => records::report(&files, output.as_deref()),
-        Ok(Invocation::Auto { host, words, options }) => search(host.as_deref(), &words, &options),
-        Ok(Invocation::Client { host, tests, global }) => run(host.as_deref(), &tests, &global),
+        Ok(Invocation::Auto {
+            host,
+            words,
+            options,
+        }) => search(host.as_deref(), &words, &options),
+        Ok(Invocation::Client {
+            host,
+            tests,
+            global,
+        }) => run(host.as_deref(), &tests, &global),
         Err(error) => Err(error),
     };
     match outcome {
@@ -48,7 +60,11 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 fn serve(options: &Options) -> Result<()> {
-    let mut server = Server::bind(options.bind, options.listen_port, Rules::new(&options.server)?)?;
+    let mut server = Server::bind(
+        options.bind,
+        options.listen_port,
+        Rules::new(&options.server)?,
+    )?;
     if options.verbose || options.verbose_more {
         server = server.verbose();
     }
@@ -67,12 +83,16 @@ fn run(host: Option<&str>, tests: &[(Test, Options)], global: &Options) -> Resul
             Err(error) => return Err(error),
         }
     }
-    with_server(host, &mut specs, global, |target, specs| run_tests(host, target, specs, global, failed))
+    with_server(host, &mut specs, global, |target, specs| {
+        run_tests(host, target, specs, global, failed)
+    })
 }
 
 fn search(host: Option<&str>, words: &[String], options: &Options) -> Result<()> {
     let mut spec = [Spec::new(Test::RcBw, options)?];
-    with_server(host, &mut spec, options, |target, spec| auto::run(host, target, &spec[0], options, words))
+    with_server(host, &mut spec, options, |target, spec| {
+        auto::run(host, target, &spec[0], options, words)
+    })
 }
 
 /// Does something with a server: that on `host`, or one here.
@@ -84,22 +104,39 @@ fn with_server(
 ) -> Result<()> {
     let wait = global.wait_server.unwrap_or(Duration::from_secs(5));
     if let Some(host) = host {
-        let token = global.server.token_file.as_deref().map(Token::read).transpose()?;
-        let target =
-            Target { host: host.to_owned(), port: global.listen_port, wait, token, qperf: global.server.qperf };
+        let token = global
+            .server
+            .token_file
+            .as_deref()
+            .map(Token::read)
+            .transpose()?;
+        let target = Target {
+            host: host.to_owned(),
+            port: global.listen_port,
+            wait,
+            token,
+            qperf: global.server.qperf,
+        };
         return act(&target, specs);
     }
     // Both ends here: the other one is a thread, on a port that nobody else knows.
     for spec in &mut *specs {
         spec.server.id = spec.server.id.take().or_else(|| spec.client.id.clone());
     }
-    let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, Rules::default())?.quiet();
+    let mut server =
+        Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, Rules::default())?.quiet();
     let address = server.local_addr()?;
     let stopper = server.stopper();
     std::thread::scope(|scope| {
         scope.spawn(move || server.run(&Verbs));
         let (host, port) = (address.ip().to_string(), address.port());
-        let target = Target { host, port, wait, token: None, qperf: false };
+        let target = Target {
+            host,
+            port,
+            wait,
+            token: None,
+            qperf: false,
+        };
         let outcome = act(&target, specs);
         stopper.stop();
         outcome
@@ -128,20 +165,36 @@ fn run_tests(
     }
     let live = Live::new(global, host, format.style, specs.len());
     for spec in specs {
-        let watch = Watch { interval: global.interval, audience: live.begin(spec) };
+        let watch = Watch {
+            interval: global.interval,
+            audience: live.begin(spec),
+        };
         let outcome = client::run(target, spec, &Verbs, watch);
         live.end()?;
         let (outcome, error) = match outcome {
             Ok(outcome) => (outcome, None),
-            Err(error) => (Outcome::Failed { error: error.to_string() }, Some(error)),
+            Err(error) => (
+                Outcome::Failed {
+                    error: error.to_string(),
+                },
+                Some(error),
+            ),
         };
-        let record = Record { test: spec.test, host: host.map(str::to_owned), outcome };
+        let record = Record {
+            test: spec.test,
+            host: host.map(str::to_owned),
+            outcome,
+        };
         match () {
             () if global.json => {}
             () if global.json_lines => print(&json::line(&record))?,
             () if global.csv => print(&csv::render(&record))?,
             () if table.is_some() && error.is_none() => {
-                print(&table.as_mut().map_or_else(String::new, |t| t.render(&record)))?;
+                print(
+                    &table
+                        .as_mut()
+                        .map_or_else(String::new, |t| t.render(&record)),
+                )?;
             }
             () if live.has_begun() => print(&format.figures(&record))?,
             () => print(&format.render(&record))?,
@@ -149,7 +202,8 @@ fn run_tests(
         records.push(record);
         if let Some(error) = error.map(|error| error.context(spec.test.name())) {
             tell(&mut failed, error);
-            // The first test that fails ends the run: what follows would most likely fail for the same reason.
+            // The first test that fails ends the run: what follows would most likely fail for the
+            // same reason.
             if !global.keep_going {
                 break;
             }
@@ -163,5 +217,7 @@ fn run_tests(
 
 fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| Error::system("cannot write the output", &e))
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|e| Error::system("cannot write the output", &e))
 }

@@ -33,7 +33,10 @@ const DEVICE: Flags = &[
     (1 << 26, "RAW_IP_CSUM"),
     (1 << 29, "MANAGED_FLOW_STEERING"),
 ];
-const DEVICE_EX: Flags = &[(1 << 34, "RAW_SCATTER_FCS"), (1 << 36, "PCI_WRITE_END_PADDING")];
+const DEVICE_EX: Flags = &[
+    (1 << 34, "RAW_SCATTER_FCS"),
+    (1 << 36, "PCI_WRITE_END_PADDING"),
+];
 const ODP: Flags = &[(1, "ODP_SUPPORT"), (1 << 1, "ODP_SUPPORT_IMPLICIT")];
 const ODP_TRANSPORT: Flags = &[
     (1, "SUPPORT_SEND"),
@@ -52,7 +55,11 @@ const RAW_PACKET: Flags = &[
 const TM: Flags = &[(1, "IBV_TM_CAP_RC")];
 /// Bits of the queue pair types: `IBV_QPT_RC`, `IBV_QPT_UD`, `IBV_QPT_RAW_PACKET`.
 const QPTS: Flags = &[(1 << 8, "SUPPORT_RAW_PACKET"), (1 << 4, "SUPPORT_UD")];
-const QPTS_PACING: Flags = &[(1 << 8, "SUPPORT_RAW_PACKET"), (1 << 4, "SUPPORT_UD"), (1 << 2, "SUPPORT_RC")];
+const QPTS_PACING: Flags = &[
+    (1 << 8, "SUPPORT_RAW_PACKET"),
+    (1 << 4, "SUPPORT_UD"),
+    (1 << 2, "SUPPORT_RC"),
+];
 
 /// One line each for the flags that are set; what has no name is one line more.
 fn flags(names: Flags, value: u64) -> String {
@@ -69,7 +76,11 @@ fn flags(names: Flags, value: u64) -> String {
 }
 
 fn qpts(names: Flags, value: u32) -> String {
-    if value == 0 { String::new() } else { "\t\tsupported_qp:\n".to_owned() + &flags(names, value.into()) }
+    if value == 0 {
+        String::new()
+    } else {
+        "\t\tsupported_qp:\n".to_owned() + &flags(names, value.into())
+    }
 }
 
 /// All of them.
@@ -129,7 +140,11 @@ fn more_limits(a: &Attr) -> String {
 
 fn odp(a: &Attr) -> String {
     let transport = |name: &str, caps: u32| {
-        let flags = if caps == 0 { "\t\t\t\t\tNO SUPPORT\n".to_owned() } else { flags(ODP_TRANSPORT, caps.into()) };
+        let flags = if caps == 0 {
+            "\t\t\t\t\tNO SUPPORT\n".to_owned()
+        } else {
+            flags(ODP_TRANSPORT, caps.into())
+        };
         format!("\t{name}:\n{flags}")
     };
     let mut text = "\tgeneral_odp_caps:\n".to_owned() + &flags(ODP, a.odp_general_caps);
@@ -152,20 +167,57 @@ fn offloads(a: &Attr) -> String {
         text += "\traw packet caps:\n";
         text += &flags(RAW_PACKET, a.raw_packet_caps.into());
     }
-    text += &field("device_cap_flags_ex", format!("0x{:X}", a.device_cap_flags_ex));
+    text += &field(
+        "device_cap_flags_ex",
+        format!("0x{:X}", a.device_cap_flags_ex),
+    );
     // The lower half is device_cap_flags, printed above.
     text += &flags(DEVICE_EX, a.device_cap_flags_ex & !u64::from(u32::MAX));
     let _ = writeln!(text, "\ttso_caps:\n\t\tmax_tso:\t\t\t{}", a.max_tso);
-    text += &qpts(QPTS, if a.max_tso == 0 { 0 } else { a.tso_supported_qpts });
-    let _ = writeln!(text, "\trss_caps:\n\t\tmax_rwq_indirection_tables:\t\t\t{}", a.max_rwq_indirection_tables);
-    let _ = writeln!(text, "\t\tmax_rwq_indirection_table_size:\t\t\t{}", a.max_rwq_indirection_table_size);
-    let _ = writeln!(text, "\t\trx_hash_function:\t\t\t\t0x{:x}", a.rx_hash_function);
-    let _ = writeln!(text, "\t\trx_hash_fields_mask:\t\t\t\t0x{:X}", a.rx_hash_fields_mask);
+    text += &qpts(
+        QPTS,
+        if a.max_tso == 0 {
+            0
+        } else {
+            a.tso_supported_qpts
+        },
+    );
+    let _ = writeln!(
+        text,
+        "\trss_caps:\n\t\tmax_rwq_indirection_tables:\t\t\t{}",
+        a.max_rwq_indirection_tables
+    );
+    let _ = writeln!(
+        text,
+        "\t\tmax_rwq_indirection_table_size:\t\t\t{}",
+        a.max_rwq_indirection_table_size
+    );
+    let _ = writeln!(
+        text,
+        "\t\trx_hash_function:\t\t\t\t0x{:x}",
+        a.rx_hash_function
+    );
+    let _ = writeln!(
+        text,
+        "\t\trx_hash_fields_mask:\t\t\t\t0x{:X}",
+        a.rx_hash_fields_mask
+    );
     text += &qpts(QPTS, a.rss_supported_qpts);
     let _ = writeln!(text, "\tmax_wq_type_rq:\t\t\t{}", a.max_wq_type_rq);
-    let _ = writeln!(text, "\tpacket_pacing_caps:\n\t\tqp_rate_limit_min:\t{}kbps", a.qp_rate_limit_min);
+    let _ = writeln!(
+        text,
+        "\tpacket_pacing_caps:\n\t\tqp_rate_limit_min:\t{}kbps",
+        a.qp_rate_limit_min
+    );
     let _ = writeln!(text, "\t\tqp_rate_limit_max:\t{}kbps", a.qp_rate_limit_max);
-    text += &qpts(QPTS_PACING, if a.qp_rate_limit_max == 0 { 0 } else { a.pacing_supported_qpts });
+    text += &qpts(
+        QPTS_PACING,
+        if a.qp_rate_limit_max == 0 {
+            0
+        } else {
+            a.pacing_supported_qpts
+        },
+    );
     text += &tags(a);
     if a.max_cq_count != 0 && a.max_cq_period != 0 {
         let _ = write!(
@@ -175,7 +227,11 @@ fn offloads(a: &Attr) -> String {
         );
     }
     if a.max_dm_size != 0 {
-        let _ = write!(text, "\tmaximum available device memory:\t{}Bytes\n\n", a.max_dm_size);
+        let _ = write!(
+            text,
+            "\tmaximum available device memory:\t{}Bytes\n\n",
+            a.max_dm_size
+        );
     }
     text + &field("num_comp_vectors", a.num_comp_vectors)
 }

@@ -24,14 +24,25 @@ pub fn show(root: &Root, json: bool) -> Result<String> {
     let rows: Vec<Row<'_>> = verbs
         .devices
         .iter()
-        .map(|device| Row { device: &device.hca_id, node_guid: &device.node_guid, transport: &device.transport })
+        .map(|device| Row {
+            device: &device.hca_id,
+            node_guid: &device.node_guid,
+            transport: &device.transport,
+        })
         .collect();
     if json {
         return super::json(&rows);
     }
-    let mut text = format!("    {:<16}\t   node GUID\n    {:<16}\t----------------\n", "device", "------");
+    let mut text = format!(
+        "    {:<16}\t   node GUID\n    {:<16}\t----------------\n",
+        "device", "------"
+    );
     for row in rows {
-        text += &format!("    {:<16}\t{}\n", row.device, row.node_guid.replace(':', ""));
+        text += &format!(
+            "    {:<16}\t{}\n",
+            row.device,
+            row.node_guid.replace(':', "")
+        );
     }
     Ok(text)
 }

@@ -32,24 +32,45 @@ enum Row<'a> {
 ///
 /// # Errors
 /// There is no list, no such device or port, or none can be opened.
-pub fn show(root: &Root, verbose: bool, device: Option<&str>, port: Option<u32>, json: bool) -> Result<(String, u8)> {
+pub fn show(
+    root: &Root,
+    verbose: bool,
+    device: Option<&str>,
+    port: Option<u32>,
+    json: bool,
+) -> Result<(String, u8)> {
     let verbs = root.verbs();
     if let Some(error) = &verbs.error {
         return Err(Error::device(error.clone()));
     }
-    let chosen: Vec<&VerbsDevice> =
-        verbs.devices.iter().filter(|d| device.is_none_or(|name| d.hca_id == name)).collect();
+    let chosen: Vec<&VerbsDevice> = verbs
+        .devices
+        .iter()
+        .filter(|d| device.is_none_or(|name| d.hca_id == name))
+        .collect();
     if chosen.is_empty() {
         return Err(Error::device(match device {
             Some(name) => {
-                let names: Vec<_> = verbs.devices.iter().map(|device| device.hca_id.as_str()).collect();
-                format!("no RDMA device is called {name}; this host has: {}", names.join(", "))
+                let names: Vec<_> = verbs
+                    .devices
+                    .iter()
+                    .map(|device| device.hca_id.as_str())
+                    .collect();
+                format!(
+                    "no RDMA device is called {name}; this host has: {}",
+                    names.join(", ")
+                )
             }
             None => "this host has no RDMA device: ribinfo check says why".to_owned(),
         }));
     }
-    let closed =
-        |device: &&VerbsDevice| device.opened.as_ref().err().map(|error| format!("{}: {error}", device.hca_id));
+    let closed = |device: &&VerbsDevice| {
+        device
+            .opened
+            .as_ref()
+            .err()
+            .map(|error| format!("{}: {error}", device.hca_id))
+    };
     let errors: Vec<String> = chosen.iter().filter_map(closed).collect();
     if errors.len() == chosen.len() {
         return Err(Error::device(errors.join("; ")));
@@ -61,12 +82,19 @@ pub fn show(root: &Root, verbose: bool, device: Option<&str>, port: Option<u32>,
         let opened = match &device.opened {
             Ok(opened) => opened,
             Err(error) => {
-                all.push(Row::Closed { hca_id: &device.hca_id, error });
+                all.push(Row::Closed {
+                    hca_id: &device.hca_id,
+                    error,
+                });
                 text += &format!("{}: {error}\n\n", device.hca_id);
                 continue;
             }
         };
-        let ports: Vec<&VerbsPort> = opened.ports.iter().filter(|p| port.is_none_or(|n| n == p.port)).collect();
+        let ports: Vec<&VerbsPort> = opened
+            .ports
+            .iter()
+            .filter(|p| port.is_none_or(|n| n == p.port))
+            .collect();
         if let (Some(port), true) = (port, ports.is_empty()) {
             return Err(Error::device(format!(
                 "{} has no port {port}; it has {}, from 1",
@@ -98,7 +126,10 @@ pub fn show(root: &Root, verbose: bool, device: Option<&str>, port: Option<u32>,
 fn head(device: &VerbsDevice, opened: &Opened, board_id: Option<&str>) -> String {
     let attr = &opened.attr;
     let mut text = format!("hca_id:\t{}\n", device.hca_id);
-    text += &field("transport", format!("{} ({})", device.transport, device.transport_code));
+    text += &field(
+        "transport",
+        format!("{} ({})", device.transport, device.transport_code),
+    );
     if !attr.fw_ver.is_empty() {
         text += &field("fw_ver", &attr.fw_ver);
     }
@@ -114,13 +145,27 @@ fn head(device: &VerbsDevice, opened: &Opened, board_id: Option<&str>) -> String
 }
 
 fn named(names: &[(u32, &'static str)], code: u32, otherwise: &'static str) -> String {
-    let name = names.iter().find(|(c, _)| *c == code).map_or(otherwise, |(_, name)| name);
+    let name = names
+        .iter()
+        .find(|(c, _)| *c == code)
+        .map_or(otherwise, |(_, name)| name);
     format!("{name} ({code})")
 }
 
 fn port_text(port: &VerbsPort, verbose: bool, infiniband: bool) -> String {
-    const STATES: &[(u32, &str)] = &[(1, "PORT_DOWN"), (2, "PORT_INIT"), (3, "PORT_ARMED"), (4, "PORT_ACTIVE")];
-    const MTUS: &[(u32, &str)] = &[(1, "256"), (2, "512"), (3, "1024"), (4, "2048"), (5, "4096")];
+    const STATES: &[(u32, &str)] = &[
+        (1, "PORT_DOWN"),
+        (2, "PORT_INIT"),
+        (3, "PORT_ARMED"),
+        (4, "PORT_ACTIVE"),
+    ];
+    const MTUS: &[(u32, &str)] = &[
+        (1, "256"),
+        (2, "512"),
+        (3, "1024"),
+        (4, "2048"),
+        (5, "4096"),
+    ];
     const LAYERS: [&str; 3] = ["Unspecified", "InfiniBand", "Ethernet"];
     let mut text = format!("\t\tport:\t{}\n", port.port);
     let mut line = |name: &str, value: String| text += &pad(3, name, 48, &value);
@@ -130,11 +175,21 @@ fn port_text(port: &VerbsPort, verbose: bool, infiniband: bool) -> String {
     line("sm_lid", port.sm_lid.to_string());
     line("port_lid", port.port_lid.to_string());
     line("port_lmc", format!("0x{:02x}", port.port_lmc));
-    line("link_layer", LAYERS.get(usize::from(port.link_layer)).copied().unwrap_or("Unknown").to_owned());
+    line(
+        "link_layer",
+        LAYERS
+            .get(usize::from(port.link_layer))
+            .copied()
+            .unwrap_or("Unknown")
+            .to_owned(),
+    );
     if verbose {
         verbose_port(port, infiniband, &mut line);
-        text +=
-            &port.gids.iter().map(|gid| gid_text(gid.index, gid.gid, gid.is_v2(), port.link_layer)).collect::<String>();
+        text += &port
+            .gids
+            .iter()
+            .map(|gid| gid_text(gid.index, gid.gid, gid.is_v2(), port.link_layer))
+            .collect::<String>();
     }
     text + "\n"
 }
@@ -164,7 +219,10 @@ fn verbose_port(port: &VerbsPort, infiniband: bool, line: &mut impl FnMut(&str, 
     line("max_msg_sz", format!("0x{:x}", port.max_msg_sz));
     line("port_cap_flags", format!("0x{:08x}", port.port_cap_flags));
     line("port_cap_flags2", format!("0x{:04x}", port.port_cap_flags2));
-    line("max_vl_num", named(LANES, port.max_vl_num.into(), "invalid value"));
+    line(
+        "max_vl_num",
+        named(LANES, port.max_vl_num.into(), "invalid value"),
+    );
     line("bad_pkey_cntr", format!("0x{:x}", port.bad_pkey_cntr));
     line("qkey_viol_cntr", format!("0x{:x}", port.qkey_viol_cntr));
     line("sm_sl", port.sm_sl.to_string());
@@ -172,10 +230,19 @@ fn verbose_port(port: &VerbsPort, infiniband: bool, line: &mut impl FnMut(&str, 
     line("gid_tbl_len", port.gid_tbl_len.to_string());
     line("subnet_timeout", port.subnet_timeout.to_string());
     line("init_type_reply", port.init_type_reply.to_string());
-    line("active_width", named(WIDTHS, port.active_width.into(), "invalid widthX"));
-    line("active_speed", named(SPEEDS, port.active_speed, "invalid speed"));
+    line(
+        "active_width",
+        named(WIDTHS, port.active_width.into(), "invalid widthX"),
+    );
+    line(
+        "active_speed",
+        named(SPEEDS, port.active_speed, "invalid speed"),
+    );
     if infiniband {
-        line("phys_state", named(PHYSICAL, port.phys_state.into(), "invalid physical state"));
+        line(
+            "phys_state",
+            named(PHYSICAL, port.phys_state.into(), "invalid physical state"),
+        );
     }
 }
 

@@ -32,8 +32,10 @@ pub fn show(root: &Root, json: bool) -> Result<String> {
     if json {
         return super::json(&rows);
     }
-    let mut text =
-        format!("{:<12}{:<6}{:<7}{:<41}{:<28}{:<10}{}\n", "DEV", "PORT", "INDEX", "GID", "IP", "TYPE", "NETDEV");
+    let mut text = format!(
+        "{:<12}{:<6}{:<7}{:<41}{:<28}{:<10}{}\n",
+        "DEV", "PORT", "INDEX", "GID", "IP", "TYPE", "NETDEV"
+    );
     for row in &rows {
         let (ip, netdev) = (row.ip.as_deref().unwrap_or("-"), row.netdev.unwrap_or("-"));
         text += &format!(
@@ -46,7 +48,8 @@ pub fn show(root: &Root, json: bool) -> Result<String> {
 
 fn row<'a>(device: &'a Device, port: &'a Port, row: &'a GidRow) -> Row<'a> {
     let ethernet = port.is_ethernet() && !device.is_iwarp();
-    // "IB/RoCE v1" is InfiniBand's where the link is; iWARP has the hardware address in the place of a GID.
+    // "IB/RoCE v1" is InfiniBand's where the link is; iWARP has the hardware address in the place
+    // of a GID.
     let kind = match (ethernet, row.kind.as_deref()) {
         (true, Some("IB/RoCE v1")) => "RoCE v1",
         (true, Some(kind)) => kind,
@@ -54,13 +57,19 @@ fn row<'a>(device: &'a Device, port: &'a Port, row: &'a GidRow) -> Row<'a> {
         (false, _) if device.is_iwarp() => "iWARP",
         (false, _) => "InfiniBand",
     };
-    let words = row.gid.as_ipv6().segments().map(|word| format!("{word:04x}"));
+    let words = row
+        .gid
+        .as_ipv6()
+        .segments()
+        .map(|word| format!("{word:04x}"));
     Row {
         device: &device.name,
         port: port.port,
         index: row.index,
         gid: words.join(":"),
-        ip: ethernet.then(|| row.gid.to_ip().map(|ip| ip.to_string())).flatten(),
+        ip: ethernet
+            .then(|| row.gid.to_ip().map(|ip| ip.to_string()))
+            .flatten(),
         kind,
         netdev: row.netdev.as_deref(),
     }

@@ -32,8 +32,10 @@ struct Row<'a> {
 /// The JSON cannot be written.
 pub fn show(root: &Root, json: bool) -> Result<String> {
     let devices = device::all(root);
-    let rows: Vec<Row<'_>> =
-        devices.iter().flat_map(|device| device.ports.iter().map(move |port| row(device, port))).collect();
+    let rows: Vec<Row<'_>> = devices
+        .iter()
+        .flat_map(|device| device.ports.iter().map(move |port| row(device, port)))
+        .collect();
     if json {
         return super::json(&rows);
     }
@@ -59,9 +61,21 @@ fn row<'a>(device: &'a Device, port: &'a Port) -> Row<'a> {
 }
 
 fn physical(code: u32) -> &'static str {
-    const NAMES: [&str; 8] =
-        ["NOP", "SLEEP", "POLLING", "DISABLED", "ARMED", "LINK_UP", "LINK_ERROR_RECOVER", "PHY_TEST"];
-    usize::try_from(code).ok().and_then(|code| NAMES.get(code)).copied().unwrap_or("UNKNOWN")
+    const NAMES: [&str; 8] = [
+        "NOP",
+        "SLEEP",
+        "POLLING",
+        "DISABLED",
+        "ARMED",
+        "LINK_UP",
+        "LINK_ERROR_RECOVER",
+        "PHY_TEST",
+    ];
+    usize::try_from(code)
+        .ok()
+        .and_then(|code| NAMES.get(code))
+        .copied()
+        .unwrap_or("UNKNOWN")
 }
 
 fn line(row: &Row<'_>) -> String {

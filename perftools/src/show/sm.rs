@@ -38,25 +38,42 @@ impl<'a> From<&'a PortSm> for Row<'a> {
             state_name: sm.state_name(),
         };
         let sm = found.sm.as_ref().ok().map(row);
-        Self { device: &found.device, port: found.port, sm, error: found.sm.as_ref().err().map(String::as_str) }
+        Self {
+            device: &found.device,
+            port: found.port,
+            sm,
+            error: found.sm.as_ref().err().map(String::as_str),
+        }
     }
 }
 
 /// The subnet manager of every InfiniBand port; the status is not 0 where none answers.
 ///
 /// # Errors
-/// There is no InfiniBand port, or none of them has a subnet manager that answers; in JSON that is an answer.
+/// There is no InfiniBand port, or none of them has a subnet manager that answers; in JSON that is
+/// an answer.
 pub fn show(root: &Root, json: bool) -> Result<(String, u8)> {
     let all = root.sms().map_err(Error::device)?;
     if json {
-        let status = if all.iter().any(|port| port.sm.is_ok()) { 0 } else { super::UNKNOWN };
-        return Ok((super::json(&all.iter().map(Row::from).collect::<Vec<_>>())?, status));
+        let status = if all.iter().any(|port| port.sm.is_ok()) {
+            0
+        } else {
+            super::UNKNOWN
+        };
+        return Ok((
+            super::json(&all.iter().map(Row::from).collect::<Vec<_>>())?,
+            status,
+        ));
     }
     if all.is_empty() {
-        return Err(Error::device("no InfiniBand port here; RoCE and iWARP have no subnet manager"));
+        return Err(Error::device(
+            "no InfiniBand port here; RoCE and iWARP have no subnet manager",
+        ));
     }
     if all.iter().all(|port| port.sm.is_err()) {
-        return Err(Error::device(all.iter().map(line).collect::<Vec<_>>().join("; ")));
+        return Err(Error::device(
+            all.iter().map(line).collect::<Vec<_>>().join("; "),
+        ));
     }
     Ok((all.iter().map(|port| line(port) + "\n").collect(), 0))
 }

@@ -40,23 +40,43 @@ struct CaPort<'a> {
 /// There is no such device or port.
 pub fn show(root: &Root, device: Option<&str>, port: Option<u32>, json: bool) -> Result<String> {
     let devices = device::all(root);
-    let chosen: Vec<&Device> = devices.iter().filter(|d| device.is_none_or(|name| d.name == name)).collect();
+    let chosen: Vec<&Device> = devices
+        .iter()
+        .filter(|d| device.is_none_or(|name| d.name == name))
+        .collect();
     if let (Some(name), true) = (device, chosen.is_empty()) {
         let names: Vec<_> = devices.iter().map(|device| device.name.as_str()).collect();
-        return Err(Error::device(format!("no RDMA device is called {name}; this host has: {}", names.join(", "))));
+        return Err(Error::device(format!(
+            "no RDMA device is called {name}; this host has: {}",
+            names.join(", ")
+        )));
     }
     let mut cas: Vec<Ca<'_>> = chosen.iter().map(|device| ca(device)).collect();
     if let (Some(port), Some(ca)) = (port, cas.first_mut()) {
         let count = ca.number_of_ports;
         ca.ports.retain(|p| p.port == port);
         if ca.ports.is_empty() {
-            return Err(Error::device(format!("{} has no port {port}; it has {count}, from 1", ca.ca)));
+            return Err(Error::device(format!(
+                "{} has no port {port}; it has {count}, from 1",
+                ca.ca
+            )));
         }
     }
     if json {
         return super::json(&cas);
     }
-    if let (Some(_), [Ca { node_type, ca, ports, .. }]) = (port, cas.as_slice()) {
+    if let (
+        Some(_),
+        [
+            Ca {
+                node_type,
+                ca,
+                ports,
+                ..
+            },
+        ],
+    ) = (port, cas.as_slice())
+    {
         let ports: String = ports.iter().map(|port| port_text(port, "", "")).collect();
         return Ok(format!("{node_type}: '{ca}'\n{ports}"));
     }
@@ -75,7 +95,11 @@ fn ca(device: &Device) -> Ca<'_> {
         hardware_version: device.hw_rev.as_deref().unwrap_or_default(),
         node_guid: guid(device.node_guid),
         system_image_guid: guid(device.sys_image_guid),
-        ports: device.ports.iter().map(|port| ca_port(port, guid(port.guid()))).collect(),
+        ports: device
+            .ports
+            .iter()
+            .map(|port| ca_port(port, guid(port.guid())))
+            .collect(),
     }
 }
 
@@ -95,7 +119,9 @@ fn ca_port(port: &Port, port_guid: String) -> CaPort<'_> {
         port: port.port,
         state: name(&STATES, port.state.code),
         physical_state: name(&PHYSICAL, port.phys_state.code),
-        rate: port.rate.map_or_else(|| "0".to_owned(), |rate| rate.ibstat()),
+        rate: port
+            .rate
+            .map_or_else(|| "0".to_owned(), |rate| rate.ibstat()),
         base_lid: port.lid,
         lmc: port.lmc,
         sm_lid: port.sm_lid,
@@ -106,12 +132,20 @@ fn ca_port(port: &Port, port_guid: String) -> CaPort<'_> {
 }
 
 fn name(names: &[&'static str], code: u32) -> &'static str {
-    usize::try_from(code).ok().and_then(|code| names.get(code)).copied().unwrap_or("???")
+    usize::try_from(code)
+        .ok()
+        .and_then(|code| names.get(code))
+        .copied()
+        .unwrap_or("???")
 }
 
 fn ca_text(ca: &Ca<'_>) -> String {
     let kind = ca.node_type;
-    let ports: String = ca.ports.iter().map(|port| port_text(port, "\t", "\t\t")).collect();
+    let ports: String = ca
+        .ports
+        .iter()
+        .map(|port| port_text(port, "\t", "\t\t"))
+        .collect();
     format!(
         "{kind} '{}'\n\t{kind} type: {}\n\tNumber of ports: {}\n\tFirmware version: {}\n\tHardware version: {}\n\tNode GUID: {}\n\tSystem image GUID: {}\n{ports}",
         ca.ca,
@@ -136,6 +170,10 @@ fn port_text(port: &CaPort<'_>, head: &str, indent: &str) -> String {
         ("Port GUID", port.port_guid.clone()),
         ("Link layer", port.link_layer.to_owned()),
     ];
-    let lines = super::lines(lines.iter().map(|(name, value)| format!("{indent}{name}: {value}")));
+    let lines = super::lines(
+        lines
+            .iter()
+            .map(|(name, value)| format!("{indent}{name}: {value}")),
+    );
     format!("{head}Port {}:\n{lines}", port.port)
 }

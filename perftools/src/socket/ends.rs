@@ -1,7 +1,8 @@
 //! Both ends of a test over sockets, from its specification.
 //!
-//! The server opens a place next to the control connection's address and says its port; the client connects from its own
-//! side of the control connection and says the port it has there. Streams begin with a token, so that nobody else slips in.
+//! The server opens a place next to the control connection's address and says its port; the client
+//! connects from its own side of the control connection and says the port it has there. Streams
+//! begin with a token, so that nobody else slips in.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -39,12 +40,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens a place at the control connection's address, with the port and the buffers of `sockets`.
+    /// Opens a place at the control connection's address, with the port and the buffers of
+    /// `sockets`.
     ///
     /// # Errors
     /// The kernel has no such protocol, or the port is taken.
     pub fn open(kind: Kind, control: SocketAddr, sockets: Sockets, token: u64) -> Result<Self> {
-        Ok(Self { place: Place::open(kind, at(control, sockets.port), sockets.server_buffers)?, kind, token })
+        Ok(Self {
+            place: Place::open(kind, at(control, sockets.port), sockets.server_buffers)?,
+            kind,
+            token,
+        })
     }
 
     /// Its port.
@@ -56,7 +62,12 @@ impl Server {
     ///
     /// # Errors
     /// It did not come in time, or is `gone`.
-    pub fn accept_from(self, host: IpAddr, timeout: Duration, gone: &dyn Fn() -> bool) -> Result<Socket> {
+    pub fn accept_from(
+        self,
+        host: IpAddr,
+        timeout: Duration,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<Socket> {
         if self.kind.is_datagram() {
             return Ok(self.place.into_socket());
         }
@@ -65,14 +76,23 @@ impl Server {
 
     /// What the client has to know.
     pub fn listening(&self) -> Listening {
-        Listening { port: self.place.address().port(), token: self.token }
+        Listening {
+            port: self.place.address().port(),
+            token: self.token,
+        }
     }
 
     /// Takes the client, who has `port` on its side.
     ///
     /// # Errors
     /// It did not come in time, or is `gone`.
-    pub fn accept(self, client: SocketAddr, port: u16, timeout: Duration, gone: &dyn Fn() -> bool) -> Result<Socket> {
+    pub fn accept(
+        self,
+        client: SocketAddr,
+        port: u16,
+        timeout: Duration,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<Socket> {
         if self.kind.is_datagram() {
             return self.place.join(at(client, port));
         }
@@ -80,8 +100,8 @@ impl Server {
     }
 }
 
-/// Connects the client's end, from its side of the control connection to the port where the server waits; a stream says the
-/// token, if there is one.
+/// Connects the client's end, from its side of the control connection to the port where the server
+/// waits; a stream says the token, if there is one.
 ///
 /// # Errors
 /// The kernel has no such protocol, or the server cannot be reached.
@@ -97,7 +117,14 @@ pub fn connect(
     if kind.is_datagram() {
         return Place::open(kind, at(local, 0), sockets.client_buffers)?.join(server);
     }
-    open::connect(kind, at(local, 0), server, token, sockets.client_buffers, timeout)
+    open::connect(
+        kind,
+        at(local, 0),
+        server,
+        token,
+        sockets.client_buffers,
+        timeout,
+    )
 }
 
 /// The local port of a connected socket.
@@ -105,15 +132,26 @@ pub fn connect(
 /// # Errors
 /// The system does not say.
 pub fn port(socket: &Socket) -> Result<u16> {
-    let address = socket.local_addr().map_err(|e| Error::system("the socket has no address", &e))?;
-    address.as_socket().map(|a| a.port()).ok_or_else(|| Error::protocol("the socket has no port"))
+    let address = socket
+        .local_addr()
+        .map_err(|e| Error::system("the socket has no address", &e))?;
+    address
+        .as_socket()
+        .map(|a| a.port())
+        .ok_or_else(|| Error::protocol("the socket has no port"))
 }
 
 /// How this end is connected, for the record.
 pub fn via(kind: Kind, socket: &Socket, side: &Side) -> Via {
     let address = socket.local_addr().ok().and_then(|a| a.as_socket());
-    let family = if address.is_some_and(|a| is_v6(&a)) { "IPv6" } else { "IPv4" };
-    let address = address.map_or_else(String::new, |a| SocketAddr::new(a.ip().to_canonical(), a.port()).to_string());
+    let family = if address.is_some_and(|a| is_v6(&a)) {
+        "IPv6"
+    } else {
+        "IPv4"
+    };
+    let address = address.map_or_else(String::new, |a| {
+        SocketAddr::new(a.ip().to_canonical(), a.port()).to_string()
+    });
     Via {
         device: kind.name().to_lowercase(),
         port: 0,
@@ -146,16 +184,31 @@ pub fn run<P: Peer>(
 ) -> Result<Outcome> {
     let _pinned = Pinned::to(side.cpus.as_ref())?;
     let latency = spec.test.is_latency();
-    // Small messages over SCTP fill the buffer while they wait, and then all wait for an acknowledgement that comes late.
+    // Small messages over SCTP fill the buffer while they wait, and then all wait for an
+    // acknowledgement that comes late.
     if latency || kind == Kind::Sctp {
         send_at_once(&socket, kind);
     }
     let polled = side.wait == Wait::Poll;
     let mut line = Line::new(socket, kind, polled)?;
-    let size = usize::try_from(spec.msg_size).map_err(|_| Error::limit("the message is larger than the memory"))?;
+    let size = usize::try_from(spec.msg_size)
+        .map_err(|_| Error::limit("the message is larger than the memory"))?;
     let access = spec.tuning.access_received;
-    let plan = Plan { size, limit: spec.limit, verify: spec.verify, access, timeout: side.timeout, ending };
-    run::run(Part::of(role, latency, spec.flip), &mut line, &plan, polled, peer)
+    let plan = Plan {
+        size,
+        limit: spec.limit,
+        verify: spec.verify,
+        access,
+        timeout: side.timeout,
+        ending,
+    };
+    run::run(
+        Part::of(role, latency, spec.flip),
+        &mut line,
+        &plan,
+        polled,
+        peer,
+    )
 }
 
 /// The same host (and scope, which link-local addresses have) with another port.

@@ -1,7 +1,7 @@
 //! A connected socket that carries messages.
 //!
-//! Calls are bounded in time: a blocking socket returns after [`NAP`], a polled one at once. So the loops see the clock
-//! and the peer's words without a thread more.
+//! Calls are bounded in time: a blocking socket returns after [`NAP`], a polled one at once. So the
+//! loops see the clock and the peer's words without a thread more.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, UdpSocket};
@@ -51,8 +51,15 @@ impl Line {
             socket.set_read_timeout(Some(NAP))?;
             socket.set_write_timeout(Some(NAP))
         };
-        set_up().map_err(|e| Error::system(format!("cannot set the {} socket up", kind.name()), &e))?;
-        Ok(Self { socket, kind, sent: 0, received: 0, open })
+        set_up()
+            .map_err(|e| Error::system(format!("cannot set the {} socket up", kind.name()), &e))?;
+        Ok(Self {
+            socket,
+            kind,
+            sent: 0,
+            received: 0,
+            open,
+        })
     }
 
     /// What carries it.
@@ -77,9 +84,12 @@ impl Line {
     #[inline]
     pub fn send(&mut self, message: &[u8]) -> Result<bool> {
         let piece = match self.kind {
-            // Pieces of one size: a small last one would wait for the acknowledgement of the others.
+            // Pieces of one size: a small last one would wait for the acknowledgement of the
+            // others.
             Kind::Sctp => {
-                let piece = message.len().div_ceil(message.len().div_ceil(SCTP_PIECE).max(1));
+                let piece = message
+                    .len()
+                    .div_ceil(message.len().div_ceil(SCTP_PIECE).max(1));
                 &message[self.sent..message.len().min(self.sent + piece)]
             }
             _ => &message[self.sent..],
@@ -95,7 +105,9 @@ impl Line {
             }
             Err(e) if is_not_yet(e.kind()) => Ok(false),
             // The queue of the interface is full: later.
-            Err(e) if self.kind.is_datagram() && e.raw_os_error() == Some(nix::libc::ENOBUFS) => Ok(false),
+            Err(e) if self.kind.is_datagram() && e.raw_os_error() == Some(nix::libc::ENOBUFS) => {
+                Ok(false)
+            }
             Err(e) => Err(self.broken("send", message.len(), &e)),
         }
     }
@@ -159,10 +171,19 @@ impl Line {
             | ErrorKind::BrokenPipe => Failure::Device,
             _ => Failure::System,
         };
-        Error::new(kind, format!("cannot {what} {size} bytes over {}: {error}", self.kind.name()))
+        Error::new(
+            kind,
+            format!(
+                "cannot {what} {size} bytes over {}: {error}",
+                self.kind.name()
+            ),
+        )
     }
 }
 
 fn is_not_yet(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+    matches!(
+        kind,
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
 }

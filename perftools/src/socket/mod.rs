@@ -1,8 +1,9 @@
 //! Tests over sockets: TCP, UDP, SCTP and RDS, with the same figures as over RDMA.
 //!
-//! [`open`] makes the sockets of a [`Kind`], [`mod@line`] carries messages over them, [`run`] is the loop that is timed,
-//! [`ends`] puts them together for a [`Spec`](crate::config::Spec). Messages of TCP have no borders, so a message is as
-//! many bytes as the specification says; UDP loses messages, which the figures show.
+//! [`open`] makes the sockets of a [`Kind`], [`mod@line`] carries messages over them, [`run`] is
+//! the loop that is timed, [`ends`] puts them together for a [`Spec`](crate::config::Spec).
+//! Messages of TCP have no borders, so a message is as many bytes as the specification says; UDP
+//! loses messages, which the figures show.
 
 pub mod ends;
 pub mod kind;

@@ -15,8 +15,9 @@ use crate::units::show_time;
 /// How often a wait looks whether the peer is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Bytes of SCTP's buffers where nothing else is asked for: the system gives as much of it as anybody may have. Those that it makes by itself
-/// hold little more than one packet of a loopback interface, and a packet that comes alone is acknowledged after 200 ms.
+/// Bytes of SCTP's buffers where nothing else is asked for: the system gives as much of it as
+/// anybody may have. Those that it makes by itself hold little more than one packet of a loopback
+/// interface, and a packet that comes alone is acknowledged after 200 ms.
 const SCTP_BUFFERS: u32 = 4 << 20;
 
 /// A new socket of `kind`, bound to `address`.
@@ -25,7 +26,11 @@ fn bound(kind: Kind, address: SocketAddr) -> std::io::Result<Socket> {
     let socket = match kind {
         Kind::Tcp => Socket::new(domain, Type::STREAM, Some(Protocol::TCP)),
         Kind::Udp => Socket::new(domain, Type::DGRAM, Some(Protocol::UDP)),
-        Kind::Sctp => Socket::new(domain, Type::STREAM, Some(Protocol::from(nix::libc::IPPROTO_SCTP))),
+        Kind::Sctp => Socket::new(
+            domain,
+            Type::STREAM,
+            Some(Protocol::from(nix::libc::IPPROTO_SCTP)),
+        ),
         Kind::Rds => Socket::new(Domain::from(nix::libc::AF_RDS), Type::SEQPACKET, None),
     }?;
     if address.is_ipv6() && kind != Kind::Rds {
@@ -38,20 +43,28 @@ fn bound(kind: Kind, address: SocketAddr) -> std::io::Result<Socket> {
 
 fn cannot(kind: Kind, what: &str, error: &std::io::Error) -> Error {
     let hint = match error.raw_os_error() {
-        Some(nix::libc::EPROTONOSUPPORT | nix::libc::EAFNOSUPPORT | nix::libc::ESOCKTNOSUPPORT) => match kind {
-            Kind::Sctp => "; this host's kernel has no SCTP: `modprobe sctp` loads it",
-            Kind::Rds => "; this host's kernel has no RDS: `modprobe rds_rdma` or `modprobe rds_tcp` loads it",
-            _ => "; this host's kernel has no such protocol",
-        },
+        Some(nix::libc::EPROTONOSUPPORT | nix::libc::EAFNOSUPPORT | nix::libc::ESOCKTNOSUPPORT) => {
+            match kind {
+                Kind::Sctp => "; this host's kernel has no SCTP: `modprobe sctp` loads it",
+                Kind::Rds => {
+                    "; this host's kernel has no RDS: `modprobe rds_rdma` or `modprobe rds_tcp` loads it"
+                }
+                _ => "; this host's kernel has no such protocol",
+            }
+        }
         Some(nix::libc::EADDRNOTAVAIL) if kind == Kind::Rds => {
             "; RDS wants an address that an RDMA device or rds_tcp carries"
         }
         _ => "",
     };
-    Error::new(Failure::System, format!("cannot {what} over {}: {error}{hint}", kind.name()))
+    Error::new(
+        Failure::System,
+        format!("cannot {what} over {}: {error}{hint}", kind.name()),
+    )
 }
 
-/// The size of the socket's buffers, where one was asked for; those of SCTP are larger than the system makes them by itself.
+/// The size of the socket's buffers, where one was asked for; those of SCTP are larger than the
+/// system makes them by itself.
 fn set_buffers(socket: &Socket, kind: Kind, bytes: u32) -> std::io::Result<()> {
     let bytes = match (kind, bytes) {
         (Kind::Sctp, 0) => SCTP_BUFFERS,
@@ -80,7 +93,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Opens a place at `address`, whose port may be 0: any. Sockets' buffers are of `buffers` bytes, 0: as the system has them.
+    /// Opens a place at `address`, whose port may be 0: any. Sockets' buffers are of `buffers`
+    /// bytes, 0: as the system has them.
     ///
     /// # Errors
     /// The kernel has no such protocol, or the port is taken.
@@ -96,8 +110,13 @@ impl Place {
         };
         let socket = open().map_err(|e| cannot(kind, "listen", &e))?;
         let address = socket.local_addr().ok().and_then(|a| a.as_socket());
-        let address = address.ok_or_else(|| Error::new(Failure::System, "the socket has no address"))?;
-        Ok(Self { socket, kind, address })
+        let address =
+            address.ok_or_else(|| Error::new(Failure::System, "the socket has no address"))?;
+        Ok(Self {
+            socket,
+            kind,
+            address,
+        })
     }
 
     /// Where it is.
@@ -113,7 +132,10 @@ impl Place {
         let deadline = Instant::now() + timeout;
         loop {
             if gone() {
-                return Err(Error::new(Failure::Gone, "the client went away before it connected"));
+                return Err(Error::new(
+                    Failure::Gone,
+                    "the client went away before it connected",
+                ));
             }
             if Instant::now() >= deadline {
                 return Err(Error::new(
@@ -131,11 +153,17 @@ impl Place {
             if !matches!(poll(&mut fds, PollTimeout::from(wait)), Ok(n) if n > 0) {
                 continue;
             }
-            let Ok((socket, peer)) = self.socket.accept() else { continue };
-            socket.set_nonblocking(false).map_err(|e| cannot(self.kind, "accept", &e))?;
+            let Ok((socket, peer)) = self.socket.accept() else {
+                continue;
+            };
+            socket
+                .set_nonblocking(false)
+                .map_err(|e| cannot(self.kind, "accept", &e))?;
             let is_meant = match whom {
                 Whom::Token(token) => says(&socket, token),
-                Whom::Host(host) => peer.as_socket().is_some_and(|p| p.ip().to_canonical() == host.to_canonical()),
+                Whom::Host(host) => peer
+                    .as_socket()
+                    .is_some_and(|p| p.ip().to_canonical() == host.to_canonical()),
             };
             if is_meant {
                 return Ok(socket);
@@ -148,7 +176,9 @@ impl Place {
     /// # Errors
     /// The address cannot be reached.
     pub fn join(self, peer: SocketAddr) -> Result<Socket> {
-        self.socket.connect(&peer.into()).map_err(|e| cannot(self.kind, &format!("reach {peer}"), &e))?;
+        self.socket
+            .connect(&peer.into())
+            .map_err(|e| cannot(self.kind, &format!("reach {peer}"), &e))?;
         Ok(self.socket)
     }
 

@@ -44,10 +44,19 @@ fn lines(kind: Kind, host: &str, poll: bool) -> [Line; 2] {
     let server = Place::open(kind, address, 0).unwrap();
     let there = server.address();
     let (client, server) = if kind.is_datagram() {
-        (Place::open(kind, address, 0).unwrap().join(there).unwrap(), server.into_socket())
+        (
+            Place::open(kind, address, 0).unwrap().join(there).unwrap(),
+            server.into_socket(),
+        )
     } else {
-        let client = open::connect(kind, address, there, Some(7), 0, Duration::from_secs(2)).unwrap();
-        (client, server.accept(Whom::Token(7), Duration::from_secs(2), &|| false).unwrap())
+        let client =
+            open::connect(kind, address, there, Some(7), 0, Duration::from_secs(2)).unwrap();
+        (
+            client,
+            server
+                .accept(Whom::Token(7), Duration::from_secs(2), &|| false)
+                .unwrap(),
+        )
     };
     [client, server].map(|socket| Line::new(socket, kind, poll).unwrap())
 }
@@ -55,23 +64,41 @@ fn lines(kind: Kind, host: &str, poll: bool) -> [Line; 2] {
 fn both(kind: Kind, host: &str, latency: bool, plan: &Plan, poll: bool) -> [Outcome; 2] {
     let [mut client, mut server] = lines(kind, host, poll);
     let told = Told::default();
-    let parts = if latency { (Part::Ping, Part::Pong) } else { (Part::Source, Part::Sink) };
+    let parts = if latency {
+        (Part::Ping, Part::Pong)
+    } else {
+        (Part::Source, Part::Sink)
+    };
     std::thread::scope(|scope| {
-        let serving = scope.spawn(|| run::run(parts.1, &mut server, plan, poll, &Side(&told, 1)).unwrap());
+        let serving =
+            scope.spawn(|| run::run(parts.1, &mut server, plan, poll, &Side(&told, 1)).unwrap());
         let mine = run::run(parts.0, &mut client, plan, poll, &Side(&told, 0)).unwrap();
         [mine, serving.join().unwrap()]
     })
 }
 
 fn plan(size: usize, limit: Limit, ending: Ending) -> Plan {
-    Plan { size, limit, verify: true, access: false, timeout: Duration::from_secs(5), ending }
+    Plan {
+        size,
+        limit,
+        verify: true,
+        access: false,
+        timeout: Duration::from_secs(5),
+        ending,
+    }
 }
 
 #[test]
 fn every_message_of_a_stream_arrives_and_is_checked() {
     for host in HOSTS {
         for (size, n) in [(1, 3000), (4097, 500), (1 << 20, 30)] {
-            let [client, server] = both(Kind::Tcp, host, false, &plan(size, Limit::Messages(n), Ending::Told), false);
+            let [client, server] = both(
+                Kind::Tcp,
+                host,
+                false,
+                &plan(size, Limit::Messages(n), Ending::Told),
+                false,
+            );
             assert_eq!((client.stats.sent.msgs, server.stats.received.msgs), (n, n));
             assert_eq!(server.stats.verified, n * size as u64);
         }
@@ -83,8 +110,17 @@ fn latency_counts_each_round_trip_both_ways() {
     for host in HOSTS {
         for kind in [Kind::Tcp, Kind::Udp] {
             for poll in [false, true] {
-                let [client, server] = both(kind, host, true, &plan(100, Limit::Messages(300), Ending::Told), poll);
-                assert_eq!((client.stats.received.msgs, server.stats.sent.msgs), (300, 300));
+                let [client, server] = both(
+                    kind,
+                    host,
+                    true,
+                    &plan(100, Limit::Messages(300), Ending::Told),
+                    poll,
+                );
+                assert_eq!(
+                    (client.stats.received.msgs, server.stats.sent.msgs),
+                    (300, 300)
+                );
                 assert_eq!(client.latency.unwrap().percentiles().unwrap().samples, 300);
             }
         }
@@ -96,7 +132,13 @@ fn datagrams_that_arrive_are_whole_whatever_is_lost() {
     for host in HOSTS {
         for poll in [false, true] {
             let limit = Limit::Time(Duration::from_millis(200));
-            let [client, server] = both(Kind::Udp, host, false, &plan(1000, limit, Ending::Told), poll);
+            let [client, server] = both(
+                Kind::Udp,
+                host,
+                false,
+                &plan(1000, limit, Ending::Told),
+                poll,
+            );
             let (sent, received) = (client.stats.sent.msgs, server.stats.received.msgs);
             assert!(received > 0 && received <= sent + 1, "{received} of {sent}");
             assert!(server.stats.verified >= received * 1000);
@@ -108,7 +150,13 @@ fn datagrams_that_arrive_are_whole_whatever_is_lost() {
 fn a_test_by_time_ends_and_leaves_nothing_under_way() {
     for latency in [false, true] {
         let limit = Limit::Time(Duration::from_millis(200));
-        let [client, server] = both(Kind::Tcp, HOSTS[0], latency, &plan(64 << 10, limit, Ending::Told), false);
+        let [client, server] = both(
+            Kind::Tcp,
+            HOSTS[0],
+            latency,
+            &plan(64 << 10, limit, Ending::Told),
+            false,
+        );
         assert!(client.stats.nanos >= 200_000_000);
         assert!(server.stats.received.msgs > 0);
     }
@@ -116,10 +164,24 @@ fn a_test_by_time_ends_and_leaves_nothing_under_way() {
 
 #[test]
 fn by_the_clock_each_end_stops_alone() {
-    for (kind, latency) in [(Kind::Tcp, false), (Kind::Tcp, true), (Kind::Udp, false), (Kind::Udp, true)] {
+    for (kind, latency) in [
+        (Kind::Tcp, false),
+        (Kind::Tcp, true),
+        (Kind::Udp, false),
+        (Kind::Udp, true),
+    ] {
         let limit = Limit::Time(Duration::from_millis(200));
-        let [client, server] = both(kind, HOSTS[1], latency, &plan(512, limit, Ending::Clock), false);
-        assert!(client.stats.sent.msgs > 0 && server.stats.received.msgs > 0, "{kind:?}");
+        let [client, server] = both(
+            kind,
+            HOSTS[1],
+            latency,
+            &plan(512, limit, Ending::Clock),
+            false,
+        );
+        assert!(
+            client.stats.sent.msgs > 0 && server.stats.received.msgs > 0,
+            "{kind:?}"
+        );
     }
 }
 
@@ -129,20 +191,52 @@ fn who_does_not_say_the_token_is_turned_away() {
     let server = Place::open(Kind::Tcp, address, 0).unwrap();
     let there = server.address();
     std::thread::scope(|scope| {
-        let taken = scope.spawn(|| server.accept(Whom::Token(7), Duration::from_secs(5), &|| false).unwrap());
-        let _stranger = open::connect(Kind::Tcp, address, there, Some(8), 0, Duration::from_secs(2)).unwrap();
-        let client = open::connect(Kind::Tcp, address, there, Some(7), 0, Duration::from_secs(2)).unwrap();
+        let taken = scope.spawn(|| {
+            server
+                .accept(Whom::Token(7), Duration::from_secs(5), &|| false)
+                .unwrap()
+        });
+        let _stranger = open::connect(
+            Kind::Tcp,
+            address,
+            there,
+            Some(8),
+            0,
+            Duration::from_secs(2),
+        )
+        .unwrap();
+        let client = open::connect(
+            Kind::Tcp,
+            address,
+            there,
+            Some(7),
+            0,
+            Duration::from_secs(2),
+        )
+        .unwrap();
         let taken = taken.join().unwrap();
-        assert_eq!(taken.peer_addr().unwrap().as_socket(), client.local_addr().unwrap().as_socket());
+        assert_eq!(
+            taken.peer_addr().unwrap().as_socket(),
+            client.local_addr().unwrap().as_socket()
+        );
     });
 }
 
 #[test]
 fn a_client_that_never_comes_or_is_gone_ends_the_wait() {
     let place = || Place::open(Kind::Tcp, HOSTS[0].parse().unwrap(), 0).unwrap();
-    let text = place().accept(Whom::Token(1), Duration::from_millis(200), &|| false).unwrap_err().to_string();
-    assert!(text.contains("did not connect by TCP within 200 ms"), "{text}");
-    let text = place().accept(Whom::Token(1), Duration::from_secs(60), &|| true).unwrap_err().to_string();
+    let text = place()
+        .accept(Whom::Token(1), Duration::from_millis(200), &|| false)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("did not connect by TCP within 200 ms"),
+        "{text}"
+    );
+    let text = place()
+        .accept(Whom::Token(1), Duration::from_secs(60), &|| true)
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("went away"), "{text}");
 }
 
@@ -152,7 +246,9 @@ fn damage_is_found() {
     client.socket().send(&[9; 64]).unwrap();
     let plan = plan(64, Limit::Messages(1), Ending::Clock);
     let told = Told::default();
-    let text = run::run(Part::Sink, &mut server, &plan, false, &Side(&told, 1)).unwrap_err().to_string();
+    let text = run::run(Part::Sink, &mut server, &plan, false, &Side(&told, 1))
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("damaged"), "{text}");
 }
 
@@ -161,7 +257,10 @@ fn a_kernel_without_the_protocol_says_how_to_load_it() {
     for (kind, says) in [(Kind::Sctp, "modprobe sctp"), (Kind::Rds, "modprobe rds")] {
         match Place::open(kind, HOSTS[0].parse().unwrap(), 0) {
             Ok(place) => assert_ne!(place.address().port(), 0),
-            Err(error) => assert!(error.to_string().contains(says) || kind == Kind::Rds, "{error}"),
+            Err(error) => assert!(
+                error.to_string().contains(says) || kind == Kind::Rds,
+                "{error}"
+            ),
         }
     }
 }

@@ -32,15 +32,23 @@ impl Counters {
         let mut all = BTreeMap::new();
         for device in fs::read_dir(devices).into_iter().flatten().flatten() {
             let name = device.file_name().to_string_lossy().into_owned();
-            for port in fs::read_dir(device.path().join("ports")).into_iter().flatten().flatten() {
-                let Some(number) = port.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
+            for port in fs::read_dir(device.path().join("ports"))
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                let Some(number) = port.file_name().to_str().and_then(|n| n.parse().ok()) else {
+                    continue;
+                };
                 let read = |directory: &str, file: &str| {
                     let text = fs::read_to_string(port.path().join(directory).join(file)).ok()?;
                     text.trim().parse::<u64>().ok()
                 };
-                let both = |directory, a, b| Some(read(directory, a)?.wrapping_add(read(directory, b)?));
+                let both =
+                    |directory, a, b| Some(read(directory, a)?.wrapping_add(read(directory, b)?));
                 let moved = Moved {
-                    bytes: both("counters", "port_xmit_data", "port_rcv_data").map(|words| words.wrapping_mul(WORD)),
+                    bytes: both("counters", "port_xmit_data", "port_rcv_data")
+                        .map(|words| words.wrapping_mul(WORD)),
                     packets: both("counters", "port_xmit_packets", "port_rcv_packets")
                         .or_else(|| both("hw_counters", "sent_pkts", "rcvd_pkts")),
                 };
@@ -53,10 +61,15 @@ impl Counters {
     /// What a port moved since `earlier`.
     pub fn since(&self, earlier: &Self, device: &str, port: u8) -> Moved {
         let key = (device.to_owned(), port);
-        let (Some(now), Some(before)) = (self.0.get(&key), earlier.0.get(&key)) else { return Moved::default() };
+        let (Some(now), Some(before)) = (self.0.get(&key), earlier.0.get(&key)) else {
+            return Moved::default();
+        };
         // A counter that was set back in between says nothing.
         let more = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
-        Moved { bytes: more(now.bytes, before.bytes), packets: more(now.packets, before.packets) }
+        Moved {
+            bytes: more(now.bytes, before.bytes),
+            packets: more(now.packets, before.packets),
+        }
     }
 }
 
@@ -89,8 +102,20 @@ mod tests {
         write(&format!("{hardware}/port_xmit_data"), "300\n");
         let after = Counters::under(&root);
         fs::remove_dir_all(&root).unwrap();
-        assert_eq!(after.since(&before, "mlx5_0", 1), Moved { bytes: Some(800), packets: Some(0) });
-        assert_eq!(after.since(&before, "rxe0", 1), Moved { bytes: None, packets: Some(5) });
+        assert_eq!(
+            after.since(&before, "mlx5_0", 1),
+            Moved {
+                bytes: Some(800),
+                packets: Some(0)
+            }
+        );
+        assert_eq!(
+            after.since(&before, "rxe0", 1),
+            Moved {
+                bytes: None,
+                packets: Some(5)
+            }
+        );
         assert_eq!(after.since(&before, "siw0", 1), Moved::default());
         assert_eq!(before.since(&after, "rxe0", 1).packets, None);
         assert_eq!(after.since(&before, "none", 1), Moved::default());

@@ -1,4 +1,5 @@
-//! Processor time: of this process and this thread by nanosecond clocks, of the whole host from `/proc/stat`.
+//! Processor time: of this process and this thread by nanosecond clocks, of the whole host from
+//! `/proc/stat`.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -55,11 +56,19 @@ impl Host {
         for (to, from) in f.iter_mut().zip(line.split_whitespace()) {
             *to = from.parse::<f64>().ok()? * TICK;
         }
-        Some(Self { user: f[0] + f[1], kernel: f[2] + f[7], intr: f[5] + f[6], iowait: f[4] })
+        Some(Self {
+            user: f[0] + f[1],
+            kernel: f[2] + f[7],
+            intr: f[5] + f[6],
+            iowait: f[4],
+        })
     }
 
     fn now() -> Self {
-        fs::read_to_string("/proc/stat").ok().and_then(|s| Self::parse(&s)).unwrap_or_default()
+        fs::read_to_string("/proc/stat")
+            .ok()
+            .and_then(|s| Self::parse(&s))
+            .unwrap_or_default()
     }
 }
 
@@ -74,21 +83,31 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads the clocks of the calling thread, its process and the host, and the time last: what follows begins then.
+    /// Reads the clocks of the calling thread, its process and the host, and the time last: what
+    /// follows begins then.
     pub fn now() -> Self {
         let clock = |id| clock_gettime(id).map(Duration::from).unwrap_or_default();
         let host = Host::now();
         let thread = clock(ClockId::CLOCK_THREAD_CPUTIME_ID);
         let process = clock(ClockId::CLOCK_PROCESS_CPUTIME_ID);
         let waited = waited();
-        Self { wall: Instant::now(), thread, process, host, waited }
+        Self {
+            wall: Instant::now(),
+            thread,
+            process,
+            host,
+            waited,
+        }
     }
 
-    /// The same with the time first: that of what has been counted up to now. (On a busy processor the device's work may take milliseconds
-    /// while the other clocks are read.)
+    /// The same with the time first: that of what has been counted up to now. (On a busy processor
+    /// the device's work may take milliseconds while the other clocks are read.)
     pub fn of_counts() -> Self {
         let wall = Instant::now();
-        Self { wall, ..Self::now() }
+        Self {
+            wall,
+            ..Self::now()
+        }
     }
 
     /// When it was read.
@@ -114,7 +133,8 @@ impl Reading {
     }
 }
 
-/// How long the calling thread has waited for a processor: the second number of its `schedstat`, in nanoseconds.
+/// How long the calling thread has waited for a processor: the second number of its `schedstat`, in
+/// nanoseconds.
 fn waited() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split_whitespace().nth(1).and_then(|n| n.parse().ok());
@@ -134,7 +154,12 @@ mod tests {
     fn proc_stat_is_read_by_its_fields() {
         let host = Host::parse("cpu  100 20 300 9999 50 6 7 8 0 0\ncpu0 1 2 3 4\n").unwrap();
         let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
-        assert!(close(host.user, 1.2) && close(host.kernel, 3.08) && close(host.intr, 0.13) && close(host.iowait, 0.5));
+        assert!(
+            close(host.user, 1.2)
+                && close(host.kernel, 3.08)
+                && close(host.intr, 0.13)
+                && close(host.iowait, 0.5)
+        );
         assert!(close(host.busy(), 4.91));
         assert_eq!(Host::parse("intr 1 2 3"), None);
         assert_eq!(Host::parse(""), None);
@@ -148,6 +173,9 @@ mod tests {
             x = std::hint::black_box(x.wrapping_mul(3));
         }
         let used = Reading::now().since(&before);
-        assert!(used.thread > 0.001 && used.process >= used.thread * 0.5, "{used:?}");
+        assert!(
+            used.thread > 0.001 && used.process >= used.thread * 0.5,
+            "{used:?}"
+        );
     }
 }

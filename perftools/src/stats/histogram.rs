@@ -23,7 +23,10 @@ impl Latencies {
     /// # Panics
     /// Never: the bounds are constants that the histogram accepts (a test holds it).
     pub fn new() -> Self {
-        Self { nanos: Histogram::new_with_bounds(1, LONGEST, 3).expect("constant bounds"), lane: None }
+        Self {
+            nanos: Histogram::new_with_bounds(1, LONGEST, 3).expect("constant bounds"),
+            lane: None,
+        }
     }
 
     /// Records one latency.

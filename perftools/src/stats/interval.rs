@@ -74,13 +74,26 @@ impl fmt::Display for Dip {
         let (from, to) = (seconds(self.from), seconds(self.to));
         match self.kind {
             DipKind::Stall => {
-                let length = std::time::Duration::from_millis(self.to.saturating_sub(self.from) / 1_000_000);
-                write!(f, "stall from {from} to {to} s: nothing completed for {}", show_time(length))
+                let length =
+                    std::time::Duration::from_millis(self.to.saturating_sub(self.from) / 1_000_000);
+                write!(
+                    f,
+                    "stall from {from} to {to} s: nothing completed for {}",
+                    show_time(length)
+                )
             }
             DipKind::Dip if self.share < 1.0 => {
-                write!(f, "dip from {from} to {to} s: {:.0} % of the median bandwidth", self.share * 100.0)
+                write!(
+                    f,
+                    "dip from {from} to {to} s: {:.0} % of the median bandwidth",
+                    self.share * 100.0
+                )
             }
-            DipKind::Dip => write!(f, "dip from {from} to {to} s: {:.1} times the median latency", self.share),
+            DipKind::Dip => write!(
+                f,
+                "dip from {from} to {to} s: {:.1} times the median latency",
+                self.share
+            ),
         }
     }
 }
@@ -106,11 +119,15 @@ const LITTLE: f64 = 0.75;
 /// Fewer intervals have no median worth the name.
 const FEWEST: usize = 4;
 
-/// The dips among intervals; neighbours are one. Intervals shorter than half of most (the last may be) say too little.
+/// The dips among intervals; neighbours are one. Intervals shorter than half of most (the last may
+/// be) say too little.
 #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
 pub fn dips(intervals: &[Interval]) -> Vec<Dip> {
     let length = median(intervals.iter().map(|i| i.nanos() as f64));
-    let whole: Vec<_> = intervals.iter().filter(|i| i.nanos() as f64 >= length / 2.0).collect();
+    let whole: Vec<_> = intervals
+        .iter()
+        .filter(|i| i.nanos() as f64 >= length / 2.0)
+        .collect();
     if whole.len() < FEWEST {
         return Vec::new();
     }
@@ -118,8 +135,17 @@ pub fn dips(intervals: &[Interval]) -> Vec<Dip> {
     let usual = median(whole.iter().filter_map(|i| figure(i)));
     let mut all: Vec<Dip> = Vec::new();
     for interval in whole {
-        let Some(share) = figure(interval).map(|f| f / usual).filter(|share| share.is_finite()) else { continue };
-        let stands_out = if interval.bandwidth.is_some() { share < LITTLE } else { share > 1.0 / LITTLE };
+        let Some(share) = figure(interval)
+            .map(|f| f / usual)
+            .filter(|share| share.is_finite())
+        else {
+            continue;
+        };
+        let stands_out = if interval.bandwidth.is_some() {
+            share < LITTLE
+        } else {
+            share > 1.0 / LITTLE
+        };
         // Nothing at all is a stall, which is told apart.
         if !stands_out || interval.msgs == 0 {
             continue;
@@ -127,9 +153,18 @@ pub fn dips(intervals: &[Interval]) -> Vec<Dip> {
         match all.last_mut().filter(|last| last.to == interval.from) {
             Some(last) => {
                 last.to = interval.to;
-                last.share = if share < 1.0 { last.share.min(share) } else { last.share.max(share) };
+                last.share = if share < 1.0 {
+                    last.share.min(share)
+                } else {
+                    last.share.max(share)
+                };
             }
-            None => all.push(Dip { kind: DipKind::Dip, from: interval.from, to: interval.to, share }),
+            None => all.push(Dip {
+                kind: DipKind::Dip,
+                from: interval.from,
+                to: interval.to,
+                share,
+            }),
         }
     }
     all
@@ -143,9 +178,16 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 /// The line of an interval, for people.
 pub fn line(interval: &Interval, style: Style) -> String {
-    let figures = match (interval.bandwidth, interval.latency_mean, interval.latency_max) {
+    let figures = match (
+        interval.bandwidth,
+        interval.latency_mean,
+        interval.latency_max,
+    ) {
         (Some(bandwidth), ..) => {
-            vec![style.bandwidth(bandwidth).to_string(), style.rate(interval.msg_rate()).to_string()]
+            vec![
+                style.bandwidth(bandwidth).to_string(),
+                style.rate(interval.msg_rate()).to_string(),
+            ]
         }
         #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
         (None, Some(mean), Some(max)) => vec![
@@ -156,7 +198,10 @@ pub fn line(interval: &Interval, style: Style) -> String {
         _ => vec!["nothing completed".to_owned()],
     };
     let span = format!("{}-{} s", seconds(interval.from), seconds(interval.to));
-    let figures: Vec<String> = figures.iter().map(|figure| format!("{figure:>18}")).collect();
+    let figures: Vec<String> = figures
+        .iter()
+        .map(|figure| format!("{figure:>18}"))
+        .collect();
     format!("    {span:<16}{}\n", figures.concat())
 }
 
@@ -182,8 +227,14 @@ mod tests {
     #[test]
     fn neighbouring_intervals_with_little_are_one_dip() {
         let found = dips(&bandwidths(&[100, 98, 50, 40, 101, 99, 100]));
-        assert_eq!((found.len(), found[0].kind, found[0].from, found[0].to), (1, DipKind::Dip, 2 * SECOND, 4 * SECOND));
-        assert_eq!(found[0].to_string(), "dip from 2.00 to 4.00 s: 40 % of the median bandwidth");
+        assert_eq!(
+            (found.len(), found[0].kind, found[0].from, found[0].to),
+            (1, DipKind::Dip, 2 * SECOND, 4 * SECOND)
+        );
+        assert_eq!(
+            found[0].to_string(),
+            "dip from 2.00 to 4.00 s: 40 % of the median bandwidth"
+        );
         assert_eq!(dips(&bandwidths(&[100, 98, 95, 105])), []);
     }
 
@@ -209,12 +260,23 @@ mod tests {
         };
         let all: Vec<_> = (0..).zip([10.0, 11.0, 30.0, 10.0, 9.0]).map(each).collect();
         let text = dips(&all)[0].to_string();
-        assert_eq!(text, "dip from 2.00 to 3.00 s: 3.0 times the median latency");
+        assert_eq!(
+            text,
+            "dip from 2.00 to 3.00 s: 3.0 times the median latency"
+        );
     }
 
     #[test]
     fn a_stall_says_how_long() {
-        let stall = Dip { kind: DipKind::Stall, from: SECOND, to: SECOND + 350_000_000, share: 0.0 };
-        assert_eq!(stall.to_string(), "stall from 1.00 to 1.35 s: nothing completed for 350 ms");
+        let stall = Dip {
+            kind: DipKind::Stall,
+            from: SECOND,
+            to: SECOND + 350_000_000,
+            share: 0.0,
+        };
+        assert_eq!(
+            stall.to_string(),
+            "stall from 1.00 to 1.35 s: nothing completed for 350 ms"
+        );
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts that one thread writes, with plain stores: the loop that is timed pays about a nanosecond for each poll that
-/// brought something. Any thread may read them; each by itself is right, together they may be a message apart.
+/// Counts that one thread writes, with plain stores: the loop that is timed pays about a nanosecond
+/// for each poll that brought something. Any thread may read them; each by itself is right,
+/// together they may be a message apart.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Lane {
@@ -46,7 +47,10 @@ impl std::ops::Add for Counts {
 }
 
 fn add(to: &AtomicU64, what: u64) {
-    to.store(to.load(Ordering::Relaxed).wrapping_add(what), Ordering::Relaxed);
+    to.store(
+        to.load(Ordering::Relaxed).wrapping_add(what),
+        Ordering::Relaxed,
+    );
 }
 
 impl Lane {
@@ -93,7 +97,9 @@ impl Lane {
 
 /// What several lanes say together.
 pub fn counts(lanes: &[Arc<Lane>]) -> Counts {
-    lanes.iter().fold(Counts::default(), |sum, lane| sum + lane.counts())
+    lanes
+        .iter()
+        .fold(Counts::default(), |sum, lane| sum + lane.counts())
 }
 
 /// The longest latency on any of them since this was asked last.
@@ -115,7 +121,16 @@ mod tests {
         for nanos in [7, 30, 5] {
             lane.latency(nanos);
         }
-        assert_eq!(lane.counts(), Counts { sent: 9, received: 3, bytes: 30, samples: 3, nanos: 42 });
+        assert_eq!(
+            lane.counts(),
+            Counts {
+                sent: 9,
+                received: 3,
+                bytes: 30,
+                samples: 3,
+                nanos: 42
+            }
+        );
         assert_eq!((lane.longest(), lane.longest()), (30, 0));
     }
 
@@ -127,7 +142,16 @@ mod tests {
             lane.received(1, n);
             lane.latency(n * 10);
         }
-        assert_eq!(counts(&lanes), Counts { sent: 17, received: 3, bytes: 17, samples: 3, nanos: 170 });
+        assert_eq!(
+            counts(&lanes),
+            Counts {
+                sent: 17,
+                received: 3,
+                bytes: 17,
+                samples: 3,
+                nanos: 170
+            }
+        );
         assert_eq!((longest(&lanes), longest(&lanes)), (90, 0));
     }
 }

@@ -1,5 +1,5 @@
-//! What is measured: latencies ([`histogram`]), processor time ([`cpu`]), and the figures made of them
-//! ([`summary`]); and, while a test runs, what a thread beside it sees ([`watch`]).
+//! What is measured: latencies ([`histogram`]), processor time ([`cpu`]), and the figures made of
+//! them ([`summary`]); and, while a test runs, what a thread beside it sees ([`watch`]).
 
 pub mod counters;
 pub mod cpu;
@@ -28,7 +28,10 @@ impl std::ops::Add for Count {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self { msgs: self.msgs + other.msgs, bytes: self.bytes + other.bytes }
+        Self {
+            msgs: self.msgs + other.msgs,
+            bytes: self.bytes + other.bytes,
+        }
     }
 }
 
@@ -66,14 +69,16 @@ pub struct SideStats {
     pub nanos: u64,
     /// Most completions that one poll returned.
     pub max_cqe: u32,
-    /// Nanoseconds of the longest stall, in which nothing completed; 0 where there was none, or nobody looked (sockets, a peer that is a qperf).
+    /// Nanoseconds of the longest stall, in which nothing completed; 0 where there was none, or
+    /// nobody looked (sockets, a peer that is a qperf).
     #[serde(default)]
     pub stalled: u64,
     /// Processor time used meanwhile.
     pub cpu: CpuUse,
     /// Bytes that were checked by `--verify`, all of them right.
     pub verified: u64,
-    /// Each of its threads, where there are several; the figures above are their sums, the time that of the longest.
+    /// Each of its threads, where there are several; the figures above are their sums, the time
+    /// that of the longest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<ThreadStats>,
 }

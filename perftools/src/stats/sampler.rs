@@ -1,4 +1,5 @@
-//! Makes intervals and stalls of what a lane says now and then. Times are in nanoseconds since the clock started.
+//! Makes intervals and stalls of what a lane says now and then. Times are in nanoseconds since the
+//! clock started.
 
 use super::interval::{Dip, DipKind, Interval, dips, is_stall};
 use super::lane::Counts;
@@ -21,7 +22,11 @@ pub(super) struct What {
 impl What {
     /// The messages that count.
     pub(super) fn moved(&self, counts: Counts) -> u64 {
-        if self.latency { counts.samples } else { counts.sent.saturating_add(counts.received) }
+        if self.latency {
+            counts.samples
+        } else {
+            counts.sent.saturating_add(counts.received)
+        }
     }
 }
 
@@ -48,7 +53,18 @@ impl Sampler {
     pub(super) fn new(what: What, at: Counts) -> Self {
         let seen = what.moved(at);
         let (intervals, stalls) = (Vec::new(), Vec::new());
-        Self { what, from: 0, at, before: (0, at), next: what.interval, seen, since: 0, changes: 0, intervals, stalls }
+        Self {
+            what,
+            from: 0,
+            at,
+            before: (0, at),
+            next: what.interval,
+            seen,
+            since: 0,
+            changes: 0,
+            intervals,
+            stalls,
+        }
     }
 
     /// When the running interval ends.
@@ -56,8 +72,14 @@ impl Sampler {
         self.next
     }
 
-    /// Takes a look; returns the interval that has ended by now, if one has. `longest` is asked only then.
-    pub(super) fn look(&mut self, now: u64, counts: Counts, longest: impl FnOnce() -> u64) -> Option<Interval> {
+    /// Takes a look; returns the interval that has ended by now, if one has. `longest` is asked
+    /// only then.
+    pub(super) fn look(
+        &mut self,
+        now: u64,
+        counts: Counts,
+        longest: impl FnOnce() -> u64,
+    ) -> Option<Interval> {
         let now = now.min(self.what.until);
         self.listen(now, self.what.moved(counts));
         let through = self.what.moved(counts) >= self.what.all;
@@ -73,13 +95,22 @@ impl Sampler {
     }
 
     /// The clock stopped at `now`: the last interval, if anything is in it, and all of them.
-    pub(super) fn end(mut self, now: u64, counts: Counts, longest: u64) -> (Option<Interval>, Vec<Interval>, Vec<Dip>) {
+    pub(super) fn end(
+        mut self,
+        now: u64,
+        counts: Counts,
+        longest: u64,
+    ) -> (Option<Interval>, Vec<Interval>, Vec<Dip>) {
         let now = now.min(self.what.until);
         self.listen(now, self.what.moved(counts));
         self.silence(now);
         let more = self.what.moved(counts) > self.what.moved(self.at);
         let short = now.saturating_sub(self.from) <= self.what.interval / 20;
-        let last = if more && !short { Some(self.close(now, counts, longest)) } else { None };
+        let last = if more && !short {
+            Some(self.close(now, counts, longest))
+        } else {
+            None
+        };
         if more && short {
             // A moment is no interval: it belongs to the one before, which was told already.
             let before = self.intervals.pop().unwrap_or_default();
@@ -90,8 +121,13 @@ impl Sampler {
             self.close(now.max(before.to).max(self.from + 1), counts, longest);
         }
         self.stalls.retain(|stall| stall.from < now);
-        // Where the end was seen late: nothing is beyond it. (What several threads moved may be, as each starts its own clock.)
-        while self.intervals.last().is_some_and(|interval| interval.from >= now && interval.msgs == 0) {
+        // Where the end was seen late: nothing is beyond it. (What several threads moved may be, as
+        // each starts its own clock.)
+        while self
+            .intervals
+            .last()
+            .is_some_and(|interval| interval.from >= now && interval.msgs == 0)
+        {
             self.intervals.pop();
         }
         let mut all = dips(&self.intervals);
@@ -103,15 +139,28 @@ impl Sampler {
     fn close(&mut self, now: u64, counts: Counts, longest: u64) -> Interval {
         let before = std::mem::replace(&mut self.at, counts);
         self.before = (self.from, before);
-        let msgs = self.what.moved(counts).saturating_sub(self.what.moved(before));
-        let sent = counts.sent.saturating_sub(before.sent).saturating_mul(self.what.size);
+        let msgs = self
+            .what
+            .moved(counts)
+            .saturating_sub(self.what.moved(before));
+        let sent = counts
+            .sent
+            .saturating_sub(before.sent)
+            .saturating_mul(self.what.size);
         let bytes = sent.saturating_add(counts.bytes.saturating_sub(before.bytes));
-        let mut interval = Interval { from: self.from, to: now, msgs, bytes, ..Interval::default() };
+        let mut interval = Interval {
+            from: self.from,
+            to: now,
+            msgs,
+            bytes,
+            ..Interval::default()
+        };
         #[allow(clippy::cast_precision_loss)] // Counts and nanoseconds below 2^53.
         if !self.what.latency {
             interval.bandwidth = Some(bytes as f64 * 1e9 / interval.nanos().max(1) as f64);
         } else if msgs > 0 {
-            interval.latency_mean = Some(counts.nanos.saturating_sub(before.nanos) as f64 / msgs as f64);
+            interval.latency_mean =
+                Some(counts.nanos.saturating_sub(before.nanos) as f64 / msgs as f64);
             interval.latency_max = Some(longest);
         }
         self.from = now;
@@ -134,7 +183,12 @@ impl Sampler {
         // Before the first completion there is nothing to compare with.
         let usual = self.since.checked_div(self.changes).unwrap_or(u64::MAX);
         if is_stall(now.saturating_sub(self.since), usual) {
-            self.stalls.push(Dip { kind: DipKind::Stall, from: self.since, to: now, share: 0.0 });
+            self.stalls.push(Dip {
+                kind: DipKind::Stall,
+                from: self.since,
+                to: now,
+                share: 0.0,
+            });
         }
     }
 }
@@ -147,22 +201,44 @@ mod tests {
 
     fn sampler(latency: bool) -> Sampler {
         Sampler::new(
-            What { latency, size: 10, interval: 1000 * MS, until: 4000 * MS, all: u64::MAX },
+            What {
+                latency,
+                size: 10,
+                interval: 1000 * MS,
+                until: 4000 * MS,
+                all: u64::MAX,
+            },
             Counts::default(),
         )
     }
 
     fn sent(n: u64) -> Counts {
-        Counts { sent: n, ..Counts::default() }
+        Counts {
+            sent: n,
+            ..Counts::default()
+        }
     }
 
     #[test]
     fn bytes_of_both_directions_are_the_bandwidth() {
         let mut s = sampler(false);
         assert_eq!(s.look(20 * MS, sent(5), || 0), None);
-        let first =
-            s.look(1000 * MS, Counts { sent: 50, received: 20, bytes: 200, ..Counts::default() }, || 0).unwrap();
-        assert_eq!((first.from, first.to, first.msgs, first.bytes), (0, 1000 * MS, 70, 700));
+        let first = s
+            .look(
+                1000 * MS,
+                Counts {
+                    sent: 50,
+                    received: 20,
+                    bytes: 200,
+                    ..Counts::default()
+                },
+                || 0,
+            )
+            .unwrap();
+        assert_eq!(
+            (first.from, first.to, first.msgs, first.bytes),
+            (0, 1000 * MS, 70, 700)
+        );
         assert_eq!(first.bandwidth, Some(700.0));
     }
 
@@ -185,7 +261,11 @@ mod tests {
         let mut s = sampler(false);
         s.what.all = 30;
         s.look(20 * MS, sent(10), || 0);
-        assert_eq!(s.look(40 * MS, sent(30), || 0).map(|i| (i.from, i.to, i.msgs)), Some((0, 40 * MS, 30)));
+        assert_eq!(
+            s.look(40 * MS, sent(30), || 0)
+                .map(|i| (i.from, i.to, i.msgs)),
+            Some((0, 40 * MS, 30))
+        );
         assert_eq!(s.look(3000 * MS, sent(30), || 0), None);
         let (last, all, dips) = s.end(39 * MS, sent(30), 0);
         assert_eq!((last, all.len(), dips), (None, 1, vec![]));
@@ -198,10 +278,17 @@ mod tests {
         s.look(2000 * MS, sent(20), || 0);
         // The test's own clock may even have stopped a little earlier than the watcher's look.
         for end in [2000 * MS - 5, 2001 * MS] {
-            let mut s = Sampler { intervals: s.intervals.clone(), stalls: Vec::new(), ..s };
+            let mut s = Sampler {
+                intervals: s.intervals.clone(),
+                stalls: Vec::new(),
+                ..s
+            };
             s.at = sent(20);
             let (last, all, _) = s.end(end, sent(23), 0);
-            assert_eq!((last, all.len(), all[1].from, all[1].msgs), (None, 2, 1000 * MS, 13));
+            assert_eq!(
+                (last, all.len(), all[1].from, all[1].msgs),
+                (None, 2, 1000 * MS, 13)
+            );
             assert_eq!(all[1].to, end.max(2000 * MS));
         }
     }
@@ -214,7 +301,15 @@ mod tests {
         }
         s.look(1500 * MS, sent(51), || 0);
         let (_, _, dips) = s.end(1520 * MS, sent(52), 0);
-        assert_eq!(dips, [Dip { kind: DipKind::Stall, from: 1000 * MS, to: 1500 * MS, share: 0.0 }]);
+        assert_eq!(
+            dips,
+            [Dip {
+                kind: DipKind::Stall,
+                from: 1000 * MS,
+                to: 1500 * MS,
+                share: 0.0
+            }]
+        );
     }
 
     #[test]
@@ -229,13 +324,25 @@ mod tests {
     #[test]
     fn latencies_have_a_mean_and_a_longest() {
         let mut s = sampler(true);
-        let counts = Counts { samples: 4, nanos: 400, ..Counts::default() };
+        let counts = Counts {
+            samples: 4,
+            nanos: 400,
+            ..Counts::default()
+        };
         let first = s.look(1000 * MS, counts, || 170).unwrap();
         assert_eq!(
-            (first.msgs, first.latency_mean, first.latency_max, first.bandwidth),
+            (
+                first.msgs,
+                first.latency_mean,
+                first.latency_max,
+                first.bandwidth
+            ),
             (4, Some(100.0), Some(170), None)
         );
         let second = s.look(2000 * MS, counts, || 0).unwrap();
-        assert_eq!((second.msgs, second.latency_mean, second.latency_max), (0, None, None));
+        assert_eq!(
+            (second.msgs, second.latency_mean, second.latency_max),
+            (0, None, None)
+        );
     }
 }

@@ -6,12 +6,13 @@ use super::SideStats;
 use crate::plan::{Pattern, Plan, Verb};
 use crate::test::Test;
 
-/// The figures of one test. Rates are per second, times in nanoseconds, costs in processor seconds a gigabyte.
+/// The figures of one test. Rates are per second, times in nanoseconds, costs in processor seconds
+/// a gigabyte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Summary {
-    /// Bytes that arrived, over the receiver's time (that were written, over the writer's, where nobody sees them arrive);
-    /// both ways: the sum over the mean time.
+    /// Bytes that arrived, over the receiver's time (that were written, over the writer's, where
+    /// nobody sees them arrive); both ways: the sum over the mean time.
     pub bandwidth: Option<f64>,
     /// What was sent, over the sender's time, where it need not arrive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,12 +95,22 @@ impl Summary {
             (l, r) => ratio((l + r) as f64, f64::midpoint(lt, rt)),
         };
         // Where the peer takes no part, what counts is what is done: nobody sees it arrive.
-        let done = |side: &SideStats| if meaning.arrives { side.received } else { side.sent };
+        let done = |side: &SideStats| {
+            if meaning.arrives {
+                side.received
+            } else {
+                side.sent
+            }
+        };
         let msg_rate = over(done(local).msgs, done(remote).msgs);
         if meaning.latency {
             let moved = done(local).msgs + done(remote).msgs;
             let latency = (moved > 0).then(|| local.nanos as f64 / moved as f64);
-            return Self { latency, msg_rate, ..Self::default() };
+            return Self {
+                latency,
+                msg_rate,
+                ..Self::default()
+            };
         }
         let moved = done(local).bytes + done(remote).bytes;
         let cost = |side: &SideStats, bytes: u64| {
@@ -107,10 +118,16 @@ impl Summary {
             let bytes = if meaning.alone { moved } else { bytes };
             (!meaning.both_ways && bytes > 0).then(|| side.cpu.host.busy() * 1e9 / bytes as f64)
         };
-        let (sender, receiver) = if meaning.fetches == meaning.flip { (local, remote) } else { (remote, local) };
+        let (sender, receiver) = if meaning.fetches == meaning.flip {
+            (local, remote)
+        } else {
+            (remote, local)
+        };
         Self {
             bandwidth: Some(over(done(local).bytes, done(remote).bytes)),
-            send_bandwidth: meaning.may_lose.then(|| over(local.sent.bytes, remote.sent.bytes)),
+            send_bandwidth: meaning
+                .may_lose
+                .then(|| over(local.sent.bytes, remote.sent.bytes)),
             latency: None,
             msg_rate,
             send_cost: cost(sender, sender.sent.bytes),
@@ -135,17 +152,33 @@ mod tests {
 
     fn side(sent: u64, received: u64, secs: u64, busy: f64) -> SideStats {
         SideStats {
-            sent: Count { msgs: sent, bytes: sent * 1000 },
-            received: Count { msgs: received, bytes: received * 1000 },
+            sent: Count {
+                msgs: sent,
+                bytes: sent * 1000,
+            },
+            received: Count {
+                msgs: received,
+                bytes: received * 1000,
+            },
             nanos: secs * 1_000_000_000,
-            cpu: CpuUse { host: Host { kernel: busy, ..Host::default() }, ..CpuUse::default() },
+            cpu: CpuUse {
+                host: Host {
+                    kernel: busy,
+                    ..Host::default()
+                },
+                ..CpuUse::default()
+            },
             ..SideStats::default()
         }
     }
 
     #[test]
     fn bandwidth_is_the_receivers_bytes_over_the_receivers_time() {
-        let s = Summary::new(meaning(Test::RcBw), &side(5000, 0, 1, 1.0), &side(0, 4000, 2, 3.0));
+        let s = Summary::new(
+            meaning(Test::RcBw),
+            &side(5000, 0, 1, 1.0),
+            &side(0, 4000, 2, 3.0),
+        );
         assert_eq!(s.bandwidth, Some(2_000_000.0));
         assert!((s.msg_rate - 2000.0).abs() < 1e-9);
         assert_eq!(s.send_cost, Some(1e9 / 5_000_000.0));
@@ -154,22 +187,42 @@ mod tests {
 
     #[test]
     fn both_ways_is_the_sum_over_the_mean_time_and_has_no_cost() {
-        let s = Summary::new(meaning(Test::RcBiBw), &side(9, 3000, 1, 1.0), &side(9, 6000, 2, 1.0));
+        let s = Summary::new(
+            meaning(Test::RcBiBw),
+            &side(9, 3000, 1, 1.0),
+            &side(9, 6000, 2, 1.0),
+        );
         assert_eq!(s.bandwidth, Some(6_000_000.0));
         assert_eq!((s.send_cost, s.recv_cost), (None, None));
     }
 
     #[test]
     fn latency_is_half_a_round_trip() {
-        let s = Summary::new(meaning(Test::RcLat), &side(500, 500, 1, 1.0), &side(500, 500, 1, 1.0));
+        let s = Summary::new(
+            meaning(Test::RcLat),
+            &side(500, 500, 1, 1.0),
+            &side(500, 500, 1, 1.0),
+        );
         assert_eq!(s.latency, Some(1_000_000.0));
         assert_eq!(s.bandwidth, None);
     }
 
     #[test]
     fn nothing_arrived_is_zero_not_nan() {
-        let s = Summary::new(meaning(Test::RcBw), &side(0, 0, 0, 0.0), &side(0, 0, 0, 0.0));
+        let s = Summary::new(
+            meaning(Test::RcBw),
+            &side(0, 0, 0, 0.0),
+            &side(0, 0, 0, 0.0),
+        );
         assert_eq!((s.bandwidth, s.send_cost), (Some(0.0), None));
-        assert_eq!(Summary::new(meaning(Test::RcLat), &side(0, 0, 0, 0.0), &side(0, 0, 0, 0.0)).latency, None);
+        assert_eq!(
+            Summary::new(
+                meaning(Test::RcLat),
+                &side(0, 0, 0, 0.0),
+                &side(0, 0, 0, 0.0)
+            )
+            .latency,
+            None
+        );
     }
 }

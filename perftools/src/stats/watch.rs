@@ -1,6 +1,7 @@
 //! Watches a test from a thread of its own: intervals, stalls, and how far it has come.
 //!
-//! The loops that are timed only count, each on a [`Lane`] of its own; they make no system call and read no clock for this.
+//! The loops that are timed only count, each on a [`Lane`] of its own; they make no system call and
+//! read no clock for this.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -45,7 +46,9 @@ pub struct Watch<'a> {
 
 impl std::fmt::Debug for Watch<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").field("interval", &self.interval).finish_non_exhaustive()
+        f.debug_struct("Watch")
+            .field("interval", &self.interval)
+            .finish_non_exhaustive()
     }
 }
 
@@ -60,7 +63,8 @@ pub struct Watched {
     pub warm_up: Duration,
     /// How long it goes on from there, where that is by time.
     pub time: Option<Duration>,
-    /// How many messages it goes on for, of both directions where both are data, where that is by count.
+    /// How many messages it goes on for, of both directions where both are data, where that is by
+    /// count.
     pub messages: Option<u64>,
     /// How many threads run it.
     pub threads: u32,
@@ -108,7 +112,11 @@ impl<'a> Watching<'a> {
 
     /// Where each thread of the test counts; none where nobody wants to know.
     pub fn lanes(&self) -> Vec<Arc<Lane>> {
-        if self.is_on() { self.lanes.clone() } else { Vec::new() }
+        if self.is_on() {
+            self.lanes.clone()
+        } else {
+            Vec::new()
+        }
     }
 
     fn is_on(&self) -> bool {
@@ -135,10 +143,16 @@ impl<'a> Watching<'a> {
 
     /// What was seen, of a test whose clock ran for so long.
     pub fn seen(&self, nanos: u64) -> Seen {
-        let Some(sampler) = self.state().sampler.take().filter(|_| self.watch.interval.is_some()) else {
+        let Some(sampler) = self
+            .state()
+            .sampler
+            .take()
+            .filter(|_| self.watch.interval.is_some())
+        else {
             return Seen::default();
         };
-        let (last, intervals, dips) = sampler.end(nanos, lane::counts(&self.lanes), lane::longest(&self.lanes));
+        let (last, intervals, dips) =
+            sampler.end(nanos, lane::counts(&self.lanes), lane::longest(&self.lanes));
         if let (Some(last), Some(audience)) = (last, self.watch.audience) {
             audience.interval(&last);
         }
@@ -174,10 +188,18 @@ impl<'a> Watching<'a> {
             } else if let Some((start, now)) = begun {
                 let now = u64::try_from((now - start).as_nanos()).unwrap_or(u64::MAX);
                 let counts = lane::counts(&self.lanes);
-                let base = if self.watched.warm_up.is_zero() { Counts::default() } else { counts };
-                let sampler = state.sampler.get_or_insert_with(|| Sampler::new(self.what(), base));
+                let base = if self.watched.warm_up.is_zero() {
+                    Counts::default()
+                } else {
+                    counts
+                };
+                let sampler = state
+                    .sampler
+                    .get_or_insert_with(|| Sampler::new(self.what(), base));
                 let ended = sampler.look(now, counts, || lane::longest(&self.lanes));
-                nap = nap.min(Duration::from_nanos(sampler.next().saturating_sub(now).max(1000)));
+                nap = nap.min(Duration::from_nanos(
+                    sampler.next().saturating_sub(now).max(1000),
+                ));
                 looks += 1;
                 if let Some(audience) = self.watch.audience {
                     drop(state);
@@ -192,7 +214,11 @@ impl<'a> Watching<'a> {
                 }
             }
             if !state.over {
-                state = self.changed.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
+                state = self
+                    .changed
+                    .wait_timeout(state, nap)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
             }
         }
     }
@@ -213,8 +239,10 @@ impl<'a> Watching<'a> {
         Standing {
             done,
             // What moves may not be seen here: a peer that writes to memory, or reads it.
-            bandwidth: (!what.latency && msgs > 0).then(|| bytes * 1e9 / now.saturating_sub(before).max(1) as f64),
-            latency: (samples > 0).then(|| counts.nanos.saturating_sub(told.nanos) as f64 / samples as f64),
+            bandwidth: (!what.latency && msgs > 0)
+                .then(|| bytes * 1e9 / now.saturating_sub(before).max(1) as f64),
+            latency: (samples > 0)
+                .then(|| counts.nanos.saturating_sub(told.nanos) as f64 / samples as f64),
         }
     }
 }
@@ -241,20 +269,33 @@ mod tests {
         }
 
         fn standing(&self, standing: &Standing) {
-            assert!((0.0..=1.0).contains(&standing.done) && standing.bandwidth.is_some(), "{standing:?}");
+            assert!(
+                (0.0..=1.0).contains(&standing.done) && standing.bandwidth.is_some(),
+                "{standing:?}"
+            );
             self.0.lock().unwrap().1 += 1;
         }
     }
 
     fn watched() -> Watched {
         let time = Some(Duration::from_millis(600));
-        Watched { latency: false, size: 100, warm_up: Duration::ZERO, time, messages: None, threads: 2 }
+        Watched {
+            latency: false,
+            size: 100,
+            warm_up: Duration::ZERO,
+            time,
+            messages: None,
+            threads: 2,
+        }
     }
 
     #[test]
     fn all_that_was_counted_is_in_an_interval() {
         let lines = Lines(Mutex::default());
-        let watch = Watch { interval: Some(Duration::from_millis(100)), audience: Some(&lines) };
+        let watch = Watch {
+            interval: Some(Duration::from_millis(100)),
+            audience: Some(&lines),
+        };
         let watching = Watching::new(watch, watched());
         let lanes = watching.lanes();
         let start = Instant::now();
@@ -270,8 +311,17 @@ mod tests {
             sent
         });
         let seen = watching.seen(u64::try_from(start.elapsed().as_nanos()).unwrap());
-        assert_eq!(seen.intervals.iter().map(|i| i.msgs).sum::<u64>(), sent, "{seen:?}");
-        assert!(seen.intervals.windows(2).all(|pair| pair[0].to == pair[1].from), "{seen:?}");
+        assert_eq!(
+            seen.intervals.iter().map(|i| i.msgs).sum::<u64>(),
+            sent,
+            "{seen:?}"
+        );
+        assert!(
+            seen.intervals
+                .windows(2)
+                .all(|pair| pair[0].to == pair[1].from),
+            "{seen:?}"
+        );
         let told = lines.0.lock().unwrap();
         assert_eq!(told.0, seen.intervals);
         assert!(told.1 >= 1);

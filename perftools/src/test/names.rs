@@ -28,8 +28,11 @@ impl Test {
                 "{name}: SDP is gone from Linux (it never was in the kernel's own sources, and OFED dropped it in 2014); rc_bw and tcp_bw measure what replaced it"
             )));
         }
-        let hint = Self::suggest(name).map_or_else(String::new, |near| format!("did you mean {near}? "));
-        Err(Error::usage(format!("{name}: no such test; {hint}`rperf --help tests` lists them")))
+        let hint =
+            Self::suggest(name).map_or_else(String::new, |near| format!("did you mean {near}? "));
+        Err(Error::usage(format!(
+            "{name}: no such test; {hint}`rperf --help tests` lists them"
+        )))
     }
 
     /// The names of all tests.
@@ -46,7 +49,12 @@ impl Test {
     pub fn suggest(name: &str) -> Option<&'static str> {
         TESTS
             .iter()
-            .map(|t| (strsim::damerau_levenshtein(t.1, &name.to_lowercase().replace('-', "_")), t.1))
+            .map(|t| {
+                (
+                    strsim::damerau_levenshtein(t.1, &name.to_lowercase().replace('-', "_")),
+                    t.1,
+                )
+            })
             .filter(|(distance, known)| *distance <= known.len() / 3)
             .min()
             .map(|near| near.1)
@@ -54,7 +62,10 @@ impl Test {
 
     /// The list that `--help tests` prints.
     pub fn list() -> String {
-        let lines: Vec<String> = TESTS.iter().map(|(_, name, about, _)| format!("    {name:<24}{about}\n")).collect();
+        let lines: Vec<String> = TESTS
+            .iter()
+            .map(|(_, name, about, _)| format!("    {name:<24}{about}\n"))
+            .collect();
         lines.concat()
     }
 }

@@ -7,7 +7,10 @@ use crate::socket::kind::Kind;
 
 impl Test {
     fn what(self) -> What {
-        TESTS.iter().find(|t| t.0 == self).map_or(What::Words, |t| t.3)
+        TESTS
+            .iter()
+            .find(|t| t.0 == self)
+            .map_or(What::Words, |t| t.3)
     }
 
     /// What it does on an RDMA device; none for those that use no device.
@@ -54,15 +57,20 @@ impl Test {
         matches!(self, Test::VerRcCompareSwap | Test::VerRcFetchAdd)
     }
 
-    /// The message size where none is asked for, as qperf's: 64 KiB for bandwidth (UDP and SCTP 32, RDS 8, UD 2), one byte
-    /// for latency; an atomic has 8 bytes.
+    /// The message size where none is asked for, as qperf's: 64 KiB for bandwidth (UDP and SCTP 32,
+    /// RDS 8, UD 2), one byte for latency; an atomic has 8 bytes.
     pub fn default_size(self) -> u64 {
         match self.what() {
             What::Rdma(plan) if plan.verb.is_atomic() => 8,
             _ if self.is_latency() => 1,
             What::Rdma(plan) if plan.service == Service::Ud => 2 << 10,
-            What::Sockets { kind: Kind::Udp | Kind::Sctp, .. } => 32 << 10,
-            What::Sockets { kind: Kind::Rds, .. } => 8 << 10,
+            What::Sockets {
+                kind: Kind::Udp | Kind::Sctp,
+                ..
+            } => 32 << 10,
+            What::Sockets {
+                kind: Kind::Rds, ..
+            } => 8 << 10,
             _ => 64 << 10,
         }
     }

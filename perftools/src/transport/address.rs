@@ -34,21 +34,32 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// The pair (index of mine, index of theirs) that most likely reaches: one family; rather both ends of the control
-/// connection; rather global than link-local; rather one subnet, and there rather IPv4; else
-/// rather more bits in common.
+/// The pair (index of mine, index of theirs) that most likely reaches: one family; rather both ends
+/// of the control connection; rather global than link-local; rather one subnet, and there rather
+/// IPv4; else rather more bits in common.
 pub fn choose(mine: &[Candidate], theirs: &[Candidate], hosts: Hosts) -> Option<(usize, usize)> {
     let score = |a: &Candidate, b: &Candidate| match (a.ip, b.ip) {
         (None, None) => Some((0, false, false, false, 0)),
         (Some(x), Some(y)) => {
             let bits = common_bits(x, y)?;
-            // Where only one end of the control connection is an RDMA address, that end still says which network it is.
+            // Where only one end of the control connection is an RDMA address, that end still says
+            // which network it is.
             let control = u8::from(x == hosts.local) + u8::from(y == hosts.peer);
             let prefix = u32::from(a.prefix.min(b.prefix));
             let subnet = prefix > 0 && bits >= prefix;
             // Within one subnet more bits in common mean nothing.
-            let share = if subnet { 0 } else { bits * 1000 / if x.is_ipv4() { 32 } else { 128 } };
-            Some((control, !is_link_local(x) && !is_link_local(y), subnet, x.is_ipv4() && subnet, share))
+            let share = if subnet {
+                0
+            } else {
+                bits * 1000 / if x.is_ipv4() { 32 } else { 128 }
+            };
+            Some((
+                control,
+                !is_link_local(x) && !is_link_local(y),
+                subnet,
+                x.is_ipv4() && subnet,
+                share,
+            ))
         }
         _ => None,
     };
@@ -70,13 +81,20 @@ mod tests {
     fn candidates(list: &[&str]) -> Vec<Candidate> {
         let one = |(index, text): (u32, &&str)| {
             let (ip, prefix) = text.split_once('/').unwrap();
-            Candidate { ip: Some(ip.parse().unwrap()), prefix: prefix.parse().unwrap(), gid_index: Some(index) }
+            Candidate {
+                ip: Some(ip.parse().unwrap()),
+                prefix: prefix.parse().unwrap(),
+                gid_index: Some(index),
+            }
         };
         (0..).zip(list).map(one).collect()
     }
 
     fn hosts(local: &str, peer: &str) -> Hosts {
-        Hosts { local: local.parse().unwrap(), peer: peer.parse().unwrap() }
+        Hosts {
+            local: local.parse().unwrap(),
+            peer: peer.parse().unwrap(),
+        }
     }
 
     fn chosen(mine: &[&str], theirs: &[&str], hosts: Hosts) -> Option<(usize, usize)> {
@@ -89,7 +107,10 @@ mod tests {
     #[test]
     fn the_addresses_of_the_control_connection_come_first() {
         assert_eq!(chosen(A, B, hosts("fd01::1", "fd01::2")), Some((2, 1)));
-        assert_eq!(chosen(A, B, hosts("192.168.7.1", "192.168.7.2")), Some((3, 2)));
+        assert_eq!(
+            chosen(A, B, hosts("192.168.7.1", "192.168.7.2")),
+            Some((3, 2))
+        );
         assert_eq!(chosen(A, B, hosts("172.16.0.1", "fd01::2")), Some((2, 1)));
     }
 
@@ -97,13 +118,27 @@ mod tests {
     fn over_another_control_network_a_shared_subnet_wins_and_ipv4_before_ipv6() {
         let h = hosts("172.16.0.1", "172.16.0.2");
         assert_eq!(chosen(A, B, h), Some((1, 3)));
-        assert_eq!(chosen(&["10.9.0.1/24", "fd01::1/64"], &["10.1.0.2/24", "fd01::2/64"], h), Some((1, 1)));
+        assert_eq!(
+            chosen(
+                &["10.9.0.1/24", "fd01::1/64"],
+                &["10.1.0.2/24", "fd01::2/64"],
+                h
+            ),
+            Some((1, 1))
+        );
     }
 
     #[test]
     fn link_local_serves_only_where_nothing_else_does() {
         let h = hosts("127.0.0.1", "127.0.0.1");
-        assert_eq!(chosen(&["fe80::1/64", "10.0.0.1/8"], &["fe80::1/64", "10.0.0.1/8"], h), Some((1, 1)));
+        assert_eq!(
+            chosen(
+                &["fe80::1/64", "10.0.0.1/8"],
+                &["fe80::1/64", "10.0.0.1/8"],
+                h
+            ),
+            Some((1, 1))
+        );
         assert_eq!(chosen(&["fe80::1/64"], &["fe80::2/64"], h), Some((0, 0)));
     }
 

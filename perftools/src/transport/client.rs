@@ -25,19 +25,39 @@ pub struct Client {
 impl Client {
     pub(super) fn new(spec: &Spec, hosts: Hosts) -> Result<(Self, Ask)> {
         let opened = device::open(spec.client.id.as_ref(), hosts)?.at_gid(spec.client.gid_index)?;
-        by_cm(opened.link, spec.use_cm, spec.marks_packets(), opened.context.device_name())?;
+        by_cm(
+            opened.link,
+            spec.use_cm,
+            spec.marks_packets(),
+            opened.context.device_name(),
+        )?;
         let fit = spec.fit(&opened.bounds)?;
         let shape = spec.agreed(fit.depth, fit.plan, &opened.bounds)?;
         has_memory_for(&shape, if hosts.local == hosts.peer { 2 } else { 1 })?;
         let end = End::new(opened, shape, &spec.client)?;
         let addresses = end.opened.addresses.clone();
-        let ask = Ask { link: end.opened.link, addresses, mtu: end.mtu(), depth: shape.depth, plan: shape.plan };
-        Ok((Self { end, spec: spec.clone(), prepared: Vec::new() }, ask))
+        let ask = Ask {
+            link: end.opened.link,
+            addresses,
+            mtu: end.mtu(),
+            depth: shape.depth,
+            plan: shape.plan,
+        };
+        Ok((
+            Self {
+                end,
+                spec: spec.clone(),
+                prepared: Vec::new(),
+            },
+            ask,
+        ))
     }
 
     fn address(&self, offer: &Offer) -> Result<Candidate> {
         let found = self.end.opened.addresses.get(offer.client_address);
-        found.copied().ok_or_else(|| Error::protocol("the server chose an address that this end does not have"))
+        found.copied().ok_or_else(|| {
+            Error::protocol("the server chose an address that this end does not have")
+        })
     }
 }
 
@@ -46,9 +66,13 @@ impl ClientSetup for Client {
 
     fn answer(&mut self, offer: &Offer) -> Result<Answer> {
         if offer.depth > self.end.shape.depth {
-            return Err(Error::protocol("the server offers a greater depth than it was asked for"));
+            return Err(Error::protocol(
+                "the server offers a greater depth than it was asked for",
+            ));
         }
-        self.end.shape = self.spec.agreed(offer.depth, self.end.shape.plan, &self.end.opened.bounds)?;
+        self.end.shape =
+            self.spec
+                .agreed(offer.depth, self.end.shape.plan, &self.end.opened.bounds)?;
         match &offer.method {
             Method::Cm { .. } => Ok(Answer { ends: Vec::new() }),
             Method::Direct(_) => {
@@ -56,7 +80,9 @@ impl ClientSetup for Client {
                     self.end.join_group(group, self.spec.client.timeout)?;
                 }
                 self.prepared = self.end.prepare(self.address(offer)?, offer.mtu)?;
-                Ok(Answer { ends: self.prepared.iter().map(|one| one.plain.clone()).collect() })
+                Ok(Answer {
+                    ends: self.prepared.iter().map(|one| one.plain.clone()).collect(),
+                })
             }
         }
     }
@@ -73,8 +99,14 @@ impl ClientSetup for Client {
                 let via = self.end.via(address, false, Some(offer.mtu));
                 self.end.connected(lines, via)
             }
-            Method::Cm { address: server, port, token } => {
-                let source = address.ip.ok_or_else(|| Error::device("rdma_cm needs an IP address on this end"))?;
+            Method::Cm {
+                address: server,
+                port,
+                token,
+            } => {
+                let source = address
+                    .ip
+                    .ok_or_else(|| Error::device("rdma_cm needs an IP address on this end"))?;
                 let shape = self.end.shape;
                 let target = cm::Target {
                     source,
@@ -86,7 +118,14 @@ impl ClientSetup for Client {
                     let (verb, device) = (shape.plan.verb, self.end.device());
                     if shape.plan.service == Service::Ud {
                         let qp = self.end.queue_pair(index)?;
-                        return datagrams::find(qp, device, &target, index, self.end.own(address), timeout);
+                        return datagrams::find(
+                            qp,
+                            device,
+                            &target,
+                            index,
+                            self.end.own(address),
+                            timeout,
+                        );
                     }
                     let qp = self.end.queue_pair(index)?;
                     cm::connect(qp, device, &target, index, verb, timeout).map(Line::Cm)

@@ -30,8 +30,12 @@ impl Connection {
     /// The peer has disconnected, or the device is gone.
     pub fn check(&mut self) -> Result<()> {
         match self.0.check_event()?.map(|event| event.event_type) {
-            Some(CmEventType::DISCONNECTED) => Err(Error::device("the peer disconnected in the middle of the test")),
-            Some(CmEventType::DEVICE_REMOVAL) => Err(Error::device("the device was removed in the middle of the test")),
+            Some(CmEventType::DISCONNECTED) => Err(Error::device(
+                "the peer disconnected in the middle of the test",
+            )),
+            Some(CmEventType::DEVICE_REMOVAL) => Err(Error::device(
+                "the device was removed in the middle of the test",
+            )),
             _ => Ok(()),
         }
     }
@@ -46,13 +50,18 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Listens on an address of a device; the client has to say `token`. So many RDMA reads and atomics are in flight at most.
+    /// Listens on an address of a device; the client has to say `token`. So many RDMA reads and
+    /// atomics are in flight at most.
     ///
     /// # Errors
     /// The address belongs to no RDMA device, or rdma_cm is not there.
     pub fn new(address: IpAddr, token: u64, rd_atomic: u8) -> Result<Self> {
         let listener = Listener::bind(SocketAddr::new(address, 0), 8)?;
-        Ok(Self { listener, token, rd_atomic })
+        Ok(Self {
+            listener,
+            token,
+            rd_atomic,
+        })
     }
 
     /// The port that the system chose.
@@ -60,7 +69,8 @@ impl Waiting {
         self.listener.local_addr().port()
     }
 
-    /// Waits for the client's connections and takes them with `qps`, which are of `device`. Anyone else is turned away.
+    /// Waits for the client's connections and takes them with `qps`, which are of `device`. Anyone
+    /// else is turned away.
     ///
     /// # Errors
     /// The client does not come in time, or is `gone`.
@@ -75,7 +85,14 @@ impl Waiting {
         let deadline = Instant::now() + timeout;
         let mut connections = Vec::new();
         for (index, qp) in (0_u32..).zip(qps) {
-            connections.push(self.accept_one(qp, &hello(self.token, index), device, verb, deadline, gone)?);
+            connections.push(self.accept_one(
+                qp,
+                &hello(self.token, index),
+                device,
+                verb,
+                deadline,
+                gone,
+            )?);
         }
         Ok(connections)
     }
@@ -91,18 +108,25 @@ impl Waiting {
     ) -> Result<Connection> {
         loop {
             if gone() {
-                return Err(Error::new(Kind::Gone, "the client went away before it connected"));
+                return Err(Error::new(
+                    Kind::Gone,
+                    "the client went away before it connected",
+                ));
             }
             if Instant::now() >= deadline {
                 return Err(not_in_time(self.listener.local_addr()));
             }
-            let Some(request) = self.listener.accept(Some(LOOK_EVERY))? else { continue };
+            let Some(request) = self.listener.accept(Some(LOOK_EVERY))? else {
+                continue;
+            };
             // RoCE pads what the client said with zeros. Dropping a request rejects it.
             if !request.private_data().starts_with(hello) || request.device_name() != device {
                 continue;
             }
             let pending = request.access(access(verb)).with_qp(qp)?;
-            let left = deadline.saturating_duration_since(Instant::now()).max(LOOK_EVERY);
+            let left = deadline
+                .saturating_duration_since(Instant::now())
+                .max(LOOK_EVERY);
             let accepted = pending.accept(&params(self.rd_atomic, &[]), left);
             return accepted.map(Connection).map_err(Error::from);
         }
@@ -159,8 +183,16 @@ pub fn connect(
     verb: Verb,
     timeout: Duration,
 ) -> Result<Connection> {
-    let Target { source, server, token, rd_atomic } = *target;
-    let route = Resolver::new(server).source(source).timeout(timeout).resolve()?;
+    let Target {
+        source,
+        server,
+        token,
+        rd_atomic,
+    } = *target;
+    let route = Resolver::new(server)
+        .source(source)
+        .timeout(timeout)
+        .resolve()?;
     if route.device_name() != device {
         return Err(Error::device(format!(
             "rdma_cm reaches {server} from {source} over {}, not over {device}: give --id (-i) {}",
@@ -170,5 +202,8 @@ pub fn connect(
     }
     let private_data = hello(token, index);
     let ready = route.access(access(verb)).with_qp(qp)?;
-    ready.connect(&params(rd_atomic, &private_data), timeout).map(Connection).map_err(Error::from)
+    ready
+        .connect(&params(rd_atomic, &private_data), timeout)
+        .map(Connection)
+        .map_err(Error::from)
 }

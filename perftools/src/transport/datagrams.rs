@@ -1,4 +1,5 @@
-//! Datagrams by rdma_cm: a server's queue pairs are found by who asks for them, and learn whom to answer.
+//! Datagrams by rdma_cm: a server's queue pairs are found by who asks for them, and learn whom to
+//! answer.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -26,7 +27,8 @@ pub(super) struct Own {
     pub(super) port_num: u8,
 }
 
-/// What the client says with its queue pair number `index`: the connections' words, then where it can be answered.
+/// What the client says with its queue pair number `index`: the connections' words, then where it
+/// can be answered.
 fn words(token: u64, index: u32, qpn: Qpn, own: Own) -> Vec<u8> {
     let mut words = hello(token, index).to_vec();
     words.extend(qpn.0.to_be_bytes());
@@ -67,7 +69,8 @@ impl Place {
         self.listener.local_addr().port()
     }
 
-    /// Waits until the client has asked for each of `qps`, which are of `device`. Anyone else is refused.
+    /// Waits until the client has asked for each of `qps`, which are of `device`. Anyone else is
+    /// refused.
     pub(super) fn accept(
         self,
         qps: Vec<QueuePair<Ud>>,
@@ -77,7 +80,9 @@ impl Place {
         gone: &dyn Fn() -> bool,
     ) -> Result<Vec<Line>> {
         let deadline = Instant::now() + timeout;
-        let accepted = (0..).zip(qps).map(|(index, qp)| self.accept_one(qp, index, own, device, deadline, gone));
+        let accepted = (0..)
+            .zip(qps)
+            .map(|(index, qp)| self.accept_one(qp, index, own, device, deadline, gone));
         accepted.collect()
     }
 
@@ -93,19 +98,39 @@ impl Place {
         let hello = hello(self.token, index);
         loop {
             if gone() {
-                return Err(Error::new(Kind::Gone, "the client went away before it asked for the queue pairs"));
+                return Err(Error::new(
+                    Kind::Gone,
+                    "the client went away before it asked for the queue pairs",
+                ));
             }
             if Instant::now() >= deadline {
                 return Err(not_in_time(self.listener.local_addr()));
             }
-            let Some(request) = self.listener.accept(Some(LOOK_EVERY))? else { continue };
-            let said = request.private_data().strip_prefix(&hello).and_then(|words| answer_to(words, own));
+            let Some(request) = self.listener.accept(Some(LOOK_EVERY))? else {
+                continue;
+            };
+            let said = request
+                .private_data()
+                .strip_prefix(&hello)
+                .and_then(|words| answer_to(words, own));
             // Dropping a request refuses it.
-            let Some((to, qpn)) = said.filter(|_| request.device_name() == device) else { continue };
+            let Some((to, qpn)) = said.filter(|_| request.device_name() == device) else {
+                continue;
+            };
             request.start_qp(&mut qp)?;
-            let address = qp.pd().create_ah(&to).and_then(|address| qp.hold_address(&address))?;
+            let address = qp
+                .pd()
+                .create_ah(&to)
+                .and_then(|address| qp.hold_address(&address))?;
             request.accept(&qp, &[])?;
-            return Ok(Line::Ud(qp, Destination { address, qpn, qkey: QKEY }));
+            return Ok(Line::Ud(
+                qp,
+                Destination {
+                    address,
+                    qpn,
+                    qkey: QKEY,
+                },
+            ));
         }
     }
 }
@@ -119,8 +144,16 @@ pub(super) fn find(
     own: Own,
     timeout: Duration,
 ) -> Result<Line> {
-    let Target { source, server, token, .. } = *target;
-    let route = Resolver::new(server).source(source).timeout(timeout).resolve_datagram()?;
+    let Target {
+        source,
+        server,
+        token,
+        ..
+    } = *target;
+    let route = Resolver::new(server)
+        .source(source)
+        .timeout(timeout)
+        .resolve_datagram()?;
     if route.device_name() != device {
         let found = route.device_name();
         return Err(Error::device(format!(
@@ -139,12 +172,20 @@ mod tests {
 
     #[test]
     fn where_to_answer_reads_back() {
-        let own = Own { gid: Gid([7; 16]), gid_index: Some(GidIndex(3)), lid: Lid(9), port_num: 1 };
+        let own = Own {
+            gid: Gid([7; 16]),
+            gid_index: Some(GidIndex(3)),
+            lid: Lid(9),
+            port_num: 1,
+        };
         let said = words(5, 2, Qpn(0x1234), own);
         let rest = said.strip_prefix(&hello(5, 2)).unwrap();
         let (to, qpn) = answer_to(rest, own).unwrap();
         assert_eq!((to.grh.unwrap().dgid, qpn), (own.gid, Qpn(0x1234)));
-        let lid_only = Own { gid_index: None, ..own };
+        let lid_only = Own {
+            gid_index: None,
+            ..own
+        };
         assert_eq!(answer_to(rest, lid_only).unwrap().0.dlid, Lid(9));
         assert!(answer_to(&rest[..20], own).is_none());
     }

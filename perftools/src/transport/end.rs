@@ -1,8 +1,9 @@
 //! What both ends of an RDMA test have: an opened device with the queues of one test.
 
 use ibverbs::{
-    CompletionChannel, CompletionQueue, CqOptions, Gid, GidIndex, Mtu, OdpGeneralCaps, ProtectionDomain, Psn, Qkey,
-    QpOptions, Qpn, QueuePair, Rc, RcPath, Sends, SrqOptions, Transport, Uc, Ud,
+    CompletionChannel, CompletionQueue, CqOptions, Gid, GidIndex, Mtu, OdpGeneralCaps,
+    ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath, Sends, SrqOptions,
+    Transport, Uc, Ud,
 };
 
 use rdmacm::Membership;
@@ -91,12 +92,22 @@ impl Queues {
     fn new(opened: &Opened, pd: &ProtectionDomain, shape: &Shape) -> Result<Self> {
         let channel = opened.context.create_comp_channel()?;
         let depth = shape.sends() * shape.qps + shape.receives() * shape.receive_queues();
-        let options = CqOptions { depth, channel: Some(&channel), ..CqOptions::default() };
+        let options = CqOptions {
+            depth,
+            channel: Some(&channel),
+            ..CqOptions::default()
+        };
         let cq = opened.context.create_cq(options)?;
-        let options = SrqOptions { max_wr: shape.receives(), max_batch: MAX_POST_LIST, ..SrqOptions::default() };
+        let options = SrqOptions {
+            max_wr: shape.receives(),
+            max_batch: MAX_POST_LIST,
+            ..SrqOptions::default()
+        };
         let srq = match shape.plan.service {
             Service::Xrc => Some(Queue::xrc(&opened.context, pd, &cq, options)?),
-            _ if shape.tuning.srq && shape.receives() > 0 => Some(Queue::Basic(pd.create_srq(options)?)),
+            _ if shape.tuning.srq && shape.receives() > 0 => {
+                Some(Queue::Basic(pd.create_srq(options)?))
+            }
             _ => None,
         };
         Ok(Self { cq, channel, srq })
@@ -106,20 +117,39 @@ impl Queues {
 /// Whether the device can do without pinned memory, where it shall.
 fn check_pages(opened: &Opened, shape: &Shape) -> Result<()> {
     let context = &opened.context;
-    if !shape.tuning.on_demand || context.query_device_ex()?.odp.general.contains(OdpGeneralCaps::SUPPORT) {
+    if !shape.tuning.on_demand
+        || context
+            .query_device_ex()?
+            .odp
+            .general
+            .contains(OdpGeneralCaps::SUPPORT)
+    {
         return Ok(());
     }
-    Err(Error::limit(format!("needs on-demand paging, which {} lacks: leave --on-demand away", context.device_name())))
+    Err(Error::limit(format!(
+        "needs on-demand paging, which {} lacks: leave --on-demand away",
+        context.device_name()
+    )))
 }
 
 impl End {
     pub(super) fn new(opened: Opened, shape: Shape, side: &Side) -> Result<Self> {
         let pd = opened.context.alloc_pd()?;
-        let queues = (0..shape.threads).map(|_| Queues::new(&opened, &pd, &shape)).collect::<Result<_>>()?;
+        let queues = (0..shape.threads)
+            .map(|_| Queues::new(&opened, &pd, &shape))
+            .collect::<Result<_>>()?;
         let own = side.path;
         check_path(&opened, own, shape.tuning.pkey_index)?;
         check_pages(&opened, &shape)?;
-        Ok(Self { opened, shape, pd, queues, wait: side.wait, own, group: None })
+        Ok(Self {
+            opened,
+            shape,
+            pd,
+            queues,
+            wait: side.wait,
+            own,
+            group: None,
+        })
     }
 
     pub(super) fn device(&self) -> &str {
@@ -128,7 +158,10 @@ impl End {
 
     /// RDMA reads and atomics in flight that this end was asked for at most.
     pub(super) fn rd_atomic(&self) -> u8 {
-        self.own.rd_atomic.or(self.shape.tuning.rd_atomic).unwrap_or(u8::MAX)
+        self.own
+            .rd_atomic
+            .or(self.shape.tuning.rd_atomic)
+            .unwrap_or(u8::MAX)
     }
 
     pub(super) fn mtu(&self) -> u32 {
@@ -151,23 +184,35 @@ impl End {
 
     /// What the queue pair at this place completes on.
     fn queues_of(&self, index: u32) -> Result<&Queues> {
-        self.queues.get((index / self.shape.qps) as usize).ok_or_else(too_many)
+        self.queues
+            .get((index / self.shape.qps) as usize)
+            .ok_or_else(too_many)
     }
 
     /// A queue pair of the test's capacities.
-    fn created<T: Sends>(&self, create: impl Fn(QpOptions) -> ibverbs::Result<QueuePair<T>>) -> Result<QueuePair<T>> {
+    fn created<T: Sends>(
+        &self,
+        create: impl Fn(QpOptions) -> ibverbs::Result<QueuePair<T>>,
+    ) -> Result<QueuePair<T>> {
         let inline = self.shape.tuning.inline.unwrap_or(INLINE);
         let options = QpOptions {
             max_send_wr: self.shape.sends(),
             max_recv_wr: self.shape.receives().max(1),
-            max_inline_data: if self.shape.msg_size <= inline { self.shape.msg_size } else { 0 },
+            max_inline_data: if self.shape.msg_size <= inline {
+                self.shape.msg_size
+            } else {
+                0
+            },
             max_batch: MAX_POST_LIST,
             ..QpOptions::default()
         };
         match create(options) {
             // A device with less room for inline data still sends the message, from memory.
             Err(_) if options.max_inline_data > 0 && self.shape.tuning.inline.is_none() => {
-                create(QpOptions { max_inline_data: 0, ..options })
+                create(QpOptions {
+                    max_inline_data: 0,
+                    ..options
+                })
             }
             made => made,
         }
@@ -176,11 +221,14 @@ impl End {
 
     /// Queue pairs that this end connects itself, from `address`.
     pub(super) fn prepare(&self, address: Candidate, mtu: u32) -> Result<Vec<Prepared>> {
-        (0..self.lines()).map(|index| self.prepare_one(index, address, mtu)).collect()
+        (0..self.lines())
+            .map(|index| self.prepare_one(index, address, mtu))
+            .collect()
     }
 
     fn prepare_one(&self, index: u32, address: Candidate, mtu: u32) -> Result<Prepared> {
-        let mtu = Mtu::from_bytes(mtu).ok_or_else(|| Error::protocol(format!("the peer wants an MTU of {mtu}")))?;
+        let mtu = Mtu::from_bytes(mtu)
+            .ok_or_else(|| Error::protocol(format!("the peer wants an MTU of {mtu}")))?;
         let gid_index = address.gid_index.map(u8::try_from).transpose();
         let gid_index = gid_index.map_err(|_| Error::device("the GID's index is above 255"))?;
         #[allow(clippy::cast_possible_truncation)] // 24 bits of many.
@@ -221,7 +269,11 @@ impl End {
             lid: self.opened.port.lid.0 | u16::from(path.src_path_bits),
             gid: gid.to_string(),
             rd_atomic: path.max_dest_rd_atomic,
-            xrc: if let Made::Xrc(line) = &qp { Some(line.receiver()) } else { None },
+            xrc: if let Made::Xrc(line) = &qp {
+                Some(line.receiver())
+            } else {
+                None
+            },
         };
         Ok(Prepared { qp, path, plain })
     }
@@ -230,7 +282,10 @@ impl End {
     pub(super) fn own(&self, address: Candidate) -> Own {
         Own {
             gid: address.ip.map_or(Gid([0; 16]), Gid::from),
-            gid_index: address.gid_index.and_then(|index| u8::try_from(index).ok()).map(GidIndex),
+            gid_index: address
+                .gid_index
+                .and_then(|index| u8::try_from(index).ok())
+                .map(GidIndex),
             lid: self.opened.port.lid,
             port_num: self.opened.port_num,
         }
@@ -267,7 +322,11 @@ impl End {
             let wire = VerbsWire::new(lines, &self.pd, cq, channel, srq, group.take(), &shape)?;
             Ok(wire.with_solicited(solicited))
         });
-        Ok(Connected { wires: wires.collect::<Result<_>>()?, via, shape })
+        Ok(Connected {
+            wires: wires.collect::<Result<_>>()?,
+            via,
+            shape,
+        })
     }
 }
 

@@ -15,28 +15,69 @@ impl End {
     /// Connects prepared queue pairs to the peer's.
     pub(super) fn join(&self, prepared: Vec<Prepared>, peers: &[PlainEnd]) -> Result<Vec<Line>> {
         if prepared.len() != peers.len() {
-            return Err(Error::protocol(format!("the peer has {} queue pairs, not {}", peers.len(), prepared.len())));
+            return Err(Error::protocol(format!(
+                "the peer has {} queue pairs, not {}",
+                peers.len(),
+                prepared.len()
+            )));
         }
-        prepared.into_iter().zip(peers).map(|(one, peer)| self.join_one(one, peer)).collect()
+        prepared
+            .into_iter()
+            .zip(peers)
+            .map(|(one, peer)| self.join_one(one, peer))
+            .collect()
     }
 
     fn join_one(&self, Prepared { qp, mut path, .. }: Prepared, peer: &PlainEnd) -> Result<Line> {
-        let gid = peer.gid.parse().map_err(|_| Error::protocol(format!("the peer's GID `{}` is none", peer.gid)))?;
-        let remote = Endpoint { qpn: Qpn(peer.qpn), psn: Psn(peer.psn), lid: Lid(peer.lid), gid };
-        path.max_rd_atomic = self.opened.rd_atomic.0.min(peer.rd_atomic).min(self.rd_atomic());
+        let gid = peer
+            .gid
+            .parse()
+            .map_err(|_| Error::protocol(format!("the peer's GID `{}` is none", peer.gid)))?;
+        let remote = Endpoint {
+            qpn: Qpn(peer.qpn),
+            psn: Psn(peer.psn),
+            lid: Lid(peer.lid),
+            gid,
+        };
+        path.max_rd_atomic = self
+            .opened
+            .rd_atomic
+            .0
+            .min(peer.rd_atomic)
+            .min(self.rd_atomic());
         match qp {
             Made::Rc(mut qp) => qp.connect(&path, &remote).map(|()| Line::Rc(qp)),
-            Made::Xrc(mut line) => return line.connect(&path, &remote, peer.xrc).map(|()| Line::Xrc(line)),
+            Made::Xrc(mut line) => {
+                return line
+                    .connect(&path, &remote, peer.xrc)
+                    .map(|()| Line::Xrc(line));
+            }
             Made::Uc(mut qp) => qp.connect(&path, &remote).map(|()| Line::Uc(qp)),
             Made::Ud(mut qp) => {
                 let mut to = match path.sgid_index {
                     Some(index) => AhAttr::to_gid(path.port_num, index, gid),
                     None => AhAttr::to_lid(path.port_num, remote.lid),
                 };
-                (to.sl, to.src_path_bits, to.static_rate) = (path.sl, path.src_path_bits, path.static_rate);
-                to.grh = to.grh.map(|grh| GlobalRoute { traffic_class: path.traffic_class, ..grh });
-                let address = self.pd.create_ah(&to).and_then(|handle| qp.hold_address(&handle));
-                address.map(|address| Line::Ud(qp, Destination { address, qpn: remote.qpn, qkey: QKEY }))
+                (to.sl, to.src_path_bits, to.static_rate) =
+                    (path.sl, path.src_path_bits, path.static_rate);
+                to.grh = to.grh.map(|grh| GlobalRoute {
+                    traffic_class: path.traffic_class,
+                    ..grh
+                });
+                let address = self
+                    .pd
+                    .create_ah(&to)
+                    .and_then(|handle| qp.hold_address(&handle));
+                address.map(|address| {
+                    Line::Ud(
+                        qp,
+                        Destination {
+                            address,
+                            qpn: remote.qpn,
+                            qkey: QKEY,
+                        },
+                    )
+                })
             }
         }
         .map_err(Error::from)
@@ -48,13 +89,29 @@ impl End {
         Ok(())
     }
 
-    /// Has prepared queue pairs receive what is sent to the group, and lets them answer the peer's; or has the one send to it.
-    pub(super) fn join_in(&self, prepared: Vec<Prepared>, peers: &[PlainEnd], receives: bool) -> Result<Vec<Line>> {
-        let group = self.group.as_ref().ok_or_else(|| Error::protocol("there is no group"))?;
-        let peer = peers.first().ok_or_else(|| Error::protocol("the peer has no queue pair"))?;
-        let gid = peer.gid.parse().map_err(|_| Error::protocol(format!("the peer's GID `{}` is none", peer.gid)))?;
+    /// Has prepared queue pairs receive what is sent to the group, and lets them answer the peer's;
+    /// or has the one send to it.
+    pub(super) fn join_in(
+        &self,
+        prepared: Vec<Prepared>,
+        peers: &[PlainEnd],
+        receives: bool,
+    ) -> Result<Vec<Line>> {
+        let group = self
+            .group
+            .as_ref()
+            .ok_or_else(|| Error::protocol("there is no group"))?;
+        let peer = peers
+            .first()
+            .ok_or_else(|| Error::protocol("the peer has no queue pair"))?;
+        let gid = peer
+            .gid
+            .parse()
+            .map_err(|_| Error::protocol(format!("the peer's GID `{}` is none", peer.gid)))?;
         let lines = prepared.into_iter().map(|Prepared { qp, path, .. }| {
-            let Made::Ud(mut qp) = qp else { return Err(Error::protocol("a group is of datagrams")) };
+            let Made::Ud(mut qp) = qp else {
+                return Err(Error::protocol("a group is of datagrams"));
+            };
             if !receives {
                 let to = group.destination(&mut qp)?;
                 return Ok(Line::Ud(qp, to));
@@ -64,8 +121,18 @@ impl End {
                 Some(index) => AhAttr::to_gid(path.port_num, index, gid),
                 None => AhAttr::to_lid(path.port_num, Lid(peer.lid)),
             };
-            let address = self.pd.create_ah(&to).and_then(|address| qp.hold_address(&address))?;
-            Ok(Line::Ud(qp, Destination { address, qpn: Qpn(peer.qpn), qkey: group.target().qkey }))
+            let address = self
+                .pd
+                .create_ah(&to)
+                .and_then(|address| qp.hold_address(&address))?;
+            Ok(Line::Ud(
+                qp,
+                Destination {
+                    address,
+                    qpn: Qpn(peer.qpn),
+                    qkey: group.target().qkey,
+                },
+            ))
         });
         lines.collect()
     }

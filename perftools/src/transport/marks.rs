@@ -17,18 +17,25 @@ pub(super) fn check_path(opened: &Opened, own: Path, pkey_index: u16) -> Result<
         )));
     }
     let lacks = |what: &str| {
-        Err(Error::limit(format!("{what} is InfiniBand's, and {device} is {}: leave it away", opened.link)))
+        Err(Error::limit(format!(
+            "{what} is InfiniBand's, and {device} is {}: leave it away",
+            opened.link
+        )))
     };
     let bits = own.src_path_bits.unwrap_or(0);
     match opened.link {
-        Link::InfiniBand if u32::from(bits) >= 1 << opened.port.lmc.min(7) => Err(Error::limit(format!(
-            "source path bits of {bits}: port {} of {device} has LMC {}, so give --src-path-bits (-sp) less than {}",
-            opened.port_num,
-            opened.port.lmc,
-            1 << opened.port.lmc.min(7)
-        ))),
+        Link::InfiniBand if u32::from(bits) >= 1 << opened.port.lmc.min(7) => {
+            Err(Error::limit(format!(
+                "source path bits of {bits}: port {} of {device} has LMC {}, so give --src-path-bits (-sp) less than {}",
+                opened.port_num,
+                opened.port.lmc,
+                1 << opened.port.lmc.min(7)
+            )))
+        }
         Link::InfiniBand => Ok(()),
-        _ if own.static_rate.is_some() => lacks("a static rate (--static-rate, -sr; --rate-limit is rperf's own)"),
+        _ if own.static_rate.is_some() => {
+            lacks("a static rate (--static-rate, -sr; --rate-limit is rperf's own)")
+        }
         _ if bits > 0 => lacks("a LID with source path bits (--src-path-bits, -sp)"),
         _ => Ok(()),
     }
@@ -40,9 +47,9 @@ pub(super) fn by_cm(link: Link, asked: Cm, marks: bool, device: &str) -> Result<
         (Link::Iwarp, _) if marks => Err(Error::limit(format!(
             "service level, traffic class, partition key, static rate and path bits: iWARP packets, as those of {device}, have none of these"
         ))),
-        (Link::Iwarp, Cm::Off) => {
-            Err(Error::limit(format!("{device} is iWARP, which only rdma_cm connects: leave --use-cm off (-cm0) away")))
-        }
+        (Link::Iwarp, Cm::Off) => Err(Error::limit(format!(
+            "{device} is iWARP, which only rdma_cm connects: leave --use-cm off (-cm0) away"
+        ))),
         (Link::Iwarp, _) | (_, Cm::On) => Ok(true),
         _ => Ok(false),
     }

@@ -1,8 +1,10 @@
-//! From a checked specification to a connected end: which device, which addresses, which way to connect.
+//! From a checked specification to a connected end: which device, which addresses, which way to
+//! connect.
 //!
-//! Setting up takes four steps, in step with the conversation that [`control`](crate::control) holds:
-//! the client [asks](Ask) with its addresses, the server [offers](Offer) an end, the client [answers](Answer) with its
-//! own, and both connect. [`Backend`] is that as a trait; [`verbs`] does it with RDMA, the tests of `control` with a fake.
+//! Setting up takes four steps, in step with the conversation that [`control`](crate::control)
+//! holds: the client [asks](Ask) with its addresses, the server [offers](Offer) an end, the client
+//! [answers](Answer) with its own, and both connect. [`Backend`] is that as a trait; [`verbs`] does
+//! it with RDMA, the tests of `control` with a fake.
 
 mod access;
 pub mod address;
@@ -93,7 +95,8 @@ pub struct PlainEnd {
     pub gid: String,
     /// RDMA reads and atomics that it serves at once.
     pub rd_atomic: u8,
-    /// Of an extended reliable connection, where the number above is that of its sending half: the rest.
+    /// Of an extended reliable connection, where the number above is that of its sending half: the
+    /// rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xrc: Option<xrc::Receiver>,
 }
@@ -196,9 +199,15 @@ pub trait ServerSetup {
     /// What comes out.
     type Wire: Wire + Send;
 
-    /// Connects to the client that answered; gives up after `timeout`, or when `gone` says that the client is.
+    /// Connects to the client that answered; gives up after `timeout`, or when `gone` says that the
+    /// client is.
     ///
     /// # Errors
     /// The client does not come.
-    fn accept(self, answer: &Answer, timeout: Duration, gone: &dyn Fn() -> bool) -> Result<Connected<Self::Wire>>;
+    fn accept(
+        self,
+        answer: &Answer,
+        timeout: Duration,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<Connected<Self::Wire>>;
 }

@@ -1,10 +1,11 @@
-//! The payload of `--verify`: bytes that depend on the message's number and on their place, so that a message that is
-//! lost, doubled, reordered, shifted or torn shows.
+//! The payload of `--verify`: bytes that depend on the message's number and on their place, so that
+//! a message that is lost, doubled, reordered, shifted or torn shows.
 
 use crate::error::{Error, Result};
 
 fn word(message: u64, index: u64) -> [u8; 8] {
-    let mixed = message.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.wrapping_mul(0xd1b5_4a32_d192_ed03);
+    let mixed = message.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ index.wrapping_mul(0xd1b5_4a32_d192_ed03);
     (mixed ^ (mixed >> 29)).to_le_bytes()
 }
 
@@ -15,9 +16,11 @@ pub fn fill(bytes: &mut [u8], message: u64) {
     }
 }
 
-/// The number of the message that begins with these bytes, eight at least; any number where they are no payload.
+/// The number of the message that begins with these bytes, eight at least; any number where they
+/// are no payload.
 pub fn number(bytes: &[u8]) -> u64 {
-    // The inverse of what `word` does to the first eight bytes: of the shift, then of the product (modulo 2^64).
+    // The inverse of what `word` does to the first eight bytes: of the shift, then of the product
+    // (modulo 2^64).
     const INVERSE: u64 = 0xf1de_83e1_9937_733d;
     let mut first = [0; 8];
     first.copy_from_slice(bytes.get(..8).unwrap_or(&[0; 8]));
@@ -34,7 +37,11 @@ pub fn check(bytes: &[u8], message: u64) -> Result<()> {
     for (index, chunk) in (0..).zip(bytes.chunks(8)) {
         let expected = word(message, index);
         if *chunk != expected[..chunk.len()] {
-            let at = chunk.iter().zip(expected).position(|(a, b)| *a != b).unwrap_or(0);
+            let at = chunk
+                .iter()
+                .zip(expected)
+                .position(|(a, b)| *a != b)
+                .unwrap_or(0);
             return Err(Error::test(format!(
                 "message {message} arrived damaged: byte {} is {:#04x}, it was sent as {:#04x}",
                 index * 8 + at as u64,

@@ -47,7 +47,12 @@ impl Server {
         }
         let chosen = choose(&opened.addresses, &ask.addresses, hosts);
         let (mine, client_address) = chosen.ok_or_else(|| no_path(&opened, ask))?;
-        let by_cm = by_cm(opened.link, spec.use_cm, spec.marks_packets(), opened.context.device_name())?;
+        let by_cm = by_cm(
+            opened.link,
+            spec.use_cm,
+            spec.marks_packets(),
+            opened.context.device_name(),
+        )?;
         let fit = spec.fit(&opened.bounds)?;
         if fit.plan != ask.plan {
             return Err(Error::limit(format!(
@@ -60,14 +65,18 @@ impl Server {
         shape.qps = shape.qps.max(shape.receivers);
         has_memory_for(&shape, 1)?;
         let mut end = End::new(opened, shape, &spec.server)?;
-        let group = spec.multicast.map(|multicast| multicast.group.unwrap_or_else(any_group));
+        let group = spec
+            .multicast
+            .map(|multicast| multicast.group.unwrap_or_else(any_group));
         if let Some(group) = group {
             end.join_group(group, spec.server.timeout)?;
         }
         let mtu = path_mtu(spec, end.mtu(), ask.mtu)?;
         let address = end.opened.addresses[mine];
         let (way, method) = if by_cm {
-            let ip = address.ip.ok_or_else(|| Error::device("rdma_cm needs an IP address on the server"))?;
+            let ip = address
+                .ip
+                .ok_or_else(|| Error::device("rdma_cm needs an IP address on the server"))?;
             let token = random();
             let (way, port) = if shape.plan.service == Service::Ud {
                 let place = Place::new(ip, token)?;
@@ -78,31 +87,68 @@ impl Server {
                 let port = waiting.port();
                 (Way::Cm(waiting), port)
             };
-            (way, Method::Cm { address: ip, port, token })
+            (
+                way,
+                Method::Cm {
+                    address: ip,
+                    port,
+                    token,
+                },
+            )
         } else {
             let prepared = end.prepare(address, mtu)?;
             let plain = prepared.iter().map(|one| one.plain.clone()).collect();
             (Way::Direct(prepared), Method::Direct(plain))
         };
         let via = end.via(address, by_cm, (!by_cm).then_some(mtu));
-        let offer = Offer { depth: shape.depth, mtu, client_address, method, group, via: via.clone() };
-        Ok((Self { end, way, via, has_group: group.is_some() }, offer))
+        let offer = Offer {
+            depth: shape.depth,
+            mtu,
+            client_address,
+            method,
+            group,
+            via: via.clone(),
+        };
+        Ok((
+            Self {
+                end,
+                way,
+                via,
+                has_group: group.is_some(),
+            },
+            offer,
+        ))
     }
 }
 
 impl ServerSetup for Server {
     type Wire = VerbsWire;
 
-    fn accept(self, answer: &Answer, timeout: Duration, gone: &dyn Fn() -> bool) -> Result<Connected<VerbsWire>> {
-        let Self { end, way, via, has_group } = self;
+    fn accept(
+        self,
+        answer: &Answer,
+        timeout: Duration,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<Connected<VerbsWire>> {
+        let Self {
+            end,
+            way,
+            via,
+            has_group,
+        } = self;
         let lines = match way {
             Way::Cm(waiting) => {
-                let qps = (0..end.lines()).map(|index| end.queue_pair(index)).collect::<Result<Vec<_>>>()?;
-                let connections = waiting.accept(qps, end.device(), end.shape.plan.verb, timeout, gone)?;
+                let qps = (0..end.lines())
+                    .map(|index| end.queue_pair(index))
+                    .collect::<Result<Vec<_>>>()?;
+                let connections =
+                    waiting.accept(qps, end.device(), end.shape.plan.verb, timeout, gone)?;
                 connections.into_iter().map(Line::Cm).collect()
             }
             Way::Found(place, own) => {
-                let qps = (0..end.lines()).map(|index| end.queue_pair(index)).collect::<Result<Vec<_>>>()?;
+                let qps = (0..end.lines())
+                    .map(|index| end.queue_pair(index))
+                    .collect::<Result<Vec<_>>>()?;
                 place.accept(qps, own, end.device(), timeout, gone)?
             }
             Way::Direct(prepared) if has_group => end.join_in(prepared, &answer.ends, true)?,
@@ -114,8 +160,16 @@ impl ServerSetup for Server {
 
 fn no_path(opened: &Opened, ask: &Ask) -> Error {
     let list = |all: &[Candidate]| {
-        let ips: Vec<String> = all.iter().filter_map(|c| c.ip).map(|ip| ip.to_string()).collect();
-        if ips.is_empty() { "none".to_owned() } else { ips.join(", ") }
+        let ips: Vec<String> = all
+            .iter()
+            .filter_map(|c| c.ip)
+            .map(|ip| ip.to_string())
+            .collect();
+        if ips.is_empty() {
+            "none".to_owned()
+        } else {
+            ips.join(", ")
+        }
     };
     Error::device(format!(
         "no address of {} on the server ({}) reaches one of the client's ({}): give both interfaces an address of one family and subnet",

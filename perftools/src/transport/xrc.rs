@@ -1,9 +1,11 @@
-//! Extended reliable connections. Each line has two: this end sends by one half of the first, and receives by the other half of the second into
-//! the shared receive queue of its thread, which the peer names in each message.
+//! Extended reliable connections. Each line has two: this end sends by one half of the first, and
+//! receives by the other half of the second into the shared receive queue of its thread, which the
+//! peer names in each message.
 
 use ibverbs::{
-    Completion, CompletionQueue, Context, Endpoint, Held, Hold, ProtectionDomain, Qpn, QueueId, QueuePair, RcPath,
-    RecvBatch, Retired, SharedReceiveQueue, SrqNum, SrqOptions, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend,
+    Completion, CompletionQueue, Context, Endpoint, Held, Hold, ProtectionDomain, Qpn, QueueId,
+    QueuePair, RcPath, RecvBatch, Retired, SharedReceiveQueue, SrqNum, SrqOptions, Xrc, XrcDomain,
+    XrcRecvQueuePair, XrcSend,
 };
 use serde::{Deserialize, Serialize};
 
@@ -32,18 +34,32 @@ pub struct XrcLine {
 
 impl XrcLine {
     /// Joins a sending half with a receiving one, both ready for receives.
-    pub(super) fn new(mut sender: QueuePair<XrcSend>, queue: Option<&Queue>, path: &RcPath) -> Result<Self> {
-        let Some(Queue::Xrc(queue, domain)) = queue else { return Err(no_queue()) };
+    pub(super) fn new(
+        mut sender: QueuePair<XrcSend>,
+        queue: Option<&Queue>,
+        path: &RcPath,
+    ) -> Result<Self> {
+        let Some(Queue::Xrc(queue, domain)) = queue else {
+            return Err(no_queue());
+        };
         let mut receiver = domain.create_xrc_recv_qp()?;
         receiver.init(path)?;
         sender.init(path)?;
         let srq = queue.srq_num()?;
-        Ok(Self { sender, receiver, srq, to: SrqNum(0) })
+        Ok(Self {
+            sender,
+            receiver,
+            srq,
+            to: SrqNum(0),
+        })
     }
 
     /// What the peer has to know.
     pub(super) fn receiver(&self) -> Receiver {
-        Receiver { qpn: self.receiver.qp_num().0, srq: self.srq.0 }
+        Receiver {
+            qpn: self.receiver.qp_num().0,
+            srq: self.srq.0,
+        }
     }
 
     /// The number by which what arrives says that it is of this line.
@@ -52,9 +68,19 @@ impl XrcLine {
     }
 
     /// Connects each half to the other one of the peer, whose sending half is `sender`.
-    pub(super) fn connect(&mut self, path: &RcPath, sender: &Endpoint, peer: Option<Receiver>) -> Result<()> {
-        let peer = peer.ok_or_else(|| Error::protocol("the peer's end of an XRC line lacks its receiving half"))?;
-        let receiver = Endpoint { qpn: Qpn(peer.qpn), ..*sender };
+    pub(super) fn connect(
+        &mut self,
+        path: &RcPath,
+        sender: &Endpoint,
+        peer: Option<Receiver>,
+    ) -> Result<()> {
+        let peer = peer.ok_or_else(|| {
+            Error::protocol("the peer's end of an XRC line lacks its receiving half")
+        })?;
+        let receiver = Endpoint {
+            qpn: Qpn(peer.qpn),
+            ..*sender
+        };
         self.receiver.connect(path, sender)?;
         self.sender.connect(path, &receiver)?;
         self.to = SrqNum(peer.srq);

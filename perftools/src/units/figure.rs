@@ -18,7 +18,11 @@ pub struct Figure {
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { digits, unit, .. } = self;
-        if unit.is_empty() { f.pad(digits) } else { f.pad(&format!("{digits} {unit}")) }
+        if unit.is_empty() {
+            f.pad(digits)
+        } else {
+            f.pad(&format!("{digits} {unit}"))
+        }
     }
 }
 
@@ -35,7 +39,11 @@ pub struct Style {
 
 impl Default for Style {
     fn default() -> Self {
-        Self { precision: 3, unify: false, bits: false }
+        Self {
+            precision: 3,
+            unify: false,
+            bits: false,
+        }
     }
 }
 
@@ -44,9 +52,15 @@ impl Style {
     /// Bytes per second.
     pub fn bandwidth(self, bytes_per_sec: f64) -> Figure {
         if self.bits {
-            self.scaled(bytes_per_sec * 8.0, &["bits/sec", "Kb/sec", "Mb/sec", "Gb/sec", "Tb/sec"])
+            self.scaled(
+                bytes_per_sec * 8.0,
+                &["bits/sec", "Kb/sec", "Mb/sec", "Gb/sec", "Tb/sec"],
+            )
         } else {
-            self.scaled(bytes_per_sec, &["bytes/sec", "KB/sec", "MB/sec", "GB/sec", "TB/sec"])
+            self.scaled(
+                bytes_per_sec,
+                &["bytes/sec", "KB/sec", "MB/sec", "GB/sec", "TB/sec"],
+            )
         }
     }
 
@@ -72,17 +86,22 @@ impl Style {
 
     /// A plain number; words from a million on.
     pub fn count(self, value: u64) -> Figure {
-        let units: &[&str] =
-            if value < 1_000_000 { &[""] } else { &["", "thousand", "million", "billion", "trillion"] };
+        let units: &[&str] = if value < 1_000_000 {
+            &[""]
+        } else {
+            &["", "thousand", "million", "billion", "trillion"]
+        };
         self.scaled(value as f64, units)
     }
 
     /// A number of bytes.
     pub fn size(self, bytes: u64) -> Figure {
         match binary(bytes) {
-            Some((value, unit)) if !self.unify => {
-                Figure { digits: self.commas(&value.to_string()), unit, bytes: Some(self.commas(&bytes.to_string())) }
-            }
+            Some((value, unit)) if !self.unify => Figure {
+                digits: self.commas(&value.to_string()),
+                unit,
+                bytes: Some(self.commas(&bytes.to_string())),
+            },
             _ => self.scaled(bytes as f64, &["bytes", "KB", "MB", "GB", "TB"]),
         }
     }
@@ -93,7 +112,11 @@ impl Style {
             value /= 1000.0;
             unit += 1;
         }
-        Figure { digits: self.commas(&self.digits(value)), unit: units[unit], bytes: None }
+        Figure {
+            digits: self.commas(&self.digits(value)),
+            unit: units[unit],
+            bytes: None,
+        }
     }
 
     /// At least the whole part; decimals up to the precision, without trailing zeros.
@@ -102,13 +125,18 @@ impl Style {
         let used = format!("{:.0}", value.abs().trunc()).len();
         match usize::from(self.precision).saturating_sub(used) {
             0 => format!("{value:.0}"),
-            decimals => format!("{value:.decimals$}").trim_end_matches('0').trim_end_matches('.').to_owned(),
+            decimals => format!("{value:.decimals$}")
+                .trim_end_matches('0')
+                .trim_end_matches('.')
+                .to_owned(),
         }
     }
 
     /// Puts a comma between groups of three digits of the whole part.
     fn commas(self, digits: &str) -> String {
-        let (whole, fraction) = digits.find('.').map_or((digits, ""), |dot| digits.split_at(dot));
+        let (whole, fraction) = digits
+            .find('.')
+            .map_or((digits, ""), |dot| digits.split_at(dot));
         if self.unify {
             return digits.to_owned();
         }
@@ -136,7 +164,10 @@ mod tests {
     fn prints_figures_as_qperf_does() {
         let s = Style::default();
         assert_eq!(shown(&s.bandwidth(339e6)), "339 MB/sec");
-        assert_eq!(shown(&Style { bits: true, ..s }.bandwidth(387.5e6)), "3.1 Gb/sec");
+        assert_eq!(
+            shown(&Style { bits: true, ..s }.bandwidth(387.5e6)),
+            "3.1 Gb/sec"
+        );
         assert_eq!(shown(&s.rate(5370.0)), "5.37 K/sec");
         assert_eq!(shown(&s.time(168_000.0)), "168 us");
         assert_eq!(shown(&s.time(2e9)), "2 sec");
@@ -144,10 +175,21 @@ mod tests {
         assert_eq!(shown(&s.cpus(1.0)), "100 % cpus");
         assert_eq!(shown(&s.count(11_344)), "11,344 ");
         assert_eq!(shown(&s.count(2_500_000)), "2.5 million");
-        assert_eq!(s.size(65536), Figure { digits: "64".into(), unit: "KiB", bytes: Some("65,536".into()) });
+        assert_eq!(
+            s.size(65536),
+            Figure {
+                digits: "64".into(),
+                unit: "KiB",
+                bytes: Some("65,536".into())
+            }
+        );
         assert_eq!(shown(&s.size(703_500_000)), "704 MB");
         assert_eq!(s.size(743_440_384).bytes.as_deref(), Some("743,440,384"));
-        let u = Style { unify: true, precision: 5, ..s };
+        let u = Style {
+            unify: true,
+            precision: 5,
+            ..s
+        };
         assert_eq!(shown(&u.bandwidth(350_978_048.0)), "350978048 bytes/sec");
         assert_eq!(shown(&u.rate(5355.5)), "5355.5 /sec");
         assert_eq!(shown(&u.cost(2.726_731_426)), "2726731426 ns/GB");

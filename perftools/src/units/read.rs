@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Spellings of size units and their factors. Order matters nowhere: each spelling is matched whole.
+/// Spellings of size units and their factors. Order matters nowhere: each spelling is matched
+/// whole.
 const SIZE_UNITS: &[(&str, u64)] = &[
     ("", 1),
     ("b", 1),
@@ -55,15 +56,25 @@ const TIME_UNITS: &[(&str, u64)] = &[
     ("D", 86_400_000_000_000),
 ];
 
-/// Reads `text` as a decimal number and one of `units`, exactly; a fraction below one unit of the result is cut off.
+/// Reads `text` as a decimal number and one of `units`, exactly; a fraction below one unit of the
+/// result is cut off.
 fn parse_scaled(text: &str, units: &[(&str, u64)], what: &str) -> Result<u64, String> {
     let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let bad = || format!("`{text}` is not a {what}");
-    let factor = units.iter().find(|(name, _)| *name == unit.trim_start()).map(|u| u.1);
+    let factor = units
+        .iter()
+        .find(|(name, _)| *name == unit.trim_start())
+        .map(|u| u.1);
     let Some(factor) = factor else {
-        let mut known: Vec<&str> = units.iter().map(|u| u.0).filter(|n| !n.is_empty()).collect();
+        let mut known: Vec<&str> = units
+            .iter()
+            .map(|u| u.0)
+            .filter(|n| !n.is_empty())
+            .collect();
         known.dedup();
         return Err(format!("{}; units are {}", bad(), known.join(", ")));
     };
@@ -76,7 +87,10 @@ fn parse_scaled(text: &str, units: &[(&str, u64)], what: &str) -> Result<u64, St
     let digits = format!("{whole}{fraction}");
     let mantissa: u128 = digits.parse().map_err(|_| too_large())?;
     let scale = 10_u128.pow(u32::try_from(fraction.len()).unwrap_or(0));
-    let value = mantissa.checked_mul(u128::from(factor)).ok_or_else(too_large)? / scale;
+    let value = mantissa
+        .checked_mul(u128::from(factor))
+        .ok_or_else(too_large)?
+        / scale;
     u64::try_from(value).map_err(|_| too_large())
 }
 
@@ -115,8 +129,15 @@ pub fn show_time(time: Duration) -> String {
     let nanos = time.as_nanos();
     for (unit, length) in [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)] {
         if nanos >= length {
-            let text = format!("{}.{:09}", nanos / length, nanos % length * (1_000_000_000 / length));
-            return format!("{} {unit}", text.trim_end_matches('0').trim_end_matches('.'));
+            let text = format!(
+                "{}.{:09}",
+                nanos / length,
+                nanos % length * (1_000_000_000 / length)
+            );
+            return format!(
+                "{} {unit}",
+                text.trim_end_matches('0').trim_end_matches('.')
+            );
         }
     }
     format!("{nanos} ns")
@@ -158,16 +179,31 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Size>(), Ok(Size(bytes)), "{text}");
         }
-        for text in ["", "K", "1x", "-1", "1..2", ".", "1 2", "99999999999999999999", "20000000T"] {
+        for text in [
+            "",
+            "K",
+            "1x",
+            "-1",
+            "1..2",
+            ".",
+            "1 2",
+            "99999999999999999999",
+            "20000000T",
+        ] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn reads_times_as_qperf_does() {
-        for (text, ms) in
-            [("2", 2000), ("1.5", 1500), ("2m", 120_000), ("1h", 3_600_000), ("500ms", 500), ("1d", 86_400_000)]
-        {
+        for (text, ms) in [
+            ("2", 2000),
+            ("1.5", 1500),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+            ("500ms", 500),
+            ("1d", 86_400_000),
+        ] {
             assert_eq!(parse_time(text), Ok(Duration::from_millis(ms)), "{text}");
         }
         assert!(parse_time("soon").is_err());

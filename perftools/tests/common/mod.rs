@@ -31,7 +31,11 @@ pub(crate) fn fails(line: &str, status: i32) -> String {
 pub(crate) fn json(line: &str) -> Vec<Value> {
     let output = run(&format!("--json {line}"));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{line}: {text} {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{line}: {text} {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let document: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(document["schema"], 1);
     document["tests"].as_array().unwrap().clone()
@@ -63,8 +67,14 @@ impl Server {
                 let _ = sender.send(line);
             }
         });
-        let first = lines.recv_timeout(Duration::from_secs(60)).expect("the server says where it serves");
-        let port = first.rsplit(':').next().and_then(|p| p.parse().ok()).expect("a port");
+        let first = lines
+            .recv_timeout(Duration::from_secs(60))
+            .expect("the server says where it serves");
+        let port = first
+            .rsplit(':')
+            .next()
+            .and_then(|p| p.parse().ok())
+            .expect("a port");
         Self { child, port, lines }
     }
 
@@ -77,7 +87,10 @@ impl Server {
     pub(crate) fn says(&self, what: &str) -> String {
         let end = Instant::now() + Duration::from_secs(60);
         let mut heard = Vec::new();
-        while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        while let Ok(line) = self
+            .lines
+            .recv_timeout(end.saturating_duration_since(Instant::now()))
+        {
             if line.contains(what) {
                 return line;
             }
@@ -105,7 +118,11 @@ impl Server {
     /// It still answers.
     pub(crate) fn assert_alive(&self) {
         let output = run(&format!("{} conf", self.here()));
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }
 
@@ -113,7 +130,10 @@ impl Drop for Server {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let ended = self.child.try_wait();
-            println!("the server: {ended:?}, {:#?}", self.lines.try_iter().collect::<Vec<_>>());
+            println!(
+                "the server: {ended:?}, {:#?}",
+                self.lines.try_iter().collect::<Vec<_>>()
+            );
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -122,7 +142,8 @@ impl Drop for Server {
 
 /// The devices that the lab offers, by the environment variable that it sets.
 pub(crate) fn devices() -> Vec<String> {
-    let names = std::env::var("RDMA_LAB_DEVICES").expect("RDMA_LAB_DEVICES names the devices: run by ci/lab");
+    let names = std::env::var("RDMA_LAB_DEVICES")
+        .expect("RDMA_LAB_DEVICES names the devices: run by ci/lab");
     let names: Vec<String> = names.split_whitespace().map(str::to_owned).collect();
     assert!(!names.is_empty(), "RDMA_LAB_DEVICES is empty");
     for name in &names {
@@ -134,7 +155,9 @@ pub(crate) fn devices() -> Vec<String> {
 /// Whether a device can be connected without rdma_cm: not an iWARP one, whose node type is 4.
 pub(crate) fn connects_directly(device: &str) -> bool {
     let path = format!("/sys/class/infiniband/{device}/node_type");
-    !std::fs::read_to_string(path).unwrap_or_default().starts_with('4')
+    !std::fs::read_to_string(path)
+        .unwrap_or_default()
+        .starts_with('4')
 }
 
 /// The network interface behind a device's first port.
@@ -145,15 +168,28 @@ pub(crate) fn netdev(device: &str) -> String {
 
 /// Runs `ip`; returns what it printed.
 pub(crate) fn ip(words: &str) -> String {
-    let output = Command::new("ip").args(words.split_whitespace()).output().unwrap();
-    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new("ip")
+        .args(words.split_whitespace())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "ip {words}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// The global addresses of an interface, with their prefixes.
 pub(crate) fn addresses(netdev: &str, family: &str) -> Vec<String> {
-    let shown = ip(&format!("{family} -oneline address show dev {netdev} scope global"));
-    shown.lines().filter_map(|l| l.split_whitespace().nth(3)).map(str::to_owned).collect()
+    let shown = ip(&format!(
+        "{family} -oneline address show dev {netdev} scope global"
+    ));
+    shown
+        .lines()
+        .filter_map(|l| l.split_whitespace().nth(3))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// An IPv4 address of the device: qperf's rdma_cm has no other.
@@ -175,5 +211,14 @@ pub(crate) fn readme() -> Vec<String> {
             all.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
         }
     }
-    all.iter().map(|line| line.split('#').next().unwrap_or_default().trim().trim_end_matches('\'').to_owned()).collect()
+    all.iter()
+        .map(|line| {
+            line.split('#')
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .trim_end_matches('\'')
+                .to_owned()
+        })
+        .collect()
 }

@@ -12,7 +12,8 @@ pub(crate) fn ribinfo() -> Command {
 }
 
 pub(crate) fn devices() -> Vec<String> {
-    let names = std::env::var("RDMA_LAB_DEVICES").expect("RDMA_LAB_DEVICES names the devices: run by ci/lab");
+    let names = std::env::var("RDMA_LAB_DEVICES")
+        .expect("RDMA_LAB_DEVICES names the devices: run by ci/lab");
     let names: Vec<String> = names.split_whitespace().map(str::to_owned).collect();
     assert!(!names.is_empty(), "RDMA_LAB_DEVICES names no device");
     for name in &names {
@@ -24,7 +25,8 @@ pub(crate) fn devices() -> Vec<String> {
 /// The RoCE ones.
 pub(crate) fn roce() -> Vec<String> {
     let is_ca = |name: &String| {
-        fs::read_to_string(format!("/sys/class/infiniband/{name}/node_type")).is_ok_and(|text| text.starts_with('1'))
+        fs::read_to_string(format!("/sys/class/infiniband/{name}/node_type"))
+            .is_ok_and(|text| text.starts_with('1'))
     };
     let all: Vec<String> = devices().into_iter().filter(is_ca).collect();
     assert!(!all.is_empty(), "no RoCE device here");
@@ -33,16 +35,21 @@ pub(crate) fn roce() -> Vec<String> {
 
 pub(crate) fn netdev(device: &str) -> String {
     let path = format!("/sys/class/infiniband/{device}/ports/1/gid_attrs/ndevs/0");
-    fs::read_to_string(path).expect("a network interface").trim().to_owned()
+    fs::read_to_string(path)
+        .expect("a network interface")
+        .trim()
+        .to_owned()
 }
 
 pub(crate) fn output(command: &mut Command) -> (String, i32) {
     let output = command.output().expect("it runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     (text, output.status.code().expect("it ends by itself"))
 }
 
-/// What the program prints, and its exit status; within this process, as starting one takes long under emulation.
+/// What the program prints, and its exit status; within this process, as starting one takes long
+/// under emulation.
 pub(crate) fn said(args: &[&str]) -> (String, i32) {
     let info = Info::try_parse_from([&["ribinfo"], args].concat()).expect("a sound command line");
     match perftools::info::run(&info) {
@@ -58,22 +65,32 @@ pub(crate) fn check(args: &[&str]) -> (String, i32) {
 
 pub(crate) fn run(line: &str) {
     let mut words = line.split_whitespace();
-    let status = Command::new(words.next().unwrap()).args(words).status().expect(line);
+    let status = Command::new(words.next().unwrap())
+        .args(words)
+        .status()
+        .expect(line);
     assert!(status.success(), "{line}");
 }
 
-/// Asserts that a line has the level, is of the subject and has all words; what mends it, if it says so.
+/// Asserts that a line has the level, is of the subject and has all words; what mends it, if it
+/// says so.
 pub(crate) fn finds(text: &str, level: &str, subject: &str, words: &[&str]) -> String {
     let found = text.lines().find(|line| {
-        line.starts_with(&format!("{level:<8} {subject}")) && words.iter().all(|word| line.contains(word))
+        line.starts_with(&format!("{level:<8} {subject}"))
+            && words.iter().all(|word| line.contains(word))
     });
-    let line = found.unwrap_or_else(|| panic!("no {level} of {subject} with {words:?} in:\n{text}"));
-    line.split_once(" => ").map_or_else(String::new, |(_, remedy)| remedy.to_owned())
+    let line =
+        found.unwrap_or_else(|| panic!("no {level} of {subject} with {words:?} in:\n{text}"));
+    line.split_once(" => ")
+        .map_or_else(String::new, |(_, remedy)| remedy.to_owned())
 }
 
 /// Does what a finding says that mends it.
 pub(crate) fn mend(remedy: &str) {
-    let status = Command::new("sh").args(["-c", remedy]).status().expect("sh");
+    let status = Command::new("sh")
+        .args(["-c", remedy])
+        .status()
+        .expect("sh");
     assert!(status.success(), "{remedy}");
 }
 

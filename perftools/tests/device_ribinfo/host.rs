@@ -13,24 +13,35 @@ fn a_healthy_host_has_no_fault() {
     let names = devices();
     let (text, status) = check(&[]);
     // The lab loads modules by hand, which ends with the host.
-    let found: Vec<&str> = text.lines().filter(|line| !line.starts_with("ok ")).collect();
-    let allowed = |line: &&str| line.starts_with("warning  modules") && line.contains("after a reboot");
+    let found: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with("ok "))
+        .collect();
+    let allowed =
+        |line: &&str| line.starts_with("warning  modules") && line.contains("after a reboot");
     assert!(found.iter().all(allowed) && status < 2, "{text}");
     for name in &names {
         for subject in ["nodes", "memlock", "port", "mtu"] {
             finds(&text, "ok", subject, &[name]);
         }
     }
-    // Where nothing is configured, there is nothing left to say once the files are there that it is told to write.
+    // Where nothing is configured, there is nothing left to say once the files are there that it is
+    // told to write.
     let tree = Tree::whole();
     let (text, _) = tree.check(&[]);
-    let found: Vec<&str> = text.lines().filter(|line| !line.starts_with("ok ")).collect();
+    let found: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with("ok "))
+        .collect();
     assert!(found.iter().all(allowed), "{text}");
     for line in found {
         tree.mend(line.split_once(" => ").expect("a remedy").1);
     }
     let (text, status) = tree.check(&[]);
-    assert!(text.lines().all(|line| line.starts_with("ok ")) && status == 0, "{text}");
+    assert!(
+        text.lines().all(|line| line.starts_with("ok ")) && status == 0,
+        "{text}"
+    );
 }
 
 #[test]
@@ -41,7 +52,9 @@ fn the_old_tools_say_the_same() {
         let mut words = line.split_whitespace();
         let said = Command::new(words.next().unwrap()).args(words).output();
         let said = said.unwrap_or_else(|error| {
-            panic!("{line}: {error}; wanted are: apt install ibverbs-utils infiniband-diags iproute2")
+            panic!(
+                "{line}: {error}; wanted are: apt install ibverbs-utils infiniband-diags iproute2"
+            )
         });
         String::from_utf8_lossy(&said.stdout).into_owned()
     };
@@ -55,7 +68,10 @@ fn the_old_tools_say_the_same() {
         let (theirs, (ours, status)) = (old(line), said(new));
         // A later version prints a line more for each of its own fields.
         for wanted in ours.lines() {
-            assert!(theirs.lines().any(|line| line == wanted), "{line} does not say {wanted:?}");
+            assert!(
+                theirs.lines().any(|line| line == wanted),
+                "{line} does not say {wanted:?}"
+            );
         }
         assert_eq!(status, 0);
     }
@@ -73,7 +89,13 @@ fn json_says_what_the_text_says() {
     let findings = report["findings"].as_array().expect("findings");
     assert_eq!(findings.len(), text.lines().count());
     for (line, finding) in text.lines().zip(findings) {
-        assert!(line.starts_with(finding["level"].as_str().expect("a level")), "{line}: {finding}");
-        assert!(line.contains(finding["text"].as_str().expect("a text")), "{line}: {finding}");
+        assert!(
+            line.starts_with(finding["level"].as_str().expect("a level")),
+            "{line}: {finding}"
+        );
+        assert!(
+            line.contains(finding["text"].as_str().expect("a text")),
+            "{line}: {finding}"
+        );
     }
 }

@@ -13,7 +13,10 @@ struct Served(Option<Child>, u16);
 
 impl Served {
     fn by(serve: impl FnOnce(u16) -> Option<Child>) -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|l| l.local_addr())
+            .expect("a port")
+            .port();
         let child = serve(port);
         wait(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
         Self(child, port)
@@ -21,7 +24,15 @@ impl Served {
 
     /// A process.
     fn process(mut command: Command, option: &str) -> Self {
-        Self::by(|port| Some(command.args([option, &port.to_string()]).stderr(Stdio::null()).spawn().expect("it runs")))
+        Self::by(|port| {
+            Some(
+                command
+                    .args([option, &port.to_string()])
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .expect("it runs"),
+            )
+        })
     }
 
     /// A thread that answers for this tree, as long as the test runs.
@@ -55,9 +66,17 @@ fn a_peer_is_asked_and_its_roce_mode_compared() {
         let mut serve = ribinfo();
         serve.arg("serve");
         let rperf = Command::new(env!("CARGO_BIN_EXE_rperf"));
-        for same in [Served::process(serve, "--port"), Served::process(rperf, "--listen-port")] {
+        for same in [
+            Served::process(serve, "--port"),
+            Served::process(rperf, "--listen-port"),
+        ] {
             let (text, status) = same.check(&["roce", "peer"]);
-            finds(&text, "ok", &format!("roce {name}/1"), &["uses RoCE v2 too"]);
+            finds(
+                &text,
+                "ok",
+                &format!("roce {name}/1"),
+                &["uses RoCE v2 too"],
+            );
             assert_eq!(status, 0, "{text}");
         }
         let tree = with_roce_v1(&name);
@@ -67,7 +86,11 @@ fn a_peer_is_asked_and_its_roce_mode_compared() {
             &text,
             "fault",
             &format!("roce {name}/1"),
-            &["they must match", "a v2 client and a v1 server do not connect", "=> on "],
+            &[
+                "they must match",
+                "a v2 client and a v1 server do not connect",
+                "=> on ",
+            ],
         );
         assert_eq!(status, 2);
     }

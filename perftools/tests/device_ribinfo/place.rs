@@ -19,17 +19,34 @@ pub(crate) struct Restore {
 impl Restore {
     pub(crate) fn of(device: &str) -> Self {
         let netdev = netdev(device);
-        let (text, _) = output(Command::new("ip").args(["-o", "addr", "show", "dev", &netdev, "scope", "global"]));
-        let addresses = text.lines().filter_map(|line| line.split_whitespace().nth(3)).map(str::to_owned).collect();
-        let mtu = fs::read_to_string(format!("/sys/class/net/{netdev}/mtu")).expect("MTU").trim().to_owned();
-        Self { netdev, device: device.to_owned(), mtu, addresses }
+        let (text, _) = output(
+            Command::new("ip").args(["-o", "addr", "show", "dev", &netdev, "scope", "global"]),
+        );
+        let addresses = text
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(3))
+            .map(str::to_owned)
+            .collect();
+        let mtu = fs::read_to_string(format!("/sys/class/net/{netdev}/mtu"))
+            .expect("MTU")
+            .trim()
+            .to_owned();
+        Self {
+            netdev,
+            device: device.to_owned(),
+            mtu,
+            addresses,
+        }
     }
 }
 
 impl Drop for Restore {
     fn drop(&mut self) {
         let ip = |line: String| {
-            let _ = Command::new("ip").args(line.split_whitespace()).stderr(Stdio::null()).status();
+            let _ = Command::new("ip")
+                .args(line.split_whitespace())
+                .stderr(Stdio::null())
+                .status();
         };
         let netdev = &self.netdev;
         ip(format!("link set {netdev} mtu {}", self.mtu));
@@ -39,7 +56,10 @@ impl Drop for Restore {
             ip(format!("addr replace {address} dev {netdev}{nodad}"));
         }
         let state = format!("/sys/class/infiniband/{}/ports/1/state", self.device);
-        wait(|| fs::read_to_string(&state).is_ok_and(|text| text.contains("ACTIVE")) && check(&["gid", "port"]).1 == 0);
+        wait(|| {
+            fs::read_to_string(&state).is_ok_and(|text| text.contains("ACTIVE"))
+                && check(&["gid", "port"]).1 == 0
+        });
     }
 }
 
@@ -51,7 +71,11 @@ impl Tree {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         // In memory where that is possible: the lab's root is slow.
         let memory = PathBuf::from("/dev/shm");
-        let place = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        let place = if memory.is_dir() {
+            memory
+        } else {
+            std::env::temp_dir()
+        };
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = place.join(format!("ribinfo-{}-{number}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -75,7 +99,8 @@ impl Tree {
         self
     }
 
-    /// Does what a finding says that mends it, with the files of this tree, as far as files are all it needs.
+    /// Does what a finding says that mends it, with the files of this tree, as far as files are all
+    /// it needs.
     pub(crate) fn mend(&self, remedy: &str) {
         let files = remedy.split(" && systemctl").next().unwrap_or_default();
         fs::create_dir_all(self.0.join("etc/modules-load.d")).expect("a directory");
@@ -83,7 +108,13 @@ impl Tree {
     }
 
     pub(crate) fn check(&self, subjects: &[&str]) -> (String, i32) {
-        check(&[subjects, &["--root", self.0.to_str().expect("a path in UTF-8")]].concat())
+        check(
+            &[
+                subjects,
+                &["--root", self.0.to_str().expect("a path in UTF-8")],
+            ]
+            .concat(),
+        )
     }
 }
 
@@ -96,6 +127,9 @@ impl Drop for Tree {
 /// A tree in which rdma_cm prefers RoCE v1 on this device.
 pub(crate) fn with_roce_v1(name: &str) -> Tree {
     let tree = Tree::new(&["/proc", "/dev", "/sys/class", "/sys/module", "/sys/devices"]);
-    tree.put(&format!("/sys/kernel/config/rdma_cm/{name}/ports/1/default_roce_mode"), "IB/RoCE v1\n");
+    tree.put(
+        &format!("/sys/kernel/config/rdma_cm/{name}/ports/1/default_roce_mode"),
+        "IB/RoCE v1\n",
+    );
     tree
 }

@@ -616,13 +616,19 @@ pub const UMAD_CM_ATTR_SPR: ::core::ffi::c_uint = 28;
 unsafe extern "C" {
     pub fn umad_init() -> ::core::ffi::c_int;
     pub fn umad_done() -> ::core::ffi::c_int;
-    pub fn umad_get_cas_names(cas: *mut [::core::ffi::c_char; 20usize], max: ::core::ffi::c_int) -> ::core::ffi::c_int;
+    pub fn umad_get_cas_names(
+        cas: *mut [::core::ffi::c_char; 20usize],
+        max: ::core::ffi::c_int,
+    ) -> ::core::ffi::c_int;
     pub fn umad_get_ca_portguids(
         ca_name: *const ::core::ffi::c_char,
         portguids: *mut __be64,
         max: ::core::ffi::c_int,
     ) -> ::core::ffi::c_int;
-    pub fn umad_get_ca(ca_name: *const ::core::ffi::c_char, ca: *mut umad_ca_t) -> ::core::ffi::c_int;
+    pub fn umad_get_ca(
+        ca_name: *const ::core::ffi::c_char,
+        ca: *mut umad_ca_t,
+    ) -> ::core::ffi::c_int;
     pub fn umad_release_ca(ca: *mut umad_ca_t) -> ::core::ffi::c_int;
     pub fn umad_get_port(
         ca_name: *const ::core::ffi::c_char,
@@ -636,13 +642,19 @@ unsafe extern "C" {
         path: *mut ::core::ffi::c_char,
         max: ::core::ffi::c_int,
     ) -> ::core::ffi::c_int;
-    pub fn umad_open_port(ca_name: *const ::core::ffi::c_char, portnum: ::core::ffi::c_int) -> ::core::ffi::c_int;
+    pub fn umad_open_port(
+        ca_name: *const ::core::ffi::c_char,
+        portnum: ::core::ffi::c_int,
+    ) -> ::core::ffi::c_int;
     pub fn umad_close_port(portid: ::core::ffi::c_int) -> ::core::ffi::c_int;
     pub fn umad_get_mad(umad: *mut ::core::ffi::c_void) -> *mut ::core::ffi::c_void;
     pub fn umad_size() -> usize;
     pub fn umad_status(umad: *mut ::core::ffi::c_void) -> ::core::ffi::c_int;
     pub fn umad_get_mad_addr(umad: *mut ::core::ffi::c_void) -> *mut ib_mad_addr_t;
-    pub fn umad_set_grh(umad: *mut ::core::ffi::c_void, mad_addr: *mut ::core::ffi::c_void) -> ::core::ffi::c_int;
+    pub fn umad_set_grh(
+        umad: *mut ::core::ffi::c_void,
+        mad_addr: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
     pub fn umad_set_addr_net(
         umad: *mut ::core::ffi::c_void,
         dlid: __be16,
@@ -657,7 +669,10 @@ unsafe extern "C" {
         sl: ::core::ffi::c_int,
         qkey: ::core::ffi::c_int,
     ) -> ::core::ffi::c_int;
-    pub fn umad_set_pkey(umad: *mut ::core::ffi::c_void, pkey_index: ::core::ffi::c_int) -> ::core::ffi::c_int;
+    pub fn umad_set_pkey(
+        umad: *mut ::core::ffi::c_void,
+        pkey_index: ::core::ffi::c_int,
+    ) -> ::core::ffi::c_int;
     pub fn umad_get_pkey(umad: *mut ::core::ffi::c_void) -> ::core::ffi::c_int;
     pub fn umad_send(
         portid: ::core::ffi::c_int,
@@ -673,7 +688,10 @@ unsafe extern "C" {
         length: *mut ::core::ffi::c_int,
         timeout_ms: ::core::ffi::c_int,
     ) -> ::core::ffi::c_int;
-    pub fn umad_poll(portid: ::core::ffi::c_int, timeout_ms: ::core::ffi::c_int) -> ::core::ffi::c_int;
+    pub fn umad_poll(
+        portid: ::core::ffi::c_int,
+        timeout_ms: ::core::ffi::c_int,
+    ) -> ::core::ffi::c_int;
     pub fn umad_get_fd(portid: ::core::ffi::c_int) -> ::core::ffi::c_int;
     pub fn umad_register(
         portid: ::core::ffi::c_int,
@@ -689,8 +707,14 @@ unsafe extern "C" {
         oui: *mut u8,
         method_mask: *mut ::core::ffi::c_long,
     ) -> ::core::ffi::c_int;
-    pub fn umad_unregister(portid: ::core::ffi::c_int, agentid: ::core::ffi::c_int) -> ::core::ffi::c_int;
-    pub fn umad_sort_ca_device_list(head: *mut *mut umad_device_node, size: usize) -> ::core::ffi::c_int;
+    pub fn umad_unregister(
+        portid: ::core::ffi::c_int,
+        agentid: ::core::ffi::c_int,
+    ) -> ::core::ffi::c_int;
+    pub fn umad_sort_ca_device_list(
+        head: *mut *mut umad_device_node,
+        size: usize,
+    ) -> ::core::ffi::c_int;
     pub fn umad_get_ca_device_list() -> *mut umad_device_node;
     pub fn umad_free_ca_device_list(head: *mut umad_device_node);
     pub fn umad_register2(

@@ -1800,40 +1800,82 @@ pub struct ibv_qp_ex {
     pub wr_id: u64,
     pub wr_flags: ::core::ffi::c_uint,
     pub wr_atomic_cmp_swp: ::core::option::Option<
-        unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, compare: u64, swap: u64),
+        unsafe extern "C" fn(
+            qp: *mut ibv_qp_ex,
+            rkey: u32,
+            remote_addr: u64,
+            compare: u64,
+            swap: u64,
+        ),
     >,
-    pub wr_atomic_fetch_add:
-        ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, add: u64)>,
+    pub wr_atomic_fetch_add: ::core::option::Option<
+        unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, add: u64),
+    >,
     pub wr_bind_mw: ::core::option::Option<
-        unsafe extern "C" fn(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, bind_info: *const ibv_mw_bind_info),
+        unsafe extern "C" fn(
+            qp: *mut ibv_qp_ex,
+            mw: *mut ibv_mw,
+            rkey: u32,
+            bind_info: *const ibv_mw_bind_info,
+        ),
     >,
-    pub wr_local_inv: ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, invalidate_rkey: u32)>,
-    pub wr_rdma_read: ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64)>,
-    pub wr_rdma_write: ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64)>,
-    pub wr_rdma_write_imm:
-        ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, imm_data: __be32)>,
+    pub wr_local_inv:
+        ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, invalidate_rkey: u32)>,
+    pub wr_rdma_read: ::core::option::Option<
+        unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64),
+    >,
+    pub wr_rdma_write: ::core::option::Option<
+        unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64),
+    >,
+    pub wr_rdma_write_imm: ::core::option::Option<
+        unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, imm_data: __be32),
+    >,
     pub wr_send: ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex)>,
-    pub wr_send_imm: ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, imm_data: __be32)>,
-    pub wr_send_inv: ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, invalidate_rkey: u32)>,
+    pub wr_send_imm:
+        ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, imm_data: __be32)>,
+    pub wr_send_inv:
+        ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, invalidate_rkey: u32)>,
     pub wr_send_tso: ::core::option::Option<
-        unsafe extern "C" fn(qp: *mut ibv_qp_ex, hdr: *mut ::core::ffi::c_void, hdr_sz: u16, mss: u16),
+        unsafe extern "C" fn(
+            qp: *mut ibv_qp_ex,
+            hdr: *mut ::core::ffi::c_void,
+            hdr_sz: u16,
+            mss: u16,
+        ),
     >,
     pub wr_set_ud_addr: ::core::option::Option<
-        unsafe extern "C" fn(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32),
+        unsafe extern "C" fn(
+            qp: *mut ibv_qp_ex,
+            ah: *mut ibv_ah,
+            remote_qpn: u32,
+            remote_qkey: u32,
+        ),
     >,
-    pub wr_set_xrc_srqn: ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, remote_srqn: u32)>,
-    pub wr_set_inline_data:
-        ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, addr: *mut ::core::ffi::c_void, length: usize)>,
-    pub wr_set_inline_data_list:
-        ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, num_buf: usize, buf_list: *const ibv_data_buf)>,
-    pub wr_set_sge: ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32)>,
-    pub wr_set_sge_list:
-        ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, num_sge: usize, sg_list: *const ibv_sge)>,
+    pub wr_set_xrc_srqn:
+        ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, remote_srqn: u32)>,
+    pub wr_set_inline_data: ::core::option::Option<
+        unsafe extern "C" fn(qp: *mut ibv_qp_ex, addr: *mut ::core::ffi::c_void, length: usize),
+    >,
+    pub wr_set_inline_data_list: ::core::option::Option<
+        unsafe extern "C" fn(qp: *mut ibv_qp_ex, num_buf: usize, buf_list: *const ibv_data_buf),
+    >,
+    pub wr_set_sge: ::core::option::Option<
+        unsafe extern "C" fn(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32),
+    >,
+    pub wr_set_sge_list: ::core::option::Option<
+        unsafe extern "C" fn(qp: *mut ibv_qp_ex, num_sge: usize, sg_list: *const ibv_sge),
+    >,
     pub wr_start: ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex)>,
-    pub wr_complete: ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex) -> ::core::ffi::c_int>,
+    pub wr_complete:
+        ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex) -> ::core::ffi::c_int>,
     pub wr_abort: ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex)>,
     pub wr_atomic_write: ::core::option::Option<
-        unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, atomic_wr: *const ::core::ffi::c_void),
+        unsafe extern "C" fn(
+            qp: *mut ibv_qp_ex,
+            rkey: u32,
+            remote_addr: u64,
+            atomic_wr: *const ::core::ffi::c_void,
+        ),
     >,
 }
 impl Default for ibv_qp_ex {
@@ -1915,26 +1957,39 @@ pub struct ibv_cq_ex {
     pub status: ibv_wc_status,
     pub wr_id: u64,
     pub start_poll: ::core::option::Option<
-        unsafe extern "C" fn(current: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> ::core::ffi::c_int,
+        unsafe extern "C" fn(
+            current: *mut ibv_cq_ex,
+            attr: *mut ibv_poll_cq_attr,
+        ) -> ::core::ffi::c_int,
     >,
-    pub next_poll: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> ::core::ffi::c_int>,
+    pub next_poll:
+        ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> ::core::ffi::c_int>,
     pub end_poll: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex)>,
-    pub read_opcode: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> ibv_wc_opcode>,
-    pub read_vendor_err: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u32>,
+    pub read_opcode:
+        ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> ibv_wc_opcode>,
+    pub read_vendor_err:
+        ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u32>,
     pub read_byte_len: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u32>,
-    pub read_imm_data: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> __be32>,
+    pub read_imm_data:
+        ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> __be32>,
     pub read_qp_num: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u32>,
     pub read_src_qp: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u32>,
-    pub read_wc_flags: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> ::core::ffi::c_uint>,
+    pub read_wc_flags: ::core::option::Option<
+        unsafe extern "C" fn(current: *mut ibv_cq_ex) -> ::core::ffi::c_uint,
+    >,
     pub read_slid: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u32>,
     pub read_sl: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u8>,
-    pub read_dlid_path_bits: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u8>,
-    pub read_completion_ts: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u64>,
+    pub read_dlid_path_bits:
+        ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u8>,
+    pub read_completion_ts:
+        ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u64>,
     pub read_cvlan: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u16>,
     pub read_flow_tag: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u32>,
-    pub read_tm_info:
-        ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex, tm_info: *mut ibv_wc_tm_info)>,
-    pub read_completion_wallclock_ns: ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u64>,
+    pub read_tm_info: ::core::option::Option<
+        unsafe extern "C" fn(current: *mut ibv_cq_ex, tm_info: *mut ibv_wc_tm_info),
+    >,
+    pub read_completion_wallclock_ns:
+        ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u64>,
 }
 impl Default for ibv_cq_ex {
     fn default() -> Self {
@@ -2414,7 +2469,10 @@ impl Default for ibv_flow_action_esp_attr {
 #[derive(Debug, Default, Copy, Clone)]
 pub struct _ibv_device_ops {
     pub _dummy1: ::core::option::Option<
-        unsafe extern "C" fn(device: *mut ibv_device, cmd_fd: ::core::ffi::c_int) -> *mut ibv_context,
+        unsafe extern "C" fn(
+            device: *mut ibv_device,
+            cmd_fd: ::core::ffi::c_int,
+        ) -> *mut ibv_context,
     >,
     pub _dummy2: ::core::option::Option<unsafe extern "C" fn(context: *mut ibv_context)>,
 }
@@ -2449,7 +2507,10 @@ pub struct _compat_ibv_port_attr {
 #[derive(Debug, Default, Copy, Clone)]
 pub struct ibv_context_ops {
     pub _compat_query_device: ::core::option::Option<
-        unsafe extern "C" fn(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> ::core::ffi::c_int,
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            device_attr: *mut ibv_device_attr,
+        ) -> ::core::ffi::c_int,
     >,
     pub _compat_query_port: ::core::option::Option<
         unsafe extern "C" fn(
@@ -2458,30 +2519,56 @@ pub struct ibv_context_ops {
             port_attr: *mut _compat_ibv_port_attr,
         ) -> ::core::ffi::c_int,
     >,
-    pub _compat_alloc_pd: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_dealloc_pd: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_alloc_pd:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_dealloc_pd:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
     pub _compat_reg_mr: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_rereg_mr: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_dereg_mr: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub alloc_mw: ::core::option::Option<unsafe extern "C" fn(pd: *mut ibv_pd, type_: ibv_mw_type) -> *mut ibv_mw>,
-    pub bind_mw: ::core::option::Option<
-        unsafe extern "C" fn(qp: *mut ibv_qp, mw: *mut ibv_mw, mw_bind: *mut ibv_mw_bind) -> ::core::ffi::c_int,
+    pub _compat_rereg_mr:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_dereg_mr:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub alloc_mw: ::core::option::Option<
+        unsafe extern "C" fn(pd: *mut ibv_pd, type_: ibv_mw_type) -> *mut ibv_mw,
     >,
-    pub dealloc_mw: ::core::option::Option<unsafe extern "C" fn(mw: *mut ibv_mw) -> ::core::ffi::c_int>,
-    pub _compat_create_cq: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub bind_mw: ::core::option::Option<
+        unsafe extern "C" fn(
+            qp: *mut ibv_qp,
+            mw: *mut ibv_mw,
+            mw_bind: *mut ibv_mw_bind,
+        ) -> ::core::ffi::c_int,
+    >,
+    pub dealloc_mw:
+        ::core::option::Option<unsafe extern "C" fn(mw: *mut ibv_mw) -> ::core::ffi::c_int>,
+    pub _compat_create_cq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
     pub poll_cq: ::core::option::Option<
-        unsafe extern "C" fn(cq: *mut ibv_cq, num_entries: ::core::ffi::c_int, wc: *mut ibv_wc) -> ::core::ffi::c_int,
+        unsafe extern "C" fn(
+            cq: *mut ibv_cq,
+            num_entries: ::core::ffi::c_int,
+            wc: *mut ibv_wc,
+        ) -> ::core::ffi::c_int,
     >,
     pub req_notify_cq: ::core::option::Option<
-        unsafe extern "C" fn(cq: *mut ibv_cq, solicited_only: ::core::ffi::c_int) -> ::core::ffi::c_int,
+        unsafe extern "C" fn(
+            cq: *mut ibv_cq,
+            solicited_only: ::core::ffi::c_int,
+        ) -> ::core::ffi::c_int,
     >,
-    pub _compat_cq_event: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_resize_cq: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_destroy_cq: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_create_srq: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_modify_srq: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_query_srq: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_destroy_srq: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_cq_event:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_resize_cq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_destroy_cq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_create_srq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_modify_srq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_query_srq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_destroy_srq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
     pub post_srq_recv: ::core::option::Option<
         unsafe extern "C" fn(
             srq: *mut ibv_srq,
@@ -2489,10 +2576,14 @@ pub struct ibv_context_ops {
             bad_recv_wr: *mut *mut ibv_recv_wr,
         ) -> ::core::ffi::c_int,
     >,
-    pub _compat_create_qp: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_query_qp: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_modify_qp: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_destroy_qp: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_create_qp:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_query_qp:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_modify_qp:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_destroy_qp:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
     pub post_send: ::core::option::Option<
         unsafe extern "C" fn(
             qp: *mut ibv_qp,
@@ -2507,11 +2598,16 @@ pub struct ibv_context_ops {
             bad_wr: *mut *mut ibv_recv_wr,
         ) -> ::core::ffi::c_int,
     >,
-    pub _compat_create_ah: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_destroy_ah: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_attach_mcast: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_detach_mcast: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
-    pub _compat_async_event: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_create_ah:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_destroy_ah:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_attach_mcast:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_detach_mcast:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_async_event:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
 }
 #[repr(C)]
 pub struct ibv_context {
@@ -2681,10 +2777,14 @@ pub struct verbs_context {
         ) -> ::core::ffi::c_int,
     >,
     pub create_counters: ::core::option::Option<
-        unsafe extern "C" fn(context: *mut ibv_context, init_attr: *mut ibv_counters_init_attr) -> *mut ibv_counters,
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            init_attr: *mut ibv_counters_init_attr,
+        ) -> *mut ibv_counters,
     >,
-    pub destroy_counters:
-        ::core::option::Option<unsafe extern "C" fn(counters: *mut ibv_counters) -> ::core::ffi::c_int>,
+    pub destroy_counters: ::core::option::Option<
+        unsafe extern "C" fn(counters: *mut ibv_counters) -> ::core::ffi::c_int,
+    >,
     pub reg_dm_mr: ::core::option::Option<
         unsafe extern "C" fn(
             pd: *mut ibv_pd,
@@ -2695,26 +2795,47 @@ pub struct verbs_context {
         ) -> *mut ibv_mr,
     >,
     pub alloc_dm: ::core::option::Option<
-        unsafe extern "C" fn(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm,
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            attr: *mut ibv_alloc_dm_attr,
+        ) -> *mut ibv_dm,
     >,
-    pub free_dm: ::core::option::Option<unsafe extern "C" fn(dm: *mut ibv_dm) -> ::core::ffi::c_int>,
+    pub free_dm:
+        ::core::option::Option<unsafe extern "C" fn(dm: *mut ibv_dm) -> ::core::ffi::c_int>,
     pub modify_flow_action_esp: ::core::option::Option<
-        unsafe extern "C" fn(action: *mut ibv_flow_action, attr: *mut ibv_flow_action_esp_attr) -> ::core::ffi::c_int,
+        unsafe extern "C" fn(
+            action: *mut ibv_flow_action,
+            attr: *mut ibv_flow_action_esp_attr,
+        ) -> ::core::ffi::c_int,
     >,
-    pub destroy_flow_action:
-        ::core::option::Option<unsafe extern "C" fn(action: *mut ibv_flow_action) -> ::core::ffi::c_int>,
+    pub destroy_flow_action: ::core::option::Option<
+        unsafe extern "C" fn(action: *mut ibv_flow_action) -> ::core::ffi::c_int,
+    >,
     pub create_flow_action_esp: ::core::option::Option<
-        unsafe extern "C" fn(context: *mut ibv_context, attr: *mut ibv_flow_action_esp_attr) -> *mut ibv_flow_action,
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            attr: *mut ibv_flow_action_esp_attr,
+        ) -> *mut ibv_flow_action,
     >,
     pub modify_qp_rate_limit: ::core::option::Option<
-        unsafe extern "C" fn(qp: *mut ibv_qp, attr: *mut ibv_qp_rate_limit_attr) -> ::core::ffi::c_int,
+        unsafe extern "C" fn(
+            qp: *mut ibv_qp,
+            attr: *mut ibv_qp_rate_limit_attr,
+        ) -> ::core::ffi::c_int,
     >,
     pub alloc_parent_domain: ::core::option::Option<
-        unsafe extern "C" fn(context: *mut ibv_context, attr: *mut ibv_parent_domain_init_attr) -> *mut ibv_pd,
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            attr: *mut ibv_parent_domain_init_attr,
+        ) -> *mut ibv_pd,
     >,
-    pub dealloc_td: ::core::option::Option<unsafe extern "C" fn(td: *mut ibv_td) -> ::core::ffi::c_int>,
+    pub dealloc_td:
+        ::core::option::Option<unsafe extern "C" fn(td: *mut ibv_td) -> ::core::ffi::c_int>,
     pub alloc_td: ::core::option::Option<
-        unsafe extern "C" fn(context: *mut ibv_context, init_attr: *mut ibv_td_init_attr) -> *mut ibv_td,
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            init_attr: *mut ibv_td_init_attr,
+        ) -> *mut ibv_td,
     >,
     pub modify_cq: ::core::option::Option<
         unsafe extern "C" fn(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> ::core::ffi::c_int,
@@ -2726,25 +2847,37 @@ pub struct verbs_context {
             bad_op: *mut *mut ibv_ops_wr,
         ) -> ::core::ffi::c_int,
     >,
-    pub destroy_rwq_ind_table:
-        ::core::option::Option<unsafe extern "C" fn(rwq_ind_table: *mut ibv_rwq_ind_table) -> ::core::ffi::c_int>,
+    pub destroy_rwq_ind_table: ::core::option::Option<
+        unsafe extern "C" fn(rwq_ind_table: *mut ibv_rwq_ind_table) -> ::core::ffi::c_int,
+    >,
     pub create_rwq_ind_table: ::core::option::Option<
         unsafe extern "C" fn(
             context: *mut ibv_context,
             init_attr: *mut ibv_rwq_ind_table_init_attr,
         ) -> *mut ibv_rwq_ind_table,
     >,
-    pub destroy_wq: ::core::option::Option<unsafe extern "C" fn(wq: *mut ibv_wq) -> ::core::ffi::c_int>,
-    pub modify_wq:
-        ::core::option::Option<unsafe extern "C" fn(wq: *mut ibv_wq, wq_attr: *mut ibv_wq_attr) -> ::core::ffi::c_int>,
+    pub destroy_wq:
+        ::core::option::Option<unsafe extern "C" fn(wq: *mut ibv_wq) -> ::core::ffi::c_int>,
+    pub modify_wq: ::core::option::Option<
+        unsafe extern "C" fn(wq: *mut ibv_wq, wq_attr: *mut ibv_wq_attr) -> ::core::ffi::c_int,
+    >,
     pub create_wq: ::core::option::Option<
-        unsafe extern "C" fn(context: *mut ibv_context, wq_init_attr: *mut ibv_wq_init_attr) -> *mut ibv_wq,
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            wq_init_attr: *mut ibv_wq_init_attr,
+        ) -> *mut ibv_wq,
     >,
     pub query_rt_values: ::core::option::Option<
-        unsafe extern "C" fn(context: *mut ibv_context, values: *mut ibv_values_ex) -> ::core::ffi::c_int,
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            values: *mut ibv_values_ex,
+        ) -> ::core::ffi::c_int,
     >,
     pub create_cq_ex: ::core::option::Option<
-        unsafe extern "C" fn(context: *mut ibv_context, init_attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            init_attr: *mut ibv_cq_init_attr_ex,
+        ) -> *mut ibv_cq_ex,
     >,
     pub priv_: *mut verbs_ex_private,
     pub query_device_ex: ::core::option::Option<
@@ -2755,26 +2888,39 @@ pub struct verbs_context {
             attr_size: usize,
         ) -> ::core::ffi::c_int,
     >,
-    pub ibv_destroy_flow: ::core::option::Option<unsafe extern "C" fn(flow: *mut ibv_flow) -> ::core::ffi::c_int>,
+    pub ibv_destroy_flow:
+        ::core::option::Option<unsafe extern "C" fn(flow: *mut ibv_flow) -> ::core::ffi::c_int>,
     pub ABI_placeholder2: ::core::option::Option<unsafe extern "C" fn()>,
-    pub ibv_create_flow:
-        ::core::option::Option<unsafe extern "C" fn(qp: *mut ibv_qp, flow_attr: *mut ibv_flow_attr) -> *mut ibv_flow>,
+    pub ibv_create_flow: ::core::option::Option<
+        unsafe extern "C" fn(qp: *mut ibv_qp, flow_attr: *mut ibv_flow_attr) -> *mut ibv_flow,
+    >,
     pub ABI_placeholder1: ::core::option::Option<unsafe extern "C" fn()>,
     pub open_qp: ::core::option::Option<
         unsafe extern "C" fn(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp,
     >,
     pub create_qp_ex: ::core::option::Option<
-        unsafe extern "C" fn(context: *mut ibv_context, qp_init_attr_ex: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            qp_init_attr_ex: *mut ibv_qp_init_attr_ex,
+        ) -> *mut ibv_qp,
     >,
-    pub get_srq_num:
-        ::core::option::Option<unsafe extern "C" fn(srq: *mut ibv_srq, srq_num: *mut u32) -> ::core::ffi::c_int>,
+    pub get_srq_num: ::core::option::Option<
+        unsafe extern "C" fn(srq: *mut ibv_srq, srq_num: *mut u32) -> ::core::ffi::c_int,
+    >,
     pub create_srq_ex: ::core::option::Option<
-        unsafe extern "C" fn(context: *mut ibv_context, srq_init_attr_ex: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq,
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            srq_init_attr_ex: *mut ibv_srq_init_attr_ex,
+        ) -> *mut ibv_srq,
     >,
     pub open_xrcd: ::core::option::Option<
-        unsafe extern "C" fn(context: *mut ibv_context, xrcd_init_attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd,
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            xrcd_init_attr: *mut ibv_xrcd_init_attr,
+        ) -> *mut ibv_xrcd,
     >,
-    pub close_xrcd: ::core::option::Option<unsafe extern "C" fn(xrcd: *mut ibv_xrcd) -> ::core::ffi::c_int>,
+    pub close_xrcd:
+        ::core::option::Option<unsafe extern "C" fn(xrcd: *mut ibv_xrcd) -> ::core::ffi::c_int>,
     pub _ABI_placeholder3: u64,
     pub sz: usize,
     pub context: ibv_context,
@@ -2970,9 +3116,15 @@ unsafe extern "C" {
     pub fn ibv_unimport_mr(mr: *mut ibv_mr);
     pub fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32) -> *mut ibv_dm;
     pub fn ibv_unimport_dm(dm: *mut ibv_dm);
-    pub fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> ::core::ffi::c_int;
+    pub fn ibv_get_async_event(
+        context: *mut ibv_context,
+        event: *mut ibv_async_event,
+    ) -> ::core::ffi::c_int;
     pub fn ibv_ack_async_event(event: *mut ibv_async_event);
-    pub fn ibv_query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> ::core::ffi::c_int;
+    pub fn ibv_query_device(
+        context: *mut ibv_context,
+        device_attr: *mut ibv_device_attr,
+    ) -> ::core::ffi::c_int;
     pub fn ibv_query_gid(
         context: *mut ibv_context,
         port_num: u8,
@@ -3000,7 +3152,11 @@ unsafe extern "C" {
         index: ::core::ffi::c_int,
         pkey: *mut __be16,
     ) -> ::core::ffi::c_int;
-    pub fn ibv_get_pkey_index(context: *mut ibv_context, port_num: u8, pkey: __be16) -> ::core::ffi::c_int;
+    pub fn ibv_get_pkey_index(
+        context: *mut ibv_context,
+        port_num: u8,
+        pkey: __be16,
+    ) -> ::core::ffi::c_int;
     pub fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
     pub fn ibv_dealloc_pd(pd: *mut ibv_pd) -> ::core::ffi::c_int;
     pub fn ibv_reg_mr_iova2(
@@ -3053,8 +3209,16 @@ unsafe extern "C" {
     pub fn ibv_query_srq(srq: *mut ibv_srq, srq_attr: *mut ibv_srq_attr) -> ::core::ffi::c_int;
     pub fn ibv_destroy_srq(srq: *mut ibv_srq) -> ::core::ffi::c_int;
     pub fn ibv_create_qp(pd: *mut ibv_pd, qp_init_attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
-    pub fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: ::core::ffi::c_int) -> ::core::ffi::c_int;
-    pub fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, op: ibv_wr_opcode, flags: u32) -> ::core::ffi::c_int;
+    pub fn ibv_modify_qp(
+        qp: *mut ibv_qp,
+        attr: *mut ibv_qp_attr,
+        attr_mask: ::core::ffi::c_int,
+    ) -> ::core::ffi::c_int;
+    pub fn ibv_query_qp_data_in_order(
+        qp: *mut ibv_qp,
+        op: ibv_wr_opcode,
+        flags: u32,
+    ) -> ::core::ffi::c_int;
     pub fn ibv_query_qp(
         qp: *mut ibv_qp,
         attr: *mut ibv_qp_attr,
@@ -3070,7 +3234,12 @@ unsafe extern "C" {
         grh: *mut ibv_grh,
         ah_attr: *mut ibv_ah_attr,
     ) -> ::core::ffi::c_int;
-    pub fn ibv_create_ah_from_wc(pd: *mut ibv_pd, wc: *mut ibv_wc, grh: *mut ibv_grh, port_num: u8) -> *mut ibv_ah;
+    pub fn ibv_create_ah_from_wc(
+        pd: *mut ibv_pd,
+        wc: *mut ibv_wc,
+        grh: *mut ibv_grh,
+        port_num: u8,
+    ) -> *mut ibv_ah;
     pub fn ibv_destroy_ah(ah: *mut ibv_ah) -> ::core::ffi::c_int;
     pub fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> ::core::ffi::c_int;
     pub fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> ::core::ffi::c_int;

@@ -4,7 +4,10 @@ use crate::IB_ROCE_UDP_ENCAP_VALID_PORT_MIN;
 
 /// The UDP source port that RoCE v2 derives from a flow label.
 #[inline]
-#[allow(clippy::cast_possible_truncation, reason = "14 bits and the port range's top two")]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "14 bits and the port range's top two"
+)]
 pub const fn ibv_flow_label_to_udp_sport(fl: u32) -> u16 {
     let low = fl & 0x03fff;
     let high = fl & 0xfc000;

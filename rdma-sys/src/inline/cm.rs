@@ -1,15 +1,18 @@
 //! `rdma_cma.h`, and of `rdma_verbs.h` registration and completions.
 
-#![allow(clippy::cast_possible_wrap, reason = "C's functions disagree on the sign of access flags")]
+#![allow(
+    clippy::cast_possible_wrap,
+    reason = "C's functions disagree on the sign of access flags"
+)]
 
 use core::ffi::{c_int, c_void};
 
 use libc::sockaddr;
 
 use crate::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, ibv_access_flags, ibv_ack_cq_events,
-    ibv_comp_channel, ibv_cq, ibv_dereg_mr, ibv_get_cq_event, ibv_mr, ibv_poll_cq, ibv_reg_mr, ibv_req_notify_cq,
-    ibv_wc, rdma_cm_id,
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, ibv_access_flags,
+    ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_dereg_mr, ibv_get_cq_event, ibv_mr,
+    ibv_poll_cq, ibv_reg_mr, ibv_req_notify_cq, ibv_wc, rdma_cm_id,
 };
 
 /// The local address of an identifier, inside it.
@@ -45,7 +48,12 @@ pub fn rdma_seterrno(ret: c_int) -> c_int {
 
 /// # Safety
 /// As for [`ibv_reg_mr`].
-unsafe fn register(id: *mut rdma_cm_id, addr: *mut c_void, length: usize, access: ibv_access_flags) -> *mut ibv_mr {
+unsafe fn register(
+    id: *mut rdma_cm_id,
+    addr: *mut c_void,
+    length: usize,
+    access: ibv_access_flags,
+) -> *mut ibv_mr {
     // SAFETY: the caller's promise.
     unsafe { ibv_reg_mr((*id).pd, addr, length, access as c_int) }
 }
@@ -67,7 +75,14 @@ pub unsafe fn rdma_reg_msgs(id: *mut rdma_cm_id, addr: *mut c_void, length: usiz
 #[inline]
 pub unsafe fn rdma_reg_read(id: *mut rdma_cm_id, addr: *mut c_void, length: usize) -> *mut ibv_mr {
     // SAFETY: the caller's promise.
-    unsafe { register(id, addr, length, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ) }
+    unsafe {
+        register(
+            id,
+            addr,
+            length,
+            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+        )
+    }
 }
 
 /// Registers memory that the peer may write; NULL and errno on failure.
@@ -77,7 +92,14 @@ pub unsafe fn rdma_reg_read(id: *mut rdma_cm_id, addr: *mut c_void, length: usiz
 #[inline]
 pub unsafe fn rdma_reg_write(id: *mut rdma_cm_id, addr: *mut c_void, length: usize) -> *mut ibv_mr {
     // SAFETY: the caller's promise.
-    unsafe { register(id, addr, length, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) }
+    unsafe {
+        register(
+            id,
+            addr,
+            length,
+            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+        )
+    }
 }
 
 /// Deregisters memory; −1 and errno on failure.
@@ -117,7 +139,11 @@ unsafe fn completion(cq: *mut ibv_cq, channel: *mut ibv_comp_channel, wc: *mut i
             debug_assert!(woken == cq, "an event of another queue");
             ibv_ack_cq_events(cq, 1);
         };
-        if polled < 0 { rdma_seterrno(polled) } else { polled }
+        if polled < 0 {
+            rdma_seterrno(polled)
+        } else {
+            polled
+        }
     }
 }
 

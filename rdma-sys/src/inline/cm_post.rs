@@ -1,15 +1,22 @@
 //! Posting by `rdma_verbs.h`: one request on an identifier's queue pair.
 
-#![allow(clippy::cast_possible_truncation, reason = "C truncates lengths to the 32 bits of a scatter entry, too")]
-#![allow(clippy::cast_sign_loss, reason = "C's functions disagree on the sign of send flags")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "C truncates lengths to the 32 bits of a scatter entry, too"
+)]
+#![allow(
+    clippy::cast_sign_loss,
+    reason = "C's functions disagree on the sign of send flags"
+)]
 #![allow(clippy::too_many_arguments, reason = "C's functions have as many")]
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 
 use crate::{
-    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND, RDMA_UDP_QKEY, ibv_ah, ibv_mr, ibv_post_recv, ibv_post_send,
-    ibv_post_srq_recv, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_cm_id, rdma_seterrno,
+    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND, RDMA_UDP_QKEY, ibv_ah, ibv_mr, ibv_post_recv,
+    ibv_post_send, ibv_post_srq_recv, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_cm_id,
+    rdma_seterrno,
 };
 
 /// # Safety
@@ -21,10 +28,20 @@ unsafe fn entry(addr: *mut c_void, length: usize, mr: *mut ibv_mr) -> ibv_sge {
         // SAFETY: the caller's promise.
         unsafe { (*mr).lkey }
     };
-    ibv_sge { addr: addr.expose_provenance() as u64, length: length as u32, lkey }
+    ibv_sge {
+        addr: addr.expose_provenance() as u64,
+        length: length as u32,
+        lkey,
+    }
 }
 
-fn request(context: *mut c_void, sgl: *mut ibv_sge, nsge: c_int, opcode: ibv_wr_opcode, flags: c_int) -> ibv_send_wr {
+fn request(
+    context: *mut c_void,
+    sgl: *mut ibv_sge,
+    nsge: c_int,
+    opcode: ibv_wr_opcode,
+    flags: c_int,
+) -> ibv_send_wr {
     ibv_send_wr {
         wr_id: context.expose_provenance() as u64,
         sg_list: sgl,
@@ -46,11 +63,21 @@ unsafe fn post(id: *mut rdma_cm_id, mut wr: ibv_send_wr) -> c_int {
 /// Posts a receive of several pieces; −1 and errno on failure.
 ///
 /// # Safety
-/// `id` must be live with a queue pair, `sgl` readable for `nsge`, and the memory valid until completion.
+/// `id` must be live with a queue pair, `sgl` readable for `nsge`, and the memory valid until
+/// completion.
 #[inline]
-pub unsafe fn rdma_post_recvv(id: *mut rdma_cm_id, context: *mut c_void, sgl: *mut ibv_sge, nsge: c_int) -> c_int {
-    let mut wr =
-        ibv_recv_wr { wr_id: context.expose_provenance() as u64, next: null_mut(), sg_list: sgl, num_sge: nsge };
+pub unsafe fn rdma_post_recvv(
+    id: *mut rdma_cm_id,
+    context: *mut c_void,
+    sgl: *mut ibv_sge,
+    nsge: c_int,
+) -> c_int {
+    let mut wr = ibv_recv_wr {
+        wr_id: context.expose_provenance() as u64,
+        next: null_mut(),
+        sg_list: sgl,
+        num_sge: nsge,
+    };
     let mut bad = null_mut();
     // SAFETY: the caller's promise.
     rdma_seterrno(unsafe {

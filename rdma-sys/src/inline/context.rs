@@ -5,8 +5,9 @@ use core::mem::offset_of;
 
 use super::verbs_get_ctx_op;
 use crate::{
-    __VERBS_ABI_IS_EXTENDED, _ibv_query_gid_ex, _ibv_query_gid_table, ibv_context, ibv_device_attr_ex, ibv_gid_entry,
-    ibv_port_attr, ibv_query_device, ibv_query_device_ex_input, ibv_values_ex, verbs_context,
+    __VERBS_ABI_IS_EXTENDED, _ibv_query_gid_ex, _ibv_query_gid_table, ibv_context,
+    ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, ibv_query_device, ibv_query_device_ex_input,
+    ibv_values_ex, verbs_context,
 };
 
 /// Functions whose names the headers' macros take over.
@@ -24,13 +25,16 @@ mod raw {
     }
 }
 
-/// The extended context around `context`, or NULL if the library that made it is too old to have one.
+/// The extended context around `context`, or NULL if the library that made it is too old to have
+/// one.
 ///
 /// # Safety
-/// `context` must be a live context made by libibverbs, with provenance over the structure around it.
+/// `context` must be a live context made by libibverbs, with provenance over the structure around
+/// it.
 #[inline]
 pub unsafe fn verbs_get_ctx(context: *mut ibv_context) -> *mut verbs_context {
-    // SAFETY: the context is live; `abi_compat` says that it is the last field of a `verbs_context`.
+    // SAFETY: the context is live; `abi_compat` says that it is the last field of a
+    // `verbs_context`.
     unsafe {
         if (*context).abi_compat != __VERBS_ABI_IS_EXTENDED {
             return core::ptr::null_mut();
@@ -44,7 +48,11 @@ pub unsafe fn verbs_get_ctx(context: *mut ibv_context) -> *mut verbs_context {
 /// # Safety
 /// `context` must be live and `port_attr` writable.
 #[inline]
-pub unsafe fn ibv_query_port(context: *mut ibv_context, port_num: u8, port_attr: *mut ibv_port_attr) -> c_int {
+pub unsafe fn ibv_query_port(
+    context: *mut ibv_context,
+    port_num: u8,
+    port_attr: *mut ibv_port_attr,
+) -> c_int {
     // SAFETY: the caller's promise; the old function writes a prefix of `ibv_port_attr`.
     unsafe {
         if let Some(query_port) = verbs_get_ctx_op!(context, query_port) {
@@ -69,7 +77,16 @@ pub unsafe fn ibv_query_gid_ex(
     flags: u32,
 ) -> c_int {
     // SAFETY: the caller's promise; the size is that of what `entry` points at.
-    unsafe { _ibv_query_gid_ex(context, port_num, gid_index, entry, flags, size_of::<ibv_gid_entry>()) }
+    unsafe {
+        _ibv_query_gid_ex(
+            context,
+            port_num,
+            gid_index,
+            entry,
+            flags,
+            size_of::<ibv_gid_entry>(),
+        )
+    }
 }
 
 /// All valid GID table entries of a device; their number, or a negative errno.
@@ -84,7 +101,15 @@ pub unsafe fn ibv_query_gid_table(
     flags: u32,
 ) -> isize {
     // SAFETY: the caller's promise; the size is that of what `entries` points at.
-    unsafe { _ibv_query_gid_table(context, entries, max_entries, flags, size_of::<ibv_gid_entry>()) }
+    unsafe {
+        _ibv_query_gid_table(
+            context,
+            entries,
+            max_entries,
+            flags,
+            size_of::<ibv_gid_entry>(),
+        )
+    }
 }
 
 /// Device attributes, the extended ones zeroed where provider or kernel have only the classic ones.
@@ -118,7 +143,10 @@ pub unsafe fn ibv_query_device_ex(
 /// # Safety
 /// `context` must be live and `values` readable and writable.
 #[inline]
-pub unsafe fn ibv_query_rt_values_ex(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
+pub unsafe fn ibv_query_rt_values_ex(
+    context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         match verbs_get_ctx_op!(context, query_rt_values) {

@@ -3,7 +3,10 @@
 use core::ffi::c_int;
 
 use super::{call, unsupported, verbs_get_ctx_op};
-use crate::{ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_poll_cq_attr, ibv_wc};
+use crate::{
+    ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_poll_cq_attr,
+    ibv_wc,
+};
 
 /// Polls for at most `num_entries` completions; their number, or negative on error.
 ///
@@ -30,7 +33,10 @@ pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int
 /// # Safety
 /// `context` must be live, and `cq_attr` valid with every object it names live.
 #[inline]
-pub unsafe fn ibv_create_cq_ex(context: *mut ibv_context, cq_attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {
+pub unsafe fn ibv_create_cq_ex(
+    context: *mut ibv_context,
+    cq_attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
     // SAFETY: the caller's promise.
     unsafe {
         match verbs_get_ctx_op!(context, create_cq_ex) {
@@ -61,7 +67,8 @@ pub const fn ibv_cq_ex_to_cq(cq: *mut ibv_cq_ex) -> *mut ibv_cq {
     cq.cast()
 }
 
-/// Begins a batch of polling and moves to its first completion; ENOENT if there is none, and then no `ibv_end_poll`.
+/// Begins a batch of polling and moves to its first completion; ENOENT if there is none, and then
+/// no `ibv_end_poll`.
 ///
 /// # Safety
 /// `cq` must be live, with no poll of it begun, and `attr` readable.
@@ -71,7 +78,8 @@ pub unsafe fn ibv_start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) ->
     unsafe { call!((*cq).start_poll, cq, attr) }
 }
 
-/// Moves to the next completion; ENOENT if there is none. `ibv_end_poll` must follow in either case.
+/// Moves to the next completion; ENOENT if there is none. `ibv_end_poll` must follow in either
+/// case.
 ///
 /// # Safety
 /// `cq` must be live, with a poll of it begun.

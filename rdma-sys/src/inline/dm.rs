@@ -40,7 +40,12 @@ pub unsafe fn ibv_free_dm(dm: *mut ibv_dm) -> c_int {
 /// # Safety
 /// `dm` must be live and `host_addr` readable for `length`.
 #[inline]
-pub unsafe fn ibv_memcpy_to_dm(dm: *mut ibv_dm, dm_offset: u64, host_addr: *const c_void, length: usize) -> c_int {
+pub unsafe fn ibv_memcpy_to_dm(
+    dm: *mut ibv_dm,
+    dm_offset: u64,
+    host_addr: *const c_void,
+    length: usize,
+) -> c_int {
     // SAFETY: all device memory has the copying functions.
     unsafe { call!((*dm).memcpy_to_dm, dm, dm_offset, host_addr, length) }
 }
@@ -50,7 +55,12 @@ pub unsafe fn ibv_memcpy_to_dm(dm: *mut ibv_dm, dm_offset: u64, host_addr: *cons
 /// # Safety
 /// `dm` must be live and `host_addr` writable for `length`.
 #[inline]
-pub unsafe fn ibv_memcpy_from_dm(host_addr: *mut c_void, dm: *mut ibv_dm, dm_offset: u64, length: usize) -> c_int {
+pub unsafe fn ibv_memcpy_from_dm(
+    host_addr: *mut c_void,
+    dm: *mut ibv_dm,
+    dm_offset: u64,
+    length: usize,
+) -> c_int {
     // SAFETY: all device memory has the copying functions.
     unsafe { call!((*dm).memcpy_from_dm, host_addr, dm, dm_offset, length) }
 }

@@ -4,8 +4,8 @@ use core::ffi::c_int;
 
 use super::{call, unsupported, verbs_get_ctx_op};
 use crate::{
-    ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr, ibv_xrcd, ibv_xrcd_init_attr,
-    verbs_get_ctx,
+    ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr, ibv_xrcd,
+    ibv_xrcd_init_attr, verbs_get_ctx,
 };
 
 /// Opens an XRC domain; NULL and errno on failure.
@@ -13,7 +13,10 @@ use crate::{
 /// # Safety
 /// `context` must be live and `attr` readable.
 #[inline]
-pub unsafe fn ibv_open_xrcd(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
+pub unsafe fn ibv_open_xrcd(
+    context: *mut ibv_context,
+    attr: *mut ibv_xrcd_init_attr,
+) -> *mut ibv_xrcd {
     // SAFETY: the caller's promise.
     unsafe {
         match verbs_get_ctx_op!(context, open_xrcd) {

@@ -4,8 +4,8 @@ use core::ffi::c_int;
 
 use super::{unsupported, verbs_get_ctx_op};
 use crate::{
-    ibv_context, ibv_counter_attach_attr, ibv_counters, ibv_counters_init_attr, ibv_flow, ibv_flow_action,
-    ibv_flow_action_esp_attr, ibv_flow_attr, ibv_qp,
+    ibv_context, ibv_counter_attach_attr, ibv_counters, ibv_counters_init_attr, ibv_flow,
+    ibv_flow_action, ibv_flow_action_esp_attr, ibv_flow_attr, ibv_qp,
 };
 
 /// Steers a flow to a queue pair; NULL and errno on failure.
@@ -61,7 +61,10 @@ pub unsafe fn ibv_create_flow_action_esp(
 /// # Safety
 /// `action` must be live and `esp` valid.
 #[inline]
-pub unsafe fn ibv_modify_flow_action_esp(action: *mut ibv_flow_action, esp: *mut ibv_flow_action_esp_attr) -> c_int {
+pub unsafe fn ibv_modify_flow_action_esp(
+    action: *mut ibv_flow_action,
+    esp: *mut ibv_flow_action_esp_attr,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         match verbs_get_ctx_op!((*action).context, modify_flow_action_esp) {
@@ -91,7 +94,10 @@ pub unsafe fn ibv_destroy_flow_action(action: *mut ibv_flow_action) -> c_int {
 /// # Safety
 /// `context` must be live and `attr` readable.
 #[inline]
-pub unsafe fn ibv_create_counters(context: *mut ibv_context, attr: *mut ibv_counters_init_attr) -> *mut ibv_counters {
+pub unsafe fn ibv_create_counters(
+    context: *mut ibv_context,
+    attr: *mut ibv_counters_init_attr,
+) -> *mut ibv_counters {
     // SAFETY: the caller's promise.
     unsafe {
         match verbs_get_ctx_op!(context, create_counters) {
@@ -140,7 +146,12 @@ pub unsafe fn ibv_attach_counters_point_flow(
 /// # Safety
 /// `counters` must be live and `values` writable for `ncounters`.
 #[inline]
-pub unsafe fn ibv_read_counters(counters: *mut ibv_counters, values: *mut u64, ncounters: u32, flags: u32) -> c_int {
+pub unsafe fn ibv_read_counters(
+    counters: *mut ibv_counters,
+    values: *mut u64,
+    ncounters: u32,
+    flags: u32,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         match verbs_get_ctx_op!((*counters).context, read_counters) {

@@ -1,11 +1,16 @@
 //! Memory regions.
 
-#![allow(clippy::cast_sign_loss, reason = "C's functions disagree on the sign of access flags")]
+#![allow(
+    clippy::cast_sign_loss,
+    reason = "C's functions disagree on the sign of access flags"
+)]
 
 use core::ffi::{c_int, c_uint, c_void};
 
 use super::{unsupported, verbs_get_ctx_op};
-use crate::{IBV_ACCESS_OPTIONAL_RANGE, ibv_advise_mr_advice, ibv_mr, ibv_pd, ibv_reg_mr_iova2, ibv_sge};
+use crate::{
+    IBV_ACCESS_OPTIONAL_RANGE, ibv_advise_mr_advice, ibv_mr, ibv_pd, ibv_reg_mr_iova2, ibv_sge,
+};
 
 /// Functions whose names the headers' macros take over.
 mod raw {
@@ -14,7 +19,12 @@ mod raw {
     use crate::{ibv_mr, ibv_pd};
 
     unsafe extern "C" {
-        pub(super) fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr;
+        pub(super) fn ibv_reg_mr(
+            pd: *mut ibv_pd,
+            addr: *mut c_void,
+            length: usize,
+            access: c_int,
+        ) -> *mut ibv_mr;
         pub(super) fn ibv_reg_mr_iova(
             pd: *mut ibv_pd,
             addr: *mut c_void,
@@ -28,14 +38,19 @@ mod raw {
 /// Registers memory; NULL and errno on failure.
 ///
 /// The header's macro chooses the older function only when the compiler knows that no optional flag
-/// (`IBV_ACCESS_OPTIONAL_RANGE`) is set; here the value decides, which a constant folds to the same. The newer function
-/// drops optional flags that the kernel does not know.
+/// (`IBV_ACCESS_OPTIONAL_RANGE`) is set; here the value decides, which a constant folds to the
+/// same. The newer function drops optional flags that the kernel does not know.
 ///
 /// # Safety
-/// `pd` must be live. The memory must stay mapped while registered, and be left to the device and its peers as far as
-/// `access` lets them in.
+/// `pd` must be live. The memory must stay mapped while registered, and be left to the device and
+/// its peers as far as `access` lets them in.
 #[inline]
-pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
+pub unsafe fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
     let flags = access as c_uint;
     // SAFETY: the caller's promise. The address is exposed: the device will use it.
     unsafe {
@@ -47,7 +62,8 @@ pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, acce
     }
 }
 
-/// Registers memory that requests will address from `iova` on; NULL and errno on failure. See [`ibv_reg_mr`].
+/// Registers memory that requests will address from `iova` on; NULL and errno on failure. See
+/// [`ibv_reg_mr`].
 ///
 /// # Safety
 /// As for [`ibv_reg_mr`].
@@ -91,7 +107,8 @@ pub unsafe fn ibv_advise_mr(
     }
 }
 
-/// A region that drops what is written and reads as nothing in particular; NULL and errno on failure.
+/// A region that drops what is written and reads as nothing in particular; NULL and errno on
+/// failure.
 ///
 /// # Safety
 /// `pd` must be live.

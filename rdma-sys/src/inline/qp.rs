@@ -11,20 +11,29 @@ use crate::{
 /// Posts a list of send requests; 0 or an errno, and then `bad_wr` points at the first not posted.
 ///
 /// # Safety
-/// `qp` must be live, the list valid, `bad_wr` writable, and the memory that the requests name valid until they have
-/// completed.
+/// `qp` must be live, the list valid, `bad_wr` writable, and the memory that the requests name
+/// valid until they have completed.
 #[inline]
-pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+pub unsafe fn ibv_post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
     // SAFETY: libibverbs fills every entry of the classic table.
     unsafe { call!((*(*qp).context).ops.post_send, qp, wr, bad_wr) }
 }
 
-/// Posts a list of receive requests; 0 or an errno, and then `bad_wr` points at the first not posted.
+/// Posts a list of receive requests; 0 or an errno, and then `bad_wr` points at the first not
+/// posted.
 ///
 /// # Safety
 /// As for [`ibv_post_send`].
 #[inline]
-pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+pub unsafe fn ibv_post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
     // SAFETY: libibverbs fills every entry of the classic table.
     unsafe { call!((*(*qp).context).ops.post_recv, qp, wr, bad_wr) }
 }
@@ -34,7 +43,10 @@ pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut 
 /// # Safety
 /// `context` must be live, and `attr` valid with every object it names live.
 #[inline]
-pub unsafe fn ibv_create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+pub unsafe fn ibv_create_qp_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
     // SAFETY: the caller's promise; the extended attributes begin with the classic ones.
     unsafe {
         if (*attr).comp_mask == IBV_QP_INIT_ATTR_PD {
@@ -67,7 +79,10 @@ pub unsafe fn ibv_open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr
 /// # Safety
 /// `qp` must be live and `attr` readable.
 #[inline]
-pub unsafe fn ibv_modify_qp_rate_limit(qp: *mut ibv_qp, attr: *mut ibv_qp_rate_limit_attr) -> c_int {
+pub unsafe fn ibv_modify_qp_rate_limit(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_rate_limit_attr,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         match verbs_get_ctx_op!((*qp).context, modify_qp_rate_limit) {
@@ -77,7 +92,8 @@ pub unsafe fn ibv_modify_qp_rate_limit(qp: *mut ibv_qp, attr: *mut ibv_qp_rate_l
     }
 }
 
-/// Whether a capability word (`supported_qpts`) names a type of queue pair; none without a bit there (`IBV_QPT_DRIVER`).
+/// Whether a capability word (`supported_qpts`) names a type of queue pair; none without a bit
+/// there (`IBV_QPT_DRIVER`).
 #[inline]
 pub const fn ibv_is_qpt_supported(caps: u32, qpt: ibv_qp_type) -> c_int {
     (qpt < u32::BITS && caps >> qpt & 1 == 1) as c_int

@@ -4,27 +4,37 @@ use core::ffi::c_int;
 
 use super::{call, unsupported, verbs_get_ctx_op};
 use crate::{
-    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC, ibv_context, ibv_create_srq, ibv_ops_wr, ibv_recv_wr,
-    ibv_srq, ibv_srq_init_attr_ex,
+    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC, ibv_context, ibv_create_srq,
+    ibv_ops_wr, ibv_recv_wr, ibv_srq, ibv_srq_init_attr_ex,
 };
 
-/// Posts a list of receive requests; 0 or an errno, and then `bad_wr` points at the first not posted.
+/// Posts a list of receive requests; 0 or an errno, and then `bad_wr` points at the first not
+/// posted.
 ///
 /// # Safety
-/// `srq` must be live, the list valid, `bad_wr` writable, and the memory that the requests name valid until they have
-/// completed.
+/// `srq` must be live, the list valid, `bad_wr` writable, and the memory that the requests name
+/// valid until they have completed.
 #[inline]
-pub unsafe fn ibv_post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+pub unsafe fn ibv_post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
     // SAFETY: libibverbs fills every entry of the classic table.
     unsafe { call!((*(*srq).context).ops.post_srq_recv, srq, wr, bad_wr) }
 }
 
-/// Posts a list of tag-matching operations; 0 or an errno, and then `bad_op` points at the first not posted.
+/// Posts a list of tag-matching operations; 0 or an errno, and then `bad_op` points at the first
+/// not posted.
 ///
 /// # Safety
 /// As for [`ibv_post_srq_recv`].
 #[inline]
-pub unsafe fn ibv_post_srq_ops(srq: *mut ibv_srq, op: *mut ibv_ops_wr, bad_op: *mut *mut ibv_ops_wr) -> c_int {
+pub unsafe fn ibv_post_srq_ops(
+    srq: *mut ibv_srq,
+    op: *mut ibv_ops_wr,
+    bad_op: *mut *mut ibv_ops_wr,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         if let Some(post_srq_ops) = verbs_get_ctx_op!((*srq).context, post_srq_ops) {
@@ -41,7 +51,10 @@ pub unsafe fn ibv_post_srq_ops(srq: *mut ibv_srq, op: *mut ibv_ops_wr, bad_op: *
 /// # Safety
 /// `context` must be live, and `attr` valid with every object it names live.
 #[inline]
-pub unsafe fn ibv_create_srq_ex(context: *mut ibv_context, attr: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
+pub unsafe fn ibv_create_srq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
     // SAFETY: the caller's promise; the extended attributes begin with the classic ones.
     unsafe {
         let mask = (*attr).comp_mask;

@@ -5,13 +5,17 @@
 use core::ffi::{c_int, c_void};
 
 use crate::{
-    __be32, UMAD_CLASS_RESP_TIME_MASK, UMAD_SA_RATE_MTU_PKT_LIFE_MASK, UMAD_SA_SELECTOR_MASK, UMAD_SA_SELECTOR_SHIFT,
-    umad_class_port_info, umad_sa_mcmember_record,
+    __be32, UMAD_CLASS_RESP_TIME_MASK, UMAD_SA_RATE_MTU_PKT_LIFE_MASK, UMAD_SA_SELECTOR_MASK,
+    UMAD_SA_SELECTOR_SHIFT, umad_class_port_info, umad_sa_mcmember_record,
 };
 
-/// Allocates `num` zeroed buffers of `size` bytes (`umad_size()` and the datagram); NULL on failure.
+/// Allocates `num` zeroed buffers of `size` bytes (`umad_size()` and the datagram); NULL on
+/// failure.
 #[inline]
-#[allow(clippy::cast_sign_loss, reason = "C converts, too: a negative number asks for too much")]
+#[allow(
+    clippy::cast_sign_loss,
+    reason = "C converts, too: a negative number asks for too much"
+)]
 pub fn umad_alloc(num: c_int, size: usize) -> *mut c_void {
     // SAFETY: calloc takes any numbers.
     unsafe { libc::calloc(num as usize, size) }
@@ -57,7 +61,12 @@ pub const fn umad_sa_set_rate_mtu_or_life(selector: u8, rate_mtu_or_life: u8) ->
 /// # Safety
 /// Each pointer must be NULL or writable.
 #[inline]
-pub unsafe fn umad_sa_mcm_get_sl_flow_hop(sl_flow_hop: __be32, sl: *mut u8, flow_label: *mut u32, hop: *mut u8) {
+pub unsafe fn umad_sa_mcm_get_sl_flow_hop(
+    sl_flow_hop: __be32,
+    sl: *mut u8,
+    flow_label: *mut u32,
+    hop: *mut u8,
+) {
     let value = u32::from_be(sl_flow_hop);
     // SAFETY: the caller's promise.
     unsafe {

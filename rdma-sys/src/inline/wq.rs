@@ -4,7 +4,8 @@ use core::ffi::c_int;
 
 use super::{call, unsupported, verbs_get_ctx_op};
 use crate::{
-    ibv_context, ibv_recv_wr, ibv_rwq_ind_table, ibv_rwq_ind_table_init_attr, ibv_wq, ibv_wq_attr, ibv_wq_init_attr,
+    ibv_context, ibv_recv_wr, ibv_rwq_ind_table, ibv_rwq_ind_table_init_attr, ibv_wq, ibv_wq_attr,
+    ibv_wq_init_attr,
 };
 
 /// Creates a work queue; NULL and errno on failure.
@@ -59,13 +60,18 @@ pub unsafe fn ibv_destroy_wq(wq: *mut ibv_wq) -> c_int {
     }
 }
 
-/// Posts a list of receive requests; 0 or an errno, and then `bad_wr` points at the first not posted.
+/// Posts a list of receive requests; 0 or an errno, and then `bad_wr` points at the first not
+/// posted.
 ///
 /// # Safety
-/// `wq` must be live, the list valid, `bad_wr` writable, and the memory that the requests name valid until they have
-/// completed.
+/// `wq` must be live, the list valid, `bad_wr` writable, and the memory that the requests name
+/// valid until they have completed.
 #[inline]
-pub unsafe fn ibv_post_wq_recv(wq: *mut ibv_wq, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+pub unsafe fn ibv_post_wq_recv(
+    wq: *mut ibv_wq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
     // SAFETY: every receive queue has its posting function.
     unsafe { call!((*wq).post_recv, wq, wr, bad_wr) }
 }

@@ -1,5 +1,6 @@
-//! Posting by the extended interface: `ibv_wr_start`, then for each request its operation and its setters, then
-//! `ibv_wr_complete` or `ibv_wr_abort`. `wr_id` and `wr_flags` are fields of `ibv_qp_ex`.
+//! Posting by the extended interface: `ibv_wr_start`, then for each request its operation and its
+//! setters, then `ibv_wr_complete` or `ibv_wr_abort`. `wr_id` and `wr_flags` are fields of
+//! `ibv_qp_ex`.
 
 use core::ffi::{c_int, c_void};
 

@@ -13,7 +13,9 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{CompletionQueue, Context, CqOptions, ProtectionDomain, QpOptions, QueuePair, Rc, Retired, wr};
+use ibverbs::{
+    CompletionQueue, Context, CqOptions, ProtectionDomain, QpOptions, QueuePair, Rc, Retired, wr,
+};
 use nix::ifaddrs::getifaddrs;
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
@@ -32,22 +34,32 @@ pub(crate) struct Place {
 pub(crate) fn places() -> Vec<Place> {
     let mut all = Vec::new();
     for context in devices() {
-        let netdev = context.netdev(1).expect("a network interface behind the device");
+        let netdev = context
+            .netdev(1)
+            .expect("a network interface behind the device");
         let addresses = addresses_of(&netdev);
-        for (family, is_it) in [("IPv4", IpAddr::is_ipv4 as fn(&IpAddr) -> bool), ("IPv6", IpAddr::is_ipv6)] {
-            let ip = addresses
-                .iter()
-                .copied()
-                .find(is_it)
-                .unwrap_or_else(|| panic!("{netdev} of {} has no {family} address", context.device_name()));
+        for (family, is_it) in [
+            ("IPv4", IpAddr::is_ipv4 as fn(&IpAddr) -> bool),
+            ("IPv6", IpAddr::is_ipv6),
+        ] {
+            let ip = addresses.iter().copied().find(is_it).unwrap_or_else(|| {
+                panic!(
+                    "{netdev} of {} has no {family} address",
+                    context.device_name()
+                )
+            });
             println!("device: {} at {ip}", context.device_name());
-            all.push(Place { context: context.clone(), ip });
+            all.push(Place {
+                context: context.clone(),
+                ip,
+            });
         }
     }
     all
 }
 
-/// Each device with one of its addresses, for what does not depend on the family: RoCE by IPv4, iWARP by IPv6.
+/// Each device with one of its addresses, for what does not depend on the family: RoCE by IPv4,
+/// iWARP by IPv6.
 pub(crate) fn one_place_each() -> Vec<Place> {
     let is_fitting = |place: &Place| place.ip.is_ipv4() != place.is_iwarp();
     places().into_iter().filter(is_fitting).collect()
@@ -59,11 +71,13 @@ pub(crate) fn addresses_of(netdev: &str) -> Vec<IpAddr> {
         .expect("addresses")
         .filter(|entry| entry.interface_name == netdev)
         .filter_map(|entry| entry.address)
-        .filter_map(|address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
-            (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
-            (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
-            _ => None,
-        })
+        .filter_map(
+            |address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+                (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+                (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+                _ => None,
+            },
+        )
         .filter(|ip| !matches!(ip, IpAddr::V6(v6) if v6.segments()[0] == 0xfe80))
         .collect()
 }
@@ -105,21 +119,37 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn new(context: &Context) -> Self {
-        let cq = context.create_cq(CqOptions { depth: 64, ..CqOptions::default() }).expect("completion queue");
-        Self { pd: context.alloc_pd().expect("domain"), cq }
+        let cq = context
+            .create_cq(CqOptions {
+                depth: 64,
+                ..CqOptions::default()
+            })
+            .expect("completion queue");
+        Self {
+            pd: context.alloc_pd().expect("domain"),
+            cq,
+        }
     }
 
     pub(crate) fn qp(&self) -> QueuePair<Rc> {
-        let options = QpOptions { max_send_wr: 16, max_recv_wr: 16, ..QpOptions::default() };
-        self.pd.create_qp::<Rc>(&self.cq, &self.cq, options).expect("queue pair")
+        let options = QpOptions {
+            max_send_wr: 16,
+            max_recv_wr: 16,
+            ..QpOptions::default()
+        };
+        self.pd
+            .create_qp::<Rc>(&self.cq, &self.cq, options)
+            .expect("queue pair")
     }
 
     pub(crate) fn receive_on(&self, qp: &mut QueuePair<Rc>) {
-        qp.post_recv(wr::recv(self.pd.buf(64).expect("buffer"))).expect("receive");
+        qp.post_recv(wr::recv(self.pd.buf(64).expect("buffer")))
+            .expect("receive");
     }
 }
 
-/// Ends for many queue pairs, some on each opening of the device: Soft-iWARP refuses one in dozens of an opening (ci/DRIVERS.md, surprise 2).
+/// Ends for many queue pairs, some on each opening of the device: Soft-iWARP refuses one in dozens
+/// of an opening (ci/DRIVERS.md, surprise 2).
 pub(crate) struct Ends(Vec<End>);
 
 impl Ends {
@@ -145,7 +175,10 @@ impl Wired {
     pub(crate) fn send(&mut self, text: &[u8]) {
         let mut message = self.end.pd.buf(text.len()).expect("buffer");
         message.copy_from_slice(text);
-        self.connection.qp_mut().post_send(wr::send(message)).expect("send");
+        self.connection
+            .qp_mut()
+            .post_send(wr::send(message))
+            .expect("send");
     }
 
     pub(crate) fn receive(&mut self) {
@@ -157,7 +190,12 @@ impl Wired {
         let deadline = Instant::now() + timeout;
         loop {
             if let Some(completion) = self.end.cq.poll().expect("poll").next() {
-                return Some(self.connection.qp_mut().retire(completion).expect("in flight"));
+                return Some(
+                    self.connection
+                        .qp_mut()
+                        .retire(completion)
+                        .expect("in flight"),
+                );
             }
             if Instant::now() >= deadline {
                 return None;
@@ -172,7 +210,11 @@ impl Wired {
 
     /// Waits until the connection is told to be over.
     pub(crate) fn expect_disconnected(&mut self) {
-        let event = self.connection.wait_event(Some(PATIENCE)).expect("wait").expect("an event in time");
+        let event = self
+            .connection
+            .wait_event(Some(PATIENCE))
+            .expect("wait")
+            .expect("an event in time");
         assert_eq!(event.event_type, CmEventType::DISCONNECTED, "{event:?}");
         assert!(self.connection.is_over());
     }
@@ -180,42 +222,75 @@ impl Wired {
 
 /// Connects with one receive posted.
 pub(crate) fn connect(address: SocketAddr, end: End, private_data: &[u8]) -> Wired {
-    let route = Resolver::new(address).timeout(PATIENCE).resolve().expect("resolve");
+    let route = Resolver::new(address)
+        .timeout(PATIENCE)
+        .resolve()
+        .expect("resolve");
     assert_eq!(route.device_name(), end.pd.context().device_name());
     let mut ready = route.with_qp(end.qp()).expect("INIT");
     end.receive_on(ready.qp_mut());
-    let params = ConnectParams { private_data, ..ConnectParams::default() };
-    Wired { connection: ready.connect(&params, PATIENCE).expect("connect"), end }
+    let params = ConnectParams {
+        private_data,
+        ..ConnectParams::default()
+    };
+    Wired {
+        connection: ready.connect(&params, PATIENCE).expect("connect"),
+        end,
+    }
 }
 
 /// Accepts with one receive posted.
 pub(crate) fn accept(listener: &Listener, end: End, private_data: &[u8]) -> Wired {
-    let request = listener.accept(Some(PATIENCE)).expect("accept").expect("a request in time");
+    let request = listener
+        .accept(Some(PATIENCE))
+        .expect("accept")
+        .expect("a request in time");
     assert_eq!(request.device_name(), end.pd.context().device_name());
     let mut pending = request.with_qp(end.qp()).expect("INIT");
     end.receive_on(pending.qp_mut());
-    let params = ConnectParams { private_data, ..ConnectParams::default() };
-    Wired { connection: pending.accept(&params, PATIENCE).expect("accept"), end }
+    let params = ConnectParams {
+        private_data,
+        ..ConnectParams::default()
+    };
+    Wired {
+        connection: pending.accept(&params, PATIENCE).expect("accept"),
+        end,
+    }
 }
 
 /// What the kernel counts on a device, and the descriptors of this process.
 pub(crate) fn census(device: &str) -> BTreeMap<String, u64> {
-    let output =
-        Command::new("rdma").args(["resource", "show", device]).output().expect("the command rdma of iproute2");
+    let output = Command::new("rdma")
+        .args(["resource", "show", device])
+        .output()
+        .expect("the command rdma of iproute2");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let (_, counts) = text.split_once(&format!("{device}: ")).unwrap_or_else(|| panic!("no {device} in {text:?}"));
+    let (_, counts) = text
+        .split_once(&format!("{device}: "))
+        .unwrap_or_else(|| panic!("no {device} in {text:?}"));
     let words: Vec<&str> = counts.split_whitespace().collect();
-    let mut all: BTreeMap<String, u64> =
-        words.chunks_exact(2).map(|pair| (pair[0].to_owned(), pair[1].parse().expect("a count"))).collect();
+    let mut all: BTreeMap<String, u64> = words
+        .chunks_exact(2)
+        .map(|pair| (pair[0].to_owned(), pair[1].parse().expect("a count")))
+        .collect();
     let descriptors = fs::read_dir("/proc/self/fd").expect("descriptors").count();
-    all.insert("descriptors".to_owned(), descriptors.try_into().expect("few"));
+    all.insert(
+        "descriptors".to_owned(),
+        descriptors.try_into().expect("few"),
+    );
     all
 }
 
-/// Runs `work` between two censuses; what it left behind fails the test, unless it goes within `patience`.
+/// Runs `work` between two censuses; what it left behind fails the test, unless it goes within
+/// `patience`.
 pub(crate) fn leaves_nothing_within(place: &Place, patience: Duration, work: impl FnOnce()) {
     // librdmacm opens a device once in a process and keeps it open.
-    drop(Resolver::new(SocketAddr::new(place.ip, 9)).timeout(PATIENCE).resolve().expect("resolve"));
+    drop(
+        Resolver::new(SocketAddr::new(place.ip, 9))
+            .timeout(PATIENCE)
+            .resolve()
+            .expect("resolve"),
+    );
     let before = census(place.name());
     work();
     let deadline = Instant::now() + patience;
@@ -224,7 +299,11 @@ pub(crate) fn leaves_nothing_within(place: &Place, patience: Duration, work: imp
         if after == before {
             break;
         }
-        assert!(Instant::now() < deadline, "left behind on {}: before {before:?}, after {after:?}", place.name());
+        assert!(
+            Instant::now() < deadline,
+            "left behind on {}: before {before:?}, after {after:?}",
+            place.name()
+        );
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(ibverbs::leaked_objects(), 0);

@@ -3,7 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{CompletionQueue, CqOptions, Destination, GRH_LEN, ProtectionDomain, QpOptions, QueuePair, Ud, wr};
+use ibverbs::{
+    CompletionQueue, CqOptions, Destination, GRH_LEN, ProtectionDomain, QpOptions, QueuePair, Ud,
+    wr,
+};
 
 use super::{PATIENCE, Place};
 
@@ -17,9 +20,23 @@ pub(crate) struct Post {
 impl Post {
     pub(crate) fn new(place: &Place) -> Self {
         let pd = place.context.alloc_pd().expect("domain");
-        let cq = place.context.create_cq(CqOptions { depth: 64, ..CqOptions::default() }).expect("queue");
-        let options = QpOptions { max_send_wr: 16, max_recv_wr: 16, ..QpOptions::default() };
-        Self { qp: pd.create_qp::<Ud>(&cq, &cq, options).expect("queue pair"), cq, pd }
+        let cq = place
+            .context
+            .create_cq(CqOptions {
+                depth: 64,
+                ..CqOptions::default()
+            })
+            .expect("queue");
+        let options = QpOptions {
+            max_send_wr: 16,
+            max_recv_wr: 16,
+            ..QpOptions::default()
+        };
+        Self {
+            qp: pd.create_qp::<Ud>(&cq, &cq, options).expect("queue pair"),
+            cq,
+            pd,
+        }
     }
 
     pub(crate) fn receive(&mut self, count: usize) {
@@ -32,7 +49,9 @@ impl Post {
     pub(crate) fn send(&mut self, text: &[u8], to: Destination) {
         let mut message = self.pd.buf(text.len()).expect("buffer");
         message.copy_from_slice(text);
-        self.qp.post_send(wr::send_to(message, to).unsignaled()).expect("send");
+        self.qp
+            .post_send(wr::send_to(message, to).unsignaled())
+            .expect("send");
     }
 
     /// The next datagram that arrives; unsignalled sends show only when they fail.
@@ -43,7 +62,10 @@ impl Post {
                 let source = completion.source();
                 let got = self.qp.retire(completion).expect("mine");
                 got.ok().expect("success");
-                return Some((got.into_buf().expect("posted with one")[GRH_LEN..].to_vec(), source));
+                return Some((
+                    got.into_buf().expect("posted with one")[GRH_LEN..].to_vec(),
+                    source,
+                ));
             }
             thread::sleep(Duration::from_millis(1));
         }

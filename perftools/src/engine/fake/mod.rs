@@ -1,4 +1,5 @@
-//! A wire within the process, for tests: it breaks when a message meets no posted receive, as iWARP does.
+//! A wire within the process, for tests: it breaks when a message meets no posted receive, as iWARP
+//! does.
 
 mod tests;
 
@@ -147,8 +148,11 @@ impl Wire for FakeWire {
         if inbox.broken {
             return Err(Error::device("the connection broke"));
         }
-        let mut progress =
-            Progress { sent: self.signalled, completions: u32::from(self.signalled > 0), ..Progress::default() };
+        let mut progress = Progress {
+            sent: self.signalled,
+            completions: u32::from(self.signalled > 0),
+            ..Progress::default()
+        };
         self.signalled = 0;
         for message in inbox.messages.drain(..) {
             progress.completions += 1;
@@ -176,7 +180,12 @@ impl Wire for FakeWire {
     fn sleep(&mut self, limit: Duration) -> Result<()> {
         let inbox = self.mine.0.lock().unwrap();
         if inbox.messages.is_empty() {
-            drop(self.mine.1.wait_timeout(inbox, limit.min(Duration::from_millis(2))).unwrap());
+            drop(
+                self.mine
+                    .1
+                    .wait_timeout(inbox, limit.min(Duration::from_millis(2)))
+                    .unwrap(),
+            );
         }
         Ok(())
     }

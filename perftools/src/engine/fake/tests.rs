@@ -25,8 +25,22 @@ fn run_ends(
 ) -> (Result<Outcome>, Result<Outcome>) {
     let [mut client, mut server] = ends;
     thread::scope(|scope| {
-        let s = scope.spawn(move || run(Role::Server, &shape, &side(wait, timeout_ms), &mut server.0, &server.1));
-        let c = run(Role::Client, &shape, &side(wait, timeout_ms), &mut client.0, &client.1);
+        let s = scope.spawn(move || {
+            run(
+                Role::Server,
+                &shape,
+                &side(wait, timeout_ms),
+                &mut server.0,
+                &server.1,
+            )
+        });
+        let c = run(
+            Role::Client,
+            &shape,
+            &side(wait, timeout_ms),
+            &mut client.0,
+            &client.1,
+        );
         if let Err(error) = &c {
             client.1.fail_other(error.clone());
         }
@@ -41,7 +55,10 @@ fn every_message_of_a_counted_test_arrives_and_no_receiver_is_bare() {
             for wait in [Wait::Adaptive, Wait::Poll, Wait::Events] {
                 let (c, s) = both(shape(Test::RcBw, depth, Limit::Messages(n)), wait);
                 let (c, s) = (c.unwrap().stats, s.unwrap().stats);
-                assert_eq!((c.sent.msgs, s.received.msgs, s.received.bytes), (n, n, n * 100));
+                assert_eq!(
+                    (c.sent.msgs, s.received.msgs, s.received.bytes),
+                    (n, n, n * 100)
+                );
                 assert_eq!((c.received.msgs, s.sent.msgs), (0, 0));
             }
         }
@@ -51,7 +68,10 @@ fn every_message_of_a_counted_test_arrives_and_no_receiver_is_bare() {
 #[test]
 fn both_ways_at_once_each_end_gets_all() {
     for depth in [1, 3, 16] {
-        let (c, s) = both(shape(Test::RcBiBw, depth, Limit::Messages(500)), Wait::Adaptive);
+        let (c, s) = both(
+            shape(Test::RcBiBw, depth, Limit::Messages(500)),
+            Wait::Adaptive,
+        );
         for end in [c.unwrap().stats, s.unwrap().stats] {
             assert_eq!((end.sent.msgs, end.received.msgs), (500, 500));
         }
@@ -75,7 +95,10 @@ fn ping_pong_records_each_round_trip() {
     let (c, s) = both(shape(Test::RcLat, 4, Limit::Messages(300)), Wait::Events);
     let (c, s) = (c.unwrap(), s.unwrap());
     let p = c.latency.unwrap().percentiles().unwrap();
-    assert_eq!((p.samples, s.stats.received.msgs, c.stats.received.msgs), (300, 300, 300));
+    assert_eq!(
+        (p.samples, s.stats.received.msgs, c.stats.received.msgs),
+        (300, 300, 300)
+    );
     assert!(p.p50 > 0 && p.max >= p.p50);
     assert!(s.latency.is_none());
 }
@@ -92,7 +115,12 @@ fn a_silent_peer_ends_the_test_within_the_timeout() {
     let (c, s) = run_ends(shape, Wait::Adaptive, 200, ends);
     assert!(begin.elapsed() < Duration::from_secs(2));
     for error in [c.unwrap_err(), s.unwrap_err()] {
-        assert!(error.to_string().contains("nothing arrived from the peer for 200 ms"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("nothing arrived from the peer for 200 ms"),
+            "{error}"
+        );
     }
 }
 
@@ -101,8 +129,18 @@ fn a_peer_that_fails_ends_the_test_with_its_words() {
     let shape = shape(Test::RcBw, 8, Limit::Time(Duration::from_secs(60)));
     let [(mut wire, peer), (_, other)] = pair(&shape);
     wire.post_receives().unwrap();
-    other.fail_other(Error::new(crate::error::Kind::Peer, "the server says: out of beans"));
-    let error = run(Role::Server, &shape, &side(Wait::Adaptive, 5000), &mut wire, &peer).unwrap_err();
+    other.fail_other(Error::new(
+        crate::error::Kind::Peer,
+        "the server says: out of beans",
+    ));
+    let error = run(
+        Role::Server,
+        &shape,
+        &side(Wait::Adaptive, 5000),
+        &mut wire,
+        &peer,
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("out of beans"));
 }
 
@@ -135,18 +173,36 @@ fn a_lost_ping_is_counted_and_not_waited_for() {
     client.0.loses = 10;
     let (c, _) = run_ends(shape, Wait::Adaptive, 5000, [client, server]);
     let c = c.unwrap();
-    assert_eq!((c.stats.lost, c.latency.unwrap().percentiles().unwrap().samples), (3, 18));
+    assert_eq!(
+        (
+            c.stats.lost,
+            c.latency.unwrap().percentiles().unwrap().samples
+        ),
+        (3, 18)
+    );
 }
 
 #[test]
 fn where_the_peer_takes_no_part_it_stays_to_the_end() {
-    for test in [Test::RcRdmaReadBw, Test::RcRdmaReadBiBw, Test::RcFetchAddMr, Test::RcRdmaReadLat] {
+    for test in [
+        Test::RcRdmaReadBw,
+        Test::RcRdmaReadBiBw,
+        Test::RcFetchAddMr,
+        Test::RcRdmaReadLat,
+    ] {
         for limit in [Limit::Messages(100), Limit::Time(Duration::from_millis(50))] {
             let (c, s) = both(shape(test, 16, limit), Wait::Poll);
             let (c, s) = (c.unwrap().stats, s.unwrap().stats);
             let done = c.sent.msgs + c.received.msgs;
-            assert!(done > 0 && (limit != Limit::Messages(100) || done == 100), "{test:?} {c:?}");
-            assert_eq!(s.received.msgs > 0, test == Test::RcRdmaReadBiBw, "{test:?}");
+            assert!(
+                done > 0 && (limit != Limit::Messages(100) || done == 100),
+                "{test:?} {c:?}"
+            );
+            assert_eq!(
+                s.received.msgs > 0,
+                test == Test::RcRdmaReadBiBw,
+                "{test:?}"
+            );
         }
     }
 }
@@ -154,16 +210,28 @@ fn where_the_peer_takes_no_part_it_stays_to_the_end() {
 #[test]
 fn the_warm_up_is_in_no_figure() {
     let (time, warm_up) = (Duration::from_millis(100), Duration::from_millis(150));
-    for test in [Test::RcBw, Test::RcLat, Test::RcRdmaReadLat, Test::RcRdmaReadBw] {
+    for test in [
+        Test::RcBw,
+        Test::RcLat,
+        Test::RcRdmaReadLat,
+        Test::RcRdmaReadBw,
+    ] {
         let mut shape = shape(test, 16, Limit::Time(time));
         shape.tuning.warm_up = warm_up;
         let begin = std::time::Instant::now();
         let (c, _) = both(shape, Wait::Poll);
         let c = c.unwrap();
-        assert!(begin.elapsed() + time / 10 >= Duration::from_nanos(c.stats.nanos) + warm_up, "{test:?} {c:?}");
+        assert!(
+            begin.elapsed() + time / 10 >= Duration::from_nanos(c.stats.nanos) + warm_up,
+            "{test:?} {c:?}"
+        );
         let counted = c.stats.sent.msgs.max(c.stats.received.msgs);
         let samples = c.latency.map(|l| l.percentiles().map_or(0, |p| p.samples));
-        assert!(samples.is_none_or(|n| n <= counted), "{test:?} {samples:?} {counted} {:?}", c.stats);
+        assert!(
+            samples.is_none_or(|n| n <= counted),
+            "{test:?} {samples:?} {counted} {:?}",
+            c.stats
+        );
     }
 }
 

@@ -12,7 +12,10 @@ const MAD: &str = "/sys/class/infiniband_mad";
 
 /// The devices, in the order of their names.
 pub fn all(root: &Root) -> Vec<Device> {
-    root.list("/sys/class/infiniband").into_iter().map(|name| read(root, name)).collect()
+    root.list("/sys/class/infiniband")
+        .into_iter()
+        .map(|name| read(root, name))
+        .collect()
 }
 
 /// `f034:d4ff:fea2:9021`.
@@ -20,7 +23,9 @@ pub fn parse_guid(text: &str) -> Option<Guid> {
     let mut words = text.trim().split(':');
     let mut guid = 0;
     for _ in 0..4 {
-        let word = words.next().filter(|w| w.len() == 4 && w.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        let word = words
+            .next()
+            .filter(|w| w.len() == 4 && w.bytes().all(|b| b.is_ascii_hexdigit()))?;
         guid = guid << 16 | u64::from_str_radix(word, 16).ok()?;
     }
     words.next().is_none().then_some(Guid(guid))
@@ -32,7 +37,11 @@ fn read(root: &Root, name: String) -> Device {
     let uverbs = root
         .list("/sys/class/infiniband_verbs")
         .into_iter()
-        .find(|node| root.value(&format!("/sys/class/infiniband_verbs/{node}/ibdev")).as_ref() == Some(&name));
+        .find(|node| {
+            root.value(&format!("/sys/class/infiniband_verbs/{node}/ibdev"))
+                .as_ref()
+                == Some(&name)
+        });
     let pci = || {
         Some(PciLink {
             current_speed: value("device/current_link_speed")?,
@@ -48,7 +57,9 @@ fn read(root: &Root, name: String) -> Device {
         .map(|port| read_port(root, &name, port))
         .collect();
     Device {
-        node_type: value("node_type").and_then(|text| Named::parse(&text)).unwrap_or_default(),
+        node_type: value("node_type")
+            .and_then(|text| Named::parse(&text))
+            .unwrap_or_default(),
         node_desc: value("node_desc"),
         node_guid: guid("node_guid"),
         sys_image_guid: guid("sys_image_guid"),
@@ -68,16 +79,35 @@ fn read(root: &Root, name: String) -> Device {
 fn read_port(root: &Root, device: &str, port: u32) -> Port {
     let directory = format!("/sys/class/infiniband/{device}/ports/{port}");
     let value = |file: &str| root.value(&format!("{directory}/{file}"));
-    let named = |file: &str| value(file).and_then(|text| Named::parse(&text)).unwrap_or_default();
-    let hex = |file: &str| value(file).and_then(|text| u32::try_from(unsigned(&text)?).ok()).unwrap_or(0);
+    let named = |file: &str| {
+        value(file)
+            .and_then(|text| Named::parse(&text))
+            .unwrap_or_default()
+    };
+    let hex = |file: &str| {
+        value(file)
+            .and_then(|text| u32::try_from(unsigned(&text)?).ok())
+            .unwrap_or(0)
+    };
     // Drivers older than the file are InfiniBand's; libibumad calls it so then.
     let link_layer = value("link_layer").unwrap_or_else(|| "IB".to_owned());
     let mut gids = Vec::new();
-    for index in root.list(&format!("{directory}/gids")).iter().filter_map(|index| index.parse().ok()) {
-        let gid = value(&format!("gids/{index}")).and_then(|text| text.parse::<Ipv6Addr>().ok()).map(Gid::from);
+    for index in root
+        .list(&format!("{directory}/gids"))
+        .iter()
+        .filter_map(|index| index.parse().ok())
+    {
+        let gid = value(&format!("gids/{index}"))
+            .and_then(|text| text.parse::<Ipv6Addr>().ok())
+            .map(Gid::from);
         if let Some(gid) = gid.filter(|gid| !gid.is_zero()) {
             let kind = value(&format!("gid_attrs/types/{index}"));
-            gids.push(GidRow { index, gid, kind, netdev: value(&format!("gid_attrs/ndevs/{index}")) });
+            gids.push(GidRow {
+                index,
+                gid,
+                kind,
+                netdev: value(&format!("gid_attrs/ndevs/{index}")),
+            });
         }
     }
     let pkeys = root
@@ -88,10 +118,14 @@ fn read_port(root: &Root, device: &str, port: u32) -> Port {
         .filter(|pkey| *pkey != 0)
         .collect();
     // Beside each there is an `issm`, for subnet managers.
-    let umad = root.list(MAD).into_iter().filter(|node| node.starts_with("umad")).find(|node| {
-        root.value(&format!("{MAD}/{node}/ibdev")).as_deref() == Some(device)
-            && root.number(&format!("{MAD}/{node}/port")) == Some(port)
-    });
+    let umad = root
+        .list(MAD)
+        .into_iter()
+        .filter(|node| node.starts_with("umad"))
+        .find(|node| {
+            root.value(&format!("{MAD}/{node}/ibdev")).as_deref() == Some(device)
+                && root.number(&format!("{MAD}/{node}/port")) == Some(port)
+        });
     let netdev = gids
         .iter()
         .find_map(|row: &GidRow| row.netdev.clone())
@@ -112,7 +146,9 @@ fn read_port(root: &Root, device: &str, port: u32) -> Port {
         pkeys,
         umad,
         netdev,
-        roce_mode: root.value(&format!("/sys/kernel/config/rdma_cm/{device}/ports/{port}/default_roce_mode")),
+        roce_mode: root.value(&format!(
+            "/sys/kernel/config/rdma_cm/{device}/ports/{port}/default_roce_mode"
+        )),
     }
 }
 
@@ -120,7 +156,10 @@ fn read_port(root: &Root, device: &str, port: u32) -> Port {
 fn netdev_of_port(root: &Root, device: &str, port: u32) -> Option<String> {
     let directory = format!("/sys/class/infiniband/{device}/device/net");
     root.list(&directory).into_iter().find(|name| {
-        root.number::<u32>(&format!("{directory}/{name}/dev_port")).unwrap_or(0).checked_add(1) == Some(port)
+        root.number::<u32>(&format!("{directory}/{name}/dev_port"))
+            .unwrap_or(0)
+            .checked_add(1)
+            == Some(port)
             && root.number::<u32>(&format!("{directory}/{name}/type")) == Some(1)
     })
 }
@@ -131,8 +170,17 @@ mod tests {
 
     #[test]
     fn guids_read_back() {
-        assert_eq!(parse_guid("f034:d4ff:fea2:9021\n").unwrap().to_string(), "f034:d4ff:fea2:9021");
-        for odd in ["", "f034", "f034:d4ff:fea2:902g", "f034:d4ff:fea2:+021", "f034:d4ff:fea2:9021:0000"] {
+        assert_eq!(
+            parse_guid("f034:d4ff:fea2:9021\n").unwrap().to_string(),
+            "f034:d4ff:fea2:9021"
+        );
+        for odd in [
+            "",
+            "f034",
+            "f034:d4ff:fea2:902g",
+            "f034:d4ff:fea2:+021",
+            "f034:d4ff:fea2:9021:0000",
+        ] {
             assert_eq!(parse_guid(odd), None, "{odd}");
         }
     }

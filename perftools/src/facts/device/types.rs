@@ -34,7 +34,10 @@ impl Named {
     /// Reads `4: ACTIVE`.
     pub fn parse(text: &str) -> Option<Self> {
         let (code, name) = text.split_once(':').unwrap_or((text, ""));
-        Some(Self { code: u32::try_from(number(code)?).ok()?, name: name.trim().to_owned() })
+        Some(Self {
+            code: u32::try_from(number(code)?).ok()?,
+            name: name.trim().to_owned(),
+        })
     }
 }
 
@@ -185,7 +188,9 @@ impl Port {
     /// The port GUID: the lower half of the first GID, as libibumad takes it.
     pub fn guid(&self) -> Option<Guid> {
         let gid = self.gids.iter().find(|row| row.index == 0)?.gid;
-        Some(Guid(u64::try_from(gid.as_ipv6().to_bits() & u128::from(u64::MAX)).ok()?))
+        Some(Guid(
+            u64::try_from(gid.as_ipv6().to_bits() & u128::from(u64::MAX)).ok()?,
+        ))
     }
 
     /// The subnet prefix: the upper half of the first GID.
@@ -201,7 +206,13 @@ mod tests {
 
     #[test]
     fn named_numbers_are_split() {
-        assert_eq!(Named::parse("4: ACTIVE"), Some(Named { code: 4, name: "ACTIVE".into() }));
+        assert_eq!(
+            Named::parse("4: ACTIVE"),
+            Some(Named {
+                code: 4,
+                name: "ACTIVE".into()
+            })
+        );
         assert_eq!(Named::parse("7").map(|n| n.code), Some(7));
         assert_eq!(Named::parse(": x"), None);
     }

@@ -7,10 +7,15 @@ pub fn iptables(saved: &str, packet: Packet) -> Verdict {
     let mut tables: Vec<Table> = Vec::new();
     for line in saved.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix('*') {
-            tables.push(Table { name: name.to_owned(), chains: Vec::new() });
+            tables.push(Table {
+                name: name.to_owned(),
+                chains: Vec::new(),
+            });
             continue;
         }
-        let Some(table) = tables.last_mut() else { continue };
+        let Some(table) = tables.last_mut() else {
+            continue;
+        };
         // What the other tables do is not to keep out.
         let filter = table.name == "filter";
         if let Some((name, policy)) = line.strip_prefix(':').and_then(|rest| rest.split_once(' ')) {
@@ -21,7 +26,10 @@ pub fn iptables(saved: &str, packet: Packet) -> Verdict {
                 drops: policy.starts_with("DROP"),
                 rules: Vec::new(),
             });
-        } else if let Some((name, rest)) = line.strip_prefix("-A ").and_then(|rest| rest.split_once(' ')) {
+        } else if let Some((name, rest)) = line
+            .strip_prefix("-A ")
+            .and_then(|rest| rest.split_once(' '))
+        {
             if let Some(chain) = table.chains.iter_mut().find(|chain| chain.name == name) {
                 chain.rules.push(rule(rest, line, packet));
             }
@@ -51,17 +59,30 @@ fn rule(text: &str, line: &str, packet: Packet) -> Rule {
                 let number = if packet.protocol == "udp" { "17" } else { "6" };
                 condition(
                     &mut holds,
-                    Holds::of(*protocol == packet.protocol || *protocol == number || *protocol == "all"),
+                    Holds::of(
+                        *protocol == packet.protocol || *protocol == number || *protocol == "all",
+                    ),
                     2,
                 )
             }
             ["--dport" | "--dports", ports, ..] => {
-                let found: Option<Vec<bool>> = ports.split(',').map(|one| port_in(packet.port, one)).collect();
-                condition(&mut holds, found.map_or(Holds::Perhaps, |found| Holds::of(found.contains(&true))), 2)
+                let found: Option<Vec<bool>> = ports
+                    .split(',')
+                    .map(|one| port_in(packet.port, one))
+                    .collect();
+                condition(
+                    &mut holds,
+                    found.map_or(Holds::Perhaps, |found| Holds::of(found.contains(&true))),
+                    2,
+                )
             }
             ["--state" | "--ctstate", states, ..] => condition(
                 &mut holds,
-                Holds::of(states.split(',').any(|state| state == "NEW" || state == "UNTRACKED")),
+                Holds::of(
+                    states
+                        .split(',')
+                        .any(|state| state == "NEW" || state == "UNTRACKED"),
+                ),
                 2,
             ),
             ["!", _, _, ..] => condition(&mut holds, Holds::Perhaps, 3),
@@ -69,7 +90,11 @@ fn rule(text: &str, line: &str, packet: Packet) -> Rule {
         };
         rest = rest.get(used..).unwrap_or_default();
     }
-    Rule { holds, action, text: line.to_owned() }
+    Rule {
+        holds,
+        action,
+        text: line.to_owned(),
+    }
 }
 
 fn set(action: &mut Action, to: Action, used: usize) -> usize {
@@ -101,24 +126,40 @@ fn words(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const ROCE: Packet = Packet { protocol: "udp", port: 4791 };
-    const CONTROL: Packet = Packet { protocol: "tcp", port: 19765 };
+    const ROCE: Packet = Packet {
+        protocol: "udp",
+        port: 4791,
+    };
+    const CONTROL: Packet = Packet {
+        protocol: "tcp",
+        port: 19765,
+    };
     const SAVED: &str = "*nat\n:INPUT DROP [0:0]\nCOMMIT\n*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:rdma - [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A INPUT -m comment --comment \"our own\" -j rdma\n-A rdma -p tcp -m tcp --dport 19765 -j ACCEPT\n-A rdma -s 10.0.0.0/8 -p udp -m udp --dport 4791 -j ACCEPT\nCOMMIT\n";
 
     #[test]
     fn rules_and_policies_are_followed() {
         assert_eq!(iptables(SAVED, CONTROL), Verdict::Accept);
-        assert!(matches!(iptables(SAVED, ROCE), Verdict::Some(rule) if rule.contains("10.0.0.0/8")));
+        assert!(
+            matches!(iptables(SAVED, ROCE), Verdict::Some(rule) if rule.contains("10.0.0.0/8"))
+        );
         let open = SAVED.replace("-s 10.0.0.0/8 ", "");
         assert_eq!(iptables(&open, ROCE), Verdict::Accept);
         let closed = SAVED.replace("4791", "4792");
         let chain = "filter INPUT".to_owned();
         let rule = "the policy of chain filter INPUT".to_owned();
-        assert_eq!(iptables(&closed, ROCE), Verdict::Drop { rule, chain: chain.clone() });
-        let multi =
-            SAVED.replace("-s 10.0.0.0/8 ", "").replace("-m udp --dport 4791", "-m multiport --dports 1,4790:4792");
+        assert_eq!(
+            iptables(&closed, ROCE),
+            Verdict::Drop {
+                rule,
+                chain: chain.clone()
+            }
+        );
+        let multi = SAVED
+            .replace("-s 10.0.0.0/8 ", "")
+            .replace("-m udp --dport 4791", "-m multiport --dports 1,4790:4792");
         assert_eq!(iptables(&multi, ROCE), Verdict::Accept);
-        let dropped = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p udp -m udp --dport 4791 -j DROP\nCOMMIT\n";
+        let dropped =
+            "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p udp -m udp --dport 4791 -j DROP\nCOMMIT\n";
         let rule = "-A INPUT -p udp -m udp --dport 4791 -j DROP".to_owned();
         assert_eq!(iptables(dropped, ROCE), Verdict::Drop { rule, chain });
         assert_eq!(iptables("", ROCE), Verdict::Accept);

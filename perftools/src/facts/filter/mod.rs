@@ -1,7 +1,9 @@
-//! What a packet filter does with a packet: the rules as `nft list ruleset` or `iptables-save` print them, walked through.
+//! What a packet filter does with a packet: the rules as `nft list ruleset` or `iptables-save`
+//! print them, walked through.
 //!
-//! Only what matters here is understood: protocol, destination port, the loopback interface and connection state. A
-//! rule with another condition may apply or not: if it accepts, the answer is [`Verdict::Some`].
+//! Only what matters here is understood: protocol, destination port, the loopback interface and
+//! connection state. A rule with another condition may apply or not: if it accepts, the answer is
+//! [`Verdict::Some`].
 
 mod iptables;
 mod nft;
@@ -115,16 +117,24 @@ impl Table {
     fn verdict(&self) -> Verdict {
         let mut worst = Verdict::Accept;
         for chain in self.chains.iter().filter(|chain| chain.input) {
-            let mut walk = Walk { table: self, maybe: None, steps: 0 };
+            let mut walk = Walk {
+                table: self,
+                maybe: None,
+                steps: 0,
+            };
             let entered = format!("{} {}", self.name, chain.name);
             let verdict = match (walk.chain(chain, 0), walk.maybe) {
                 (End::Accept, _) => Verdict::Accept,
                 (End::Through, _) if !chain.drops => Verdict::Accept,
                 (End::Drop(_) | End::Through, Some(rule)) => Verdict::Some(rule),
-                (End::Drop(rule), None) => Verdict::Drop { rule, chain: entered },
-                (End::Through, None) => {
-                    Verdict::Drop { rule: format!("the policy of chain {entered}"), chain: entered }
-                }
+                (End::Drop(rule), None) => Verdict::Drop {
+                    rule,
+                    chain: entered,
+                },
+                (End::Through, None) => Verdict::Drop {
+                    rule: format!("the policy of chain {entered}"),
+                    chain: entered,
+                },
             };
             worst = worse(worst, verdict);
         }
@@ -143,7 +153,10 @@ pub(super) fn worse(a: Verdict, b: Verdict) -> Verdict {
 }
 
 fn verdict_of(tables: &[Table]) -> Verdict {
-    tables.iter().map(Table::verdict).fold(Verdict::Accept, worse)
+    tables
+        .iter()
+        .map(Table::verdict)
+        .fold(Verdict::Accept, worse)
 }
 
 struct Walk<'a> {
@@ -174,13 +187,17 @@ impl Walk<'_> {
                 // What drops perhaps keeps some out: a list of the unwanted.
                 Action::Nothing | Action::Drop | Action::Return => {}
                 Action::Jump(to) | Action::Goto(to) => {
-                    let Some(next) = self.table.chain(to).filter(|_| depth < DEPTH) else { continue };
+                    let Some(next) = self.table.chain(to).filter(|_| depth < DEPTH) else {
+                        continue;
+                    };
                     match self.chain(next, depth + 1) {
                         end @ (End::Accept | End::Drop(_)) if sure => return end,
                         End::Accept => {
                             self.maybe.get_or_insert_with(|| rule.text.clone());
                         }
-                        End::Through if sure && matches!(rule.action, Action::Goto(_)) => return End::Through,
+                        End::Through if sure && matches!(rule.action, Action::Goto(_)) => {
+                            return End::Through;
+                        }
                         End::Drop(_) | End::Through => {}
                     }
                 }
@@ -190,7 +207,8 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a port is in `4791`, `4790-4792`, `4790:4792`, or is that service's name; none: not understood.
+/// Whether a port is in `4791`, `4790-4792`, `4790:4792`, or is that service's name; none: not
+/// understood.
 fn port_in(port: u16, text: &str) -> Option<bool> {
     let text = text.trim_matches(',');
     if let Some((first, last)) = text.split_once(['-', ':']) {
@@ -199,7 +217,12 @@ fn port_in(port: u16, text: &str) -> Option<bool> {
     match text.parse::<u16>() {
         Ok(number) => Some(number == port),
         // A service's name: none is used for the ports that are asked about.
-        Err(_) if text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') && !text.is_empty() => {
+        Err(_)
+            if text
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+                && !text.is_empty() =>
+        {
             Some(false)
         }
         Err(_) => None,

@@ -13,13 +13,19 @@ pub fn nft(ruleset: &str, packet: Packet) -> Verdict {
         match (words.as_slice(), open.last()) {
             ([], _) => {}
             (["table", family, name, "{"], None) => {
-                tables.push(Table { name: format!("{family} {name}"), chains: Vec::new() });
+                tables.push(Table {
+                    name: format!("{family} {name}"),
+                    chains: Vec::new(),
+                });
                 let here = matches!(*family, "ip" | "ip6" | "inet");
                 open.push(if here { Block::Table } else { Block::Other });
             }
             (["chain", name, "{"], Some(Block::Table)) => {
                 if let Some(table) = tables.last_mut() {
-                    table.chains.push(Chain { name: (*name).to_owned(), ..Chain::default() });
+                    table.chains.push(Chain {
+                        name: (*name).to_owned(),
+                        ..Chain::default()
+                    });
                 }
                 open.push(Block::Chain);
             }
@@ -97,15 +103,30 @@ fn rule(tokens: &[String], line: &str, packet: Packet) -> Rule {
                 rest.len()
             }),
             ["ct", "state", "!=", _, ..] => (Ok(Holds::Perhaps), 4),
-            ["ct", "state", states, ..] => {
-                (Ok(Holds::of(states.split(',').any(|state| matches!(state.trim(), "new" | "untracked")))), 3)
+            ["ct", "state", states, ..] => (
+                Ok(Holds::of(
+                    states
+                        .split(',')
+                        .any(|state| matches!(state.trim(), "new" | "untracked")),
+                )),
+                3,
+            ),
+            ["meta", "l4proto", set, ..]
+            | ["ip", "protocol", set, ..]
+            | ["ip6", "nexthdr", set, ..] => {
+                if *set == "!=" {
+                    (Ok(Holds::Perhaps), 4)
+                } else {
+                    (Ok(protocol_in(packet, set)), 3)
+                }
             }
-            ["meta", "l4proto", set, ..] | ["ip", "protocol", set, ..] | ["ip6", "nexthdr", set, ..] => {
-                if *set == "!=" { (Ok(Holds::Perhaps), 4) } else { (Ok(protocol_in(packet, set)), 3) }
+            ["udp" | "tcp" | "th", "dport", "!=", set, ..] => {
+                (Ok(not(ports(packet, rest[0], set))), 4)
             }
-            ["udp" | "tcp" | "th", "dport", "!=", set, ..] => (Ok(not(ports(packet, rest[0], set))), 4),
             ["udp" | "tcp" | "th", "dport", set, ..] => (Ok(ports(packet, rest[0], set)), 3),
-            ["udp" | "tcp" | "sctp" | "dccp", ..] if rest[0] != packet.protocol => (Ok(Holds::No), 1),
+            ["udp" | "tcp" | "sctp" | "dccp", ..] if rest[0] != packet.protocol => {
+                (Ok(Holds::No), 1)
+            }
             ["icmp" | "icmpv6" | "igmp" | "esp" | "ah", ..] => (Ok(Holds::No), 1),
             _ => (Ok(Holds::Perhaps), 1),
         };
@@ -115,14 +136,21 @@ fn rule(tokens: &[String], line: &str, packet: Packet) -> Rule {
         }
         rest = rest.get(used..).unwrap_or_default();
     }
-    Rule { holds, action, text: line.to_owned() }
+    Rule {
+        holds,
+        action,
+        text: line.to_owned(),
+    }
 }
 
 /// How many words a `log` statement has.
 fn log_words(rest: &[&str]) -> usize {
     let mut used = 1;
     while let Some([option, _]) = rest.get(used..used + 2) {
-        if !matches!(*option, "prefix" | "level" | "group" | "flags" | "snaplen" | "queue-threshold") {
+        if !matches!(
+            *option,
+            "prefix" | "level" | "group" | "flags" | "snaplen" | "queue-threshold"
+        ) {
             break;
         }
         used += 2;
@@ -140,7 +168,10 @@ fn not(holds: Holds) -> Holds {
 
 fn protocol_in(packet: Packet, set: &str) -> Holds {
     let number = if packet.protocol == "udp" { "17" } else { "6" };
-    Holds::of(set.split([',', ' ']).any(|one| one == packet.protocol || one == number))
+    Holds::of(
+        set.split([',', ' '])
+            .any(|one| one == packet.protocol || one == number),
+    )
 }
 
 fn ports(packet: Packet, protocol: &str, set: &str) -> Holds {
@@ -163,8 +194,14 @@ fn ports(packet: Packet, protocol: &str, set: &str) -> Holds {
 mod tests {
     use super::*;
 
-    const ROCE: Packet = Packet { protocol: "udp", port: 4791 };
-    const CONTROL: Packet = Packet { protocol: "tcp", port: 19765 };
+    const ROCE: Packet = Packet {
+        protocol: "udp",
+        port: 4791,
+    };
+    const CONTROL: Packet = Packet {
+        protocol: "tcp",
+        port: 19765,
+    };
 
     const SERVER: &str = r#"
 table inet filter {
@@ -197,23 +234,31 @@ table inet filter {
 "#;
 
     fn dropped(rule: &str, chain: &str) -> Verdict {
-        Verdict::Drop { rule: rule.to_owned(), chain: chain.to_owned() }
+        Verdict::Drop {
+            rule: rule.to_owned(),
+            chain: chain.to_owned(),
+        }
     }
 
     #[test]
     fn a_policy_keeps_out_what_no_rule_lets_in() {
-        assert_eq!(nft(SERVER, ROCE), dropped("the policy of chain inet filter input", "inet filter input"));
+        assert_eq!(
+            nft(SERVER, ROCE),
+            dropped("the policy of chain inet filter input", "inet filter input")
+        );
         assert_eq!(nft(SERVER, CONTROL), Verdict::Accept);
         let opened = SERVER.replace("jump more", "udp dport 4791 accept\n\t\tjump more");
         assert_eq!(nft(&opened, ROCE), Verdict::Accept);
-        let range = SERVER.replace("jump more", "meta l4proto udp th dport 4000-5000 accept\n\t\tjump more");
+        let range = SERVER.replace(
+            "jump more",
+            "meta l4proto udp th dport 4000-5000 accept\n\t\tjump more",
+        );
         assert_eq!(nft(&range, ROCE), Verdict::Accept);
     }
 
     #[test]
     fn a_rule_keeps_out_by_name() {
-        let rule =
-            "table ip t {\nchain c {\ntype filter hook input priority 0; policy accept;\nudp dport 4791 drop\n}\n}\n";
+        let rule = "table ip t {\nchain c {\ntype filter hook input priority 0; policy accept;\nudp dport 4791 drop\n}\n}\n";
         assert_eq!(nft(rule, ROCE), dropped("udp dport 4791 drop", "ip t c"));
         assert_eq!(nft(rule, CONTROL), Verdict::Accept);
     }
@@ -221,14 +266,26 @@ table inet filter {
     #[test]
     fn what_holds_for_some_is_said_so() {
         let some = SERVER.replace("jump more", "ip saddr 10.0.0.0/8 udp dport 4791 accept");
-        assert_eq!(nft(&some, ROCE), Verdict::Some("ip saddr 10.0.0.0/8 udp dport 4791 accept".into()));
+        assert_eq!(
+            nft(&some, ROCE),
+            Verdict::Some("ip saddr 10.0.0.0/8 udp dport 4791 accept".into())
+        );
     }
 
     #[test]
     fn firewalld_jumps_and_rejects() {
         let text = "table inet firewalld {\nchain filter_INPUT {\ntype filter hook input priority filter + 10; policy accept;\nct state { established, related } accept\niifname \"lo\" accept\njump filter_INPUT_ZONES\nct state invalid drop\nreject with icmpx admin-prohibited\n}\nchain filter_INPUT_ZONES {\ngoto filter_IN_public\n}\nchain filter_IN_public {\njump filter_IN_public_allow\n}\nchain filter_IN_public_allow {\ntcp dport 22 accept\n}\n}\n";
-        assert_eq!(nft(text, ROCE), dropped("reject with icmpx admin-prohibited", "inet firewalld filter_INPUT"));
-        let allowed = text.replace("tcp dport 22 accept", "tcp dport 22 accept\nudp dport 4791 accept");
+        assert_eq!(
+            nft(text, ROCE),
+            dropped(
+                "reject with icmpx admin-prohibited",
+                "inet firewalld filter_INPUT"
+            )
+        );
+        let allowed = text.replace(
+            "tcp dport 22 accept",
+            "tcp dport 22 accept\nudp dport 4791 accept",
+        );
         assert_eq!(nft(&allowed, ROCE), Verdict::Accept);
     }
 

@@ -6,8 +6,9 @@
 //!     mgid=ff12:401b::707, sl=1
 //!     0x0002c90300317851, 0x0002c90300317852=limited;
 //! ```
-//! A definition's head, up to the `:`, is on one line; members may go on over lines until the `;`; an `mgid` takes its line.
-//! Keywords may be shortened, as OpenSM compares only as many letters as it is given.
+//! A definition's head, up to the `:`, is on one line; members may go on over lines until the `;`;
+//! an `mgid` takes its line. Keywords may be shortened, as OpenSM compares only as many letters as
+//! it is given.
 
 mod read;
 
@@ -147,16 +148,22 @@ pub fn mtu_bytes(code: u32) -> Option<u32> {
 /// The Gbit/s of a rate code (IBA PathRecord:Rate), in text.
 pub fn rate_gbps(code: u32) -> Option<&'static str> {
     const RATES: [&str; 21] = [
-        "2.5", "10", "30", "5", "20", "40", "60", "80", "120", "14", "56", "112", "168", "25", "100", "200", "300",
-        "28", "50", "400", "600",
+        "2.5", "10", "30", "5", "20", "40", "60", "80", "120", "14", "56", "112", "168", "25",
+        "100", "200", "300", "28", "50", "400", "600",
     ];
-    RATES.get(usize::try_from(code).ok()?.checked_sub(2)?).copied()
+    RATES
+        .get(usize::try_from(code).ok()?.checked_sub(2)?)
+        .copied()
 }
 
 /// The Mbit/s of a rate code.
 pub fn rate_mbps(code: u32) -> Option<u32> {
     let text = rate_gbps(code)?;
-    if text == "2.5" { Some(2_500) } else { text.parse::<u32>().ok()?.checked_mul(1000) }
+    if text == "2.5" {
+        Some(2_500)
+    } else {
+        text.parse::<u32>().ok()?.checked_mul(1000)
+    }
 }
 
 #[cfg(test)]
@@ -191,13 +198,20 @@ mod tests {
     fn the_documented_examples_are_read_without_complaint() {
         let read = parse(DOCUMENTED);
         assert_eq!(read.problems, []);
-        let names: Vec<_> = read.definitions.iter().map(|d| (d.name.as_str(), d.pkey)).collect();
+        let names: Vec<_> = read
+            .definitions
+            .iter()
+            .map(|d| (d.name.as_str(), d.pkey))
+            .collect();
         assert_eq!(names[0], ("Default", Some(0x7fff)));
         assert_eq!(names[2], ("NewPartition", None));
         assert!(read.definitions[2].ipoib);
         assert_eq!(
             read.definitions[2].members[1],
-            Member { who: Who::Guid(0x34_5678_9034), membership: Membership::Limited }
+            Member {
+                who: Who::Guid(0x34_5678_9034),
+                membership: Membership::Limited
+            }
         );
         assert_eq!(read.definitions[5].members[0].membership, Membership::Full);
         let last = read.definitions.last().unwrap();
@@ -229,9 +243,17 @@ mod tests {
             assert!(read.problems.last().unwrap().fatal, "{text}: {read:?}");
             read.problems.last().unwrap().to_string()
         };
-        assert_eq!(fatal("Default=0x7fff, ipoib"), "line 1: no partition definition: there is no `:`");
-        assert_eq!(fatal("\nDefault=0x7ffg : ALL;"), "line 2: `0x7ffg` is no key");
-        assert!(fatal("Default=0x7fff : ALL=full\nb=0x8002 : ALL;").contains("`;` of line 1 missing"));
+        assert_eq!(
+            fatal("Default=0x7fff, ipoib"),
+            "line 1: no partition definition: there is no `:`"
+        );
+        assert_eq!(
+            fatal("\nDefault=0x7ffg : ALL;"),
+            "line 2: `0x7ffg` is no key"
+        );
+        assert!(
+            fatal("Default=0x7fff : ALL=full\nb=0x8002 : ALL;").contains("`;` of line 1 missing")
+        );
         assert!(fatal("a=2 : host1=full;").contains("`host1` is no port GUID"));
         for mild in [
             "a=2, speed=3 : ALL;",
@@ -243,7 +265,10 @@ mod tests {
             "a=2 :\nmgid=fe80::1\nALL;",
         ] {
             let read = parse(mild);
-            assert!(!read.problems.is_empty() && read.problems.iter().all(|p| !p.fatal), "{mild}: {read:?}");
+            assert!(
+                !read.problems.is_empty() && read.problems.iter().all(|p| !p.fatal),
+                "{mild}: {read:?}"
+            );
         }
         assert!(parse("").definitions.is_empty() && parse("# only\n\n").problems.is_empty());
     }

@@ -4,14 +4,21 @@ use std::net::Ipv6Addr;
 
 use super::{Definition, Group, GroupFlags, Member, Membership, Partitions, Problem, Who};
 
-/// Reads a file's text. What OpenSM would stop at ends the reading; everything else is read, with a complaint.
+/// Reads a file's text. What OpenSM would stop at ends the reading; everything else is read, with a
+/// complaint.
 pub fn parse(text: &str) -> Partitions {
-    let mut reader = Reader { read: Partitions::default(), open: None, line: 0 };
+    let mut reader = Reader {
+        read: Partitions::default(),
+        open: None,
+        line: 0,
+    };
     'lines: for (at, line) in text.lines().enumerate() {
         reader.line = at + 1;
         let mut rest = line.split('#').next().unwrap_or("");
         while !rest.trim().is_empty() {
-            let (part, after) = rest.split_once(';').map_or((rest, None), |(part, after)| (part, Some(after)));
+            let (part, after) = rest
+                .split_once(';')
+                .map_or((rest, None), |(part, after)| (part, Some(after)));
             if reader.part(part).is_err() {
                 reader.close();
                 break 'lines;
@@ -22,7 +29,9 @@ pub fn parse(text: &str) -> Partitions {
         }
     }
     if let Some(line) = reader.open.as_ref().map(|definition| definition.line) {
-        reader.complain(format!("the definition of line {line} has no `;` at its end"));
+        reader.complain(format!(
+            "the definition of line {line} has no `;` at its end"
+        ));
         reader.close();
     }
     reader.read
@@ -39,11 +48,19 @@ struct Stop;
 
 impl Reader {
     fn complain(&mut self, text: String) {
-        self.read.problems.push(Problem { line: self.line, fatal: false, text });
+        self.read.problems.push(Problem {
+            line: self.line,
+            fatal: false,
+            text,
+        });
     }
 
     fn stop(&mut self, text: String) -> Stop {
-        self.read.problems.push(Problem { line: self.line, fatal: true, text });
+        self.read.problems.push(Problem {
+            line: self.line,
+            fatal: true,
+            text,
+        });
         Stop
     }
 
@@ -66,20 +83,29 @@ impl Reader {
 
     /// `NAME=KEY, flag, flag=value`.
     fn head(&mut self, head: &str) -> Result<Definition, Stop> {
-        let mut definition = Definition { line: self.line, ..Definition::default() };
+        let mut definition = Definition {
+            line: self.line,
+            ..Definition::default()
+        };
         let mut tokens = head.split(',').map(token);
         let (name, mut key) = tokens.next().unwrap_or_default();
         let mut name = Some(name).filter(|name| !name.is_empty());
-        if key.is_none() && name.is_some_and(|name| name.starts_with(|c: char| c.is_ascii_digit())) {
+        if key.is_none() && name.is_some_and(|name| name.starts_with(|c: char| c.is_ascii_digit()))
+        {
             key = name.take();
         }
         name.unwrap_or_default().clone_into(&mut definition.name);
         if let Some(key) = key {
-            let Some(number) = c_number(key) else { return Err(self.stop(format!("`{key}` is no key"))) };
+            let Some(number) = c_number(key) else {
+                return Err(self.stop(format!("`{key}` is no key")));
+            };
             if number > 0xffff {
-                self.complain(format!("the key {key} has more than 16 bits: OpenSM cuts it"));
+                self.complain(format!(
+                    "the key {key} has more than 16 bits: OpenSM cuts it"
+                ));
             }
-            definition.pkey = Some(u16::try_from(number & 0x7fff).unwrap_or_default()).filter(|key| *key != 0);
+            definition.pkey =
+                Some(u16::try_from(number & 0x7fff).unwrap_or_default()).filter(|key| *key != 0);
         }
         for (flag, value) in tokens {
             self.flag(&mut definition, flag, value);
@@ -99,7 +125,10 @@ impl Reader {
         } else if "defmember".starts_with(flag) {
             match value.filter(|v| !v.is_empty()).and_then(membership) {
                 Some(membership) => definition.default_membership = membership,
-                None => self.complain(format!("defmember={}: wants full, limited or both", value.unwrap_or_default())),
+                None => self.complain(format!(
+                    "defmember={}: wants full, limited or both",
+                    value.unwrap_or_default()
+                )),
             }
         } else if flag == "indx0" {
             definition.indx0 = true;
@@ -112,11 +141,16 @@ impl Reader {
     fn group_flag(&mut self, flags: &mut GroupFlags, flag: &str, value: Option<&str>) -> bool {
         const NAMES: [&str; 7] = ["mtu", "rate", "scope", "Q_Key", "TClass", "sl", "FlowLabel"];
         const LARGEST: [u64; 7] = [5, 22, 15, u32::MAX as u64, 255, 15, 0xf_ffff];
-        let Some(at) = NAMES.iter().position(|name| name.starts_with(flag)) else { return false };
+        let Some(at) = NAMES.iter().position(|name| name.starts_with(flag)) else {
+            return false;
+        };
         let (name, largest) = (NAMES[at], LARGEST[at]);
         let number = value.and_then(c_number).filter(|number| *number <= largest);
         let Some(number) = number.and_then(|number| u32::try_from(number).ok()) else {
-            self.complain(format!("{name}={}: wants a number up to {largest}", value.unwrap_or_default()));
+            self.complain(format!(
+                "{name}={}: wants a number up to {largest}",
+                value.unwrap_or_default()
+            ));
             return true;
         };
         match name {
@@ -157,12 +191,19 @@ impl Reader {
             ("ALL_ROUTERS", Who::AllRouters),
             ("SELF", Who::SelfPort),
         ];
-        let (head, default) = self.open.as_ref().map_or((0, Membership::Limited), |d| (d.line, d.default_membership));
+        let (head, default) = self
+            .open
+            .as_ref()
+            .map_or((0, Membership::Limited), |d| (d.line, d.default_membership));
         if name.is_empty() || "NONE".starts_with(name) {
             return Ok(());
         }
-        let keyword = KEYWORDS.iter().find(|(keyword, _)| keyword.starts_with(name)).map(|(_, who)| *who);
-        let Some(who) = keyword.or_else(|| c_number(name).filter(|guid| *guid != 0).map(Who::Guid)) else {
+        let keyword = KEYWORDS
+            .iter()
+            .find(|(keyword, _)| keyword.starts_with(name))
+            .map(|(_, who)| *who);
+        let Some(who) = keyword.or_else(|| c_number(name).filter(|guid| *guid != 0).map(Who::Guid))
+        else {
             let hint = if head != 0 && head < self.line {
                 format!("; is the `;` of line {head} missing?")
             } else {
@@ -173,7 +214,9 @@ impl Reader {
         let membership = match value {
             None => default,
             Some(value) => membership(value).unwrap_or_else(|| {
-                self.complain(format!("`{name}={value}`: wants full, limited or both; OpenSM takes limited"));
+                self.complain(format!(
+                    "`{name}={value}`: wants full, limited or both; OpenSM takes limited"
+                ));
                 Membership::Limited
             }),
         };
@@ -187,10 +230,16 @@ impl Reader {
         let Some(mgid) = mgid.parse::<Ipv6Addr>().ok().filter(Ipv6Addr::is_multicast) else {
             return self.complain(format!("mgid={mgid}: is no multicast GID"));
         };
-        let mut group = Group { line: self.line, mgid, flags: GroupFlags::default() };
+        let mut group = Group {
+            line: self.line,
+            mgid,
+            flags: GroupFlags::default(),
+        };
         for (flag, value) in flags {
             if flag.is_empty() || !self.group_flag(&mut group.flags, flag, *value) {
-                self.complain(format!("OpenSM knows no flag `{flag}` of a multicast group and ignores it"));
+                self.complain(format!(
+                    "OpenSM knows no flag `{flag}` of a multicast group and ignores it"
+                ));
             }
         }
         if let Some(definition) = &mut self.open {
@@ -201,15 +250,22 @@ impl Reader {
 
 /// `NAME=VALUE` or `NAME`.
 fn token(text: &str) -> (&str, Option<&str>) {
-    text.split_once('=').map_or((text.trim(), None), |(name, value)| (name.trim(), Some(value.trim())))
+    text.split_once('=')
+        .map_or((text.trim(), None), |(name, value)| {
+            (name.trim(), Some(value.trim()))
+        })
 }
 
 /// As OpenSM compares: as many letters as are given, full first. Nothing is full.
 fn membership(text: &str) -> Option<Membership> {
-    [("full", Membership::Full), ("both", Membership::Both), ("limited", Membership::Limited)]
-        .into_iter()
-        .find(|(name, _)| name.starts_with(text))
-        .map(|(_, membership)| membership)
+    [
+        ("full", Membership::Full),
+        ("both", Membership::Both),
+        ("limited", Membership::Limited),
+    ]
+    .into_iter()
+    .find(|(name, _)| name.starts_with(text))
+    .map(|(_, membership)| membership)
 }
 
 /// A number as `strtoull(…, 0)` reads it.

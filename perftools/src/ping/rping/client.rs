@@ -48,27 +48,43 @@ impl Pinger {
     pub fn connect(to: SocketAddr, called: &str, args: &PingArgs) -> Result<Self> {
         let size = args.size.unwrap_or(DEFAULT_SIZE);
         if !(16..=MAX_SIZE).contains(&size) {
-            return Err(Error::usage(format!("--size {size}: 16 to {MAX_SIZE} bytes")));
+            return Err(Error::usage(format!(
+                "--size {size}: 16 to {MAX_SIZE} bytes"
+            )));
         }
         // A handshake takes longer than a ping.
         let patience = args.patience().max(Duration::from_secs(3));
         let route = Resolver::new(to).timeout(patience).resolve()?;
-        let is_wanted = args.ca.as_deref().is_none_or(|ca| ca == route.device_name())
+        let is_wanted = args
+            .ca
+            .as_deref()
+            .is_none_or(|ca| ca == route.device_name())
             && args.port.is_none_or(|port| port == route.port_num());
         if !is_wanted {
             let place = format!("{} port {}", route.device_name(), route.port_num());
-            return Err(Error::usage(format!("the way to {called} leads through {place}, not where -C and -P say")));
+            return Err(Error::usage(format!(
+                "the way to {called} leads through {place}, not where -C and -P say"
+            )));
         }
-        let route = route.access(AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE);
+        let route = route.access(
+            AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE,
+        );
         let end = End::new(&route.context()?)?;
         let len = usize::try_from(size).unwrap_or(usize::MAX);
         let source = end.pd.shared(len, AccessFlags::REMOTE_READ)?;
         let sink = end.pd.shared(len, AccessFlags::REMOTE_WRITE)?;
         let mut ready = route.with_qp(end.queue_pair()?)?;
         end.receive(ready.qp_mut())?;
-        let params = ConnectParams { responder_resources: 1, initiator_depth: 1, ..ConnectParams::default() };
+        let params = ConnectParams {
+            responder_resources: 1,
+            initiator_depth: 1,
+            ..ConnectParams::default()
+        };
         let connection = ready.connect(&params, patience).map_err(|error| {
-            Error::new(Kind::System, format!("{called}: {error}; is `ribping -S` or `rping -s` running there?"))
+            Error::new(
+                Kind::System,
+                format!("{called}: {error}; is `ribping -S` or `rping -s` running there?"),
+            )
         })?;
         let target = match to {
             SocketAddr::V4(v4) => format!("Host {}", v4.ip()),
@@ -92,7 +108,8 @@ impl Pinger {
             Stage::Idle => Err(Error::protocol("the peer sends out of turn")),
             Stage::Read(seq) => {
                 self.stage = Stage::Written(seq);
-                self.end.send(self.connection.qp_mut(), encode(self.sink.remote()))?;
+                self.end
+                    .send(self.connection.qp_mut(), encode(self.sink.remote()))?;
                 Ok(Heard::Nothing)
             }
             Stage::Written(seq) => {
@@ -100,9 +117,15 @@ impl Pinger {
                 let mut back = vec![0; self.sent.len()];
                 self.sink.read(0, &mut back)?;
                 if back == self.sent {
-                    return Ok(Heard::Pong { seq, from: self.from.clone() });
+                    return Ok(Heard::Pong {
+                        seq,
+                        from: self.from.clone(),
+                    });
                 }
-                Ok(Heard::Failed { seq, why: "what came back is not what was sent".to_owned() })
+                Ok(Heard::Failed {
+                    seq,
+                    why: "what came back is not what was sent".to_owned(),
+                })
             }
         }
     }
@@ -110,7 +133,10 @@ impl Pinger {
 
 impl std::fmt::Debug for Pinger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pinger").field("target", &self.target).field("stage", &self.stage).finish_non_exhaustive()
+        f.debug_struct("Pinger")
+            .field("target", &self.target)
+            .field("stage", &self.stage)
+            .finish_non_exhaustive()
     }
 }
 
@@ -132,7 +158,8 @@ impl Way for Pinger {
     }
 
     fn send(&mut self, seq: u32) -> Result<()> {
-        // A connection loses nothing: who does not answer in time is stuck, and takes no other ping before it has answered this one.
+        // A connection loses nothing: who does not answer in time is stuck, and takes no other ping
+        // before it has answered this one.
         if self.stage != Stage::Idle {
             return Ok(());
         }
@@ -140,7 +167,8 @@ impl Way for Pinger {
         self.source.write(0, &self.sent)?;
         self.sink.write(0, &vec![0; self.sink.len()])?;
         self.stage = Stage::Read(seq);
-        self.end.send(self.connection.qp_mut(), encode(self.source.remote()))
+        self.end
+            .send(self.connection.qp_mut(), encode(self.source.remote()))
     }
 
     fn wait(&mut self, time: Duration) -> Result<Heard> {

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    CompletionChannel, CompletionQueue, Context, CqOptions, Direction, Pool, ProtectionDomain, QpOptions, QueuePair,
-    Rc, Retired, WcStatus, wr,
+    CompletionChannel, CompletionQueue, Context, CqOptions, Direction, Pool, ProtectionDomain,
+    QpOptions, QueuePair, Rc, Retired, WcStatus, wr,
 };
 use rdmacm::Connection;
 
@@ -35,33 +35,58 @@ impl End {
     pub(super) fn new(context: &Context) -> Result<Self> {
         let pd = context.alloc_pd()?;
         let channel = context.create_comp_channel()?;
-        let options = CqOptions { depth: 16, channel: Some(&channel), ..CqOptions::default() };
+        let options = CqOptions {
+            depth: 16,
+            channel: Some(&channel),
+            ..CqOptions::default()
+        };
         let cq = context.create_cq(options)?;
         let messages = pd.pool(8, MESSAGE_LEN)?;
-        Ok(Self { pd, channel, cq, messages })
+        Ok(Self {
+            pd,
+            channel,
+            cq,
+            messages,
+        })
     }
 
     /// A queue pair for one ping at a time.
     pub(super) fn queue_pair(&self) -> Result<QueuePair<Rc>> {
-        let options = QpOptions { max_send_wr: 8, max_recv_wr: 8, ..QpOptions::default() };
-        self.pd.create_qp::<Rc>(&self.cq, &self.cq, options).map_err(Error::from)
+        let options = QpOptions {
+            max_send_wr: 8,
+            max_recv_wr: 8,
+            ..QpOptions::default()
+        };
+        self.pd
+            .create_qp::<Rc>(&self.cq, &self.cq, options)
+            .map_err(Error::from)
     }
 
     /// A receive for the next message.
     pub(super) fn receive(&self, qp: &mut QueuePair<Rc>) -> Result<()> {
-        let buf = self.messages.take().ok_or_else(|| Error::protocol("the peer sends out of turn"))?;
+        let buf = self
+            .messages
+            .take()
+            .ok_or_else(|| Error::protocol("the peer sends out of turn"))?;
         qp.post_recv(wr::recv(buf)).map_err(Error::from)
     }
 
     pub(super) fn send(&self, qp: &mut QueuePair<Rc>, message: [u8; MESSAGE_LEN]) -> Result<()> {
-        let mut buf = self.messages.take().ok_or_else(|| Error::protocol("the peer takes no messages"))?;
+        let mut buf = self
+            .messages
+            .take()
+            .ok_or_else(|| Error::protocol("the peer takes no messages"))?;
         buf.copy_from_slice(&message);
         qp.post_send(wr::send(buf)).map_err(Error::from)
     }
 
-    /// Waits for the next completion, at most for `time`. A message's receive is posted anew. An end of the connection is an error
-    /// that says `gone`.
-    pub(super) fn next(&mut self, connection: &mut Connection, time: Duration) -> Result<Option<Done>> {
+    /// Waits for the next completion, at most for `time`. A message's receive is posted anew. An
+    /// end of the connection is an error that says `gone`.
+    pub(super) fn next(
+        &mut self,
+        connection: &mut Connection,
+        time: Duration,
+    ) -> Result<Option<Done>> {
         let until = Instant::now() + time;
         loop {
             if let Some(retired) = self.take(connection)? {
@@ -86,7 +111,11 @@ impl End {
     }
 
     fn take(&mut self, connection: &mut Connection) -> Result<Option<Retired>> {
-        let retired = self.cq.poll()?.next().map(|completion| connection.qp_mut().retire(completion));
+        let retired = self
+            .cq
+            .poll()?
+            .next()
+            .map(|completion| connection.qp_mut().retire(completion));
         Ok(retired.transpose().map_err(ibverbs::Error::from)?)
     }
 
@@ -98,12 +127,19 @@ impl End {
             } else {
                 connection.check_event()
             };
-            return Err(if connection.is_over() { gone() } else { error.into() });
+            return Err(if connection.is_over() {
+                gone()
+            } else {
+                error.into()
+            });
         }
         if retired.direction() != Direction::Recv {
             return Ok(Done::Own);
         }
-        let message = retired.into_buf().map(|buf| buf.to_vec()).unwrap_or_default();
+        let message = retired
+            .into_buf()
+            .map(|buf| buf.to_vec())
+            .unwrap_or_default();
         self.receive(connection.qp_mut())?;
         Ok(Done::Message(message))
     }

@@ -27,10 +27,13 @@ pub fn decode(bytes: &[u8]) -> Option<RemoteMemory> {
     })
 }
 
-/// The text of a ping: `rdma-ping-N: ` and letters that rotate with N, up to a NUL in the last byte.
+/// The text of a ping: `rdma-ping-N: ` and letters that rotate with N, up to a NUL in the last
+/// byte.
 pub fn text(seq: u32, size: usize) -> Vec<u8> {
     let mut text = format!("rdma-ping-{seq}: ").into_bytes();
-    let letters = (65_u8..=122).cycle().skip(usize::try_from(seq % 58).unwrap_or(0));
+    let letters = (65_u8..=122)
+        .cycle()
+        .skip(usize::try_from(seq % 58).unwrap_or(0));
     text.truncate(size.saturating_sub(1));
     let missing = size.saturating_sub(text.len());
     text.extend(letters.take(missing));
@@ -46,9 +49,16 @@ mod tests {
 
     #[test]
     fn a_message_is_rpings() {
-        let memory = RemoteMemory { addr: 0x0102_0304_0506_0708, rkey: 0x090a_0b0c, len: 64 };
+        let memory = RemoteMemory {
+            addr: 0x0102_0304_0506_0708,
+            rkey: 0x090a_0b0c,
+            len: 64,
+        };
         let message = encode(memory);
-        assert_eq!(message, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0, 0, 64]);
+        assert_eq!(
+            message,
+            [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0, 0, 64]
+        );
         assert_eq!(decode(&message), Some(memory));
         assert_eq!(decode(&message[..15]), None);
         assert_eq!(decode(&[0; 17]), None);
@@ -62,7 +72,10 @@ mod tests {
         assert_eq!(&text(1, 64)[..16], b"rdma-ping-1: BCD");
         for size in 1..100 {
             let text = text(123_456, size);
-            assert_eq!((text.len(), text.iter().position(|&byte| byte == 0)), (size, Some(size - 1)));
+            assert_eq!(
+                (text.len(), text.iter().position(|&byte| byte == 0)),
+                (size, Some(size - 1))
+            );
         }
     }
 }

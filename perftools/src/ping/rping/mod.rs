@@ -1,5 +1,5 @@
-//! Pings over a connection, in rping's way: the pinger offers memory, the server reads it, the pinger offers other memory, the server
-//! writes what it read.
+//! Pings over a connection, in rping's way: the pinger offers memory, the server reads it, the
+//! pinger offers other memory, the server writes what it read.
 
 pub mod client;
 pub mod end;

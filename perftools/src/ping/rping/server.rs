@@ -28,8 +28,13 @@ pub fn run(listener: &Listener, args: &PingArgs, stop: &Stop) -> Result<()> {
         let mut workers: Vec<thread::ScopedJoinHandle<'_, ()>> = Vec::new();
         while !stop.is_set() {
             workers.retain(|worker| !worker.is_finished());
-            let Some(request) = listener.accept(Some(GLANCE))? else { continue };
-            let is_wanted = args.ca.as_deref().is_none_or(|ca| ca == request.device_name())
+            let Some(request) = listener.accept(Some(GLANCE))? else {
+                continue;
+            };
+            let is_wanted = args
+                .ca
+                .as_deref()
+                .is_none_or(|ca| ca == request.device_name())
                 && args.port.is_none_or(|port| port == request.port_num());
             if !is_wanted || workers.len() >= MOST {
                 // Dropped unclaimed, it is rejected.
@@ -48,7 +53,9 @@ fn attend(request: ConnectRequest, level: u8, stop: &Stop) {
         tell(format_args!("ribping: connection from {peer} at {place}"));
     }
     match serve(request, stop) {
-        Err(error) if error.kind() != Kind::Gone || level > 0 => tell(format_args!("ribping: {peer}: {error}")),
+        Err(error) if error.kind() != Kind::Gone || level > 0 => {
+            tell(format_args!("ribping: {peer}: {error}"));
+        }
         _ => {}
     }
 }
@@ -66,16 +73,29 @@ struct Pinged<'a> {
 fn serve(request: ConnectRequest, stop: &Stop) -> Result<()> {
     let end = End::new(&request.context()?)?;
     // On iWARP the sink of a read must be open to writes of the peer.
-    let memory = end.pd.shared(MAX_SIZE as usize, AccessFlags::REMOTE_WRITE)?;
+    let memory = end
+        .pd
+        .shared(MAX_SIZE as usize, AccessFlags::REMOTE_WRITE)?;
     let mut qp = end.queue_pair()?;
     let place = qp.hold(&memory)?;
     let room = qp.send_room();
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
     let mut pending = request.access(access).with_qp(qp)?;
     end.receive(pending.qp_mut())?;
-    let params = ConnectParams { responder_resources: 1, initiator_depth: 1, ..ConnectParams::default() };
+    let params = ConnectParams {
+        responder_resources: 1,
+        initiator_depth: 1,
+        ..ConnectParams::default()
+    };
     let connection = pending.accept(&params, PATIENCE)?;
-    Pinged { connection, end, place, room, stop }.answer()
+    Pinged {
+        connection,
+        end,
+        place,
+        room,
+        stop,
+    }
+    .answer()
 }
 
 impl Pinged<'_> {
@@ -85,7 +105,9 @@ impl Pinged<'_> {
             let piece = self.piece(len)?;
             self.post(wr::read(piece, source))?;
             self.tell()?;
-            let Some((sink, room)) = self.offer()? else { break };
+            let Some((sink, room)) = self.offer()? else {
+                break;
+            };
             let piece = self.piece(len.min(room))?;
             self.post(wr::write(piece, sink))?;
             self.tell()?;
@@ -96,11 +118,16 @@ impl Pinged<'_> {
     /// Waits for the pinger's next offer; `None` when it shall stop.
     fn offer(&mut self) -> Result<Option<(RemoteMemory, usize)>> {
         while !self.stop.is_set() {
-            let Some(Done::Message(message)) = self.end.next(&mut self.connection, GLANCE)? else { continue };
-            let memory =
-                decode(&message).ok_or_else(|| Error::protocol(format!("a message of {} bytes", message.len())))?;
+            let Some(Done::Message(message)) = self.end.next(&mut self.connection, GLANCE)? else {
+                continue;
+            };
+            let memory = decode(&message)
+                .ok_or_else(|| Error::protocol(format!("a message of {} bytes", message.len())))?;
             if memory.len == 0 || memory.len > MAX_SIZE.into() {
-                return Err(Error::protocol(format!("{} bytes offered: 1 to {MAX_SIZE}", memory.len)));
+                return Err(Error::protocol(format!(
+                    "{} bytes offered: 1 to {MAX_SIZE}",
+                    memory.len
+                )));
             }
             return Ok(Some((memory, usize::try_from(memory.len).unwrap_or(0))));
         }
@@ -108,7 +135,9 @@ impl Pinged<'_> {
     }
 
     fn piece(&self, len: usize) -> Result<Held<SharedRegion>> {
-        self.place.slice(0..len).ok_or_else(|| Error::protocol("more than there is room for"))
+        self.place
+            .slice(0..len)
+            .ok_or_else(|| Error::protocol("more than there is room for"))
     }
 
     /// Posts a request and waits until it is done.

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AccessFlags, CompletionChannel, CompletionQueue, Context, CqOptions, Held, LinkLayer, ProtectionDomain, QpOptions,
-    QueuePair, Rc, RemoteMemory, SharedRegion, TransportType,
+    AccessFlags, CompletionChannel, CompletionQueue, Context, CqOptions, Held, LinkLayer,
+    ProtectionDomain, QpOptions, QueuePair, Rc, RemoteMemory, SharedRegion, TransportType,
 };
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
@@ -48,7 +48,8 @@ struct Parts {
     depth: u32,
 }
 
-/// The error of a server that rdma_cm does not reach: a qperf is asked at the address by which it was called.
+/// The error of a server that rdma_cm does not reach: a qperf is asked at the address by which it
+/// was called.
 #[cold]
 fn no_way(server: SocketAddr, error: &ibverbs::Error) -> Error {
     Error::device(format!(
@@ -59,38 +60,95 @@ fn no_way(server: SocketAddr, error: &ibverbs::Error) -> Error {
 
 impl Parts {
     fn new(context: &Context, part: Part) -> Result<(Self, QueuePair<Rc>)> {
-        let few = matches!(part, Part::Ping(_) | Part::Pong(_) | Part::Source { one: true, .. });
+        let few = matches!(
+            part,
+            Part::Ping(_) | Part::Pong(_) | Part::Source { one: true, .. }
+        );
         let most = context.query_device()?;
-        let depth = if few { FEW } else { DEPTH }.min(most.max_qp_wr).min(most.max_cqe / 2);
+        let depth = if few { FEW } else { DEPTH }
+            .min(most.max_qp_wr)
+            .min(most.max_cqe / 2);
         let pd = context.alloc_pd()?;
         let channel = context.create_comp_channel()?;
-        let options = CqOptions { depth: depth * 2, channel: Some(&channel), ..CqOptions::default() };
+        let options = CqOptions {
+            depth: depth * 2,
+            channel: Some(&channel),
+            ..CqOptions::default()
+        };
         let cq = context.create_cq(options)?;
-        let options = QpOptions { max_send_wr: depth, max_recv_wr: depth, ..QpOptions::default() };
+        let options = QpOptions {
+            max_send_wr: depth,
+            max_recv_wr: depth,
+            ..QpOptions::default()
+        };
         let qp = pd.create_qp(&cq, &cq, options)?;
-        Ok((Self { pd, cq, channel, depth }, qp))
+        Ok((
+            Self {
+                pd,
+                cq,
+                channel,
+                depth,
+            },
+            qp,
+        ))
     }
 
     /// Registers the memory and tells the peer where it is.
     fn join(self, mut connection: Connection, part: Part, spec: &Spec, talk: &Talk) -> Result<End> {
-        let Self { pd, cq, channel, depth } = self;
-        let size = if matches!(part, Part::Verify(_)) { VERIFIED } else { spec.msg_size };
-        let size = usize::try_from(size).map_err(|_| Error::limit("the message is larger than the memory"))?;
+        let Self {
+            pd,
+            cq,
+            channel,
+            depth,
+        } = self;
+        let size = if matches!(part, Part::Verify(_)) {
+            VERIFIED
+        } else {
+            spec.msg_size
+        };
+        let size = usize::try_from(size)
+            .map_err(|_| Error::limit("the message is larger than the memory"))?;
         let region = pd.shared(size.next_multiple_of(8), all())?;
         let held = connection.qp_mut().hold(&region)?;
         let mine = region.remote();
-        talk.send(&Node { vaddr: mine.addr, rkey: mine.rkey, rd_atomic: 1, ..Node::default() }.encode())?;
+        talk.send(
+            &Node {
+                vaddr: mine.addr,
+                rkey: mine.rkey,
+                rd_atomic: 1,
+                ..Node::default()
+            }
+            .encode(),
+        )?;
         let mut bytes = [0; node::LEN];
         talk.receive(&mut bytes, "where its memory is")?;
         let node = Node::decode(&bytes);
-        let remote = RemoteMemory { addr: node.vaddr, len: spec.msg_size, rkey: node.rkey };
-        let port = connection.qp().pd().context().query_port(connection.port_num())?;
+        let remote = RemoteMemory {
+            addr: node.vaddr,
+            len: spec.msg_size,
+            rkey: node.rkey,
+        };
+        let port = connection
+            .qp()
+            .pd()
+            .context()
+            .query_port(connection.port_num())?;
         let link = match (connection.transport(), port.link_layer) {
             (TransportType::IWARP, _) => "iWARP".to_owned(),
             (_, LinkLayer::ETHERNET) => "RoCE".to_owned(),
             (transport, _) => transport.to_string(),
         };
-        Ok(End { part, connection, cq, channel, region, held, remote, depth, link })
+        Ok(End {
+            part,
+            connection,
+            cq,
+            channel,
+            region,
+            held,
+            remote,
+            depth,
+            link,
+        })
     }
 }
 
@@ -101,12 +159,22 @@ fn all() -> AccessFlags {
 
 /// As qperf connects.
 fn params() -> ConnectParams<'static> {
-    ConnectParams { responder_resources: 1, initiator_depth: 1, retry_count: 7, ..ConnectParams::default() }
+    ConnectParams {
+        responder_resources: 1,
+        initiator_depth: 1,
+        retry_count: 7,
+        ..ConnectParams::default()
+    }
 }
 
 impl End {
     /// The server: says a port and takes the client who connects there.
-    pub(in super::super) fn accept(talk: &Talk, spec: &Spec, plan: Plan, timeout: Duration) -> Result<Self> {
+    pub(in super::super) fn accept(
+        talk: &Talk,
+        spec: &Spec,
+        plan: Plan,
+        timeout: Duration,
+    ) -> Result<Self> {
         let part = super::part(spec.test, plan, spec.flip);
         let everywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         let listener = Listener::bind(everywhere, 1)?;
@@ -134,14 +202,24 @@ impl End {
     }
 
     /// The client: connects to the port that the server says.
-    pub(in super::super) fn connect(talk: &Talk, spec: &Spec, plan: Plan, server: SocketAddr) -> Result<Self> {
+    pub(in super::super) fn connect(
+        talk: &Talk,
+        spec: &Spec,
+        plan: Plan,
+        server: SocketAddr,
+    ) -> Result<Self> {
         let part = super::part(spec.test, plan, true);
-        let port =
-            u16::try_from(talk.receive_u32("its port")?).map_err(|_| Error::protocol("the server's port is none"))?;
+        let port = u16::try_from(talk.receive_u32("its port")?)
+            .map_err(|_| Error::protocol("the server's port is none"))?;
         let timeout = spec.client.timeout;
         let resolver = Resolver::new(ipv4(server, port)?).timeout(timeout);
         let route = resolver.resolve().map_err(|error| no_way(server, &error))?;
-        if let Some(id) = spec.client.id.as_ref().filter(|id| id.name != route.device_name()) {
+        if let Some(id) = spec
+            .client
+            .id
+            .as_ref()
+            .filter(|id| id.name != route.device_name())
+        {
             let (found, asked) = (route.device_name(), &id.name);
             return Err(Error::device(format!(
                 "rdma_cm reaches {server} over {found}, not over {asked}: leave --id (-i) away"
@@ -168,7 +246,13 @@ impl End {
             wait: side.wait,
         };
         let here = end(self.connection.local_addr());
-        (here, Via { device: "qperf".into(), ..end(self.connection.peer_addr()) })
+        (
+            here,
+            Via {
+                device: "qperf".into(),
+                ..end(self.connection.peer_addr())
+            },
+        )
     }
 
     /// The client disconnects; both wait until it is done.
@@ -189,9 +273,10 @@ impl End {
     /// Whether the connection still stands.
     pub(super) fn check(&mut self) -> Result<()> {
         match self.connection.check_event()?.map(|event| event.event_type) {
-            Some(CmEventType::DISCONNECTED | CmEventType::DEVICE_REMOVAL) => {
-                Err(Error::new(Kind::Device, "the peer disconnected in the middle of the test"))
-            }
+            Some(CmEventType::DISCONNECTED | CmEventType::DEVICE_REMOVAL) => Err(Error::new(
+                Kind::Device,
+                "the peer disconnected in the middle of the test",
+            )),
             _ => Ok(()),
         }
     }

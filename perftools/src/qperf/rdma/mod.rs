@@ -50,7 +50,10 @@ fn part(test: Test, plan: Plan, client: bool) -> Part {
         Pattern::OneWay if verb.takes_receives() && !client => Part::Sink,
         _ if !client => Part::Idle,
         _ if matches!(test, Test::VerRcCompareSwap | Test::VerRcFetchAdd) => Part::Verify(verb),
-        pattern => Part::Source { verb, one: pattern == Pattern::PingPong },
+        pattern => Part::Source {
+            verb,
+            one: pattern == Pattern::PingPong,
+        },
     }
 }
 
@@ -59,7 +62,10 @@ fn part(test: Test, plan: Plan, client: bool) -> Part {
 /// # Errors
 /// Says why it cannot.
 pub(super) fn plan(spec: &Spec, by_cm: bool) -> Result<Plan> {
-    let plan = spec.test.plan().ok_or_else(|| Error::limit("it uses no RDMA device"))?;
+    let plan = spec
+        .test
+        .plan()
+        .ok_or_else(|| Error::limit("it uses no RDMA device"))?;
     if plan.service != Service::Rc {
         return Err(Error::limit(format!(
             "with a qperf: it connects {} by LIDs only, which RoCE and iWARP have not; use rperf on both ends",
@@ -72,7 +78,9 @@ pub(super) fn plan(spec: &Spec, by_cm: bool) -> Result<Plan> {
         ));
     }
     if matches!(spec.limit, Limit::Messages(_)) && spec.test != Test::RcBw {
-        return Err(Error::limit("with a qperf: it ends by time only; give --time (-t)"));
+        return Err(Error::limit(
+            "with a qperf: it ends by time only; give --time (-t)",
+        ));
     }
     Ok(plan)
 }

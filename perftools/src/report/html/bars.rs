@@ -13,13 +13,25 @@ const LETTERS: usize = 38;
 
 /// A figure with a bar for each line's one point.
 pub(super) fn render(title: &str, note: &str, lines: &[Line], show: fn(f64) -> String) -> String {
-    let most = lines.iter().flat_map(|l| &l.points).map(|p| p.y).filter(|y| y.is_finite()).fold(0.0, f64::max);
+    let most = lines
+        .iter()
+        .flat_map(|l| &l.points)
+        .map(|p| p.y)
+        .filter(|y| y.is_finite())
+        .fold(0.0, f64::max);
     #[allow(clippy::cast_precision_loss)] // A few lines.
     let height = lines.len() as f64 * ROW + 6.0;
     let mut out = opening(title, note, height);
     let mut y = 4.0;
-    for (line, point) in lines.iter().filter_map(|line| Some((line, line.points.first()?))) {
-        let share = if most > 0.0 && point.y.is_finite() { (point.y / most).clamp(0.0, 1.0) } else { 0.0 };
+    for (line, point) in lines
+        .iter()
+        .filter_map(|line| Some((line, line.points.first()?)))
+    {
+        let share = if most > 0.0 && point.y.is_finite() {
+            (point.y / most).clamp(0.0, 1.0)
+        } else {
+            0.0
+        };
         let length = (share * (WIDTH - NAMES - FIGURES)).max(1.0);
         let middle = y + ROW / 2.0 + 2.0;
         let _ = writeln!(

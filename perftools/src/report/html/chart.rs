@@ -1,4 +1,5 @@
-//! One plot as inline SVG, with its legend. Colours come from the page's style, so that it reads in light and in dark.
+//! One plot as inline SVG, with its legend. Colours come from the page's style, so that it reads in
+//! light and in dark.
 
 use std::fmt::Write;
 
@@ -117,8 +118,12 @@ impl Chart {
             }
             last = x;
             let name = (self.x.show)(*tick);
-            let _ =
-                writeln!(out, "<text x=\"{x:.1}\" y=\"{}\" class=\"middle\">{}</text>", bottom + 18.0, Escaped(&name));
+            let _ = writeln!(
+                out,
+                "<text x=\"{x:.1}\" y=\"{}\" class=\"middle\">{}</text>",
+                bottom + 18.0,
+                Escaped(&name)
+            );
         }
         let _ = writeln!(
             out,
@@ -132,16 +137,27 @@ impl Chart {
             "<text transform=\"translate(16 {}) rotate(-90)\" class=\"title middle\">{}{}</text>",
             f64::midpoint(TOP, bottom),
             Escaped(self.y.title),
-            if self.y.scale.is_log() { " (logarithmic)" } else { "" }
+            if self.y.scale.is_log() {
+                " (logarithmic)"
+            } else {
+                ""
+            }
         );
     }
 
     fn line(&self, line: &Line, out: &mut String) {
         let class = class(line);
-        let path: Vec<String> =
-            line.points.iter().map(|p| format!("{:.1} {:.1}", self.left(p.x), self.top(p.y))).collect();
+        let path: Vec<String> = line
+            .points
+            .iter()
+            .map(|p| format!("{:.1} {:.1}", self.left(p.x), self.top(p.y)))
+            .collect();
         if path.len() > 1 {
-            let _ = writeln!(out, "<path class=\"line {class}\" d=\"M{}\"/>", path.join("L"));
+            let _ = writeln!(
+                out,
+                "<path class=\"line {class}\" d=\"M{}\"/>",
+                path.join("L")
+            );
         }
         for point in &line.points {
             let (x, y) = (self.left(point.x), self.top(point.y));
@@ -153,8 +169,17 @@ impl Chart {
                     self.top(most)
                 );
             }
-            let shape = mark(line.colour, x, y, if line.points.len() > 60 { 1.5 } else { 3.5 });
-            let _ = writeln!(out, "<g class=\"mark {class}\">{shape}<title>{}</title></g>", Escaped(&point.about));
+            let shape = mark(
+                line.colour,
+                x,
+                y,
+                if line.points.len() > 60 { 1.5 } else { 3.5 },
+            );
+            let _ = writeln!(
+                out,
+                "<g class=\"mark {class}\">{shape}<title>{}</title></g>",
+                Escaped(&point.about)
+            );
         }
     }
 
@@ -189,7 +214,13 @@ fn class(line: &Line) -> String {
 fn mark(colour: usize, x: f64, y: f64, r: f64) -> String {
     match colour % 4 {
         0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r}\"/>"),
-        1 => format!("<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{}\" height=\"{}\"/>", x - r, y - r, r * 2.0, r * 2.0),
+        1 => format!(
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{}\" height=\"{}\"/>",
+            x - r,
+            y - r,
+            r * 2.0,
+            r * 2.0
+        ),
         2 => format!(
             "<path d=\"M{x:.1} {:.1}L{:.1} {:.1}L{:.1} {:.1}Z\"/>",
             y - r * 1.3,

@@ -29,6 +29,9 @@ mod tests {
     #[test]
     fn markup_becomes_text() {
         let text = Escaped("<script>\"x\" & 'y'</script>\n\0").to_string();
-        assert_eq!(text, "&lt;script&gt;&quot;x&quot; &amp; &#39;y&#39;&lt;/script&gt;  ");
+        assert_eq!(
+            text,
+            "&lt;script&gt;&quot;x&quot; &amp; &#39;y&#39;&lt;/script&gt;  "
+        );
     }
 }

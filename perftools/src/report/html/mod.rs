@@ -1,8 +1,8 @@
 //! Records of one or more runs as one HTML page with plots, for people who look at it in a browser.
 //!
-//! The page is whole in itself: plots are inline SVG, no script, nothing is fetched (its own policy forbids both).
-//! `series` says which records make a line, `scale` where a value stands, `chart` and `bars` draw,
-//! `tables` lists. Whatever comes from a record goes through `escape`.
+//! The page is whole in itself: plots are inline SVG, no script, nothing is fetched (its own policy
+//! forbids both). `series` says which records make a line, `scale` where a value stands, `chart`
+//! and `bars` draw, `tables` lists. Whatever comes from a record goes through `escape`.
 
 mod bars;
 mod chart;
@@ -38,7 +38,11 @@ const STYLE: &str = include_str!("page.css");
 pub fn page(runs: &[Run]) -> String {
     let samples = samples(runs);
     let only = |pick: fn(&Measured) -> bool| -> Vec<Sample<'_>> {
-        samples.iter().filter(|s| pick(s.measured)).cloned().collect()
+        samples
+            .iter()
+            .filter(|s| pick(s.measured))
+            .cloned()
+            .collect()
     };
     let volume = only(Measured::is_of_bandwidth);
     let rates = only(|m| m.latency.is_none());
@@ -49,8 +53,14 @@ pub fn page(runs: &[Run]) -> String {
     out += &message_rate(&rates);
     out += &latency(&latencies);
     out += &percentiles(&latencies);
-    out += &intervals(&only(|m| m.latency.is_none() && !m.intervals.is_empty()), true);
-    out += &intervals(&only(|m| m.latency.is_some() && !m.intervals.is_empty()), false);
+    out += &intervals(
+        &only(|m| m.latency.is_none() && !m.intervals.is_empty()),
+        true,
+    );
+    out += &intervals(
+        &only(|m| m.latency.is_some() && !m.intervals.is_empty()),
+        false,
+    );
     out += &tables::remarks(runs);
     out += &tables::figures(runs);
     out += &tables::hosts(runs);
@@ -85,9 +95,20 @@ fn against_size(
     mut lines: Vec<Line>,
     show: fn(f64) -> String,
 ) -> String {
-    let Some(first) = lines.iter().flat_map(|line| &line.points).next().map(|p| p.x) else { return String::new() };
+    let Some(first) = lines
+        .iter()
+        .flat_map(|line| &line.points)
+        .next()
+        .map(|p| p.x)
+    else {
+        return String::new();
+    };
     if lines.iter().all(|line| line.points.len() == 1) {
-        if lines.iter().flat_map(|line| &line.points).all(|p| p.x.total_cmp(&first).is_eq()) {
+        if lines
+            .iter()
+            .flat_map(|line| &line.points)
+            .all(|p| p.x.total_cmp(&first).is_eq())
+        {
             let title = format!("{title}, {} messages", shown::size(first));
             return bars::render(&title, note, &lines, show);
         }
@@ -98,12 +119,22 @@ fn against_size(
     }
     let points = || lines.iter().flat_map(|line| &line.points);
     let sizes: Vec<f64> = points().map(|p| p.x).collect();
-    let values: Vec<f64> = points().flat_map(|p| p.spread.map_or([p.y, p.y], |s| [s.0, s.1])).collect();
+    let values: Vec<f64> = points()
+        .flat_map(|p| p.spread.map_or([p.y, p.y], |s| [s.0, s.1]))
+        .collect();
     Chart {
         title: format!("{title} against message size"),
         note,
-        x: Axis { title: SIZE, scale: Scale::powers_of_two(&sizes), show: shown::size },
-        y: Axis { title: y, scale: Scale::fitting(&values), show },
+        x: Axis {
+            title: SIZE,
+            scale: Scale::powers_of_two(&sizes),
+            show: shown::size,
+        },
+        y: Axis {
+            title: y,
+            scale: Scale::fitting(&values),
+            show,
+        },
         lines,
         bands: Vec::new(),
     }
@@ -113,7 +144,13 @@ fn against_size(
 fn bandwidth(samples: &[Sample<'_>]) -> String {
     let lines = by_size(samples, |m| m.summary.bandwidth, shown::bandwidth, "");
     let note = "Payload that arrived, by the receiver's clock (that was written or read, where nobody sees it arrive). More is better.";
-    against_size("Bandwidth", note, "bandwidth, bytes a second", lines, shown::bandwidth)
+    against_size(
+        "Bandwidth",
+        note,
+        "bandwidth, bytes a second",
+        lines,
+        shown::bandwidth,
+    )
 }
 
 fn message_rate(samples: &[Sample<'_>]) -> String {
@@ -133,7 +170,12 @@ fn latency(samples: &[Sample<'_>]) -> String {
     };
     let mut lines = by_size(samples, |m| figure(m, |p| p.p50), shown::time, "");
     if lines.iter().any(|line| line.points.len() > 1) {
-        lines.extend(by_size(samples, |m| figure(m, |p| p.p99), shown::time, ", p99"));
+        lines.extend(by_size(
+            samples,
+            |m| figure(m, |p| p.p99),
+            shown::time,
+            ", p99",
+        ));
     }
     let note = "The median; where there are several sizes, p99 dashed. One way, but there and back for reads and atomics. Less is better.";
     against_size("Latency", note, "latency", lines, shown::time)
@@ -143,16 +185,42 @@ fn latency(samples: &[Sample<'_>]) -> String {
 fn percentiles(samples: &[Sample<'_>]) -> String {
     let mut lines = Vec::new();
     for (colour, (name, sample)) in each(samples).into_iter().enumerate() {
-        let Some(p) = &sample.measured.latency else { continue };
+        let Some(p) = &sample.measured.latency else {
+            continue;
+        };
         let most = wide(p.samples).max(1.0);
         // Beyond one in all, there is the longest only.
-        let known = [(1.0, p.min), (2.0, p.p50), (10.0, p.p90), (100.0, p.p99), (1e3, p.p99_9), (1e4, p.p99_99)];
-        let known = known.into_iter().filter(|(rareness, _)| *rareness < most).chain([(most, p.max)]);
+        let known = [
+            (1.0, p.min),
+            (2.0, p.p50),
+            (10.0, p.p90),
+            (100.0, p.p99),
+            (1e3, p.p99_9),
+            (1e4, p.p99_99),
+        ];
+        let known = known
+            .into_iter()
+            .filter(|(rareness, _)| *rareness < most)
+            .chain([(most, p.max)]);
         let points = known.map(|(rareness, nanos)| {
-            let at = if rareness < most { shown::percentile(rareness) } else { "max".to_owned() };
-            Point { x: rareness, y: wide(nanos), spread: None, about: format!("{at}: {}", shown::time(wide(nanos))) }
+            let at = if rareness < most {
+                shown::percentile(rareness)
+            } else {
+                "max".to_owned()
+            };
+            Point {
+                x: rareness,
+                y: wide(nanos),
+                spread: None,
+                about: format!("{at}: {}", shown::time(wide(nanos))),
+            }
         });
-        lines.push(Line { name, points: points.collect(), colour, dashed: false });
+        lines.push(Line {
+            name,
+            points: points.collect(),
+            colour,
+            dashed: false,
+        });
     }
     let points = || lines.iter().flat_map(|line| &line.points);
     let (x, y): (Vec<f64>, Vec<f64>) = points().map(|p| (p.x, p.y)).unzip();
@@ -176,7 +244,11 @@ fn percentiles(samples: &[Sample<'_>]) -> String {
 
 /// Bandwidth, or latency, as the test went on.
 fn intervals(samples: &[Sample<'_>], of_bandwidth: bool) -> String {
-    let show = if of_bandwidth { shown::bandwidth } else { shown::time };
+    let show = if of_bandwidth {
+        shown::bandwidth
+    } else {
+        shown::time
+    };
     let seconds = |nanos: u64| wide(nanos) / 1e9;
     let mut lines = Vec::new();
     let mut bands = Vec::new();
@@ -185,18 +257,41 @@ fn intervals(samples: &[Sample<'_>], of_bandwidth: bool) -> String {
             let each = sample.measured.intervals.iter().filter_map(|interval| {
                 let y = figure(interval)?;
                 let (from, to) = (seconds(interval.from), seconds(interval.to));
-                let about = format!("{} to {}: {}", shown::seconds(from), shown::seconds(to), show(y));
-                Some(Point { x: f64::midpoint(from, to), y, spread: None, about })
+                let about = format!(
+                    "{} to {}: {}",
+                    shown::seconds(from),
+                    shown::seconds(to),
+                    show(y)
+                );
+                Some(Point {
+                    x: f64::midpoint(from, to),
+                    y,
+                    spread: None,
+                    about,
+                })
             });
-            lines.push(Line { name, points: each.collect(), colour, dashed });
+            lines.push(Line {
+                name,
+                points: each.collect(),
+                colour,
+                dashed,
+            });
         };
         if of_bandwidth {
             add(name.clone(), false, &|i| i.bandwidth);
         } else {
             add(name.clone(), false, &|i| i.latency_mean);
-            add(format!("{name}, longest"), true, &|i| i.latency_max.map(wide));
+            add(format!("{name}, longest"), true, &|i| {
+                i.latency_max.map(wide)
+            });
         }
-        bands.extend(sample.measured.dips.iter().map(|d| (seconds(d.from), seconds(d.to), format!("{name}: {d}"))));
+        bands.extend(
+            sample
+                .measured
+                .dips
+                .iter()
+                .map(|d| (seconds(d.from), seconds(d.to), format!("{name}: {d}"))),
+        );
     }
     lines.retain(|line| !line.points.is_empty());
     let points = || lines.iter().flat_map(|line| &line.points);
@@ -205,7 +300,11 @@ fn intervals(samples: &[Sample<'_>], of_bandwidth: bool) -> String {
         return String::new();
     }
     let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-    let scale = if of_bandwidth { Scale::linear(most(&y)) } else { Scale::fitting(&y) };
+    let scale = if of_bandwidth {
+        Scale::linear(most(&y))
+    } else {
+        Scale::fitting(&y)
+    };
     let (title, y_title) = if of_bandwidth {
         ("Bandwidth over time", "bandwidth, bytes a second")
     } else {

@@ -39,12 +39,18 @@ mod tests {
 
     #[test]
     fn figures_are_written_short() {
-        assert_eq!((size(64.0), size(65536.0)), ("64 B".into(), "64 KiB".into()));
+        assert_eq!(
+            (size(64.0), size(65536.0)),
+            ("64 B".into(), "64 KiB".into())
+        );
         assert_eq!(
             (percentile(1.0), percentile(2.0), percentile(1000.0)),
             ("min".into(), "50 %".into(), "99.9 %".into())
         );
-        assert_eq!((seconds(0.0), seconds(2.5), seconds(10.0)), ("0 s".into(), "2.5 s".into(), "10 s".into()));
+        assert_eq!(
+            (seconds(0.0), seconds(2.5), seconds(10.0)),
+            ("0 s".into(), "2.5 s".into(), "10 s".into())
+        );
         assert_eq!(
             (bandwidth(3.39e8), rate(5370.0), time(2e4)),
             ("339 MB/sec".into(), "5.37 K/sec".into(), "20 us".into())

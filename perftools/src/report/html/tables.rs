@@ -30,7 +30,11 @@ pub(super) fn figures(runs: &[Run]) -> String {
         "<section>\n<h2>All figures</h2>\n<p>Latencies are one way, but there and back for reads and atomics. CPU is of the process that ran the test, in processors.</p>\n<div class=\"wide\"><table>\n<thead><tr>",
     );
     for (n, column) in COLUMNS.iter().enumerate() {
-        out += if n < TEXTS { "<th class=\"text\">" } else { "<th>" };
+        out += if n < TEXTS {
+            "<th class=\"text\">"
+        } else {
+            "<th>"
+        };
         out += column;
         out += "</th>";
     }
@@ -52,7 +56,11 @@ const PATH: usize = 3;
 fn row(cells: &[String], out: &mut String) {
     *out += "<tr>";
     for (n, cell) in cells.iter().enumerate() {
-        let class = if n < TEXTS || n == PATH { " class=\"text\"" } else { "" };
+        let class = if n < TEXTS || n == PATH {
+            " class=\"text\""
+        } else {
+            ""
+        };
         // Writing to a string never fails.
         let _ = write!(out, "<td{class}>{}</td>", Escaped(cell));
     }
@@ -61,19 +69,31 @@ fn row(cells: &[String], out: &mut String) {
 
 fn cells(run: &Run, record: &Record, m: &Measured) -> Vec<String> {
     let p = m.latency.as_ref();
-    let time = |nanos: Option<u64>| nanos.map_or_else(String::new, |n| shown::time(super::series::wide(n)));
+    let time = |nanos: Option<u64>| {
+        nanos.map_or_else(String::new, |n| shown::time(super::series::wide(n)))
+    };
     let used = |side: &crate::stats::SideStats| {
         let seconds = side.seconds();
-        if seconds > 0.0 { format!("{:.2}", side.cpu.process / seconds) } else { String::new() }
+        if seconds > 0.0 {
+            format!("{:.2}", side.cpu.process / seconds)
+        } else {
+            String::new()
+        }
     };
     vec![
         run.name.clone(),
         record.test.name().to_owned(),
         shown::size(super::series::wide(m.spec.msg_size)),
         m.local.to_string(),
-        if m.spec.threads > 1 { format!("{} × {}", m.spec.threads, m.spec.qps) } else { m.spec.qps.to_string() },
+        if m.spec.threads > 1 {
+            format!("{} × {}", m.spec.threads, m.spec.qps)
+        } else {
+            m.spec.qps.to_string()
+        },
         m.depth.to_string(),
-        m.summary.bandwidth.map_or_else(String::new, shown::bandwidth),
+        m.summary
+            .bandwidth
+            .map_or_else(String::new, shown::bandwidth),
         shown::rate(m.summary.msg_rate),
         time(p.map(|p| p.p50)),
         time(p.map(|p| p.p99)),
@@ -99,7 +119,9 @@ pub(super) fn remarks(runs: &[Run]) -> String {
                 Outcome::Failed { error } => add(format!("{of} failed: {error}")),
                 Outcome::Measured(m) => {
                     m.dips.iter().for_each(|dip| add(format!("{of}: {dip}")));
-                    m.warnings.iter().for_each(|warning| add(format!("{}: {}", run.name, warning.text)));
+                    m.warnings
+                        .iter()
+                        .for_each(|warning| add(format!("{}: {}", run.name, warning.text)));
                 }
                 Outcome::Conf { .. } | Outcome::Quit => {}
             }
@@ -108,9 +130,14 @@ pub(super) fn remarks(runs: &[Run]) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    let mut out = String::from("<section>\n<h2>What to bear in mind</h2>\n<ul class=\"remarks\">\n");
+    let mut out =
+        String::from("<section>\n<h2>What to bear in mind</h2>\n<ul class=\"remarks\">\n");
     for (line, times) in lines {
-        let times = if times > 1 { format!(" ({times} times)") } else { String::new() };
+        let times = if times > 1 {
+            format!(" ({times} times)")
+        } else {
+            String::new()
+        };
         let _ = writeln!(out, "<li>{}{times}</li>", Escaped(&line));
     }
     out + "</ul>\n</section>\n"
@@ -121,13 +148,21 @@ pub(super) fn hosts(runs: &[Run]) -> String {
     let mut out = String::new();
     for run in runs {
         for record in &run.document.tests {
-            let Outcome::Conf { local, remote } = &record.outcome else { continue };
+            let Outcome::Conf { local, remote } = &record.outcome else {
+                continue;
+            };
             for (who, host) in [("this end", local), ("server", remote)] {
-                let text =
-                    format!("{}, {who}: {}, {}, {}, rperf {}", run.name, host.node, host.cpu, host.os, host.rperf);
+                let text = format!(
+                    "{}, {who}: {}, {}, {}, rperf {}",
+                    run.name, host.node, host.cpu, host.os, host.rperf
+                );
                 let _ = writeln!(out, "<li>{}</li>", Escaped(&text));
             }
         }
     }
-    if out.is_empty() { out } else { format!("<section>\n<h2>Hosts</h2>\n<ul>\n{out}</ul>\n</section>\n") }
+    if out.is_empty() {
+        out
+    } else {
+        format!("<section>\n<h2>Hosts</h2>\n<ul>\n{out}</ul>\n</section>\n")
+    }
 }

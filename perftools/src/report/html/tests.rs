@@ -8,7 +8,10 @@ use proptest::prelude::*;
 const SECOND: u64 = 1_000_000_000;
 
 fn run(name: &str, tests: Vec<Record>) -> Run {
-    Run { name: name.into(), document: Document::new(tests) }
+    Run {
+        name: name.into(),
+        document: Document::new(tests),
+    }
 }
 
 fn changed(mut record: Record, change: impl FnOnce(&mut Measured)) -> Record {
@@ -39,23 +42,44 @@ fn with_intervals(record: Record) -> Record {
                 latency_max: (!volume).then_some(90_000),
             })
             .collect();
-        m.dips = vec![Dip { kind: DipKind::Stall, from: SECOND, to: SECOND * 2, share: 0.0 }];
+        m.dips = vec![Dip {
+            kind: DipKind::Stall,
+            from: SECOND,
+            to: SECOND * 2,
+            share: 0.0,
+        }];
     })
 }
 
 /// The names of all elements of a page, in their order.
 fn elements(page: &str) -> Vec<&str> {
-    page.split('<').skip(1).filter_map(|rest| rest.split(|c: char| c.is_whitespace() || c == '>').next()).collect()
+    page.split('<')
+        .skip(1)
+        .filter_map(|rest| rest.split(|c: char| c.is_whitespace() || c == '>').next())
+        .collect()
 }
 
 #[test]
 fn a_page_is_whole_in_itself() {
-    let page = page(&[run("a", vec![with_intervals(one_way()), with_intervals(latency()), of_size(64, 5e6)])]);
-    for outside in ["http:", "https:", "url(", "src=", "href=", "@import", "<script"] {
+    let page = page(&[run(
+        "a",
+        vec![
+            with_intervals(one_way()),
+            with_intervals(latency()),
+            of_size(64, 5e6),
+        ],
+    )]);
+    for outside in [
+        "http:", "https:", "url(", "src=", "href=", "@import", "<script",
+    ] {
         assert!(!page.contains(outside), "{outside}");
     }
-    for plot in ["Bandwidth against message size", "Latency by percentile", "Bandwidth over time", "Latency over time"]
-    {
+    for plot in [
+        "Bandwidth against message size",
+        "Latency by percentile",
+        "Bandwidth over time",
+        "Latency over time",
+    ] {
         assert!(page.contains(plot), "{plot}");
     }
     assert!(page.contains("default-src 'none'") && page.contains("prefers-color-scheme: dark"));
@@ -65,16 +89,39 @@ fn a_page_is_whole_in_itself() {
 fn nothing_in_a_record_is_markup() {
     let page_of = |evil: &str| {
         let spoil = |text: &mut String| evil.clone_into(text);
-        let host = HostConf { node: evil.into(), cpu: evil.into(), os: evil.into(), rperf: evil.into() };
+        let host = HostConf {
+            node: evil.into(),
+            cpu: evil.into(),
+            os: evil.into(),
+            rperf: evil.into(),
+        };
         let record = changed(with_intervals(one_way()), |m| {
             for via in [&mut m.local, &mut m.remote] {
-                [&mut via.device, &mut via.link, &mut via.address].into_iter().for_each(spoil);
+                [&mut via.device, &mut via.link, &mut via.address]
+                    .into_iter()
+                    .for_each(spoil);
             }
-            m.spec.client.id = Some(crate::args::options::DeviceId { name: evil.into(), port: None });
-            m.warnings = vec![Warning { kind: evil.into(), text: evil.into() }];
+            m.spec.client.id = Some(crate::args::options::DeviceId {
+                name: evil.into(),
+                port: None,
+            });
+            m.warnings = vec![Warning {
+                kind: evil.into(),
+                text: evil.into(),
+            }];
         });
-        let failed = Record { outcome: Outcome::Failed { error: evil.into() }, host: Some(evil.into()), ..latency() };
-        let conf = Record { outcome: Outcome::Conf { local: host.clone(), remote: host }, ..latency() };
+        let failed = Record {
+            outcome: Outcome::Failed { error: evil.into() },
+            host: Some(evil.into()),
+            ..latency()
+        };
+        let conf = Record {
+            outcome: Outcome::Conf {
+                local: host.clone(),
+                remote: host,
+            },
+            ..latency()
+        };
         let plain = changed(one_way(), |m| m.spec.msg_size = 64);
         let mut hostile = run(evil, vec![record, failed, conf, plain, latency()]);
         hostile.document.program = evil.into();
@@ -99,7 +146,10 @@ fn nothing_in_a_record_is_markup() {
 fn what_differs_makes_lines_and_names_them() {
     let deep = |size| changed(of_size(size, 2e8), |m| m.spec.depth = 512);
     let page = page(&[
-        run("old", vec![of_size(64, 1e6), of_size(4096, 1e8), deep(64), deep(4096)]),
+        run(
+            "old",
+            vec![of_size(64, 1e6), of_size(4096, 1e8), deep(64), deep(4096)],
+        ),
         run("new", vec![of_size(64, 2e6), of_size(4096, 2e8)]),
     ]);
     for name in ["old, rc_bw", "old, rc_bw, depth 512", "new, rc_bw"] {
@@ -109,14 +159,28 @@ fn what_differs_makes_lines_and_names_them() {
 
 #[test]
 fn sizes_that_are_usually_of_another_depth_are_on_one_line() {
-    let page = page(&[run("old", [64, 65536, 1 << 20].map(|size| of_size(size, 1e8)).into())]);
+    let page = page(&[run(
+        "old",
+        [64, 65536, 1 << 20].map(|size| of_size(size, 1e8)).into(),
+    )]);
     assert!(!page.contains("rc_bw, depth"));
 }
 
 #[test]
 fn runs_of_one_size_are_one_point_with_their_spread() {
-    let page = page(&[run("a", vec![of_size(64, 1e6), of_size(64, 3e6), of_size(64, 2e6), of_size(128, 2e6)])]);
-    assert!(page.contains("64 B: 2 MB/sec (median of 3, 1 MB/sec to 3 MB/sec)"), "{page}");
+    let page = page(&[run(
+        "a",
+        vec![
+            of_size(64, 1e6),
+            of_size(64, 3e6),
+            of_size(64, 2e6),
+            of_size(128, 2e6),
+        ],
+    )]);
+    assert!(
+        page.contains("64 B: 2 MB/sec (median of 3, 1 MB/sec to 3 MB/sec)"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -124,14 +188,25 @@ fn one_size_makes_bars() {
     let page = page(&[run("a", vec![one_way()]), run("b", vec![one_way()])]);
     assert!(page.contains("Bandwidth, 64 KiB messages") && page.contains("class=\"bar c1\""));
     // Of two tests too, each of a size of its own.
-    let other = Record { test: crate::test::Test::UcBw, ..of_size(64, 1e6) };
+    let other = Record {
+        test: crate::test::Test::UcBw,
+        ..of_size(64, 1e6)
+    };
     let both = super::page(&[run("a", vec![one_way(), other])]);
-    assert!(both.contains("rc_bw, 64 KiB</text>") && both.contains("uc_bw, 64 B</text>"), "{both}");
+    assert!(
+        both.contains("rc_bw, 64 KiB</text>") && both.contains("uc_bw, 64 B</text>"),
+        "{both}"
+    );
 }
 
 #[test]
 fn tests_that_measured_nothing_make_a_page_too() {
-    let failed = Record { outcome: Outcome::Failed { error: "no device".into() }, ..one_way() };
+    let failed = Record {
+        outcome: Outcome::Failed {
+            error: "no device".into(),
+        },
+        ..one_way()
+    };
     let page = page(&[run("a", vec![failed])]);
     assert!(page.contains("rc_bw failed: no device") && !page.contains("<figure>"));
 }

@@ -34,11 +34,22 @@ impl Block {
         for (name, value) in &self.lines {
             let done = match value {
                 Value::Text(text) => writeln!(out, "    {name:<names$}  =  {text}"),
-                Value::Figure(Figure { digits, unit, bytes: None }) => {
+                Value::Figure(Figure {
+                    digits,
+                    unit,
+                    bytes: None,
+                }) => {
                     writeln!(out, "    {name:<names$}  =  {digits:>width$} {unit}")
                 }
-                Value::Figure(Figure { digits, unit, bytes: Some(bytes) }) => {
-                    writeln!(out, "    {name:<names$}  =  {digits:>width$} {unit} ({bytes})")
+                Value::Figure(Figure {
+                    digits,
+                    unit,
+                    bytes: Some(bytes),
+                }) => {
+                    writeln!(
+                        out,
+                        "    {name:<names$}  =  {digits:>width$} {unit} ({bytes})"
+                    )
                 }
             };
             debug_assert!(done.is_ok(), "a String takes all");

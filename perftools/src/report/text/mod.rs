@@ -1,7 +1,8 @@
-//! qperf's text: `test:`, then lines of four spaces, padded name, `  =  `, right-aligned figure, unit.
+//! qperf's text: `test:`, then lines of four spaces, padded name, `  =  `, right-aligned figure,
+//! unit.
 //!
-//! What qperf has not (percentiles, the path taken, this process's own processor time) follows in a block of its own, so
-//! that qperf's lines stay as they are.
+//! What qperf has not (percentiles, the path taken, this process's own processor time) follows in a
+//! block of its own, so that qperf's lines stay as they are.
 
 mod block;
 mod own;
@@ -42,9 +43,19 @@ pub struct Format {
 impl Format {
     /// The format that these options ask for.
     pub fn new(o: &Options) -> Self {
-        let level = |one: bool, two: bool| if two || o.verbose_more { 2 } else { u8::from(one || o.verbose) };
+        let level = |one: bool, two: bool| {
+            if two || o.verbose_more {
+                2
+            } else {
+                u8::from(one || o.verbose)
+            }
+        };
         Self {
-            style: Style { precision: o.precision.unwrap_or(3), unify: o.unify_units, bits: o.bits },
+            style: Style {
+                precision: o.precision.unwrap_or(3),
+                unify: o.unify_units,
+                bits: o.bits,
+            },
             verbosity: Verbosity {
                 conf: level(o.verbose_conf, o.verbose_more_conf),
                 stat: level(o.verbose_stat, o.verbose_more_stat),
@@ -86,7 +97,12 @@ impl Format {
 fn conf(local: &HostConf, remote: &HostConf) -> Block {
     let mut b = Block::default();
     for (who, conf) in [("loc", local), ("rem", remote)] {
-        for (name, value) in [("node", &conf.node), ("cpu", &conf.cpu), ("os", &conf.os), ("rperf", &conf.rperf)] {
+        for (name, value) in [
+            ("node", &conf.node),
+            ("cpu", &conf.cpu),
+            ("os", &conf.os),
+            ("rperf", &conf.rperf),
+        ] {
             b.text(format!("{who}_{name}"), value.clone());
         }
     }

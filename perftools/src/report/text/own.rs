@@ -6,18 +6,27 @@ use crate::report::record::Measured;
 use crate::stats::{SideStats, ThreadStats};
 
 impl Format {
-    /// What a message cost this process and the server's, and what a gigabyte where bandwidth is the figure.
+    /// What a message cost this process and the server's, and what a gigabyte where bandwidth is
+    /// the figure.
     #[allow(clippy::cast_precision_loss)] // Counts below 2^53.
     fn costs(self, m: &Measured, block: &mut Block) {
         let sides = [&m.local_stats, &m.remote_stats];
-        let most = |count: fn(&SideStats) -> u64| sides.into_iter().map(count).max().unwrap_or(0).max(1) as f64;
+        let most = |count: fn(&SideStats) -> u64| {
+            sides.into_iter().map(count).max().unwrap_or(0).max(1) as f64
+        };
         let bytes = most(|s| s.sent.bytes + s.received.bytes);
         let msgs = most(|s| s.sent.msgs + s.received.msgs);
         for (who, side) in ["loc", "rem"].into_iter().zip(sides) {
             if m.is_of_bandwidth() {
-                block.figure(format!("{who}_cpu_cost"), self.style.cost(side.cpu.process * 1e9 / bytes));
+                block.figure(
+                    format!("{who}_cpu_cost"),
+                    self.style.cost(side.cpu.process * 1e9 / bytes),
+                );
             }
-            block.figure(format!("{who}_cpu_msg"), self.style.time(side.cpu.process * 1e9 / msgs));
+            block.figure(
+                format!("{who}_cpu_msg"),
+                self.style.time(side.cpu.process * 1e9 / msgs),
+            );
         }
     }
 
@@ -25,7 +34,10 @@ impl Format {
     fn threads(self, side: &SideStats) -> String {
         let one = |thread: &ThreadStats| {
             let used = self.style.time(thread.cpu * 1e9);
-            let on = thread.on.as_ref().map_or_else(String::new, |on| format!(" on {on}"));
+            let on = thread
+                .on
+                .as_ref()
+                .map_or_else(String::new, |on| format!(" on {on}"));
             format!("{used}{on}")
         };
         side.threads.iter().map(one).collect::<Vec<_>>().join(", ")
@@ -55,10 +67,16 @@ impl Format {
         }
         if v.time >= 1 {
             self.costs(m, &mut b);
-            for (name, side) in [("loc_process", &m.local_stats), ("rem_process", &m.remote_stats)] {
+            for (name, side) in [
+                ("loc_process", &m.local_stats),
+                ("rem_process", &m.remote_stats),
+            ] {
                 b.figure(name, s.time(side.cpu.process * 1e9));
             }
-            for (name, side) in [("loc_threads", &m.local_stats), ("rem_threads", &m.remote_stats)] {
+            for (name, side) in [
+                ("loc_threads", &m.local_stats),
+                ("rem_threads", &m.remote_stats),
+            ] {
                 if !side.threads.is_empty() {
                     b.text(name, self.threads(side));
                 }

@@ -17,7 +17,10 @@ impl Format {
             block.figure("latency", style.time(latency));
         }
         let rate = m.summary.latency.is_none() && !m.is_of_bandwidth();
-        match (m.summary.bandwidth.filter(|_| !rate), m.summary.send_bandwidth) {
+        match (
+            m.summary.bandwidth.filter(|_| !rate),
+            m.summary.send_bandwidth,
+        ) {
             (Some(bandwidth), Some(sent)) => {
                 block.figure("send_bw", style.bandwidth(sent));
                 block.figure("recv_bw", style.bandwidth(bandwidth));
@@ -30,7 +33,10 @@ impl Format {
         }
         self.parameters(m, &mut block);
         if verbosity.time >= 1 {
-            for (name, cost) in [("send_cost", m.summary.send_cost), ("recv_cost", m.summary.recv_cost)] {
+            for (name, cost) in [
+                ("send_cost", m.summary.send_cost),
+                ("recv_cost", m.summary.recv_cost),
+            ] {
                 if let Some(cost) = cost.filter(|c| *c > 0.0) {
                     block.figure(name, style.cost(cost));
                 }
@@ -38,15 +44,19 @@ impl Format {
         }
         let (local, remote) = (&m.local_stats, &m.remote_stats);
         let one_way = |from: &SideStats, to: &SideStats| {
-            from.sent.bytes > 0 && from.received.bytes == 0 && to.sent.bytes == 0 && to.received.bytes > 0
+            from.sent.bytes > 0
+                && from.received.bytes == 0
+                && to.sent.bytes == 0
+                && to.received.bytes > 0
         };
-        let (first, second) = if self.unify_nodes || !(one_way(local, remote) || one_way(remote, local)) {
-            (("loc", local), ("rem", remote))
-        } else if one_way(local, remote) {
-            (("send", local), ("recv", remote))
-        } else {
-            (("send", remote), ("recv", local))
-        };
+        let (first, second) =
+            if self.unify_nodes || !(one_way(local, remote) || one_way(remote, local)) {
+                (("loc", local), ("rem", remote))
+            } else if one_way(local, remote) {
+                (("send", local), ("recv", remote))
+            } else {
+                (("send", remote), ("recv", local))
+            };
         for (name, side) in [first, second] {
             self.side(name, side, &mut block);
         }
@@ -71,10 +81,15 @@ impl Format {
         }
         match spec.limit {
             Limit::Messages(n) => b.figure("no_msgs", s.count(n)),
-            Limit::Time(t) if all || t != Duration::from_secs(2) => b.figure("time", s.time(t.as_secs_f64() * 1e9)),
+            Limit::Time(t) if all || t != Duration::from_secs(2) => {
+                b.figure("time", s.time(t.as_secs_f64() * 1e9));
+            }
             Limit::Time(_) => {}
         }
-        for (name, wait) in [("loc_poll_mode", spec.client.wait), ("rem_poll_mode", spec.server.wait)] {
+        for (name, wait) in [
+            ("loc_poll_mode", spec.client.wait),
+            ("rem_poll_mode", spec.server.wait),
+        ] {
             if wait == Wait::Poll {
                 b.figure(name, s.count(1));
             }

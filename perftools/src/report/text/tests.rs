@@ -26,20 +26,42 @@ fn via(cm: bool) -> Via {
 
 fn stats(sent: u64, received: u64, size: u64) -> SideStats {
     SideStats {
-        sent: Count { msgs: sent, bytes: sent * size },
-        received: Count { msgs: received, bytes: received * size },
+        sent: Count {
+            msgs: sent,
+            bytes: sent * size,
+        },
+        received: Count {
+            msgs: received,
+            bytes: received * size,
+        },
         nanos: 2_000_000_000,
         max_cqe: 32,
         stalled: 0,
-        cpu: CpuUse { thread: 0.5, process: 0.6, host: Host { kernel: 2.0, ..Host::default() }, cpus: 1, waited: 0.0 },
+        cpu: CpuUse {
+            thread: 0.5,
+            process: 0.6,
+            host: Host {
+                kernel: 2.0,
+                ..Host::default()
+            },
+            cpus: 1,
+            waited: 0.0,
+        },
         verified: 0,
         lost: 0,
         threads: Vec::new(),
     }
 }
 
-fn record(test: Test, options: &[&str], local: SideStats, remote: SideStats, latency: Option<Latencies>) -> Record {
-    let options = Options::try_parse_from(std::iter::once("rperf").chain(options.iter().copied())).unwrap();
+fn record(
+    test: Test,
+    options: &[&str],
+    local: SideStats,
+    remote: SideStats,
+    latency: Option<Latencies>,
+) -> Record {
+    let options =
+        Options::try_parse_from(std::iter::once("rperf").chain(options.iter().copied())).unwrap();
     let spec = Spec::new(test, &options).unwrap();
     let cm = spec.use_cm == Cm::On;
     Record {
@@ -63,23 +85,42 @@ fn record(test: Test, options: &[&str], local: SideStats, remote: SideStats, lat
 }
 
 pub(crate) fn one_way() -> Record {
-    record(Test::RcBw, &["--use-cm=on"], stats(11_344, 0, 65_536), stats(0, 10_735, 65_536), None)
+    record(
+        Test::RcBw,
+        &["--use-cm=on"],
+        stats(11_344, 0, 65_536),
+        stats(0, 10_735, 65_536),
+        None,
+    )
 }
 
 pub(crate) fn latency() -> Record {
     let mut l = Latencies::new();
     (1..=10_000).for_each(|n| l.record(100_000 + n * 10));
-    record(Test::RcLat, &[], stats(6000, 6000, 1), stats(6000, 6000, 1), Some(l))
+    record(
+        Test::RcLat,
+        &[],
+        stats(6000, 6000, 1),
+        stats(6000, 6000, 1),
+        Some(l),
+    )
 }
 
 fn text(record: &Record, options: &[&str]) -> String {
-    let options = Options::try_parse_from(std::iter::once("rperf").chain(options.iter().copied())).unwrap();
+    let options =
+        Options::try_parse_from(std::iter::once("rperf").chain(options.iter().copied())).unwrap();
     Format::new(&options).render(record)
 }
 
 #[test]
 fn plain() {
-    let both = record(Test::RcBiBw, &[], stats(9000, 9000, 65_536), stats(9000, 9000, 65_536), None);
+    let both = record(
+        Test::RcBiBw,
+        &[],
+        stats(9000, 9000, 65_536),
+        stats(9000, 9000, 65_536),
+        None,
+    );
     insta::assert_snapshot!(text(&one_way(), &[]) + &text(&latency(), &[]) + &text(&both, &[]));
 }
 
@@ -90,18 +131,38 @@ fn verbose() {
 
 #[test]
 fn very_verbose() {
-    insta::assert_snapshot!(text(&one_way(), &["--verbose-more"]) + &text(&latency(), &["--verbose-more"]));
+    insta::assert_snapshot!(
+        text(&one_way(), &["--verbose-more"]) + &text(&latency(), &["--verbose-more"])
+    );
 }
 
 #[test]
 fn unified() {
-    let options = ["--verbose-more-stat", "--unify-nodes", "--unify-units", "--precision=5", "--bits"];
+    let options = [
+        "--verbose-more-stat",
+        "--unify-nodes",
+        "--unify-units",
+        "--precision=5",
+        "--bits",
+    ];
     insta::assert_snapshot!(text(&one_way(), &options));
 }
 
 #[test]
 fn configuration() {
-    let host = HostConf { node: "a".into(), cpu: "2 × CPU".into(), os: "Linux 6.12".into(), rperf: "0.1.0".into() };
-    let record = Record { test: Test::Conf, host: None, outcome: Outcome::Conf { local: host.clone(), remote: host } };
+    let host = HostConf {
+        node: "a".into(),
+        cpu: "2 × CPU".into(),
+        os: "Linux 6.12".into(),
+        rperf: "0.1.0".into(),
+    };
+    let record = Record {
+        test: Test::Conf,
+        host: None,
+        outcome: Outcome::Conf {
+            local: host.clone(),
+            remote: host,
+        },
+    };
     insta::assert_snapshot!(text(&record, &[]));
 }

@@ -8,7 +8,10 @@ use super::Warning;
 pub fn host() -> Vec<Warning> {
     let mut all = Vec::new();
     if cfg!(debug_assertions) {
-        all.push(Warning::new("debug_build", "this rperf was built without optimisation: build it with --release"));
+        all.push(Warning::new(
+            "debug_build",
+            "this rperf was built without optimisation: build it with --release",
+        ));
     }
     all.extend(scaling(&governors()));
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
@@ -19,8 +22,13 @@ pub fn host() -> Vec<Warning> {
 /// The governors of all processors, each once.
 fn governors() -> Vec<String> {
     let mut all = Vec::new();
-    for cpu in fs::read_dir("/sys/devices/system/cpu").into_iter().flatten().flatten() {
-        let governor = fs::read_to_string(cpu.path().join("cpufreq/scaling_governor")).unwrap_or_default();
+    for cpu in fs::read_dir("/sys/devices/system/cpu")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let governor =
+            fs::read_to_string(cpu.path().join("cpufreq/scaling_governor")).unwrap_or_default();
         let governor = governor.trim().to_owned();
         if !governor.is_empty() && !all.contains(&governor) {
             all.push(governor);
@@ -31,7 +39,11 @@ fn governors() -> Vec<String> {
 }
 
 fn scaling(governors: &[String]) -> Option<Warning> {
-    let others: Vec<&str> = governors.iter().map(String::as_str).filter(|g| *g != "performance").collect();
+    let others: Vec<&str> = governors
+        .iter()
+        .map(String::as_str)
+        .filter(|g| *g != "performance")
+        .collect();
     let text = format!(
         "the processors' frequency follows the governor {}: `cpupower frequency-set -g performance`",
         others.join(", ")
@@ -41,8 +53,15 @@ fn scaling(governors: &[String]) -> Option<Warning> {
 
 /// Lines of `/proc/swaps`: the third number is how much is in use.
 fn swapped(swaps: &str) -> Option<Warning> {
-    let used: u64 = swaps.lines().skip(1).filter_map(|l| l.split_whitespace().nth(3)?.parse::<u64>().ok()).sum();
-    let text = format!("{} MiB of this host's memory are swapped out: what pages stall, shows as latency", used / 1024);
+    let used: u64 = swaps
+        .lines()
+        .skip(1)
+        .filter_map(|l| l.split_whitespace().nth(3)?.parse::<u64>().ok())
+        .sum();
+    let text = format!(
+        "{} MiB of this host's memory are swapped out: what pages stall, shows as latency",
+        used / 1024
+    );
     (used > 1024).then(|| Warning::new("swap", text))
 }
 
@@ -53,8 +72,13 @@ mod tests {
     #[test]
     fn any_governor_but_performance_is_named() {
         let governors = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!((scaling(&governors(&["performance"])), scaling(&[])), (None, None));
-        let text = scaling(&governors(&["performance", "powersave"])).unwrap().text;
+        assert_eq!(
+            (scaling(&governors(&["performance"])), scaling(&[])),
+            (None, None)
+        );
+        let text = scaling(&governors(&["performance", "powersave"]))
+            .unwrap()
+            .text;
         assert!(text.contains("governor powersave:"), "{text}");
     }
 
@@ -62,6 +86,11 @@ mod tests {
     fn swap_in_use_is_said() {
         let head = "Filename Type Size Used Priority\n";
         assert_eq!(swapped(&format!("{head}/swap file 1000000 100 -2\n")), None);
-        assert!(swapped(&format!("{head}/swap file 9000000 20480 -2\n")).unwrap().text.starts_with("20 MiB"));
+        assert!(
+            swapped(&format!("{head}/swap file 9000000 20480 -2\n"))
+                .unwrap()
+                .text
+                .starts_with("20 MiB")
+        );
     }
 }

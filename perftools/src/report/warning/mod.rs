@@ -20,8 +20,8 @@ use crate::units::show_time;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Warning {
-    /// Which, for programs: `debug_build`, `cpu_scaling`, `oversubscribed`, `mtu_below_port`, `small_mtu`, `swap`,
-    /// `other_traffic`, `lost`, `stalled`.
+    /// Which, for programs: `debug_build`, `cpu_scaling`, `oversubscribed`, `mtu_below_port`,
+    /// `small_mtu`, `swap`, `other_traffic`, `lost`, `stalled`.
     pub kind: String,
     /// What, and what to do, for people.
     pub text: String,
@@ -29,12 +29,18 @@ pub struct Warning {
 
 impl Warning {
     fn new(kind: &str, text: impl Into<String>) -> Self {
-        Self { kind: kind.to_owned(), text: text.into() }
+        Self {
+            kind: kind.to_owned(),
+            text: text.into(),
+        }
     }
 
     /// The same, said of the server's host.
     fn of_server(self) -> Self {
-        Self { text: format!("the server: {}", self.text), ..self }
+        Self {
+            text: format!("the server: {}", self.text),
+            ..self
+        }
     }
 }
 
@@ -61,7 +67,16 @@ pub struct Known<'a> {
 
 /// What spoils the figures of a test.
 pub fn gather(known: &Known<'_>) -> Vec<Warning> {
-    let Known { spec, via, ends: [local, remote], one_host, one_port, port, stalls, server } = *known;
+    let Known {
+        spec,
+        via,
+        ends: [local, remote],
+        one_host,
+        one_port,
+        port,
+        stalls,
+        server,
+    } = *known;
     let mut all = host();
     if !one_host {
         all.extend(server.iter().cloned().map(Warning::of_server));
@@ -80,7 +95,8 @@ pub fn gather(known: &Known<'_>) -> Vec<Warning> {
     all
 }
 
-/// More threads than processors; an end that polls without pause, where another has to run on the same processor.
+/// More threads than processors; an end that polls without pause, where another has to run on the
+/// same processor.
 fn crowded(spec: &Spec, local: &SideStats) -> Option<Warning> {
     let polls = spec.client.wait == Wait::Poll || spec.server.wait == Wait::Poll;
     if spec.threads > local.cpu.cpus.max(1) {
@@ -109,11 +125,14 @@ fn waited(side: &SideStats) -> Option<Warning> {
 fn mtu(via: &Via) -> Option<Warning> {
     let mtu = via.mtu?;
     if let Some(port) = via.port_mtu.filter(|port| mtu < *port) {
-        let text = format!("the path MTU is {mtu}, the port's {port}: --mtu (-mt), or the other end's port, bounds it");
+        let text = format!(
+            "the path MTU is {mtu}, the port's {port}: --mtu (-mt), or the other end's port, bounds it"
+        );
         return Some(Warning::new("mtu_below_port", text));
     }
-    let text =
-        format!("the path MTU is {mtu}: packets of 4096 bytes cost less (`ribinfo check mtu` says what bounds it)");
+    let text = format!(
+        "the path MTU is {mtu}: packets of 4096 bytes cost less (`ribinfo check mtu` says what bounds it)"
+    );
     (mtu < 4096).then(|| Warning::new("small_mtu", text))
 }
 
@@ -123,7 +142,11 @@ fn lost(lost: u64, sent: u64) -> Option<Warning> {
 
 fn stalled(local: &SideStats) -> Option<Warning> {
     let length = show_time(Duration::from_nanos(local.stalled / 1_000_000 * 1_000_000));
-    let on = if local.threads.is_empty() { "" } else { " on one of the threads" };
+    let on = if local.threads.is_empty() {
+        ""
+    } else {
+        " on one of the threads"
+    };
     let text = format!(
         "nothing completed{on} for {length}, which the figures include: --interval says when, another run whether it comes again"
     );
@@ -145,11 +168,26 @@ mod tests {
 
     fn kinds(m: &Measured, server: &[Warning], one_host: bool) -> Vec<String> {
         let ends = [&m.local_stats, &m.remote_stats];
-        let port = Moved { bytes: None, packets: Some(0) };
-        let known =
-            Known { spec: &m.spec, via: &m.local, ends, one_host, one_port: false, port, stalls: false, server };
+        let port = Moved {
+            bytes: None,
+            packets: Some(0),
+        };
+        let known = Known {
+            spec: &m.spec,
+            via: &m.local,
+            ends,
+            one_host,
+            one_port: false,
+            port,
+            stalls: false,
+            server,
+        };
         let hosts = ["debug_build", "cpu_scaling", "swap"];
-        gather(&known).into_iter().map(|w| w.kind).filter(|kind| !hosts.contains(&kind.as_str())).collect()
+        gather(&known)
+            .into_iter()
+            .map(|w| w.kind)
+            .filter(|kind| !hosts.contains(&kind.as_str()))
+            .collect()
     }
 
     #[test]
@@ -169,7 +207,10 @@ mod tests {
         bad.local_stats.lost = 0;
         assert_eq!(kinds(&bad, &[], false)[3], "stalled");
         let text = stalled(&bad.local_stats).unwrap().text;
-        assert!(text.starts_with("nothing completed for 480 ms, which"), "{text}");
+        assert!(
+            text.starts_with("nothing completed for 480 ms, which"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -52,8 +52,14 @@ impl<P: Peer> Run<'_, P> {
                 Ending::Clock if self.counted.is_some() || got == Got::End => break,
                 Ending::Clock => {}
                 Ending::Told => match told {
-                    Some(sent) if datagrams && (self.received.msgs >= sent || self.has_been_silent()) => break,
-                    Some(sent) if !datagrams && (got == Got::End || self.received.msgs >= sent) => break,
+                    Some(sent)
+                        if datagrams && (self.received.msgs >= sent || self.has_been_silent()) =>
+                    {
+                        break;
+                    }
+                    Some(sent) if !datagrams && (got == Got::End || self.received.msgs >= sent) => {
+                        break;
+                    }
                     _ if got == Got::End => std::thread::sleep(Duration::from_millis(1)),
                     _ => {}
                 },
@@ -65,7 +71,10 @@ impl<P: Peer> Run<'_, P> {
         }
         let sent = self.peer.finished().unwrap_or_default();
         if self.received.msgs > sent || (!datagrams && self.received.msgs < sent) {
-            return Err(Error::test(format!("{} messages arrived, but the peer sent {sent}", self.received.msgs)));
+            return Err(Error::test(format!(
+                "{} messages arrived, but the peer sent {sent}",
+                self.received.msgs
+            )));
         }
         self.lost = sent - self.received.msgs;
         self.peer.finish(0)
@@ -76,6 +85,7 @@ impl<P: Peer> Run<'_, P> {
         if !self.polled {
             return self.idle >= LAST_NAPS;
         }
-        self.quiet_since.is_some_and(|since| since.elapsed() >= NAP * LAST_NAPS)
+        self.quiet_since
+            .is_some_and(|since| since.elapsed() >= NAP * LAST_NAPS)
     }
 }

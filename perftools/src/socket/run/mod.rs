@@ -74,8 +74,15 @@ struct Run<'a, P> {
 /// Runs `part` over a line.
 ///
 /// # Errors
-/// The connection broke, the peer went away or reported an error, nothing moved for the timeout, or a byte was wrong.
-pub fn run<P: Peer>(part: Part, line: &mut Line, plan: &Plan, polled: bool, peer: &P) -> Result<Outcome> {
+/// The connection broke, the peer went away or reported an error, nothing moved for the timeout, or
+/// a byte was wrong.
+pub fn run<P: Peer>(
+    part: Part,
+    line: &mut Line,
+    plan: &Plan,
+    polled: bool,
+    peer: &P,
+) -> Result<Outcome> {
     let mut latencies = (part == Part::Ping).then(|| Latencies::new().watched(peer.lane()));
     let mut buffer = vec![0; plan.size];
     payload::fill(&mut buffer, 0);
@@ -107,18 +114,30 @@ pub fn run<P: Peer>(part: Part, line: &mut Line, plan: &Plan, polled: bool, peer
         (Part::Ping, Some(latencies)) => run.ping(start.wall(), latencies),
         (Part::Ping | Part::Pong, _) => run.pong(),
     }
-    .map_err(|error| if error.kind() == Failure::Device { peer.explain(error) } else { error })?;
-    let (sent, received, end) = run.counted.unwrap_or_else(|| (run.sent, run.received, Reading::of_counts()));
+    .map_err(|error| {
+        if error.kind() == Failure::Device {
+            peer.explain(error)
+        } else {
+            error
+        }
+    })?;
+    let (sent, received, end) = run
+        .counted
+        .unwrap_or_else(|| (run.sent, run.received, Reading::of_counts()));
     let stats = SideStats {
         sent,
         received,
-        nanos: u64::try_from(end.wall().duration_since(start.wall()).as_nanos()).unwrap_or(u64::MAX),
+        nanos: u64::try_from(end.wall().duration_since(start.wall()).as_nanos())
+            .unwrap_or(u64::MAX),
         cpu: end.since(&start),
         verified: run.verified,
         lost: run.lost,
         ..SideStats::default()
     };
-    Ok(Outcome { stats, latency: latencies })
+    Ok(Outcome {
+        stats,
+        latency: latencies,
+    })
 }
 
 impl<P: Peer> Run<'_, P> {
@@ -195,7 +214,10 @@ impl<P: Peer> Run<'_, P> {
             };
             payload::check(&self.buffer[..len], number)?;
             if len != self.plan.size {
-                return Err(Error::test(format!("a message of {len} bytes arrived where all have {}", self.plan.size)));
+                return Err(Error::test(format!(
+                    "a message of {len} bytes arrived where all have {}",
+                    self.plan.size
+                )));
             }
             self.verified += len as u64;
         } else if self.plan.access {

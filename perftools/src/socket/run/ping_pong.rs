@@ -22,7 +22,9 @@ impl<P: Peer> Run<'_, P> {
                 break;
             }
             let now = Instant::now();
-            latencies.record(u64::try_from(now.duration_since(before).as_nanos() / 2).unwrap_or(u64::MAX));
+            latencies.record(
+                u64::try_from(now.duration_since(before).as_nanos() / 2).unwrap_or(u64::MAX),
+            );
             before = now;
         }
         self.stop_clock();
@@ -60,7 +62,9 @@ impl<P: Peer> Run<'_, P> {
     fn ended(&mut self) -> Result<bool> {
         match self.plan.ending {
             Ending::Clock => Ok(false),
-            Ending::Told => Err(Error::device("the peer closed the data connection in the middle of the test")),
+            Ending::Told => Err(Error::device(
+                "the peer closed the data connection in the middle of the test",
+            )),
         }
     }
 

@@ -1,6 +1,8 @@
 //! A queue pair of any service, with what owns it, and what is counted on it.
 
-use ibverbs::{Destination, Frozen, Held, QueuePair, Rc, RecvBatch, SharedRegion, Sink, Uc, Ud, wr};
+use ibverbs::{
+    Destination, Frozen, Held, QueuePair, Rc, RecvBatch, SharedRegion, Sink, Uc, Ud, wr,
+};
 
 use crate::transport::cm::Connection;
 use crate::transport::xrc::XrcLine;
@@ -21,7 +23,8 @@ pub enum Line {
 }
 
 impl Line {
-    /// Posts one receive to its own queue, of memory that many share: that takes less than a list of one.
+    /// Posts one receive to its own queue, of memory that many share: that takes less than a list
+    /// of one.
     #[inline]
     pub(super) fn recv(&mut self, sink: Held<Sink>) -> ibverbs::Result<()> {
         match self {
@@ -99,11 +102,25 @@ pub(super) struct Lane {
 
 impl Lane {
     pub(super) fn new(mut line: Line) -> Self {
-        let (id, mut qpn, max_inline) = with_qp!(&mut line, qp => (qp.id(), qp.qp_num(), qp.caps().max_inline_data));
+        let (id, mut qpn, max_inline) =
+            with_qp!(&mut line, qp => (qp.id(), qp.qp_num(), qp.caps().max_inline_data));
         if let Line::Xrc(line) = &line {
             qpn = line.arrives_at();
         }
-        let source = Source { frozen: None, shared: None, max_inline };
-        Self { line, id, qpn, source, posted: 0, completed: 0, arrived: 0, reached: 0 }
+        let source = Source {
+            frozen: None,
+            shared: None,
+            max_inline,
+        };
+        Self {
+            line,
+            id,
+            qpn,
+            source,
+            posted: 0,
+            completed: 0,
+            arrived: 0,
+            reached: 0,
+        }
     }
 }

@@ -21,7 +21,10 @@ pub(super) enum Content {
     /// A buffer of its own for each, filled before and checked after.
     Distinct { sends: Pool, idle: Vec<Buf> },
     /// One message that differs from the one before in its last byte, which the peer looks at.
-    Marked { bytes: Vec<u8>, region: SharedRegion },
+    Marked {
+        bytes: Vec<u8>,
+        region: SharedRegion,
+    },
     /// Nothing is sent: fetches bring the peer's memory into this.
     Fetched { region: SharedRegion },
 }
@@ -40,21 +43,46 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Makes the memory of `shape` and lets the lanes hold what they share; with what all receive into, where nothing is looked at.
-    pub(super) fn new(pd: &ProtectionDomain, shape: Shape, lanes: &mut [Lane]) -> Result<(Self, Option<Sink>)> {
+    /// Makes the memory of `shape` and lets the lanes hold what they share; with what all receive
+    /// into, where nothing is looked at.
+    pub(super) fn new(
+        pd: &ProtectionDomain,
+        shape: Shape,
+        lanes: &mut [Lane],
+    ) -> Result<(Self, Option<Sink>)> {
         let plan = shape.plan;
         let size = shape.msg_size as usize;
-        let header = if plan.service == Service::Ud { GRH_LEN } else { 0 };
-        let exposed = if plan.verb.is_one_sided() { Some(exposed(pd, &shape)?) } else { None };
+        let header = if plan.service == Service::Ud {
+            GRH_LEN
+        } else {
+            0
+        };
+        let exposed = if plan.verb.is_one_sided() {
+            Some(exposed(pd, &shape)?)
+        } else {
+            None
+        };
         let content = match (plan.verb, plan.pattern) {
-            (Verb::Read | Verb::CompareSwap | Verb::FetchAdd, _) => Content::Fetched { region: fetched(pd, &shape)? },
+            (Verb::Read | Verb::CompareSwap | Verb::FetchAdd, _) => Content::Fetched {
+                region: fetched(pd, &shape)?,
+            },
             (Verb::Write, Pattern::Polled) => {
-                let region = pd.shared_with(shape.stride(), AccessFlags::LOCAL_WRITE, shape.tuning.memory())?;
-                Content::Marked { bytes: vec![0; size], region }
+                let region = pd.shared_with(
+                    shape.stride(),
+                    AccessFlags::LOCAL_WRITE,
+                    shape.tuning.memory(),
+                )?;
+                Content::Marked {
+                    bytes: vec![0; size],
+                    region,
+                }
             }
             _ if shape.is_looked_at() => {
-                let receives =
-                    pd.pool_with((shape.receive_buffers() as usize).max(1), size + header, shape.tuning.memory())?;
+                let receives = pd.pool_with(
+                    (shape.receive_buffers() as usize).max(1),
+                    size + header,
+                    shape.tuning.memory(),
+                )?;
                 Content::Distinct {
                     sends: pd.pool_with(shape.sends() as usize, size, shape.tuning.memory())?,
                     idle: std::iter::from_fn(|| receives.take()).collect(),
@@ -62,9 +90,13 @@ impl Memory {
             }
             _ => {
                 let pool = pd.pool_with(1, size, shape.tuning.memory())?;
-                let mut buf = pool.take().ok_or_else(|| Error::device("a pool of one buffer is empty"))?;
+                let mut buf = pool
+                    .take()
+                    .ok_or_else(|| Error::device("a pool of one buffer is empty"))?;
                 payload::fill(&mut buf, 0);
-                Content::Same { bytes: buf.freeze() }
+                Content::Same {
+                    bytes: buf.freeze(),
+                }
             }
         };
         let sink = match &content {
@@ -83,7 +115,17 @@ impl Memory {
                 Content::Distinct { .. } => {}
             }
         }
-        Ok((Self { content, exposed, shape, header, scratch: vec![0; size], verified: 0 }, sink))
+        Ok((
+            Self {
+                content,
+                exposed,
+                shape,
+                header,
+                scratch: vec![0; size],
+                verified: 0,
+            },
+            sink,
+        ))
     }
 
     /// Where in open memory message number `n` has its place.
@@ -93,20 +135,26 @@ impl Memory {
 
     /// The message `n` of the peer that looks for it, with its mark at the end.
     pub(super) fn mark(&mut self, n: u64) -> Result<()> {
-        let Content::Marked { bytes, region } = &mut self.content else { return Ok(()) };
+        let Content::Marked { bytes, region } = &mut self.content else {
+            return Ok(());
+        };
         let last = bytes.len() - 1;
         if self.shape.verify {
             payload::fill(&mut bytes[..last], n);
         }
         bytes[last] = mark_of(n);
         let changed = if self.shape.verify { 0 } else { last };
-        region.write(changed, &bytes[changed..]).map_err(Error::from)
+        region
+            .write(changed, &bytes[changed..])
+            .map_err(Error::from)
     }
 
     /// Whether message number `n` of the peer shows in open memory.
     #[inline]
     pub(super) fn shows(&mut self, n: u64) -> Result<bool> {
-        let Some(exposed) = &self.exposed else { return Ok(false) };
+        let Some(exposed) = &self.exposed else {
+            return Ok(false);
+        };
         let mut last = [0];
         exposed.read(self.shape.msg_size as usize - 1, &mut last)?;
         if last[0] != mark_of(n) {
@@ -126,7 +174,8 @@ impl Memory {
 
     /// Checks message `n` at an offset of open memory, but for `but` bytes at its end.
     pub(super) fn look(&mut self, offset: usize, n: u64, but: usize) -> Result<()> {
-        let ((_, Content::Fetched { region }) | (Some(region), _)) = (&self.exposed, &self.content) else {
+        let ((_, Content::Fetched { region }) | (Some(region), _)) = (&self.exposed, &self.content)
+        else {
             return Ok(());
         };
         region.read(offset, &mut self.scratch)?;
@@ -144,14 +193,18 @@ impl Memory {
         if self.shape.plan.verb == Verb::Read {
             return self.look(offset, n % u64::from(self.shape.slots()), 0);
         }
-        let Content::Fetched { region } = &self.content else { return Ok(()) };
+        let Content::Fetched { region } = &self.content else {
+            return Ok(());
+        };
         if !self.shape.verify {
             return self.look(offset, n, 0);
         }
         let value = region.load(offset, std::sync::atomic::Ordering::Acquire)?;
         let before = n / u64::from(self.shape.qps);
         if value != before {
-            return Err(Error::test(format!("atomic number {n} found {value} where {before} belongs")));
+            return Err(Error::test(format!(
+                "atomic number {n} found {value} where {before} belongs"
+            )));
         }
         self.verified += 8;
         Ok(())
@@ -169,9 +222,14 @@ impl Memory {
             let mut older = n;
             while let Err(error) = self.look(self.slot(n), older, 0) {
                 // Where writes can be lost, one of an earlier round may be what shows.
-                match older.checked_sub(slots).filter(|_| !self.shape.is_reliable()) {
+                match older
+                    .checked_sub(slots)
+                    .filter(|_| !self.shape.is_reliable())
+                {
                     Some(earlier) => older = earlier,
-                    None if self.shape.is_reliable() || begin.elapsed() > TO_SHOW => return Err(error),
+                    None if self.shape.is_reliable() || begin.elapsed() > TO_SHOW => {
+                        return Err(error);
+                    }
                     None => older = n,
                 }
             }
@@ -186,13 +244,19 @@ fn mark_of(n: u64) -> u8 {
 }
 
 fn hold<K: ibverbs::Hold>(lane: &mut Lane, memory: Option<&K>) -> Result<Option<ibverbs::Held<K>>> {
-    memory.map(|memory| with_qp!(&mut lane.line, qp => qp.hold(memory)).map_err(Error::from)).transpose()
+    memory
+        .map(|memory| with_qp!(&mut lane.line, qp => qp.hold(memory)).map_err(Error::from))
+        .transpose()
 }
 
 /// Memory that the peer writes, reads or counts in; for reads it is filled.
 fn exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
     let slots = shape.slots() as usize;
-    let region = pd.shared_with(slots * shape.stride(), access(shape.plan.verb), shape.tuning.memory())?;
+    let region = pd.shared_with(
+        slots * shape.stride(),
+        access(shape.plan.verb),
+        shape.tuning.memory(),
+    )?;
     if shape.plan.verb == Verb::Read {
         let mut bytes = vec![0; shape.msg_size as usize];
         for n in 0..slots {
@@ -203,8 +267,8 @@ fn exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
     Ok(region)
 }
 
-/// What fetches bring here: a place for each that is under way, as each is looked at. On iWARP the answer to a read is a
-/// write of the peer's.
+/// What fetches bring here: a place for each that is under way, as each is looked at. On iWARP the
+/// answer to a read is a write of the peer's.
 fn fetched(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
     pd.shared_with(
         shape.places() as usize * shape.stride(),

@@ -1,7 +1,7 @@
 //! Connected queue pairs as the engines' [`Wire`]: one thread's share of a test.
 //!
-//! Messages go round the queue pairs by number. `post` knows the verbs, `memory` what messages are made of, `line`
-//! the services.
+//! Messages go round the queue pairs by number. `post` knows the verbs, `memory` what messages are
+//! made of, `line` the services.
 
 mod line;
 mod memory;
@@ -12,7 +12,8 @@ mod receiving;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    Completion, CompletionChannel, CompletionQueue, Direction, ProtectionDomain, RemoteMemory, Retired, WcOpcode, wr,
+    Completion, CompletionChannel, CompletionQueue, Direction, ProtectionDomain, RemoteMemory,
+    Retired, WcOpcode, wr,
 };
 
 use rdmacm::Membership;
@@ -64,7 +65,9 @@ struct Traffic {
 
 impl std::fmt::Debug for VerbsWire {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("VerbsWire").field("lanes", &self.traffic.lanes).finish_non_exhaustive()
+        f.debug_struct("VerbsWire")
+            .field("lanes", &self.traffic.lanes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -87,9 +90,25 @@ impl VerbsWire {
         let receiving = Receiving::new(&mut lanes, srq, sink.as_ref(), shape)?;
         let numbered = !shape.is_reliable();
         let solicits = shape.solicits().then_some(u64::from(shape.batch));
-        let traffic =
-            Traffic { lanes, memory, receiving, remote: None, numbered, solicits, reached: 0, acked: 0, unpolled: 0 };
-        Ok(Self { cq, channel, traffic, checked: Instant::now(), solicited: true, _group: group })
+        let traffic = Traffic {
+            lanes,
+            memory,
+            receiving,
+            remote: None,
+            numbered,
+            solicits,
+            reached: 0,
+            acked: 0,
+            unpolled: 0,
+        };
+        Ok(Self {
+            cq,
+            channel,
+            traffic,
+            checked: Instant::now(),
+            solicited: true,
+            _group: group,
+        })
     }
 
     /// Whether the device wakes a receiver for messages that solicit it.
@@ -115,10 +134,17 @@ impl Traffic {
             let lane = self.lanes.iter().position(|lane| lane.qpn == qpn);
             (lane, self.receiving.retire(completion))
         } else {
-            let Some(lane) = self.lanes.iter().position(|lane| lane.id == queue) else { return Ok(()) };
-            (Some(lane), with_qp!(&mut self.lanes[lane].line, qp => qp.retire(completion)).ok())
+            let Some(lane) = self.lanes.iter().position(|lane| lane.id == queue) else {
+                return Ok(());
+            };
+            (
+                Some(lane),
+                with_qp!(&mut self.lanes[lane].line, qp => qp.retire(completion)).ok(),
+            )
         };
-        let (Some(lane), Some(retired)) = (lane, retired) else { return Ok(()) };
+        let (Some(lane), Some(retired)) = (lane, retired) else {
+            return Ok(());
+        };
         retired.ok()?;
         progress.completions += 1;
         match retired.direction() {
@@ -135,7 +161,11 @@ impl Traffic {
         let lane_of = &mut self.lanes[lane];
         let len = retired.byte_len().saturating_sub(self.memory.header);
         let with_imm = self.memory.shape.plan.verb == Verb::WriteImm;
-        let is_credit = if with_imm { retired.opcode() != WcOpcode::RECV_RDMA_WITH_IMM } else { len == 0 };
+        let is_credit = if with_imm {
+            retired.opcode() != WcOpcode::RECV_RDMA_WITH_IMM
+        } else {
+            len == 0
+        };
         if is_credit {
             progress.credits += 1;
             let imm = retired.imm_data();
@@ -148,7 +178,9 @@ impl Traffic {
             return Ok(());
         }
         if len != msg_size {
-            return Err(Error::test(format!("a message of {len} bytes arrived where all have {msg_size}")));
+            return Err(Error::test(format!(
+                "a message of {len} bytes arrived where all have {msg_size}"
+            )));
         }
         let number = match retired.imm_data() {
             Some(imm) if self.numbered || with_imm => widened(imm, self.reached),
@@ -158,7 +190,12 @@ impl Traffic {
         lane_of.reached = lane_of.reached.max(number + 1);
         self.reached = match () {
             // Each lane gets every message: the slowest says how many more there may be.
-            () if self.memory.shape.receivers > 1 => self.lanes.iter().map(|lane| lane.reached).min().unwrap_or(0),
+            () if self.memory.shape.receivers > 1 => self
+                .lanes
+                .iter()
+                .map(|lane| lane.reached)
+                .min()
+                .unwrap_or(0),
             () if self.numbered => self.reached.max(number + 1),
             () => self.reached + 1,
         };
@@ -168,7 +205,9 @@ impl Traffic {
         if self.memory.shape.is_looked_at() {
             if with_imm {
                 self.memory.look(self.memory.slot(number), number, 0)?;
-            } else if let (Content::Distinct { idle, .. }, Some(buf)) = (&mut self.memory.content, retired.into_buf()) {
+            } else if let (Content::Distinct { idle, .. }, Some(buf)) =
+                (&mut self.memory.content, retired.into_buf())
+            {
                 let bytes = &buf[self.memory.header..];
                 if self.memory.shape.verify {
                     payload::check(bytes, number)?;
@@ -183,7 +222,9 @@ impl Traffic {
     }
 
     fn give_back(&mut self, retired: Retired) {
-        if let (Content::Distinct { idle, .. }, Some(buf)) = (&mut self.memory.content, retired.into_buf()) {
+        if let (Content::Distinct { idle, .. }, Some(buf)) =
+            (&mut self.memory.content, retired.into_buf())
+        {
             idle.push(buf);
         }
     }
@@ -195,11 +236,14 @@ impl Traffic {
         let done = self.lanes[lane].completed;
         self.lanes[lane].completed = done.max(tag);
         progress.sent = self.lanes.iter().map(|lane| lane.completed).sum();
-        if self.memory.shape.is_looked_at() && matches!(self.memory.content, Content::Fetched { .. }) {
+        if self.memory.shape.is_looked_at()
+            && matches!(self.memory.content, Content::Fetched { .. })
+        {
             let (stride, places) = (self.shape().stride(), u64::from(self.shape().places()));
             for k in done..tag {
                 let n = k * qps + lane as u64;
-                self.memory.check_fetched(usize::try_from(n % places).unwrap_or(0) * stride, n)?;
+                self.memory
+                    .check_fetched(usize::try_from(n % places).unwrap_or(0) * stride, n)?;
             }
         }
         Ok(())
@@ -209,16 +253,31 @@ impl Traffic {
 impl Wire for VerbsWire {
     fn exposed(&self) -> Option<Exposed> {
         let remote = self.traffic.memory.exposed.as_ref()?.remote();
-        Some(Exposed { addr: remote.addr, len: remote.len, rkey: remote.rkey })
+        Some(Exposed {
+            addr: remote.addr,
+            len: remote.len,
+            rkey: remote.rkey,
+        })
     }
 
     fn peer_exposes(&mut self, memory: Exposed) {
-        self.traffic.remote = Some(RemoteMemory { addr: memory.addr, len: memory.len, rkey: memory.rkey });
+        self.traffic.remote = Some(RemoteMemory {
+            addr: memory.addr,
+            len: memory.len,
+            rkey: memory.rkey,
+        });
     }
 
     #[inline]
     fn send(&mut self, first: u64, count: u32, signal_every: u32, last: u64) -> Result<()> {
-        let Traffic { lanes, memory, remote, numbered, solicits, .. } = &mut self.traffic;
+        let Traffic {
+            lanes,
+            memory,
+            remote,
+            numbered,
+            solicits,
+            ..
+        } = &mut self.traffic;
         if let Content::Marked { .. } = memory.content {
             memory.mark(first)?;
         }
@@ -227,7 +286,15 @@ impl Wire for VerbsWire {
         // Which share of a number goes to which queue pair, both ends know by the number.
         for n in first..end.min(first + step) {
             let index = usize::try_from(n % step).unwrap_or(0);
-            let job = Job { first: n, end, step, signal_every, last, numbered: *numbered, solicits: *solicits };
+            let job = Job {
+                first: n,
+                end,
+                step,
+                signal_every,
+                last,
+                numbered: *numbered,
+                solicits: *solicits,
+            };
             post::post(&mut lanes[index], memory, remote.as_ref(), &job)?;
         }
         Ok(())
@@ -245,21 +312,35 @@ impl Wire for VerbsWire {
         match &mut lane.line {
             Line::Rc(qp) => qp.post_send(wr::send(wr::Empty).tag(tag)),
             Line::Cm(connection) => connection.qp_mut().post_send(wr::send(wr::Empty).tag(tag)),
-            Line::Xrc(line) => line.sender.post_send(wr::send(wr::Empty).for_srq(line.to).tag(tag)),
+            Line::Xrc(line) => line
+                .sender
+                .post_send(wr::send(wr::Empty).for_srq(line.to).tag(tag)),
             Line::Uc(qp) => qp.post_send(request),
-            Line::Ud(qp, to) => qp.post_send(wr::send_to_with_imm(wr::Empty, *to, low(reached)).tag(tag)),
+            Line::Ud(qp, to) => {
+                qp.post_send(wr::send_to_with_imm(wr::Empty, *to, low(reached)).tag(tag))
+            }
         }
         .map_err(Error::from)
     }
 
     fn post_receives(&mut self) -> Result<()> {
-        let Traffic { lanes, memory, receiving, .. } = &mut self.traffic;
+        let Traffic {
+            lanes,
+            memory,
+            receiving,
+            ..
+        } = &mut self.traffic;
         receiving.fill(lanes, &mut memory.content, memory.shape.receives())
     }
 
     #[inline]
     fn repost(&mut self) -> Result<()> {
-        let Traffic { lanes, memory, receiving, .. } = &mut self.traffic;
+        let Traffic {
+            lanes,
+            memory,
+            receiving,
+            ..
+        } = &mut self.traffic;
         receiving.refill(lanes, &mut memory.content)
     }
 
@@ -281,11 +362,16 @@ impl Wire for VerbsWire {
     }
 
     fn arm(&mut self, solicited: bool) -> Result<()> {
-        self.cq.arm(solicited && self.solicited).map_err(Error::from)
+        self.cq
+            .arm(solicited && self.solicited)
+            .map_err(Error::from)
     }
 
     fn sleep(&mut self, limit: Duration) -> Result<()> {
-        self.channel.wait(Some(limit)).map(drop).map_err(Error::from)
+        self.channel
+            .wait(Some(limit))
+            .map(drop)
+            .map_err(Error::from)
     }
 
     fn check(&mut self, now: Instant) -> Result<()> {

@@ -22,8 +22,9 @@ impl Traffic {
         Ok(true)
     }
 
-    /// The same some times over, before the completion queue is polled, which takes much longer; but not for so many messages in a
-    /// row that the queue runs out of the room that completions give back.
+    /// The same some times over, before the completion queue is polled, which takes much longer;
+    /// but not for so many messages in a row that the queue runs out of the room that
+    /// completions give back.
     #[inline]
     pub(super) fn shows_soon(&mut self, progress: &mut Progress) -> Result<bool> {
         if self.unpolled >= self.memory.shape.depth / 8 {

@@ -62,7 +62,9 @@ impl Job {
     #[inline]
     fn each(&self, posted: u64) -> impl Iterator<Item = (u64, Mark)> {
         let numbers = (self.first..self.end).step_by(usize::try_from(self.step).unwrap_or(1));
-        numbers.zip(posted + 1..).map(|(n, tag)| (n, self.mark(n, tag)))
+        numbers
+            .zip(posted + 1..)
+            .map(|(n, tag)| (n, self.mark(n, tag)))
     }
 }
 
@@ -70,8 +72,16 @@ impl Mark {
     #[inline]
     fn on<O, P>(self, request: wr::SendRequest<O, P>) -> wr::SendRequest<O, P> {
         let request = request.tag(self.tag);
-        let request = if self.signalled { request } else { request.unsignaled() };
-        if self.solicited { request.solicited() } else { request }
+        let request = if self.signalled {
+            request
+        } else {
+            request.unsignaled()
+        };
+        if self.solicited {
+            request.solicited()
+        } else {
+            request
+        }
     }
 }
 
@@ -108,17 +118,30 @@ macro_rules! put {
     };
 }
 
-/// Posts a request for each message of a job: one alone where there is but one, which takes less than a list of one.
+/// Posts a request for each message of a job: one alone where there is but one, which takes less
+/// than a list of one.
 macro_rules! post_each {
     ($qp:expr, $job:expr, $posted:expr, $source:expr, $memory:expr, |$n:ident, $payload:ident| $request:expr) => {
         if $job.is_one() {
             let ($n, mark) = $job.one($posted);
-            put!(|request| $qp.post_send(request), mark, $source, $memory, |$n, $payload| $request);
+            put!(
+                |request| $qp.post_send(request),
+                mark,
+                $source,
+                $memory,
+                |$n, $payload| $request
+            );
             Ok(())
         } else {
             $qp.batch(|batch| {
                 for ($n, mark) in $job.each($posted) {
-                    put!(|request| batch.send(request), mark, $source, $memory, |$n, $payload| $request);
+                    put!(
+                        |request| batch.send(request),
+                        mark,
+                        $source,
+                        $memory,
+                        |$n, $payload| $request
+                    );
                 }
                 Ok(())
             })
@@ -128,8 +151,18 @@ macro_rules! post_each {
 
 /// Posts the messages of a job on a lane.
 #[inline]
-pub(super) fn post(lane: &mut Lane, memory: &Memory, remote: Option<&RemoteMemory>, job: &Job) -> Result<()> {
-    let Lane { line, source, posted, .. } = lane;
+pub(super) fn post(
+    lane: &mut Lane,
+    memory: &Memory,
+    remote: Option<&RemoteMemory>,
+    job: &Job,
+) -> Result<()> {
+    let Lane {
+        line,
+        source,
+        posted,
+        ..
+    } = lane;
     let outcome = match line {
         Line::Rc(qp) => reliable(qp, source, memory, remote, job, *posted),
         Line::Cm(connection) => reliable(connection.qp_mut(), source, memory, remote, job, *posted),
@@ -138,7 +171,11 @@ pub(super) fn post(lane: &mut Lane, memory: &Memory, remote: Option<&RemoteMemor
         Line::Xrc(line) => extended(line, source, memory, job, *posted),
     };
     outcome?;
-    *posted += if job.is_one() { 1 } else { (job.end - job.first).div_ceil(job.step) };
+    *posted += if job.is_one() {
+        1
+    } else {
+        (job.end - job.first).div_ceil(job.step)
+    };
     Ok(())
 }
 
@@ -154,17 +191,28 @@ fn connected<T: Connected>(
     let size = u64::from(memory.shape.msg_size);
     let place = |n: u64| {
         let offset = memory.slot(n) as u64;
-        remote.and_then(|r| r.slice(offset, size)).ok_or_else(|| missing("memory of the peer's"))
+        remote
+            .and_then(|r| r.slice(offset, size))
+            .ok_or_else(|| missing("memory of the peer's"))
     };
     match memory.shape.plan.verb {
-        Verb::Write => post_each!(qp, job, posted, source, memory, |n, payload| wr::write(payload, place(n)?)),
+        Verb::Write => post_each!(qp, job, posted, source, memory, |n, payload| wr::write(
+            payload,
+            place(n)?
+        )),
         Verb::WriteImm => {
-            post_each!(qp, job, posted, source, memory, |n, payload| wr::write_with_imm(payload, place(n)?, low(n)))
+            post_each!(qp, job, posted, source, memory, |n, payload| {
+                wr::write_with_imm(payload, place(n)?, low(n))
+            })
         }
         _ if job.numbered => {
-            post_each!(qp, job, posted, source, memory, |n, payload| wr::send_with_imm(payload, low(n)))
+            post_each!(qp, job, posted, source, memory, |n, payload| {
+                wr::send_with_imm(payload, low(n))
+            })
         }
-        _ => post_each!(qp, job, posted, source, memory, |_n, payload| wr::send(payload)),
+        _ => post_each!(qp, job, posted, source, memory, |_n, payload| wr::send(
+            payload
+        )),
     }
 }
 
@@ -181,21 +229,33 @@ fn reliable(
         return connected(qp, source, memory, remote, job, posted);
     };
     let (stride, size) = (memory.shape.stride(), memory.shape.msg_size as usize);
-    let held = source.shared.ok_or_else(|| missing("memory to fetch into"))?;
+    let held = source
+        .shared
+        .ok_or_else(|| missing("memory to fetch into"))?;
     let remote = remote.ok_or_else(|| missing("memory of the peer's"))?;
     let places = (held.len() / stride) as u64;
     let place = |n: u64| {
         let start = usize::try_from(n % places).unwrap_or(0) * stride;
-        held.slice(start..start + size).ok_or_else(|| missing("memory to fetch into"))
+        held.slice(start..start + size)
+            .ok_or_else(|| missing("memory to fetch into"))
     };
-    let slot = |n: u64| remote.slice(memory.slot(n) as u64, size as u64).ok_or_else(|| missing("memory of the peer's"));
+    let slot = |n: u64| {
+        remote
+            .slice(memory.slot(n) as u64, size as u64)
+            .ok_or_else(|| missing("memory of the peer's"))
+    };
     let verb = memory.shape.plan.verb;
     let turn = |n: u64| n / u64::from(memory.shape.qps);
     qp.batch(|batch| {
         for (n, mark) in job.each(posted) {
             match verb {
                 Verb::CompareSwap => {
-                    batch.send(mark.on(wr::compare_swap(place(n)?, slot(n)?, turn(n), turn(n) + 1)))?;
+                    batch.send(mark.on(wr::compare_swap(
+                        place(n)?,
+                        slot(n)?,
+                        turn(n),
+                        turn(n) + 1,
+                    )))?;
                 }
                 Verb::FetchAdd => batch.send(mark.on(wr::fetch_add(place(n)?, slot(n)?, 1)))?,
                 _ => batch.send(mark.on(wr::read(place(n)?, slot(n)?)))?,
@@ -206,9 +266,17 @@ fn reliable(
 }
 
 /// What goes to the shared receive queue of the peer.
-fn extended(line: &mut XrcLine, source: &Source, memory: &Memory, job: &Job, posted: u64) -> ibverbs::Result<()> {
+fn extended(
+    line: &mut XrcLine,
+    source: &Source,
+    memory: &Memory,
+    job: &Job,
+    posted: u64,
+) -> ibverbs::Result<()> {
     let to = line.to;
-    post_each!(line.sender, job, posted, source, memory, |_n, payload| wr::send(payload).for_srq(to))
+    post_each!(line.sender, job, posted, source, memory, |_n, payload| {
+        wr::send(payload).for_srq(to)
+    })
 }
 
 fn datagrams(
@@ -220,9 +288,13 @@ fn datagrams(
     posted: u64,
 ) -> ibverbs::Result<()> {
     if job.numbered {
-        post_each!(qp, job, posted, source, memory, |n, payload| wr::send_to_with_imm(payload, to, low(n)))
+        post_each!(qp, job, posted, source, memory, |n, payload| {
+            wr::send_to_with_imm(payload, to, low(n))
+        })
     } else {
-        post_each!(qp, job, posted, source, memory, |_n, payload| wr::send_to(payload, to))
+        post_each!(qp, job, posted, source, memory, |_n, payload| wr::send_to(
+            payload, to
+        ))
     }
 }
 
@@ -240,7 +312,11 @@ pub(super) fn widened(low: u32, expected: u64) -> u64 {
 
 #[cold]
 fn missing(what: &str) -> ibverbs::Error {
-    ibverbs::Error::new(ibverbs::ErrorKind::InvalidInput, "post", format!("there is no {what}"))
+    ibverbs::Error::new(
+        ibverbs::ErrorKind::InvalidInput,
+        "post",
+        format!("there is no {what}"),
+    )
 }
 
 #[cfg(test)]
@@ -251,7 +327,9 @@ mod tests {
     fn a_number_comes_back_from_its_low_bits_near_what_is_expected() {
         for n in [0_u64, 1, 1000, u64::from(u32::MAX), 1 << 32, (1 << 40) + 7] {
             for off in [-1000_i64, -1, 0, 1, 1000] {
-                let Some(expected) = n.checked_add_signed(off) else { continue };
+                let Some(expected) = n.checked_add_signed(off) else {
+                    continue;
+                };
                 assert_eq!(widened(low(n), expected), n);
             }
         }
@@ -259,21 +337,62 @@ mod tests {
 
     #[test]
     fn each_queue_pair_asks_for_its_last_completion() {
-        let job = Job { first: 1, end: 10, step: 3, signal_every: 100, last: 10, numbered: false, solicits: None };
-        let (nearly, alone) = (Job { first: 4, end: 8, ..job }, Job { first: 7, ..job });
+        let job = Job {
+            first: 1,
+            end: 10,
+            step: 3,
+            signal_every: 100,
+            last: 10,
+            numbered: false,
+            solicits: None,
+        };
+        let (nearly, alone) = (
+            Job {
+                first: 4,
+                end: 8,
+                ..job
+            },
+            Job { first: 7, ..job },
+        );
         assert!(!job.is_one() && !nearly.is_one() && alone.is_one());
-        let mark = |tag, signalled| Mark { tag, signalled, solicited: false };
+        let mark = |tag, signalled| Mark {
+            tag,
+            signalled,
+            solicited: false,
+        };
         assert_eq!(alone.one(7), (7, mark(8, true)));
         assert_eq!(Job { last: 11, ..alone }.one(7), (7, mark(8, false)));
         let all: Vec<_> = job.each(5).collect();
-        assert_eq!(all, [(1, mark(6, false)), (4, mark(7, false)), (7, mark(8, true))]);
+        assert_eq!(
+            all,
+            [(1, mark(6, false)), (4, mark(7, false)), (7, mark(8, true))]
+        );
     }
 
     #[test]
     fn who_returns_credit_is_woken_for_it_and_for_the_last_message() {
-        let job = Job { first: 0, end: 10, step: 1, signal_every: 100, last: 10, numbered: false, solicits: Some(4) };
-        let woken: Vec<_> = job.each(0).filter(|(_, mark)| mark.solicited).map(|(n, _)| n).collect();
+        let job = Job {
+            first: 0,
+            end: 10,
+            step: 1,
+            signal_every: 100,
+            last: 10,
+            numbered: false,
+            solicits: Some(4),
+        };
+        let woken: Vec<_> = job
+            .each(0)
+            .filter(|(_, mark)| mark.solicited)
+            .map(|(n, _)| n)
+            .collect();
         assert_eq!(woken, [3, 7, 9]);
-        assert!(Job { solicits: None, ..job }.each(0).all(|(_, mark)| !mark.solicited));
+        assert!(
+            Job {
+                solicits: None,
+                ..job
+            }
+            .each(0)
+            .all(|(_, mark)| !mark.solicited)
+        );
     }
 }

@@ -38,17 +38,29 @@ impl Receiving {
         sink: Option<&Sink>,
         shape: &Shape,
     ) -> Result<Self> {
-        let store =
-            |held: ibverbs::Result<Option<Held<Sink>>>| held.map(|sink| Store { sink, used: 0 }).map_err(Error::from);
+        let store = |held: ibverbs::Result<Option<Held<Sink>>>| {
+            held.map(|sink| Store { sink, used: 0 })
+                .map_err(Error::from)
+        };
         let stores = match &mut shared {
             Some(queue) => vec![store(sink.map(|sink| queue.hold(sink)).transpose())?],
             None => lanes
                 .iter_mut()
-                .map(|lane| store(sink.map(|sink| with_qp!(&mut lane.line, qp => qp.hold(sink))).transpose()))
+                .map(|lane| {
+                    store(
+                        sink.map(|sink| with_qp!(&mut lane.line, qp => qp.hold(sink)))
+                            .transpose(),
+                    )
+                })
                 .collect::<Result<_>>()?,
         };
         let asked = shape.tuning.recv_list;
-        Ok(Self { shared, stores, together: asked.unwrap_or(1), list: asked.unwrap_or(MAX_POST_LIST) })
+        Ok(Self {
+            shared,
+            stores,
+            together: asked.unwrap_or(1),
+            list: asked.unwrap_or(MAX_POST_LIST),
+        })
     }
 
     /// The queue that all share.
@@ -71,7 +83,12 @@ impl Receiving {
     }
 
     /// Posts as many receives on every queue.
-    pub(super) fn fill(&mut self, lanes: &mut [Lane], content: &mut Content, each: u32) -> Result<()> {
+    pub(super) fn fill(
+        &mut self,
+        lanes: &mut [Lane],
+        content: &mut Content,
+        each: u32,
+    ) -> Result<()> {
         (0..self.stores.len()).try_for_each(|store| self.post(lanes, content, store, each))
     }
 
@@ -81,7 +98,11 @@ impl Receiving {
         for store in 0..self.stores.len() {
             let used = self.stores[store].used;
             if used >= self.together {
-                let now = if self.together == 1 { used } else { used - used % self.together };
+                let now = if self.together == 1 {
+                    used
+                } else {
+                    used - used % self.together
+                };
                 self.stores[store].used -= now;
                 self.post(lanes, content, store, now)?;
             }
@@ -89,7 +110,13 @@ impl Receiving {
         Ok(())
     }
 
-    fn post(&mut self, lanes: &mut [Lane], content: &mut Content, store: usize, count: u32) -> Result<()> {
+    fn post(
+        &mut self,
+        lanes: &mut [Lane],
+        content: &mut Content,
+        store: usize,
+        count: u32,
+    ) -> Result<()> {
         let sink = self.stores[store].sink;
         let mut left = count;
         while left > 0 {
@@ -101,17 +128,26 @@ impl Receiving {
                 }
                 (Some(queue), _) => queue.recv_batch(|batch| add(batch, now, sink, content)),
                 (None, Some(lane)) => lane.line.recv_batch(|batch| add(batch, now, sink, content)),
-                (None, None) => return Err(Error::protocol("a receive queue without its queue pair")),
+                (None, None) => {
+                    return Err(Error::protocol("a receive queue without its queue pair"));
+                }
             }?;
         }
         Ok(())
     }
 }
 
-fn add(batch: &mut RecvBatch<'_>, count: u32, sink: Option<Held<Sink>>, content: &mut Content) -> ibverbs::Result<()> {
+fn add(
+    batch: &mut RecvBatch<'_>,
+    count: u32,
+    sink: Option<Held<Sink>>,
+    content: &mut Content,
+) -> ibverbs::Result<()> {
     for _ in 0..count {
         match (&mut *content, sink) {
-            (Content::Distinct { idle, .. }, _) if idle.is_empty() => batch.recv(wr::recv(wr::Empty))?,
+            (Content::Distinct { idle, .. }, _) if idle.is_empty() => {
+                batch.recv(wr::recv(wr::Empty))?;
+            }
             (Content::Distinct { idle, .. }, _) => {
                 if let Some(buf) = idle.pop() {
                     batch.recv(wr::recv(buf))?;

@@ -25,7 +25,11 @@ impl Run<'_> {
         Ok(region.write(last, &[mark])?)
     }
 
-    pub(super) fn look_for_marks(&mut self, first: bool, latencies: &mut Option<Latencies>) -> Result<()> {
+    pub(super) fn look_for_marks(
+        &mut self,
+        first: bool,
+        latencies: &mut Option<Latencies>,
+    ) -> Result<()> {
         let theirs = MARKS[usize::from(first)];
         let last = usize::try_from(self.size).unwrap_or(1).saturating_sub(1);
         let mut before = Instant::now();
@@ -39,7 +43,9 @@ impl Run<'_> {
             let (mut head, mut tail) = ([0], [0]);
             loop {
                 let region = &self.end.region;
-                region.read(0, &mut head).and_then(|()| region.read(last, &mut tail))?;
+                region
+                    .read(0, &mut head)
+                    .and_then(|()| region.read(last, &mut tail))?;
                 if head == [theirs] && tail == [theirs] {
                     break;
                 }
@@ -66,7 +72,11 @@ impl Run<'_> {
     /// Atomics whose results are known, one after the other.
     pub(super) fn verify(&mut self, verb: Verb) -> Result<()> {
         let places = (self.end.region.len() as u64 / 8).min(u64::from(self.end.depth));
-        let word = self.end.remote.slice(0, 8).ok_or_else(|| Error::limit("the peer's memory has no 8 bytes"))?;
+        let word = self
+            .end
+            .remote
+            .slice(0, 8)
+            .ok_or_else(|| Error::limit("the peer's memory has no 8 bytes"))?;
         let (mut posted_so_far, mut checked) = (0_u64, 0_u64);
         while !self.is_over() {
             while posted_so_far - checked < places {
@@ -77,7 +87,12 @@ impl Run<'_> {
                 let n = posted_so_far;
                 match verb {
                     Verb::CompareSwap => {
-                        qp.post_send(wr::compare_swap(place, word, found(verb, n), MAGIC.wrapping_add(n)))?;
+                        qp.post_send(wr::compare_swap(
+                            place,
+                            word,
+                            found(verb, n),
+                            MAGIC.wrapping_add(n),
+                        ))?;
                     }
                     _ => qp.post_send(wr::fetch_add(place, word, 1))?,
                 }

@@ -8,7 +8,12 @@ use crate::plan::Verb;
 use crate::stats::histogram::Latencies;
 
 impl Run<'_> {
-    pub(super) fn source(&mut self, verb: Verb, one: bool, latencies: &mut Option<Latencies>) -> Result<()> {
+    pub(super) fn source(
+        &mut self,
+        verb: Verb,
+        one: bool,
+        latencies: &mut Option<Latencies>,
+    ) -> Result<()> {
         let depth = if one { 1 } else { u64::from(self.end.depth) };
         let mut before = Instant::now();
         let mut posted = 0;
@@ -47,7 +52,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    pub(super) fn ping_pong(&mut self, verb: Verb, first: bool, latencies: &mut Option<Latencies>) -> Result<()> {
+    pub(super) fn ping_pong(
+        &mut self,
+        verb: Verb,
+        first: bool,
+        latencies: &mut Option<Latencies>,
+    ) -> Result<()> {
         let mut before = Instant::now();
         if first {
             self.post(verb)?;

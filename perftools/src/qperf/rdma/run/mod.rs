@@ -76,7 +76,10 @@ pub(in crate::qperf) fn run(
     run.prepare(part)?;
     talk.before()?;
     begins();
-    let latency = matches!(part, Part::Ping(_) | Part::Look { first: true } | Part::Source { one: true, .. });
+    let latency = matches!(
+        part,
+        Part::Ping(_) | Part::Look { first: true } | Part::Source { one: true, .. }
+    );
     let mut latencies = latency.then(Latencies::new);
     let start = Reading::now();
     run.deadline = time.and_then(|time| start.wall().checked_add(time));
@@ -84,25 +87,54 @@ pub(in crate::qperf) fn run(
         Part::Source { verb, one } => run.source(verb, one, &mut latencies),
         Part::Sink => run.sink(),
         Part::Both => run.both(),
-        Part::Ping(verb) | Part::Pong(verb) => run.ping_pong(verb, matches!(part, Part::Ping(_)), &mut latencies),
+        Part::Ping(verb) | Part::Pong(verb) => {
+            run.ping_pong(verb, matches!(part, Part::Ping(_)), &mut latencies)
+        }
         Part::Look { first } => run.look_for_marks(first, &mut latencies),
         Part::Verify(verb) => run.verify(verb),
         Part::Idle => run.idle_until_over(),
     };
     let stop = Reading::of_counts();
-    done.map_err(|error| if error.kind() == Kind::Device { talk.explain(error) } else { error })?;
-    let count = |msgs: u64| Count { msgs, bytes: msgs * run.size };
-    let fetches = matches!(part, Part::Source { verb: Verb::Read, .. });
+    done.map_err(|error| {
+        if error.kind() == Kind::Device {
+            talk.explain(error)
+        } else {
+            error
+        }
+    })?;
+    let count = |msgs: u64| Count {
+        msgs,
+        bytes: msgs * run.size,
+    };
+    let fetches = matches!(
+        part,
+        Part::Source {
+            verb: Verb::Read,
+            ..
+        }
+    );
     let stats = SideStats {
-        sent: if fetches { Count::default() } else { count(run.sent) },
-        received: if fetches { count(run.sent) } else { count(run.received) },
-        nanos: u64::try_from(stop.wall().duration_since(start.wall()).as_nanos()).unwrap_or(u64::MAX),
+        sent: if fetches {
+            Count::default()
+        } else {
+            count(run.sent)
+        },
+        received: if fetches {
+            count(run.sent)
+        } else {
+            count(run.received)
+        },
+        nanos: u64::try_from(stop.wall().duration_since(start.wall()).as_nanos())
+            .unwrap_or(u64::MAX),
         max_cqe: run.max_cqe,
         cpu: stop.since(&start),
         verified: run.verified,
         ..SideStats::default()
     };
-    Ok(Outcome { stats, latency: latencies })
+    Ok(Outcome {
+        stats,
+        latency: latencies,
+    })
 }
 
 impl Run<'_> {
@@ -142,7 +174,10 @@ impl Run<'_> {
     /// The memory of a message: the region is rounded up to words.
     fn message(&self) -> Result<Held<SharedRegion>> {
         let size = usize::try_from(self.size).unwrap_or(usize::MAX);
-        self.end.held.slice(0..size).ok_or_else(|| Error::limit("the message is larger than its memory"))
+        self.end
+            .held
+            .slice(0..size)
+            .ok_or_else(|| Error::limit("the message is larger than its memory"))
     }
 
     fn is_over(&self) -> bool {
@@ -154,7 +189,9 @@ impl Run<'_> {
         let (mut sends, mut receives) = (0, 0);
         let qp = self.end.connection.qp_mut();
         for completion in self.end.cq.poll()? {
-            let Ok(retired) = qp.retire(completion) else { continue };
+            let Ok(retired) = qp.retire(completion) else {
+                continue;
+            };
             retired.ok()?;
             if retired.direction() == Direction::Send {
                 sends += 1;
@@ -223,6 +260,7 @@ impl Run<'_> {
 /// Notes the time since `before`, shared by so many ways; returns now.
 fn record(latencies: &mut Latencies, before: Instant, ways: u128) -> Instant {
     let now = Instant::now();
-    latencies.record(u64::try_from(now.duration_since(before).as_nanos() / ways).unwrap_or(u64::MAX));
+    latencies
+        .record(u64::try_from(now.duration_since(before).as_nanos() / ways).unwrap_or(u64::MAX));
     now
 }
