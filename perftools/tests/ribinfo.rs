@@ -5,9 +5,9 @@ use assert_cmd::Command;
 
 const TREES: [&str; 4] = ["mlx4", "ipoib", "rxe", "siw"];
 
-/// What `ribinfo --root tests/trees/TREE ARGS` prints, and its exit status.
+/// What `ribinfo --root tests/fixtures/hosts/TREE ARGS` prints, and its exit status.
 fn ribinfo(tree: &str, args: &[&str]) -> (String, i32) {
-    let root = format!("{}/tests/trees/{tree}", env!("CARGO_MANIFEST_DIR"));
+    let root = format!("{}/tests/fixtures/hosts/{tree}", env!("CARGO_MANIFEST_DIR"));
     let output = Command::cargo_bin("ribinfo")
         .unwrap()
         .args(args)

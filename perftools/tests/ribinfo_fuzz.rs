@@ -384,7 +384,7 @@ fn damaged(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_host_with_any_file_damaged_is_shown_and_checked() {
-    let trees = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees");
+    let trees = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hosts");
     let place = std::env::temp_dir().join(format!("ribinfo-damaged-{}", std::process::id()));
     let mut random = Random(8);
     for tree in ["mlx4", "ipoib", "rxe", "siw"] {
