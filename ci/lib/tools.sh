@@ -80,6 +80,9 @@ ensure_build_tools() {
     install_packages "${missing[@]}"
 }
 
+# The checks of ci/tests that are written in Python need only its standard library.
+ensure_python() { have python3 || install_packages python3; }
+
 ensure_peers() {
     local missing
     have dpkg-query || die "there is no dpkg here; install the counterparts of: ${PEER_PACKAGES[*]}"
