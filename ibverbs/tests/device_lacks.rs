@@ -20,7 +20,7 @@ const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRI
 fn table() -> Vec<[&'static str; 3]> {
     let text = include_str!("../../ci/DRIVERS.md");
     let (_, rest) = text
-        .split_once("## What each driver lacks")
+        .split_once("## Unsupported verbs")
         .expect("the chapter");
     let (chapter, _) = rest.split_once("\n## ").expect("another chapter follows");
     chapter

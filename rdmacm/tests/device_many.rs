@@ -353,7 +353,7 @@ fn the_rate_is_of_the_order_of_cmtime() {
                     "{ours} us a connection, cmtime {theirs} us"
                 );
             }
-            // On Soft-iWARP it may fail to make its queue pairs (ci/DRIVERS.md, surprise 2).
+            // On Soft-iWARP it may fail to make its queue pairs (ci/DRIVERS.md, fault 2).
             None => println!(
                 "{}: {ours:.0} us a connection, cmtime did not come through",
                 place.name()

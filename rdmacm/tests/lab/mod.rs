@@ -149,7 +149,7 @@ impl End {
 }
 
 /// Ends for many queue pairs, some on each opening of the device: Soft-iWARP refuses one in dozens
-/// of an opening (ci/DRIVERS.md, surprise 2).
+/// of an opening (ci/DRIVERS.md, fault 2).
 pub(crate) struct Ends(Vec<End>);
 
 impl Ends {
