@@ -4,7 +4,6 @@ use std::fmt;
 
 use ibverbs::{Errno, Error, ErrorKind, Result};
 
-use crate::address::Address;
 use crate::hint::{self, hint_for};
 
 /// The error of a call that failed with `errno`.
@@ -26,19 +25,6 @@ pub(crate) fn zero_or_last(
         Ok(())
     } else {
         Err(failed(verb, Errno::last(), what))
-    }
-}
-
-/// The same for calls with an address: what GIDs need is something else than what IP addresses
-/// need.
-pub(crate) fn zero_or_last_at(verb: &'static str, address: Address, returned: i32) -> Result<()> {
-    let errno = Errno::last();
-    match (returned, address) {
-        (0, _) => Ok(()),
-        (_, Address::Ib(_)) if errno.0 == libc::ENODEV => {
-            Err(Error::of_verb(verb, errno, address.to_string()).with_hint(hint::NO_IB))
-        }
-        _ => Err(failed(verb, errno, &address)),
     }
 }
 

@@ -44,12 +44,12 @@ pub struct Rejection {
 /// # Example
 /// ```no_run
 /// # use std::time::Duration;
-/// # use rdmacm::{ConnectParams, Ready};
-/// # fn connect(ready: Ready) {
+/// # use rdmacm::{ConnectParams, ReadyRoute};
+/// # fn connect(ready: ReadyRoute) {
 /// match ready.connect(&ConnectParams::default(), Duration::from_secs(5)) {
 ///     Ok(connection) => drop(connection),
 ///     Err(error) => match error.rejection() {
-///         Some(no) if no.reason.is_nobody_listening() => println!("the server is not up yet"),
+///         Some(no) if no.reason.has_no_listener() => println!("the server is not up yet"),
 ///         _ => println!("{error}"),
 ///     },
 /// }

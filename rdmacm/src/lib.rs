@@ -1,8 +1,8 @@
 //! Safe RDMA connection management: librdmacm as a chain of types.
 //!
 //! ```text
-//! active    Resolver ── resolve ──▶ Route ── with_qp ──▶ Ready ── connect ──▶ Connection
-//! passive   Listener ── accept ──▶ ConnectRequest ── with_qp ──▶ Pending ── accept ──▶ Connection
+//! active    Resolver ── resolve ──▶ Route ── with_qp ──▶ ReadyRoute ── connect ──▶ Connection
+//! passive   Listener ── accept ──▶ ConnectRequest ── with_qp ──▶ ReadyRequest ── accept ──▶ Connection
 //!
 //! datagrams Resolver ── resolve_datagram ──▶ DatagramRoute ── query ──▶ Service       ServiceListener ──▶ ServiceRequest
 //! groups    Resolver ── join ──▶ Membership
@@ -42,12 +42,12 @@
 //!   with the attributes that the kernel gives for the identifier. On InfiniBand and RoCE that is
 //!   INIT, RTR and RTS; on iWARP the kernel does the last two.
 //! - Who moves a queue pair by himself (of another transport, with other attributes) uses
-//!   [`Route::ask`] and [`ConnectRequest::accept_by_hand`], and gets a [`Link`]: the connection
-//!   without its queue pair.
+//!   [`Route::request`] and [`ConnectRequest::accept_external`], and gets a [`ConnectedId`]: the
+//!   connection without its queue pair.
 //! - A queue pair is destroyed before its identifier, an identifier before its channel. An event is
 //!   copied and acknowledged before the call that took it off the channel returns: nothing waits
 //!   for it. What cannot be destroyed is leaked and counted ([`ibverbs::leaked_objects`]).
-//! - An unclaimed [`ConnectRequest`] or [`Pending`] is rejected when it is dropped. A dropped
+//! - An unclaimed [`ConnectRequest`] or [`ReadyRequest`] is rejected when it is dropped. A dropped
 //!   [`Connection`] is disconnected.
 //!
 //! # Waiting
@@ -68,97 +68,52 @@
 //! with its buffers is released when the kernel lets go of it, in about 10 seconds with Soft-iWARP,
 //! 2 minutes for a peer that answers nothing at all.
 
-mod accepting;
-mod address;
-#[cfg(feature = "tokio")]
-mod async_listener;
-mod attempt;
-mod by_hand;
-mod channel;
-mod conn_param;
-mod connecting;
-mod connection;
+pub mod active;
+pub mod address;
+pub mod connection;
 mod convert;
-mod datagram;
-mod datagram_route;
-mod deadline;
-mod desk;
-mod device_address;
-mod doorbell;
-mod ece;
+pub mod datagram;
 mod error;
-mod event;
-mod event_channel;
+pub mod event;
 mod hint;
-mod ib_address;
 mod id;
-mod id_ece;
-mod id_options;
-mod joining;
-mod link;
-mod listen_options;
-mod listener;
-mod listening;
-mod lookup;
-mod messenger;
-#[cfg(feature = "tokio")]
-mod messenger_async;
-mod messenger_parts;
-mod multicast;
+pub mod messenger;
 mod newtype;
-mod params;
-mod path;
-mod pending;
-mod port_space;
+pub mod params;
+pub mod passive;
 mod progress;
-mod qp_change;
-mod querying;
-#[cfg(feature = "tokio")]
-mod readable;
-mod ready;
 mod reject;
-mod request;
-mod resolver;
-mod resolving;
-mod route;
-mod service_listener;
-mod target;
-mod transition;
 mod wait;
 
-pub use crate::accepting::Accepting;
-#[cfg(feature = "tokio")]
-pub use crate::async_listener::AsyncListener;
-pub use crate::by_hand::{Answer, Asking, Awaiting};
-pub use crate::connecting::Connecting;
+pub use crate::active::{Connecting, ReadyRoute, Resolver, Route};
+pub use crate::address::PortSpace;
 pub use crate::connection::Connection;
-pub use crate::datagram_route::DatagramRoute;
-pub use crate::desk::IdKey;
-pub use crate::ece::Ece;
 pub use crate::error::{ConnectError, Rejection};
-pub use crate::event::{CmEvent, CmEventType};
-pub use crate::event_channel::EventChannel;
-pub use crate::ib_address::IbAddr;
-pub use crate::joining::Joining;
-pub use crate::link::Link;
-pub use crate::listen_options::ListenOptions;
-pub use crate::listener::Listener;
-pub use crate::lookup::{AddrInfo, LookupOptions, lookup};
-pub use crate::messenger::Messenger;
+pub use crate::event::{CmEvent, CmEventType, EventChannel, IdKey};
 #[cfg(feature = "tokio")]
-pub use crate::messenger_async::AsyncMessenger;
-pub use crate::messenger_parts::MessengerOptions;
-pub use crate::multicast::{JoinAs, Membership};
+pub use crate::messenger::AsyncMessenger;
+pub use crate::messenger::{Messenger, MessengerOptions};
 pub use crate::params::{ConnectParams, PrivateDataLimits};
-pub use crate::pending::Pending;
-pub use crate::port_space::PortSpace;
+#[cfg(feature = "tokio")]
+pub use crate::passive::AsyncListener;
+pub use crate::passive::{Accepting, ConnectRequest, ListenOptions, Listener, ReadyRequest};
 pub use crate::progress::InProgress;
-pub use crate::querying::{Querying, Service};
-pub use crate::ready::Ready;
 pub use crate::reject::RejectReason;
-pub use crate::request::ConnectRequest;
-pub use crate::resolver::Resolver;
-pub use crate::resolving::Resolving;
-pub use crate::route::Route;
-pub use crate::service_listener::{ServiceListener, ServiceRequest};
-pub use crate::target::Target;
+
+/// The types that most programs need, and the trait [`InProgress`].
+///
+/// # Example
+/// ```no_run
+/// use rdmacm::prelude::*;
+/// let listener = Listener::bind("0.0.0.0:7471".parse()?, 16)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod prelude {
+    pub use crate::active::{ReadyRoute, Resolver, Route};
+    pub use crate::connection::Connection;
+    pub use crate::event::{CmEvent, CmEventType, EventChannel};
+    pub use crate::messenger::{Messenger, MessengerOptions};
+    pub use crate::params::ConnectParams;
+    pub use crate::passive::{ConnectRequest, ListenOptions, Listener, ReadyRequest};
+    pub use crate::progress::InProgress;
+}

@@ -7,8 +7,7 @@ use std::time::Duration;
 use ibverbs::{Error, ErrorKind};
 
 use crate::convert::timed_out;
-use crate::deadline::Deadline;
-use crate::wait::sleep;
+use crate::wait::{Deadline, sleep};
 
 pub(crate) mod sealed {
     use crate::wait::Descriptor;
@@ -80,7 +79,7 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
             if let Some(output) = self.try_finish()? {
                 return Ok(output);
             }
-            if deadline.is_over() {
+            if deadline.has_passed() {
                 return Err(timed_out(Self::VERB, &self.what()).into());
             }
             sleep(self.as_fd(), deadline)?;
@@ -97,14 +96,14 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
         mut self,
     ) -> impl Future<Output = std::result::Result<Self::Output, Self::Error>> + Send {
         async move {
-            let readable = crate::readable::Readable::new(self.descriptor())?;
+            let readable = crate::wait::Readable::new(self.descriptor())?;
             readable.take(|| self.try_finish()).await
         }
     }
 }
 
 /// The answer to a call on something that is over.
-pub(crate) fn is_over(verb: &'static str, what: &dyn fmt::Display) -> Error {
+pub(crate) fn already_finished(verb: &'static str, what: &dyn fmt::Display) -> Error {
     Error::new(
         ErrorKind::InvalidInput,
         verb,

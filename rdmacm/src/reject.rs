@@ -10,7 +10,7 @@ c_value! {
     /// # Example
     /// ```
     /// use rdmacm::RejectReason;
-    /// assert!(RejectReason::INVALID_SERVICE_ID.is_nobody_listening());
+    /// assert!(RejectReason::INVALID_SERVICE_ID.has_no_listener());
     /// assert_eq!(RejectReason(28), RejectReason::CONSUMER_DEFINED); // the peer's program said no
     /// ```
     ///
@@ -94,12 +94,12 @@ c_value! {
 
 impl RejectReason {
     /// Whether nobody listens on the port.
-    pub fn is_nobody_listening(self) -> bool {
+    pub fn has_no_listener(self) -> bool {
         matches!(self, Self::INVALID_SERVICE_ID | Self::IWARP_REFUSED)
     }
 
     /// Whether the peer's program said no (or dropped the request).
-    pub fn is_by_program(self) -> bool {
+    pub fn is_by_application(self) -> bool {
         matches!(self, Self::CONSUMER_DEFINED | Self::IWARP_RESET)
     }
 
@@ -153,14 +153,14 @@ mod tests {
 
     #[test]
     fn a_service_says_no_in_the_same_words() {
-        assert!(RejectReason::of_service(1).is_nobody_listening());
-        assert!(RejectReason::of_service(2).is_by_program());
+        assert!(RejectReason::of_service(1).has_no_listener());
+        assert!(RejectReason::of_service(2).is_by_application());
     }
 
     #[test]
     fn both_transports_tell_nobody_from_no() {
-        assert!(RejectReason(8).is_nobody_listening() && RejectReason(-111).is_nobody_listening());
-        assert!(RejectReason(28).is_by_program() && RejectReason(-104).is_by_program());
-        assert!(!RejectReason(8).is_by_program() && !RejectReason(28).is_nobody_listening());
+        assert!(RejectReason(8).has_no_listener() && RejectReason(-111).has_no_listener());
+        assert!(RejectReason(28).is_by_application() && RejectReason(-104).is_by_application());
+        assert!(!RejectReason(8).is_by_application() && !RejectReason(28).has_no_listener());
     }
 }

@@ -1,5 +1,5 @@
-//! Awaiting on tokio, on real drivers: everything that can be waited for, and nothing left by a
-//! future that was dropped at any point.
+//! EstablishPending on tokio, on real drivers: everything that can be waited for, and nothing left
+//! by a future that was dropped at any point.
 
 mod lab;
 
@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use ibverbs::ErrorKind;
 use lab::{End, PATIENCE, Place, leaves_nothing, leaves_nothing_within, one_place_each};
+use rdmacm::datagram::multicast::JoinAs;
 use rdmacm::{
     AsyncListener, CmEventType, ConnectParams, ConnectRequest, Connection, EventChannel,
-    InProgress, JoinAs, ListenOptions, Ready, Resolver,
+    InProgress, ListenOptions, ReadyRoute, Resolver,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -31,7 +32,7 @@ fn listen(place: &Place) -> AsyncListener {
     AsyncListener::new(place.listen()).expect("listen")
 }
 
-async fn ready(place: &Place, end: &End, address: SocketAddr) -> Ready {
+async fn ready(place: &Place, end: &End, address: SocketAddr) -> ReadyRoute {
     let route = Resolver::new(address)
         .timeout(PATIENCE)
         .start()
@@ -307,7 +308,7 @@ fn errors_are_awaited_too_and_a_runtime_is_needed() {
             assert!(
                 error
                     .rejection()
-                    .is_some_and(|no| no.reason.is_nobody_listening()),
+                    .is_some_and(|no| no.reason.has_no_listener()),
                 "{error}"
             );
         });

@@ -12,9 +12,9 @@ use ibverbs::{
     QpOptions, QpState, QueuePair, Rc, Uc, wr,
 };
 use lab::{End, PATIENCE, Place, leaves_nothing, one_place_each};
-use rdmacm::{
-    Answer, CmEventType, ConnectParams, ConnectRequest, InProgress, Link, Resolver, Route,
-};
+use rdmacm::active::ConnectResponse;
+use rdmacm::connection::ConnectedId;
+use rdmacm::{CmEventType, ConnectParams, ConnectRequest, InProgress, Resolver, Route};
 
 /// What a transport takes of the steps that the connection manager gives, which are those of RC.
 trait ByHand: Connected {
@@ -100,10 +100,10 @@ impl<T: ByHand> Own<T> {
     }
 }
 
-fn ask<T: ByHand>(own: &mut Own<T>, route: Route) -> Answer {
+fn request<T: ByHand>(own: &mut Own<T>, route: Route) -> ConnectResponse {
     own.begin(route.qp_change(QpState::INIT));
     let answer = route
-        .ask(&own.qp, &ConnectParams::default())
+        .request(&own.qp, &ConnectParams::default())
         .expect("ask")
         .wait(Some(PATIENCE))
         .expect("answer");
@@ -130,9 +130,9 @@ fn both_ways<T: ByHand>(place: &Place) {
             let mut own = Own::<T>::new(place);
             prepare(&mut own, &request);
             let awaiting = request
-                .accept_by_hand(&own.qp, &ConnectParams::default())
+                .accept_external(&own.qp, &ConnectParams::default())
                 .expect("accept");
-            let mut link: Link = awaiting.wait(Some(PATIENCE)).expect("established");
+            let mut link: ConnectedId = awaiting.wait(Some(PATIENCE)).expect("established");
             assert_eq!(own.receive(), b"by hand");
             own.send(b"and back");
             let event = link
@@ -140,10 +140,10 @@ fn both_ways<T: ByHand>(place: &Place) {
                 .expect("wait")
                 .expect("in time");
             assert_eq!(event.event_type, CmEventType::DISCONNECTED);
-            assert!(link.is_over());
+            assert!(link.is_disconnected());
         });
         let mut own = Own::<T>::new(place);
-        let answer = ask(
+        let answer = request(
             &mut own,
             Resolver::new(address)
                 .timeout(PATIENCE)
@@ -175,9 +175,9 @@ fn a_queue_pair_moved_by_the_application_is_connected_over_rc_and_uc() {
 }
 
 /// A peer that speaks, and keeps silent towards the connection manager.
-fn speaks_unestablished(place: &Place, address: SocketAddr) -> (Own<Rc>, Answer) {
+fn speaks_unestablished(place: &Place, address: SocketAddr) -> (Own<Rc>, ConnectResponse) {
     let mut own = Own::<Rc>::new(place);
-    let answer = ask(
+    let answer = request(
         &mut own,
         Resolver::new(address)
             .timeout(PATIENCE)
@@ -207,7 +207,7 @@ fn a_message_that_was_heard_establishes_what_the_peer_did_not() {
                 let mut own = Own::<Rc>::new(place);
                 prepare(&mut own, &request);
                 let mut awaiting = request
-                    .accept_by_hand(&own.qp, &ConnectParams::default())
+                    .accept_external(&own.qp, &ConnectParams::default())
                     .expect("accept");
                 assert_eq!(own.receive(), b"by hand");
                 assert!(
@@ -216,7 +216,7 @@ fn a_message_that_was_heard_establishes_what_the_peer_did_not() {
                 );
                 awaiting.notify(EventType::COMM_EST).expect("notify");
                 let link = awaiting.wait(Some(PATIENCE)).expect("established");
-                assert!(!link.is_over());
+                assert!(!link.is_disconnected());
                 drop(asker.join().expect("asker"));
             });
             // The same where the connection manager moves the queue pair.
@@ -259,7 +259,9 @@ fn an_answer_is_refused_or_dropped_and_the_other_side_is_told() {
                             .resolve()
                             .expect("resolve");
                         own.begin(route.qp_change(QpState::INIT));
-                        let asking = route.ask(&own.qp, &ConnectParams::default()).expect("ask");
+                        let asking = route
+                            .request(&own.qp, &ConnectParams::default())
+                            .expect("ask");
                         let answer = asking.wait(Some(PATIENCE)).expect("answer");
                         if refuse {
                             answer.reject(b"changed my mind").expect("reject");
@@ -274,7 +276,7 @@ fn an_answer_is_refused_or_dropped_and_the_other_side_is_told() {
                     let mut own = Own::<Rc>::new(place);
                     prepare(&mut own, &request);
                     let awaiting = request
-                        .accept_by_hand(&own.qp, &ConnectParams::default())
+                        .accept_external(&own.qp, &ConnectParams::default())
                         .expect("accept");
                     let error = awaiting
                         .wait(Some(PATIENCE))
@@ -304,7 +306,7 @@ fn on_iwarp_the_kernel_moves_the_queue_pair_and_that_is_told() {
                 .resolve()
                 .expect("resolve");
             let error = route
-                .ask(&qp, &ConnectParams::default())
+                .request(&qp, &ConnectParams::default())
                 .map(drop)
                 .expect_err("not on iWARP");
             assert_eq!(error.error().kind(), ErrorKind::Unsupported, "{error}");

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use ibverbs::ErrorKind;
 use lab::{PATIENCE, Place, connect, leaves_nothing, one_place_each};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rdmacm::datagram::multicast::JoinAs;
 use rdmacm::{
-    CmEventType, ConnectParams, Connection, EventChannel, InProgress, JoinAs, ListenOptions,
-    Listener, Messenger, MessengerOptions, Resolver,
+    CmEventType, ConnectParams, Connection, EventChannel, InProgress, ListenOptions, Listener,
+    Messenger, MessengerOptions, Resolver,
 };
 
 fn is_readable(what: &impl AsFd, timeout: u16) -> bool {

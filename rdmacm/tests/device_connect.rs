@@ -15,7 +15,7 @@ use rdmacm::{ConnectParams, Listener, PrivateDataLimits, Resolver};
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn private_data_travels_both_ways_up_to_its_limits() {
     for place in places() {
-        let limits = PrivateDataLimits::of(place.context.device().transport());
+        let limits = PrivateDataLimits::new(place.context.device().transport());
         let full = |len: usize| {
             (0..len)
                 .map(|at| u8::try_from(at).expect("below 256") | 1)

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use ibverbs::{Destination, ErrorKind, GRH_LEN, QpState};
 use lab::post::Post;
 use lab::{PATIENCE, Place, leaves_nothing, one_place_each, places};
+use rdmacm::datagram::multicast::JoinAs;
+use rdmacm::datagram::{Service, ServiceListener, ServiceRequest};
 use rdmacm::{
-    ConnectError, InProgress, JoinAs, ListenOptions, PortSpace, PrivateDataLimits, RejectReason,
-    Resolver, Service, ServiceListener, ServiceRequest,
+    ConnectError, InProgress, ListenOptions, PortSpace, PrivateDataLimits, RejectReason, Resolver,
 };
 
 fn listen(place: &Place) -> ServiceListener {
@@ -56,11 +57,11 @@ fn a_service_is_found_and_speaks_with_several_clients_on_one_queue_pair() {
                         post.receive(1);
                         let service = route.query(&[number], PATIENCE).expect("found");
                         assert!(service.private_data.starts_with(b"welcome"));
-                        let to = service.target.destination(&mut post.qp).expect("address");
+                        let to = service.address.destination(&mut post.qp).expect("address");
                         post.send(&[number; 5], to);
                         let (answer, source) = post.next().expect("an answer");
                         assert_eq!(answer, [number + 100; 5]);
-                        assert_eq!(source.qpn, service.target.qpn);
+                        assert_eq!(source.qpn, service.address.qpn);
                     });
                 }
                 let mut post = Post::new(&place);
@@ -118,7 +119,7 @@ fn a_service_is_found_and_speaks_with_several_clients_on_one_queue_pair() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn private_data_travels_both_ways_up_to_its_limits() {
-    let limits = PrivateDataLimits::of_datagrams();
+    let limits = PrivateDataLimits::DATAGRAM;
     for place in one_place_each()
         .into_iter()
         .filter(|place| !place.is_iwarp())
@@ -173,7 +174,7 @@ fn a_service_refuses_in_words_and_an_absent_one_is_told() {
                 assert!(
                     error
                         .rejection()
-                        .is_some_and(|no| no.reason.is_by_program()),
+                        .is_some_and(|no| no.reason.is_by_application()),
                     "{error}"
                 );
             });
@@ -250,7 +251,7 @@ fn a_group_hears_what_is_sent_to_it_until_it_is_left() {
                 member.attach(&mut post.qp).expect("attach");
                 members.push((member, post));
             }
-            assert_eq!(members[0].0.target(), members[1].0.target());
+            assert_eq!(members[0].0.ud_address(), members[1].0.ud_address());
             let (speaker, post) = &mut members[0];
             let all = speaker.destination(&mut post.qp).expect("address");
             post.send(b"to all", all);

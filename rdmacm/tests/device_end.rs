@@ -16,7 +16,7 @@ use rdmacm::CmEventType;
 fn a_disconnect_is_seen_by_both_sides() {
     for place in places() {
         let (mut a, mut b) = place.pair();
-        assert!(!a.connection.is_over());
+        assert!(!a.connection.is_disconnected());
         assert_eq!(a.connection.check_event().expect("check"), None);
         a.connection.disconnect().expect("disconnect");
         b.expect_disconnected();

@@ -11,10 +11,9 @@ mod lab;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
-use std::ptr;
 use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{ptr, thread};
 
 use lab::{
     PATIENCE, Place, accept, connect, forget, leaves_nothing_within, one_place_each, places,

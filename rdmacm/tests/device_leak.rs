@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use lab::{PATIENCE, Place, leaves_nothing, leaves_nothing_within, places};
-use rdmacm::{ConnectParams, Connection, Pending, Ready, Resolver, Route};
+use rdmacm::{ConnectParams, Connection, ReadyRequest, ReadyRoute, Resolver, Route};
 
 fn route(place: &Place, address: SocketAddr) -> Route {
     Resolver::new(address)
@@ -16,13 +16,13 @@ fn route(place: &Place, address: SocketAddr) -> Route {
         .unwrap_or_else(|error| panic!("{}: {error}", place.name()))
 }
 
-fn ready(place: &Place, end: &lab::End, address: SocketAddr) -> Ready {
+fn ready(place: &Place, end: &lab::End, address: SocketAddr) -> ReadyRoute {
     let mut ready = route(place, address).with_qp(end.qp()).expect("INIT");
     end.receive_on(ready.qp_mut());
     ready
 }
 
-fn pending(end: &lab::End, listener: &rdmacm::Listener) -> Pending {
+fn pending(end: &lab::End, listener: &rdmacm::Listener) -> ReadyRequest {
     let request = listener
         .accept(Some(PATIENCE))
         .expect("accept")

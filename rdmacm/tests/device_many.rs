@@ -7,16 +7,15 @@
 mod lab;
 
 use ibverbs::ErrorKind;
-use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use lab::{Ends, PATIENCE, Place, leaves_nothing, leaves_nothing_within, one_place_each, places};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rdmacm::{ConnectParams, Connecting, Connection, InProgress, Listener, Pending, Resolver};
+use rdmacm::{ConnectParams, Connecting, Connection, InProgress, Listener, ReadyRequest, Resolver};
 
 fn times(count: usize) -> usize {
     count * std::env::var("RDMACM_MANY").map_or(1, |many| many.parse().expect("a number"))
@@ -171,7 +170,7 @@ fn accept_all(listener: &Listener, ends: &Ends, count: usize) -> Vec<Connection>
                 .expect("accept")
                 .expect("in time");
             let pending = request.with_qp(ends.qp(number)).expect("INIT");
-            Pending::start(pending, &ConnectParams::default()).expect("accept")
+            ReadyRequest::start(pending, &ConnectParams::default()).expect("accept")
         })
         .collect();
     accepting

@@ -51,7 +51,7 @@ fn messages_go_both_ways_in_order_until_one_end_leaves() {
                     count += 1;
                 }
                 assert_eq!(count, 40);
-                assert!(server.connection().is_over());
+                assert!(server.connection().is_disconnected());
                 assert!(server.recv(PATIENCE).expect("still over").is_none());
                 let error = server.send(b"too late", PATIENCE).expect_err("gone");
                 assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");

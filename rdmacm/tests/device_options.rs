@@ -14,9 +14,10 @@ use std::time::Duration;
 use ibverbs::{AsRaw, ErrorKind, QpOptions, Rc, SrqOptions, wr};
 use lab::{PATIENCE, Place, accept, connect, leaves_nothing, one_place_each, places};
 use rdma_sys::{IBV_QP_AV, IBV_QP_TIMEOUT, ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp};
+use rdmacm::address::{IbAddr, LookupOptions, lookup};
+use rdmacm::params::Ece;
 use rdmacm::{
-    ConnectParams, ConnectRequest, Connection, Ece, IbAddr, ListenOptions, Listener, LookupOptions,
-    PortSpace, Resolver, lookup,
+    ConnectParams, ConnectRequest, Connection, ListenOptions, Listener, PortSpace, Resolver,
 };
 
 /// What the device says of a connected queue pair.

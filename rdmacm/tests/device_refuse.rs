@@ -45,7 +45,7 @@ fn answered_by(place: &Place, answer: impl FnOnce(ConnectRequest) + Send) -> Con
 fn assert_rejected_by_program(error: &ConnectError) -> &[u8] {
     assert_eq!(error.error().kind(), ErrorKind::Disconnected, "{error}");
     let rejection = error.rejection().expect("a rejection");
-    assert!(rejection.reason.is_by_program(), "{rejection:?}");
+    assert!(rejection.reason.is_by_application(), "{rejection:?}");
     &rejection.private_data
 }
 
@@ -121,7 +121,7 @@ fn nobody_listening_is_told() {
         let address = place.listen().local_addr();
         let error = try_connect(&place, address, PATIENCE).expect_err("nobody listens");
         let rejection = error.rejection().expect("a rejection");
-        assert!(rejection.reason.is_nobody_listening(), "{rejection:?}");
+        assert!(rejection.reason.has_no_listener(), "{rejection:?}");
         assert_ne!(rejection.reason, RejectReason(0));
         assert!(
             error.to_string().contains("nothing listens on that port"),

@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{Device, ErrorKind, TransportType};
 use lab::{PATIENCE, Place, devices};
-use rdmacm::{CmEventType, JoinAs, ListenOptions, Listener, Membership, Resolver, ServiceListener};
+use rdmacm::datagram::ServiceListener;
+use rdmacm::datagram::multicast::{JoinAs, Membership};
+use rdmacm::{CmEventType, ListenOptions, Listener, Resolver};
 
 const DOOMED: &str = "RDMACM_TEST_DOOMED";
 
@@ -63,7 +65,7 @@ fn user_of_a_doomed_device() {
         assert_eq!(error.kind(), expected, "{what}: {error}");
         assert!(error.to_string().contains(fate), "{what}: {error}");
     }
-    let over = [&users.active, &users.passive].map(|end| end.connection.is_over());
+    let over = [&users.active, &users.passive].map(|end| end.connection.is_disconnected());
     assert_eq!(over, [fate == "removed"; 2]);
     println!("all told");
     std::io::stdout().flush().expect("flush");

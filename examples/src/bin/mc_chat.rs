@@ -11,7 +11,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use examples::Result;
 use examples::datagrams::{Datagrams, PATIENCE};
-use rdmacm::{JoinAs, Resolver};
+use rdmacm::Resolver;
+use rdmacm::datagram::multicast::JoinAs;
 
 /// Chat in a multicast group
 #[derive(Debug, Parser)]

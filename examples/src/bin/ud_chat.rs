@@ -60,7 +60,7 @@ fn ask(args: &Args, server: IpAddr) -> Result<()> {
     route.start_qp(&mut datagrams.qp)?;
     datagrams.refill()?;
     let service = route.query(b"", PATIENCE)?;
-    let to = service.target.destination(&mut datagrams.qp)?;
+    let to = service.address.destination(&mut datagrams.qp)?;
     for number in 1..=args.count {
         datagrams.send(&format!("{} {number}", args.text), args.size.into(), to)?;
     }

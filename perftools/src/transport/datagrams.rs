@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ibverbs::{AhAttr, Destination, Gid, GidIndex, Lid, Qkey, Qpn, QueuePair, Ud};
-use rdmacm::{ListenOptions, Resolver, ServiceListener};
+use rdmacm::datagram::ServiceListener;
+use rdmacm::{ListenOptions, Resolver};
 
 use super::cm::{LOOK_EVERY, Target, hello, not_in_time};
 use super::wire::Line;
@@ -162,7 +163,7 @@ pub(super) fn find(
     }
     route.start_qp(&mut qp)?;
     let service = route.query(&words(token, index, qp.qp_num(), own), timeout)?;
-    let to = service.target.destination(&mut qp)?;
+    let to = service.address.destination(&mut qp)?;
     Ok(Line::Ud(qp, to))
 }
 

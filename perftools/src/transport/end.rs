@@ -6,7 +6,7 @@ use ibverbs::{
     Transport, Uc, Ud,
 };
 
-use rdmacm::Membership;
+use rdmacm::datagram::multicast::Membership;
 
 use super::access::access;
 use super::address::Candidate;

@@ -130,7 +130,7 @@ impl End {
                 Destination {
                     address,
                     qpn: Qpn(peer.qpn),
-                    qkey: group.target().qkey,
+                    qkey: group.ud_address().qkey,
                 },
             ))
         });

@@ -4,7 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use rdmacm::{JoinAs, Membership, Resolver};
+use rdmacm::Resolver;
+use rdmacm::datagram::multicast::{JoinAs, Membership};
 
 use super::random::random;
 use crate::error::Result;

@@ -1,8 +1,8 @@
 //! A claimed request is accepted once.
 
-use rdmacm::{ConnectParams, Pending};
+use rdmacm::{ConnectParams, ReadyRequest};
 
-fn accept(pending: Pending) {
+fn accept(pending: ReadyRequest) {
     let _first = pending.start(&ConnectParams::default());
     let _second = pending.start(&ConnectParams::default());
 }

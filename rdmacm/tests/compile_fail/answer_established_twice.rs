@@ -1,8 +1,8 @@
 //! A peer's yes is answered once.
 
-use rdmacm::Answer;
+use rdmacm::active::ConnectResponse;
 
-fn establish(answer: Answer) {
+fn establish(answer: ConnectResponse) {
     let _link = answer.establish();
     let _no = answer.reject(b"");
 }

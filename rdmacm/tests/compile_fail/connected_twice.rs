@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use rdmacm::{ConnectParams, Ready};
+use rdmacm::{ConnectParams, ReadyRoute};
 
-fn connect(ready: Ready) {
+fn connect(ready: ReadyRoute) {
     let _first = ready.connect(&ConnectParams::default(), Duration::from_secs(1));
     let _second = ready.connect(&ConnectParams::default(), Duration::from_secs(1));
 }

@@ -1,7 +1,7 @@
 //! A group that was left cannot be attached to.
 
 use ibverbs::{QueuePair, Ud};
-use rdmacm::Membership;
+use rdmacm::datagram::multicast::Membership;
 
 fn leave(member: Membership, qp: &mut QueuePair<Ud>) {
     let _ = member.leave();

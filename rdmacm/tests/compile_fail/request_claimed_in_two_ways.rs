@@ -5,7 +5,7 @@ use rdmacm::{ConnectParams, ConnectRequest};
 
 fn claim(request: ConnectRequest, a: QueuePair<Rc>, b: &QueuePair<Rc>) {
     let _first = request.with_qp(a);
-    let _second = request.accept_by_hand(b, &ConnectParams::default());
+    let _second = request.accept_external(b, &ConnectParams::default());
 }
 
 fn main() {}

@@ -1,7 +1,7 @@
 //! Who asks for a service gets one answer.
 
 use ibverbs::{QueuePair, Ud};
-use rdmacm::ServiceRequest;
+use rdmacm::datagram::ServiceRequest;
 
 fn answer(request: ServiceRequest, qp: &QueuePair<Ud>) {
     let _yes = request.accept(qp, b"");

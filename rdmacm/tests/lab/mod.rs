@@ -7,11 +7,10 @@ pub(crate) mod post;
 mod shared;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use ibverbs::{
     CompletionQueue, Context, CqOptions, ProtectionDomain, QpOptions, QueuePair, Rc, Retired, wr,
@@ -216,7 +215,7 @@ impl Wired {
             .expect("wait")
             .expect("an event in time");
         assert_eq!(event.event_type, CmEventType::DISCONNECTED, "{event:?}");
-        assert!(self.connection.is_over());
+        assert!(self.connection.is_disconnected());
     }
 }
 

@@ -100,7 +100,7 @@ impl End {
             let left = until.saturating_duration_since(Instant::now());
             if self.channel.wait(Some(left))?.is_none() {
                 let _ = connection.check_event()?;
-                if connection.is_over() {
+                if connection.is_disconnected() {
                     return Err(gone());
                 }
                 if Instant::now() >= until {
@@ -122,12 +122,12 @@ impl End {
     fn done(&self, connection: &mut Connection, retired: Retired) -> Result<Done> {
         if let Err(error) = retired.ok() {
             // On iWARP the flush can be seen before the peer's leaving that caused it.
-            let _ = if retired.status() == WcStatus::WR_FLUSH_ERR && !connection.is_over() {
+            let _ = if retired.status() == WcStatus::WR_FLUSH_ERR && !connection.is_disconnected() {
                 connection.wait_event(Some(LEAVING))
             } else {
                 connection.check_event()
             };
-            return Err(if connection.is_over() {
+            return Err(if connection.is_disconnected() {
                 gone()
             } else {
                 error.into()

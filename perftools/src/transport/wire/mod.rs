@@ -16,7 +16,7 @@ use ibverbs::{
     Retired, WcOpcode, wr,
 };
 
-use rdmacm::Membership;
+use rdmacm::datagram::multicast::Membership;
 
 pub use line::Line;
 use line::{Lane, with_qp};

@@ -1,0 +1,179 @@
+//! Connections whose queue pairs the application moves itself: of other transports than RC, of
+//! another library, or with attributes of its own.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ibverbs::{QpChange, QpState, QueuePair, Result, Transport};
+
+use crate::active::VERB;
+use crate::connection::ConnectedId;
+use crate::error::ConnectError;
+use crate::event::{CmEventType, EventChannel};
+use crate::id::{Id, Path, QpIdentity, qp_change};
+use crate::params::{ConnectParams, check_private_data};
+use crate::progress::sealed::Sealed;
+use crate::progress::{InProgress, already_finished};
+use crate::wait::Descriptor;
+
+/// Sends a request for such a queue pair.
+pub(crate) fn request<T: Transport>(
+    id: Id,
+    path: Path,
+    qp: &QueuePair<T>,
+    params: &ConnectParams<'_>,
+) -> std::result::Result<ConnectPending, ConnectError> {
+    path.check_external(VERB, qp)?;
+    params.check(VERB, path.private_data_limits().request)?;
+    id.connect(params, QpIdentity::new(qp), &path)?;
+    let channel = id.channel().clone();
+    Ok(ConnectPending {
+        id: Some(id),
+        channel,
+        path,
+    })
+}
+
+/// A request sent by [`Route::request`](crate::Route::request), on its way to the peer's answer.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Uc};
+/// use rdmacm::active::{ConnectPending, ConnectResponse};
+/// use rdmacm::{ConnectParams, InProgress, Route};
+/// use std::time::Duration;
+/// # fn f(route: Route, qp: &QueuePair<Uc>) -> Result<ConnectResponse, ibverbs::Error> {
+/// let asking: ConnectPending = route.request(qp, &ConnectParams::default())?;
+/// Ok(asking.wait(Some(Duration::from_secs(5)))?)
+/// # }
+/// ```
+///
+/// # References
+/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
+#[derive(Debug)]
+pub struct ConnectPending {
+    id: Option<Id>,
+    channel: EventChannel,
+    path: Path,
+}
+
+impl Sealed for ConnectPending {
+    const VERB: &'static str = VERB;
+
+    fn what(&self) -> String {
+        self.path.to_string()
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        self.channel.descriptor()
+    }
+}
+
+impl InProgress for ConnectPending {
+    type Output = ConnectResponse;
+    type Error = ConnectError;
+
+    fn try_finish(&mut self) -> std::result::Result<Option<ConnectResponse>, ConnectError> {
+        let id = self
+            .id
+            .take()
+            .ok_or_else(|| already_finished(VERB, &self.path))?;
+        let Some(event) = id.try_event()? else {
+            self.id = Some(id);
+            return Ok(None);
+        };
+        match event.event_type() {
+            CmEventType::CONNECT_RESPONSE => Ok(Some(ConnectResponse {
+                id,
+                path: self.path.clone(),
+                private_data: event.private_data().to_vec(),
+            })),
+            _ => Err(ConnectError::from_event(VERB, &self.path, &event)),
+        }
+    }
+}
+
+impl AsFd for ConnectPending {
+    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+/// A peer's yes to [`Route::request`](crate::Route::request). It waits for this side's queue pair
+/// to follow to RTR and RTS, and to be [told so](Self::establish). Dropping it ends the connection.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QpState, QueuePair, Rc};
+/// use rdmacm::active::ConnectResponse;
+/// use rdmacm::connection::ConnectedId;
+/// # fn f(answer: ConnectResponse, qp: &mut QueuePair<Rc>) -> ibverbs::Result<ConnectedId> {
+/// if answer.private_data().first() != Some(&1) {
+///     answer.reject(b"only version 1 is spoken here")?;
+///     return Err(ibverbs::Error::new(
+///         ibverbs::ErrorKind::Disconnected,
+///         "connect",
+///         "of another version",
+///     ));
+/// }
+/// qp.modify(&answer.qp_change(QpState::RTR)?)?;
+/// qp.modify(&answer.qp_change(QpState::RTS)?)?;
+/// answer.establish()
+/// # }
+/// ```
+///
+/// # References
+/// [`rdma_establish(3)`](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
+#[derive(Debug)]
+#[must_use = "the peer waits until `establish`"]
+pub struct ConnectResponse {
+    id: Id,
+    path: Path,
+    private_data: Vec<u8>,
+}
+
+impl ConnectResponse {
+    /// What the peer gave along, padded with zeros.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// What the queue pair needs to enter RTR, and after that RTS.
+    ///
+    /// # Errors
+    /// Fails when the peer has gone meanwhile.
+    ///
+    /// # References
+    /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
+    pub fn qp_change(&self, state: QpState) -> Result<QpChange> {
+        qp_change::to(state, &self.id, &self.path)
+    }
+
+    /// Tells the peer that this side's queue pair is in RTS: the connection stands.
+    ///
+    /// # Errors
+    /// Fails when the peer has gone meanwhile.
+    ///
+    /// # References
+    /// [`rdma_establish(3)`](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
+    pub fn establish(self) -> Result<ConnectedId> {
+        self.id.establish(&self.path)?;
+        Ok(ConnectedId::new(self.id, self.path, self.private_data))
+    }
+
+    /// Says no after all, so that the peer need not wait.
+    ///
+    /// # Errors
+    /// As [`ConnectRequest::reject`](crate::ConnectRequest::reject).
+    ///
+    /// # References
+    /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+    pub fn reject(mut self, reason: &[u8]) -> Result<()> {
+        check_private_data(
+            "rdma_reject",
+            reason,
+            self.path.private_data_limits().reject,
+        )?;
+        self.id.reject(reason, &self.path)
+    }
+}

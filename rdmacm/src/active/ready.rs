@@ -1,0 +1,114 @@
+//! A route with a queue pair, ready to connect.
+
+use std::time::Duration;
+
+use ibverbs::{Qpn, QueuePair, Rc};
+
+use crate::active::{Attempt, Connecting, VERB};
+use crate::connection::Connection;
+use crate::error::ConnectError;
+use crate::id::{Id, Path};
+use crate::params::ConnectParams;
+use crate::progress::InProgress;
+
+/// A route with a queue pair in INIT: post the first receives, then connect.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, wr};
+/// use rdmacm::{ConnectParams, Connection, ReadyRoute, Route};
+/// use std::time::Duration;
+/// # fn f(route: Route, qp: QueuePair<Rc>) -> Result<Connection, ibverbs::Error> {
+/// let mut ready: ReadyRoute = route.with_qp(qp)?;
+/// let buf = ready.qp_mut().pd().buf(4096)?;
+/// ready.qp_mut().post_recv(wr::recv(buf))?; // there before the peer can send
+/// Ok(ready.connect(&ConnectParams::default(), Duration::from_secs(5))?)
+/// # }
+/// ```
+///
+/// # References
+/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
+#[derive(Debug)]
+#[must_use = "nothing is connected until `connect`"]
+pub struct ReadyRoute {
+    // Dropped in this order: the queue pair before its identifier.
+    qp: QueuePair<Rc>,
+    id: Id,
+    path: Path,
+    qp_num: Qpn,
+}
+
+impl ReadyRoute {
+    pub(crate) fn new(qp: QueuePair<Rc>, id: Id, path: Path) -> Self {
+        let qp_num = qp.qp_num();
+        Self {
+            qp,
+            id,
+            path,
+            qp_num,
+        }
+    }
+
+    /// The queue pair: receives posted now are there before the peer's first message can be.
+    pub fn qp_mut(&mut self) -> &mut QueuePair<Rc> {
+        &mut self.qp
+    }
+
+    /// Sends the request and waits for the answer, together at most for `timeout`.
+    ///
+    /// The buffers posted to the queue pair go back to their pools if it fails; on iWARP, after a
+    /// timeout, only when the kernel lets go of it (see the [crate documentation](crate)).
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) and a
+    ///   [`Rejection`](crate::Rejection): the peer rejected, or nobody listens;
+    /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): no answer in time;
+    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not
+    ///   fit, a count out of range.
+    ///
+    /// # References
+    /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html),
+    /// [`rdma_establish(3)`](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
+    pub fn connect(
+        self,
+        params: &ConnectParams<'_>,
+        timeout: Duration,
+    ) -> std::result::Result<Connection, ConnectError> {
+        self.start(params)?.wait(Some(timeout))
+    }
+
+    /// Sends the request, and does not wait for the answer.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), as far as they are known at once.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # use rdmacm::{ConnectParams, InProgress, ReadyRoute};
+    /// # fn connect(ready: ReadyRoute) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut connecting = ready.start(&ConnectParams::default())?;
+    /// while connecting.try_finish()?.is_none() {
+    ///     // … do something else, or poll(2) on connecting.as_fd() …
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # References
+    /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
+    pub fn start(
+        self,
+        params: &ConnectParams<'_>,
+    ) -> std::result::Result<Connecting, ConnectError> {
+        let Self {
+            qp,
+            id,
+            path,
+            qp_num,
+        } = self;
+        params.check(VERB, path.private_data_limits().request)?;
+        path.check_same(VERB, &qp, qp_num)?;
+        let params = params.limited_to(qp.pd().context())?;
+        Ok(Connecting::start(Attempt { qp, id }, &params, path)?)
+    }
+}

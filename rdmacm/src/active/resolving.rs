@@ -1,0 +1,161 @@
+//! An address on its way to a device and a route.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use ibverbs::{Error, Result};
+
+use crate::address::{Address, PortSpace};
+use crate::error::ConnectError;
+use crate::event::{CmEventType, EventChannel};
+use crate::id::{Id, Path};
+use crate::progress::sealed::Sealed;
+use crate::progress::{InProgress, already_finished};
+use crate::wait::Descriptor;
+
+/// How much longer than the kernel this side waits, so that the kernel's reason arrives.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What an address can be resolved to.
+pub(crate) trait Resolved: Send + Sized {
+    const PORT_SPACE: PortSpace;
+
+    fn new(id: Id, path: Path) -> Result<Self>;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Address,
+    Route,
+}
+
+/// An address being resolved, to a [`Route`](crate::Route) or a
+/// [`DatagramRoute`](crate::datagram::DatagramRoute). Each of the two steps ends by itself when its
+/// time is over.
+///
+/// # Example
+/// ```no_run
+/// use rdmacm::active::Resolving;
+/// use rdmacm::{InProgress, Resolver, Route};
+/// let resolving: Resolving<Route> = Resolver::new("10.99.0.1:7471".parse()?).start()?;
+/// // other work, and then
+/// let route = resolving.wait(None)?; // it ends by itself
+///
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # References
+/// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html),
+/// [`rdma_resolve_route(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)
+pub struct Resolving<R> {
+    id: Option<Id>,
+    channel: EventChannel,
+    step: Step,
+    peer: Address,
+    timeout: Duration,
+    becomes: PhantomData<fn() -> R>,
+}
+
+impl<R> Resolving<R> {
+    pub(crate) fn new(id: Id, peer: Address, timeout: Duration) -> Self {
+        let channel = id.channel().clone();
+        Self {
+            id: Some(id),
+            channel,
+            step: Step::Address,
+            peer,
+            timeout,
+            becomes: PhantomData,
+        }
+    }
+
+    /// How long both steps take at most.
+    pub(crate) fn limit(timeout: Duration) -> Duration {
+        timeout.saturating_add(GRACE).saturating_mul(2)
+    }
+
+    fn verb(&self) -> &'static str {
+        match self.step {
+            Step::Address => "rdma_resolve_addr",
+            Step::Route => "rdma_resolve_route",
+        }
+    }
+
+    /// Goes as far as the events lead; `true` at the end.
+    fn advance(&mut self) -> Result<bool> {
+        let verb = self.verb();
+        let id = self
+            .id
+            .as_ref()
+            .ok_or_else(|| already_finished(verb, &self.peer))?;
+        while let Some(event) = id.try_event()? {
+            match (self.step, event.event_type()) {
+                (Step::Address, CmEventType::ADDR_RESOLVED) => {
+                    id.resolve_route(self.timeout, self.peer)?;
+                    self.step = Step::Route;
+                }
+                (Step::Route, CmEventType::ROUTE_RESOLVED) => return Ok(true),
+                _ => return Err(ConnectError::from_event(verb, &self.peer, &event).into()),
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl<R> Sealed for Resolving<R> {
+    const VERB: &'static str = "rdma_resolve_addr";
+
+    fn what(&self) -> String {
+        self.peer.to_string()
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        self.channel.descriptor()
+    }
+}
+
+#[allow(
+    private_bounds,
+    reason = "what an address can be resolved to is this crate's affair"
+)]
+impl<R: Resolved> InProgress for Resolving<R> {
+    type Output = R;
+    type Error = Error;
+
+    fn try_finish(&mut self) -> Result<Option<R>> {
+        match self.advance() {
+            Ok(false) => Ok(None),
+            Ok(true) => {
+                let verb = self.verb();
+                let id = self
+                    .id
+                    .take()
+                    .ok_or_else(|| already_finished(verb, &self.peer))?;
+                let path = id.path(verb)?;
+                R::new(id, path).map(Some)
+            }
+            Err(error) => {
+                self.id = None;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<R> AsFd for Resolving<R> {
+    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+impl<R> fmt::Debug for Resolving<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolving")
+            .field("peer", &self.peer)
+            .field("step", &self.step)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,53 @@
+//! Addresses of the family AF_IB: a GID and a service number in the place of an IP address and a
+//! port.
+
+use std::fmt;
+
+use ibverbs::Gid;
+
+use crate::address::PortSpace;
+
+/// An address of the family `AF_IB`: what an InfiniBand fabric without IP addresses connects by.
+///
+/// # Example
+/// ```
+/// use rdmacm::PortSpace;
+/// use rdmacm::address::IbAddr;
+/// let address = IbAddr::new("fe80::2:c903:0:1234".parse()?, PortSpace::TCP, 7471);
+/// assert_eq!(address.service_id, 0x0106_1d2f);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # References
+/// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html), IBA A11
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IbAddr {
+    /// The port's GID.
+    pub gid: Gid,
+    /// The partition key; 0xffff for the default partition.
+    pub pkey: u16,
+    /// The service number: for a port of a port space that space, then the port.
+    pub service_id: u64,
+}
+
+impl IbAddr {
+    /// A port of a port space in the default partition.
+    pub fn new(gid: Gid, port_space: PortSpace, port: u16) -> Self {
+        Self {
+            gid,
+            pkey: 0xffff,
+            service_id: u64::from(port_space.0) << 16 | u64::from(port),
+        }
+    }
+
+    /// The last 16 bits of the service number, which take the place of a port.
+    pub fn port(&self) -> u16 {
+        (self.service_id & 0xffff) as u16
+    }
+}
+
+impl fmt::Display for IbAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GID {} service {:#x}", self.gid, self.service_id)
+    }
+}

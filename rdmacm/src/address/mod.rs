@@ -1,0 +1,244 @@
+//! Addresses: IP addresses, `AF_IB` addresses, and the addresses of datagram destinations.
+
+#![allow(unsafe_code)]
+
+pub(crate) mod device;
+mod ib;
+mod lookup;
+mod port_space;
+mod ud;
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use libc::{in_addr, in6_addr, sockaddr, sockaddr_in, sockaddr_in6};
+
+pub use self::ib::IbAddr;
+pub use self::lookup::{AddrInfo, LookupOptions, lookup};
+pub use self::port_space::PortSpace;
+pub use self::ud::UdAddress;
+pub(crate) use self::ud::ah_attr;
+
+/// Where to: by an IP address or by a GID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Ip(SocketAddr),
+    Ib(IbAddr),
+}
+
+impl Address {
+    pub(crate) fn is_multicast(self) -> bool {
+        match self {
+            Self::Ip(address) => address.ip().is_multicast(),
+            Self::Ib(address) => address.gid.0[0] == 0xff,
+        }
+    }
+
+    pub(crate) fn is_same_family(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Ip(one), Self::Ip(other)) => one.is_ipv4() == other.is_ipv4(),
+            (one, other) => matches!(one, Self::Ib(_)) && matches!(other, Self::Ib(_)),
+        }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self::Ip(address)
+    }
+}
+
+impl From<IbAddr> for Address {
+    fn from(address: IbAddr) -> Self {
+        Self::Ib(address)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Ib(address) => address.fmt(f),
+        }
+    }
+}
+
+/// The family of [`sockaddr_ib`] (`linux/socket.h`).
+const AF_IB: libc::sa_family_t = 27;
+
+/// `struct sockaddr_ib` of `rdma/ib.h`, which libc does not have. Numbers are in network order.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[allow(
+    non_camel_case_types,
+    clippy::struct_field_names,
+    reason = "the names of C"
+)]
+pub(crate) struct sockaddr_ib {
+    sib_family: libc::sa_family_t,
+    sib_pkey: u16,
+    sib_flowinfo: u32,
+    sib_addr: [u8; 16],
+    sib_sid: u64,
+    sib_sid_mask: u64,
+    sib_scope_id: u64,
+}
+
+/// An address as C has it.
+pub(crate) enum RawAddress {
+    V4(sockaddr_in),
+    V6(sockaddr_in6),
+    Ib(sockaddr_ib),
+}
+
+impl RawAddress {
+    /// For C functions that take `struct sockaddr *` and only read it.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut sockaddr {
+        match self {
+            Self::V4(address) => std::ptr::from_mut(address).cast(),
+            Self::V6(address) => std::ptr::from_mut(address).cast(),
+            Self::Ib(address) => std::ptr::from_mut(address).cast(),
+        }
+    }
+}
+
+impl From<Address> for RawAddress {
+    fn from(address: Address) -> Self {
+        match address {
+            Address::Ip(address) => address.into(),
+            Address::Ib(address) => Self::Ib(sockaddr_ib {
+                sib_family: AF_IB,
+                sib_pkey: address.pkey.to_be(),
+                sib_flowinfo: 0,
+                sib_addr: address.gid.0,
+                sib_sid: address.service_id.to_be(),
+                sib_sid_mask: u64::MAX.to_be(),
+                sib_scope_id: 0,
+            }),
+        }
+    }
+}
+
+impl From<SocketAddr> for RawAddress {
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "address families are small numbers"
+    )]
+    fn from(address: SocketAddr) -> Self {
+        match address {
+            SocketAddr::V4(address) => Self::V4(sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: address.port().to_be(),
+                sin_addr: in_addr {
+                    s_addr: u32::from_ne_bytes(address.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            }),
+            SocketAddr::V6(address) => Self::V6(sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: address.flowinfo(),
+                sin6_addr: in6_addr {
+                    s6_addr: address.ip().octets(),
+                },
+                sin6_scope_id: address.scope_id(),
+            }),
+        }
+    }
+}
+
+/// Reads an address of C; `None` when it is of an unknown family. A GID and its service are given
+/// as an IPv6 address and a port.
+///
+/// # Safety
+/// `address` is valid for reading as the structure that its family says.
+pub(crate) unsafe fn from_raw(address: *const sockaddr) -> Option<SocketAddr> {
+    // SAFETY: every socket address starts with its family; the caller promises that it can be read.
+    let family = i32::from(unsafe { (*address).sa_family });
+    match family {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is this structure; read without a claim on its
+            // alignment.
+            let raw = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddrV4::new(ip, u16::from_be(raw.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let raw = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+            Some(
+                SocketAddrV6::new(
+                    ip,
+                    u16::from_be(raw.sin6_port),
+                    raw.sin6_flowinfo,
+                    raw.sin6_scope_id,
+                )
+                .into(),
+            )
+        }
+        family if family == AF_IB.into() => {
+            // SAFETY: as above.
+            let raw = unsafe { address.cast::<sockaddr_ib>().read_unaligned() };
+            let port = (u64::from_be(raw.sib_sid) & 0xffff) as u16;
+            Some(SocketAddrV6::new(Ipv6Addr::from(raw.sib_addr), port, 0, 0).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there_and_back(address: &str) {
+        let address: SocketAddr = address.parse().expect("an address");
+        let mut raw = RawAddress::from(address);
+        // SAFETY: the structure is of the family that it says.
+        let back = unsafe { from_raw(raw.as_mut_ptr()) };
+        assert_eq!(back, Some(address));
+    }
+
+    #[test]
+    fn both_families_survive_the_way_through_c() {
+        there_and_back("10.99.0.1:19765");
+        there_and_back("0.0.0.0:0");
+        there_and_back("[fd99::1]:65535");
+        there_and_back("[fe80::1:2%7]:1");
+        there_and_back("[::]:0");
+    }
+
+    #[test]
+    fn a_gid_and_its_service_read_as_an_address_and_a_port() {
+        let gid = "fe80::2:c903:0:1234".parse().expect("a GID");
+        let mut raw =
+            RawAddress::from(Address::from(IbAddr::new(gid, crate::PortSpace::TCP, 7471)));
+        // SAFETY: the structure is of the family that it says.
+        let back = unsafe { from_raw(raw.as_mut_ptr()) };
+        assert_eq!(
+            back,
+            Some("[fe80::2:c903:0:1234]:7471".parse().expect("an address"))
+        );
+        assert_eq!(size_of::<sockaddr_ib>(), 48);
+    }
+
+    #[test]
+    fn v4_is_in_network_order() {
+        let RawAddress::V4(raw) = RawAddress::from(SocketAddr::from(([10, 99, 0, 1], 0x1234)))
+        else {
+            panic!("of the wrong family");
+        };
+        assert_eq!(raw.sin_addr.s_addr.to_ne_bytes(), [10, 99, 0, 1]);
+        assert_eq!(raw.sin_port.to_ne_bytes(), [0x12, 0x34]);
+    }
+
+    #[test]
+    fn another_family_is_none() {
+        let raw = sockaddr {
+            sa_family: 1,
+            sa_data: [0; 14],
+        };
+        // SAFETY: a plain structure of an unknown family is not read further.
+        assert_eq!(unsafe { from_raw(&raw const raw) }, None);
+    }
+}

@@ -1,0 +1,113 @@
+//! A service of datagrams being asked.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::address::UdAddress;
+use crate::error::ConnectError;
+use crate::event::{CmEventType, EventChannel};
+use crate::id::{Id, Path};
+use crate::progress::sealed::Sealed;
+use crate::progress::{InProgress, already_finished};
+use crate::wait::Descriptor;
+
+pub(crate) const VERB: &str = "rdma_connect";
+
+/// Where a service of datagrams is, as it said itself. It is a plain value: nothing stays open.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Ud, wr};
+/// use rdmacm::datagram::Service;
+/// # fn f(service: Service, qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
+/// println!("it says {:?}", service.private_data);
+/// let to = service.address.destination(qp)?;
+/// qp.post_send(wr::send_to(wr::Inline(b"hello"), to))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Service {
+    /// Where its datagrams go.
+    pub address: UdAddress,
+    /// What it gave along, padded with zeros.
+    pub private_data: Vec<u8>,
+}
+
+/// A service being asked by [`DatagramRoute::start_query`](crate::DatagramRoute::start_query).
+///
+/// # Example
+/// ```no_run
+/// use rdmacm::InProgress;
+/// use rdmacm::datagram::{DatagramRoute, Querying};
+/// use std::time::Duration;
+/// # fn f(route: DatagramRoute) -> Result<(), rdmacm::ConnectError> {
+/// let querying: Querying = route.start_query(b"")?;
+/// // other work, and then
+/// let service = querying.wait(Some(Duration::from_secs(5)))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
+#[derive(Debug)]
+pub struct Querying {
+    id: Option<Id>,
+    channel: EventChannel,
+    path: Path,
+}
+
+impl Querying {
+    pub(crate) fn new(id: Id, path: Path) -> Self {
+        let channel = id.channel().clone();
+        Self {
+            id: Some(id),
+            channel,
+            path,
+        }
+    }
+}
+
+impl Sealed for Querying {
+    const VERB: &'static str = VERB;
+
+    fn what(&self) -> String {
+        self.path.to_string()
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        self.channel.descriptor()
+    }
+}
+
+impl InProgress for Querying {
+    type Output = Service;
+    type Error = ConnectError;
+
+    fn try_finish(&mut self) -> std::result::Result<Option<Service>, ConnectError> {
+        let id = self
+            .id
+            .take()
+            .ok_or_else(|| already_finished(VERB, &self.path))?;
+        if let Some(event) = id.try_event()? {
+            return match (event.event_type(), event.datagram()) {
+                (CmEventType::ESTABLISHED, Some(address)) => Ok(Some(Service {
+                    address,
+                    private_data: event.private_data().to_vec(),
+                })),
+                _ => Err(ConnectError::from_event(VERB, &self.path, &event)),
+            };
+        }
+        self.id = Some(id);
+        Ok(None)
+    }
+}
+
+impl AsFd for Querying {
+    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}

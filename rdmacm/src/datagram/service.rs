@@ -1,0 +1,225 @@
+//! ListeningId for those who look for a service of datagrams.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use ibverbs::{Context, QueuePair, Result, Ud};
+
+use crate::address::PortSpace;
+use crate::datagram;
+use crate::event::{Event, IdKey};
+use crate::id::path::path_accessors;
+use crate::id::{Id, Path, QpIdentity};
+use crate::params::{ConnectParams, PrivateDataLimits, check_private_data};
+use crate::passive::{ListenOptions, ListeningId};
+
+impl ListenOptions {
+    /// Listens for those who look for a service of datagrams.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    /// [`ErrorKind::Unsupported`] on an address of an iWARP device, which has no datagrams.
+    ///
+    /// # References
+    /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html)
+    pub fn bind_datagram(&self, address: SocketAddr) -> Result<ServiceListener> {
+        Ok(ServiceListener::new(
+            self.listen(address.into(), PortSpace::UDP)?,
+        ))
+    }
+}
+
+/// A service of datagrams: it answers who asks for it with the number and the key of a queue pair.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{CqOptions, Device, QpOptions, Ud};
+/// use rdmacm::ListenOptions;
+///
+/// let listener = ListenOptions::new()
+///     .device("rxe0")
+///     .bind_datagram("0.0.0.0:7174".parse()?)?;
+/// let pd = Device::by_name("rxe0")?.open()?.alloc_pd()?;
+/// let mut cq = pd.context().create_cq(CqOptions::default())?;
+/// let mut qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
+/// let mut is_started = false;
+/// while let Some(request) = listener.accept(None)? {
+///     if !is_started {
+///         request.start_qp(&mut qp)?; // then post receives
+///         is_started = true;
+///     }
+///     request.accept(&qp, b"welcome")?; // any number of clients speak with the one queue pair
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # References
+/// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html)
+#[derive(Debug)]
+pub struct ServiceListener(ListeningId);
+
+impl ServiceListener {
+    pub(crate) fn new(listening: ListeningId) -> Self {
+        Self(listening)
+    }
+
+    /// The address that it listens on, with the port that the system chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.0.local_addr()
+    }
+
+    /// What an [`EventChannel`](crate::EventChannel) calls it.
+    pub fn key(&self) -> IdKey {
+        self.0.key()
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn channel(&self) -> &crate::event::EventChannel {
+        self.0.channel()
+    }
+
+    /// Waits for a request, at most for `timeout` (for ever when `None`); `Ok(None)` when the time
+    /// is over.
+    ///
+    /// # Errors
+    /// As [`Listener::accept`](crate::Listener::accept).
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<ServiceRequest>> {
+        self.0.accept(timeout, ServiceRequest::new)
+    }
+
+    /// Takes a request that is there already, for programs that wait on the [descriptor](AsFd) by
+    /// themselves.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    ///
+    /// # References
+    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    pub fn try_accept(&self) -> Result<Option<ServiceRequest>> {
+        self.0.try_accept(ServiceRequest::new)
+    }
+}
+
+impl AsFd for ServiceListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Someone who asks for a service of datagrams. Dropping it refuses.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Ud};
+/// use rdmacm::datagram::ServiceRequest;
+/// # fn f(request: ServiceRequest, qp: &QueuePair<Ud>, is_full: bool) -> ibverbs::Result<()> {
+/// if is_full {
+///     request.reject(b"come back later")?;
+/// } else {
+///     request.accept(qp, b"welcome")?;
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html), [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+#[derive(Debug)]
+#[must_use = "dropping a request refuses it"]
+pub struct ServiceRequest {
+    id: Id,
+    path: Path,
+    private_data: Vec<u8>,
+}
+
+path_accessors!(
+    ServiceRequest,
+    "The device that the request came in by.",
+    "The local address that the peer asked for."
+);
+
+impl ServiceRequest {
+    fn new(id: Id, event: &Event) -> Result<Self> {
+        let path = id.path("rdma_get_cm_event")?;
+        path.check_datagram("rdma_get_cm_event")?;
+        Ok(Self {
+            id,
+            path,
+            private_data: event.private_data().to_vec(),
+        })
+    }
+
+    /// What the peer gave along, padded with zeros.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// Opens the device, to make the queue pair on.
+    ///
+    /// # Errors
+    /// As [`Device::open`](ibverbs::Device::open).
+    ///
+    /// # References
+    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
+    pub fn context(&self) -> Result<Context> {
+        self.path.open()
+    }
+
+    /// Moves a fresh queue pair of [this device](Self::device_name) from RESET to RTS: see
+    /// [`DatagramRoute::start_qp`](crate::DatagramRoute::start_qp).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # References
+    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    pub fn start_qp(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
+        datagram::start(&self.id, &self.path, qp, None)
+    }
+
+    /// Answers with the number and the key of the queue pair, and with `private_data`. Post
+    /// receives first: the peer may send at once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not
+    /// fit; [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch): a queue pair of another
+    /// device.
+    ///
+    /// # References
+    /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
+    pub fn accept(mut self, qp: &QueuePair<Ud>, private_data: &[u8]) -> Result<()> {
+        check_private_data(
+            "rdma_accept",
+            private_data,
+            PrivateDataLimits::DATAGRAM.reply,
+        )?;
+        self.path.check("rdma_accept", qp)?;
+        let params = ConnectParams {
+            private_data,
+            ..ConnectParams::default()
+        };
+        self.id.accept(
+            &params,
+            QpIdentity {
+                qp_num: qp.qp_num().0,
+                has_srq: false,
+            },
+            &self.path,
+        )
+    }
+
+    /// Refuses, giving a reason of at most [`PrivateDataLimits::reject`] bytes.
+    ///
+    /// # Errors
+    /// As [`ConnectRequest::reject`](crate::ConnectRequest::reject).
+    ///
+    /// # References
+    /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+    pub fn reject(mut self, reason: &[u8]) -> Result<()> {
+        check_private_data("rdma_reject", reason, PrivateDataLimits::DATAGRAM.reject)?;
+        self.id.reject(reason, &self.path)
+    }
+}

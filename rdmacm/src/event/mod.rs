@@ -1,0 +1,15 @@
+//! Events of the connection manager: event channels, and the events read from them.
+
+mod channel;
+mod cm_event;
+mod dispatcher;
+mod raw_channel;
+mod waker;
+
+pub use self::channel::EventChannel;
+pub(crate) use self::cm_event::Event;
+pub use self::cm_event::{CmEvent, CmEventType};
+use self::dispatcher::EventDispatcher;
+pub use self::dispatcher::IdKey;
+use self::raw_channel::Channel;
+use self::waker::Waker;

@@ -1,0 +1,67 @@
+//! What the connection manager says that a queue pair needs, as the change that [`ibverbs`] takes.
+
+use std::fmt;
+
+use ibverbs::{AccessFlags, Mtu, Psn, QpChange, QpState, Qpn, Result};
+use rdma_sys::{
+    IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC,
+    IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
+    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_TIMEOUT, ibv_qp_attr,
+};
+
+use crate::address::ah_attr;
+use crate::id::Id;
+
+/// What a queue pair needs to enter `state` on this identifier.
+pub(crate) fn to(state: QpState, id: &Id, what: &dyn fmt::Display) -> Result<QpChange> {
+    let (attr, mask) = id.init_qp_attr(state.0, what)?;
+    Ok(read(&attr, mask.unsigned_abs()))
+}
+
+fn read(attr: &ibv_qp_attr, mask: u32) -> QpChange {
+    let has = |flag: u32| mask & flag != 0;
+    QpChange {
+        state: Some(QpState(attr.qp_state)),
+        access: has(IBV_QP_ACCESS_FLAGS)
+            .then(|| AccessFlags::from_bits_retain(attr.qp_access_flags)),
+        pkey_index: has(IBV_QP_PKEY_INDEX).then_some(attr.pkey_index),
+        port_num: has(IBV_QP_PORT).then_some(attr.port_num),
+        address: has(IBV_QP_AV).then(|| ah_attr(&attr.ah_attr)),
+        path_mtu: has(IBV_QP_PATH_MTU).then_some(Mtu(attr.path_mtu)),
+        timeout: has(IBV_QP_TIMEOUT).then_some(attr.timeout),
+        retry_cnt: has(IBV_QP_RETRY_CNT).then_some(attr.retry_cnt),
+        rnr_retry: has(IBV_QP_RNR_RETRY).then_some(attr.rnr_retry),
+        rq_psn: has(IBV_QP_RQ_PSN).then_some(Psn(attr.rq_psn)),
+        sq_psn: has(IBV_QP_SQ_PSN).then_some(Psn(attr.sq_psn)),
+        max_rd_atomic: has(IBV_QP_MAX_QP_RD_ATOMIC).then_some(attr.max_rd_atomic),
+        max_dest_rd_atomic: has(IBV_QP_MAX_DEST_RD_ATOMIC).then_some(attr.max_dest_rd_atomic),
+        min_rnr_timer: has(IBV_QP_MIN_RNR_TIMER).then_some(attr.min_rnr_timer),
+        dest_qpn: has(IBV_QP_DEST_QPN).then_some(Qpn(attr.dest_qp_num)),
+        ..QpChange::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_mask_names_is_changed() {
+        let attr = ibv_qp_attr {
+            qp_state: QpState::RTR.0,
+            dest_qp_num: 17,
+            rq_psn: 5,
+            timeout: 14,
+            ..Default::default()
+        };
+        let change = read(&attr, IBV_QP_DEST_QPN | IBV_QP_RQ_PSN);
+        assert_eq!(
+            change,
+            QpChange {
+                dest_qpn: Some(Qpn(17)),
+                rq_psn: Some(Psn(5)),
+                ..QpChange::to(QpState::RTR)
+            }
+        );
+    }
+}

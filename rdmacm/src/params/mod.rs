@@ -1,0 +1,124 @@
+//! Parameters of a connection.
+
+mod ece;
+mod private_data;
+
+use ibverbs::{Context, Error, ErrorKind, Result};
+
+pub use self::ece::Ece;
+pub use self::private_data::PrivateDataLimits;
+pub(crate) use self::private_data::check_private_data;
+
+/// Parameters of a connection.
+///
+/// # Example
+/// ```
+/// let params = rdmacm::ConnectParams {
+///     private_data: b"hello",
+///     ..Default::default()
+/// };
+/// assert_eq!(params.retry_count, 6);
+/// ```
+///
+/// # References
+/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html),
+/// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectParams<'a> {
+    /// Bytes for the peer's application, limited by [`PrivateDataLimits`].
+    pub private_data: &'a [u8],
+    /// RDMA READs and atomics of the peer that this side serves concurrently. Lowered to the
+    /// device's limit and to the number requested by the peer.
+    pub responder_resources: u8,
+    /// RDMA READs and atomics that this side can have in flight. Lowered to the device's limit and
+    /// to the number served by the peer.
+    pub initiator_depth: u8,
+    /// Enables hardware end-to-end flow control (InfiniBand and RoCE).
+    pub flow_control: bool,
+    /// Number of retransmissions of an unacknowledged message, 0 to 7. Both sides use the active
+    /// side's value. Ignored on iWARP.
+    ///
+    /// Soft-RoCE retries forever with 7 and then never detects a peer that has vanished.
+    pub retry_count: u8,
+    /// Number of retries when the peer has no receive posted, 0 to 7; 7 retries forever. Ignored
+    /// on iWARP.
+    pub rnr_retry_count: u8,
+    /// Encoded delay that the peer observes before such a retry, 0 to 31: 1 is 0.01 ms, 12 is 0.64
+    /// ms, 0 is 655 ms (IBA table 45). Ignored on iWARP.
+    pub min_rnr_timer: u8,
+    /// Driver options to send to the peer's driver. Ignored on iWARP.
+    pub ece: Option<Ece>,
+}
+
+impl Default for ConnectParams<'_> {
+    fn default() -> Self {
+        Self {
+            private_data: &[],
+            responder_resources: u8::MAX,
+            initiator_depth: u8::MAX,
+            flow_control: true,
+            retry_count: 6,
+            rnr_retry_count: 7,
+            min_rnr_timer: 12,
+            ece: None,
+        }
+    }
+}
+
+impl ConnectParams<'_> {
+    /// Rejects values that the kernel would truncate, or refuse without a reason.
+    pub(crate) fn check(&self, verb: &'static str, private_data_limit: usize) -> Result<()> {
+        check_private_data(verb, self.private_data, private_data_limit)?;
+        for (name, value, max) in [
+            ("retry_count", self.retry_count, 7),
+            ("rnr_retry_count", self.rnr_retry_count, 7),
+            ("min_rnr_timer", self.min_rnr_timer, 31),
+        ] {
+            if value > max {
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    verb,
+                    format!("{name} {value}: expected 0 to {max}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns these parameters with the depths lowered to the device's limits.
+    pub(crate) fn limited_to(self, device: &Context) -> Result<Self> {
+        let attr = device.query_device()?;
+        let lower = |value: u8, max: u32| value.min(u8::try_from(max).unwrap_or(u8::MAX));
+        Ok(Self {
+            responder_resources: lower(self.responder_resources, attr.max_qp_rd_atom),
+            initiator_depth: lower(self.initiator_depth, attr.max_qp_init_rd_atom),
+            ..self
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn out_of_range_counts_are_rejected() {
+        for params in [
+            ConnectParams {
+                retry_count: 8,
+                ..Default::default()
+            },
+            ConnectParams {
+                rnr_retry_count: 8,
+                ..Default::default()
+            },
+            ConnectParams {
+                min_rnr_timer: 32,
+                ..Default::default()
+            },
+        ] {
+            assert!(params.check("rdma_connect", 56).is_err(), "{params:?}");
+        }
+        assert!(ConnectParams::default().check("rdma_connect", 56).is_ok());
+    }
+}

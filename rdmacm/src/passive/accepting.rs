@@ -1,0 +1,129 @@
+//! A connection on its way, at the passive side.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ibverbs::{EventType, QueuePair, Rc, Result};
+
+use super::VERB;
+use crate::connection::Connection;
+use crate::error::ConnectError;
+use crate::event::{CmEventType, EventChannel};
+use crate::id::{Id, Path};
+use crate::progress::sealed::Sealed;
+use crate::progress::{InProgress, already_finished};
+use crate::wait::Descriptor;
+
+/// A connection being accepted by [`ReadyRequest::start`](crate::ReadyRequest::start). Dropping it
+/// disconnects.
+///
+/// # Example
+/// ```no_run
+/// use rdmacm::{Accepting, ConnectParams, InProgress, ReadyRequest};
+/// use std::time::Duration;
+/// # fn f(pending: ReadyRequest) -> Result<(), rdmacm::ConnectError> {
+/// let accepting: Accepting = pending.start(&ConnectParams::default())?;
+/// // other work, and then
+/// let connection = accepting.wait(Some(Duration::from_secs(5)))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
+#[derive(Debug)]
+pub struct Accepting {
+    accepted: Option<Accepted>,
+    channel: EventChannel,
+    path: Path,
+}
+
+#[derive(Debug)]
+struct Accepted {
+    // Dropped in this order: the queue pair before its identifier.
+    qp: QueuePair<Rc>,
+    id: Id,
+    private_data: Vec<u8>,
+}
+
+impl Accepting {
+    pub(crate) fn new(qp: QueuePair<Rc>, id: Id, path: Path, private_data: Vec<u8>) -> Self {
+        let channel = id.channel().clone();
+        Self {
+            accepted: Some(Accepted {
+                qp,
+                id,
+                private_data,
+            }),
+            channel,
+            path,
+        }
+    }
+}
+
+impl Accepting {
+    /// Tells the connection manager that the device says of the queue pair that the peer has spoken
+    /// ([`COMM_EST`](EventType::COMM_EST)), as a first message does too: the connection stands,
+    /// even if the peer's word of it was lost.
+    ///
+    /// # Errors
+    /// `EISCONN` when the connection stands already; `EINVAL` for other events. On iWARP it does
+    /// nothing.
+    ///
+    /// # References
+    /// [`rdma_notify(3)`](https://man7.org/linux/man-pages/man3/rdma_notify.3.html)
+    pub fn notify(&self, event: EventType) -> Result<()> {
+        let accepted = self
+            .accepted
+            .as_ref()
+            .ok_or_else(|| already_finished(VERB, &self.path))?;
+        accepted.id.notify(event, &self.path)
+    }
+}
+
+impl Sealed for Accepting {
+    const VERB: &'static str = VERB;
+
+    fn what(&self) -> String {
+        self.path.to_string()
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        self.channel.descriptor()
+    }
+}
+
+impl InProgress for Accepting {
+    type Output = Connection;
+    type Error = ConnectError;
+
+    fn try_finish(&mut self) -> std::result::Result<Option<Connection>, ConnectError> {
+        let accepted = self
+            .accepted
+            .take()
+            .ok_or_else(|| already_finished(VERB, &self.path))?;
+        let Some(event) = accepted.id.try_event()? else {
+            self.accepted = Some(accepted);
+            return Ok(None);
+        };
+        if event.event_type() != CmEventType::ESTABLISHED {
+            return Err(ConnectError::from_event(VERB, &self.path, &event));
+        }
+        let Accepted {
+            qp,
+            id,
+            private_data,
+        } = accepted;
+        Ok(Some(Connection::new(
+            qp,
+            id,
+            self.path.clone(),
+            private_data,
+        )))
+    }
+}
+
+impl AsFd for Accepting {
+    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}

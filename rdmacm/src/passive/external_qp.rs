@@ -1,0 +1,123 @@
+//! Connect requests accepted for a queue pair that stays with the application.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ibverbs::{EventType, QueuePair, Result, Transport};
+
+use crate::connection::ConnectedId;
+use crate::error::ConnectError;
+use crate::event::{CmEventType, EventChannel};
+use crate::id::{Id, Path, QpIdentity};
+use crate::params::ConnectParams;
+use crate::passive::VERB;
+use crate::progress::sealed::Sealed;
+use crate::progress::{InProgress, already_finished};
+use crate::wait::Descriptor;
+
+/// Accepts a request for such a queue pair.
+pub(crate) fn accept<T: Transport>(
+    mut id: Id,
+    path: Path,
+    qp: &QueuePair<T>,
+    params: &ConnectParams<'_>,
+    private_data: Vec<u8>,
+) -> std::result::Result<EstablishPending, ConnectError> {
+    path.check_external(VERB, qp)?;
+    params.check(VERB, path.private_data_limits().reply)?;
+    id.accept(params, QpIdentity::new(qp), &path)?;
+    let channel = id.channel().clone();
+    Ok(EstablishPending {
+        accepted: Some((id, private_data)),
+        channel,
+        path,
+    })
+}
+
+/// A request accepted by
+/// [`ConnectRequest::accept_external`](crate::ConnectRequest::accept_external), until the peer's
+/// queue pair has followed. Dropping it disconnects.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QpState, QueuePair, Rc};
+/// use rdmacm::{ConnectParams, ConnectRequest, InProgress};
+/// use rdmacm::connection::ConnectedId;
+/// use rdmacm::passive::EstablishPending;
+/// use std::time::Duration;
+/// # fn f(request: ConnectRequest, qp: &mut QueuePair<Rc>) -> Result<ConnectedId, ibverbs::Error> {
+/// for state in [QpState::INIT, QpState::RTR, QpState::RTS] {
+///     qp.modify(&request.qp_change(state)?)?;
+/// }
+/// let awaiting: EstablishPending = request.accept_external(qp, &ConnectParams::default())?;
+/// Ok(awaiting.wait(Some(Duration::from_secs(5)))?)
+/// # }
+/// ```
+///
+/// # References
+/// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
+#[derive(Debug)]
+pub struct EstablishPending {
+    accepted: Option<(Id, Vec<u8>)>,
+    channel: EventChannel,
+    path: Path,
+}
+
+impl EstablishPending {
+    /// Tells the connection manager that the device says of the queue pair that the peer has spoken
+    /// ([`COMM_EST`](EventType::COMM_EST)), as a first message does too: the connection stands,
+    /// even if the peer's word of it was lost.
+    ///
+    /// # Errors
+    /// `EISCONN` when the connection stands already; `EINVAL` for other events.
+    ///
+    /// # References
+    /// [`rdma_notify(3)`](https://man7.org/linux/man-pages/man3/rdma_notify.3.html)
+    pub fn notify(&self, event: EventType) -> Result<()> {
+        let (id, _) = self
+            .accepted
+            .as_ref()
+            .ok_or_else(|| already_finished(VERB, &self.path))?;
+        id.notify(event, &self.path)
+    }
+}
+
+impl Sealed for EstablishPending {
+    const VERB: &'static str = VERB;
+
+    fn what(&self) -> String {
+        self.path.to_string()
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        self.channel.descriptor()
+    }
+}
+
+impl InProgress for EstablishPending {
+    type Output = ConnectedId;
+    type Error = ConnectError;
+
+    fn try_finish(&mut self) -> std::result::Result<Option<ConnectedId>, ConnectError> {
+        let (id, private_data) = self
+            .accepted
+            .take()
+            .ok_or_else(|| already_finished(VERB, &self.path))?;
+        let Some(event) = id.try_event()? else {
+            self.accepted = Some((id, private_data));
+            return Ok(None);
+        };
+        match event.event_type() {
+            CmEventType::ESTABLISHED => {
+                Ok(Some(ConnectedId::new(id, self.path.clone(), private_data)))
+            }
+            _ => Err(ConnectError::from_event(VERB, &self.path, &event)),
+        }
+    }
+}
+
+impl AsFd for EstablishPending {
+    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
