@@ -55,11 +55,11 @@ enum Run {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    Sends,
+    SendTransport,
     Receives,
 }
 
-use Role::{Receives, Sends};
+use Role::{Receives, SendTransport};
 
 /// The state of the C loop.
 #[repr(C)]
@@ -214,36 +214,36 @@ pub const SIDES: usize = 5;
 
 /// Every case, by step and form.
 pub const CASES: [Case; 9 * SIDES] = cases! {
-    "send" Classic "C" 1 => C Sends measured_c_send_classic;
-    "send" Classic "raw" 1 => Raw Sends measured_raw_send_classic;
-    "send" Classic "held" 1 => Rust Sends measured_rust_send_held;
-    "send" Classic "C, buffers" 1 => C Sends measured_c_send_buf_classic;
-    "send" Classic "buffers" 1 => Rust Sends measured_rust_send_buf;
-    "send" Extended "C" 1 => C Sends measured_c_send_extended;
-    "send" Extended "raw" 1 => Raw Sends measured_raw_send_extended;
-    "send" Extended "held" 1 => Rust Sends measured_rust_send_held;
-    "send" Extended "C, buffers" 1 => C Sends measured_c_send_buf_extended;
-    "send" Extended "buffers" 1 => Rust Sends measured_rust_send_buf;
-    "send" ExtendedPoll "C" 1 => C Sends measured_c_send_extended_poll;
-    "send" ExtendedPoll "raw" 1 => Raw Sends measured_raw_send_extended_poll;
-    "send" ExtendedPoll "held" 1 => Rust Sends measured_rust_send_held_in_place;
-    "send" ExtendedPoll "C, buffers" 1 => C Sends measured_c_send_buf_extended_poll;
-    "send" ExtendedPoll "buffers" 1 => Rust Sends measured_rust_send_buf_in_place;
-    "batch of 32" Classic "C" BATCH => C Sends measured_c_batch_classic;
-    "batch of 32" Classic "raw" BATCH => Raw Sends measured_raw_batch_classic;
-    "batch of 32" Classic "held" BATCH => Rust Sends measured_rust_batch_held;
-    "batch of 32" Classic "C, buffers" BATCH => C Sends measured_c_batch_buf_classic;
-    "batch of 32" Classic "buffers" BATCH => Rust Sends measured_rust_batch_buf;
-    "batch of 32" Extended "C" BATCH => C Sends measured_c_batch_extended;
-    "batch of 32" Extended "raw" BATCH => Raw Sends measured_raw_batch_extended;
-    "batch of 32" Extended "held" BATCH => Rust Sends measured_rust_batch_held;
-    "batch of 32" Extended "C, buffers" BATCH => C Sends measured_c_batch_buf_extended;
-    "batch of 32" Extended "buffers" BATCH => Rust Sends measured_rust_batch_buf;
-    "batch of 32" ExtendedPoll "C" BATCH => C Sends measured_c_batch_extended_poll;
-    "batch of 32" ExtendedPoll "raw" BATCH => Raw Sends measured_raw_batch_extended_poll;
-    "batch of 32" ExtendedPoll "held" BATCH => Rust Sends measured_rust_batch_held_in_place;
-    "batch of 32" ExtendedPoll "C, buffers" BATCH => C Sends measured_c_batch_buf_extended_poll;
-    "batch of 32" ExtendedPoll "buffers" BATCH => Rust Sends measured_rust_batch_buf_in_place;
+    "send" Classic "C" 1 => C SendTransport measured_c_send_classic;
+    "send" Classic "raw" 1 => Raw SendTransport measured_raw_send_classic;
+    "send" Classic "held" 1 => Rust SendTransport measured_rust_send_held;
+    "send" Classic "C, buffers" 1 => C SendTransport measured_c_send_buf_classic;
+    "send" Classic "buffers" 1 => Rust SendTransport measured_rust_send_buf;
+    "send" Extended "C" 1 => C SendTransport measured_c_send_extended;
+    "send" Extended "raw" 1 => Raw SendTransport measured_raw_send_extended;
+    "send" Extended "held" 1 => Rust SendTransport measured_rust_send_held;
+    "send" Extended "C, buffers" 1 => C SendTransport measured_c_send_buf_extended;
+    "send" Extended "buffers" 1 => Rust SendTransport measured_rust_send_buf;
+    "send" ExtendedPoll "C" 1 => C SendTransport measured_c_send_extended_poll;
+    "send" ExtendedPoll "raw" 1 => Raw SendTransport measured_raw_send_extended_poll;
+    "send" ExtendedPoll "held" 1 => Rust SendTransport measured_rust_send_held_in_place;
+    "send" ExtendedPoll "C, buffers" 1 => C SendTransport measured_c_send_buf_extended_poll;
+    "send" ExtendedPoll "buffers" 1 => Rust SendTransport measured_rust_send_buf_in_place;
+    "batch of 32" Classic "C" BATCH => C SendTransport measured_c_batch_classic;
+    "batch of 32" Classic "raw" BATCH => Raw SendTransport measured_raw_batch_classic;
+    "batch of 32" Classic "held" BATCH => Rust SendTransport measured_rust_batch_held;
+    "batch of 32" Classic "C, buffers" BATCH => C SendTransport measured_c_batch_buf_classic;
+    "batch of 32" Classic "buffers" BATCH => Rust SendTransport measured_rust_batch_buf;
+    "batch of 32" Extended "C" BATCH => C SendTransport measured_c_batch_extended;
+    "batch of 32" Extended "raw" BATCH => Raw SendTransport measured_raw_batch_extended;
+    "batch of 32" Extended "held" BATCH => Rust SendTransport measured_rust_batch_held;
+    "batch of 32" Extended "C, buffers" BATCH => C SendTransport measured_c_batch_buf_extended;
+    "batch of 32" Extended "buffers" BATCH => Rust SendTransport measured_rust_batch_buf;
+    "batch of 32" ExtendedPoll "C" BATCH => C SendTransport measured_c_batch_extended_poll;
+    "batch of 32" ExtendedPoll "raw" BATCH => Raw SendTransport measured_raw_batch_extended_poll;
+    "batch of 32" ExtendedPoll "held" BATCH => Rust SendTransport measured_rust_batch_held_in_place;
+    "batch of 32" ExtendedPoll "C, buffers" BATCH => C SendTransport measured_c_batch_buf_extended_poll;
+    "batch of 32" ExtendedPoll "buffers" BATCH => Rust SendTransport measured_rust_batch_buf_in_place;
     "receive" Classic "C" 1 => C Receives measured_c_recv_classic;
     "receive" Classic "raw" 1 => Raw Receives measured_raw_recv_classic;
     "receive" Classic "held" 1 => Rust Receives measured_rust_recv_held;
@@ -266,8 +266,15 @@ struct CSide(NonNull<Side>);
 
 impl CSide {
     fn new(rig: &Rig, role: Role) -> Result<Self> {
-        let qp = if role == Sends { &rig.a } else { &rig.b };
-        let (cq, count) = (rig.raw_cq(role == Sends), u32::try_from(BATCH).unwrap_or(0));
+        let qp = if role == SendTransport {
+            &rig.a
+        } else {
+            &rig.b
+        };
+        let (cq, count) = (
+            rig.raw_cq(role == SendTransport),
+            u32::try_from(BATCH).unwrap_or(0),
+        );
         // SAFETY: queue pair and queue are alive, and outlive the state (see `run`).
         let side = unsafe { c_side_new(qp.as_raw(), cq, rig.extended_cq.into(), count, LENGTH) };
         NonNull::new(side)
@@ -340,8 +347,12 @@ impl Case {
                 )
             }
             Run::Raw(role, measured) => {
-                let qp = if role == Sends { &rig.a } else { &rig.b };
-                let cq = rig.raw_cq(role == Sends);
+                let qp = if role == SendTransport {
+                    &rig.a
+                } else {
+                    &rig.b
+                };
+                let cq = rig.raw_cq(role == SendTransport);
                 // SAFETY: queue pair and queue are alive until the end of this function.
                 let mut raw = unsafe { Raw::new(qp.as_raw(), cq, rig.extended_cq, LENGTH) };
                 let measured = |rig: &mut Rig, times, requests, aside| {
@@ -370,13 +381,13 @@ impl Case {
         begin: impl FnOnce(&mut Rig, bool, usize) -> Result<()>,
     ) -> Result<()> {
         let aside = match role {
-            Sends if self.requests == 1 => aside_receive,
-            Sends => aside_receive_batch,
+            SendTransport if self.requests == 1 => aside_receive,
+            SendTransport => aside_receive_batch,
             Receives => aside_send,
         };
         let ahead = match role {
             Receives if self.streams() => AHEAD,
-            Sends | Receives => 1,
+            SendTransport | Receives => 1,
         };
         if self.streams() {
             begin(rig, role == Receives, ahead)?; // what is sent waits until the other end has a receive for it

@@ -6,8 +6,10 @@ use std::ffi::{c_int, c_void};
 
 use fake_provider::{Fake, Profile};
 use ibverbs::{
-    AsRaw, Buf, CompletionQueue, CompletionQueueEx, CqFields, CqOptions, Device, Frozen, GidIndex,
-    Held, Mtu, Pool, QpOptions, QueuePair, Rc, RcPath, Result, Retired, Sink, wr,
+    AsRaw, Buf, CompletionQueue, CqOptions, Device, Frozen, GidIndex, Held, Mtu, Pool, QpOptions,
+    QueuePair, Rc, RcPath, Result, Retired, Sink,
+    cq_ex::{CompletionQueueEx, CqFields},
+    wr,
 };
 
 /// Requests of a batch.

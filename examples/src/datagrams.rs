@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use ibverbs::{
-    Buf, CompletionChannel, CompletionQueue, Context, CqOptions, Destination, Direction, GRH_LEN,
-    Pool, ProtectionDomain, QpOptions, QueuePair, Ud, UdSource, wr,
+    Buf, CompletionChannel, CompletionQueue, Context, CqOptions, Direction, GRH_LEN, Pool,
+    ProtectionDomain, QpOptions, QueuePair, Ud, UdSource,
+    wr::{self, Destination},
 };
 
 use crate::Result;
@@ -140,7 +141,7 @@ impl Datagrams {
         let capacity = self.qp.caps().max_send_wr as usize;
         loop {
             while self.take()?.is_some() {}
-            if self.qp.send_room() == capacity {
+            if self.qp.send_slots_free() == capacity {
                 return Ok(());
             }
             self.sleep()?;

@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 
 use ibverbs::{
-    AccessFlags, Connected, Context, Device, Endpoint, Gid, GidEntry, GidIndex, GidQuery,
-    LinkLayer, Mtu, PortAttr, Psn, Qpn, QueuePair, RcPath, TransportType,
+    AccessFlags, ConnectedDuplexTransport, Context, Device, Endpoint, Gid, GidIndex, GidQuery,
+    LinkLayer, Mtu, PortAttr, Psn, Qpn, QueuePair, RcPath, device::TransportType, gid::GidEntry,
 };
 
 use crate::Result;
@@ -82,7 +82,7 @@ impl Local {
 ///
 /// # Errors
 /// What the driver refuses.
-pub fn connect_pair<T: Connected>(
+pub fn connect_pair<T: ConnectedDuplexTransport>(
     path: &RcPath,
     a: &mut QueuePair<T>,
     b: &mut QueuePair<T>,

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use ibverbs::{Completion, CompletionChannel, CompletionQueue, QueuePair, Retired, Transport};
+use ibverbs::{
+    Completion, CompletionChannel, CompletionQueue, DuplexTransport, QueuePair, Retired,
+};
 
 use crate::Result;
 
@@ -54,7 +56,7 @@ pub fn until(
 ///
 /// # Errors
 /// As [`until`]; a request that failed is not an error here.
-pub fn one<T: Transport>(cq: &mut CompletionQueue, qp: &mut QueuePair<T>) -> Result<Retired> {
+pub fn one<T: DuplexTransport>(cq: &mut CompletionQueue, qp: &mut QueuePair<T>) -> Result<Retired> {
     let mut retired = None;
     until(cq, None, |completion| {
         retired = Some(qp.retire(completion)?);

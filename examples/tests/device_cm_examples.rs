@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{Device, TransportType};
+use ibverbs::{Device, device::TransportType};
 use nix::ifaddrs::getifaddrs;
 use programs::{Ended, Running, devices, example, run, start, tcp_port};
 

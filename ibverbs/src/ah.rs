@@ -14,8 +14,7 @@ use rdma_sys::{
 use crate::convert::non_null;
 use crate::cq::UdSource;
 use crate::error::{Error, Result};
-use crate::gid::Gid;
-use crate::gid_table::GidIndex;
+use crate::gid::{Gid, GidIndex};
 use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 use crate::port::Lid;
@@ -164,7 +163,7 @@ impl GlobalRoute {
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{AhAttr, Destination, Qkey, Qpn, QueuePair, Ud, wr};
+/// use ibverbs::{AhAttr, Qkey, Qpn, QueuePair, Ud, wr::{self, Destination}};
 /// # fn f(qp: &mut QueuePair<Ud>, way: AhAttr, qpn: Qpn) -> ibverbs::Result<()> {
 /// let address = qp.pd().create_ah(&way)?;
 /// let destination = Destination {

@@ -10,8 +10,8 @@ use rdma_sys::{
     ibv_alloc_dm, ibv_alloc_dm_attr, ibv_dm, ibv_free_dm, ibv_memcpy_from_dm, ibv_memcpy_to_dm,
 };
 
-use crate::context::Context;
 use crate::convert::{non_null, zero_or_errno};
+use crate::device::Context;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::raw::AsRaw;

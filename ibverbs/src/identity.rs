@@ -103,7 +103,7 @@ pub(crate) struct WrId(pub(crate) u64);
 /// How a table numbers its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Requests {
-    Sends,
+    SendTransport,
     /// Receives of messages.
     Receives,
     /// Receives of what may be datagrams, whose completions say where they came from.
@@ -126,7 +126,7 @@ impl WrId {
     /// the small numbers and addresses that other programs take for a `wr_id`.
     pub(crate) const fn first(queue: QueueId, requests: Requests) -> Self {
         let bits = match requests {
-            Requests::Sends => 0,
+            Requests::SendTransport => 0,
             Requests::Receives => RECV_BIT,
             Requests::Datagrams => RECV_BIT | DATAGRAM_BIT,
         };
@@ -223,7 +223,7 @@ mod tests {
     #[allow(unsafe_code)]
     fn a_wr_id_gives_back_what_it_was_made_of() {
         for (requests, direction) in [
-            (Requests::Sends, Direction::Send),
+            (Requests::SendTransport, Direction::Send),
             (Requests::Receives, Direction::Recv),
             (Requests::Datagrams, Direction::Recv),
         ] {

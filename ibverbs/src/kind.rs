@@ -9,7 +9,7 @@ use crate::errno::Errno;
 /// A program that goes on without what the device lacks:
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
-/// use ibverbs::{CqFields, CqOptions, ErrorKind};
+/// use ibverbs::{CqOptions, ErrorKind, cq_ex::CqFields};
 /// match context.create_cq_ex(CqOptions::default(), CqFields::new().timestamp()) {
 ///     Ok(cq) => println!("{cq:?} takes the time"),
 ///     Err(error) if error.kind() == ErrorKind::Unsupported => println!("no timestamps: {error}"),

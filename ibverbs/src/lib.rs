@@ -85,13 +85,13 @@
 //!
 //! What many requests share is [held](QueuePair::hold) by the queue pair until it is destroyed; the
 //! token costs nothing to post. Memory comes from the heap, from pages, huge pages, the caller
-//! ([`CallerMemory`]) or a dma-buf ([`MemoryOptions`]).
+//! ([`mr::CallerMemory`]) or a dma-buf ([`MemoryOptions`]).
 //!
 //! A [scope](QueuePair::scope) posts slices that are borrowed rather than owned: it ends when none
 //! of its requests is in flight and its regions are deregistered, by destroying the queue pair if
 //! it must.
 //!
-//! A [`Window`] gives a part of a shared region to one peer under a key of its own, and takes it
+//! A [`mw::Window`] gives a part of a shared region to one peer under a key of its own, and takes it
 //! back without registering anew.
 //!
 //! # What is safe, and why
@@ -112,13 +112,13 @@
 //!
 //! # Threads
 //!
-//! - `Send + Sync`: [`Device`], [`Context`], [`AsyncEvents`], [`ProtectionDomain`],
-//!   [`CompletionChannel`], [`AddressHandle`], [`XrcDomain`], [`Pool`] and all memory: the
+//! - `Send + Sync`: [`Device`], [`Context`], [`event::AsyncEvents`], [`ProtectionDomain`],
+//!   [`CompletionChannel`], [`AddressHandle`], [`xrc::XrcDomain`], [`Pool`] and all memory: the
 //!   library's calls on them are thread safe.
 //! - `Send`, and used through `&mut` by one thread at a time: [`QueuePair`], [`CompletionQueue`],
 //!   [`SharedReceiveQueue`]. Through `&` they only say what they are, so that they are `Sync` too.
 //!   No lock is taken beyond the provider's own, and not that either for a queue pair in a
-//!   [`ThreadDomain`], which is one queue pair's, so that `&mut` is the promise that C asks of the
+//!   [`pd::ThreadDomain`], which is one queue pair's, so that `&mut` is the promise that C asks of the
 //!   program.
 //! - A [`Completion`] stays with the poll it came from.
 //!
@@ -141,104 +141,86 @@
 //!   state, a verb fails (with its errno), or an object is leaked. The data path has none.
 
 mod ah;
-mod async_events;
-#[cfg(feature = "tokio")]
-mod awaiting;
-mod clock;
-mod context;
 mod convert;
-mod cq;
-mod device;
-mod device_attr;
-mod device_caps;
-mod device_ex;
-mod dm;
+pub mod cq;
+pub mod device;
+pub mod dm;
 mod errno;
 mod error;
-mod event;
+pub mod event;
 mod fixed;
+pub mod flow;
 pub mod fork;
-mod gid;
-mod gid_query;
-mod gid_select;
-mod gid_table;
+pub mod gid;
 mod guid;
 mod hint;
 mod identity;
-mod interface;
+mod in_flight;
 mod kind;
 mod leak;
-mod link_rate;
-mod mr;
-mod mtu;
-mod mw;
-mod netdev;
+pub mod mr;
+pub mod mw;
 mod newtype;
 mod numbers;
-mod parent_domain;
-mod pd;
-mod pkey;
-mod port;
-mod port_caps;
-mod qp;
+pub mod pd;
+pub mod port;
+pub mod prelude;
+pub mod qp;
 mod raw;
 mod readable;
-mod roce;
-#[cfg(feature = "serde")]
-mod serialised;
+pub mod scope;
+pub mod srq;
 mod trace;
+mod transport;
+pub mod wr;
+pub mod xrc;
+
+/// Capabilities of devices and ports beyond the usual attributes.
+pub mod caps {
+    pub use crate::device::{
+        AtomicCap, CqModerationCaps, DeviceAttrEx, DeviceCapFlags, OdpCaps, OdpGeneralCaps,
+        OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, QpTypes, RawPacketCaps, RssCaps,
+        RxHashFields, TmCaps, TsoCaps,
+    };
+    pub use crate::port::{PortCapFlags, PortCapFlags2, PortFlags};
+}
+
+/// Extended completion queues: completions with a timestamp, a VLAN tag or a flow tag.
+pub mod cq_ex {
+    pub use crate::cq::{
+        CompletionEx, CompletionInPlace, CompletionQueueEx, CompletionsEx, CqFields, Disabled,
+        Enabled, Field, FieldSet, InPlace,
+    };
+}
 
 pub use crate::ah::{AddressHandle, AhAttr, GRH_LEN, GlobalRoute};
-pub use crate::async_events::AsyncEvents;
 #[cfg(feature = "tokio")]
-pub use crate::awaiting::AsyncCompletionQueue;
-pub use crate::context::Context;
+pub use crate::cq::AsyncCompletionQueue;
 pub use crate::cq::{
-    Asked, Completion, CompletionChannel, CompletionEx, CompletionInPlace, CompletionQueue,
-    CompletionQueueEx, Completions, CompletionsEx, CqFields, CqId, CqOptions, FieldSet, InPlace,
-    UdSource, WcOpcode, WcStatus, With, Without,
+    Completion, CompletionChannel, CompletionQueue, Completions, CqId, CqOptions, UdSource,
+    WcOpcode, WcStatus,
 };
-pub use crate::device::{Device, NodeType, TransportType};
-pub use crate::device_attr::{AtomicCap, DeviceAttr, DeviceCapFlags};
-pub use crate::device_caps::{
-    CqModerationCaps, OdpCaps, OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps,
-    QpTypes, RawPacketCaps, RssCaps, RxHashFields, TmCaps, TsoCaps,
-};
-pub use crate::device_ex::DeviceAttrEx;
-pub use crate::dm::DeviceMemory;
+pub use crate::device::{Context, Device, DeviceAttr};
 pub use crate::errno::Errno;
 pub use crate::error::{Error, Result};
-pub use crate::event::{AsyncEvent, EventSource, EventType};
-pub use crate::gid::Gid;
-pub use crate::gid_query::{GidQuery, IpFamily};
-pub use crate::gid_select::GidChoice;
-pub use crate::gid_table::{GidEntry, GidIndex, GidType};
+pub use crate::gid::{Gid, GidIndex, GidQuery};
 pub use crate::guid::Guid;
 pub use crate::identity::{Direction, QueueId};
+pub use crate::in_flight::{ForeignCompletion, Reclaimed, Retired};
 pub use crate::kind::ErrorKind;
 pub use crate::leak::{count_leaked_object, leaked_objects};
-pub use crate::link_rate::{LinkRate, LinkSpeed, LinkWidth};
 pub use crate::mr::{
-    AccessFlags, Advice, Backing, Buf, BufList, CallerMemory, DeviceRegion, Frozen, Held, HeldList,
-    Hold, HugePageSize, MemoryOptions, Pool, RemoteMemory, ReregError, SharedRegion, Sink,
-    StillShared,
+    AccessFlags, Buf, BufList, DeviceRegion, Frozen, Held, HeldList, Hold, MemoryOptions, Pool,
+    RemoteMemory, SharedRegion, Sink,
 };
-pub use crate::mtu::Mtu;
-pub use crate::mw::{Binding, BoundWindow, Type1, Type2, Window, WindowType};
-pub use crate::numbers::{Psn, Qkey, Qpn, SrqNum};
-pub use crate::parent_domain::{ParentDomain, ThreadDomain};
+pub use crate::numbers::{Psn, Qkey, Qpn};
 pub use crate::pd::ProtectionDomain;
-pub use crate::pkey::{Pkey, PkeyEntry};
-pub use crate::port::{Lid, LinkLayer, PhysState, PortAttr, PortState};
-pub use crate::port_caps::{PortCapFlags, PortCapFlags2, PortFlags};
-pub use crate::qp::{
-    AlternatePath, Basic, Batch, BatchError, Connected, DRAIN_TAG, Destination, Ece, Endpoint,
-    EthFilter, FlowId, FlowRule, FlowSpec, FlowType, HeldAddress, Ipv4Filter, Ipv6Filter, MigState,
-    NotMine, OnePeer, Operation, PortFilter, PostError, QpAttr, QpCaps, QpChange, QpOptions,
-    QpState, QpType, QueuePair, RawPacket, Rc, RcPath, Reclaimed, RecvBatch, Rejected, Retired,
-    Sends, SharedReceiveQueue, SrqAttr, SrqOptions, SrqType, Transport, Uc, Ud, Xrc, XrcDomain,
-    XrcRecvQueuePair, XrcSend, XrcdOpen, wr,
-};
-pub use crate::qp::{Lent, LentMut, Scope, ScopeEnd};
+pub use crate::port::{Lid, LinkLayer, Mtu, Pkey, PortAttr, PortState};
+pub use crate::qp::{Batch, Endpoint, QpCaps, QpOptions, QpState, QueuePair, RcPath};
 pub use crate::raw::AsRaw;
-pub use crate::roce::RoceConfig;
+pub use crate::srq::{SharedReceiveQueue, SrqOptions};
+pub use crate::transport::{
+    ConnectedDuplexTransport, ConnectedTransport, DuplexTransport, QpType, RawPacket, Rc,
+    SendTransport, Uc, Ud,
+};
+pub use crate::wr::{BatchError, HeldAddress, PostError, RecvBatch, Rejected};

@@ -45,7 +45,8 @@ mod tests {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
-    use crate::{Errno, Error};
+    use crate::errno::Errno;
+    use crate::error::Error;
 
     /// Writes down the fields of each event.
     #[derive(Clone, Default)]

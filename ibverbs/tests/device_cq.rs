@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ibverbs::{
-    CompletionQueue, CqFields, CqOptions, Error, ErrorKind, QpOptions, QueuePair, Rc, wr,
+    CompletionQueue, CqOptions, Error, ErrorKind, QpOptions, QueuePair, Rc, cq_ex::CqFields, wr,
 };
 use lab::{Rest, devices, is_iwarp, pair, path, roce, unsupported};
 

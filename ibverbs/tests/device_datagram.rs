@@ -5,9 +5,9 @@ mod lab;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AddressHandle, AhAttr, CompletionQueue, Context, CqOptions, Destination, Direction, ErrorKind,
-    GRH_LEN, Gid, Lid, PostError, ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Ud,
-    UdSource, wr,
+    AddressHandle, AhAttr, CompletionQueue, Context, CqOptions, Direction, ErrorKind, GRH_LEN, Gid,
+    Lid, PostError, ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Ud, UdSource,
+    wr::{self, Destination},
 };
 use lab::{Rest, both_forms, devices, is_iwarp, roce};
 

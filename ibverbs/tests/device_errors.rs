@@ -6,8 +6,8 @@
 mod lab;
 
 use ibverbs::{
-    AccessFlags, Buf, Context, Direction, QpChange, QpOptions, QpState, QueuePair, Rc, RcPath,
-    RemoteMemory, Retired, WcStatus, wr,
+    AccessFlags, Buf, Context, Direction, QpOptions, QpState, QueuePair, Rc, RcPath, RemoteMemory,
+    Retired, WcStatus, qp::QpChange, wr,
 };
 use lab::{OPEN, Pair, Rest, both_forms, pair_of, path, roce};
 

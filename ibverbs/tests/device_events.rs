@@ -7,8 +7,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AsyncEvent, AsyncEvents, CompletionQueue, Context, CqOptions, EventSource, EventType,
-    PortState, ProtectionDomain, QpOptions, QueuePair, Rc, SrqOptions, wr,
+    CompletionQueue, Context, CqOptions, PortState, ProtectionDomain, QpOptions, QueuePair, Rc,
+    SrqOptions,
+    event::{AsyncEvent, AsyncEvents, EventSource, EventType},
+    wr,
 };
 use lab::{Rest, connect, devices, is_iwarp, path, roce};
 

@@ -5,7 +5,10 @@ mod lab;
 use std::net::IpAddr;
 use std::path::Path;
 
-use ibverbs::{ErrorKind, Gid, GidIndex, GidQuery, GidType, IpFamily, RoceConfig};
+use ibverbs::{
+    ErrorKind, Gid, GidIndex, GidQuery,
+    gid::{GidType, IpFamily, RoceConfig},
+};
 use lab::{devices, is_iwarp, roce};
 
 fn ip(text: &str) -> IpAddr {

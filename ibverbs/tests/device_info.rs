@@ -5,9 +5,12 @@ mod lab;
 use std::fs;
 
 use ibverbs::{
-    AtomicCap, Context, Device, DeviceCapFlags, ErrorKind, Guid, LinkLayer, LinkRate, LinkSpeed,
-    LinkWidth, NodeType, OdpGeneralCaps, OdpTransportCaps, PhysState, Pkey, PortCapFlags,
-    PortState, RawPacketCaps, TransportType,
+    Context, Device, ErrorKind, Guid, LinkLayer, Pkey, PortState,
+    caps::{
+        AtomicCap, DeviceCapFlags, OdpGeneralCaps, OdpTransportCaps, PortCapFlags, RawPacketCaps,
+    },
+    device::{NodeType, TransportType},
+    port::{LinkRate, LinkSpeed, LinkWidth, PhysState},
 };
 use lab::{devices, is_iwarp};
 

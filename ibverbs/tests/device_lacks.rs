@@ -7,10 +7,15 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use ibverbs::{
-    AccessFlags, Advice, AhAttr, AlternatePath, Context, CqFields, CqOptions, DeviceRegion, Ece,
-    Error, ErrorKind, FlowRule, FlowSpec, Gid, GidEntry, Lid, MemoryOptions, Mtu, Psn, Qkey,
-    QpChange, QpOptions, QpState, QueuePair, RawPacket, Rc, RcPath, SrqOptions, Type1, Type2, Uc,
-    Ud,
+    AccessFlags, AhAttr, Context, CqOptions, DeviceRegion, Error, ErrorKind, Gid, Lid,
+    MemoryOptions, Mtu, Psn, Qkey, QpOptions, QpState, QueuePair, RawPacket, Rc, RcPath,
+    SrqOptions, Uc, Ud,
+    cq_ex::CqFields,
+    flow::{FlowRule, FlowSpec},
+    gid::GidEntry,
+    mr::Advice,
+    mw::{Type1, Type2},
+    qp::{AlternatePath, Ece, QpChange},
 };
 use lab::{Rest, devices, is_iwarp};
 

@@ -68,7 +68,7 @@ fn a_message_arrives_and_both_buffers_come_back() {
                 let (tag, buf) = (retired.tag(), retired.into_buf().expect("posted with one"));
                 assert_eq!(&buf[..], b"hello", "tag {tag}");
             }
-            assert_eq!(pair.a.send_room(), pair.a.caps().max_send_wr as usize);
+            assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
         }
     }
 }
@@ -117,7 +117,7 @@ fn every_payload_is_sent_and_received() {
                 [(1000, None), (10, None), (6, Some(0xdead_beef)), (0, None)]
             );
             assert_eq!(
-                pair.a.send_room(),
+                pair.a.send_slots_free(),
                 pair.a.caps().max_send_wr as usize,
                 "the signalled one retired the others"
             );
@@ -157,7 +157,7 @@ fn batches_post_with_one_doorbell_and_abort_whole() {
             });
             refused.expect_err("the closure's error");
             assert_eq!(pool.available(), 8, "the aborted buffer is back");
-            assert_eq!(pair.a.send_room(), pair.a.caps().max_send_wr as usize);
+            assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
             pair.a
                 .batch(|batch| -> ibverbs::Result<()> {
                     for index in 0..4_u8 {
@@ -198,7 +198,7 @@ fn a_full_queue_gives_the_buffer_back() {
                     ..options
                 },
             );
-            let room = pair.b.recv_room();
+            let room = pair.b.recv_slots_free();
             let pool = pair.pd.pool(room + 1, 64).expect("pool");
             for _ in 0..room {
                 pair.b
@@ -263,16 +263,20 @@ fn a_post_in_the_wrong_state_keeps_or_returns_the_buffer_but_never_both() {
             let cq = context.create_cq(CqOptions::default()).expect("queue");
             let mut qp = pd.create_qp::<Rc>(&cq, &cq, options).expect("queue pair");
             let pool = pd.pool(1, 64).expect("pool");
-            let room = qp.send_room();
+            let room = qp.send_slots_free();
             match qp.post_send(wr::send(pool.take().expect("free"))) {
-                Ok(()) => assert_eq!(qp.send_room(), room - 1),
+                Ok(()) => assert_eq!(qp.send_slots_free(), room - 1),
                 Err(rejected) if matches!(rejected.error(), PostError::InDoubt(_)) => {
                     assert!(rejected.into_payload().is_none());
-                    assert_eq!(qp.send_room(), room - 1, "it stays with the queue pair");
+                    assert_eq!(
+                        qp.send_slots_free(),
+                        room - 1,
+                        "it stays with the queue pair"
+                    );
                 }
                 Err(rejected) => {
                     assert!(rejected.into_payload().is_some());
-                    assert_eq!(qp.send_room(), room);
+                    assert_eq!(qp.send_slots_free(), room);
                 }
             }
             drop(qp);
@@ -325,7 +329,7 @@ fn a_completion_of_a_destroyed_queue_pair_matches_nothing() {
             for completion in cq.poll().expect("poll") {
                 fresh.retire(completion).expect_err("stale");
             }
-            assert_eq!(fresh.recv_room(), fresh.caps().max_recv_wr as usize);
+            assert_eq!(fresh.recv_slots_free(), fresh.caps().max_recv_wr as usize);
         }
     }
 }

@@ -12,7 +12,10 @@ use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use ibverbs::{AccessFlags, Advice, Backing, CallerMemory, ErrorKind, HugePageSize, MemoryOptions};
+use ibverbs::{
+    AccessFlags, ErrorKind, MemoryOptions,
+    mr::{Advice, Backing, CallerMemory, HugePageSize},
+};
 use lab::{OPEN, Rest, on_every_device, unsupported};
 
 fn backed(backing: Backing) -> MemoryOptions {

@@ -106,7 +106,7 @@ fn what_does_not_fit_is_refused_before_the_device_hears_of_it() {
         for options in both_forms() {
             let mut pair = pair_of::<Rc>(&context, options, OPEN);
             let remote = pair.pd.shared(64, OPEN).expect("region").remote();
-            let room = pair.a.send_room();
+            let room = pair.a.send_slots_free();
             let buf = pair.pd.buf(65).expect("buf");
             let rejected = pair
                 .a
@@ -138,7 +138,7 @@ fn what_does_not_fit_is_refused_before_the_device_hears_of_it() {
                 rejected.into_payload().is_some(),
                 "every refusal gives the buffer back"
             );
-            assert_eq!(pair.a.send_room(), room);
+            assert_eq!(pair.a.send_slots_free(), room);
         }
     }
 }

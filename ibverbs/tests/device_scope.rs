@@ -73,7 +73,7 @@ fn borrowed_memory_is_sent_and_received_into() {
                     .chain(&reply[149_999..])
                     .all(|&byte| byte == 0)
             );
-            assert_eq!(a.recv_room(), a.caps().max_recv_wr as usize);
+            assert_eq!(a.recv_slots_free(), a.caps().max_recv_wr as usize);
         }
     }
 }

@@ -6,8 +6,10 @@ mod lab;
 use std::time::Duration;
 
 use ibverbs::{
-    AccessFlags, AhAttr, CqOptions, DRAIN_TAG, Ece, Error, ErrorKind, GidQuery, Mtu, Psn, QpChange,
-    QpOptions, QpState, QueuePair, Rc, RcPath, Uc, WcStatus, wr,
+    AccessFlags, AhAttr, CqOptions, Error, ErrorKind, GidQuery, Mtu, Psn, QpOptions, QpState,
+    QueuePair, Rc, RcPath, Uc, WcStatus,
+    qp::{DRAIN_TAG, Ece, QpChange},
+    wr,
 };
 use lab::{Rest, both_forms, devices, is_iwarp, pair, roce};
 

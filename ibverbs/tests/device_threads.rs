@@ -3,8 +3,11 @@
 mod lab;
 
 use ibverbs::{
-    AsyncEvent, AsyncEvents, Context, Device, DeviceAttr, DeviceAttrEx, Error, EventSource,
-    GidChoice, GidEntry, GidQuery, Guid, LinkRate, Pkey, PkeyEntry, PortAttr, RoceConfig,
+    Context, Device, DeviceAttr, Error, GidQuery, Guid, Pkey, PortAttr,
+    caps::DeviceAttrEx,
+    event::{AsyncEvent, AsyncEvents, EventSource},
+    gid::{GidChoice, GidEntry, RoceConfig},
+    port::{LinkRate, PkeyEntry},
 };
 use lab::{Rest, devices};
 use static_assertions::assert_impl_all;

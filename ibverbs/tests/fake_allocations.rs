@@ -13,8 +13,9 @@ use std::cell::Cell;
 
 use fake::{FORMS, Pair, connect, small};
 use ibverbs::{
-    AccessFlags, AhAttr, BufList, CqFields, CqOptions, Destination, Error, Psn, Qkey, QpOptions,
-    Rc, SrqOptions, Ud, wr,
+    AccessFlags, AhAttr, BufList, CqOptions, Error, Psn, Qkey, QpOptions, Rc, SrqOptions, Ud,
+    cq_ex::CqFields,
+    wr::{self, Destination},
 };
 
 struct Counting;
@@ -262,7 +263,7 @@ fn polling_an_empty_queue_and_a_full_queue_pair_allocate_nothing() {
     for form in FORMS {
         let mut pair = Pair::new(form);
         pair.fake.stall();
-        while pair.a.send_room() > 0 {
+        while pair.a.send_slots_free() > 0 {
             pair.a.post_send(wr::send(wr::Empty)).expect("room");
         }
         let calls = calls(|| {

@@ -78,11 +78,11 @@ fn a_completion_kept_from_before_matches_nothing_however_much_failed_since() {
             failed.expect_err("the closure's");
         }
         a.post_send(wr::send(last)).expect("send");
-        assert_eq!(a.send_room(), 0);
+        assert_eq!(a.send_slots_free(), 0);
         a.retire(kept.pop().expect("the first"))
             .expect_err("retired with the second");
         assert_eq!(
-            a.send_room(),
+            a.send_slots_free(),
             0,
             "the device may still read what is in flight"
         );
@@ -124,10 +124,10 @@ fn receives_are_posted_as_a_batch_too() {
 fn a_closure_that_fails_posts_nothing_and_its_buffers_go_back() {
     for form in FORMS {
         let mut pair = Pair::new(form);
-        let (before, room, recv_room) = (
+        let (before, room, recv_slots_free) = (
             pair.pool.available(),
-            pair.a.send_room(),
-            pair.a.recv_room(),
+            pair.a.send_slots_free(),
+            pair.a.recv_slots_free(),
         );
         let (buf, other) = (pair.buf(b"1"), pair.buf(b"2"));
         let failed = pair.a.batch(|batch| -> Result<(), Error> {
@@ -150,10 +150,10 @@ fn a_closure_that_fails_posts_nothing_and_its_buffers_go_back() {
         assert_eq!(
             (
                 pair.pool.available(),
-                pair.a.send_room(),
-                pair.a.recv_room()
+                pair.a.send_slots_free(),
+                pair.a.recv_slots_free()
             ),
-            (before, room, recv_room)
+            (before, room, recv_slots_free)
         );
         // The queue works on, with the same numbers.
         pair.receives(1);
@@ -273,7 +273,10 @@ fn receives_refused_part_way_come_back_and_the_others_stay() {
             })
             .expect_err("refused");
         assert_eq!(error.into_rejected().len(), 2);
-        assert_eq!(pair.b.recv_room(), pair.b.caps().max_recv_wr as usize - 1);
+        assert_eq!(
+            pair.b.recv_slots_free(),
+            pair.b.caps().max_recv_wr as usize - 1
+        );
         pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
         assert_eq!(pair.retire().1.len(), 1);
         pair.finish();
@@ -316,7 +319,8 @@ fn a_batch_in_doubt_keeps_its_buffers_until_they_complete_or_the_queue_pair_is_d
             pair.a.post_send(wr::send(wr::Inline(b"3"))).expect("send");
             drop(pair.retire());
             assert_eq!(
-                pair.pool.available() + pair.b.caps().max_recv_wr as usize - pair.b.recv_room(),
+                pair.pool.available() + pair.b.caps().max_recv_wr as usize
+                    - pair.b.recv_slots_free(),
                 free + 3
             );
             pair.finish();
@@ -358,7 +362,7 @@ fn a_batch_that_is_full_gives_the_request_back_and_goes_on() {
             Ok(())
         })
         .expect("the two are posted");
-        assert_eq!(qp.send_room(), qp.caps().max_send_wr as usize - 2);
+        assert_eq!(qp.send_slots_free(), qp.caps().max_send_wr as usize - 2);
         drop(qp);
         pair.finish();
     }

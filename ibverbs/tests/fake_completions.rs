@@ -49,7 +49,7 @@ fn many_completions_of_one_poll_may_be_held_at_once() {
             };
             let _ = qp.retire(completion);
         }
-        assert_eq!(pair.a.send_room(), pair.a.caps().max_send_wr as usize);
+        assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
         pair.finish();
     }
 }
@@ -70,7 +70,7 @@ fn one_signalled_completion_retires_the_unsignalled_ones_before_it() {
         let (mut sent, received) = pair.retire();
         assert_eq!((sent.len(), received.len()), (1, 1));
         assert_eq!(bytes(sent.remove(0)), b"3");
-        assert_eq!(pair.a.send_room(), pair.a.caps().max_send_wr as usize);
+        assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
         drop(received);
         assert_eq!(pair.pool.available(), free + 4, "all went back to the pool");
         pair.finish();
@@ -142,7 +142,7 @@ fn stale_completions_of_a_destroyed_queue_pair_match_nothing() {
             reused
                 .post_recv(wr::recv(pair.pool.take().expect("free")))
                 .expect("receive");
-            let room = reused.recv_room();
+            let room = reused.recv_slots_free();
             let mut stale = 0;
             for completion in pair.cq.poll().expect("poll") {
                 if completion.queue() == pair.a.id() {
@@ -154,7 +154,7 @@ fn stale_completions_of_a_destroyed_queue_pair_match_nothing() {
                 }
             }
             assert_eq!(stale, [1, 0, 3][after_destroy as usize]);
-            assert_eq!(reused.recv_room(), room, "nothing changed");
+            assert_eq!(reused.recv_slots_free(), room, "nothing changed");
             drop(reused);
             pair.finish();
         }
@@ -166,12 +166,12 @@ fn a_completion_of_another_queue_pair_changes_nothing() {
     for form in FORMS {
         let mut pair = Pair::new(form);
         pair.receives(1);
-        let room = pair.a.send_room();
+        let room = pair.a.send_slots_free();
         pair.b.to_error().expect("ERR");
         let completion = pair.cq.poll().expect("poll").next().expect("flushed");
         let error = pair.a.retire(completion).expect_err("b's");
         assert_eq!(error.queue, pair.b.id());
-        assert_eq!(pair.a.send_room(), room);
+        assert_eq!(pair.a.send_slots_free(), room);
         let text = ibverbs::Error::from(error).to_string();
         assert!(text.contains("not of a request in flight"), "{text}");
         pair.finish();

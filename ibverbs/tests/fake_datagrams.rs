@@ -8,8 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fake::{FORMS, open, small};
 use fake_provider::{Fake, Live, Profile};
 use ibverbs::{
-    AddressHandle, AhAttr, CompletionQueue, CqOptions, Destination, Direction, Error, ErrorKind,
-    GRH_LEN, PostError, ProtectionDomain, Psn, Qkey, QueuePair, Retired, Ud, UdSource, wr,
+    AddressHandle, AhAttr, CompletionQueue, CqOptions, Direction, Error, ErrorKind, GRH_LEN,
+    PostError, ProtectionDomain, Psn, Qkey, QueuePair, Retired, Ud, UdSource,
+    wr::{self, Destination},
 };
 
 const QKEY: Qkey = Qkey(7);
@@ -147,7 +148,7 @@ fn what_nobody_waits_for_or_knows_the_key_of_is_lost_and_the_send_is_done() {
             .expect("send");
         assert!(both.received().is_empty());
         assert_eq!(
-            both.a.send_room(),
+            both.a.send_slots_free(),
             usize::try_from(both.a.caps().max_send_wr).expect("small")
         );
         both.finish();

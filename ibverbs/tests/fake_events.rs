@@ -8,7 +8,11 @@ use std::thread;
 
 use fake::{FORMS, Pair, connect, open, small};
 use fake_provider::{Fake, Verb};
-use ibverbs::{AsyncEvents, CqOptions, EventSource, EventType, Rc, SrqOptions, wr};
+use ibverbs::{
+    CqOptions, Rc, SrqOptions,
+    event::{AsyncEvents, EventSource, EventType},
+    wr,
+};
 
 /// All that is there now.
 fn taken(events: &AsyncEvents) -> Vec<(EventType, EventSource)> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fake::{connect, open, small};
 use fake_provider::{Fake, Profile};
-use ibverbs::{Completion, CqFields, CqOptions, ErrorKind, Rc, WcStatus, wr};
+use ibverbs::{Completion, CqOptions, ErrorKind, Rc, WcStatus, cq_ex::CqFields, wr};
 
 const RICH: Profile = Profile {
     extra_fields: true,

@@ -8,15 +8,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fake::{connect, open, small};
 use fake_provider::{Fake, Profile};
 use ibverbs::{
-    Buf, CompletionQueueEx, Context, CqFields, CqOptions, Error, ErrorKind, Pool, ProtectionDomain,
-    QpChange, QpState, QueuePair, Rc, Result, SrqOptions, WcOpcode, WcStatus, With, Xrc, wr,
+    Buf, Context, CqOptions, Error, ErrorKind, Pool, ProtectionDomain, QpState, QueuePair, Rc,
+    Result, SrqOptions, WcOpcode, WcStatus,
+    cq_ex::{CompletionQueueEx, CqFields, Enabled},
+    qp::QpChange,
+    wr,
+    xrc::Xrc,
 };
 
 /// `a` and `b` are connected and share a completion queue with timestamps.
 struct Setup {
     a: QueuePair<Rc>,
     b: QueuePair<Rc>,
-    cq: CompletionQueueEx<CqFields<With>>,
+    cq: CompletionQueueEx<CqFields<Enabled>>,
     pool: Pool,
     pd: ProtectionDomain,
     context: Context,
@@ -74,7 +78,7 @@ impl Setup {
     /// Retires all that has completed: the tags.
     fn rest(&mut self) -> Vec<u64> {
         let mut tags = Vec::new();
-        let each = |completion: ibverbs::CompletionInPlace<'_, _>| -> Result<()> {
+        let each = |completion: ibverbs::cq_ex::CompletionInPlace<'_, _>| -> Result<()> {
             let qp = if completion.queue() == self.a.id() {
                 &mut self.a
             } else {
@@ -98,7 +102,7 @@ impl Setup {
             fake,
         } = self;
         assert_eq!(
-            pool.available() + a.caps().max_send_wr as usize - a.send_room(),
+            pool.available() + a.caps().max_send_wr as usize - a.send_slots_free(),
             16
         );
         drop((a, b, cq, pool, pd, context));

@@ -4,7 +4,7 @@ mod fake;
 
 use fake::{FORMS, Pair, small};
 use fake_provider::Profile;
-use ibverbs::{AccessFlags, BufList, CqOptions, PostError, QpOptions, Rc, Type2, wr};
+use ibverbs::{AccessFlags, BufList, CqOptions, PostError, QpOptions, Rc, mw::Type2, wr};
 
 /// As [`Pair`], with queue pairs that take lists.
 fn pair(profile: Profile) -> Pair {

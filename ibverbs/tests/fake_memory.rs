@@ -4,7 +4,7 @@ mod fake;
 
 use fake::{FORMS, Pair, open};
 use fake_provider::{Fake, Profile, Verb};
-use ibverbs::{AccessFlags, Backing, ErrorKind, MemoryOptions, wr};
+use ibverbs::{AccessFlags, ErrorKind, MemoryOptions, mr::Backing, wr};
 
 const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 

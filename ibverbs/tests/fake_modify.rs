@@ -6,8 +6,9 @@ mod fake;
 use fake::{FORMS, Pair, bytes, open, path, small};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{
-    AhAttr, AlternatePath, CqOptions, Error, ErrorKind, GidIndex, Lid, MigState, PostError,
-    QpChange, QpState, Rc, wr,
+    AhAttr, CqOptions, Error, ErrorKind, GidIndex, Lid, PostError, QpState, Rc,
+    qp::{AlternatePath, MigState, QpChange},
+    wr,
 };
 
 fn all_verbs(form: Profile) -> Profile {
@@ -27,7 +28,10 @@ fn lengths(send: u32, recv: u32) -> QpChange {
 
 /// Sends and receives so many messages, and says how many more there was room for.
 fn exchange(pair: &mut Pair, count: usize) -> (usize, usize) {
-    let room = (pair.a.send_room() - count, pair.b.recv_room() - count);
+    let room = (
+        pair.a.send_slots_free() - count,
+        pair.b.recv_slots_free() - count,
+    );
     pair.receives(count);
     for number in 0..count {
         pair.a
@@ -154,7 +158,10 @@ fn a_length_that_the_driver_refuses_changes_nothing() {
     pair.a
         .modify(&lengths(63, 63))
         .expect_err("the driver refuses");
-    assert_eq!((pair.a.caps().max_send_wr, pair.a.send_room()), (7, 7));
+    assert_eq!(
+        (pair.a.caps().max_send_wr, pair.a.send_slots_free()),
+        (7, 7)
+    );
     for _ in 0..7 {
         pair.a.post_send(wr::send(wr::Empty)).expect("room");
     }

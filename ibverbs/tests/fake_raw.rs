@@ -6,7 +6,9 @@ mod fake;
 use fake::{FORMS, bytes, open, small};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{
-    CompletionQueue, CqOptions, ErrorKind, FlowRule, FlowSpec, Pool, QueuePair, RawPacket, Rc, wr,
+    CompletionQueue, CqOptions, ErrorKind, Pool, QueuePair, RawPacket, Rc,
+    flow::{FlowRule, FlowSpec},
+    wr,
 };
 
 const MINE: [u8; 6] = [2, 0, 0, 0, 0, 1];

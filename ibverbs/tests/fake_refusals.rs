@@ -50,7 +50,7 @@ fn a_full_queue_gives_the_buffer_back_before_the_device_hears_of_it() {
         // One after the other is retired, and the queue takes as many again.
         pair.fake.resume();
         drop(pair.retire());
-        assert_eq!(pair.a.send_room(), pair.a.caps().max_send_wr as usize);
+        assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
         pair.finish();
     }
 }
@@ -168,7 +168,7 @@ fn a_request_that_the_provider_refuses_comes_back() {
         "siw's sign is taken off"
     );
     assert_eq!(&rejected.into_payload().expect("back")[..], b"back");
-    assert_eq!(pair.a.send_room(), pair.a.caps().max_send_wr as usize);
+    assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
     pair.fake.fail_post(PostFault {
         queue: Queue::Recv,
         ..REFUSED
@@ -402,8 +402,9 @@ fn a_device_without_the_gid_table_verb_is_asked_entry_by_entry() {
     let whole = context.gids(1).expect("table");
     fake.fail_next(Verb::QueryGidTable, libc::EOPNOTSUPP);
     let one_by_one = context.gids(1).expect("entries");
-    let gids =
-        |entries: &[ibverbs::GidEntry]| entries.iter().map(|entry| entry.gid).collect::<Vec<_>>();
+    let gids = |entries: &[ibverbs::gid::GidEntry]| {
+        entries.iter().map(|entry| entry.gid).collect::<Vec<_>>()
+    };
     assert_eq!(gids(&whole), gids(&one_by_one));
     assert_eq!(
         context.query_port(2).expect_err("one port").kind(),

@@ -9,7 +9,7 @@ use fake::{FORMS, connect, open, small};
 use fake_provider::{Fake, Live, PostFault, Profile, Queue};
 use ibverbs::{
     BatchError, CompletionQueue, CqOptions, Error, Pool, PostError, QueuePair, Rc,
-    SharedReceiveQueue, SrqAttr, SrqOptions, wr,
+    SharedReceiveQueue, SrqOptions, srq::SrqAttr, wr,
 };
 
 struct Store {
@@ -257,12 +257,12 @@ fn a_batch_is_as_long_as_its_queue_at_most() {
             max_sge: 1,
         })
         .expect("shared queue");
-    let room = srq.recv_room();
+    let room = srq.recv_slots_free();
     srq.recv_batch(|batch| {
         (0..room).try_for_each(|_| Ok::<(), Error>(batch.recv(wr::recv(wr::Empty))?))
     })
     .expect("all at once");
-    assert_eq!(srq.recv_room(), 0);
+    assert_eq!(srq.recv_slots_free(), 0);
     drop((srq, pd));
     fake.assert_clean();
 }
@@ -310,7 +310,7 @@ fn an_error_or_a_panic_in_a_batch_of_receives_gives_the_buffers_back() {
     for form in FORMS {
         let mut store = Store::new(form);
         let (srq, pool) = (&mut store.srq, &store.pool);
-        let room = srq.recv_room();
+        let room = srq.recv_slots_free();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             srq.recv_batch(|batch| -> Result<(), Error> {
                 batch.recv(wr::recv(pool.take().expect("free")))?;
@@ -325,7 +325,7 @@ fn an_error_or_a_panic_in_a_batch_of_receives_gives_the_buffers_back() {
             Ok(())
         });
         assert!(failed.is_err(), "there is room for 7");
-        assert_eq!((pool.available(), srq.recv_room()), (8, room));
+        assert_eq!((pool.available(), srq.recv_slots_free()), (8, room));
         store.finish();
     }
 }

@@ -59,7 +59,7 @@ fn two_threads_use_the_two_ends_of_a_connection() {
             for number in 0..MESSAGES {
                 let message = number.to_ne_bytes();
                 a.post_send(wr::send(wr::Inline(&message))).expect("send");
-                while a.send_room() < a.caps().max_send_wr as usize {
+                while a.send_slots_free() < a.caps().max_send_wr as usize {
                     for completion in cq_a.poll().expect("poll") {
                         a.retire(completion)
                             .expect("in flight")

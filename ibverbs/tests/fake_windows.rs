@@ -8,8 +8,9 @@ use std::thread;
 use fake::{FORMS, Pair};
 use fake_provider::{Live, PostFault, Queue, Verb};
 use ibverbs::{
-    AccessFlags, BoundWindow, Direction, ErrorKind, PostError, RemoteMemory, SharedRegion, Type1,
-    Type2, WcOpcode, WcStatus, Window, wr,
+    AccessFlags, Direction, ErrorKind, PostError, RemoteMemory, SharedRegion, WcOpcode, WcStatus,
+    mw::{BoundWindow, Type1, Type2, Window},
+    wr,
 };
 
 const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);

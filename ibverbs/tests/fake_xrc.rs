@@ -9,8 +9,10 @@ use fake::{FORMS, open, path, small};
 use fake_provider::{Fake, Live, Profile};
 use ibverbs::{
     AccessFlags, Buf, CompletionQueue, Context, CqOptions, ErrorKind, Pool, ProtectionDomain,
-    QpChange, QpState, QueuePair, RcPath, Retired, SharedReceiveQueue, SharedRegion, SrqNum,
-    SrqOptions, WcStatus, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend, XrcdOpen, wr,
+    QpState, QueuePair, RcPath, Retired, SharedReceiveQueue, SharedRegion, SrqOptions, WcStatus,
+    qp::QpChange,
+    wr,
+    xrc::{SrqNum, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend, XrcdOpen},
 };
 
 /// A queue of an XRC domain, with a protection domain and a completion queue of its own, as in a

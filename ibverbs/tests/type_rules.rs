@@ -6,11 +6,15 @@ use std::marker::PhantomData;
 
 use ibverbs::wr::{self, Empty, Inline, ReadPayload, RecvPayload, SendPayload, SendRequest};
 use ibverbs::{
-    AddressHandle, Buf, Completion, CompletionChannel, CompletionQueue, CompletionQueueEx, Context,
-    Destination, Frozen, Held, HeldAddress, Hold, Operation, ParentDomain, Pool, ProtectionDomain,
-    QpChange, QueuePair, RawPacket, Rc, RcPath, RemoteMemory, Sends, SharedReceiveQueue,
-    SharedRegion, Sink, SrqNum, ThreadDomain, Transport, Type2, Uc, Ud, Window, Xrc, XrcDomain,
-    XrcRecvQueuePair, XrcSend,
+    AddressHandle, Buf, Completion, CompletionChannel, CompletionQueue, Context, DuplexTransport,
+    Frozen, Held, HeldAddress, Hold, Pool, ProtectionDomain, QueuePair, RawPacket, Rc, RcPath,
+    RemoteMemory, SendTransport, SharedReceiveQueue, SharedRegion, Sink, Uc, Ud,
+    cq_ex::CompletionQueueEx,
+    mw::{Type2, Window},
+    pd::{ParentDomain, ThreadDomain},
+    qp::QpChange,
+    wr::{Destination, Operation},
+    xrc::{SrqNum, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend},
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -20,7 +24,7 @@ assert_not_impl_any!(Completion<'static>: Clone);
 assert_not_impl_any!(QueuePair<Rc>: Clone);
 
 // What has no receive queue is no transport to make ordinary queue pairs of.
-assert_not_impl_any!(XrcSend: Transport);
+assert_not_impl_any!(XrcSend: DuplexTransport);
 
 // A buffer can do all; it moves in, and comes back.
 assert_impl_all!(Buf: SendPayload, RecvPayload, ReadPayload, Send, Sync);
@@ -93,9 +97,9 @@ assert_impl_all!(CompletionQueue: Send, Sync); // polling needs `&mut`
 
 /// Asks whether transport `T` has the operation `O`: the method of the type itself if so, else the
 /// trait's.
-struct Asked<T, O>(PhantomData<(T, O)>);
+struct Field<T, O>(PhantomData<(T, O)>);
 
-impl<T: Sends, O: Operation<T, Buf>> Asked<T, O> {
+impl<T: SendTransport, O: Operation<T, Buf>> Field<T, O> {
     #[allow(clippy::unused_self, reason = "found by method resolution")]
     fn has(&self) -> bool {
         true
@@ -108,19 +112,19 @@ trait Otherwise {
     }
 }
 
-impl<T, O> Otherwise for &Asked<T, O> {}
+impl<T, O> Otherwise for &Field<T, O> {}
 
 /// The operation that a function makes requests of.
-fn plain<T, O>(_: fn(Buf) -> SendRequest<O, Buf>) -> Asked<T, O> {
-    Asked(PhantomData)
+fn plain<T, O>(_: fn(Buf) -> SendRequest<O, Buf>) -> Field<T, O> {
+    Field(PhantomData)
 }
 
-fn remote<T, O>(_: fn(Buf, RemoteMemory) -> SendRequest<O, Buf>) -> Asked<T, O> {
-    Asked(PhantomData)
+fn remote<T, O>(_: fn(Buf, RemoteMemory) -> SendRequest<O, Buf>) -> Field<T, O> {
+    Field(PhantomData)
 }
 
-fn directed<T, O>(_: fn(Buf, Destination) -> SendRequest<O, Buf>) -> Asked<T, O> {
-    Asked(PhantomData)
+fn directed<T, O>(_: fn(Buf, Destination) -> SendRequest<O, Buf>) -> Field<T, O> {
+    Field(PhantomData)
 }
 
 /// What a transport has: send, with immediate data, to somebody, to somebody with immediate data,

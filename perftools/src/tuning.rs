@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use ibverbs::{Backing, HugePageSize, MemoryOptions};
+use ibverbs::{
+    MemoryOptions,
+    mr::{Backing, HugePageSize},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};

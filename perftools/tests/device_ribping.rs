@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use ibverbs::{Context, Device, RemoteMemory, TransportType};
+use ibverbs::{Context, Device, RemoteMemory, device::TransportType};
 use nix::ifaddrs::getifaddrs;
 use perftools::args::ping::PingArgs;
 use perftools::ping;

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AccessFlags, CompletionQueue, Connected, ErrorKind, EventType, ProtectionDomain, QpChange,
-    QpOptions, QpState, QueuePair, Rc, Uc, wr,
+    AccessFlags, CompletionQueue, ConnectedDuplexTransport, ErrorKind, ProtectionDomain, QpOptions,
+    QpState, QueuePair, Rc, Uc, event::EventType, qp::QpChange, wr,
 };
 use lab::{End, PATIENCE, Place, leaves_nothing, one_place_each};
 use rdmacm::active::ConnectResponse;
@@ -17,7 +17,7 @@ use rdmacm::connection::ConnectedId;
 use rdmacm::{CmEventType, ConnectParams, ConnectRequest, InProgress, Resolver, Route};
 
 /// What a transport takes of the steps that the connection manager gives, which are those of RC.
-trait ByHand: Connected {
+trait ByHand: ConnectedDuplexTransport {
     fn fitting(change: QpChange) -> QpChange;
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{QpState, TransportType, wr};
+use ibverbs::{QpState, device::TransportType, wr};
 use lab::{PATIENCE, accept, connect, places};
 use rdmacm::{ConnectParams, Listener, PrivateDataLimits, Resolver};
 

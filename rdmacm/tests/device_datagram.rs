@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{Destination, ErrorKind, GRH_LEN, QpState};
+use ibverbs::{ErrorKind, GRH_LEN, QpState, wr::Destination};
 use lab::post::Post;
 use lab::{PATIENCE, Place, leaves_nothing, one_place_each, places};
 use rdmacm::datagram::multicast::JoinAs;

@@ -5,7 +5,7 @@ mod lab;
 
 use std::time::Duration;
 
-use ibverbs::{AccessFlags, Error, QpOptions, RemoteMemory, Type2, WcStatus, wr};
+use ibverbs::{AccessFlags, Error, QpOptions, RemoteMemory, WcStatus, mw::Type2, wr};
 use lab::{PATIENCE, Place, Wired, leaves_nothing, places};
 
 const OPEN: AccessFlags = AccessFlags::REMOTE_READ
@@ -169,7 +169,7 @@ fn a_message_arrives_that_invalidates_a_key_of_the_peer() {
             });
             let remote = bound
                 .as_ref()
-                .map_or(region.remote(), ibverbs::BoundWindow::remote);
+                .map_or(region.remote(), ibverbs::mw::BoundWindow::remote);
             if iwarp {
                 a.connection
                     .qp_mut()
@@ -237,7 +237,7 @@ fn what_iwarp_lacks_is_refused_with_the_buffer() {
             }
             if iwarp {
                 assert_eq!(
-                    qp.send_room(),
+                    qp.send_slots_free(),
                     qp.caps().max_send_wr as usize,
                     "nothing stayed in the queue"
                 );

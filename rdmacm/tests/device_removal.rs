@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{Device, ErrorKind, TransportType};
+use ibverbs::{Device, ErrorKind, device::TransportType};
 use lab::{PATIENCE, Place, devices};
 use rdmacm::datagram::ServiceListener;
 use rdmacm::datagram::multicast::{JoinAs, Membership};

@@ -4,7 +4,7 @@ mod lab;
 
 use std::time::Duration;
 
-use ibverbs::{AccessFlags, ErrorKind, PostError, TransportType, wr};
+use ibverbs::{AccessFlags, ErrorKind, PostError, device::TransportType, wr};
 use lab::{PATIENCE, Wired, leaves_nothing, places};
 
 #[test]

@@ -142,7 +142,7 @@ fn run(
             let retired = qp.retire(completion)?;
             retired.ok()?;
             sent += 1;
-            if srq.recv_room() > 0 {
+            if srq.recv_slots_free() > 0 {
                 srq.post_recv(wr::recv(
                     retired.into_buf().ok_or("a send without a buffer")?,
                 ))?;

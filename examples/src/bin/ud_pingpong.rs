@@ -14,7 +14,8 @@ use examples::local::{Local, random_psn};
 use examples::pingpong::{Common, fill, print_address, require_gid};
 use examples::{Result, wait};
 use ibverbs::{
-    AhAttr, CqOptions, Destination, Direction, Endpoint, GRH_LEN, Qkey, QpOptions, Ud, wr,
+    AhAttr, CqOptions, Direction, Endpoint, GRH_LEN, Qkey, QpOptions, Ud,
+    wr::{self, Destination},
 };
 
 /// The key that the C program uses.

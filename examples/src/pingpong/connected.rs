@@ -4,7 +4,9 @@
 use std::time::Instant;
 
 use clap::Args;
-use ibverbs::{AccessFlags, Connected, CqOptions, Direction, Mtu, QpOptions, RcPath, wr};
+use ibverbs::{
+    AccessFlags, ConnectedDuplexTransport, CqOptions, Direction, Mtu, QpOptions, RcPath, wr,
+};
 
 use super::options::{Common, fill, parse_mtu, print_address, require_gid};
 use crate::exchange::exchange;
@@ -27,7 +29,7 @@ pub struct Options {
 ///
 /// # Errors
 /// What stands in the way, in words.
-pub fn run<T: Connected>(options: &Options) -> Result<()> {
+pub fn run<T: ConnectedDuplexTransport>(options: &Options) -> Result<()> {
     let Options { common, size, mtu } = options;
     let local = common.open()?;
     let pd = local.context.alloc_pd()?;

@@ -1,6 +1,9 @@
 //! Who answers: reads what a client offers, and writes it back where the client says.
 
-use ibverbs::{AccessFlags, Held, Operation, Rc, RemoteMemory, SharedRegion, wr};
+use ibverbs::{
+    AccessFlags, Held, Rc, RemoteMemory, SharedRegion,
+    wr::{self, Operation},
+};
 use rdmacm::{ConnectRequest, Listener, Messenger};
 
 use super::message::{GO_ON, decode, printed};

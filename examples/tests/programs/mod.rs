@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ibverbs::{Device, TransportType};
+use ibverbs::{Device, device::TransportType};
 
 const DEADLINE: Duration = Duration::from_secs(120);
 

@@ -48,7 +48,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the device cannot (both software devices),
-    /// [`ErrorKind::InvalidInput`] above what [`CqModerationCaps`](crate::CqModerationCaps)
+    /// [`ErrorKind::InvalidInput`] above what [`CqModerationCaps`](crate::caps::CqModerationCaps)
     /// says.
     ///
     /// # References

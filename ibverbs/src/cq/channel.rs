@@ -14,8 +14,8 @@ use rdma_sys::{
 };
 
 use super::id::CqId;
-use crate::context::Context;
 use crate::convert::non_null;
+use crate::device::Context;
 use crate::errno::Errno;
 use crate::error::{Error, Result};
 use crate::raw::AsRaw;

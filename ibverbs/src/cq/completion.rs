@@ -39,7 +39,7 @@ pub struct Completion<'cq> {
 }
 
 impl<'cq> Completion<'cq> {
-    pub(super) fn new(wc: &'cq ibv_wc) -> Self {
+    pub(crate) fn new(wc: &'cq ibv_wc) -> Self {
         Self { wc }
     }
 
@@ -132,7 +132,7 @@ impl fmt::Debug for Completion<'_> {
 /// # Example
 /// An answer to whoever sent a datagram:
 /// ```no_run
-/// use ibverbs::{Buf, Destination, Qkey, QueuePair, Ud, UdSource, wr};
+/// use ibverbs::{Buf, Qkey, QueuePair, Ud, UdSource, wr::{self, Destination}};
 /// # fn f(qp: &mut QueuePair<Ud>, source: UdSource, received: &Buf) -> ibverbs::Result<()> {
 /// let back = qp.pd().create_ah_to_source(1, &source, received)?;
 /// let destination = Destination {

@@ -10,24 +10,24 @@ use rdma_sys::ibv_wc;
 
 use super::burst::Behind;
 use super::completion::Completion;
-use super::fields::{Asked, CqFields, FieldSet, With};
+use super::fields::{CqFields, Enabled, Field, FieldSet};
 
 /// A completion's usual fields and the others, as far as they were asked for.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Entry {
-    pub(super) wc: ibv_wc,
-    pub(super) timestamp: u64,
-    pub(super) wallclock_ns: u64,
-    pub(super) flow_tag: u32,
-    pub(super) cvlan: u16,
+pub(crate) struct Entry {
+    pub(crate) wc: ibv_wc,
+    pub(crate) timestamp: u64,
+    pub(crate) wallclock_ns: u64,
+    pub(crate) flow_tag: u32,
+    pub(crate) cvlan: u16,
 }
 
 /// The completions of one poll, with more fields.
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{CompletionQueueEx, CqFields, QueuePair, Rc, With};
-/// # fn f(cq: &mut CompletionQueueEx<CqFields<With>>, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+/// use ibverbs::{QueuePair, Rc, cq_ex::{CompletionQueueEx, CqFields, Enabled}};
+/// # fn f(cq: &mut CompletionQueueEx<CqFields<Enabled>>, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
 /// let mut completions = cq.poll()?;
 /// if let Some(first) = completions.next() {
 ///     println!("the first of {} at {} cycles", completions.len() + 1, first.timestamp());
@@ -47,7 +47,7 @@ pub struct CompletionsEx<'cq, F: FieldSet> {
 
 impl<'cq, F: FieldSet> CompletionsEx<'cq, F> {
     /// Of the entries that were not taken, as many as `behind` says.
-    pub(super) fn new(entries: Iter<'cq, Entry>, behind: &'cq mut Behind) -> Self {
+    pub(crate) fn new(entries: Iter<'cq, Entry>, behind: &'cq mut Behind) -> Self {
         Self {
             entries,
             behind,
@@ -96,8 +96,8 @@ impl<F: FieldSet> fmt::Debug for CompletionsEx<'_, F> {
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{CompletionEx, CqFields, QueuePair, Rc, With, Without};
-/// # fn f(qp: &mut QueuePair<Rc>, completion: CompletionEx<'_, CqFields<Without, With>>) -> ibverbs::Result<()> {
+/// use ibverbs::{QueuePair, Rc, cq_ex::{CompletionEx, CqFields, Enabled, Disabled}};
+/// # fn f(qp: &mut QueuePair<Rc>, completion: CompletionEx<'_, CqFields<Disabled, Enabled>>) -> ibverbs::Result<()> {
 /// let at = completion.wallclock(); // nanoseconds since the epoch, as a Duration
 /// let retired = qp.retire(completion.into())?;
 /// println!("{} bytes at {at:?}", retired.byte_len());
@@ -113,29 +113,29 @@ pub struct CompletionEx<'cq, F: FieldSet> {
     fields: PhantomData<F>,
 }
 
-impl<W: Asked, V: Asked, T: Asked> CompletionEx<'_, CqFields<With, W, V, T>> {
+impl<W: Field, V: Field, T: Field> CompletionEx<'_, CqFields<Enabled, W, V, T>> {
     /// When the request completed, in cycles of the device's clock
-    /// ([`hca_core_clock`](crate::DeviceAttrEx) kHz; it wraps as `completion_timestamp_mask` says).
+    /// ([`hca_core_clock`](crate::caps::DeviceAttrEx) kHz; it wraps as `completion_timestamp_mask` says).
     pub fn timestamp(&self) -> u64 {
         self.entry.timestamp
     }
 }
 
-impl<T: Asked, V: Asked, F: Asked> CompletionEx<'_, CqFields<T, With, V, F>> {
+impl<T: Field, V: Field, F: Field> CompletionEx<'_, CqFields<T, Enabled, V, F>> {
     /// When the request completed, since the epoch.
     pub fn wallclock(&self) -> Duration {
         Duration::from_nanos(self.entry.wallclock_ns)
     }
 }
 
-impl<T: Asked, W: Asked, F: Asked> CompletionEx<'_, CqFields<T, W, With, F>> {
+impl<T: Field, W: Field, F: Field> CompletionEx<'_, CqFields<T, W, Enabled, F>> {
     /// The VLAN tag of the received packet; valid for a successful receive.
     pub fn cvlan(&self) -> u16 {
         self.entry.cvlan
     }
 }
 
-impl<T: Asked, W: Asked, V: Asked> CompletionEx<'_, CqFields<T, W, V, With>> {
+impl<T: Field, W: Field, V: Field> CompletionEx<'_, CqFields<T, W, V, Enabled>> {
     /// The tag of the flow rule that the received packet matched; valid for a successful receive.
     pub fn flow_tag(&self) -> u32 {
         self.entry.flow_tag

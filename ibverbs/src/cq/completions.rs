@@ -26,11 +26,11 @@ use super::completion::Completion;
 /// # References
 /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
 pub struct Completions<'cq> {
-    pub(super) next: *const ibv_wc,
-    pub(super) left: u32,
+    pub(crate) next: *const ibv_wc,
+    pub(crate) left: u32,
     /// Where the queue reads how many are left, should this be forgotten.
-    pub(super) stays: &'cq mut u32,
-    pub(super) entries: PhantomData<&'cq [ibv_wc]>,
+    pub(crate) stays: &'cq mut u32,
+    pub(crate) entries: PhantomData<&'cq [ibv_wc]>,
 }
 
 // SAFETY: it refers to entries that are written by the next poll only, which needs the queue after

@@ -20,7 +20,7 @@ use rdma_sys::{
 
 use super::id::CqId;
 use super::options::CqOptions;
-use crate::context::Context;
+use crate::device::Context;
 use crate::error::Result;
 use crate::identity::{Direction, WrId};
 use crate::raw::AsRaw;
@@ -39,7 +39,7 @@ const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
 ///
 /// The flag for use by a single thread is not asked for: a queue pair may be destroyed on another
 /// thread than the one that polls, and destroying takes the lock that the flag would remove.
-pub(super) fn create(
+pub(crate) fn create(
     context: &Context,
     options: CqOptions<'_>,
     id: CqId,
@@ -60,7 +60,7 @@ pub(super) fn create(
 /// Whether each entry needs a `start_poll` and an `end_poll` of its own: the Soft-RoCE provider of
 /// rdma-core 44 loses an entry when `next_poll` finds the queue empty, because `end_poll` then
 /// steps past the end.
-pub(super) fn one_by_one(context: &Context) -> Result<bool> {
+pub(crate) fn one_by_one(context: &Context) -> Result<bool> {
     context.is_soft_roce()
 }
 
@@ -71,7 +71,7 @@ pub(super) fn one_by_one(context: &Context) -> Result<bool> {
 /// # Safety
 /// The queue is alive and used by one thread; there are `count` entries, one at least.
 #[inline]
-pub(super) unsafe fn poll<E, const ONE_BY_ONE: bool>(
+pub(crate) unsafe fn poll<E, const ONE_BY_ONE: bool>(
     cq: NonNull<ibv_cq_ex>,
     entries: *mut E,
     count: u32,
@@ -113,7 +113,7 @@ pub(super) unsafe fn poll<E, const ONE_BY_ONE: bool>(
 
 /// That there is nothing more is no error.
 #[inline]
-pub(super) fn unless_empty(returned: i32) -> i32 {
+pub(crate) fn unless_empty(returned: i32) -> i32 {
     if returned == libc::ENOENT {
         0
     } else {
@@ -126,7 +126,7 @@ pub(super) fn unless_empty(returned: i32) -> i32 {
 /// # Safety
 /// An entry of `cq` must be current; `entry` can be written.
 #[inline]
-pub(super) unsafe fn read(cq: *mut ibv_cq_ex, entry: *mut ibv_wc) {
+pub(crate) unsafe fn read(cq: *mut ibv_cq_ex, entry: *mut ibv_wc) {
     // SAFETY: an entry is current; the fields read were asked for at creation, or are always there.
     unsafe {
         (*entry).wr_id = (*cq).wr_id;
@@ -168,7 +168,7 @@ unsafe fn read_failed(cq: *mut ibv_cq_ex, entry: *mut ibv_wc) {
 }
 
 /// The classic entry has 16 bits for it.
-pub(super) fn narrow_slid(slid: u32) -> u16 {
+pub(crate) fn narrow_slid(slid: u32) -> u16 {
     u16::try_from(slid).unwrap_or(u16::MAX)
 }
 

@@ -9,9 +9,9 @@ use rdma_sys::{
 
 mod private {
     pub trait Sealed {}
-    impl Sealed for super::With {}
-    impl Sealed for super::Without {}
-    impl<T: super::Asked, W: super::Asked, V: super::Asked, F: super::Asked> Sealed
+    impl Sealed for super::Enabled {}
+    impl Sealed for super::Disabled {}
+    impl<T: super::Field, W: super::Field, V: super::Field, F: super::Field> Sealed
         for super::CqFields<T, W, V, F>
     {
     }
@@ -21,69 +21,72 @@ mod private {
 ///
 /// # Example
 /// ```
-/// use ibverbs::{CqFields, With};
-/// let fields: CqFields<With> = CqFields::new().timestamp();
+/// use ibverbs::cq_ex::{CqFields, Enabled};
+/// let fields: CqFields<Enabled> = CqFields::new().timestamp();
 /// ```
 ///
 /// # References
 /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct With;
+pub struct Enabled;
 
 /// The field was not asked for: its reader does not exist.
 ///
 /// # Example
 /// ```
-/// use ibverbs::{CqFields, With, Without};
-/// let only_the_vlan_tag: CqFields<Without, Without, With> = CqFields::new().cvlan();
+/// use ibverbs::cq_ex::{CqFields, Enabled, Disabled};
+/// let only_the_vlan_tag: CqFields<Disabled, Disabled, Enabled> = CqFields::new().cvlan();
 /// ```
 ///
 /// # References
 /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Without;
+pub struct Disabled;
 
-/// [`With`] or [`Without`].
+/// [`Enabled`] or [`Disabled`].
 ///
 /// # Example
 /// A function for queues with timestamps, whatever else they have:
 /// ```no_run
-/// use ibverbs::{Asked, CompletionQueueEx, CqFields, With};
-/// fn newest<W: Asked, V: Asked, F: Asked>(
-///     cq: &mut CompletionQueueEx<CqFields<With, W, V, F>>,
+/// use ibverbs::cq_ex::{Field, CompletionQueueEx, CqFields, Enabled};
+/// fn newest<W: Field, V: Field, F: Field>(
+///     cq: &mut CompletionQueueEx<CqFields<Enabled, W, V, F>>,
 /// ) -> ibverbs::Result<Option<u64>> {
 ///     Ok(cq.poll()?.map(|completion| completion.timestamp()).last())
 /// }
 /// ```
-pub trait Asked: private::Sealed + Copy + Send + Sync + 'static {
+pub trait Field: private::Sealed + Copy + Send + Sync + 'static {
     #[doc(hidden)]
-    const ASKED: bool;
+    const ENABLED: bool;
 }
 
-impl Asked for With {
-    const ASKED: bool = true;
+impl Field for Enabled {
+    const ENABLED: bool = true;
 }
 
-impl Asked for Without {
-    const ASKED: bool = false;
+impl Field for Disabled {
+    const ENABLED: bool = false;
 }
 
-/// What a [`CompletionQueueEx`](crate::CompletionQueueEx) can read of its completions beyond what
+/// What a [`CompletionQueueEx`](crate::cq_ex::CompletionQueueEx) can read of its completions beyond what
 /// every [`Completion`](crate::Completion) has: `T` the device's timestamp, `W` the time of day,
 /// `V` the VLAN tag, `F` the flow tag.
 ///
 /// # Example
 /// ```
-/// use ibverbs::{CqFields, With, Without};
-/// let fields: CqFields<With, Without, With> = CqFields::new().timestamp().cvlan();
+/// use ibverbs::cq_ex::{CqFields, Enabled, Disabled};
+/// let fields: CqFields<Enabled, Disabled, Enabled> = CqFields::new().timestamp().cvlan();
 /// ```
 ///
 /// # References
 /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CqFields<T: Asked = Without, W: Asked = Without, V: Asked = Without, F: Asked = Without>(
-    PhantomData<(T, W, V, F)>,
-);
+pub struct CqFields<
+    T: Field = Disabled,
+    W: Field = Disabled,
+    V: Field = Disabled,
+    F: Field = Disabled,
+>(PhantomData<(T, W, V, F)>);
 
 impl CqFields {
     /// None beyond the usual ones.
@@ -92,31 +95,31 @@ impl CqFields {
     }
 }
 
-impl<W: Asked, V: Asked, F: Asked> CqFields<Without, W, V, F> {
+impl<W: Field, V: Field, F: Field> CqFields<Disabled, W, V, F> {
     /// When the request completed, on the device's clock (`IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`).
-    pub const fn timestamp(self) -> CqFields<With, W, V, F> {
+    pub const fn timestamp(self) -> CqFields<Enabled, W, V, F> {
         CqFields(PhantomData)
     }
 }
 
-impl<T: Asked, V: Asked, F: Asked> CqFields<T, Without, V, F> {
+impl<T: Field, V: Field, F: Field> CqFields<T, Disabled, V, F> {
     /// When the request completed, in time since the epoch
     /// (`IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK`).
-    pub const fn wallclock(self) -> CqFields<T, With, V, F> {
+    pub const fn wallclock(self) -> CqFields<T, Enabled, V, F> {
         CqFields(PhantomData)
     }
 }
 
-impl<T: Asked, W: Asked, F: Asked> CqFields<T, W, Without, F> {
+impl<T: Field, W: Field, F: Field> CqFields<T, W, Disabled, F> {
     /// The VLAN tag of a received packet (`IBV_WC_EX_WITH_CVLAN`).
-    pub const fn cvlan(self) -> CqFields<T, W, With, F> {
+    pub const fn cvlan(self) -> CqFields<T, W, Enabled, F> {
         CqFields(PhantomData)
     }
 }
 
-impl<T: Asked, W: Asked, V: Asked> CqFields<T, W, V, Without> {
+impl<T: Field, W: Field, V: Field> CqFields<T, W, V, Disabled> {
     /// The tag of the flow rule that a received packet matched (`IBV_WC_EX_WITH_FLOW_TAG`).
-    pub const fn flow_tag(self) -> CqFields<T, W, V, With> {
+    pub const fn flow_tag(self) -> CqFields<T, W, V, Enabled> {
         CqFields(PhantomData)
     }
 }
@@ -126,7 +129,7 @@ impl<T: Asked, W: Asked, V: Asked> CqFields<T, W, V, Without> {
 /// # Example
 /// A function for queues with any fields:
 /// ```no_run
-/// use ibverbs::{CompletionQueueEx, FieldSet, QueuePair, Rc};
+/// use ibverbs::{QueuePair, Rc, cq_ex::{CompletionQueueEx, FieldSet}};
 /// fn retire_all<F: FieldSet>(
 ///     cq: &mut CompletionQueueEx<F>,
 ///     qp: &mut QueuePair<Rc>,
@@ -146,16 +149,16 @@ pub trait FieldSet: private::Sealed + Copy + Send + Sync + 'static {
     const NAMES: [Option<&'static str>; 4];
 }
 
-impl<T: Asked, W: Asked, V: Asked, F: Asked> FieldSet for CqFields<T, W, V, F> {
-    const FLAGS: u32 = flag(T::ASKED, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
-        | flag(W::ASKED, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
-        | flag(V::ASKED, IBV_WC_EX_WITH_CVLAN)
-        | flag(F::ASKED, IBV_WC_EX_WITH_FLOW_TAG);
+impl<T: Field, W: Field, V: Field, F: Field> FieldSet for CqFields<T, W, V, F> {
+    const FLAGS: u32 = flag(T::ENABLED, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
+        | flag(W::ENABLED, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+        | flag(V::ENABLED, IBV_WC_EX_WITH_CVLAN)
+        | flag(F::ENABLED, IBV_WC_EX_WITH_FLOW_TAG);
     const NAMES: [Option<&'static str>; 4] = [
-        name(T::ASKED, "timestamp"),
-        name(W::ASKED, "wall clock"),
-        name(V::ASKED, "VLAN tag"),
-        name(F::ASKED, "flow tag"),
+        name(T::ENABLED, "timestamp"),
+        name(W::ENABLED, "wall clock"),
+        name(V::ENABLED, "VLAN tag"),
+        name(F::ENABLED, "flow tag"),
     ];
 }
 

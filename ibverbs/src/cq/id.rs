@@ -21,12 +21,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct CqId(usize);
 
 impl CqId {
-    pub(super) fn next() -> Self {
+    pub(crate) fn next() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(super) fn as_context(self) -> *mut c_void {
+    pub(crate) fn as_context(self) -> *mut c_void {
         ptr::without_provenance_mut(self.0)
     }
 

@@ -17,7 +17,7 @@ use rdma_sys::{
 
 use super::completion::UdSource;
 use super::extended::narrow_slid;
-use super::fields::{Asked, CqFields, FieldSet, With};
+use super::fields::{CqFields, Enabled, Field, FieldSet};
 use super::says::{Ended, Says};
 use super::status::{WcOpcode, WcStatus};
 use crate::identity::{Direction, QueueId, WrId};
@@ -29,11 +29,11 @@ use crate::port::Lid;
 /// takes it.
 ///
 /// It lives during one call of what
-/// [`CompletionQueueEx::poll_each`](crate::CompletionQueueEx::poll_each) is given.
+/// [`CompletionQueueEx::poll_each`](crate::cq_ex::CompletionQueueEx::poll_each) is given.
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{CompletionInPlace, CqFields, QueuePair, Rc, Result};
+/// use ibverbs::{QueuePair, Rc, Result, cq_ex::{CompletionInPlace, CqFields}};
 /// fn done(completion: CompletionInPlace<'_, CqFields>, qp: &mut QueuePair<Rc>) -> Result<()> {
 ///     if !completion.is_success() {
 ///         println!("{} failed: {}", completion.qp_num(), completion.status());
@@ -55,7 +55,7 @@ pub struct CompletionInPlace<'poll, F: FieldSet> {
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{InPlace, Retired};
+/// use ibverbs::{Retired, cq_ex::InPlace};
 /// fn print(retired: &Retired<InPlace<'_>>) {
 ///     println!("request {}: {} bytes", retired.tag(), retired.byte_len());
 /// }
@@ -109,7 +109,7 @@ impl<'poll, F: FieldSet> CompletionInPlace<'poll, F> {
     /// # Safety
     /// An entry of the queue is current during `'poll`, and the queue was made with the fields `F`.
     #[inline]
-    pub(super) unsafe fn new(cq: NonNull<ibv_cq_ex>) -> Self {
+    pub(crate) unsafe fn new(cq: NonNull<ibv_cq_ex>) -> Self {
         Self {
             shown: InPlace {
                 cq,
@@ -198,15 +198,15 @@ impl<'poll, F: FieldSet> CompletionInPlace<'poll, F> {
     }
 }
 
-impl<W: Asked, V: Asked, T: Asked> CompletionInPlace<'_, CqFields<With, W, V, T>> {
-    /// As [`CompletionEx::timestamp`](crate::CompletionEx::timestamp).
+impl<W: Field, V: Field, T: Field> CompletionInPlace<'_, CqFields<Enabled, W, V, T>> {
+    /// As [`CompletionEx::timestamp`](crate::cq_ex::CompletionEx::timestamp).
     pub fn timestamp(&self) -> u64 {
         // SAFETY: the entry is current; the field was asked for, as the type says.
         unsafe { ibv_wc_read_completion_ts(self.cq()) }
     }
 }
 
-impl<T: Asked, V: Asked, F: Asked> CompletionInPlace<'_, CqFields<T, With, V, F>> {
+impl<T: Field, V: Field, F: Field> CompletionInPlace<'_, CqFields<T, Enabled, V, F>> {
     /// When the request completed, since the epoch.
     pub fn wallclock(&self) -> Duration {
         // SAFETY: as above.
@@ -214,7 +214,7 @@ impl<T: Asked, V: Asked, F: Asked> CompletionInPlace<'_, CqFields<T, With, V, F>
     }
 }
 
-impl<T: Asked, W: Asked, F: Asked> CompletionInPlace<'_, CqFields<T, W, With, F>> {
+impl<T: Field, W: Field, F: Field> CompletionInPlace<'_, CqFields<T, W, Enabled, F>> {
     /// The VLAN tag of the received packet; valid for a successful receive.
     pub fn cvlan(&self) -> u16 {
         // SAFETY: as above.
@@ -222,7 +222,7 @@ impl<T: Asked, W: Asked, F: Asked> CompletionInPlace<'_, CqFields<T, W, With, F>
     }
 }
 
-impl<T: Asked, W: Asked, V: Asked> CompletionInPlace<'_, CqFields<T, W, V, With>> {
+impl<T: Field, W: Field, V: Field> CompletionInPlace<'_, CqFields<T, W, V, Enabled>> {
     /// The tag of the flow rule that the received packet matched; valid for a successful receive.
     pub fn flow_tag(&self) -> u32 {
         // SAFETY: as above.

@@ -18,13 +18,15 @@ mod says;
 mod shared;
 pub(crate) mod standing;
 mod status;
+#[cfg(feature = "tokio")]
+mod tokio;
 mod with_fields;
 
 pub use self::channel::CompletionChannel;
 pub use self::completion::{Completion, UdSource};
 pub use self::completion_ex::{CompletionEx, CompletionsEx};
 pub use self::completions::Completions;
-pub use self::fields::{Asked, CqFields, FieldSet, With, Without};
+pub use self::fields::{CqFields, Disabled, Enabled, Field, FieldSet};
 pub use self::id::CqId;
 pub use self::in_place::{CompletionInPlace, InPlace};
 pub use self::options::CqOptions;
@@ -32,4 +34,6 @@ pub use self::queue::CompletionQueue;
 pub(crate) use self::says::{Ended, Said, Says};
 pub(crate) use self::shared::Shared;
 pub use self::status::{WcOpcode, WcStatus};
+#[cfg(feature = "tokio")]
+pub use self::tokio::AsyncCompletionQueue;
 pub use self::with_fields::CompletionQueueEx;

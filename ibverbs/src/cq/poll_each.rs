@@ -30,7 +30,7 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     /// [`QueuePair::retire_in_place`](crate::QueuePair::retire_in_place); a queue pair that it
     /// drops is destroyed when the poll is over, and what cannot wait is refused:
     /// [`QueuePair::destroy`](crate::QueuePair::destroy), going to RESET, and lending memory to a
-    /// [`Scope`](crate::Scope). It should not wait for another thread that destroys a queue
+    /// [`Scope`](crate::scope::Scope). It should not wait for another thread that destroys a queue
     /// pair of the same completion queue, nor sleep.
     ///
     /// # Errors
@@ -40,8 +40,8 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{CompletionQueueEx, CqFields, QueuePair, Rc, Result, With, wr};
-    /// fn serve(cq: &mut CompletionQueueEx<CqFields<With>>, qp: &mut QueuePair<Rc>) -> Result<usize> {
+    /// use ibverbs::{QueuePair, Rc, Result, cq_ex::{CompletionQueueEx, CqFields, Enabled}, wr};
+    /// fn serve(cq: &mut CompletionQueueEx<CqFields<Enabled>>, qp: &mut QueuePair<Rc>) -> Result<usize> {
     ///     cq.poll_each(|completion| {
     ///         let at = completion.timestamp();
     ///         let retired = qp.retire_in_place(completion)?;

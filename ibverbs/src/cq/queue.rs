@@ -13,8 +13,8 @@ use super::extended;
 use super::id::CqId;
 use super::options::CqOptions;
 use super::shared::Shared;
-use crate::context::Context;
 use crate::convert::{non_null, zero_or_errno};
+use crate::device::Context;
 use crate::errno::Errno;
 use crate::error::{Error, Result};
 use crate::fixed::Fixed;
@@ -40,17 +40,17 @@ use crate::raw::AsRaw;
 /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html),
 /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
 pub struct CompletionQueue {
-    pub(super) shared: Arc<Shared>,
-    pub(super) raw: NonNull<ibv_cq>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) raw: NonNull<ibv_cq>,
     /// Entries copied out of the provider's queue: `filled` of them, of which the last ones were
     /// not taken yet.
-    pub(super) entries: Fixed<ibv_wc>,
-    pub(super) filled: u32,
-    pub(super) rest: Rest,
+    pub(crate) entries: Fixed<ibv_wc>,
+    pub(crate) filled: u32,
+    pub(crate) rest: Rest,
     /// See [`extended::one_by_one`].
-    pub(super) one_by_one: bool,
+    pub(crate) one_by_one: bool,
     /// An error that came after entries: reported by the next poll.
-    pub(super) deferred: Option<Errno>,
+    pub(crate) deferred: Option<Errno>,
 }
 
 // SAFETY: polling needs `&mut self`, so one thread at a time; the provider's queue is not bound to
@@ -102,7 +102,7 @@ impl CompletionQueue {
 
     /// By a function that says too whether it made an extended one: an `ibv_cq_ex`, which begins
     /// with the fields of an `ibv_cq`.
-    pub(super) fn create_by(
+    pub(crate) fn create_by(
         context: &Context,
         options: CqOptions<'_>,
         make: impl FnOnce(CqId) -> Result<(NonNull<ibv_cq>, bool)>,

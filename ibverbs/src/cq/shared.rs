@@ -8,14 +8,14 @@ use rdma_sys::{ibv_cq, ibv_destroy_cq};
 
 use super::channel::CompletionChannel;
 use super::id::CqId;
-use crate::context::Context;
+use crate::device::Context;
 
 /// What queue pairs share with the owner of the queue: the handle, and what it must outlive.
 pub(crate) struct Shared {
-    pub(super) raw: NonNull<ibv_cq>,
-    pub(super) id: CqId,
-    pub(super) context: Context,
-    pub(super) channel: Option<CompletionChannel>,
+    pub(crate) raw: NonNull<ibv_cq>,
+    pub(crate) id: CqId,
+    pub(crate) context: Context,
+    pub(crate) channel: Option<CompletionChannel>,
 }
 
 // SAFETY: the handle is used to poll and arm through `CompletionQueue` only, which has one owner;

@@ -21,13 +21,13 @@ thread_local! {
 
 /// The thread enters a poll.
 #[inline]
-pub(super) fn enter() {
+pub(crate) fn enter() {
     POLLS.with(|polls| polls.set(polls.get() + 1));
 }
 
 /// It has left the one that it entered last.
 #[inline]
-pub(super) fn leave() {
+pub(crate) fn leave() {
     POLLS.with(|polls| polls.set(polls.get() - 1));
     if POLLS.with(Cell::get) < 0 {
         left();

@@ -21,7 +21,7 @@ use super::extended;
 use super::fields::{CqFields, FieldSet};
 use super::options::CqOptions;
 use super::queue::CompletionQueue;
-use crate::context::Context;
+use crate::device::Context;
 use crate::errno::Errno;
 use crate::error::{Error, Result};
 
@@ -34,7 +34,7 @@ use crate::error::{Error, Result};
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{CqFields, CqOptions, QpOptions, Rc};
+/// use ibverbs::{CqOptions, QpOptions, Rc, cq_ex::CqFields};
 /// # let context = ibverbs::Device::by_name("mlx5_0")?.open()?;
 /// # let pd = context.alloc_pd()?;
 /// let mut cq = context.create_cq_ex(CqOptions::default(), CqFields::new().timestamp())?;
@@ -54,15 +54,15 @@ use crate::error::{Error, Result};
 /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
 pub struct CompletionQueueEx<F: FieldSet = CqFields> {
     queue: CompletionQueue,
-    pub(super) raw: NonNull<ibv_cq_ex>,
+    pub(crate) raw: NonNull<ibv_cq_ex>,
     /// How many completions one poll in place can go through: one, where each needs a poll of its
     /// own.
-    pub(super) most: usize,
+    pub(crate) most: usize,
     /// Entries copied out of the provider's queue: `filled` of them, of which the last ones were
     /// not taken yet.
     entries: Box<[Entry; BURST as usize]>,
     filled: u32,
-    pub(super) behind: Behind,
+    pub(crate) behind: Behind,
     fields: PhantomData<F>,
 }
 
@@ -200,7 +200,7 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     }
 
     #[cold]
-    pub(super) fn failed(&self, returned: i32) -> Error {
+    pub(crate) fn failed(&self, returned: i32) -> Error {
         let device = self.queue.shared().context().device_name().to_owned();
         Error::of_verb("ibv_start_poll", Errno::from_return(returned), device).with_hint(OVERFLOWED)
     }

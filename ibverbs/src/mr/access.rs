@@ -24,7 +24,7 @@ bitflags! {
         const REMOTE_READ = rdma_sys::IBV_ACCESS_REMOTE_READ;
         /// A peer may do atomics. `IBV_ACCESS_REMOTE_ATOMIC`.
         const REMOTE_ATOMIC = rdma_sys::IBV_ACCESS_REMOTE_ATOMIC;
-        /// Memory windows may be bound to it ([`Window`](crate::Window)). `IBV_ACCESS_MW_BIND`.
+        /// Memory windows may be bound to it ([`Window`](crate::mw::Window)). `IBV_ACCESS_MW_BIND`.
         const MW_BIND = rdma_sys::IBV_ACCESS_MW_BIND;
     }
 }

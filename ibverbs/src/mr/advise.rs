@@ -16,7 +16,7 @@ c_value! {
     /// # Example
     /// ```no_run
     /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
-    /// use ibverbs::{AccessFlags, Advice, MemoryOptions};
+    /// use ibverbs::{AccessFlags, MemoryOptions, mr::Advice};
     /// let options = MemoryOptions { on_demand: true, ..MemoryOptions::default() };
     /// let region = pd.shared_with(1 << 30, AccessFlags::REMOTE_READ, options)?;
     /// region.advise(Advice::PREFETCH, true)?; // wait until the pages are there

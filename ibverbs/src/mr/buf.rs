@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rdma_sys::ibv_sge;
 
-use super::home::{Home, Piece};
+use super::pool_inner::{Home, Piece};
 use crate::pd::{DomainKey, ProtectionDomain};
 
 /// A registered buffer with one owner: `&[u8]` and `&mut [u8]` while you own it.
@@ -48,7 +48,7 @@ impl Buf {
     pub(crate) const ALIGN: usize = align_of::<Piece>();
 
     /// The buffer of a piece that is off the list and has none.
-    pub(super) fn of(home: Arc<Home>, index: u32) -> Self {
+    pub(crate) fn of(home: Arc<Home>, index: u32) -> Self {
         let piece = NonNull::from(&home.pieces[index as usize]);
         let buf = Self(piece);
         buf.piece().len.set(buf.piece().whole.length);

@@ -26,7 +26,7 @@ unsafe fn word<'a>(base: *mut u8, offset: usize) -> &'a AtomicU64 {
 /// # Safety
 /// `base` is aligned to 8, and all words that hold the bytes are within live memory that is
 /// accessed as words only.
-pub(super) unsafe fn copy_out(base: *mut u8, mut offset: usize, into: &mut [u8]) {
+pub(crate) unsafe fn copy_out(base: *mut u8, mut offset: usize, into: &mut [u8]) {
     let (head, rest) = into.split_at_mut(head_of(offset, into.len()));
     if !head.is_empty() {
         // SAFETY: the caller's promise; the word holds the byte at `offset`.
@@ -58,7 +58,7 @@ pub(super) unsafe fn copy_out(base: *mut u8, mut offset: usize, into: &mut [u8])
 ///
 /// # Safety
 /// As [`copy_out`].
-pub(super) unsafe fn copy_in(base: *mut u8, mut offset: usize, from: &[u8]) {
+pub(crate) unsafe fn copy_in(base: *mut u8, mut offset: usize, from: &[u8]) {
     let (head, rest) = from.split_at(head_of(offset, from.len()));
     if !head.is_empty() {
         // SAFETY: the caller's promise; the word holds the byte at `offset`.
@@ -116,9 +116,9 @@ impl Chunks for [u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::alloc::Allocation;
-    use super::super::options::Backing;
     use super::*;
+    use crate::mr::alloc::Allocation;
+    use crate::mr::options::Backing;
 
     #[test]
     fn every_offset_and_length_copies_just_its_bytes() {

@@ -194,7 +194,7 @@ impl DeviceRegion {
     }
 
     /// Its local memory, as far as a scatter entry reaches.
-    pub(super) fn whole(&self) -> ibv_sge {
+    pub(crate) fn whole(&self) -> ibv_sge {
         let length = u32::try_from(self.0.len).unwrap_or(u32::MAX);
         ibv_sge {
             addr: self.0.registration.base(),
@@ -203,11 +203,11 @@ impl DeviceRegion {
         }
     }
 
-    pub(super) fn pd(&self) -> &ProtectionDomain {
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
         self.0.registration.pd()
     }
 
-    pub(super) fn same(&self, other: &Self) -> bool {
+    pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }

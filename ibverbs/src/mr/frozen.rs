@@ -114,7 +114,7 @@ impl Frozen {
         }
     }
 
-    pub(super) fn pd(&self) -> &ProtectionDomain {
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
         match &*self.0 {
             Memory::Buf(buf) => buf.pd(),
             Memory::Open(region) => region.pd(),
@@ -122,7 +122,7 @@ impl Frozen {
     }
 
     /// What a send posts, as far as a scatter entry reaches.
-    pub(super) fn shown(&self) -> ibv_sge {
+    pub(crate) fn shown(&self) -> ibv_sge {
         match &*self.0 {
             Memory::Buf(buf) => buf.shown(),
             Memory::Open(region) => {

@@ -194,10 +194,10 @@ pub enum Keep {
 
 mod private {
     pub trait Sealed {}
-    impl Sealed for super::Frozen {}
-    impl Sealed for super::Sink {}
-    impl Sealed for super::SharedRegion {}
-    impl Sealed for super::DeviceRegion {}
+    impl Sealed for crate::mr::Frozen {}
+    impl Sealed for crate::mr::Sink {}
+    impl Sealed for crate::mr::SharedRegion {}
+    impl Sealed for crate::mr::DeviceRegion {}
 }
 
 /// Memory that a queue pair can hold: [`Frozen`], [`Sink`], [`SharedRegion`], [`DeviceRegion`].

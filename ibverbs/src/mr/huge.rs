@@ -5,7 +5,7 @@
 /// # Example
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
-/// use ibverbs::{Backing, HugePageSize, MemoryOptions};
+/// use ibverbs::{MemoryOptions, mr::{Backing, HugePageSize}};
 /// assert_eq!(HugePageSize::Mib2.bytes(), 2 << 20);
 /// let backing = Backing::HugePages(HugePageSize::Mib2);
 /// let pool = pd.pool_with(
@@ -41,7 +41,7 @@ impl HugePageSize {
     }
 
     /// What `mmap` is told.
-    pub(super) const fn map_flags(self) -> i32 {
+    pub(crate) const fn map_flags(self) -> i32 {
         let size = match self {
             Self::Mib2 => libc::MAP_HUGE_2MB,
             Self::Gib1 => libc::MAP_HUGE_1GB,
@@ -50,7 +50,7 @@ impl HugePageSize {
     }
 
     /// Where the administrator sets them aside.
-    pub(super) const fn hint(self) -> &'static str {
+    pub(crate) const fn hint(self) -> &'static str {
         match self {
             Self::Mib2 => {
                 "set 2 MiB pages aside: echo N > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"

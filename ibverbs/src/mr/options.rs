@@ -13,7 +13,7 @@ use crate::kind::ErrorKind;
 /// # Example
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
-/// use ibverbs::{Backing, HugePageSize, MemoryOptions};
+/// use ibverbs::{MemoryOptions, mr::{Backing, HugePageSize}};
 /// let options = MemoryOptions {
 ///     backing: Backing::HugePages(HugePageSize::Mib2),
 ///     ..MemoryOptions::default()
@@ -45,7 +45,7 @@ pub struct MemoryOptions {
 /// # Example
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
-/// use ibverbs::{Backing, MemoryOptions};
+/// use ibverbs::{MemoryOptions, mr::Backing};
 /// let sink = pd.sink_with(
 ///     1 << 20,
 ///     MemoryOptions {
@@ -75,7 +75,7 @@ pub enum Backing {
 
 impl MemoryOptions {
     /// Refuses an address base that only peers have a use for.
-    pub(super) fn by_address(&self, what: &'static str) -> Result<()> {
+    pub(crate) fn by_address(&self, what: &'static str) -> Result<()> {
         if self.zero_based {
             return Err(
                 Error::new(ErrorKind::InvalidInput, what, "zero_based").with_hint(
@@ -87,7 +87,7 @@ impl MemoryOptions {
     }
 
     /// The flags that go with the access asked for.
-    pub(super) fn flags(&self) -> RawAccess {
+    pub(crate) fn flags(&self) -> RawAccess {
         let mut flags = RawAccess::empty();
         flags.set(RawAccess::ON_DEMAND, self.on_demand);
         flags.set(RawAccess::RELAXED_ORDERING, self.relaxed_ordering);

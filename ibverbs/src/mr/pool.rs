@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::access::AccessFlags;
 use super::buf::Buf;
-use super::home::Home;
 use super::options::MemoryOptions;
+use super::pool_inner::Home;
 use super::region::Region;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
@@ -138,7 +138,7 @@ impl Pool {
     }
 
     /// A region of at most 2^32-1 bytes as one buffer, which is taken.
-    pub(super) fn of_whole(region: Region) -> Buf {
+    pub(crate) fn of_whole(region: Region) -> Buf {
         let size = u32::try_from(region.len()).unwrap_or(u32::MAX);
         Buf::of(
             Arc::new(Home::new(region, 1, 0, size, Vec::with_capacity(1))),

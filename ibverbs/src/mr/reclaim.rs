@@ -26,9 +26,9 @@ impl SharedRegion {
     ///
     /// # References
     /// [`ibv_dereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
-    pub fn try_into_buf(self) -> std::result::Result<Buf, StillShared> {
+    pub fn try_into_buf(self) -> std::result::Result<Buf, ReclaimError> {
         if u32::try_from(self.region().len()).is_err() {
-            return Err(StillShared::because(
+            return Err(ReclaimError::because(
                 self,
                 ErrorKind::InvalidInput,
                 "it is larger than a buffer can be",
@@ -39,11 +39,11 @@ impl SharedRegion {
                 "{} queue pairs of its protection domain are alive",
                 self.pd().queue_pairs()
             );
-            return Err(StillShared::because(self, ErrorKind::Mismatch, &why));
+            return Err(ReclaimError::because(self, ErrorKind::Mismatch, &why));
         }
         let (start, len) = (self.start, self.len);
         let region = self.into_region().map_err(|shared| {
-            StillShared::because(
+            ReclaimError::because(
                 shared,
                 ErrorKind::Mismatch,
                 "a clone, a queue pair or a memory window holds it",
@@ -54,7 +54,7 @@ impl SharedRegion {
             Err((region, error)) => {
                 let mut region = Self::of(region);
                 (region.start, region.len) = (start, len);
-                Err(StillShared { region, error })
+                Err(ReclaimError { region, error })
             }
         }
     }
@@ -73,12 +73,12 @@ impl SharedRegion {
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-pub struct StillShared {
+pub struct ReclaimError {
     region: SharedRegion,
     error: Error,
 }
 
-impl StillShared {
+impl ReclaimError {
     fn because(region: SharedRegion, kind: ErrorKind, why: &str) -> Self {
         let what = format!(
             "a shared region of {} bytes stays shared: {why}",
@@ -101,22 +101,22 @@ impl StillShared {
     }
 }
 
-impl fmt::Debug for StillShared {
+impl fmt::Debug for ReclaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.error, f)
     }
 }
 
-impl fmt::Display for StillShared {
+impl fmt::Display for ReclaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.error, f)
     }
 }
 
-impl std::error::Error for StillShared {}
+impl std::error::Error for ReclaimError {}
 
-impl From<StillShared> for Error {
-    fn from(still: StillShared) -> Self {
+impl From<ReclaimError> for Error {
+    fn from(still: ReclaimError) -> Self {
         still.error
     }
 }

@@ -92,20 +92,20 @@ impl Region {
     }
 
     /// All that it is registered with, were the access this.
-    pub(super) fn raw_access(&self, access: AccessFlags) -> RawAccess {
+    pub(crate) fn raw_access(&self, access: AccessFlags) -> RawAccess {
         RawAccess::from(access) | self.flags
     }
 
-    pub(super) fn registration_mut(&mut self) -> &mut Registration {
+    pub(crate) fn registration_mut(&mut self) -> &mut Registration {
         &mut self.registration
     }
 
-    pub(super) fn set_access(&mut self, access: AccessFlags) {
+    pub(crate) fn set_access(&mut self, access: AccessFlags) {
         self.access = access;
     }
 
     /// The same memory, registered for local access only. On failure the region is as before.
-    pub(super) fn into_local(self) -> std::result::Result<Self, (Self, Error)> {
+    pub(crate) fn into_local(self) -> std::result::Result<Self, (Self, Error)> {
         let (access, flags) = (AccessFlags::LOCAL_WRITE, self.flags);
         let all = self.raw_access(access);
         // Registered anew before the old registration ends: what fails then leaves a region behind.

@@ -106,7 +106,7 @@ impl Registration {
     }
 
     /// Reads the keys again, after a verb changed them.
-    pub(super) fn refresh(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         // SAFETY: the region is live.
         (self.lkey, self.rkey) = unsafe { (self.mr.as_ref().lkey, self.mr.as_ref().rkey) };
     }

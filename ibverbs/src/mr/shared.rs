@@ -43,8 +43,8 @@ use crate::pd::ProtectionDomain;
 pub struct SharedRegion {
     region: Arc<Region>,
     /// Where it begins in the region.
-    pub(super) start: usize,
-    pub(super) len: usize,
+    pub(crate) start: usize,
+    pub(crate) len: usize,
 }
 
 impl ProtectionDomain {
@@ -97,7 +97,7 @@ impl ProtectionDomain {
 }
 
 impl SharedRegion {
-    pub(super) fn of(region: Region) -> Self {
+    pub(crate) fn of(region: Region) -> Self {
         let len = region.len();
         Self {
             region: Arc::new(region),
@@ -265,7 +265,7 @@ impl SharedRegion {
     }
 
     /// Its local memory, as far as a scatter entry reaches.
-    pub(super) fn whole(&self) -> ibv_sge {
+    pub(crate) fn whole(&self) -> ibv_sge {
         let length = u32::try_from(self.len).unwrap_or(u32::MAX);
         ibv_sge {
             addr: self.address(),
@@ -279,7 +279,7 @@ impl SharedRegion {
     }
 
     /// Whether both are of one region, perhaps different slices of it.
-    pub(super) fn same(&self, other: &Self) -> bool {
+    pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.region, &other.region)
     }
 
@@ -288,7 +288,7 @@ impl SharedRegion {
     }
 
     /// The region itself, if this is the last share of it.
-    pub(super) fn into_region(self) -> std::result::Result<Region, Self> {
+    pub(crate) fn into_region(self) -> std::result::Result<Region, Self> {
         let Self { region, start, len } = self;
         Arc::try_unwrap(region).map_err(|region| Self { region, start, len })
     }

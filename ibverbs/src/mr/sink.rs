@@ -24,7 +24,7 @@ use crate::pd::ProtectionDomain;
 /// fn receive_all(qp: &mut QueuePair<Rc>) -> Result<(), Error> {
 ///     let sink = qp.pd().sink(1 << 20)?;
 ///     let held = qp.hold(&sink)?;
-///     while qp.recv_room() > 0 {
+///     while qp.recv_slots_free() > 0 {
 ///         qp.post_recv(wr::recv(held))?;
 ///     }
 ///     Ok(())

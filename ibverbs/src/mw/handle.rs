@@ -16,14 +16,14 @@ use crate::pd::ProtectionDomain;
 
 /// The handle of a window and the memory that it may be bound to.
 pub(crate) struct Handle {
-    pub(super) mw: NonNull<ibv_mw>,
-    pub(super) kind: u32,
+    pub(crate) mw: NonNull<ibv_mw>,
+    pub(crate) kind: u32,
     /// The key of its last binding.
-    pub(super) rkey: u32,
+    pub(crate) rkey: u32,
     /// Whether it was freed before its time, because the queue pair that bound it was about to be
     /// destroyed.
-    pub(super) freed: AtomicBool,
-    pub(super) parents: ManuallyDrop<(Option<Arc<Region>>, ProtectionDomain)>,
+    pub(crate) freed: AtomicBool,
+    pub(crate) parents: ManuallyDrop<(Option<Arc<Region>>, ProtectionDomain)>,
 }
 
 // SAFETY: a window is a handle; libibverbs' functions on it are thread safe.
@@ -46,7 +46,7 @@ impl Handle {
         self
     }
 
-    pub(super) fn pd(&self) -> &ProtectionDomain {
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
         &self.parents.1
     }
 
@@ -59,7 +59,7 @@ impl Handle {
     ///
     /// # Safety
     /// Nobody else uses the handle's pointer at this time.
-    pub(super) unsafe fn free(&self) -> bool {
+    pub(crate) unsafe fn free(&self) -> bool {
         // SAFETY: live, and the caller's promise.
         if self.is_live() && unsafe { ibv_dealloc_mw(self.mw.as_ptr()) } == 0 {
             self.freed.store(true, Ordering::Release);

@@ -10,7 +10,7 @@ mod private {
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{ProtectionDomain, Window, WindowType};
+/// use ibverbs::{ProtectionDomain, mw::{Window, WindowType}};
 /// fn windows<K: WindowType>(
 ///     pd: &ProtectionDomain,
 ///     count: usize,
@@ -32,7 +32,7 @@ pub trait WindowType: private::Sealed + 'static {
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{AccessFlags, SharedRegion, Type1};
+/// use ibverbs::{AccessFlags, SharedRegion, mw::Type1};
 /// # fn f(qp: &mut ibverbs::QueuePair<ibverbs::Rc>, region: &SharedRegion) -> ibverbs::Result<()> {
 /// let window = qp.pd().alloc_mw::<Type1>()?;
 /// let bound = qp.bind_mw(window, region, AccessFlags::REMOTE_READ, 7)?; // completes with the tag 7
@@ -49,7 +49,7 @@ pub struct Type1;
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{AccessFlags, SharedRegion, Type2, wr};
+/// use ibverbs::{AccessFlags, SharedRegion, mw::Type2, wr};
 /// # fn f(qp: &mut ibverbs::QueuePair<ibverbs::Rc>, region: &SharedRegion) -> ibverbs::Result<()> {
 /// let window = qp.pd().alloc_mw::<Type2>()?;
 /// let (bound, binding) = window.bind(region, AccessFlags::REMOTE_READ)?;

@@ -10,7 +10,7 @@ c_value! {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{MigState, QpChange, QpState, QueuePair, Rc};
+    /// use ibverbs::{QpState, QueuePair, Rc, qp::{MigState, QpChange}};
     /// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
     /// if qp.query()?.path_mig_state == MigState::ARMED {
     ///     qp.modify(&QpChange { path_mig_state: Some(MigState::MIGRATED), ..QpChange::to(QpState::RTS) })?; // now
@@ -35,7 +35,7 @@ c_value! {
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{AhAttr, AlternatePath, Lid, MigState, QpChange, QpState, QueuePair, Rc};
+/// use ibverbs::{AhAttr, Lid, QpState, QueuePair, Rc, qp::{AlternatePath, MigState, QpChange}};
 /// # fn f(qp: &mut QueuePair<Rc>) -> Result<(), ibverbs::Error> {
 /// let alternate = AlternatePath {
 ///     address: AhAttr::to_lid(2, Lid(7)),
@@ -64,7 +64,7 @@ pub struct AlternatePath {
 
 impl AlternatePath {
     /// As a queue pair has it; `None` if it has none.
-    pub(super) fn from_raw(attr: &ibv_qp_attr) -> Option<Self> {
+    pub(crate) fn from_raw(attr: &ibv_qp_attr) -> Option<Self> {
         (attr.alt_port_num != 0).then(|| Self {
             address: AhAttr {
                 port_num: attr.alt_port_num,
@@ -75,7 +75,7 @@ impl AlternatePath {
         })
     }
 
-    pub(super) fn write_to(self, attr: &mut ibv_qp_attr) {
+    pub(crate) fn write_to(self, attr: &mut ibv_qp_attr) {
         attr.alt_ah_attr = self.address.to_raw();
         attr.alt_port_num = self.address.port_num;
         attr.alt_pkey_index = self.pkey_index;

@@ -6,15 +6,13 @@ use super::control::Control;
 use super::pair::QueuePair;
 use super::state::QpState;
 use super::transitions::needed;
-use super::transport::{OnePeer, Sends};
 use crate::ah::{AhAttr, GlobalRoute};
 use crate::error::Result;
-use crate::gid::Gid;
-use crate::gid_table::GidIndex;
+use crate::gid::{Gid, GidIndex};
 use crate::mr::AccessFlags;
-use crate::mtu::Mtu;
 use crate::numbers::{Psn, Qpn};
-use crate::port::Lid;
+use crate::port::{Lid, Mtu};
+use crate::transport::{ConnectedTransport, SendTransport};
 
 /// What two peers tell each other to connect their queue pairs: [`QueuePair::endpoint`] of each.
 ///
@@ -134,7 +132,7 @@ impl RcPath {
     }
 }
 
-impl<T: Sends> QueuePair<T> {
+impl<T: SendTransport> QueuePair<T> {
     /// The state that the device reports.
     ///
     /// # Errors
@@ -180,7 +178,7 @@ impl<T: Sends> QueuePair<T> {
     }
 }
 
-impl<T: OnePeer> QueuePair<T> {
+impl<T: ConnectedTransport> QueuePair<T> {
     /// What to tell the peer, for a connection by this path: the number of the queue pair, the
     /// path's first packet sequence number, and the address of the path's port.
     ///
@@ -234,7 +232,7 @@ impl<T: OnePeer> QueuePair<T> {
 }
 
 impl Control<'_> {
-    pub(super) fn endpoint(self, path: &RcPath) -> Result<Endpoint> {
+    pub(crate) fn endpoint(self, path: &RcPath) -> Result<Endpoint> {
         let gid = match path.sgid_index {
             Some(index) => self.context.gid(path.port_num, index)?.gid,
             None => Gid::default(),
@@ -247,7 +245,7 @@ impl Control<'_> {
         })
     }
 
-    pub(super) fn init(self, path: &RcPath) -> Result<()> {
+    pub(crate) fn init(self, path: &RcPath) -> Result<()> {
         let mut attr = ibv_qp_attr {
             qp_state: QpState::INIT.0,
             pkey_index: path.pkey_index,
@@ -262,7 +260,7 @@ impl Control<'_> {
         )
     }
 
-    pub(super) fn connect(self, path: &RcPath, remote: &Endpoint) -> Result<()> {
+    pub(crate) fn connect(self, path: &RcPath, remote: &Endpoint) -> Result<()> {
         let mut rtr = ibv_qp_attr {
             qp_state: QpState::RTR.0,
             path_mtu: path.mtu.0,

@@ -7,19 +7,16 @@ use std::fmt;
 
 use rdma_sys::{ibv_wr_abort, ibv_wr_complete, ibv_wr_start};
 
-use super::batched::Batched;
-use super::likely::less_likely;
-use super::operation::Operation;
 use super::pair::QueuePair;
-use super::payload::private::Payload;
-use super::place::Table;
 use super::post::write_extended;
-use super::posted::{BatchError, Posted};
-use super::receives::{Queue, RecvBatch};
-use super::rejected::{PostError, Rejected};
-use super::transport::{Sends, Transport};
-use super::wr::SendRequest;
 use crate::errno::Errno;
+use crate::in_flight::{Batched, Table, less_likely};
+use crate::transport::{DuplexTransport, SendTransport};
+use crate::wr::private::Payload;
+use crate::wr::{BatchError, Posted};
+use crate::wr::{Operation, SendRequest};
+use crate::wr::{PostError, Rejected};
+use crate::wr::{Queue, RecvBatch};
 
 const VERB: &str = "ibv_post_send";
 
@@ -42,13 +39,13 @@ const VERB: &str = "ibv_post_send";
 ///
 /// # References
 /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
-pub struct Batch<'qp, T: Sends> {
+pub struct Batch<'qp, T: SendTransport> {
     qp: &'qp mut QueuePair<T>,
     batched: Batched,
     finished: bool,
 }
 
-impl<T: Sends> QueuePair<T> {
+impl<T: SendTransport> QueuePair<T> {
     /// Posts what the closure adds, with one doorbell. If the closure fails or panics, nothing is
     /// posted and the buffers go back to their pools.
     ///
@@ -83,7 +80,7 @@ impl<T: Sends> QueuePair<T> {
     }
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: DuplexTransport> QueuePair<T> {
     /// As [`batch`](Self::batch), for receives.
     ///
     /// # Errors
@@ -115,7 +112,7 @@ impl<T: Transport> QueuePair<T> {
     }
 }
 
-impl<'qp, T: Sends> Batch<'qp, T> {
+impl<'qp, T: SendTransport> Batch<'qp, T> {
     #[inline]
     fn start(qp: &'qp mut QueuePair<T>) -> Self {
         if let Some(extended) = qp.extended {
@@ -201,7 +198,10 @@ impl<'qp, T: Sends> Batch<'qp, T> {
 }
 
 #[inline(never)]
-fn finish_classic<T: Sends>(qp: &mut QueuePair<T>, batched: Batched) -> Result<(), BatchError> {
+fn finish_classic<T: SendTransport>(
+    qp: &mut QueuePair<T>,
+    batched: Batched,
+) -> Result<(), BatchError> {
     let (sends, scratch) = (&mut qp.tables.sends, &mut qp.scratch);
     let count = sends.count(batched);
     // SAFETY: the batch borrows the queue pair since it was begun.
@@ -214,7 +214,7 @@ fn finish_classic<T: Sends>(qp: &mut QueuePair<T>, batched: Batched) -> Result<(
 
 /// Why a batch takes no more.
 #[cold]
-fn full<T: Sends>(qp: &QueuePair<T>, batched: Batched) -> PostError {
+fn full<T: SendTransport>(qp: &QueuePair<T>, batched: Batched) -> PostError {
     let (sends, max) = (&qp.tables.sends, qp.scratch.max());
     if sends.count(batched) == sends.room() as usize {
         return PostError::QueueFull {
@@ -229,7 +229,7 @@ fn full<T: Sends>(qp: &QueuePair<T>, batched: Batched) -> PostError {
 /// Ends a batch of which nothing is posted.
 #[cold]
 #[inline(never)]
-fn abort<T: Sends>(qp: &mut QueuePair<T>, batched: Batched) {
+fn abort<T: SendTransport>(qp: &mut QueuePair<T>, batched: Batched) {
     if let Some(extended) = qp.extended {
         // SAFETY: ends what `start` began.
         unsafe { ibv_wr_abort(extended.as_ptr()) };
@@ -243,7 +243,7 @@ fn abort<T: Sends>(qp: &mut QueuePair<T>, batched: Batched) {
     }
 }
 
-impl<T: Sends> Drop for Batch<'_, T> {
+impl<T: SendTransport> Drop for Batch<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if !self.finished {
@@ -252,7 +252,7 @@ impl<T: Sends> Drop for Batch<'_, T> {
     }
 }
 
-impl<T: Sends> fmt::Debug for Batch<'_, T> {
+impl<T: SendTransport> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")
             .field("count", &self.qp.tables.sends.count(self.batched))

@@ -7,20 +7,19 @@ use std::sync::Arc;
 
 use rdma_sys::{IBV_SEND_SIGNALED, IBV_WC_IP_CSUM_OK, ibv_bind_mw, ibv_mw_bind};
 
-use super::kept::InFlight;
-use super::owner::OWN_DOMAIN;
 use super::pair::QueuePair;
-use super::retired::Retired;
-use super::transport::OnePeer;
 use crate::convert::zero_or_errno;
 use crate::cq::Says;
 use crate::error::{Error, Result};
+use crate::in_flight::{InFlight, Retired};
 use crate::kind::ErrorKind;
 use crate::mr::{AccessFlags, SharedRegion};
 use crate::mw::{Bound, BoundWindow, Type1, Type2, Window, WindowType};
 use crate::raw::AsRaw;
+use crate::transport::ConnectedTransport;
+use crate::wr::OWN_DOMAIN;
 
-impl<T: OnePeer> QueuePair<T> {
+impl<T: ConnectedTransport> QueuePair<T> {
     /// Binds a window of type 1 to all of `region` (or of a [slice](SharedRegion::slice) of it)
     /// with this remote access. It takes a place in the send queue and completes as a request,
     /// with `tag`.

@@ -10,17 +10,16 @@ use rdma_sys::{
     ibv_srq,
 };
 
-use super::ring::Ring;
-use super::srq::SharedReceiveQueue;
-use super::transport::Sends;
 use crate::convert::non_null;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
 use crate::identity::QueueId;
+use crate::in_flight::Ring;
 use crate::kind::ErrorKind;
-use crate::parent_domain::ParentDomain;
-use crate::pd::ProtectionDomain;
+use crate::pd::{ParentDomain, ProtectionDomain};
 use crate::raw::AsRaw;
+use crate::srq::SharedReceiveQueue;
+use crate::transport::SendTransport;
 
 /// What a queue pair is made with; the device may give more ([`QpCaps`]).
 ///
@@ -100,24 +99,24 @@ pub struct QpCaps {
 }
 
 /// A queue pair as the library made it.
-pub(super) struct Made {
-    pub(super) raw: NonNull<ibv_qp>,
-    pub(super) extended: Option<NonNull<ibv_qp_ex>>,
-    pub(super) caps: QpCaps,
+pub(crate) struct Made {
+    pub(crate) raw: NonNull<ibv_qp>,
+    pub(crate) extended: Option<NonNull<ibv_qp_ex>>,
+    pub(crate) caps: QpCaps,
     /// Whether the provider took the operations that not all have, or decides when they are
     /// posted.
-    pub(super) has_extra_ops: bool,
+    pub(crate) has_extra_ops: bool,
 }
 
 /// What a queue pair is made of.
-pub(super) struct Parts<'a> {
-    pub(super) pd: &'a ProtectionDomain,
-    pub(super) send_cq: &'a CompletionQueue,
+pub(crate) struct Parts<'a> {
+    pub(crate) pd: &'a ProtectionDomain,
+    pub(crate) send_cq: &'a CompletionQueue,
     /// None for what does not receive.
-    pub(super) recv_cq: Option<&'a CompletionQueue>,
-    pub(super) srq: Option<&'a SharedReceiveQueue>,
+    pub(crate) recv_cq: Option<&'a CompletionQueue>,
+    pub(crate) srq: Option<&'a SharedReceiveQueue>,
     /// The domain to make it in, if it is not `pd` itself.
-    pub(super) parent: Option<&'a ParentDomain>,
+    pub(crate) parent: Option<&'a ParentDomain>,
 }
 
 impl Parts<'_> {
@@ -140,7 +139,11 @@ impl Parts<'_> {
 }
 
 /// Makes a queue pair: extended where the provider can, else classic.
-pub(super) fn make<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions) -> Result<Made> {
+pub(crate) fn make<T: SendTransport>(
+    parts: &Parts<'_>,
+    id: QueueId,
+    options: QpOptions,
+) -> Result<Made> {
     let pd = parts.pd;
     for cq in [Some(parts.send_cq), parts.recv_cq].into_iter().flatten() {
         let of_queue = cq.shared().context();
@@ -202,7 +205,7 @@ pub(super) fn make<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions)
 }
 
 /// `None` when the provider refuses: the classic verb then says why, if it refuses too.
-fn make_extended<T: Sends>(
+fn make_extended<T: SendTransport>(
     parts: &Parts<'_>,
     id: QueueId,
     options: QpOptions,
@@ -234,7 +237,11 @@ fn make_extended<T: Sends>(
     })
 }
 
-fn make_classic<T: Sends>(parts: &Parts<'_>, id: QueueId, options: QpOptions) -> Result<Made> {
+fn make_classic<T: SendTransport>(
+    parts: &Parts<'_>,
+    id: QueueId,
+    options: QpOptions,
+) -> Result<Made> {
     let mut attr = ibv_qp_init_attr {
         qp_context: id.as_context(),
         send_cq: parts.send_cq.as_raw(),

@@ -12,24 +12,23 @@ use rdma_sys::{
 use super::alternate::{AlternatePath, MigState};
 use super::control::Control;
 use super::pair::QueuePair;
-use super::place::Table;
 use super::state::QpState;
 use super::transitions;
-use super::transport::Sends;
 use crate::ah::AhAttr;
 use crate::error::{Error, Result};
+use crate::in_flight::Table;
 use crate::kind::ErrorKind;
 use crate::mr::AccessFlags;
-use crate::mtu::Mtu;
 use crate::numbers::{Psn, Qkey, Qpn};
-use crate::port::LinkLayer;
+use crate::port::{LinkLayer, Mtu};
+use crate::transport::SendTransport;
 
 /// What to change of a queue pair; what is `None` stays as it is.
 ///
 /// # Example
 /// A connected queue pair gets more patient, which takes a drained send queue:
 /// ```no_run
-/// use ibverbs::{QpChange, QpState, QueuePair, Rc};
+/// use ibverbs::{QpState, QueuePair, Rc, qp::QpChange};
 /// # fn f(qp: &mut QueuePair<Rc>) -> Result<(), ibverbs::Error> {
 /// qp.modify(&QpChange {
 ///     timeout: Some(18),
@@ -93,7 +92,7 @@ pub struct QpChange {
     /// At most so many kbit/s; raw packets only.
     pub rate_limit: Option<u32>,
     /// Requests of the send queue that can be in flight, where the device can [change
-    /// it](crate::DeviceCapFlags::RESIZE_MAX_WR); [`QueuePair::caps`] then says what it gave.
+    /// it](crate::caps::DeviceCapFlags::RESIZE_MAX_WR); [`QueuePair::caps`] then says what it gave.
     pub max_send_wr: Option<u32>,
     /// Receives that can be in flight, as above.
     pub max_recv_wr: Option<u32>,
@@ -160,7 +159,7 @@ impl QpChange {
     }
 }
 
-impl<T: Sends> QueuePair<T> {
+impl<T: SendTransport> QueuePair<T> {
     /// Changes what `change` says, after checking it against the table of the specification: what
     /// is missing or not allowed in this step is named before the driver is asked. (iWARP has
     /// another table, and its driver is asked at once.)
@@ -174,7 +173,7 @@ impl<T: Sends> QueuePair<T> {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{QpChange, QpState, QueuePair, Rc};
+    /// use ibverbs::{QpState, QueuePair, Rc, qp::QpChange};
     /// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
     /// qp.modify(&QpChange::to(QpState::SQD))?; // no further send starts
     ///
@@ -201,7 +200,7 @@ impl<T: Sends> QueuePair<T> {
 
 impl Control<'_> {
     /// `idle` says that no request is in flight; the sizes are those of queues that can be changed.
-    pub(super) fn modify(
+    pub(crate) fn modify(
         self,
         change: &QpChange,
         idle: bool,

@@ -8,45 +8,44 @@ use rdma_sys::{IBV_QP_STATE, ibv_modify_qp, ibv_qp, ibv_qp_attr, ibv_qp_init_att
 
 use super::state::QpState;
 use super::transitions;
-use super::transport::QpType;
-use crate::context::Context;
 use crate::convert::zero_or_errno;
 use crate::cq::standing;
-use crate::device::TransportType;
+use crate::device::{Context, TransportType};
 use crate::error::{Error, Result};
 use crate::numbers::Qpn;
+use crate::transport::QpType;
 
 /// The handle of a live queue pair, its type and its device.
 #[derive(Clone, Copy)]
-pub(super) struct Control<'qp> {
+pub(crate) struct Control<'qp> {
     raw: NonNull<ibv_qp>,
-    pub(super) kind: QpType,
-    pub(super) context: &'qp Context,
+    pub(crate) kind: QpType,
+    pub(crate) context: &'qp Context,
 }
 
 impl<'qp> Control<'qp> {
     /// # Safety
     /// The queue pair is of this context, and alive while this is used.
-    pub(super) unsafe fn new(raw: NonNull<ibv_qp>, kind: QpType, context: &'qp Context) -> Self {
+    pub(crate) unsafe fn new(raw: NonNull<ibv_qp>, kind: QpType, context: &'qp Context) -> Self {
         Self { raw, kind, context }
     }
 
-    pub(super) fn qp_num(self) -> Qpn {
+    pub(crate) fn qp_num(self) -> Qpn {
         // SAFETY: the queue pair is alive; its number never changes.
         Qpn(unsafe { (*self.raw.as_ptr()).qp_num })
     }
 
-    pub(super) fn describe(self) -> String {
+    pub(crate) fn describe(self) -> String {
         format!("{} queue pair of {}", self.kind, self.context.device_name())
     }
 
     /// Whether its states and attributes are those of the InfiniBand specification.
-    pub(super) fn follows_the_table(self) -> bool {
+    pub(crate) fn follows_the_table(self) -> bool {
         self.context.device().transport() != TransportType::IWARP
     }
 
     /// What the device says of the attributes in `mask`.
-    pub(super) fn ask(self, mask: u32) -> Result<ibv_qp_attr> {
+    pub(crate) fn ask(self, mask: u32) -> Result<ibv_qp_attr> {
         let mut attr = ibv_qp_attr::default();
         let mut init = ibv_qp_init_attr::default();
         // SAFETY: the queue pair is alive and both structures are valid for writing.
@@ -56,11 +55,11 @@ impl<'qp> Control<'qp> {
         Ok(attr)
     }
 
-    pub(super) fn state(self) -> Result<QpState> {
+    pub(crate) fn state(self) -> Result<QpState> {
         Ok(QpState(self.ask(IBV_QP_STATE)?.qp_state))
     }
 
-    pub(super) fn to_error(self) -> Result<()> {
+    pub(crate) fn to_error(self) -> Result<()> {
         self.modify_raw(
             "ERR",
             &mut ibv_qp_attr {
@@ -72,7 +71,7 @@ impl<'qp> Control<'qp> {
     }
 
     /// A step, which says what it lacks or does not take when the driver refuses it.
-    pub(super) fn modify_raw(self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
+    pub(crate) fn modify_raw(self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
         if mask & IBV_QP_STATE != 0 && attr.qp_state == QpState::RESET.0 {
             standing::refuse_inside("ibv_modify_qp", || {
                 format!("{} to {state}", self.describe())

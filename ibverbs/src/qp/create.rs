@@ -1,14 +1,13 @@
 //! Making queue pairs: those that send and receive, and the sending half of XRC.
 
 use super::builder::{self, Parts, QpOptions};
-use super::owner::Owner;
 use super::pair::QueuePair;
-use super::srq::SharedReceiveQueue;
-use super::transport::{Sends, Transport, XrcSend};
 use crate::cq::CompletionQueue;
 use crate::error::Result;
-use crate::parent_domain::ParentDomain;
-use crate::pd::ProtectionDomain;
+use crate::pd::{ParentDomain, ProtectionDomain};
+use crate::srq::SharedReceiveQueue;
+use crate::transport::{DuplexTransport, SendTransport, XrcSend};
+use crate::wr::Owner;
 
 impl ProtectionDomain {
     /// Creates a queue pair of transport `T`, in state RESET.
@@ -46,7 +45,7 @@ impl ProtectionDomain {
     /// # References
     /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html),
     /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
-    pub fn create_qp<T: Transport>(
+    pub fn create_qp<T: DuplexTransport>(
         &self,
         send_cq: &CompletionQueue,
         recv_cq: &CompletionQueue,
@@ -85,7 +84,7 @@ impl ProtectionDomain {
     ///
     /// # References
     /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
-    pub fn create_qp_with_srq<T: Transport>(
+    pub fn create_qp_with_srq<T: DuplexTransport>(
         &self,
         send_cq: &CompletionQueue,
         recv_cq: &CompletionQueue,
@@ -105,7 +104,7 @@ impl ProtectionDomain {
     }
 
     /// Creates the sending half of an extended reliable connection, in state RESET. Its peer is an
-    /// [`XrcRecvQueuePair`](crate::XrcRecvQueuePair); each request names one of the shared receive
+    /// [`XrcRecvQueuePair`](crate::xrc::XrcRecvQueuePair); each request names one of the shared receive
     /// queues there. What `options` say of receives means nothing.
     ///
     /// # Errors
@@ -114,7 +113,7 @@ impl ProtectionDomain {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{Context, CompletionQueue, Endpoint, Error, QpOptions, RcPath, SrqNum, wr};
+    /// use ibverbs::{CompletionQueue, Context, Endpoint, Error, QpOptions, RcPath, wr, xrc::SrqNum};
     /// # fn f(context: Context, mut cq: CompletionQueue, path: RcPath, peer: Endpoint, srq: SrqNum) -> Result<(), Error> {
     /// let pd = context.alloc_pd()?;
     /// let mut qp = pd.create_xrc_send_qp(&cq, QpOptions::default())?;
@@ -154,7 +153,7 @@ impl ParentDomain {
     ///
     /// # References
     /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
-    pub fn create_qp<T: Transport>(
+    pub fn create_qp<T: DuplexTransport>(
         self,
         send_cq: &CompletionQueue,
         recv_cq: &CompletionQueue,
@@ -171,7 +170,7 @@ impl ParentDomain {
     ///
     /// # References
     /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
-    pub fn create_qp_with_srq<T: Transport>(
+    pub fn create_qp_with_srq<T: DuplexTransport>(
         self,
         send_cq: &CompletionQueue,
         recv_cq: &CompletionQueue,
@@ -197,7 +196,7 @@ impl ParentDomain {
     }
 }
 
-fn create_in<T: Sends>(
+fn create_in<T: SendTransport>(
     parent: ParentDomain,
     send_cq: &CompletionQueue,
     recv_cq: Option<&CompletionQueue>,
@@ -218,7 +217,7 @@ fn create_in<T: Sends>(
     Ok(qp)
 }
 
-fn create<T: Sends>(parts: &Parts<'_>, options: QpOptions) -> Result<QueuePair<T>> {
+fn create<T: SendTransport>(parts: &Parts<'_>, options: QpOptions) -> Result<QueuePair<T>> {
     let owner = Owner::new(parts.pd)?;
     let made = builder::make::<T>(parts, owner.id, options)?;
     Ok(QueuePair::of(&made, owner, parts, options.max_batch))

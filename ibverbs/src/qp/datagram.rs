@@ -9,20 +9,19 @@ use rdma_sys::{
     ibv_detach_mcast, ibv_qp_attr,
 };
 
-use super::address::HeldAddress;
-use super::owner::OWN_DOMAIN;
 use super::pair::QueuePair;
-use super::place::Table;
 use super::state::QpState;
-use super::transport::Ud;
 use crate::ah::AddressHandle;
 use crate::convert::zero_or_errno;
 use crate::error::{Error, Result};
 use crate::gid::Gid;
+use crate::in_flight::Table;
 use crate::kind::ErrorKind;
 use crate::numbers::{Psn, Qkey};
 use crate::port::Lid;
 use crate::raw::AsRaw;
+use crate::transport::Ud;
+use crate::wr::{HeldAddress, OWN_DOMAIN};
 
 impl QueuePair<Ud> {
     /// Moves the queue pair from RESET through INIT and RTR to RTS: it can receive from anyone who
@@ -180,9 +179,9 @@ impl QueuePair<Ud> {
     }
 }
 
-impl<T: super::transport::Sends> QueuePair<T> {
+impl<T: crate::transport::SendTransport> QueuePair<T> {
     /// Detaches from every group: a queue pair that listens cannot be destroyed.
-    pub(super) fn detach_all(&mut self) {
+    pub(crate) fn detach_all(&mut self) {
         for (gid, lid) in std::mem::take(&mut self.tables.addresses.groups) {
             let _ = self.detach(gid, lid); // what remains makes the destroy fail, which is reported
         }

@@ -4,16 +4,16 @@
 use std::time::{Duration, Instant};
 
 use super::pair::QueuePair;
-use super::retired::Retired;
-use super::transport::Connected;
-use super::wr;
 use crate::cq::{Completion, CompletionQueue};
 use crate::error::Result;
+use crate::in_flight::Retired;
+use crate::transport::ConnectedDuplexTransport;
+use crate::wr;
 
 /// The tag of the empty send that [`QueuePair::drain`] posts last, as a mark.
 pub const DRAIN_TAG: u64 = u64::MAX;
 
-impl<T: Connected> QueuePair<T> {
+impl<T: ConnectedDuplexTransport> QueuePair<T> {
     /// Puts the queue pair into the error state and polls `queues`, those that it completes on,
     /// until every request has retired or the time is over; whether all have.
     ///
@@ -52,7 +52,7 @@ impl<T: Connected> QueuePair<T> {
     ) -> Result<bool> {
         self.to_error()?;
         let start = Instant::now();
-        if !self.is_idle() && self.send_room() > 0 {
+        if !self.is_idle() && self.send_slots_free() > 0 {
             // A refusal changes nothing: then there is no mark.
             let _ = self.post_send(wr::send(wr::Empty).tag(DRAIN_TAG));
         }

@@ -5,10 +5,10 @@
 use rdma_sys::{ibv_ece, ibv_query_ece, ibv_set_ece};
 
 use super::pair::QueuePair;
-use super::transport::Sends;
 use crate::convert::zero_or_errno;
 use crate::error::Result;
 use crate::raw::AsRaw;
+use crate::transport::SendTransport;
 
 /// What a device can do beyond the specification, in its vendor's own bits: told to the peer, which
 /// sets what both can do.
@@ -16,7 +16,7 @@ use crate::raw::AsRaw;
 /// # Example
 /// What the peer's device offers, before RTR:
 /// ```no_run
-/// use ibverbs::{Ece, QueuePair, Rc};
+/// use ibverbs::{QueuePair, Rc, qp::Ece};
 /// # fn f(qp: &mut QueuePair<Rc>, exchange: impl Fn(Ece) -> Ece) -> ibverbs::Result<()> {
 /// let theirs = exchange(qp.query_ece()?); // ours for theirs, with the endpoints
 /// qp.set_ece(theirs)?;
@@ -35,7 +35,7 @@ pub struct Ece {
     pub options: u32,
 }
 
-impl<T: Sends> QueuePair<T> {
+impl<T: SendTransport> QueuePair<T> {
     /// What the device offers for this queue pair, or after RTR what was agreed on.
     ///
     /// # Errors

@@ -4,16 +4,14 @@
 
 use rdma_sys::{IBV_QP_PORT, IBV_QP_STATE, ibv_create_flow, ibv_destroy_flow, ibv_qp_attr};
 
-use super::flow_packed::Packed;
-use super::flow_rule::FlowRule;
-use super::flows::FlowId;
 use super::pair::QueuePair;
 use super::state::QpState;
-use super::transport::{RawPacket, Transport};
 use crate::convert::{non_null, zero_or_errno};
 use crate::error::{Error, Result};
+use crate::flow::{FlowId, FlowRule, Packed};
 use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
+use crate::transport::{DuplexTransport, RawPacket};
 
 impl QueuePair<RawPacket> {
     /// Moves the queue pair from RESET through INIT and RTR to RTS: it can send, and receives what
@@ -24,7 +22,7 @@ impl QueuePair<RawPacket> {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{CqOptions, Device, FlowRule, FlowSpec, QpOptions, RawPacket, wr};
+    /// use ibverbs::{CqOptions, Device, QpOptions, RawPacket, flow::{FlowRule, FlowSpec}, wr};
     ///
     /// let context = Device::by_name("mlx5_0")?.open()?;
     /// let pd = context.alloc_pd()?;
@@ -60,7 +58,7 @@ impl QueuePair<RawPacket> {
     }
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: DuplexTransport> QueuePair<T> {
     /// Receives the packets that the rule means, as long as the queue pair exists or until the rule
     /// is [destroyed](Self::destroy_flow). Raw packet and datagram queue pairs can, where the
     /// device has flow steering.
@@ -72,7 +70,7 @@ impl<T: Transport> QueuePair<T> {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{FlowRule, FlowSpec, QueuePair, RawPacket};
+    /// use ibverbs::{QueuePair, RawPacket, flow::{FlowRule, FlowSpec}};
     /// # fn f(qp: &mut QueuePair<RawPacket>) -> ibverbs::Result<()> {
     /// let rule = FlowRule::new(
     ///     1,

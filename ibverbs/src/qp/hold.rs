@@ -1,11 +1,11 @@
 //! Memory that a queue pair keeps, so that requests can name it by a token.
 
 use super::pair::QueuePair;
-use super::transport::Sends;
 use crate::error::Result;
 use crate::mr::{Held, HeldList, Hold};
+use crate::transport::SendTransport;
 
-impl<T: Sends> QueuePair<T> {
+impl<T: SendTransport> QueuePair<T> {
     /// Keeps memory alive until the queue pair is destroyed, so that any number of requests can
     /// name it by the returned token at no cost.
     ///

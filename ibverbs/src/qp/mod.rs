@@ -1,13 +1,9 @@
 //! Queue pairs: where work requests are posted, and where they are retired.
 
-mod address;
 mod alternate;
 mod attr;
 mod batch;
-mod batched;
 mod bind;
-mod bindings;
-mod borrowed;
 mod builder;
 mod change;
 mod control;
@@ -16,79 +12,24 @@ mod datagram;
 mod drain;
 mod ece;
 mod flow;
-mod flow_packed;
-mod flow_rule;
-mod flows;
 mod hold;
-mod kept;
-mod lent;
-mod likely;
-mod loan;
-mod message;
-mod one_sided;
-mod operation;
-mod owner;
 mod pair;
-mod payload;
-mod place;
-#[cfg(test)]
-mod place_tests;
 mod post;
-mod posted;
 mod query;
-mod receives;
-mod registered;
-mod rejected;
 mod resize;
 mod retire;
-mod retired;
-mod ring;
-mod scope;
-mod scope_end;
-mod scratch;
-mod slab;
-mod srq;
-mod srq_change;
-mod srq_options;
 mod state;
 mod tables;
 mod transitions;
-mod transport;
-mod unregistered;
-mod window;
-pub mod wr;
-mod xrc;
-mod xrc_domain;
-mod xrc_recv;
-mod xrc_srq;
 
-pub use self::address::{Destination, HeldAddress};
 pub use self::alternate::{AlternatePath, MigState};
 pub use self::attr::{Endpoint, RcPath};
 pub use self::batch::Batch;
 pub use self::builder::{QpCaps, QpOptions};
 pub use self::change::QpChange;
+pub(crate) use self::control::Control;
 pub use self::drain::DRAIN_TAG;
 pub use self::ece::Ece;
-pub use self::flow_rule::{
-    EthFilter, FlowRule, FlowSpec, FlowType, Ipv4Filter, Ipv6Filter, PortFilter,
-};
-pub use self::flows::FlowId;
-pub use self::lent::{Lent, LentMut};
-pub use self::operation::Operation;
 pub use self::pair::QueuePair;
-pub use self::posted::BatchError;
 pub use self::query::QpAttr;
-pub use self::receives::RecvBatch;
-pub use self::rejected::{PostError, Rejected};
-pub use self::retired::{NotMine, Reclaimed, Retired};
-pub use self::scope::Scope;
-pub use self::scope_end::ScopeEnd;
-pub use self::srq::SharedReceiveQueue;
-pub use self::srq_options::{Basic, SrqAttr, SrqOptions, SrqType, Xrc};
 pub use self::state::QpState;
-pub use self::transport::{
-    Connected, OnePeer, QpType, RawPacket, Rc, Sends, Transport, Uc, Ud, XrcSend,
-};
-pub use self::xrc_domain::{XrcDomain, XrcdOpen};
-pub use self::xrc_recv::XrcRecvQueuePair;

@@ -11,21 +11,18 @@ use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
 
 use super::builder::{Made, Parts, QpCaps};
 use super::control::Control;
-use super::owner::Owner;
-use super::place::Entry;
-use super::retired::Reclaimed;
-use super::scratch::Scratch;
 use super::tables::Tables;
-use super::transport::Sends;
 use crate::convert::zero_or_errno;
 use crate::cq::standing;
 use crate::device::TransportType;
 use crate::error::Result;
 use crate::identity::QueueId;
+use crate::in_flight::{Entry, Reclaimed};
 use crate::numbers::Qpn;
-use crate::parent_domain::ParentDomain;
-use crate::pd::ProtectionDomain;
+use crate::pd::{ParentDomain, ProtectionDomain};
 use crate::raw::AsRaw;
+use crate::transport::SendTransport;
+use crate::wr::{Owner, Scratch};
 
 /// A queue pair of transport `T`. It owns the buffers of its requests in flight.
 ///
@@ -73,31 +70,31 @@ use crate::raw::AsRaw;
 ///
 /// # References
 /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 10.3.1
-pub struct QueuePair<T: Sends> {
-    pub(super) raw: NonNull<ibv_qp>,
-    pub(super) extended: Option<NonNull<ibv_qp_ex>>,
+pub struct QueuePair<T: SendTransport> {
+    pub(crate) raw: NonNull<ibv_qp>,
+    pub(crate) extended: Option<NonNull<ibv_qp_ex>>,
     caps: QpCaps,
     /// On iWARP the peer answers a read by writing.
-    pub(super) fetches_as_writes: bool,
+    pub(crate) fetches_as_writes: bool,
     /// Whether what not all extended verbs have can be posted.
-    pub(super) has_extra_ops: bool,
+    pub(crate) has_extra_ops: bool,
     /// What the device may touch, and what must outlive the queue pair: leaked whole if it cannot
     /// be destroyed.
-    pub(super) tables: ManuallyDrop<Tables>,
-    pub(super) scratch: Scratch,
+    pub(crate) tables: ManuallyDrop<Tables>,
+    pub(crate) scratch: Scratch,
     transport: PhantomData<T>,
 }
 
 // SAFETY: using a queue pair needs `&mut self`, so one thread at a time; the provider's queue is
 // not bound to a thread.
-unsafe impl<T: Sends> Send for QueuePair<T> {}
+unsafe impl<T: SendTransport> Send for QueuePair<T> {}
 // SAFETY: through `&self` only numbers are read and the library's thread-safe ibv_query_qp is
 // called.
-unsafe impl<T: Sends> Sync for QueuePair<T> {}
+unsafe impl<T: SendTransport> Sync for QueuePair<T> {}
 
-impl<T: Sends> QueuePair<T> {
+impl<T: SendTransport> QueuePair<T> {
     /// A queue pair of what the library made, in state RESET.
-    pub(super) fn of(made: &Made, owner: Owner, of: &Parts<'_>, max_batch: u32) -> Self {
+    pub(crate) fn of(made: &Made, owner: Owner, of: &Parts<'_>, max_batch: u32) -> Self {
         let max_batch = max_batch
             .max(1)
             .min(made.caps.max_send_wr.max(made.caps.max_recv_wr).max(1));
@@ -118,7 +115,7 @@ impl<T: Sends> QueuePair<T> {
     }
 
     /// Keeps the domain that it was made in.
-    pub(super) fn keep(&mut self, parent: ParentDomain) {
+    pub(crate) fn keep(&mut self, parent: ParentDomain) {
         self.tables.parent = Some(parent);
     }
 
@@ -139,7 +136,7 @@ impl<T: Sends> QueuePair<T> {
         self.caps
     }
 
-    pub(super) fn set_lengths(&mut self, sends: u32, recvs: u32) {
+    pub(crate) fn set_lengths(&mut self, sends: u32, recvs: u32) {
         (self.caps.max_send_wr, self.caps.max_recv_wr) = (sends, recvs);
     }
 
@@ -155,13 +152,13 @@ impl<T: Sends> QueuePair<T> {
 
     /// How many more sends it takes now.
     #[inline]
-    pub fn send_room(&self) -> usize {
+    pub fn send_slots_free(&self) -> usize {
         self.tables.sends.room() as usize
     }
 
     /// How many more receives it takes now.
     #[inline]
-    pub fn recv_room(&self) -> usize {
+    pub fn recv_slots_free(&self) -> usize {
         self.tables.recvs.table.room() as usize
     }
 
@@ -173,7 +170,7 @@ impl<T: Sends> QueuePair<T> {
     /// If the driver refuses, what the queue pair owned is leaked and counted
     /// ([`leaked_objects`](crate::leaked_objects)).
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) within
-    /// [`poll_each`](crate::CompletionQueueEx::poll_each): it is destroyed after it,
+    /// [`poll_each`](crate::cq_ex::CompletionQueueEx::poll_each): it is destroyed after it,
     /// and its buffers go back to their pools.
     ///
     /// # Example
@@ -254,17 +251,17 @@ impl<T: Sends> QueuePair<T> {
         }
     }
 
-    pub(super) fn control(&self) -> Control<'_> {
+    pub(crate) fn control(&self) -> Control<'_> {
         // SAFETY: the queue pair is alive while it is borrowed, and of its domain's context.
         unsafe { Control::new(self.raw, T::QP_TYPE, self.tables.owner.pd.context()) }
     }
 
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         self.control().describe()
     }
 }
 
-impl<T: Sends> Drop for QueuePair<T> {
+impl<T: SendTransport> Drop for QueuePair<T> {
     fn drop(&mut self) {
         if standing::inside() {
             let other = self.moved_out();
@@ -277,7 +274,7 @@ impl<T: Sends> Drop for QueuePair<T> {
     }
 }
 
-impl<T: Sends> AsRaw for QueuePair<T> {
+impl<T: SendTransport> AsRaw for QueuePair<T> {
     type Raw = ibv_qp;
 
     fn as_raw(&self) -> *mut ibv_qp {
@@ -285,7 +282,7 @@ impl<T: Sends> AsRaw for QueuePair<T> {
     }
 }
 
-impl<T: Sends> fmt::Debug for QueuePair<T> {
+impl<T: SendTransport> fmt::Debug for QueuePair<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueuePair")
             .field("type", &T::QP_TYPE)

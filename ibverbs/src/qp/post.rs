@@ -9,23 +9,18 @@ use rdma_sys::{
     ibv_wr_start,
 };
 
-use super::operation::Operation;
 use super::pair::QueuePair;
-use super::payload::private::Payload;
-use super::payload::{Gather, RecvPayload};
-use super::place::Next;
-use super::place::Table;
-use super::posted::failure;
-use super::receives::Queue;
-use super::rejected::{PostError, Rejected};
-use super::ring::Ring;
-use super::scratch::inline_flag;
 use super::tables::Tables;
-use super::transport::{Sends, Transport};
-use super::wr::{RecvRequest, SendRequest};
 use crate::identity::{QueueId, WrId};
+use crate::in_flight::{Next, Ring, Table};
+use crate::transport::{DuplexTransport, SendTransport};
+use crate::wr::private::Payload;
+use crate::wr::{Gather, RecvPayload};
+use crate::wr::{Operation, Queue, failure, inline_flag};
+use crate::wr::{PostError, Rejected};
+use crate::wr::{RecvRequest, SendRequest};
 
-impl<T: Sends> QueuePair<T> {
+impl<T: SendTransport> QueuePair<T> {
     /// Posts one request to the send queue. A [`Buf`](crate::Buf) moves in, and comes back with the
     /// completion.
     ///
@@ -101,7 +96,7 @@ impl<T: Sends> QueuePair<T> {
     /// What can be said before the provider hears of a send. `id` is this queue's identity, which
     /// those who ask have at hand.
     #[inline]
-    pub(super) fn check_send<O: Operation<T, P>, P: Payload>(
+    pub(crate) fn check_send<O: Operation<T, P>, P: Payload>(
         &self,
         request: &SendRequest<O, P>,
         id: QueueId,
@@ -140,7 +135,7 @@ impl<T: Sends> QueuePair<T> {
     }
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: DuplexTransport> QueuePair<T> {
     /// Posts one receive. A [`Buf`](crate::Buf) moves in whole, and comes back with the completion,
     /// showing what was received.
     ///
@@ -154,7 +149,7 @@ impl<T: Transport> QueuePair<T> {
     /// ```no_run
     /// use ibverbs::{Pool, QueuePair, Rc, wr};
     /// # fn f(qp: &mut QueuePair<Rc>, pool: &Pool) -> ibverbs::Result<()> {
-    /// while let (1.., Some(buf)) = (qp.recv_room(), pool.take()) {
+    /// while let (1.., Some(buf)) = (qp.recv_slots_free(), pool.take()) {
     ///     qp.post_recv(wr::recv(buf))?;
     /// }
     /// # Ok(()) }
@@ -181,7 +176,7 @@ impl<T: Transport> QueuePair<T> {
 /// `qp` is alive, not used by another thread, and was made with the operation; the memory that the
 /// request names stays valid until its completion.
 #[inline]
-unsafe fn extended<T: Sends, O: Operation<T, P>, P: Payload>(
+unsafe fn extended<T: SendTransport, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
     next: &Next<'_, Ring>,
     request: &SendRequest<O, P>,
@@ -204,7 +199,7 @@ unsafe fn extended<T: Sends, O: Operation<T, P>, P: Payload>(
 /// # Safety
 /// As [`extended`], and between the two calls.
 #[inline]
-pub(super) unsafe fn write_extended<T: Sends, O: Operation<T, P>, P: Payload>(
+pub(crate) unsafe fn write_extended<T: SendTransport, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
     wr_id: WrId,
     request: &SendRequest<O, P>,

@@ -4,12 +4,12 @@ use super::alternate::{AlternatePath, MigState};
 use super::control::Control;
 use super::pair::QueuePair;
 use super::state::QpState;
-use super::transport::Sends;
 use crate::ah::AhAttr;
 use crate::error::Result;
 use crate::mr::AccessFlags;
-use crate::mtu::Mtu;
 use crate::numbers::{Psn, Qkey, Qpn};
+use crate::port::Mtu;
+use crate::transport::SendTransport;
 
 /// What a queue pair is set to, as the device says it. What its transport or state has no use for
 /// means nothing.
@@ -81,7 +81,7 @@ pub struct QpAttr {
 }
 
 impl Control<'_> {
-    pub(super) fn query(self) -> Result<QpAttr> {
+    pub(crate) fn query(self) -> Result<QpAttr> {
         const ALL: u32 = (1 << 21) - 1; // every flag of enum ibv_qp_attr_mask but the rate limit, which a query need not ask for
         let attr = self.ask(ALL)?;
         Ok(QpAttr {
@@ -112,7 +112,7 @@ impl Control<'_> {
     }
 }
 
-impl<T: Sends> QueuePair<T> {
+impl<T: SendTransport> QueuePair<T> {
     /// What the queue pair is set to.
     ///
     /// # Errors

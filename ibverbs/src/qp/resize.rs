@@ -3,15 +3,15 @@
 use rdma_sys::{IBV_QP_CAP, ibv_qp_cap};
 
 use super::pair::QueuePair;
-use super::ring::Ring;
-use super::transport::Sends;
-use crate::device_attr::DeviceCapFlags;
+use crate::device::DeviceCapFlags;
 use crate::error::{Error, Result};
+use crate::in_flight::Ring;
 use crate::kind::ErrorKind;
+use crate::transport::SendTransport;
 
-impl<T: Sends> QueuePair<T> {
+impl<T: SendTransport> QueuePair<T> {
     /// The sizes to ask for, if the queue pair can get others now.
-    pub(super) fn check_resize(&self, [sends, recvs]: [Option<u32>; 2]) -> Result<ibv_qp_cap> {
+    pub(crate) fn check_resize(&self, [sends, recvs]: [Option<u32>; 2]) -> Result<ibv_qp_cap> {
         let refuse = |kind, why: &str, hint: &'static str| {
             let what = format!("{}: queues of another length {why}", self.describe());
             Err(Error::new(kind, "ibv_modify_qp", what).with_hint(hint))
@@ -66,7 +66,7 @@ impl<T: Sends> QueuePair<T> {
     }
 
     /// Makes the tables as long as the device has made the queues. Nothing is in flight.
-    pub(super) fn take_sizes(&mut self) -> Result<()> {
+    pub(crate) fn take_sizes(&mut self) -> Result<()> {
         let given = self.control().ask(IBV_QP_CAP)?.cap;
         let recvs = if self.caps().max_recv_wr == 0 {
             0

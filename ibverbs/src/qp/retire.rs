@@ -1,18 +1,18 @@
 //! Retiring: from a completion to the request that it ends.
 
 use super::pair::QueuePair;
-use super::retired::{NotMine, Retired};
-use super::transport::Sends;
 use crate::cq::{Completion, CompletionInPlace, Ended, FieldSet, InPlace, Said, Says};
+use crate::in_flight::{ForeignCompletion, Retired};
+use crate::transport::SendTransport;
 
-impl<T: Sends> QueuePair<T> {
+impl<T: SendTransport> QueuePair<T> {
     /// Retires a completion: takes the request out of the table and gives its buffer back.
     ///
     /// The completion of a send also retires the unsignalled ones before it; their buffers go back
     /// to their pools.
     ///
     /// # Errors
-    /// [`NotMine`] if it belongs to another queue pair, or to one that was destroyed; nothing
+    /// [`ForeignCompletion`] if it belongs to another queue pair, or to one that was destroyed; nothing
     /// changes then.
     ///
     /// # Example
@@ -37,12 +37,15 @@ impl<T: Sends> QueuePair<T> {
         clippy::needless_pass_by_value,
         reason = "consuming the completion is the rule: a request is retired once"
     )]
-    pub fn retire(&mut self, completion: Completion<'_>) -> std::result::Result<Retired, NotMine> {
+    pub fn retire(
+        &mut self,
+        completion: Completion<'_>,
+    ) -> std::result::Result<Retired, ForeignCompletion> {
         self.retire_as(completion.entry(), Said::of)
     }
 
     /// As [`retire`](Self::retire), of a completion that is where the provider shows it
-    /// ([`CompletionQueueEx::poll_each`](crate::CompletionQueueEx::poll_each)). What it says beyond
+    /// ([`CompletionQueueEx::poll_each`](crate::cq_ex::CompletionQueueEx::poll_each)). What it says beyond
     /// its status is read when it is asked for.
     ///
     /// # Errors
@@ -50,7 +53,7 @@ impl<T: Sends> QueuePair<T> {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{CompletionQueueEx, QueuePair, Rc};
+    /// use ibverbs::{QueuePair, Rc, cq_ex::CompletionQueueEx};
     /// # fn f(cq: &mut CompletionQueueEx, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
     /// cq.poll_each(|completion| qp.retire_in_place(completion)?.ok())?;
     /// # Ok(()) }
@@ -67,7 +70,7 @@ impl<T: Sends> QueuePair<T> {
     pub fn retire_in_place<'poll, F: FieldSet>(
         &mut self,
         completion: CompletionInPlace<'poll, F>,
-    ) -> std::result::Result<Retired<InPlace<'poll>>, NotMine> {
+    ) -> std::result::Result<Retired<InPlace<'poll>>, ForeignCompletion> {
         self.retire_as(completion.shown(), |ended| ended)
     }
 
@@ -77,10 +80,10 @@ impl<T: Sends> QueuePair<T> {
         &mut self,
         ended: E,
         keep: impl FnOnce(E) -> C,
-    ) -> std::result::Result<Retired<C>, NotMine> {
+    ) -> std::result::Result<Retired<C>, ForeignCompletion> {
         match self.tables.retire(ended) {
             Some((entry, status)) => Ok(Retired::new(ended, entry, status, keep(ended))),
-            None => Err(NotMine {
+            None => Err(ForeignCompletion {
                 queue: ended.wr_id().queue(),
             }),
         }

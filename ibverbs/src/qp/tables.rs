@@ -2,41 +2,36 @@
 
 use std::sync::Arc;
 
-use super::address::Addresses;
-use super::bindings::Windows;
 use super::builder::{Made, Parts};
-use super::flows::Flows;
-use super::likely::less_likely;
-use super::owner::Owner;
-use super::place::Entry;
-use super::receives::Receives;
-use super::ring::Ring;
-use super::srq;
-use super::transport::QpType;
 use crate::cq::{Ended, Shared, WcStatus};
+use crate::flow::Flows;
 use crate::identity::Requests;
-use crate::parent_domain::ParentDomain;
-use crate::pd::AttachedQueuePair;
+use crate::in_flight::{Entry, Ring, less_likely};
+use crate::mw::Windows;
+use crate::pd::{AttachedQueuePair, ParentDomain};
+use crate::srq::SrqInner;
+use crate::transport::QpType;
+use crate::wr::{Addresses, Owner, Receives};
 
 /// What a queue pair owns while it exists, in the order in which it is dropped.
-pub(super) struct Tables {
-    pub(super) sends: Ring,
-    pub(super) recvs: Receives<Ring>,
-    pub(super) owner: Owner,
-    pub(super) addresses: Addresses,
-    pub(super) windows: Windows,
-    pub(super) flows: Flows,
+pub(crate) struct Tables {
+    pub(crate) sends: Ring,
+    pub(crate) recvs: Receives<Ring>,
+    pub(crate) owner: Owner,
+    pub(crate) addresses: Addresses,
+    pub(crate) windows: Windows,
+    pub(crate) flows: Flows,
     _send_cq: Arc<Shared>,
     _recv_cq: Option<Arc<Shared>>,
-    _srq: Option<Arc<srq::Inner>>,
+    _srq: Option<Arc<SrqInner>>,
     #[allow(dead_code, reason = "kept to be dropped")]
-    pub(super) parent: Option<ParentDomain>,
+    pub(crate) parent: Option<ParentDomain>,
     _attached: AttachedQueuePair,
 }
 
 impl Tables {
     /// Of a queue pair that was just made.
-    pub(super) fn new(
+    pub(crate) fn new(
         made: &Made,
         owner: Owner,
         kind: QpType,
@@ -49,7 +44,7 @@ impl Tables {
             Requests::Receives
         };
         Self {
-            sends: Ring::new(owner.id, Requests::Sends, made.caps.max_send_wr),
+            sends: Ring::new(owner.id, Requests::SendTransport, made.caps.max_send_wr),
             recvs: Receives::new(
                 Ring::new(owner.id, requests, made.caps.max_recv_wr),
                 made.caps.max_recv_sge,
@@ -71,7 +66,7 @@ impl Tables {
     /// which request it is, so that it is not kept over the call in the case that is rare.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub(super) fn retire(&mut self, completion: impl Ended) -> Option<(Entry, WcStatus)> {
+    pub(crate) fn retire(&mut self, completion: impl Ended) -> Option<(Entry, WcStatus)> {
         let wr_id = completion.wr_id();
         if let Some(entry) = self.sends.retire_oldest(wr_id) {
             return Some((entry, completion.status()));

@@ -10,13 +10,13 @@ use rdma_sys::{
 };
 
 use super::state::QpState;
-use super::transport::QpType;
+use crate::transport::QpType;
 
 /// What a step must be given, and what it may be given besides the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
-    pub(super) required: u32,
-    pub(super) optional: u32,
+pub(crate) struct Step {
+    pub(crate) required: u32,
+    pub(crate) optional: u32,
 }
 
 const STATES: [QpState; 7] = [
@@ -64,7 +64,7 @@ const START: u32 = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 ///
 /// # References
 /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 10.3.1 and table 91
-pub(super) fn step(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
+pub(crate) fn step(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
     let mut step = step_of_same_size(kind, from, to)?;
     // The sizes of queues can change wherever it has some and goes on, where the device can.
     if from != QpState::RESET
@@ -161,7 +161,7 @@ fn step_of_same_size(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
 }
 
 /// The attributes that a step must be given, with the state.
-pub(super) fn needed(kind: QpType, from: QpState, to: QpState) -> u32 {
+pub(crate) fn needed(kind: QpType, from: QpState, to: QpState) -> u32 {
     IBV_QP_STATE | step(kind, from, to).map_or(0, |step| step.required)
 }
 
@@ -175,7 +175,7 @@ fn when(condition: bool, flags: u32) -> u32 {
 
 /// What is wrong with a step that is given these attributes: what it lacks, what it does not take,
 /// or where it could go instead.
-pub(super) fn fault(kind: QpType, from: QpState, to: QpState, given: u32) -> Option<String> {
+pub(crate) fn fault(kind: QpType, from: QpState, to: QpState, given: u32) -> Option<String> {
     let Some(Step { required, optional }) = step(kind, from, to) else {
         let ways: Vec<String> = STATES
             .iter()

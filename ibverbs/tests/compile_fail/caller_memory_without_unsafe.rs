@@ -1,5 +1,5 @@
 //! Whoever brings memory of his own says so with `unsafe`.
-use ibverbs::CallerMemory;
+use ibverbs::mr::CallerMemory;
 use std::ptr::NonNull;
 
 fn rule(start: NonNull<u8>) -> CallerMemory {

@@ -1,5 +1,5 @@
 //! What was retired in place says more while the provider shows it, and no longer.
-use ibverbs::{CompletionQueueEx, Error, QueuePair, Rc};
+use ibverbs::{Error, QueuePair, Rc, cq_ex::CompletionQueueEx};
 
 fn rule(cq: &mut CompletionQueueEx, qp: &mut QueuePair<Rc>) -> Result<(), Error> {
     let mut kept = Vec::new();

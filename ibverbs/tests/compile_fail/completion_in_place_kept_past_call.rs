@@ -1,5 +1,5 @@
 //! A completion read in place does not outlive the call that it was given to: the poll moves on after it.
-use ibverbs::{CompletionQueueEx, Error};
+use ibverbs::{Error, cq_ex::CompletionQueueEx};
 
 fn rule(cq: &mut CompletionQueueEx) -> Result<(), Error> {
     let mut kept = None;

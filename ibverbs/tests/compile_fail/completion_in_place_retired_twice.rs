@@ -1,5 +1,5 @@
 //! A completion read in place is consumed when it is retired.
-use ibverbs::{CompletionQueueEx, Error, QueuePair, Rc};
+use ibverbs::{Error, QueuePair, Rc, cq_ex::CompletionQueueEx};
 
 fn rule(cq: &mut CompletionQueueEx, qp: &mut QueuePair<Rc>) -> Result<usize, Error> {
     cq.poll_each(|completion| -> Result<(), Error> {

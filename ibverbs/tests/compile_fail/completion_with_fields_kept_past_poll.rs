@@ -1,5 +1,5 @@
 //! A completion with more fields does not outlive the next poll either.
-use ibverbs::{CompletionQueueEx, Error};
+use ibverbs::{Error, cq_ex::CompletionQueueEx};
 
 fn rule(cq: &mut CompletionQueueEx) -> Result<(), Error> {
     let kept = cq.poll()?.next();

@@ -1,5 +1,5 @@
 //! A field that a completion queue was not made with cannot be read.
-use ibverbs::{CqFields, CqOptions, Context, Error};
+use ibverbs::{Context, CqOptions, Error, cq_ex::CqFields};
 
 fn rule(context: &Context) -> Result<(), Error> {
     let mut cq = context.create_cq_ex(CqOptions::default(), CqFields::new().cvlan())?;

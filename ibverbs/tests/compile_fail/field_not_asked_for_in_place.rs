@@ -1,5 +1,5 @@
 //! A field that a completion queue was not made with cannot be read in place either.
-use ibverbs::{CompletionQueueEx, Error};
+use ibverbs::{Error, cq_ex::CompletionQueueEx};
 
 fn rule(cq: &mut CompletionQueueEx) -> Result<usize, Error> {
     cq.poll_each(|completion| -> Result<(), Error> {

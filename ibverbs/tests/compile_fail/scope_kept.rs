@@ -1,5 +1,5 @@
 //! A scope does not outlive its closure.
-use ibverbs::{QueuePair, Rc, Scope};
+use ibverbs::{QueuePair, Rc, scope::Scope};
 
 fn rule(qp: QueuePair<Rc>) {
     let mut kept: Option<&mut Scope<'_, '_, Rc>> = None;

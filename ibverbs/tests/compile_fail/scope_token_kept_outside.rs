@@ -1,5 +1,5 @@
 //! A token of lent memory does not leave its scope through a variable either.
-use ibverbs::{LentMut, QueuePair, Rc};
+use ibverbs::{QueuePair, Rc, scope::LentMut};
 
 fn rule(qp: QueuePair<Rc>, memory: &mut [u8]) {
     let mut kept: Option<LentMut<'_>> = None;

@@ -1,5 +1,5 @@
 //! A thread domain is part of one parent domain.
-use ibverbs::{ProtectionDomain, Result, ThreadDomain};
+use ibverbs::{ProtectionDomain, Result, pd::ThreadDomain};
 
 fn rule(pd: &ProtectionDomain, td: ThreadDomain) -> Result<()> {
     let _a = pd.alloc_parent_domain(td)?;

@@ -1,5 +1,5 @@
 //! One queue pair is made in a thread domain: two could be used by two threads at once.
-use ibverbs::{CompletionQueue, ParentDomain, QpOptions, Rc, Result};
+use ibverbs::{CompletionQueue, QpOptions, Rc, Result, pd::ParentDomain};
 
 fn rule(alone: ParentDomain, cq: &CompletionQueue) -> Result<()> {
     let _a = alone.create_qp::<Rc>(cq, cq, QpOptions::default())?;

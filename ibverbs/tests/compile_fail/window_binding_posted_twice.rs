@@ -1,5 +1,5 @@
 //! A binding is posted once.
-use ibverbs::{wr, Binding, QueuePair, Rc};
+use ibverbs::{QueuePair, Rc, mw::Binding, wr};
 
 fn rule(qp: &mut QueuePair<Rc>, binding: Binding) {
     let _ = qp.post_send(wr::bind(binding));

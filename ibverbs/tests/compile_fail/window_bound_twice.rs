@@ -1,5 +1,5 @@
 //! A window that is bound cannot be bound again before it is free.
-use ibverbs::{AccessFlags, SharedRegion, Type2, Window};
+use ibverbs::{AccessFlags, SharedRegion, mw::{Type2, Window}};
 
 fn rule(window: Window<Type2>, region: &SharedRegion) {
     let _first = window.bind(region, AccessFlags::REMOTE_READ);

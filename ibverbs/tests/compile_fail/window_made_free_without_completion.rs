@@ -1,5 +1,5 @@
 //! Only a completion makes a bound window free.
-use ibverbs::{BoundWindow, Type2, Window};
+use ibverbs::mw::{BoundWindow, Type2, Window};
 
 fn rule(bound: BoundWindow<Type2>) -> Window<Type2> {
     bound.into()

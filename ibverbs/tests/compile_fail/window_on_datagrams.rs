@@ -1,5 +1,5 @@
 //! Datagrams have no memory windows.
-use ibverbs::{wr, Binding, QueuePair, Ud};
+use ibverbs::{QueuePair, Ud, mw::Binding, wr};
 
 fn rule(qp: &mut QueuePair<Ud>, binding: Binding) {
     let _ = qp.post_send(wr::bind(binding));

@@ -1,5 +1,5 @@
 //! A binding that is being invalidated is no longer told to a peer.
-use ibverbs::{wr, BoundWindow, QueuePair, Rc, RemoteMemory, Type2};
+use ibverbs::{QueuePair, Rc, RemoteMemory, mw::{BoundWindow, Type2}, wr};
 
 fn rule(qp: &mut QueuePair<Rc>, bound: BoundWindow<Type2>) -> RemoteMemory {
     let _ = qp.post_send(wr::invalidate(bound));

@@ -1,5 +1,5 @@
 //! The receiving half of an extended reliable connection posts nothing.
-use ibverbs::{wr, Buf, XrcRecvQueuePair};
+use ibverbs::{Buf, wr, xrc::XrcRecvQueuePair};
 
 fn rule(qp: &mut XrcRecvQueuePair, buf: Buf) {
     let _ = qp.post_send(wr::send(buf));

@@ -1,5 +1,5 @@
 //! The sending half of an extended reliable connection receives nothing.
-use ibverbs::{wr, Buf, QueuePair, XrcSend};
+use ibverbs::{Buf, QueuePair, wr, xrc::XrcSend};
 
 fn rule(qp: &mut QueuePair<XrcSend>, buf: Buf) {
     let _ = qp.post_recv(wr::recv(buf));

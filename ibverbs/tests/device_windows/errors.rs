@@ -1,7 +1,9 @@
 //! The errors that requests about windows end in.
 
 use ibverbs::{
-    AccessFlags, Direction, QpOptions, QpState, Rc, Retired, Type1, Type2, WcStatus, wr,
+    AccessFlags, Direction, QpOptions, QpState, Rc, Retired, WcStatus,
+    mw::{Type1, Type2},
+    wr,
 };
 
 use crate::by_hand::ByHand;

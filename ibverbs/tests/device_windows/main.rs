@@ -7,7 +7,9 @@ mod lab;
 
 use ibverbs::{
     AccessFlags, Context, Direction, ErrorKind, QpOptions, QueuePair, Rc, RemoteMemory,
-    SharedRegion, Type1, Type2, WcOpcode, WcStatus, WindowType, wr,
+    SharedRegion, WcOpcode, WcStatus,
+    mw::{Type1, Type2, WindowType},
+    wr,
 };
 use lab::{Pair, Rest, both_forms, devices, is_iwarp, pair_of, roce};
 
@@ -285,7 +287,7 @@ fn what_a_window_cannot_be_bound_to_is_refused_before_the_device_hears_of_it() {
             .bind_mw(window, &foreign, OPEN, 0)
             .expect_err("another domain");
         assert_eq!(error.kind(), ErrorKind::Mismatch);
-        assert_eq!(pair.b.send_room(), pair.b.caps().max_send_wr as usize);
+        assert_eq!(pair.b.send_slots_free(), pair.b.caps().max_send_wr as usize);
     }
 }
 

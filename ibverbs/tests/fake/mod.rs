@@ -4,8 +4,8 @@
 
 use fake_provider::{Fake, NotReady, Profile};
 use ibverbs::{
-    AccessFlags, Buf, CompletionQueue, Connected, Context, CqOptions, Device, GidIndex, Pool,
-    ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired,
+    AccessFlags, Buf, CompletionQueue, ConnectedDuplexTransport, Context, CqOptions, Device,
+    GidIndex, Pool, ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired,
 };
 
 /// Both forms of the data path: the extended verbs, and the classic ones with negative error
@@ -48,7 +48,7 @@ pub(crate) fn path() -> RcPath {
 }
 
 /// Connects two queue pairs of one device.
-pub(crate) fn connect<T: Connected>(a: &mut QueuePair<T>, b: &mut QueuePair<T>) {
+pub(crate) fn connect<T: ConnectedDuplexTransport>(a: &mut QueuePair<T>, b: &mut QueuePair<T>) {
     let ends = [&*a, &*b].map(|qp| qp.endpoint(&path()).expect("endpoint"));
     for (qp, peer) in [(a, ends[1]), (b, ends[0])] {
         qp.init(&path()).expect("INIT");
@@ -58,7 +58,7 @@ pub(crate) fn connect<T: Connected>(a: &mut QueuePair<T>, b: &mut QueuePair<T>) 
 
 /// `a` and `b` are connected, share one completion queue, and are dropped before what they stand
 /// on.
-pub(crate) struct Pair<T: Connected = Rc> {
+pub(crate) struct Pair<T: ConnectedDuplexTransport = Rc> {
     pub(crate) a: QueuePair<T>,
     pub(crate) b: QueuePair<T>,
     pub(crate) cq: CompletionQueue,
@@ -74,7 +74,7 @@ impl Pair {
     }
 }
 
-impl<T: Connected> Pair<T> {
+impl<T: ConnectedDuplexTransport> Pair<T> {
     pub(crate) fn of(profile: Profile) -> Self {
         let fake = Fake::new(profile);
         let context = open(&fake);

@@ -8,7 +8,7 @@ mod shared;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AccessFlags, CompletionQueue, Connected, Context, CqOptions, Error, ErrorKind,
+    AccessFlags, CompletionQueue, ConnectedDuplexTransport, Context, CqOptions, Error, ErrorKind,
     ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, WcStatus,
 };
 
@@ -61,7 +61,11 @@ pub(crate) fn path(context: &Context) -> RcPath {
 }
 
 /// Connects two queue pairs of one device, which are in RESET.
-pub(crate) fn connect<T: Connected>(a: &mut QueuePair<T>, b: &mut QueuePair<T>, path: &RcPath) {
+pub(crate) fn connect<T: ConnectedDuplexTransport>(
+    a: &mut QueuePair<T>,
+    b: &mut QueuePair<T>,
+    path: &RcPath,
+) {
     for qp in [&mut *a, &mut *b] {
         qp.init(path).expect("INIT");
     }
@@ -71,7 +75,7 @@ pub(crate) fn connect<T: Connected>(a: &mut QueuePair<T>, b: &mut QueuePair<T>, 
         .expect("b connects");
 }
 
-pub(crate) struct Pair<T: Connected = Rc> {
+pub(crate) struct Pair<T: ConnectedDuplexTransport = Rc> {
     pub(crate) pd: ProtectionDomain,
     pub(crate) cq: CompletionQueue,
     pub(crate) a: QueuePair<T>,
@@ -84,7 +88,7 @@ pub(crate) fn pair(context: &Context, options: QpOptions) -> Pair {
 }
 
 /// As [`pair`], of transport `T` and open to each other as `access` says.
-pub(crate) fn pair_of<T: Connected>(
+pub(crate) fn pair_of<T: ConnectedDuplexTransport>(
     context: &Context,
     options: QpOptions,
     access: AccessFlags,
@@ -112,7 +116,7 @@ pub(crate) fn pair_of<T: Connected>(
     Pair { pd, cq, a, b }
 }
 
-impl<T: Connected> Pair<T> {
+impl<T: ConnectedDuplexTransport> Pair<T> {
     /// Polls until `count` requests have retired.
     pub(crate) fn retire(&mut self, count: usize) -> Vec<Retired> {
         let mut all = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use ibverbs::{Context, Device, TransportType};
+use ibverbs::{Context, Device, device::TransportType};
 
 /// The devices to test on; a run without one is a failed run.
 pub(crate) fn devices() -> Vec<Context> {

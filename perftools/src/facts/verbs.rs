@@ -1,6 +1,6 @@
 //! What the verbs say of devices and ports: as values that can be kept in a captured tree.
 
-use ibverbs::{Context, DeviceAttrEx, GidType, PortAttr};
+use ibverbs::{Context, PortAttr, caps::DeviceAttrEx, gid::GidType};
 use serde::{Deserialize, Serialize};
 
 /// All devices that libibverbs knows.

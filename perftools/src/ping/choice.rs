@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
 use ibumad::{Address, Ca, Lid, Port, PortAttr, PortState};
-use ibverbs::{Device, TransportType};
+use ibverbs::{Device, device::TransportType};
 use rdmacm::Resolver;
 
 use super::datagram::Datagrams;
@@ -153,7 +153,7 @@ fn own_gid(to: Ipv6Addr, port: &PortAttr) -> Result<u8> {
             let common = (entry.gid.as_ipv6().to_bits() ^ to.to_bits()).leading_zeros();
             (
                 common,
-                entry.kind == ibverbs::GidType::ROCE_V2,
+                entry.kind == ibverbs::gid::GidType::ROCE_V2,
                 std::cmp::Reverse(entry.index),
             )
         });

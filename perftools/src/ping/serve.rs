@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
 
 use ibumad::{Ca, PortAttr};
-use ibverbs::{Device, TransportType};
+use ibverbs::{Device, device::TransportType};
 use rdmacm::Listener;
 
 use super::datagram::Server;

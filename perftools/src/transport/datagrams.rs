@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ibverbs::{AhAttr, Destination, Gid, GidIndex, Lid, Qkey, Qpn, QueuePair, Ud};
+use ibverbs::{AhAttr, Gid, GidIndex, Lid, Qkey, Qpn, QueuePair, Ud, wr::Destination};
 use rdmacm::datagram::ServiceListener;
 use rdmacm::{ListenOptions, Resolver};
 

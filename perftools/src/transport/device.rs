@@ -4,8 +4,10 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 use ibverbs::{
-    AtomicCap, Context, Device, DeviceCapFlags, GidType, LinkLayer, PortAttr, PortState,
-    TransportType,
+    Context, Device, LinkLayer, PortAttr, PortState,
+    caps::{AtomicCap, DeviceCapFlags},
+    device::TransportType,
+    gid::GidType,
 };
 use nix::ifaddrs::getifaddrs;
 

@@ -1,9 +1,9 @@
 //! What both ends of an RDMA test have: an opened device with the queues of one test.
 
 use ibverbs::{
-    CompletionChannel, CompletionQueue, CqOptions, Gid, GidIndex, Mtu, OdpGeneralCaps,
-    ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath, Sends, SrqOptions,
-    Transport, Uc, Ud,
+    CompletionChannel, CompletionQueue, CqOptions, DuplexTransport, Gid, GidIndex, Mtu,
+    ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath, SendTransport, SrqOptions,
+    Uc, Ud, caps::OdpGeneralCaps,
 };
 
 use rdmacm::datagram::multicast::Membership;
@@ -59,7 +59,10 @@ impl Made {
 }
 
 /// The queue pair, ready for receives.
-fn started<T: ibverbs::Connected>(mut qp: QueuePair<T>, path: &RcPath) -> Result<QueuePair<T>> {
+fn started<T: ibverbs::ConnectedDuplexTransport>(
+    mut qp: QueuePair<T>,
+    path: &RcPath,
+) -> Result<QueuePair<T>> {
     qp.init(path)?;
     Ok(qp)
 }
@@ -174,7 +177,7 @@ impl End {
     }
 
     /// The queue pair at this place, which rdma_cm will connect.
-    pub(super) fn queue_pair<T: Transport>(&self, index: u32) -> Result<QueuePair<T>> {
+    pub(super) fn queue_pair<T: DuplexTransport>(&self, index: u32) -> Result<QueuePair<T>> {
         let Queues { cq, srq, .. } = self.queues_of(index)?;
         self.created(|options| match srq {
             Some(Queue::Basic(srq)) => self.pd.create_qp_with_srq(cq, cq, srq, options),
@@ -190,7 +193,7 @@ impl End {
     }
 
     /// A queue pair of the test's capacities.
-    fn created<T: Sends>(
+    fn created<T: SendTransport>(
         &self,
         create: impl Fn(QpOptions) -> ibverbs::Result<QueuePair<T>>,
     ) -> Result<QueuePair<T>> {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ibverbs::{AhAttr, Destination, Endpoint, GlobalRoute, Lid, Psn, Qpn};
+use ibverbs::{AhAttr, Endpoint, GlobalRoute, Lid, Psn, Qpn, wr::Destination};
 
 use super::PlainEnd;
 use super::end::{End, Made, Prepared, QKEY};

@@ -4,8 +4,8 @@
 
 use ibverbs::{
     Completion, CompletionQueue, Context, Endpoint, Held, Hold, ProtectionDomain, Qpn, QueueId,
-    QueuePair, RcPath, RecvBatch, Retired, SharedReceiveQueue, SrqNum, SrqOptions, Xrc, XrcDomain,
-    XrcRecvQueuePair, XrcSend,
+    QueuePair, RcPath, RecvBatch, Retired, SharedReceiveQueue, SrqOptions,
+    xrc::{SrqNum, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend},
 };
 use serde::{Deserialize, Serialize};
 

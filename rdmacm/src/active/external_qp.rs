@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ibverbs::{QpChange, QpState, QueuePair, Result, Transport};
+use ibverbs::{DuplexTransport, QpState, QueuePair, Result, qp::QpChange};
 
 use crate::active::VERB;
 use crate::connection::ConnectedId;
@@ -16,7 +16,7 @@ use crate::progress::{InProgress, already_finished};
 use crate::wait::Descriptor;
 
 /// Sends a request for such a queue pair.
-pub(crate) fn request<T: Transport>(
+pub(crate) fn request<T: DuplexTransport>(
     id: Id,
     path: Path,
     qp: &QueuePair<T>,

@@ -1,6 +1,8 @@
 //! A resolved route to a peer.
 
-use ibverbs::{AccessFlags, Context, QpChange, QpState, QueuePair, Rc, Result, Transport};
+use ibverbs::{
+    AccessFlags, Context, DuplexTransport, QpState, QueuePair, Rc, Result, qp::QpChange,
+};
 
 use super::{ConnectPending, external_qp};
 use crate::active::{ReadyRoute, Resolved};
@@ -132,15 +134,15 @@ impl Route {
     ///         .wait(Some(Duration::from_secs(5)))?;
     ///     // What RC needs, UC is not given.
     ///     let to_receive = answer.qp_change(QpState::RTR)?;
-    ///     qp.modify(&ibverbs::QpChange {
+    ///     qp.modify(&ibverbs::qp::QpChange {
     ///         max_dest_rd_atomic: None,
     ///         min_rnr_timer: None,
     ///         ..to_receive
     ///     })?;
     ///     let sq_psn = answer.qp_change(QpState::RTS)?.sq_psn;
-    ///     qp.modify(&ibverbs::QpChange {
+    ///     qp.modify(&ibverbs::qp::QpChange {
     ///         sq_psn,
-    ///         ..ibverbs::QpChange::to(QpState::RTS)
+    ///         ..ibverbs::qp::QpChange::to(QpState::RTS)
     ///     })?;
     ///     answer.establish()
     /// }
@@ -149,7 +151,7 @@ impl Route {
     /// # References
     /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html),
     /// [`rdma_establish(3)`](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
-    pub fn request<T: Transport>(
+    pub fn request<T: DuplexTransport>(
         self,
         qp: &QueuePair<T>,
         params: &ConnectParams<'_>,

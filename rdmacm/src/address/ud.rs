@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use ibverbs::{
-    AhAttr, Destination, Gid, GidIndex, GlobalRoute, Lid, Qkey, Qpn, QueuePair, Result, Ud,
+    AhAttr, Gid, GidIndex, GlobalRoute, Lid, Qkey, Qpn, QueuePair, Result, Ud, wr::Destination,
 };
 use rdma_sys::{ibv_ah_attr, rdma_ud_param};
 

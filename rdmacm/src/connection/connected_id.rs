@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use ibverbs::{Error, ErrorKind, EventType, Result};
+use ibverbs::{Error, ErrorKind, Result, event::EventType};
 
 use crate::event::{CmEvent, CmEventType, Event, EventChannel, IdKey};
 use crate::id::path::path_accessors;
@@ -223,7 +223,7 @@ impl AsFd for ConnectedId {
 mod tests {
     use std::net::SocketAddr;
 
-    use ibverbs::TransportType;
+    use ibverbs::device::TransportType;
 
     use super::*;
 

@@ -6,7 +6,12 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use ibverbs::{EventType, QueuePair, Rc, Reclaimed, Result, Scope, ScopeEnd, TransportType};
+use ibverbs::{
+    QueuePair, Rc, Reclaimed, Result,
+    device::TransportType,
+    event::EventType,
+    scope::{Scope, ScopeResult},
+};
 
 pub use self::connected_id::ConnectedId;
 use crate::event::{CmEvent, EventChannel, IdKey};
@@ -79,7 +84,7 @@ impl Connection {
         run: impl for<'scope> FnOnce(&mut Scope<'scope, 'env, Rc>) -> R,
     ) -> (R, std::result::Result<Self, Reclaimed>) {
         let Self { qp, link } = self;
-        let ScopeEnd {
+        let ScopeResult {
             value,
             qp,
             reclaimed,

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use ibverbs::{AsRaw, QueuePair, Transport};
+use ibverbs::{AsRaw, DuplexTransport, QueuePair};
 use rdma_sys::rdma_conn_param;
 
 use crate::params::ConnectParams;
@@ -15,7 +15,7 @@ pub(crate) struct QpIdentity {
 }
 
 impl QpIdentity {
-    pub(crate) fn new<T: Transport>(qp: &QueuePair<T>) -> Self {
+    pub(crate) fn new<T: DuplexTransport>(qp: &QueuePair<T>) -> Self {
         // SAFETY: the borrow keeps the queue pair alive, and `srq` is constant after creation.
         let has_srq = unsafe { !(*qp.as_raw()).srq.is_null() };
         Self {

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use ibverbs::{Errno, Error, ErrorKind, EventType, Result, TransportType};
+use ibverbs::{Errno, Error, ErrorKind, Result, device::TransportType, event::EventType};
 use rdma_sys::{
     ibv_get_device_name, ibv_qp_attr, rdma_accept, rdma_bind_addr, rdma_cm_id, rdma_connect,
     rdma_create_id, rdma_destroy_id, rdma_disconnect, rdma_establish, rdma_get_local_addr,

@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use ibverbs::{
-    Context, Device, Error, ErrorKind, Qpn, QueuePair, Result, Transport, TransportType,
+    Context, Device, DuplexTransport, Error, ErrorKind, Qpn, QueuePair, Result,
+    device::TransportType,
 };
 
 use crate::params::PrivateDataLimits;
@@ -40,7 +41,11 @@ impl Path {
     }
 
     /// Refuses a queue pair of another device.
-    pub(crate) fn check<T: Transport>(&self, verb: &'static str, qp: &QueuePair<T>) -> Result<()> {
+    pub(crate) fn check<T: DuplexTransport>(
+        &self,
+        verb: &'static str,
+        qp: &QueuePair<T>,
+    ) -> Result<()> {
         let its = qp.pd().context().device_name();
         if its == self.device {
             return Ok(());
@@ -57,7 +62,7 @@ impl Path {
     }
 
     /// Fails on iWARP, where the kernel changes the state of the queue pair itself.
-    pub(crate) fn check_external<T: Transport>(
+    pub(crate) fn check_external<T: DuplexTransport>(
         &self,
         verb: &'static str,
         qp: &QueuePair<T>,
@@ -83,7 +88,7 @@ impl Path {
 
     /// Refuses another queue pair than the one that was given first: `qp_mut` lets a caller put
     /// another in its place.
-    pub(crate) fn check_same<T: Transport>(
+    pub(crate) fn check_same<T: DuplexTransport>(
         &self,
         verb: &'static str,
         qp: &QueuePair<T>,
@@ -127,7 +132,7 @@ macro_rules! path_accessors {
             }
 
             /// The transport of the device.
-            pub fn transport(&self) -> ibverbs::TransportType {
+            pub fn transport(&self) -> ibverbs::device::TransportType {
                 self.path.transport
             }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ibverbs::{AccessFlags, Mtu, Psn, QpChange, QpState, Qpn, Result};
+use ibverbs::{AccessFlags, Mtu, Psn, QpState, Qpn, Result, qp::QpChange};
 use rdma_sys::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC,
     IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::task::Poll;
 use std::time::Duration;
 
-use ibverbs::{Buf, Direction, Error, ErrorKind, Result, Retired, TransportType, wr};
+use ibverbs::{Buf, Direction, Error, ErrorKind, Result, Retired, device::TransportType, wr};
 
 pub use self::resources::MessengerOptions;
 use self::resources::Resources;
@@ -236,7 +236,7 @@ impl Messenger {
             );
         }
         let qp = self.connection.qp_mut();
-        if qp.send_room() == 0 {
+        if qp.send_slots_free() == 0 {
             return Ok(false);
         }
         let Some(mut buf) = self.parts.sends.take() else {

@@ -93,7 +93,7 @@ impl Resources {
 
     /// Posts every receive buffer that nobody has.
     pub(crate) fn refill(&self, qp: &mut QueuePair<Rc>) -> Result<()> {
-        while qp.recv_room() > 0 {
+        while qp.recv_slots_free() > 0 {
             let Some(buf) = self.receives.take() else {
                 break;
             };

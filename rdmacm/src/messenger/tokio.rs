@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 
-use ibverbs::{Buf, Result, Retired, TransportType};
+use ibverbs::{Buf, Result, Retired, device::TransportType};
 
 use super::resources::Resources;
 use super::{Messenger, MessengerOptions};

@@ -1,13 +1,13 @@
 //! Limits of the private data in connection manager messages.
 
-use ibverbs::{Error, ErrorKind, Result, TransportType};
+use ibverbs::{Error, ErrorKind, Result, device::TransportType};
 
 /// Maximum number of private data bytes in each message of a connection handshake or of a datagram
 /// service resolution.
 ///
 /// # Example
 /// ```
-/// use ibverbs::TransportType;
+/// use ibverbs::device::TransportType;
 /// use rdmacm::PrivateDataLimits;
 /// let limits = PrivateDataLimits::new(TransportType::IB);
 /// assert_eq!(

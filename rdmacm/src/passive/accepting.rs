@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ibverbs::{EventType, QueuePair, Rc, Result};
+use ibverbs::{QueuePair, Rc, Result, event::EventType};
 
 use super::VERB;
 use crate::connection::Connection;

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ibverbs::{EventType, QueuePair, Result, Transport};
+use ibverbs::{DuplexTransport, QueuePair, Result, event::EventType};
 
 use crate::connection::ConnectedId;
 use crate::error::ConnectError;
@@ -15,7 +15,7 @@ use crate::progress::{InProgress, already_finished};
 use crate::wait::Descriptor;
 
 /// Accepts a request for such a queue pair.
-pub(crate) fn accept<T: Transport>(
+pub(crate) fn accept<T: DuplexTransport>(
     mut id: Id,
     path: Path,
     qp: &QueuePair<T>,

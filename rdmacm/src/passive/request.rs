@@ -1,6 +1,8 @@
 //! A peer that wants to connect.
 
-use ibverbs::{AccessFlags, Context, Error, QpChange, QpState, QueuePair, Rc, Result, Transport};
+use ibverbs::{
+    AccessFlags, Context, DuplexTransport, Error, QpState, QueuePair, Rc, Result, qp::QpChange,
+};
 
 use super::ready::PeerDepths;
 use super::{EstablishPending, ReadyRequest, external_qp};
@@ -152,7 +154,7 @@ impl ConnectRequest {
     ///
     /// # References
     /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
-    pub fn accept_external<T: Transport>(
+    pub fn accept_external<T: DuplexTransport>(
         self,
         qp: &QueuePair<T>,
         params: &ConnectParams<'_>,

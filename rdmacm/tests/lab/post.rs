@@ -4,8 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    CompletionQueue, CqOptions, Destination, GRH_LEN, ProtectionDomain, QpOptions, QueuePair, Ud,
-    wr,
+    CompletionQueue, CqOptions, GRH_LEN, ProtectionDomain, QpOptions, QueuePair, Ud,
+    wr::{self, Destination},
 };
 
 use super::{PATIENCE, Place};

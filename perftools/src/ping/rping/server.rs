@@ -3,7 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
-use ibverbs::{AccessFlags, Held, Operation, Rc, RemoteMemory, SharedRegion, wr};
+use ibverbs::{
+    AccessFlags, Held, Rc, RemoteMemory, SharedRegion,
+    wr::{self, Operation},
+};
 use rdmacm::{ConnectParams, ConnectRequest, Connection, Listener};
 
 use super::MAX_SIZE;
@@ -78,7 +81,7 @@ fn serve(request: ConnectRequest, stop: &Stop) -> Result<()> {
         .shared(MAX_SIZE as usize, AccessFlags::REMOTE_WRITE)?;
     let mut qp = end.queue_pair()?;
     let place = qp.hold(&memory)?;
-    let room = qp.send_room();
+    let room = qp.send_slots_free();
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
     let mut pending = request.access(access).with_qp(qp)?;
     end.receive(pending.qp_mut())?;
@@ -146,7 +149,7 @@ impl Pinged<'_> {
         request: wr::SendRequest<O, Held<SharedRegion>>,
     ) -> Result<()> {
         self.connection.qp_mut().post_send(request)?;
-        while self.connection.qp().send_room() < self.room && !self.stop.is_set() {
+        while self.connection.qp().send_slots_free() < self.room && !self.stop.is_set() {
             if let Some(Done::Message(_)) = self.end.next(&mut self.connection, GLANCE)? {
                 return Err(Error::protocol("the peer sends out of turn"));
             }

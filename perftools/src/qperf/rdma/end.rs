@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{
     AccessFlags, CompletionChannel, CompletionQueue, Context, CqOptions, Held, LinkLayer,
-    ProtectionDomain, QpOptions, QueuePair, Rc, RemoteMemory, SharedRegion, TransportType,
+    ProtectionDomain, QpOptions, QueuePair, Rc, RemoteMemory, SharedRegion, device::TransportType,
 };
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 

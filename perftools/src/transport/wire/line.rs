@@ -1,7 +1,8 @@
 //! A queue pair of any service, with what owns it, and what is counted on it.
 
 use ibverbs::{
-    Destination, Frozen, Held, QueuePair, Rc, RecvBatch, SharedRegion, Sink, Uc, Ud, wr,
+    Frozen, Held, QueuePair, Rc, RecvBatch, SharedRegion, Sink, Uc, Ud,
+    wr::{self, Destination},
 };
 
 use crate::transport::cm::Connection;

@@ -305,7 +305,7 @@ impl Wire for VerbsWire {
         let index = usize::try_from(reached / batch % self.traffic.lanes.len() as u64).unwrap_or(0);
         let lane = &mut self.traffic.lanes[index];
         let tag = lane.posted;
-        if self.traffic.numbered && with_qp!(&mut lane.line, qp => qp.send_room()) == 0 {
+        if self.traffic.numbered && with_qp!(&mut lane.line, qp => qp.send_slots_free()) == 0 {
             return Ok(()); // the next one says it too
         }
         let request = wr::send_with_imm(wr::Empty, low(reached)).tag(tag);

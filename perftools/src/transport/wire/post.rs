@@ -1,6 +1,9 @@
 //! Posting the messages of a test, verb by verb.
 
-use ibverbs::{Connected, Destination, QueuePair, Rc, RemoteMemory, Ud, wr};
+use ibverbs::{
+    ConnectedDuplexTransport, QueuePair, Rc, RemoteMemory, Ud,
+    wr::{self, Destination},
+};
 
 use super::line::{Lane, Line, Source};
 use super::memory::{Content, Memory};
@@ -180,7 +183,7 @@ pub(super) fn post(
 }
 
 /// What every connection has.
-fn connected<T: Connected>(
+fn connected<T: ConnectedDuplexTransport>(
     qp: &mut QueuePair<T>,
     source: &Source,
     memory: &Memory,

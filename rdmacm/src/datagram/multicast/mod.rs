@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use ibverbs::{Context, Destination, Error, ErrorKind, Gid, QueuePair, Result, Ud};
+use ibverbs::{Context, Error, ErrorKind, Gid, QueuePair, Result, Ud, wr::Destination};
 use rdma_sys::{
     RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, rdma_cm_join_mc_attr_ex,
     rdma_join_multicast_ex, rdma_leave_multicast,

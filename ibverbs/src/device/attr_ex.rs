@@ -1,0 +1,197 @@
+//! All that a device says of itself: the extended query.
+
+#![allow(unsafe_code)]
+
+use std::ptr;
+
+use rdma_sys::{ibv_device_attr_ex, ibv_query_device_ex};
+
+use super::attr::{DeviceAttr, DeviceCapFlags};
+use super::caps::{
+    CqModerationCaps, OdpCaps, OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps,
+    QpTypes, RawPacketCaps, RssCaps, RxHashFields, TmCaps, TsoCaps,
+};
+use super::context::Context;
+use crate::convert::zero_or_errno;
+use crate::error::Result;
+use crate::raw::AsRaw;
+
+/// All that a device says of itself (`struct ibv_device_attr_ex`); counts are limits, sizes are
+/// bytes.
+///
+/// Where provider or kernel know the classic query only, `attr` is filled and everything else is 0.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// let device = context.query_device_ex()?;
+/// println!(
+///     "{} queue pairs, a clock of {} kHz",
+///     device.attr.max_qp, device.hca_core_clock
+/// );
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceAttrEx {
+    /// What the classic query says too.
+    pub attr: DeviceAttr,
+    /// On-demand paging.
+    pub odp: OdpCaps,
+    /// The bits of a completion timestamp that count; 0 without timestamps.
+    pub completion_timestamp_mask: u64,
+    /// The device's clock in kHz; 0 where it says nothing.
+    pub hca_core_clock: u64,
+    /// All 64 capability bits; empty where the extended query is not there.
+    pub device_cap_flags_ex: DeviceCapFlags,
+    /// TCP segmentation.
+    pub tso: TsoCaps,
+    /// Receive-side scaling.
+    pub rss: RssCaps,
+    /// Work queues for receiving (`ibv_create_wq`).
+    pub max_wq_type_rq: u32,
+    /// Packet pacing.
+    pub packet_pacing: PacketPacingCaps,
+    /// Raw packets.
+    pub raw_packet_caps: RawPacketCaps,
+    /// Tag matching.
+    pub tm: TmCaps,
+    /// Moderation of completion events.
+    pub cq_mod: CqModerationCaps,
+    /// Bytes of the device's own memory that can be allocated; 0 without.
+    pub max_dm_size: u64,
+    /// Atomics over PCI.
+    pub pci_atomic: PciAtomicCaps,
+    /// Ports, where there can be more than 255; the classic count where the device does not say.
+    pub phys_port_cnt: u32,
+    /// Completion vectors of the open context.
+    pub num_comp_vectors: u32,
+}
+
+impl DeviceAttrEx {
+    fn from_raw(raw: &ibv_device_attr_ex, num_comp_vectors: u32) -> Self {
+        let odp = &raw.odp_caps.per_transport_caps;
+        let attr = DeviceAttr::from_raw(&raw.orig_attr);
+        let phys_port_cnt = raw.phys_port_cnt_ex.max(attr.phys_port_cnt.into());
+        Self {
+            attr,
+            odp: OdpCaps {
+                general: OdpGeneralCaps::from_bits_retain(raw.odp_caps.general_caps),
+                rc: OdpTransportCaps::from_bits_retain(odp.rc_odp_caps),
+                uc: OdpTransportCaps::from_bits_retain(odp.uc_odp_caps),
+                ud: OdpTransportCaps::from_bits_retain(odp.ud_odp_caps),
+                xrc: OdpTransportCaps::from_bits_retain(raw.xrc_odp_caps),
+            },
+            completion_timestamp_mask: raw.completion_timestamp_mask,
+            hca_core_clock: raw.hca_core_clock,
+            device_cap_flags_ex: DeviceCapFlags::from_bits_retain(raw.device_cap_flags_ex),
+            tso: TsoCaps {
+                max_tso: raw.tso_caps.max_tso,
+                supported_qpts: QpTypes(raw.tso_caps.supported_qpts),
+            },
+            rss: RssCaps {
+                supported_qpts: QpTypes(raw.rss_caps.supported_qpts),
+                max_rwq_indirection_tables: raw.rss_caps.max_rwq_indirection_tables,
+                max_rwq_indirection_table_size: raw.rss_caps.max_rwq_indirection_table_size,
+                rx_hash_fields: RxHashFields::from_bits_retain(raw.rss_caps.rx_hash_fields_mask),
+                rx_hash_function: raw.rss_caps.rx_hash_function,
+            },
+            max_wq_type_rq: raw.max_wq_type_rq,
+            packet_pacing: PacketPacingCaps {
+                qp_rate_limit_min: raw.packet_pacing_caps.qp_rate_limit_min,
+                qp_rate_limit_max: raw.packet_pacing_caps.qp_rate_limit_max,
+                supported_qpts: QpTypes(raw.packet_pacing_caps.supported_qpts),
+            },
+            raw_packet_caps: RawPacketCaps::from_bits_retain(raw.raw_packet_caps),
+            tm: TmCaps {
+                max_rndv_hdr_size: raw.tm_caps.max_rndv_hdr_size,
+                max_num_tags: raw.tm_caps.max_num_tags,
+                flags: raw.tm_caps.flags,
+                max_ops: raw.tm_caps.max_ops,
+                max_sge: raw.tm_caps.max_sge,
+            },
+            cq_mod: CqModerationCaps {
+                max_cq_count: raw.cq_mod_caps.max_cq_count,
+                max_cq_period: raw.cq_mod_caps.max_cq_period,
+            },
+            max_dm_size: raw.max_dm_size,
+            pci_atomic: PciAtomicCaps {
+                fetch_add: raw.pci_atomic_caps.fetch_add,
+                swap: raw.pci_atomic_caps.swap,
+                compare_swap: raw.pci_atomic_caps.compare_swap,
+            },
+            phys_port_cnt,
+            num_comp_vectors,
+        }
+    }
+}
+
+impl Context {
+    /// All that the device says of itself, the extended properties included.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::caps::OdpGeneralCaps;
+    /// let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// let all = context.query_device_ex()?;
+    /// println!(
+    ///     "{}, {} completion vectors",
+    ///     all.attr.atomic_cap, all.num_comp_vectors
+    /// );
+    /// println!(
+    ///     "on-demand paging: {}",
+    ///     all.odp.general.contains(OdpGeneralCaps::SUPPORT)
+    /// );
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Fails only when the device is gone.
+    ///
+    /// # References
+    /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+    pub fn query_device_ex(&self) -> Result<DeviceAttrEx> {
+        let mut attr = ibv_device_attr_ex::default();
+        // SAFETY: the context is open, no input is given, and the structure is valid for writing.
+        let returned = unsafe { ibv_query_device_ex(self.as_raw(), ptr::null(), &raw mut attr) };
+        zero_or_errno(
+            "ibv_query_device_ex",
+            || self.device_name().into(),
+            returned,
+        )?;
+        Ok(DeviceAttrEx::from_raw(&attr, self.num_comp_vectors()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_the_extended_query_gives_the_classic_values() {
+        let mut raw = ibv_device_attr_ex::default();
+        raw.orig_attr.max_qp = 7;
+        raw.orig_attr.phys_port_cnt = 2;
+        raw.orig_attr.device_cap_flags = 1 << 17 | 1 << 30;
+        let attr = DeviceAttrEx::from_raw(&raw, 4);
+        assert_eq!(
+            (attr.attr.max_qp, attr.phys_port_cnt, attr.num_comp_vectors),
+            (7, 2, 4)
+        );
+        assert!(
+            attr.attr
+                .device_cap_flags
+                .contains(DeviceCapFlags::MEM_WINDOW)
+        );
+        assert_eq!(
+            attr.attr.device_cap_flags.bits(),
+            1 << 17 | 1 << 30,
+            "bits without a name are kept"
+        );
+        assert!(attr.device_cap_flags_ex.is_empty());
+        assert_eq!(attr.odp, OdpCaps::default());
+    }
+}

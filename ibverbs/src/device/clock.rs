@@ -1,0 +1,45 @@
+//! The device's clock, by which it stamps completions.
+
+#![allow(unsafe_code)]
+
+use rdma_sys::{IBV_VALUES_MASK_RAW_CLOCK, ibv_query_rt_values_ex, ibv_values_ex};
+
+use super::context::Context;
+use crate::convert::zero_or_errno;
+use crate::error::{Error, Result};
+use crate::kind::ErrorKind;
+use crate::raw::AsRaw;
+
+impl Context {
+    /// The device's clock now, in its cycles: what
+    /// [`CompletionEx::timestamp`](crate::cq_ex::CompletionEx::timestamp) counts in.
+    ///
+    /// [`DeviceAttrEx::hca_core_clock`](crate::caps::DeviceAttrEx) says how many thousand of them are a
+    /// second.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the device has no clock to read (both software devices).
+    ///
+    /// # References
+    /// [`ibv_query_rt_values_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_rt_values_ex.3.html)
+    pub fn raw_clock(&self) -> Result<u64> {
+        const VERB: &str = "ibv_query_rt_values_ex";
+        let what = || format!("the clock of {}", self.device_name());
+        let mut values = ibv_values_ex {
+            comp_mask: IBV_VALUES_MASK_RAW_CLOCK,
+            ..Default::default()
+        };
+        // SAFETY: the context is open and the values valid for writing.
+        let returned = unsafe { ibv_query_rt_values_ex(self.as_raw(), &raw mut values) };
+        zero_or_errno(VERB, what, returned)?;
+        if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK == 0 {
+            return Err(Error::new(ErrorKind::Unsupported, VERB, what()));
+        }
+        // Providers put the counter into the nanoseconds, or split it as a time.
+        let (seconds, rest) = (
+            values.raw_clock.tv_sec.unsigned_abs(),
+            values.raw_clock.tv_nsec.unsigned_abs(),
+        );
+        Ok(seconds.wrapping_mul(1_000_000_000).wrapping_add(rest))
+    }
+}

@@ -1,0 +1,19 @@
+//! Devices: the list of those on this host, opening one, its attributes and its clock.
+//!
+//! Everything else in this crate is created from an open device, a [`Context`].
+
+mod attr;
+mod attr_ex;
+mod caps;
+mod clock;
+mod context;
+mod list;
+
+pub use self::attr::{AtomicCap, DeviceAttr, DeviceCapFlags};
+pub use self::attr_ex::DeviceAttrEx;
+pub use self::caps::{
+    CqModerationCaps, OdpCaps, OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps,
+    QpTypes, RawPacketCaps, RssCaps, RxHashFields, TmCaps, TsoCaps,
+};
+pub use self::context::Context;
+pub use self::list::{Device, NodeType, TransportType};

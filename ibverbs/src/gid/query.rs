@@ -1,0 +1,109 @@
+//! What is asked of an entry of a port's GID table.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::address::Gid;
+use super::interface;
+use super::table::GidType;
+
+/// A family of IP addresses.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// use ibverbs::{GidQuery, gid::IpFamily};
+/// let choice = context.select_gid(
+///     1,
+///     &GidQuery {
+///         family: Some(IpFamily::V6),
+///         ..GidQuery::default()
+///     },
+/// )?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IpFamily {
+    /// IPv4, mapped into a GID as `::ffff:a.b.c.d`.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl IpFamily {
+    pub(crate) fn of(ip: IpAddr) -> Self {
+        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+}
+
+impl fmt::Display for IpFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::V4 { "IPv4" } else { "IPv6" })
+    }
+}
+
+/// What an entry of the GID table is wanted for; all of it may be left open.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Gid, GidQuery, gid::GidType};
+/// let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// let peer: std::net::IpAddr = "10.99.0.2".parse().unwrap();
+/// let query = GidQuery { kind: Some(GidType::ROCE_V2), ..GidQuery::to(peer) };
+/// let choice = context.select_gid(1, &query)?;
+/// println!("{choice}"); // gid[1] ::ffff:10.99.0.1 (RoCE v2, eth0): in the peer's subnet 10.99.0.0/24
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_gid_table(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_table.3.html)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GidQuery {
+    /// The GID of the peer, or its IP address as one.
+    pub peer: Option<Gid>,
+    /// The GID, or IP address, that this end is to have.
+    pub source: Option<Gid>,
+    /// The RoCE version; RoCE v2 is preferred when it is left open.
+    pub kind: Option<GidType>,
+    /// The family; the peer's when it is left open.
+    pub family: Option<IpFamily>,
+    /// The network interface by its index, such as the scope of a link-local peer.
+    pub ifindex: Option<u32>,
+}
+
+impl GidQuery {
+    /// What suits this peer.
+    pub fn to(peer: impl Into<Gid>) -> Self {
+        Self {
+            peer: Some(peer.into()),
+            ..Self::default()
+        }
+    }
+}
+
+impl fmt::Display for GidQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            self.kind.map(|kind| kind.to_string()),
+            self.family.map(|family| family.to_string()),
+            self.source
+                .map(|source| format!("source {}", plain(source))),
+            self.ifindex.map(|index| {
+                format!(
+                    "interface {}",
+                    interface::name(index).unwrap_or_else(|| index.to_string())
+                )
+            }),
+            self.peer.map(|peer| format!("peer {}", plain(peer))),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        f.write_str(if parts.is_empty() { "any path" } else { "" })?;
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// A GID as people write it: the IP address where it is one.
+fn plain(gid: Gid) -> String {
+    gid.to_ip()
+        .map_or_else(|| gid.to_string(), |ip| ip.to_string())
+}

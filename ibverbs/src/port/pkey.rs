@@ -1,0 +1,192 @@
+//! Partition keys: which partitions of the fabric a port is in.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+
+use rdma_sys::ibv_query_pkey;
+
+use crate::convert::not_negative;
+use crate::device::{Context, TransportType};
+use crate::error::{Error, Result};
+use crate::kind::ErrorKind;
+use crate::raw::AsRaw;
+
+/// A partition key: 15 bits of partition, and the top bit for full membership, in host order.
+///
+/// Two ports can talk in a partition if at least one of them is a full member.
+///
+/// # Example
+/// ```
+/// use ibverbs::Pkey;
+/// assert!(Pkey::DEFAULT.is_full_member());
+/// assert!(Pkey(0x7fff).can_talk_to(Pkey(0xffff)) && !Pkey(0x7fff).can_talk_to(Pkey(0x7fff)));
+/// ```
+///
+/// # References
+/// [`ibv_query_pkey(3)`](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html); IBA 10.9
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pkey(pub u16);
+
+impl Pkey {
+    /// Full membership in the default partition: what every InfiniBand port, and every RoCE port,
+    /// has.
+    pub const DEFAULT: Self = Self(0xffff);
+
+    /// The partition, without the membership bit.
+    pub const fn partition(self) -> u16 {
+        self.0 & 0x7fff
+    }
+
+    /// Whether its port is a full member, rather than a limited one that full members only can talk
+    /// to.
+    pub const fn is_full_member(self) -> bool {
+        self.0 & 0x8000 != 0
+    }
+
+    /// Whether it is a key at all: partition 0 marks an empty place of the table.
+    pub const fn is_valid(self) -> bool {
+        self.partition() != 0
+    }
+
+    /// Whether a port with this key accepts packets from one with the other (IBA 10.9.3).
+    pub const fn can_talk_to(self, other: Self) -> bool {
+        self.is_valid()
+            && self.partition() == other.partition()
+            && (self.is_full_member() || other.is_full_member())
+    }
+}
+
+impl fmt::Display for Pkey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:04x}", self.0)
+    }
+}
+
+impl fmt::Debug for Pkey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let member = if self.is_full_member() {
+            "full"
+        } else {
+            "limited"
+        };
+        write!(f, "Pkey({self}, {member} member)")
+    }
+}
+
+/// One place of a port's P_Key table.
+///
+/// # Example
+/// The place of a partition's key, for a queue pair in that partition:
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// use ibverbs::{Mtu, RcPath};
+/// let entry = context
+///     .pkeys(1)?
+///     .into_iter()
+///     .find(|entry| entry.pkey.partition() == 0x0001);
+/// if let Some(entry) = entry {
+///     let path = RcPath {
+///         pkey_index: entry.index,
+///         ..RcPath::new(1, None, Mtu::B2048)
+///     };
+/// }
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_query_pkey(3)`](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PkeyEntry {
+    /// Its index in the table, as a queue pair's path names it.
+    pub index: u16,
+    /// The key.
+    pub pkey: Pkey,
+}
+
+impl Context {
+    /// The P_Key table of a port, empty places left out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] on iWARP, which has no partitions; [`ErrorKind::InvalidInput`]
+    /// for a port that the device does not have.
+    ///
+    /// # References
+    /// [`ibv_query_pkey(3)`](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html)
+    pub fn pkeys(&self, port_num: u8) -> Result<Vec<PkeyEntry>> {
+        let places = self.query_port(port_num)?.pkey_tbl_len;
+        let mut entries = Vec::new();
+        for index in 0..places {
+            let pkey = self.pkey(port_num, index)?;
+            if pkey.is_valid() {
+                entries.push(PkeyEntry { index, pkey });
+            }
+        }
+        if entries.is_empty() && self.device().transport() == TransportType::IWARP {
+            return Err(self.no_partitions());
+        }
+        Ok(entries)
+    }
+
+    /// The key at one place of a port's P_Key table; an empty place gives an
+    /// [invalid](Pkey::is_valid) one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] beyond the table, [`ErrorKind::Unsupported`] on iWARP.
+    ///
+    /// # References
+    /// [`ibv_query_pkey(3)`](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html)
+    pub fn pkey(&self, port_num: u8, index: u16) -> Result<Pkey> {
+        let mut pkey = 0;
+        // SAFETY: the context is open and the number is valid for writing.
+        let returned =
+            unsafe { ibv_query_pkey(self.as_raw(), port_num, index.into(), &raw mut pkey) };
+        let what = || format!("P_Key {index} of port {port_num} of {}", self.device_name());
+        match not_negative("ibv_query_pkey", what, returned) {
+            Ok(_) => Ok(Pkey(u16::from_be(pkey))),
+            Err(_) if self.device().transport() == TransportType::IWARP => {
+                Err(self.no_partitions())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn no_partitions(&self) -> Error {
+        Error::new(
+            ErrorKind::Unsupported,
+            "ibv_query_pkey",
+            format!("{} is iWARP, which has no partitions", self.device_name()),
+        )
+        .with_hint("leave the P_Key index at 0")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_top_bit_is_membership() {
+        let (full, limited) = (Pkey(0x8001), Pkey(0x0001));
+        assert_eq!((full.partition(), limited.partition()), (1, 1));
+        assert_eq!(
+            (full.is_full_member(), limited.is_full_member()),
+            (true, false)
+        );
+        assert_eq!(
+            format!("{limited:?} {full}"),
+            "Pkey(0x0001, limited member) 0x8001"
+        );
+    }
+
+    #[test]
+    fn two_limited_members_cannot_talk() {
+        let keys = [Pkey(0x8001), Pkey(0x0001), Pkey(0x8002), Pkey(0x8000)];
+        let talks = |a: usize, b: usize| keys[a].can_talk_to(keys[b]);
+        assert!(talks(0, 0) && talks(0, 1) && talks(1, 0));
+        assert!(!talks(1, 1), "both limited");
+        assert!(!talks(0, 2), "another partition");
+        assert!(!talks(3, 3), "partition 0 is none");
+    }
+}

@@ -1,0 +1,9 @@
+//! The names that most programs use: `use ibverbs::prelude::*;`.
+
+pub use crate::{
+    AccessFlags, AsRaw, Buf, Completion, CompletionChannel, CompletionQueue,
+    ConnectedDuplexTransport, ConnectedTransport, Context, CqOptions, Device, DuplexTransport,
+    Endpoint, Error, ErrorKind, Frozen, GidQuery, Held, Mtu, Pool, ProtectionDomain, QpOptions,
+    QpState, QueuePair, Rc, RcPath, RemoteMemory, Retired, SendTransport, SharedReceiveQueue,
+    SharedRegion, Sink, SrqOptions, Uc, Ud, WcStatus, wr,
+};

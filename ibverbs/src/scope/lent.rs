@@ -1,0 +1,149 @@
+//! Borrowed memory in requests: tokens that only a scope gives out, and that its queue pair counts
+//! while it is in flight.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use rdma_sys::ibv_sge;
+
+use crate::identity::QueueId;
+use crate::in_flight::{InFlight, Loans};
+use crate::wr::{Belongs, Gather, ReadPayload, RecvPayload, SendPayload};
+use crate::wr::{private::Payload, private::Source, private::Target};
+
+/// Marks the one scope that a value belongs to: a lifetime that is equal to no other.
+pub(crate) type Brand<'scope> = PhantomData<fn(&'scope ()) -> &'scope ()>;
+
+/// What both kinds of tokens are.
+#[derive(Clone)]
+struct Piece {
+    sge: ibv_sge,
+    queue: QueueId,
+    loans: Loans,
+}
+
+impl Piece {
+    fn slice(self, range: Range<usize>) -> Option<Self> {
+        let (start, end) = (
+            u32::try_from(range.start).ok()?,
+            u32::try_from(range.end).ok()?,
+        );
+        if start > end || end > self.sge.length {
+            return None;
+        }
+        let sge = ibv_sge {
+            addr: self.sge.addr + u64::from(start),
+            length: end - start,
+            lkey: self.sge.lkey,
+        };
+        Some(Self { sge, ..self })
+    }
+}
+
+macro_rules! token {
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Clone)]
+        pub struct $name<'scope> {
+            piece: Piece,
+            brand: Brand<'scope>,
+        }
+
+        impl $name<'_> {
+            pub(crate) fn new(sge: ibv_sge, queue: QueueId, loans: Loans) -> Self {
+                Self { piece: Piece { sge, queue, loans }, brand: PhantomData }
+            }
+
+            /// The same memory, cut to this range of bytes; `None` when the range does not lie within.
+            pub fn slice(self, range: Range<usize>) -> Option<Self> {
+                self.piece.slice(range).map(|piece| Self { piece, brand: PhantomData })
+            }
+
+            /// How many bytes it covers.
+            pub fn len(&self) -> usize {
+                self.piece.sge.length as usize
+            }
+
+            /// Whether it covers none.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+        }
+
+        impl fmt::Debug for $name<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).field("len", &self.len()).finish_non_exhaustive()
+            }
+        }
+
+        impl Payload for $name<'_> {
+            fn belongs(&self) -> Belongs<'_> {
+                Belongs::HeldBy(self.piece.queue)
+            }
+
+            fn into_in_flight(self) -> InFlight {
+                InFlight::lent(self.piece.loans)
+            }
+        }
+
+        impl Source for $name<'_> {
+            fn gather(&self) -> Gather<'_> {
+                Gather::One(self.piece.sge)
+            }
+        }
+
+        impl SendPayload for $name<'_> {}
+    };
+}
+
+token! {
+    /// Memory lent to a [`Scope`](crate::scope::Scope) for reading: what its requests may send.
+    ///
+    /// # Example
+    /// Two messages from one loan:
+    /// ```no_run
+    /// use ibverbs::{Rc, Result, scope::{Lent, Scope}, wr};
+    /// fn send_halves<'s>(scope: &mut Scope<'s, '_, Rc>, lent: Lent<'s>) -> Result<()> {
+    ///     let half = lent.len() / 2;
+    ///     if let (Some(first), Some(second)) = (lent.clone().slice(0..half), lent.clone().slice(half..lent.len())) {
+    ///         scope.post_send(wr::send(first))?;
+    ///         scope.post_send(wr::send(second))?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    Lent
+}
+
+token! {
+    /// Memory lent to a [`Scope`](crate::scope::Scope) for writing: what its requests may receive into, read into, and send.
+    ///
+    /// # Example
+    /// A peer's memory, fetched into a slice of the caller's:
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use ibverbs::{CompletionQueue, QueuePair, Rc, RemoteMemory, scope::LentMut, wr};
+    /// # fn f(qp: QueuePair<Rc>, cq: &mut CompletionQueue, remote: RemoteMemory) -> ibverbs::Result<QueuePair<Rc>> {
+    /// let mut table = vec![0; 1 << 20];
+    /// let end = qp.scope(|scope| {
+    ///     let into: LentMut<'_> = scope.lend_mut(&mut table)?;
+    ///     scope.post_send(wr::read(into, remote))?;
+    ///     scope.wait(cq, Duration::from_secs(5), |_| ())
+    /// });
+    /// let (qp, read) = end.into_result()?;
+    /// read?;
+    /// println!("{:?}", &table[..16]);
+    /// # Ok(qp) }
+    /// ```
+    LentMut
+}
+
+impl Target for LentMut<'_> {
+    fn scatter(&self) -> Gather<'_> {
+        Gather::One(self.piece.sge)
+    }
+}
+
+impl RecvPayload for LentMut<'_> {}
+impl ReadPayload for LentMut<'_> {}

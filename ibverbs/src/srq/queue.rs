@@ -1,0 +1,370 @@
+//! Shared receive queues: one store of receives for many queue pairs.
+
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{ibv_create_srq, ibv_destroy_srq, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+
+use super::options::{Basic, SrqOptions, SrqType};
+use crate::convert::non_null;
+use crate::cq::{
+    Completion, CompletionInPlace, Ended, FieldSet, InPlace, Said, Says, Shared, standing,
+};
+use crate::error::Result;
+use crate::identity::{QueueId, Requests};
+use crate::in_flight::RecvSlab;
+use crate::in_flight::{ForeignCompletion, Retired};
+use crate::mr::{Held, HeldList, Hold};
+use crate::pd::XrcDomain;
+use crate::pd::{AttachedQueuePair, ProtectionDomain};
+use crate::raw::AsRaw;
+use crate::wr::{BatchError, Owner, RecvPayload, RecvRequest, Rejected};
+use crate::wr::{Queue, Receives, RecvBatch};
+
+/// A shared receive queue: the receives of any number of queue pairs of its protection domain.
+///
+/// One thread at a time posts to it and retires from it. Completions of its receives say its
+/// identity in [`Completion::queue`], and which queue pair received in [`Completion::qp_num`].
+/// Queue pairs keep it alive; its buffers come back when it and they are gone.
+///
+/// `K` is its type: [`Basic`], or [`Xrc`](crate::xrc::Xrc) for one that senders name in their requests.
+///
+/// # Example
+/// ```no_run
+/// # use ibverbs::{CqOptions, QpOptions, Rc, SrqOptions, wr};
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(CqOptions::default())?);
+/// let mut store = pd.create_srq(SrqOptions::default())?;
+/// let a = pd.create_qp_with_srq::<Rc>(&cq, &cq, &store, QpOptions::default())?;
+/// let b = pd.create_qp_with_srq::<Rc>(&cq, &cq, &store, QpOptions::default())?;
+/// store.post_recv(wr::recv(pd.buf(4096)?))?; // for a message to either
+///
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
+pub struct SharedReceiveQueue<K: SrqType = Basic>(Arc<SrqInner>, PhantomData<K>);
+
+/// The queue, and the receives in flight on it, which must outlive it.
+pub(crate) struct SrqInner {
+    raw: NonNull<ibv_srq>,
+    pd: ProtectionDomain,
+    /// Of a queue of an XRC domain.
+    xrc: Option<XrcParts>,
+    /// Reached only through the one `SharedReceiveQueue`, which is not `Clone`, by `&mut`.
+    receiving: UnsafeCell<ManuallyDrop<Receiving>>,
+}
+
+struct Receiving {
+    receives: Receives<RecvSlab>,
+    owner: Owner,
+}
+
+/// What a queue of an XRC domain stands on besides its protection domain.
+pub(crate) struct XrcParts {
+    pub(crate) xrcd: XrcDomain,
+    /// Where its receives complete.
+    pub(crate) _cq: Arc<Shared>,
+    /// Peers reach the memory of the protection domain through it, as through a queue pair.
+    pub(crate) attached: AttachedQueuePair,
+}
+
+// SAFETY: `receiving` is reached through the one owner only; queue pairs keep the queue alive and
+// do nothing with it.
+unsafe impl Send for SrqInner {}
+// SAFETY: as above.
+unsafe impl Sync for SrqInner {}
+
+impl SrqInner {
+    pub(crate) fn as_ptr(&self) -> *mut ibv_srq {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+}
+
+impl Drop for SrqInner {
+    fn drop(&mut self) {
+        if standing::inside() {
+            // SAFETY: the other one's from here on: nothing of it is dropped with this, which is of
+            // no XRC domain any more.
+            let receiving = unsafe { ManuallyDrop::take(self.receiving.get_mut()) };
+            let receiving = UnsafeCell::new(ManuallyDrop::new(receiving));
+            let inner = Self {
+                raw: self.raw,
+                pd: self.pd.clone(),
+                xrc: self.xrc.take(),
+                receiving,
+            };
+            return standing::later(move || drop(inner));
+        }
+        // SAFETY: the last owner goes; every queue pair that receives from the queue held an Arc of
+        // this.
+        let returned = unsafe { ibv_destroy_srq(self.raw.as_ptr()) };
+        let xrc = self.xrc.take();
+        if returned != 0 {
+            crate::leak::with(&self.pd);
+            std::mem::forget(xrc);
+            return;
+        }
+        // SAFETY: taken once; not used after.
+        let receiving = unsafe { ManuallyDrop::take(self.receiving.get_mut()) };
+        // No queue pair of this process that receives from it is left, so that the device touches
+        // nothing of it any more; of an XRC domain there may be one, in the middle of a
+        // message, and what it can reach stays until it is gone.
+        if let Some(XrcParts { xrcd, attached, .. }) = xrc {
+            xrcd.park((receiving, attached));
+        }
+    }
+}
+
+impl ProtectionDomain {
+    /// Creates a shared receive queue.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when a size is above what the
+    /// device has (`max_srq_wr`).
+    ///
+    /// # References
+    /// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
+    pub fn create_srq(&self, options: SrqOptions) -> Result<SharedReceiveQueue> {
+        let what = || {
+            format!(
+                "{} receives on {}",
+                options.max_wr,
+                self.context().device_name()
+            )
+        };
+        options.check("ibv_create_srq", what)?;
+        let owner = Owner::new(self)?;
+        let attr = ibv_srq_attr {
+            max_wr: options.max_wr,
+            max_sge: options.max_sge,
+            srq_limit: 0,
+        };
+        let mut init = ibv_srq_init_attr {
+            srq_context: owner.id.as_context(),
+            attr,
+        };
+        let raw = non_null("ibv_create_srq", what, || {
+            // SAFETY: the domain is alive and the attributes are valid during the call.
+            unsafe { ibv_create_srq(self.as_raw(), &raw mut init) }
+        })?;
+        // SAFETY: just made, in the owner's domain and with its identity.
+        Ok(unsafe { SharedReceiveQueue::of(raw, owner, &init.attr, options, None) })
+    }
+}
+
+impl<K: SrqType> SharedReceiveQueue<K> {
+    /// Of a queue that has these sizes.
+    ///
+    /// # Safety
+    /// The queue is alive and nobody else's; it is of the owner's domain and of `xrc`, and has the
+    /// owner's identity.
+    pub(crate) unsafe fn of(
+        raw: NonNull<ibv_srq>,
+        owner: Owner,
+        sizes: &ibv_srq_attr,
+        options: SrqOptions,
+        xrc: Option<XrcParts>,
+    ) -> Self {
+        let slab = RecvSlab::new(owner.id, Requests::Datagrams, sizes.max_wr);
+        let receives = Receives::new(
+            slab,
+            sizes.max_sge,
+            options.max_batch.clamp(1, sizes.max_wr.max(1)),
+        );
+        let pd = owner.pd.clone();
+        let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving { receives, owner }));
+        Self(
+            Arc::new(SrqInner {
+                raw,
+                pd,
+                xrc,
+                receiving,
+            }),
+            PhantomData,
+        )
+    }
+
+    #[inline]
+    fn receiving(&mut self) -> &mut Receiving {
+        // SAFETY: this is the one `SharedReceiveQueue` of its SrqInner, borrowed exclusively.
+        unsafe { &mut *self.0.receiving.get() }
+    }
+
+    #[inline]
+    fn received(&self) -> &Receiving {
+        // SAFETY: this is the one `SharedReceiveQueue` of its SrqInner, borrowed shared.
+        unsafe { &*self.0.receiving.get() }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<SrqInner> {
+        &self.0
+    }
+
+    /// Which queue of this process this is, as the completions of its receives say.
+    pub fn id(&self) -> QueueId {
+        self.received().owner.id
+    }
+
+    /// The domain it belongs to.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.0.pd
+    }
+
+    /// How many more receives it takes now.
+    pub fn recv_slots_free(&self) -> usize {
+        self.received().receives.table.room() as usize
+    }
+
+    /// Keeps memory alive until the queue is destroyed. See
+    /// [`QueuePair::hold`](crate::QueuePair::hold).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the memory is of another protection
+    /// domain.
+    pub fn hold<M: Hold>(&mut self, memory: &M) -> Result<Held<M>> {
+        self.receiving().owner.hold(memory)
+    }
+
+    /// Keeps a description of several pieces of held memory. See
+    /// [`QueuePair::hold_list`](crate::QueuePair::hold_list).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a token is of another queue.
+    pub fn hold_list<M: Hold>(&mut self, pieces: &[Held<M>]) -> Result<HeldList<M>> {
+        self.receiving().owner.hold_list(pieces)
+    }
+
+    /// Posts one receive. See [`QueuePair::post_recv`](crate::QueuePair::post_recv).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # References
+    /// [`ibv_post_srq_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)
+    #[inline]
+    pub fn post_recv<P: RecvPayload>(
+        &mut self,
+        request: RecvRequest<P>,
+    ) -> std::result::Result<(), Rejected<P>> {
+        let raw = self.0.raw;
+        let Receiving { receives, owner } = self.receiving();
+        receives.post(Queue::Shared(&raw), owner, request)
+    }
+
+    /// Posts the receives that the closure adds. See
+    /// [`QueuePair::recv_batch`](crate::QueuePair::recv_batch).
+    ///
+    /// # Errors
+    /// The closure's own, or a [`BatchError`] made into it.
+    ///
+    /// # References
+    /// [`ibv_post_srq_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)
+    pub fn recv_batch<R, E: From<BatchError>>(
+        &mut self,
+        fill: impl FnOnce(&mut RecvBatch<'_>) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        let raw = self.0.raw;
+        let Receiving { receives, owner } = self.receiving();
+        receives.batch(Queue::Shared(&raw), owner, fill)
+    }
+
+    /// Retires the completion of a receive of this queue. See
+    /// [`QueuePair::retire`](crate::QueuePair::retire).
+    ///
+    /// # Errors
+    /// [`ForeignCompletion`] if it is of another queue; nothing changes then.
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "consuming the completion is the rule: a request is retired once"
+    )]
+    pub fn retire(
+        &mut self,
+        completion: Completion<'_>,
+    ) -> std::result::Result<Retired, ForeignCompletion> {
+        self.retire_as(completion.entry(), Said::of)
+    }
+
+    /// As [`QueuePair::retire_in_place`](crate::QueuePair::retire_in_place), of a receive of this
+    /// queue.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # References
+    /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "consuming the completion is the rule: a request is retired once"
+    )]
+    pub fn retire_in_place<'poll, F: FieldSet>(
+        &mut self,
+        completion: CompletionInPlace<'poll, F>,
+    ) -> std::result::Result<Retired<InPlace<'poll>>, ForeignCompletion> {
+        self.retire_as(completion.shown(), |ended| ended)
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    fn retire_as<E: Ended, C: Says>(
+        &mut self,
+        ended: E,
+        keep: impl FnOnce(E) -> C,
+    ) -> std::result::Result<Retired<C>, ForeignCompletion> {
+        match self.receiving().receives.table.retire(ended.wr_id()) {
+            Some(entry) => {
+                let status = ended.status();
+                Ok(Retired::new(
+                    ended,
+                    entry.received(status, ended),
+                    status,
+                    keep(ended),
+                ))
+            }
+            None => Err(ForeignCompletion {
+                queue: ended.wr_id().queue(),
+            }),
+        }
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "shared receive queue of {}",
+            self.0.pd.context().device_name()
+        )
+    }
+}
+
+impl<K: SrqType> AsRaw for SharedReceiveQueue<K> {
+    type Raw = ibv_srq;
+
+    fn as_raw(&self) -> *mut ibv_srq {
+        self.0.as_ptr()
+    }
+}
+
+impl<K: SrqType> fmt::Debug for SharedReceiveQueue<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReceiveQueue")
+            .field("device", &self.0.pd.context().device_name())
+            .finish_non_exhaustive()
+    }
+}

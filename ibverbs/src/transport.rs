@@ -1,0 +1,248 @@
+//! Transports as types: an operation that a transport lacks does not compile.
+
+use crate::newtype::c_value;
+
+c_value! {
+    /// The type of a queue pair (`enum ibv_qp_type`).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// use ibverbs::QpType;
+    /// let segments_datagrams = context.query_device_ex()?.tso.supported_qpts.contains(QpType::UD.0);
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
+    pub struct QpType(u32) {
+        /// Reliable connection.
+        RC = rdma_sys::IBV_QPT_RC => "RC",
+        /// Unreliable connection.
+        UC = rdma_sys::IBV_QPT_UC => "UC",
+        /// Unreliable datagram.
+        UD = rdma_sys::IBV_QPT_UD => "UD",
+        /// Raw packets.
+        RAW_PACKET = rdma_sys::IBV_QPT_RAW_PACKET => "RAW_PACKET",
+        /// Extended reliable connection, sending half.
+        XRC_SEND = rdma_sys::IBV_QPT_XRC_SEND => "XRC_SEND",
+        /// Extended reliable connection, receiving half.
+        XRC_RECV = rdma_sys::IBV_QPT_XRC_RECV => "XRC_RECV",
+    }
+}
+
+mod private {
+    pub trait Sealed {}
+    impl Sealed for super::Rc {}
+    impl Sealed for super::Uc {}
+    impl Sealed for super::Ud {}
+    impl Sealed for super::XrcSend {}
+    impl Sealed for super::RawPacket {}
+}
+
+/// What a [`QueuePair`](crate::QueuePair) speaks: all have a send queue, and what a transport can
+/// send does not depend on whether it receives.
+///
+/// # Example
+/// A function for all queue pairs:
+/// ```no_run
+/// use ibverbs::{QueuePair, SendTransport};
+/// fn idle<T: SendTransport>(qps: &[QueuePair<T>]) -> usize {
+///     qps.iter().filter(|qp| qp.is_idle()).count()
+/// }
+/// ```
+pub trait SendTransport: private::Sealed + 'static {
+    /// Its number.
+    const QP_TYPE: QpType;
+    /// The extended operations that a queue pair of it asks for (`IBV_QP_EX_WITH_*`).
+    #[doc(hidden)]
+    const SEND_OPS: u64;
+    /// Those that it asks for too, and does without where the provider lacks them.
+    #[doc(hidden)]
+    const EXTRA_OPS: u64 = 0;
+}
+
+/// A transport that sends and receives: what [`create_qp`](crate::ProtectionDomain::create_qp)
+/// makes queue pairs of.
+///
+/// # Example
+/// A function for all queue pairs that receive:
+/// ```no_run
+/// use ibverbs::{QueuePair, DuplexTransport, wr};
+/// fn receive<T: DuplexTransport>(qp: &mut QueuePair<T>, size: usize) -> ibverbs::Result<()> {
+///     let buf = qp.pd().buf(size)?;
+///     Ok(qp.post_recv(wr::recv(buf))?)
+/// }
+/// ```
+pub trait DuplexTransport: SendTransport {}
+
+/// A transport with one peer, connected through RTR to RTS.
+///
+/// # Example
+/// A function for all that is connected, in one direction or both:
+/// ```no_run
+/// use ibverbs::{Endpoint, ConnectedTransport, QueuePair, RcPath};
+/// fn connect<T: ConnectedTransport>(
+///     qp: &mut QueuePair<T>,
+///     path: &RcPath,
+///     peer: &Endpoint,
+/// ) -> ibverbs::Result<()> {
+///     qp.init(path)?;
+///     qp.connect(path, peer)
+/// }
+/// ```
+pub trait ConnectedTransport: SendTransport {}
+
+/// A transport with one peer, in both directions: what every connection has ([`Rc`], [`Uc`]).
+///
+/// # Example
+/// A function for both kinds of connections:
+/// ```no_run
+/// use ibverbs::{ConnectedDuplexTransport, QueuePair, wr};
+/// fn greet<T: ConnectedDuplexTransport>(qp: &mut QueuePair<T>) -> ibverbs::Result<()> {
+///     Ok(qp.post_send(wr::send(wr::Inline(b"hello")))?)
+/// }
+/// ```
+pub trait ConnectedDuplexTransport: DuplexTransport + ConnectedTransport {}
+
+const MESSAGES: u64 =
+    rdma_sys::IBV_QP_EX_WITH_SEND as u64 | rdma_sys::IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
+const WINDOWS: u64 = rdma_sys::IBV_QP_EX_WITH_BIND_MW as u64
+    | rdma_sys::IBV_QP_EX_WITH_LOCAL_INV as u64
+    | rdma_sys::IBV_QP_EX_WITH_SEND_WITH_INV as u64;
+const WRITES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_WRITE as u64
+    | rdma_sys::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM as u64;
+const FETCHES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_READ as u64
+    | rdma_sys::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP as u64
+    | rdma_sys::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD as u64;
+
+/// Reliable connection: ordered, acknowledged, one peer.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
+/// use ibverbs::{QpOptions, QueuePair, Rc};
+/// let qp: QueuePair<Rc> = pd.create_qp(&cq, &cq, QpOptions::default())?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 9.7
+#[derive(Clone, Copy, Debug)]
+pub struct Rc;
+
+impl SendTransport for Rc {
+    const QP_TYPE: QpType = QpType::RC;
+    const SEND_OPS: u64 = MESSAGES | WRITES | FETCHES;
+    const EXTRA_OPS: u64 = WINDOWS;
+}
+
+impl DuplexTransport for Rc {}
+impl ConnectedTransport for Rc {}
+impl ConnectedDuplexTransport for Rc {}
+
+/// Unreliable connection: ordered, not acknowledged, one peer. What is lost is lost whole messages.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
+/// use ibverbs::{QpOptions, Uc};
+/// let qp = pd.create_qp::<Uc>(&cq, &cq, QpOptions::default())?; // sends and writes; no reads, no atomics
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 9.8
+#[derive(Clone, Copy, Debug)]
+pub struct Uc;
+
+impl SendTransport for Uc {
+    const QP_TYPE: QpType = QpType::UC;
+    const SEND_OPS: u64 = MESSAGES | WRITES;
+    const EXTRA_OPS: u64 = WINDOWS;
+}
+
+impl DuplexTransport for Uc {}
+impl ConnectedTransport for Uc {}
+impl ConnectedDuplexTransport for Uc {}
+
+/// Unreliable datagram: messages of one packet, to and from anyone.
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
+/// use ibverbs::{Psn, Qkey, QpOptions, Ud};
+/// let mut qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
+/// qp.start(1, 0, Qkey(0x1111_1111), Psn(0))?; // no peer: each request names one
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 9.8
+#[derive(Clone, Copy, Debug)]
+pub struct Ud;
+
+impl SendTransport for Ud {
+    const QP_TYPE: QpType = QpType::UD;
+    const SEND_OPS: u64 = MESSAGES;
+}
+
+impl DuplexTransport for Ud {}
+
+/// The sending half of an extended reliable connection: as [`Rc`], and each request names the
+/// shared receive queue of the peer that it is for ([`for_srq`](crate::wr::SendRequest::for_srq)).
+/// It receives nothing. See [`XrcDomain`](crate::xrc::XrcDomain).
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Endpoint, QueuePair, RcPath, wr, xrc::{SrqNum, XrcSend}};
+/// # fn f(mut qp: QueuePair<XrcSend>, path: RcPath, peer: Endpoint, store: SrqNum) -> ibverbs::Result<()> {
+/// qp.init(&path)?;
+/// qp.connect(&path, &peer)?;
+/// qp.post_send(wr::send(wr::Inline(b"hello")).for_srq(store))?;
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html); IBA annex A14
+#[derive(Clone, Copy, Debug)]
+pub struct XrcSend;
+
+impl SendTransport for XrcSend {
+    const QP_TYPE: QpType = QpType::XRC_SEND;
+    const SEND_OPS: u64 = Rc::SEND_OPS;
+    const EXTRA_OPS: u64 = WINDOWS;
+}
+
+impl ConnectedTransport for XrcSend {}
+
+/// Raw packets: whole Ethernet frames, headers and all, to and from the wire. What is received is
+/// said by [flow rules](crate::QueuePair::create_flow). The process needs the right to do so
+/// (`CAP_NET_RAW`).
+///
+/// # Example
+/// ```no_run
+/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
+/// use ibverbs::{QpOptions, RawPacket, flow::{FlowRule, FlowSpec}};
+/// let mut qp = pd.create_qp::<RawPacket>(&cq, &cq, QpOptions::default())?;
+/// qp.start(1)?;
+/// qp.create_flow(&FlowRule::new(1, [FlowSpec::to_udp_port(9000)]))?;
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html),
+/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
+#[derive(Clone, Copy, Debug)]
+pub struct RawPacket;
+
+impl SendTransport for RawPacket {
+    const QP_TYPE: QpType = QpType::RAW_PACKET;
+    const SEND_OPS: u64 = rdma_sys::IBV_QP_EX_WITH_SEND as u64;
+}
+
+impl DuplexTransport for RawPacket {}

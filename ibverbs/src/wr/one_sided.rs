@@ -1,0 +1,241 @@
+//! Operations on the memory of the peer: writes, reads, atomics.
+
+#![allow(unsafe_code)]
+
+use rdma_sys::{
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM, ibv_qp_ex, ibv_send_wr, ibv_wr_atomic_cmp_swp,
+    ibv_wr_atomic_fetch_add, ibv_wr_rdma_read, ibv_wr_rdma_write, ibv_wr_rdma_write_imm,
+};
+
+use super::operation::Operation;
+use super::operation::{private::Moves, private::Write};
+use super::payload::{Gather, ReadPayload, SendPayload};
+use super::payload::{private::Source, private::Target};
+use super::rejected::PostError;
+use crate::in_flight::InFlight;
+use crate::mr::RemoteMemory;
+use crate::transport::{ConnectedDuplexTransport, Rc};
+
+/// The operation [`wr::write`](crate::wr::write).
+#[derive(Clone, Copy, Debug)]
+pub struct RdmaWrite(pub(crate) RemoteMemory);
+
+/// The operation [`wr::write_with_imm`](crate::wr::write_with_imm).
+#[derive(Clone, Copy, Debug)]
+pub struct RdmaWriteWithImm(pub(crate) RemoteMemory, pub(crate) u32);
+
+/// The operation [`wr::read`](crate::wr::read).
+#[derive(Clone, Copy, Debug)]
+pub struct RdmaRead(pub(crate) RemoteMemory);
+
+/// The operation [`wr::compare_swap`](crate::wr::compare_swap).
+#[derive(Clone, Copy, Debug)]
+pub struct CompareSwap {
+    pub(crate) remote: RemoteMemory,
+    pub(crate) compare: u64,
+    pub(crate) swap: u64,
+}
+
+/// The operation [`wr::fetch_add`](crate::wr::fetch_add).
+#[derive(Clone, Copy, Debug)]
+pub struct FetchAdd {
+    pub(crate) remote: RemoteMemory,
+    pub(crate) add: u64,
+}
+
+/// The remote half of a classic write or read.
+#[inline]
+fn rdma(wr: &mut ibv_send_wr, opcode: u32, remote: RemoteMemory) {
+    wr.opcode = opcode;
+    wr.wr.rdma.remote_addr = remote.addr;
+    wr.wr.rdma.rkey = remote.rkey;
+}
+
+impl Write for RdmaWrite {
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        rdma(wr, IBV_WR_RDMA_WRITE, self.0);
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { ibv_wr_rdma_write(qp, self.0.rkey, self.0.addr) }
+    }
+}
+
+impl Write for RdmaWriteWithImm {
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        rdma(wr, IBV_WR_RDMA_WRITE_WITH_IMM, self.0);
+        wr.__bindgen_anon_1.imm_data = self.1.to_be();
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { ibv_wr_rdma_write_imm(qp, self.0.rkey, self.0.addr, self.1.to_be()) }
+    }
+}
+
+impl Write for RdmaRead {
+    const FETCHES: bool = true;
+
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        rdma(wr, IBV_WR_RDMA_READ, self.0);
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { ibv_wr_rdma_read(qp, self.0.rkey, self.0.addr) }
+    }
+}
+
+impl Write for CompareSwap {
+    const FETCHES: bool = true;
+
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+        wr.wr.atomic.remote_addr = self.remote.addr;
+        wr.wr.atomic.rkey = self.remote.rkey;
+        wr.wr.atomic.compare_add = self.compare;
+        wr.wr.atomic.swap = self.swap;
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            ibv_wr_atomic_cmp_swp(
+                qp,
+                self.remote.rkey,
+                self.remote.addr,
+                self.compare,
+                self.swap,
+            );
+        }
+    }
+}
+
+impl Write for FetchAdd {
+    const FETCHES: bool = true;
+
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+        wr.wr.atomic.remote_addr = self.remote.addr;
+        wr.wr.atomic.rkey = self.remote.rkey;
+        wr.wr.atomic.compare_add = self.add;
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { ibv_wr_atomic_fetch_add(qp, self.remote.rkey, self.remote.addr, self.add) }
+    }
+}
+
+/// A write stays within the remote memory.
+macro_rules! writes {
+    ($($operation:ty),*) => {$(
+        impl<P: SendPayload> Moves<P> for $operation {
+            #[inline]
+            fn check(self, payload: &P) -> Result<(), PostError> {
+                self.0.check(payload.gather().len())
+            }
+
+            #[inline]
+            fn local(self, payload: &P) -> Gather<'_> {
+                Source::gather(payload)
+            }
+        }
+    )*};
+}
+
+writes!(RdmaWrite, RdmaWriteWithImm);
+
+impl RemoteMemory {
+    /// Whether `len` bytes fit into it.
+    #[inline]
+    fn check(self, len: u64) -> Result<(), PostError> {
+        if len > self.len {
+            Err(PostError::BeyondRemote {
+                len,
+                remote: self.len,
+            })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Checks that `len` bytes fit into the local memory of a fetch.
+#[inline]
+fn check_local(len: u64, payload: &impl Target) -> Result<u32, PostError> {
+    let capacity = payload.scatter().len();
+    match u32::try_from(len) {
+        Ok(short) if len <= capacity => Ok(short),
+        _ => Err(PostError::BeyondLocal {
+            len,
+            local: capacity,
+        }),
+    }
+}
+
+impl<P: ReadPayload> Moves<P> for RdmaRead {
+    #[inline]
+    fn check(self, payload: &P) -> Result<(), PostError> {
+        check_local(self.0.len, payload).map(|_| ())
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "checked to fit before")]
+    fn local(self, payload: &P) -> Gather<'_> {
+        payload.scatter().first(self.0.len as u32)
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "checked to fit before")]
+    fn into_in_flight(self, payload: P) -> InFlight {
+        payload.into_in_flight().showing(self.0.len as usize)
+    }
+}
+
+/// An atomic works on 8 aligned bytes of the peer and returns 8.
+macro_rules! atomics {
+    ($($operation:ty),*) => {$(
+        impl<P: ReadPayload> Moves<P> for $operation {
+            #[inline]
+            fn check(self, payload: &P) -> Result<(), PostError> {
+                self.remote.check(8)?;
+                if self.remote.addr % 8 != 0 {
+                    return Err(PostError::Misaligned { addr: self.remote.addr });
+                }
+                check_local(8, payload).map(|_| ())
+            }
+
+            #[inline]
+            fn local(self, payload: &P) -> Gather<'_> {
+                payload.scatter().first(8)
+            }
+
+            #[inline]
+            fn into_in_flight(self, payload: P) -> InFlight {
+                payload.into_in_flight().showing(8)
+            }
+        }
+    )*};
+}
+
+atomics!(CompareSwap, FetchAdd);
+
+// What each connection has (IBA table 38).
+impl<T: ConnectedDuplexTransport, P: SendPayload> Operation<T, P> for RdmaWrite {}
+impl<T: ConnectedDuplexTransport, P: SendPayload> Operation<T, P> for RdmaWriteWithImm {}
+impl<P: ReadPayload> Operation<Rc, P> for RdmaRead {}
+impl<P: ReadPayload> Operation<Rc, P> for CompareSwap {}
+impl<P: ReadPayload> Operation<Rc, P> for FetchAdd {}

@@ -1,0 +1,164 @@
+//! What became of requests that the provider was given.
+
+use std::fmt;
+
+use super::rejected::PostError;
+use crate::errno::Errno;
+use crate::error::Error;
+use crate::in_flight::Entry;
+use crate::mr::Buf;
+
+/// What a return value that is not 0 says of a single request. Only a `bad_wr` that was set says
+/// that it was not posted; the extended verbs have none. Soft-RoCE, for one, queues a request and
+/// then reports that the queue pair is in the wrong state.
+#[cold]
+#[inline(never)]
+pub(crate) fn failure(returned: i32, bad_is_null: bool) -> PostError {
+    let errno = Errno::from_return(returned);
+    if bad_is_null {
+        PostError::InDoubt(errno)
+    } else {
+        PostError::Refused(errno)
+    }
+}
+
+/// How much of a batch the provider took.
+pub(crate) enum Posted {
+    All,
+    /// The first so many.
+    Only(usize, Errno),
+    /// It does not say.
+    InDoubt(Errno),
+}
+
+impl Posted {
+    /// From the return value and the address of the first request that was not posted.
+    pub(crate) fn of(returned: i32, first: usize, bad: usize, size: usize) -> Self {
+        let errno = Errno::from_return(returned);
+        match bad.checked_sub(first) {
+            _ if returned == 0 => Self::All,
+            Some(offset) if bad != 0 && offset % size == 0 => Self::Only(offset / size, errno),
+            _ => Self::InDoubt(errno),
+        }
+    }
+
+    /// Takes back what was not posted, newest first, and says so.
+    pub(crate) fn into_result(
+        self,
+        verb: &'static str,
+        count: usize,
+        mut take_newest: impl FnMut() -> Option<Entry>,
+    ) -> Result<(), BatchError> {
+        match self {
+            Self::All => Ok(()),
+            Self::Only(posted, errno) if posted < count => {
+                let mut rejected: Vec<Buf> = (posted..count)
+                    .filter_map(|_| take_newest())
+                    .flat_map(|entry| entry.payload.into_bufs().into_iter().rev())
+                    .collect();
+                rejected.reverse();
+                Err(BatchError {
+                    error: PostError::Refused(errno),
+                    verb,
+                    rejected,
+                })
+            }
+            // An error that names no request of the batch says nothing about any of them.
+            Self::InDoubt(errno) | Self::Only(_, errno) => Err(BatchError {
+                error: PostError::InDoubt(errno),
+                verb,
+                rejected: Vec::new(),
+            }),
+        }
+    }
+}
+
+/// A batch that the provider did not take, or not whole.
+///
+/// # Example
+/// What was not posted waits:
+/// ```no_run
+/// use std::error::Error;
+/// use ibverbs::{BatchError, Buf, QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, bufs: Vec<Buf>, waiting: &mut Vec<Buf>) -> Result<(), Box<dyn Error>> {
+/// let posted = qp.batch(|batch| -> Result<(), Box<dyn Error>> {
+///     for buf in bufs {
+///         batch.send(wr::send(buf))?;
+///     }
+///     Ok(())
+/// });
+/// if let Err(error) = posted {
+///     waiting.extend(error.downcast::<BatchError>()?.into_rejected());
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[derive(Debug)]
+pub struct BatchError {
+    error: PostError,
+    verb: &'static str,
+    rejected: Vec<Buf>,
+}
+
+impl BatchError {
+    /// Why.
+    pub fn error(&self) -> PostError {
+        self.error
+    }
+
+    /// The buffers of the requests that were not posted, in order. Those before them in the batch
+    /// were posted, and complete as usual; all stay with the queue pair when the batch is [in
+    /// doubt](PostError::InDoubt).
+    pub fn into_rejected(self) -> Vec<Buf> {
+        self.rejected
+    }
+}
+
+impl fmt::Display for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.verb, self.error)
+    }
+}
+
+impl std::error::Error for BatchError {}
+
+impl From<BatchError> for Error {
+    fn from(error: BatchError) -> Self {
+        error.error.into_error(error.verb)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a batch of 3 requests of 100 bytes at 1000 says.
+    fn of(returned: i32, bad: usize) -> Option<PostError> {
+        Posted::of(returned, 1000, bad, 100)
+            .into_result("verb", 3, || None)
+            .err()
+            .map(|error| error.error())
+    }
+
+    #[test]
+    fn only_a_request_of_the_batch_says_how_much_was_posted() {
+        assert_eq!(of(0, 0), None);
+        assert_eq!(
+            of(libc::ENOMEM, 1200),
+            Some(PostError::Refused(Errno(libc::ENOMEM)))
+        );
+        assert_eq!(
+            of(-libc::ENOMEM, 1000),
+            Some(PostError::Refused(Errno(libc::ENOMEM)))
+        );
+        for elsewhere in [0, 500, 1050, 1300, 1400] {
+            assert_eq!(
+                of(libc::ENOMEM, elsewhere),
+                Some(PostError::InDoubt(Errno(libc::ENOMEM))),
+                "{elsewhere}"
+            );
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Registered memory in requests.
+
+use super::payload::{Belongs, Gather, ReadPayload, RecvPayload, SendPayload};
+use super::payload::{private::Payload, private::Source, private::Target};
+use crate::in_flight::InFlight;
+use crate::mr::{Buf, BufList, DeviceRegion, Frozen, Held, HeldList, Hold, SharedRegion, Sink};
+
+impl Payload for Buf {
+    #[inline]
+    fn belongs(&self) -> Belongs<'_> {
+        Belongs::Of(self.domain())
+    }
+
+    #[inline]
+    fn into_in_flight(self) -> InFlight {
+        InFlight::buf(self)
+    }
+}
+
+impl Source for Buf {
+    #[inline]
+    fn gather(&self) -> Gather<'_> {
+        Gather::One(self.shown())
+    }
+}
+
+impl Target for Buf {
+    #[inline]
+    fn scatter(&self) -> Gather<'_> {
+        Gather::One(self.whole())
+    }
+}
+
+impl SendPayload for Buf {}
+impl RecvPayload for Buf {}
+impl ReadPayload for Buf {}
+
+impl<K: Hold> Payload for Held<K> {
+    const OPEN_TO_PEER: bool = K::OPEN_TO_PEER;
+
+    #[inline]
+    fn belongs(&self) -> Belongs<'_> {
+        Belongs::HeldBy(self.queue())
+    }
+
+    #[inline]
+    fn into_in_flight(self) -> InFlight {
+        InFlight::NOTHING
+    }
+}
+
+impl Payload for BufList {
+    fn prepare_source(&mut self) {
+        BufList::prepare_source(self);
+    }
+
+    fn prepare_target(&mut self) {
+        BufList::prepare_target(self);
+    }
+
+    fn belongs(&self) -> Belongs<'_> {
+        match self.pd() {
+            Some(pd) => Belongs::To(pd),
+            None if self.is_empty() => Belongs::Anywhere,
+            None => Belongs::Nowhere,
+        }
+    }
+
+    fn into_in_flight(self) -> InFlight {
+        InFlight::list(self)
+    }
+}
+
+impl Source for BufList {
+    fn gather(&self) -> Gather<'_> {
+        Gather::list(self.sges())
+    }
+}
+
+impl Target for BufList {
+    fn scatter(&self) -> Gather<'_> {
+        Gather::list(self.sges())
+    }
+}
+
+impl SendPayload for BufList {}
+impl RecvPayload for BufList {}
+
+impl SendPayload for HeldList<Frozen> {}
+impl SendPayload for HeldList<SharedRegion> {}
+impl SendPayload for HeldList<DeviceRegion> {}
+impl RecvPayload for HeldList<Sink> {}
+impl RecvPayload for HeldList<SharedRegion> {}
+impl RecvPayload for HeldList<DeviceRegion> {}
+
+impl<K: Hold> Payload for HeldList<K> {
+    const OPEN_TO_PEER: bool = K::OPEN_TO_PEER;
+
+    #[inline]
+    fn belongs(&self) -> Belongs<'_> {
+        Belongs::HeldBy(self.queue())
+    }
+
+    #[inline]
+    fn into_in_flight(self) -> InFlight {
+        InFlight::NOTHING
+    }
+}
+
+macro_rules! held {
+    ($($kind:ty: $role:ident::$memory:ident for $($payload:ident),+;)*) => {$(
+        impl $role for Held<$kind> {
+            #[inline]
+            fn $memory(&self) -> Gather<'_> {
+                Gather::One(self.sge())
+            }
+        }
+        $(impl $payload for Held<$kind> {})+
+
+        impl $role for HeldList<$kind> {
+            #[inline]
+            fn $memory(&self) -> Gather<'_> {
+                let (sges, count) = self.sges();
+                Gather::List { sges, count, len: self.len() }
+            }
+        }
+    )*};
+}
+
+held! {
+    Frozen: Source::gather for SendPayload;
+    Sink: Target::scatter for RecvPayload, ReadPayload;
+    SharedRegion: Source::gather for SendPayload;
+    SharedRegion: Target::scatter for RecvPayload, ReadPayload;
+    DeviceRegion: Source::gather for SendPayload;
+    DeviceRegion: Target::scatter for RecvPayload, ReadPayload;
+}

@@ -1,0 +1,90 @@
+//! What requests carry that needs no registered memory.
+
+use super::payload::{Belongs, Gather, RecvPayload, SendPayload};
+use super::payload::{private::Payload, private::Source, private::Target};
+use crate::in_flight::InFlight;
+
+/// Bytes that are copied when the request is posted: no registered memory is needed, and they are
+/// free again at once.
+///
+/// At most [`QpCaps::max_inline_data`](crate::QpCaps) bytes.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+/// let line = format!("my number is {}", qp.qp_num());
+/// qp.post_send(wr::send(wr::Inline(line.as_bytes())))?;
+/// drop(line); // it was copied
+///
+/// # Ok(()) }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html) (`IBV_SEND_INLINE`)
+#[derive(Clone, Copy, Debug)]
+pub struct Inline<'a>(pub &'a [u8]);
+
+/// No data: a message of zero bytes.
+///
+/// # Example
+/// A message that says nothing but that it came, and a place for one:
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, wr};
+/// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+/// qp.post_recv(wr::recv(wr::Empty))?;
+/// qp.post_send(wr::send_with_imm(wr::Empty, 42))?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Empty;
+
+impl Payload for Inline<'_> {
+    #[inline]
+    fn belongs(&self) -> Belongs<'_> {
+        Belongs::Anywhere
+    }
+
+    #[inline]
+    fn into_in_flight(self) -> InFlight {
+        InFlight::NOTHING
+    }
+}
+
+impl Source for Inline<'_> {
+    #[inline]
+    fn gather(&self) -> Gather<'_> {
+        Gather::Inline(self.0)
+    }
+}
+
+impl SendPayload for Inline<'_> {}
+
+impl Payload for Empty {
+    #[inline]
+    fn belongs(&self) -> Belongs<'_> {
+        Belongs::Anywhere
+    }
+
+    #[inline]
+    fn into_in_flight(self) -> InFlight {
+        InFlight::NOTHING
+    }
+}
+
+impl Source for Empty {
+    #[inline]
+    fn gather(&self) -> Gather<'_> {
+        Gather::Empty
+    }
+}
+
+impl Target for Empty {
+    #[inline]
+    fn scatter(&self) -> Gather<'_> {
+        Gather::Empty
+    }
+}
+
+impl SendPayload for Empty {}
+impl RecvPayload for Empty {}

@@ -1,0 +1,158 @@
+//! Memory windows in requests: binding, invalidating, a send that invalidates.
+
+#![allow(unsafe_code)]
+
+use std::sync::{Arc, Weak};
+
+use rdma_sys::{
+    IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_SEND_WITH_INV, ibv_mw, ibv_mw_bind_info, ibv_qp_ex,
+    ibv_send_wr, ibv_wr_bind_mw, ibv_wr_local_inv, ibv_wr_send_inv,
+};
+
+use super::operation::Operation;
+use super::operation::{private::Moves, private::Write};
+use super::payload::{Belongs, Gather, SendPayload};
+use super::payload::{private::Payload, private::Source};
+use super::rejected::PostError;
+use crate::in_flight::InFlight;
+use crate::mw::{Binding, Bound, BoundWindow, Type2};
+use crate::transport::ConnectedDuplexTransport;
+
+/// The operation [`wr::bind`](crate::wr::bind). The pointers are valid while the payload is.
+#[derive(Clone, Copy, Debug)]
+pub struct Bind {
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: ibv_mw_bind_info,
+}
+
+impl Bind {
+    pub(crate) fn new(Binding(bound): &Binding) -> Self {
+        Self {
+            mw: bound.handle.as_ptr(),
+            rkey: bound.rkey(),
+            info: bound.info(bound.remote().len),
+        }
+    }
+}
+
+impl Payload for Binding {
+    fn belongs(&self) -> Belongs<'_> {
+        Belongs::To(self.0.pd())
+    }
+
+    fn into_in_flight(self) -> InFlight {
+        InFlight::bind(self.0)
+    }
+}
+
+impl Write for Bind {
+    const EXTRA: bool = true;
+    const DATA: bool = false;
+
+    fn classic(self, wr: &mut ibv_send_wr) {
+        wr.opcode = IBV_WR_BIND_MW;
+        // Soft-RoCE's provider refuses what an invalidation before this one left there.
+        wr.__bindgen_anon_1.invalidate_rkey = 0;
+        let bind = rdma_sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
+            mw: self.mw,
+            rkey: self.rkey,
+            bind_info: self.info,
+        };
+        wr.__bindgen_anon_2.bind_mw = bind;
+    }
+
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise; window and region are alive, held by the payload.
+        unsafe { ibv_wr_bind_mw(qp, self.mw, self.rkey, &raw const self.info) }
+    }
+}
+
+/// The operation [`wr::invalidate`](crate::wr::invalidate).
+#[derive(Clone, Copy, Debug)]
+pub struct Invalidate(pub(crate) u32);
+
+impl Payload for BoundWindow<Type2> {
+    fn belongs(&self) -> Belongs<'_> {
+        Belongs::To(self.bound.pd())
+    }
+
+    fn into_in_flight(self) -> InFlight {
+        InFlight::invalidate(self.bound)
+    }
+}
+
+impl Write for Invalidate {
+    const EXTRA: bool = true;
+    const DATA: bool = false;
+
+    fn classic(self, wr: &mut ibv_send_wr) {
+        wr.opcode = IBV_WR_LOCAL_INV;
+        wr.__bindgen_anon_1.invalidate_rkey = self.0;
+    }
+
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { ibv_wr_local_inv(qp, self.0) }
+    }
+}
+
+/// Neither moves data.
+macro_rules! without_data {
+    ($($operation:ty: $payload:ty { $($bound:item)? }),*) => {$(
+        impl Moves<$payload> for $operation {
+            $($bound)?
+
+            fn check(self, _: &$payload) -> std::result::Result<(), PostError> {
+                Ok(())
+            }
+
+            fn local(self, _: &$payload) -> Gather<'_> {
+                Gather::Empty
+            }
+        }
+
+        impl<T: ConnectedDuplexTransport> Operation<T, $payload> for $operation {}
+    )*};
+}
+
+without_data! {
+    Bind: Binding {
+        fn bound(payload: &Binding) -> Option<Weak<Bound>> {
+            Some(Arc::downgrade(&payload.0))
+        }
+    },
+    Invalidate: BoundWindow<Type2> {}
+}
+
+/// The operation [`wr::send_with_inv`](crate::wr::send_with_inv).
+#[derive(Clone, Copy, Debug)]
+pub struct SendWithInv(pub(crate) u32);
+
+impl Write for SendWithInv {
+    const EXTRA: bool = true;
+
+    fn classic(self, wr: &mut ibv_send_wr) {
+        wr.opcode = IBV_WR_SEND_WITH_INV;
+        wr.__bindgen_anon_1.invalidate_rkey = self.0;
+        // Where siw's provider looks for it; a send has no other use for the place.
+        wr.wr.rdma.rkey = self.0;
+    }
+
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { ibv_wr_send_inv(qp, self.0) }
+    }
+}
+
+impl<P: SendPayload> Moves<P> for SendWithInv {
+    fn check(self, _: &P) -> std::result::Result<(), PostError> {
+        Ok(())
+    }
+
+    fn local(self, payload: &P) -> Gather<'_> {
+        Source::gather(payload)
+    }
+}
+
+impl<T: ConnectedDuplexTransport, P: SendPayload> Operation<T, P> for SendWithInv {}

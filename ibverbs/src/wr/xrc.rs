@@ -1,0 +1,108 @@
+//! Requests of the sending half of an extended reliable connection: those of a reliable connection,
+//! and the shared receive queue they are for.
+
+#![allow(unsafe_code)]
+
+use rdma_sys::{ibv_qp_ex, ibv_send_wr, ibv_wr_set_xrc_srqn};
+
+use super::message::{Send, SendWithImm};
+use super::one_sided::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm};
+use super::operation::Operation;
+use super::operation::{private::Moves, private::Write};
+use super::payload::Gather;
+use super::payload::private::Payload;
+use super::rejected::PostError;
+use super::request::SendRequest;
+use super::window::{Bind, Invalidate, SendWithInv};
+use crate::in_flight::InFlight;
+use crate::mw::{Binding, BoundWindow, Type2};
+use crate::numbers::SrqNum;
+use crate::transport::{Rc, XrcSend};
+
+/// An operation `O` for a shared receive queue of the peer: what [`for_srq`](SendRequest::for_srq)
+/// makes.
+#[derive(Clone, Copy, Debug)]
+pub struct ForSrq<O> {
+    operation: O,
+    srq: SrqNum,
+}
+
+impl<O, P> SendRequest<O, P> {
+    /// Names the shared receive queue of the peer that the request is for, as an extended reliable
+    /// connection needs: a message takes one of its receives, and an access to memory is
+    /// checked against its protection domain.
+    pub fn for_srq(self, srq: SrqNum) -> SendRequest<ForSrq<O>, P> {
+        let Self {
+            operation,
+            payload,
+            flags,
+            tag,
+        } = self;
+        SendRequest {
+            operation: ForSrq { operation, srq },
+            payload,
+            flags,
+            tag,
+        }
+    }
+}
+
+impl<O: Write> Write for ForSrq<O> {
+    const FETCHES: bool = O::FETCHES;
+    const EXTRA: bool = O::EXTRA;
+    const DATA: bool = O::DATA;
+
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        self.operation.classic(wr);
+        wr.qp_type.xrc.remote_srqn = self.srq.0;
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.operation.extended(qp);
+            ibv_wr_set_xrc_srqn(qp, self.srq.0);
+        }
+    }
+}
+
+impl<P: Payload, O: Moves<P>> Moves<P> for ForSrq<O> {
+    #[inline]
+    fn check(self, payload: &P) -> Result<(), PostError> {
+        self.operation.check(payload)
+    }
+
+    #[inline]
+    fn local(self, payload: &P) -> Gather<'_> {
+        self.operation.local(payload)
+    }
+
+    #[inline]
+    fn into_in_flight(self, payload: P) -> InFlight {
+        self.operation.into_in_flight(payload)
+    }
+}
+
+/// What goes to the peer names the queue there; what a reliable connection can carry, this can.
+macro_rules! named {
+    ($($operation:ty),*) => {$(
+        impl<P: Payload> Operation<XrcSend, P> for ForSrq<$operation> where $operation: Operation<Rc, P> {}
+    )*};
+}
+
+named!(
+    Send,
+    SendWithImm,
+    SendWithInv,
+    RdmaWrite,
+    RdmaWriteWithImm,
+    RdmaRead,
+    CompareSwap,
+    FetchAdd
+);
+
+// What stays on this side names none.
+impl Operation<XrcSend, Binding> for Bind {}
+impl Operation<XrcSend, BoundWindow<Type2>> for Invalidate {}
