@@ -163,7 +163,10 @@ impl GlobalRoute {
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{AhAttr, Qkey, Qpn, QueuePair, Ud, wr::{self, Destination}};
+/// use ibverbs::{
+///     AhAttr, Qkey, Qpn, QueuePair, Ud,
+///     wr::{self, Destination},
+/// };
 /// # fn f(qp: &mut QueuePair<Ud>, way: AhAttr, qpn: Qpn) -> ibverbs::Result<()> {
 /// let address = qp.pd().create_ah(&way)?;
 /// let destination = Destination {

@@ -1,12 +1,13 @@
-//! Safe RDMA verbs: RAII over libibverbs, with no `unsafe` in user code, data path included.
+//! Safe RDMA verbs: RAII wrappers over libibverbs. User code needs no `unsafe`, not even on the
+//! data path.
 //!
-//! # The objects
+//! # Objects
 //!
 //! ```text
 //! Device ── open ──▶ Context ──▶ ProtectionDomain ──▶ Pool ──▶ Buf ──▶ Frozen
 //!                      │              │     │      ├▶ Sink
 //!                      │              │     │      └▶ SharedRegion ──▶ Window
-//!                      │              │     └▶ AddressHandle        (move in, or are held)
+//!                      │              │     └▶ AddressHandle
 //!                      │              ├▶ SharedReceiveQueue ─────────────┐
 //!                      ├▶ AsyncEvents │                                  ▼
 //!                      ├▶ CompletionChannel                         QueuePair<T>   T: Rc, Uc, Ud, XrcSend, RawPacket
@@ -14,13 +15,17 @@
 //!                      └▶ XrcDomain ──▶ XrcRecvQueuePair, SharedReceiveQueue<Xrc>
 //! ```
 //!
-//! Each keeps alive what it stands on, so that they may be dropped in any order. What the device
-//! cannot destroy is leaked and [counted](leaked_objects), never freed.
+//! Each object keeps its parents alive, so objects can be dropped in any order. An object that the
+//! device cannot destroy is leaked and [counted](leaked_objects), never freed.
+//!
+//! The root of the crate has what every program needs, and [`prelude`] the names that most programs
+//! import. Everything else is in a module: [`caps`], [`cq_ex`], [`event`], [`flow`], [`gid`],
+//! [`mw`], [`xrc`] and others.
 //!
 //! # A first program
 //!
-//! Two queue pairs of one process, one message; any RoCE or InfiniBand device will do, also one of
-//! software (`rdma link add rxe0 type rxe netdev eth0`):
+//! Two queue pairs in one process exchange one message. The program runs on any RoCE or InfiniBand
+//! device, including Soft-RoCE (`rdma link add rxe0 type rxe netdev eth0`):
 //!
 //! ```no_run
 //! use ibverbs::{CqOptions, Device, GidQuery, QpOptions, Rc, RcPath, wr};
@@ -34,13 +39,13 @@
 //! let mut b = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
 //! a.init(&path)?;
 //! b.init(&path)?;
-//! a.connect(&path, &b.endpoint(&path)?)?; // the endpoint is what two hosts would tell each other
+//! a.connect(&path, &b.endpoint(&path)?)?; // two hosts would exchange the endpoints
 //! b.connect(&path, &a.endpoint(&path)?)?;
 //!
 //! let mut message = pd.buf(5)?;
 //! message.copy_from_slice(b"hello");
 //! b.post_recv(wr::recv(pd.buf(64)?))?;
-//! a.post_send(wr::send(message))?; // `message` is the device's now
+//! a.post_send(wr::send(message))?; // the queue pair owns `message` now
 //! let mut received = None;
 //! while received.is_none() {
 //!     for completion in cq.poll()? {
@@ -57,88 +62,91 @@
 //! # Ok::<(), ibverbs::Error>(())
 //! ```
 //!
-//! The crate `rdmacm` connects by IP address, and is the only way on iWARP.
+//! The crate `rdmacm` connects queue pairs by IP address. On iWARP there is no other way.
 //!
-//! # A request's life
+//! # The life of a request
 //!
-//! 1. A [`Buf`] comes from a [`Pool`], which is one registered region. It is an ordinary `&mut
-//!    [u8]` while you own it.
-//! 2. [`QueuePair::post_send`] or [`post_recv`](QueuePair::post_recv) takes it: the device may now
-//!    read or write it, and you cannot.
-//! 3. [`CompletionQueue::poll`] yields a [`Completion`]; [`QueuePair::retire`] consumes it and
-//!    gives the buffer back, after a success and after a failure.
-//! 4. What never completes comes back when the queue pair is [destroyed](QueuePair::destroy), or
-//!    [drained](QueuePair::drain) before.
+//! 1. A [`Buf`] comes from a [`Pool`], which is one registered memory region. While you own it, it
+//!    is an ordinary `&mut [u8]`.
+//! 2. [`QueuePair::post_send`] or [`post_recv`](QueuePair::post_recv) takes the buffer. The device
+//!    may now access it, and you cannot.
+//! 3. [`CompletionQueue::poll`] returns [`Completion`]s. [`QueuePair::retire`] consumes one and
+//!    returns the buffer, whether the request succeeded or failed.
+//! 4. [Destroying](QueuePair::destroy) or [draining](QueuePair::drain) the queue pair returns the
+//!    buffers of requests that never completed.
 //!
-//! # Classes of memory
+//! # Memory classes
 //!
-//! Memory is split when it is registered, by who may touch it:
+//! Memory is divided at registration by who may access it:
 //!
-//! | class | the processor sees it as | a peer may | requests |
+//! | class | access by the processor | access by a peer | use in requests |
 //! |---|---|---|---|
-//! | [`Buf`] | `&mut [u8]`, while owned | nothing | one at a time: it moves in and comes back |
-//! | [`Frozen`] | `&[u8]` | read, if so registered | any number send it |
-//! | [`Sink`] | not at all | nothing | any number receive into it |
-//! | [`SharedRegion`] | copies in and out, atomic words; never a reference | read, write, atomics, as registered | any number, in both directions |
-//! | [`DeviceRegion`] | not at all: it lies on the device or in a dma-buf, or nowhere | as registered | any number |
-//! | borrowed slices, in a [scope](QueuePair::scope) | not at all within the scope | nothing | several, until the scope ends |
+//! | [`Buf`] | `&mut [u8]` while owned | none | one at a time: it moves in, and the completion returns it |
+//! | [`Frozen`] | `&[u8]` | read, if registered so | any number of sends |
+//! | [`Sink`] | none | none | any number of receives |
+//! | [`SharedRegion`] | copies and atomic words, never a reference | read, write and atomics, as registered | any number, as source or destination |
+//! | [`DeviceRegion`] | none: it is in device memory or in a dma-buf, or has no address | as registered | any number |
+//! | slices borrowed in a [scope](QueuePair::scope) | none inside the scope | none | several, until the scope ends |
 //!
-//! What many requests share is [held](QueuePair::hold) by the queue pair until it is destroyed; the
-//! token costs nothing to post. Memory comes from the heap, from pages, huge pages, the caller
-//! ([`mr::CallerMemory`]) or a dma-buf ([`MemoryOptions`]).
+//! Memory that many requests use is [held](QueuePair::hold) by the queue pair until it is
+//! destroyed; posting the token costs nothing. Memory can come from the heap, from pages or huge
+//! pages, from the caller ([`mr::CallerMemory`]) or from a dma-buf ([`MemoryOptions`]).
 //!
-//! A [scope](QueuePair::scope) posts slices that are borrowed rather than owned: it ends when none
-//! of its requests is in flight and its regions are deregistered, by destroying the queue pair if
-//! it must.
+//! A [scope](QueuePair::scope) posts borrowed slices. It ends when none of its requests is in
+//! flight and its regions are deregistered. If requests do not complete, it destroys the queue
+//! pair.
 //!
-//! A [`mw::Window`] gives a part of a shared region to one peer under a key of its own, and takes it
-//! back without registering anew.
+//! A [`mw::Window`] grants one peer access to a part of a shared region, with its own remote key.
+//! It is revoked without another registration.
 //!
-//! # What is safe, and why
+//! # Why this is safe
 //!
-//! No reference to memory exists while a device may write it: a buffer in flight has moved, a held
-//! class has no references, a shared region never has any. A request's memory is let go by its
-//! completion only, and a completion can be neither made, copied, kept past the next poll nor
-//! retired twice; one that is stale matches nothing. Destroying a queue pair is the barrier for all
-//! that never completed. An operation that a transport lacks, a field that a completion queue was
-//! not made with, and a batch that escapes its closure do not compile. Each of these rules is a
-//! program in `tests/compile_fail`.
+//! - No reference to memory exists while a device may write it. A buffer in flight has moved, held
+//!   memory has no mutable references, and a shared region never has references.
+//! - Only its completion releases the memory of a request. A completion cannot be constructed,
+//!   copied, kept past the next poll or retired twice. A stale completion matches no request.
+//! - Destroying the queue pair ends the device's access for all requests that never completed.
+//! - An operation that the transport lacks does not compile. Neither does reading a completion
+//!   field that the queue was not created with, nor a batch that escapes its closure.
 //!
-//! The crate assumes what the verbs promise. RDMA memory stands outside Rust's memory model: a
-//! device is no thread, and its accesses are not described by it. A device touches local memory of
-//! a request from the post until its completion was polled or its queue pair destroyed, and at no
-//! other time; polling a completion makes the device's writes visible. Everything else is ordinary
-//! ownership: forgetting any value leaks and does nothing worse.
+//! Each rule is a program in `tests/compile_fail`.
+//!
+//! RDMA memory is outside Rust's memory model: a device is not a thread, and the model does not
+//! describe its accesses. The crate assumes what the verbs promise. A device accesses the local
+//! memory of a request from the post until its completion was polled or its queue pair destroyed,
+//! and at no other time. Polling a completion makes the device's writes visible. Everything else is
+//! ordinary ownership: forgetting a value leaks it and has no other effect.
 //!
 //! # Threads
 //!
 //! - `Send + Sync`: [`Device`], [`Context`], [`event::AsyncEvents`], [`ProtectionDomain`],
-//!   [`CompletionChannel`], [`AddressHandle`], [`xrc::XrcDomain`], [`Pool`] and all memory: the
-//!   library's calls on them are thread safe.
-//! - `Send`, and used through `&mut` by one thread at a time: [`QueuePair`], [`CompletionQueue`],
-//!   [`SharedReceiveQueue`]. Through `&` they only say what they are, so that they are `Sync` too.
-//!   No lock is taken beyond the provider's own, and not that either for a queue pair in a
-//!   [`pd::ThreadDomain`], which is one queue pair's, so that `&mut` is the promise that C asks of the
-//!   program.
-//! - A [`Completion`] stays with the poll it came from.
+//!   [`CompletionChannel`], [`AddressHandle`], [`xrc::XrcDomain`], [`Pool`] and all memory. The
+//!   library functions they call are thread-safe.
+//! - `Send`, used through `&mut` by one thread at a time: [`QueuePair`], [`CompletionQueue`],
+//!   [`SharedReceiveQueue`]. They are also `Sync`, because `&` only gives access to fixed
+//!   properties. This crate takes no locks on the data path.
+//! - A queue pair in a [`pd::ThreadDomain`] does without the provider's locks as well. A thread
+//!   domain belongs to one queue pair, so `&mut` upholds the single-thread rule that C leaves to
+//!   the program.
+//! - A [`Completion`] borrows the completion queue that it was polled from.
 //!
-//! After [`fork`] the child must not use objects of the parent.
+//! After [`fork`], the child must not use objects of the parent.
 //!
-//! # What is not covered
+//! # Not covered
 //!
-//! Tag matching, indirection tables of work queues (RSS), flow actions and counters: [`AsRaw`]
-//! gives the handles for them.
+//! Tag matching, receive-side scaling (work queue indirection tables), flow actions and counters.
+//! [`AsRaw`] gives the raw handles for these verbs.
 //!
 //! # Features
 //!
-//! All are off by default.
+//! All features are off by default.
 //!
-//! - `serde`: [`Endpoint`], [`Gid`], [`RemoteMemory`] and what they are made of can be serialised,
-//!   to be told to a peer. A GID is text in formats for people (JSON) and 16 bytes in others.
-//! - `tokio`: `AsyncCompletionQueue` awaits completions. Waiting can be cancelled at any time;
-//!   requests in flight stay in flight.
-//! - `tracing`: events with target `ibverbs` when a device is opened, a queue pair changes its
-//!   state, a verb fails (with its errno), or an object is leaked. The data path has none.
+//! - `serde`: [`Endpoint`], [`Gid`], [`RemoteMemory`] and their parts can be serialized and sent to
+//!   a peer. A GID is a string in human-readable formats such as JSON, and 16 bytes in others.
+//! - `tokio`: `AsyncCompletionQueue` awaits completions. Waiting is cancel-safe, and requests in
+//!   flight stay in flight.
+//! - `tracing`: events with the target `ibverbs` when a device is opened, a queue pair changes
+//!   state, a verb fails (with its errno) or an object is leaked. The data path emits none.
 
 mod ah;
 mod convert;

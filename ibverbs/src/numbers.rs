@@ -70,7 +70,10 @@ pub struct Psn(pub u32);
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{QueuePair, wr, xrc::{SrqNum, XrcSend}};
+/// use ibverbs::{
+///     QueuePair, wr,
+///     xrc::{SrqNum, XrcSend},
+/// };
 /// # fn f(qp: &mut QueuePair<XrcSend>, number_the_peer_told: u32) -> ibverbs::Result<()> {
 /// let store = SrqNum(number_the_peer_told);
 /// qp.post_send(wr::send(wr::Inline(b"hello")).for_srq(store))?;

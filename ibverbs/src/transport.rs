@@ -68,7 +68,7 @@ pub trait SendTransport: private::Sealed + 'static {
 /// # Example
 /// A function for all queue pairs that receive:
 /// ```no_run
-/// use ibverbs::{QueuePair, DuplexTransport, wr};
+/// use ibverbs::{DuplexTransport, QueuePair, wr};
 /// fn receive<T: DuplexTransport>(qp: &mut QueuePair<T>, size: usize) -> ibverbs::Result<()> {
 ///     let buf = qp.pd().buf(size)?;
 ///     Ok(qp.post_recv(wr::recv(buf))?)
@@ -81,7 +81,7 @@ pub trait DuplexTransport: SendTransport {}
 /// # Example
 /// A function for all that is connected, in one direction or both:
 /// ```no_run
-/// use ibverbs::{Endpoint, ConnectedTransport, QueuePair, RcPath};
+/// use ibverbs::{ConnectedTransport, Endpoint, QueuePair, RcPath};
 /// fn connect<T: ConnectedTransport>(
 ///     qp: &mut QueuePair<T>,
 ///     path: &RcPath,

@@ -132,7 +132,10 @@ impl fmt::Debug for Completion<'_> {
 /// # Example
 /// An answer to whoever sent a datagram:
 /// ```no_run
-/// use ibverbs::{Buf, Qkey, QueuePair, Ud, UdSource, wr::{self, Destination}};
+/// use ibverbs::{
+///     Buf, Qkey, QueuePair, Ud, UdSource,
+///     wr::{self, Destination},
+/// };
 /// # fn f(qp: &mut QueuePair<Ud>, source: UdSource, received: &Buf) -> ibverbs::Result<()> {
 /// let back = qp.pd().create_ah_to_source(1, &source, received)?;
 /// let destination = Destination {

@@ -115,7 +115,8 @@ pub struct CompletionEx<'cq, F: FieldSet> {
 
 impl<W: Field, V: Field, T: Field> CompletionEx<'_, CqFields<Enabled, W, V, T>> {
     /// When the request completed, in cycles of the device's clock
-    /// ([`hca_core_clock`](crate::caps::DeviceAttrEx) kHz; it wraps as `completion_timestamp_mask` says).
+    /// ([`hca_core_clock`](crate::caps::DeviceAttrEx) kHz; it wraps as `completion_timestamp_mask`
+    /// says).
     pub fn timestamp(&self) -> u64 {
         self.entry.timestamp
     }

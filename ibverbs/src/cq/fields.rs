@@ -34,7 +34,7 @@ pub struct Enabled;
 ///
 /// # Example
 /// ```
-/// use ibverbs::cq_ex::{CqFields, Enabled, Disabled};
+/// use ibverbs::cq_ex::{CqFields, Disabled, Enabled};
 /// let only_the_vlan_tag: CqFields<Disabled, Disabled, Enabled> = CqFields::new().cvlan();
 /// ```
 ///
@@ -48,7 +48,7 @@ pub struct Disabled;
 /// # Example
 /// A function for queues with timestamps, whatever else they have:
 /// ```no_run
-/// use ibverbs::cq_ex::{Field, CompletionQueueEx, CqFields, Enabled};
+/// use ibverbs::cq_ex::{CompletionQueueEx, CqFields, Enabled, Field};
 /// fn newest<W: Field, V: Field, F: Field>(
 ///     cq: &mut CompletionQueueEx<CqFields<Enabled, W, V, F>>,
 /// ) -> ibverbs::Result<Option<u64>> {
@@ -68,13 +68,13 @@ impl Field for Disabled {
     const ENABLED: bool = false;
 }
 
-/// What a [`CompletionQueueEx`](crate::cq_ex::CompletionQueueEx) can read of its completions beyond what
-/// every [`Completion`](crate::Completion) has: `T` the device's timestamp, `W` the time of day,
-/// `V` the VLAN tag, `F` the flow tag.
+/// What a [`CompletionQueueEx`](crate::cq_ex::CompletionQueueEx) can read of its completions beyond
+/// what every [`Completion`](crate::Completion) has: `T` the device's timestamp, `W` the time of
+/// day, `V` the VLAN tag, `F` the flow tag.
 ///
 /// # Example
 /// ```
-/// use ibverbs::cq_ex::{CqFields, Enabled, Disabled};
+/// use ibverbs::cq_ex::{CqFields, Disabled, Enabled};
 /// let fields: CqFields<Enabled, Disabled, Enabled> = CqFields::new().timestamp().cvlan();
 /// ```
 ///
@@ -129,7 +129,10 @@ impl<T: Field, W: Field, V: Field> CqFields<T, W, V, Disabled> {
 /// # Example
 /// A function for queues with any fields:
 /// ```no_run
-/// use ibverbs::{QueuePair, Rc, cq_ex::{CompletionQueueEx, FieldSet}};
+/// use ibverbs::{
+///     QueuePair, Rc,
+///     cq_ex::{CompletionQueueEx, FieldSet},
+/// };
 /// fn retire_all<F: FieldSet>(
 ///     cq: &mut CompletionQueueEx<F>,
 ///     qp: &mut QueuePair<Rc>,

@@ -33,7 +33,10 @@ use crate::port::Lid;
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{QueuePair, Rc, Result, cq_ex::{CompletionInPlace, CqFields}};
+/// use ibverbs::{
+///     QueuePair, Rc, Result,
+///     cq_ex::{CompletionInPlace, CqFields},
+/// };
 /// fn done(completion: CompletionInPlace<'_, CqFields>, qp: &mut QueuePair<Rc>) -> Result<()> {
 ///     if !completion.is_success() {
 ///         println!("{} failed: {}", completion.qp_num(), completion.status());

@@ -40,8 +40,15 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{QueuePair, Rc, Result, cq_ex::{CompletionQueueEx, CqFields, Enabled}, wr};
-    /// fn serve(cq: &mut CompletionQueueEx<CqFields<Enabled>>, qp: &mut QueuePair<Rc>) -> Result<usize> {
+    /// use ibverbs::{
+    ///     QueuePair, Rc, Result,
+    ///     cq_ex::{CompletionQueueEx, CqFields, Enabled},
+    ///     wr,
+    /// };
+    /// fn serve(
+    ///     cq: &mut CompletionQueueEx<CqFields<Enabled>>,
+    ///     qp: &mut QueuePair<Rc>,
+    /// ) -> Result<usize> {
     ///     cq.poll_each(|completion| {
     ///         let at = completion.timestamp();
     ///         let retired = qp.retire_in_place(completion)?;

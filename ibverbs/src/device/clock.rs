@@ -14,8 +14,8 @@ impl Context {
     /// The device's clock now, in its cycles: what
     /// [`CompletionEx::timestamp`](crate::cq_ex::CompletionEx::timestamp) counts in.
     ///
-    /// [`DeviceAttrEx::hca_core_clock`](crate::caps::DeviceAttrEx) says how many thousand of them are a
-    /// second.
+    /// [`DeviceAttrEx::hca_core_clock`](crate::caps::DeviceAttrEx) says how many thousand of them
+    /// are a second.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the device has no clock to read (both software devices).

@@ -80,7 +80,10 @@ c_value! {
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{QueuePair, Rc, event::{AsyncEvent, EventSource}};
+/// use ibverbs::{
+///     QueuePair, Rc,
+///     event::{AsyncEvent, EventSource},
+/// };
 /// # fn f(event: AsyncEvent, qp: &QueuePair<Rc>) {
 /// match event.source {
 ///     EventSource::Device => println!("the whole device: {}", event.event_type),

@@ -11,7 +11,10 @@ use rdma_sys::{ibv_destroy_flow, ibv_flow};
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{QueuePair, RawPacket, flow::{FlowId, FlowRule, FlowSpec}};
+/// use ibverbs::{
+///     QueuePair, RawPacket,
+///     flow::{FlowId, FlowRule, FlowSpec},
+/// };
 /// # fn f(qp: &mut QueuePair<RawPacket>) -> ibverbs::Result<()> {
 /// let dns: FlowId = qp.create_flow(&FlowRule::new(1, [FlowSpec::to_udp_port(53)]))?;
 /// qp.destroy_flow(dns)?;

@@ -6,15 +6,18 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Memory of the caller's, for [`Backing::Caller`](crate::mr::Backing::Caller): a mapping of a file or
-/// another process, memory of a GPU's driver, an arena.
+/// Memory of the caller's, for [`Backing::Caller`](crate::mr::Backing::Caller): a mapping of a file
+/// or another process, memory of a GPU's driver, an arena.
 ///
 /// # Example
 /// Memory that another library allocated, here a leaked vector:
 /// ```no_run
 /// # #![allow(unsafe_code)]
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
-/// use ibverbs::{AccessFlags, MemoryOptions, mr::{Backing, CallerMemory}};
+/// use ibverbs::{
+///     AccessFlags, MemoryOptions,
+///     mr::{Backing, CallerMemory},
+/// };
 /// use std::ptr::NonNull;
 /// let arena = NonNull::from(Vec::leak(vec![0u8; 1 << 20])).cast::<u8>();
 /// // SAFETY: nobody else touches the arena, and it is never freed.
@@ -48,7 +51,10 @@ impl CallerMemory {
     /// # Example
     /// ```no_run
     /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
-    /// use ibverbs::{MemoryOptions, mr::{Backing, CallerMemory}};
+    /// use ibverbs::{
+    ///     MemoryOptions,
+    ///     mr::{Backing, CallerMemory},
+    /// };
     /// let arena: &'static mut [u8] = Vec::leak(vec![0; 1 << 20]);
     /// let start = std::ptr::NonNull::from(&mut *arena).cast();
     /// // SAFETY: the memory is never freed, and the only reference to it is not used again.

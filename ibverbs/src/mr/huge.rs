@@ -5,7 +5,10 @@
 /// # Example
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
-/// use ibverbs::{MemoryOptions, mr::{Backing, HugePageSize}};
+/// use ibverbs::{
+///     MemoryOptions,
+///     mr::{Backing, HugePageSize},
+/// };
 /// assert_eq!(HugePageSize::Mib2.bytes(), 2 << 20);
 /// let backing = Backing::HugePages(HugePageSize::Mib2);
 /// let pool = pd.pool_with(

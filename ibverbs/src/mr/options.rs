@@ -13,7 +13,10 @@ use crate::kind::ErrorKind;
 /// # Example
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
-/// use ibverbs::{MemoryOptions, mr::{Backing, HugePageSize}};
+/// use ibverbs::{
+///     MemoryOptions,
+///     mr::{Backing, HugePageSize},
+/// };
 /// let options = MemoryOptions {
 ///     backing: Backing::HugePages(HugePageSize::Mib2),
 ///     ..MemoryOptions::default()

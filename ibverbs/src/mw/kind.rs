@@ -10,7 +10,10 @@ mod private {
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{ProtectionDomain, mw::{Window, WindowType}};
+/// use ibverbs::{
+///     ProtectionDomain,
+///     mw::{Window, WindowType},
+/// };
 /// fn windows<K: WindowType>(
 ///     pd: &ProtectionDomain,
 ///     count: usize,

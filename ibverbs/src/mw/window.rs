@@ -94,7 +94,11 @@ impl ProtectionDomain {
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{QueuePair, Rc, RemoteMemory, mw::{BoundWindow, Type2}, wr};
+/// use ibverbs::{
+///     QueuePair, Rc, RemoteMemory,
+///     mw::{BoundWindow, Type2},
+///     wr,
+/// };
 /// # fn f(qp: &mut QueuePair<Rc>, bound: BoundWindow<Type2>) -> ibverbs::Result<()> {
 /// let told_to_the_peer: RemoteMemory = bound.remote();
 /// // when the peer has done its work

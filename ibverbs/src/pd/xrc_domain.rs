@@ -23,11 +23,11 @@ use crate::raw::AsRaw;
 /// An XRC domain. Cloning it is cheap.
 ///
 /// An extended reliable connection (XRC) has two halves of different kinds. Its sender, a
-/// [`QueuePair<XrcSend>`](crate::xrc::XrcSend), names in each request one of many shared receive queues
-/// of the other side, so that one connection to a host serves all processes there. Its receiver, an
-/// [`XrcRecvQueuePair`](crate::xrc::XrcRecvQueuePair), has no requests of its own: messages go to the
-/// [`SharedReceiveQueue<Xrc>`](crate::xrc::Xrc) named, if it is of the same XRC domain, and complete on
-/// that queue's completion queue.
+/// [`QueuePair<XrcSend>`](crate::xrc::XrcSend), names in each request one of many shared receive
+/// queues of the other side, so that one connection to a host serves all processes there. Its
+/// receiver, an [`XrcRecvQueuePair`](crate::xrc::XrcRecvQueuePair), has no requests of its own:
+/// messages go to the [`SharedReceiveQueue<Xrc>`](crate::xrc::Xrc) named, if it is of the same XRC
+/// domain, and complete on that queue's completion queue.
 ///
 /// Processes that open the domain by the same file share it, on one device.
 ///

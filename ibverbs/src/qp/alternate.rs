@@ -35,7 +35,10 @@ c_value! {
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{AhAttr, Lid, QpState, QueuePair, Rc, qp::{AlternatePath, MigState, QpChange}};
+/// use ibverbs::{
+///     AhAttr, Lid, QpState, QueuePair, Rc,
+///     qp::{AlternatePath, MigState, QpChange},
+/// };
 /// # fn f(qp: &mut QueuePair<Rc>) -> Result<(), ibverbs::Error> {
 /// let alternate = AlternatePath {
 ///     address: AhAttr::to_lid(2, Lid(7)),

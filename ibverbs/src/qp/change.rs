@@ -92,7 +92,8 @@ pub struct QpChange {
     /// At most so many kbit/s; raw packets only.
     pub rate_limit: Option<u32>,
     /// Requests of the send queue that can be in flight, where the device can [change
-    /// it](crate::caps::DeviceCapFlags::RESIZE_MAX_WR); [`QueuePair::caps`] then says what it gave.
+    /// it](crate::caps::DeviceCapFlags::RESIZE_MAX_WR); [`QueuePair::caps`] then says what it
+    /// gave.
     pub max_send_wr: Option<u32>,
     /// Receives that can be in flight, as above.
     pub max_recv_wr: Option<u32>,

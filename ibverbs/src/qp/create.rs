@@ -104,8 +104,8 @@ impl ProtectionDomain {
     }
 
     /// Creates the sending half of an extended reliable connection, in state RESET. Its peer is an
-    /// [`XrcRecvQueuePair`](crate::xrc::XrcRecvQueuePair); each request names one of the shared receive
-    /// queues there. What `options` say of receives means nothing.
+    /// [`XrcRecvQueuePair`](crate::xrc::XrcRecvQueuePair); each request names one of the shared
+    /// receive queues there. What `options` say of receives means nothing.
     ///
     /// # Errors
     /// As [`create_qp`](Self::create_qp); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported)

@@ -22,7 +22,11 @@ impl QueuePair<RawPacket> {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{CqOptions, Device, QpOptions, RawPacket, flow::{FlowRule, FlowSpec}, wr};
+    /// use ibverbs::{
+    ///     CqOptions, Device, QpOptions, RawPacket,
+    ///     flow::{FlowRule, FlowSpec},
+    ///     wr,
+    /// };
     ///
     /// let context = Device::by_name("mlx5_0")?.open()?;
     /// let pd = context.alloc_pd()?;
@@ -70,7 +74,10 @@ impl<T: DuplexTransport> QueuePair<T> {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{QueuePair, RawPacket, flow::{FlowRule, FlowSpec}};
+    /// use ibverbs::{
+    ///     QueuePair, RawPacket,
+    ///     flow::{FlowRule, FlowSpec},
+    /// };
     /// # fn f(qp: &mut QueuePair<RawPacket>) -> ibverbs::Result<()> {
     /// let rule = FlowRule::new(
     ///     1,

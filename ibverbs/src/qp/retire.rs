@@ -12,8 +12,8 @@ impl<T: SendTransport> QueuePair<T> {
     /// to their pools.
     ///
     /// # Errors
-    /// [`ForeignCompletion`] if it belongs to another queue pair, or to one that was destroyed; nothing
-    /// changes then.
+    /// [`ForeignCompletion`] if it belongs to another queue pair, or to one that was destroyed;
+    /// nothing changes then.
     ///
     /// # Example
     /// ```no_run
@@ -45,8 +45,8 @@ impl<T: SendTransport> QueuePair<T> {
     }
 
     /// As [`retire`](Self::retire), of a completion that is where the provider shows it
-    /// ([`CompletionQueueEx::poll_each`](crate::cq_ex::CompletionQueueEx::poll_each)). What it says beyond
-    /// its status is read when it is asked for.
+    /// ([`CompletionQueueEx::poll_each`](crate::cq_ex::CompletionQueueEx::poll_each)). What it says
+    /// beyond its status is read when it is asked for.
     ///
     /// # Errors
     /// As there.

@@ -71,8 +71,8 @@ impl<T: SendTransport> QueuePair<T> {
     /// the memory is deregistered. If the driver refuses either, the process is aborted, as
     /// borrowed memory cannot be leaked.
     ///
-    /// The queue pair moves in and comes back with the [`ScopeResult`] if it lived. A panic destroys
-    /// it.
+    /// The queue pair moves in and comes back with the [`ScopeResult`] if it lived. A panic
+    /// destroys it.
     ///
     /// # Example
     /// ```no_run

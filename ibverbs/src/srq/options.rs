@@ -120,8 +120,8 @@ pub struct Basic;
 
 impl SrqType for Basic {}
 
-/// A shared receive queue of an [XRC domain](crate::xrc::XrcDomain) (`IBV_SRQT_XRC`): senders name it in
-/// their requests.
+/// A shared receive queue of an [XRC domain](crate::xrc::XrcDomain) (`IBV_SRQT_XRC`): senders name
+/// it in their requests.
 ///
 /// # Example
 /// ```no_run

@@ -33,7 +33,8 @@ use crate::wr::{Queue, Receives, RecvBatch};
 /// identity in [`Completion::queue`], and which queue pair received in [`Completion::qp_num`].
 /// Queue pairs keep it alive; its buffers come back when it and they are gone.
 ///
-/// `K` is its type: [`Basic`], or [`Xrc`](crate::xrc::Xrc) for one that senders name in their requests.
+/// `K` is its type: [`Basic`], or [`Xrc`](crate::xrc::Xrc) for one that senders name in their
+/// requests.
 ///
 /// # Example
 /// ```no_run

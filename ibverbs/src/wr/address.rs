@@ -16,7 +16,10 @@ use crate::port::Lid;
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{AddressHandle, HeldAddress, Qkey, Qpn, QueuePair, Ud, wr::{self, Destination}};
+/// use ibverbs::{
+///     AddressHandle, HeldAddress, Qkey, Qpn, QueuePair, Ud,
+///     wr::{self, Destination},
+/// };
 /// # fn f(qp: &mut QueuePair<Ud>, group: &AddressHandle) -> ibverbs::Result<()> {
 /// let address: HeldAddress = qp.hold_address(group)?; // once
 /// let destination = Destination {

@@ -77,7 +77,10 @@ use private::Moves;
 /// # Example
 /// A function for any operation that a reliable connection has on a buffer:
 /// ```no_run
-/// use ibverbs::{Buf, QueuePair, Rc, wr::{self, Operation}};
+/// use ibverbs::{
+///     Buf, QueuePair, Rc,
+///     wr::{self, Operation},
+/// };
 /// fn post_quietly<O: Operation<Rc, Buf>>(
 ///     qp: &mut QueuePair<Rc>,
 ///     request: wr::SendRequest<O, Buf>,

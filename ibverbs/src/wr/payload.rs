@@ -117,8 +117,8 @@ use private::{Source, Target};
 /// What can be sent or written to a peer: [`Buf`](crate::Buf), [`BufList`](crate::BufList),
 /// [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of [`Frozen`](crate::Frozen),
 /// [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion),
-/// [`Inline`](crate::wr::Inline), [`Empty`](crate::wr::Empty); in a scope [`Lent`](crate::scope::Lent) and
-/// [`LentMut`](crate::scope::LentMut). Sealed.
+/// [`Inline`](crate::wr::Inline), [`Empty`](crate::wr::Empty); in a scope
+/// [`Lent`](crate::scope::Lent) and [`LentMut`](crate::scope::LentMut). Sealed.
 ///
 /// # Example
 /// ```no_run

@@ -186,8 +186,8 @@ pub fn send_with_inv<P: SendPayload>(payload: P, rkey: u32) -> SendRequest<SendW
     SendRequest::sending(SendWithInv(rkey), payload)
 }
 
-/// Binds a window of type 2, as [`Window::bind`](crate::mw::Window::bind) prepared it. Requests after
-/// this one may tell the peer its key.
+/// Binds a window of type 2, as [`Window::bind`](crate::mw::Window::bind) prepared it. Requests
+/// after this one may tell the peer its key.
 pub fn bind(binding: Binding) -> SendRequest<Bind, Binding> {
     SendRequest::new(Bind::new(&binding), binding)
 }

@@ -26,8 +26,9 @@ use crate::transport::QpType;
 /// The receiving half of an extended reliable connection (`IBV_QPT_XRC_RECV`). See [`XrcDomain`].
 ///
 /// Nothing is posted to it, and nothing completes on it: what arrives goes to the
-/// [`SharedReceiveQueue<Xrc>`](crate::xrc::Xrc) that the sender named. What peers may read and write is
-/// the memory of that queue's protection domain, as far as the [path](RcPath::access) allows.
+/// [`SharedReceiveQueue<Xrc>`](crate::xrc::Xrc) that the sender named. What peers may read and
+/// write is the memory of that queue's protection domain, as far as the [path](RcPath::access)
+/// allows.
 ///
 /// # Example
 /// ```no_run
