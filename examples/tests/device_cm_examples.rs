@@ -4,15 +4,11 @@
 mod programs;
 
 use std::net::{IpAddr, SocketAddr};
-use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use ibverbs::{Device, device::TransportType};
-use nix::ifaddrs::getifaddrs;
-use programs::{Ended, Running, devices, example, run, start, tcp_port};
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use programs::{devices, example, run, start, tcp_port};
+use test_support::lab::ip_addresses;
+use test_support::process::Finished;
 
 /// Every device with each of its addresses that is not link-local.
 fn places() -> Vec<(Device, IpAddr)> {
@@ -24,51 +20,16 @@ fn places() -> Vec<(Device, IpAddr)> {
                 .expect("open")
                 .netdev(1)
                 .expect("a network interface");
-            getifaddrs()
-                .expect("addresses")
-                .filter(move |entry| entry.interface_name == netdev)
-                .filter_map(|entry| entry.address)
-                .filter_map(
-                    |address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
-                        (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
-                        (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
-                        _ => None,
-                    },
-                )
-                .filter(|ip| !matches!(ip, IpAddr::V6(v6) if v6.segments()[0] == 0xfe80))
+            ip_addresses(&netdev)
+                .into_iter()
                 .map(move |ip| (device.clone(), ip))
         })
         .collect()
 }
 
-/// Waits until something of rdma_cm listens at a port: connecting to try would be taken for the
-/// client.
-fn bound(running: Running, port: u16) -> Running {
-    let wanted = format!(":{port} ");
-    let begun = Instant::now();
-    loop {
-        let output = Command::new("rdma")
-            .args(["resource", "show", "cm_id"])
-            .output()
-            .expect("the command rdma");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if text
-            .lines()
-            .any(|line| line.contains("state LISTEN") && line.contains(&wanted))
-        {
-            return running;
-        }
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "nothing listens on port {port}: {text}"
-        );
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn assert_success(ends: [Ended; 2]) -> [Ended; 2] {
+fn assert_success(ends: [Finished; 2]) -> [Finished; 2] {
     for ended in &ends {
-        assert!(ended.success, "{ended:?}");
+        assert!(ended.success(), "{ended:?}");
     }
     ends
 }
@@ -83,9 +44,9 @@ fn rping_speaks_with_the_real_one_in_either_role() {
             let size = if ip.is_ipv4() { 64 } else { 16_384 };
             let port = tcp_port();
             let line = format!("-a {ip} -p {port} -v -C 5 -S {size}");
-            let serving = bound(start(server, &format!("-s {line}")), port);
+            let serving = start(server, &format!("-s {line}")).wait_for_cm_listener(port);
             let client = run(client, &format!("-c {line} -V"));
-            let [server, client] = assert_success([serving.end(), client]);
+            let [server, client] = assert_success([serving.wait(), client]);
             for at in 0..5 {
                 for (ended, says) in [(&server, "server ping data"), (&client, "ping data")] {
                     let wanted = format!("{says}: rdma-ping-{at}: ");
@@ -106,13 +67,13 @@ fn rping_says_what_is_wrong() {
     for (_, ip) in places() {
         let ended = run(ours, &format!("-c -a {ip} -p {} -C 1", tcp_port()));
         assert!(
-            !ended.success && ended.stderr.contains("nothing listens on that port"),
+            !ended.success() && ended.stderr.contains("nothing listens on that port"),
             "{ended:?}"
         );
     }
     let ended = run(ours, "-a 10.99.0.1");
     assert!(
-        !ended.success && ended.stderr.contains("required"),
+        !ended.success() && ended.stderr.contains("required"),
         "{ended:?}"
     );
 }
@@ -124,10 +85,10 @@ fn echo_sends_back_what_it_is_told() {
     for (_, ip) in places() {
         let port = tcp_port();
         let address = SocketAddr::new(ip, port);
-        let serving = bound(start(ours, &format!("{address} --clients 2")), port);
+        let serving = start(ours, &format!("{address} --clients 2")).wait_for_cm_listener(port);
         for words in ["one two three", "four"] {
             let ended = run(ours, &format!("{address} {words}"));
-            assert!(ended.success, "{ended:?}");
+            assert!(ended.success(), "{ended:?}");
             assert_eq!(
                 ended
                     .stdout
@@ -137,9 +98,9 @@ fn echo_sends_back_what_it_is_told() {
                 words
             );
         }
-        let ended = serving.end();
+        let ended = serving.wait();
         assert!(
-            ended.success
+            ended.success()
                 && ended.stdout.contains("3 messages")
                 && ended.stdout.contains("1 messages"),
             "{ended:?}"
@@ -154,9 +115,10 @@ fn one_thread_serves_many_clients() {
     for (_, ip) in places() {
         let port = tcp_port();
         let address = SocketAddr::new(ip, port);
-        let serving = bound(start(ours, &format!("serve {address} --clients 32")), port);
+        let serving =
+            start(ours, &format!("serve {address} --clients 32")).wait_for_cm_listener(port);
         let ended = run(ours, &format!("load {address} --clients 32 --rounds 10"));
-        let [server, client] = assert_success([serving.end(), ended]);
+        let [server, client] = assert_success([serving.wait(), ended]);
         assert!(
             server.stdout.contains("32 clients, 320 messages"),
             "{server:?}"
@@ -178,15 +140,15 @@ fn ud_chat_speaks_with_udaddy_in_either_role() {
         if device.transport() == TransportType::IWARP {
             let ended = run(ours, &format!("-s {ip}"));
             assert!(
-                !ended.success && ended.stderr.contains("iWARP has no datagrams"),
+                !ended.success() && ended.stderr.contains("iWARP has no datagrams"),
                 "{ended:?}"
             );
             continue;
         }
         for (server, client) in [(ours, "udaddy"), ("udaddy", ours), (ours, ours)] {
-            let serving = bound(start(server, &format!("-b {ip} -C 5")), 7174);
+            let serving = start(server, &format!("-b {ip} -C 5")).wait_for_cm_listener(7174);
             let client = run(client, &format!("-s {ip} -C 5"));
-            let [server, client] = assert_success([serving.end(), client]);
+            let [server, client] = assert_success([serving.wait(), client]);
             if server.stdout.contains("hello") {
                 assert!(
                     server.stdout.lines().any(|line| line == "hello 5"),
@@ -211,7 +173,7 @@ fn mc_chat_speaks_with_mckey_in_either_role() {
         if device.transport() == TransportType::IWARP {
             let ended = run(ours, &line);
             assert!(
-                !ended.success && ended.stderr.contains("iWARP has no datagrams"),
+                !ended.success() && ended.stderr.contains("iWARP has no datagrams"),
                 "{ended:?}"
             );
             continue;
@@ -219,9 +181,9 @@ fn mc_chat_speaks_with_mckey_in_either_role() {
         for (listener, speaker) in [(ours, "mckey"), ("mckey", ours), (ours, ours)] {
             // Who listens says so when the group is joined: some of mckey, all of ours.
             let mut listening = if listener == ours {
-                start(ours, &line).printed("listening")
+                start(ours, &line).wait_for_output("listening")
             } else {
-                start("stdbuf", &format!("-oL {listener} {line}")).printed("joined dgid")
+                start("stdbuf", &format!("-oL {listener} {line}")).wait_for_output("joined dgid")
             };
             // The real one sends, and leaves without waiting until it has left: what is on its way
             // then is lost. Of many some arrive, now and then too few: then it speaks
@@ -229,10 +191,10 @@ fn mc_chat_speaks_with_mckey_in_either_role() {
             let count = if speaker == "mckey" { 500 } else { 5 };
             let speaks = format!("-m {group} -b {ip} -C {count} -s");
             let mut spoken = run(speaker, &speaks);
-            while speaker == "mckey" && spoken.success && listening.runs() {
+            while speaker == "mckey" && spoken.success() && listening.is_running() {
                 spoken = run(speaker, &speaks);
             }
-            let [listener, _] = assert_success([listening.end(), spoken]);
+            let [listener, _] = assert_success([listening.wait(), spoken]);
             if listener.stdout.contains("hello") {
                 assert!(
                     listener.stdout.lines().any(|line| line == "hello 5"),

@@ -3,21 +3,21 @@
 
 mod programs;
 
-use std::collections::HashMap;
-use std::process::Command;
 use std::time::Instant;
 
 use examples::local::{Local, connect_pair};
 use examples::resident_bytes;
-use ibverbs::{AccessFlags, CqOptions, Device, QpOptions, Rc};
-use programs::{Ended, connects, devices, example, run, start, tcp_port};
+use ibverbs::{AccessFlags, CqOptions, QpOptions, Rc};
+use programs::{connects_directly, devices, example, run, start, tcp_port};
+use test_support::leak_check::objects_of;
+use test_support::process::Finished;
 
 /// Ours as the server of the real one, as its client, and with itself; polling, which is slow where
 /// both share a processor, and asleep.
 fn speaks_with_the_real_one(ours: &str, real: &str, options: &str) {
     for device in devices() {
         let name = device.name();
-        if !connects(&device) {
+        if !connects_directly(&device) {
             says_that_it_needs_rdma_cm(&run(ours, &format!("-d {name}")));
             continue;
         }
@@ -41,21 +41,22 @@ fn speaks_with_the_real_one(ours: &str, real: &str, options: &str) {
         ] {
             let port = tcp_port();
             let line = format!("-d {name} -p {port} {options} {wait}");
-            let waiting = start(server, &format!("{line} {}", own(server))).listening(port);
+            let waiting =
+                start(server, &format!("{line} {}", own(server))).wait_for_tcp_listener(port);
             let client = run(client, &format!("{line} {} 127.0.0.1", own(client)));
-            let server = waiting.end();
+            let server = waiting.wait();
             for ended in [client, server] {
-                assert!(ended.success, "{ended:?}");
+                assert!(ended.success(), "{ended:?}");
                 assert!(ended.stdout.contains(" iters in "), "{ended:?}");
             }
         }
     }
 }
 
-fn says_that_it_needs_rdma_cm(ended: &Ended) {
-    assert!(!ended.success, "{ended:?}");
+fn says_that_it_needs_rdma_cm(ended: &Finished) {
+    assert!(!ended.success(), "{ended:?}");
     assert!(
-        ended.stderr.contains("connects by rdma_cm only"),
+        ended.stderr.contains("connects_directly by rdma_cm only"),
         "{ended:?}"
     );
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
@@ -101,11 +102,12 @@ fn srq_pingpong_speaks_with_the_real_one_in_either_role() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn sizes_that_differ_and_what_does_not_exist_are_said_in_words() {
     let ours = example!("rc_pingpong");
-    for device in devices().iter().filter(|device| connects(device)) {
+    for device in devices().iter().filter(|device| connects_directly(device)) {
         let (name, port) = (device.name(), tcp_port());
-        let server = start(ours, &format!("-d {name} -p {port} -s 100")).listening(port);
+        let server =
+            start(ours, &format!("-d {name} -p {port} -s 100")).wait_for_tcp_listener(port);
         let client = start(ours, &format!("-d {name} -p {port} -s 90 127.0.0.1"));
-        let ended = server.end();
+        let ended = server.wait();
         client.kill(); // it waits a while for an answer
         assert!(
             ended
@@ -145,13 +147,13 @@ fn devinfo_names_every_device_and_loopback_brings_the_message() {
     for device in devices() {
         let ended = run(example!("devinfo"), "");
         assert!(
-            ended.success && ended.stdout.contains(&format!("{} (", device.name())),
+            ended.success() && ended.stdout.contains(&format!("{} (", device.name())),
             "{ended:?}"
         );
         let ended = run(example!("loopback"), device.name());
-        if connects(&device) {
+        if connects_directly(&device) {
             assert!(
-                ended.success && ended.stdout.contains("received \"hello\""),
+                ended.success() && ended.stdout.contains("received \"hello\""),
                 "{ended:?}"
             );
         } else {
@@ -165,11 +167,11 @@ fn devinfo_names_every_device_and_loopback_brings_the_message() {
 fn rdma_ops_shows_each_operation_and_a_refusal() {
     for device in devices() {
         let ended = run(example!("rdma_ops"), &format!("-d {}", device.name()));
-        if !connects(&device) {
+        if !connects_directly(&device) {
             says_that_it_needs_rdma_cm(&ended);
             continue;
         }
-        assert!(ended.success, "{ended:?}");
+        assert!(ended.success(), "{ended:?}");
         let lines: Vec<&str> = ended.stdout.lines().collect();
         assert_eq!(
             lines,
@@ -192,15 +194,15 @@ fn kv_gives_whole_values_though_readers_meet_half_written_ones() {
     let kv = example!("kv");
     for device in devices() {
         let (name, port) = (device.name(), tcp_port());
-        if !connects(&device) {
+        if !connects_directly(&device) {
             says_that_it_needs_rdma_cm(&run(kv, &format!("-d {name} serve")));
             continue;
         }
         let line = format!("-d {name} -p {port}");
         let serve = "serve --clients 2 --places 8 --pause 2 --every 1 colour=blue shape=round a=1 b=2 c=3 d=4 e=5";
-        let server = start(kv, &format!("{line} {serve}")).listening(port);
+        let server = start(kv, &format!("{line} {serve}")).wait_for_tcp_listener(port);
         let ended = run(kv, &format!("{line} get 127.0.0.1 colour e nothing"));
-        assert!(ended.success, "{ended:?}");
+        assert!(ended.success(), "{ended:?}");
         for expected in [
             "colour = blue (version 1)",
             "e = 5 (version 1)",
@@ -212,7 +214,7 @@ fn kv_gives_whole_values_though_readers_meet_half_written_ones() {
             );
         }
         let ended = run(kv, &format!("{line} get 127.0.0.1 -n 200 clock"));
-        assert!(server.end().success && ended.success, "{ended:?}");
+        assert!(server.wait().success() && ended.success(), "{ended:?}");
         let mut versions = Vec::new();
         for line in ended
             .stdout
@@ -255,11 +257,11 @@ fn many_qps_moves_all_messages_of_1024_queue_pairs_by_one_channel() {
     let many = example!("many_qps");
     for device in devices() {
         let ended = run(many, &format!("-d {} -c 512 -n 20", device.name()));
-        if !connects(&device) {
+        if !connects_directly(&device) {
             says_that_it_needs_rdma_cm(&ended);
             continue;
         }
-        assert!(ended.success, "{ended:?}");
+        assert!(ended.success(), "{ended:?}");
         assert!(
             ended
                 .stdout
@@ -271,26 +273,12 @@ fn many_qps_moves_all_messages_of_1024_queue_pairs_by_one_channel() {
     }
 }
 
-/// How many objects of each kind the device has, as `rdma resource show` counts them.
-fn resources(device: &Device) -> HashMap<String, u64> {
-    let output = Command::new("rdma")
-        .args(["resource", "show", device.name()])
-        .output()
-        .expect("rdma, of iproute2");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let words: Vec<&str> = text.split_whitespace().skip(2).collect();
-    words
-        .chunks_exact(2)
-        .map(|pair| (pair[0].to_owned(), pair[1].parse().expect("a count")))
-        .collect()
-}
-
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_process_can_have_1024_connected_queue_pairs_and_leaves_none() {
     const PAIRS: u64 = 512;
-    for device in devices().iter().filter(|device| connects(device)) {
-        let before = resources(device);
+    for device in devices().iter().filter(|device| connects_directly(device)) {
+        let before = objects_of(device.name());
         assert!(before.contains_key("qp"), "rdma resource show: {before:?}");
         let local = Local::open(Some(device.name()), 1, None).expect("device");
         let pd = local.context.alloc_pd().expect("domain");
@@ -324,7 +312,7 @@ fn a_process_can_have_1024_connected_queue_pairs_and_leaves_none() {
                 connect_pair(&path, a, b).expect("connect");
             }
             let connected = begun.elapsed().saturating_sub(created);
-            assert_eq!(resources(device)["qp"], before["qp"] + 2 * PAIRS);
+            assert_eq!(objects_of(device.name())["qp"], before["qp"] + 2 * PAIRS);
             let begun = Instant::now();
             drop(pairs);
             println!(
@@ -336,13 +324,13 @@ fn a_process_can_have_1024_connected_queue_pairs_and_leaves_none() {
                 begun.elapsed()
             );
             assert_eq!(
-                resources(device)["qp"],
+                objects_of(device.name())["qp"],
                 before["qp"],
                 "queue pairs are left"
             );
         }
         drop((cq, pd, local));
-        assert_eq!(resources(device), before);
+        assert_eq!(objects_of(device.name()), before);
         assert_eq!(ibverbs::leaked_objects(), 0);
     }
 }

@@ -5,39 +5,29 @@ use std::fmt::{self, Debug, Write};
 
 use ibumad::Mad;
 use ibumad::mad::{NodeDescription, NodeInfo, PathRecord, PortInfo, SaMad, SmInfo, Smp, VendorMad};
+use test_support::random::Random;
 
 const INPUTS: u32 = 1_000_000;
 
-/// A generator of random numbers (xorshift64*), the same ones in each run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// Bytes of a random length up to that of the array; one in eight is 0 or 255 throughout.
-    fn fill<'a>(&mut self, bytes: &'a mut [u8; 300], most: usize) -> &'a [u8] {
-        let shape = self.next();
-        let len = if shape & 8 == 0 {
-            most
-        } else {
-            usize::try_from(self.next() % (most as u64 + 1)).unwrap_or(0)
-        };
-        match shape % 8 {
-            0 => bytes[..len].fill(u8::try_from(shape >> 8 & 1).unwrap_or(0) * 255),
-            _ => {
-                for chunk in bytes[..len].chunks_mut(8) {
-                    let random = self.next().to_le_bytes();
-                    chunk.copy_from_slice(&random[..chunk.len()]);
-                }
+/// Returns random bytes, half of the time `max_len` of them, else fewer. One input in eight has the
+/// same byte throughout, 0 or 255.
+fn random_bytes<'a>(random: &mut Random, bytes: &'a mut [u8; 300], max_len: usize) -> &'a [u8] {
+    let shape = random.next_u64();
+    let len = if shape & 8 == 0 {
+        max_len
+    } else {
+        random.below(max_len + 1)
+    };
+    match shape % 8 {
+        0 => bytes[..len].fill(u8::try_from(shape >> 8 & 1).unwrap_or(0) * 255),
+        _ => {
+            for chunk in bytes[..len].chunks_mut(8) {
+                let number = random.next_u64().to_le_bytes();
+                chunk.copy_from_slice(&number[..chunk.len()]);
             }
         }
-        &bytes[..len]
     }
+    &bytes[..len]
 }
 
 /// Takes text and forgets it.
@@ -54,11 +44,11 @@ fn read(value: &impl Debug) {
     write!(Nowhere, "{value:?}").expect("nothing fails");
 }
 
-fn each(seed: u64, most: usize, mut parse: impl FnMut(&[u8])) {
-    let mut random = Random(seed);
+fn each(seed: u64, max_len: usize, mut parse: impl FnMut(&[u8])) {
+    let mut random = Random::new(seed);
     let mut bytes = [0; 300];
     for _ in 0..INPUTS {
-        parse(random.fill(&mut bytes, most));
+        parse(random_bytes(&mut random, &mut bytes, max_len));
     }
 }
 

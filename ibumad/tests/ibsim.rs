@@ -1,15 +1,14 @@
 //! On a simulated InfiniBand fabric, beside the tools of infiniband-diags.
 
-mod fabric;
-
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use fabric::{Fabric, field, is_inside, said_by};
 use ibumad::mad::{DirectedRoute, LinkWidth, SmState};
 use ibumad::{
     AgentOptions, Ca, ErrorKind, Lid, Patience, PhysState, Port, PortState, Target, leaked_objects,
 };
+use test_support::fabric::{Fabric, field, is_inside};
+use test_support::process;
 
 /// Runs a test on `Hca1` of a fabric of its own.
 fn on_a_host(test: &str, inside: impl Fn(&Port)) {
@@ -19,13 +18,13 @@ fn on_a_host(test: &str, inside: impl Fn(&Port)) {
         drop(port);
         assert_eq!(leaked_objects(), 0);
     } else {
-        Fabric::start().inside("Hca1", test);
+        Fabric::start().run_test("Hca1", test);
     }
 }
 
 /// What a tool of infiniband-diags prints here.
 fn tool(program: &str, args: &[&str]) -> String {
-    said_by(Command::new(program).args(args))
+    process::run(Command::new(program).args(args))
 }
 
 fn number(text: &str) -> u64 {

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use ibverbs::{AsyncCompletionQueue, Context, CqOptions, ErrorKind, QpOptions, QueuePair, Rc, wr};
-use lab::{Rest, devices, path, roce};
+use lab::{LeakCheck, devices, path, roce};
 use tokio::runtime::{Builder, Runtime};
 
 fn runtime() -> Runtime {
@@ -52,7 +52,7 @@ async fn retire(cq: &mut AsyncCompletionQueue, qp: &mut QueuePair<Rc>, count: us
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_task_wakes_when_something_completes() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         runtime().block_on(async {
             let (mut cq, mut qp) = end(&context);
@@ -69,7 +69,7 @@ fn a_task_wakes_when_something_completes() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_cancelled_wait_loses_no_completion_and_ends_no_request() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         runtime().block_on(async {
             let (mut cq, mut qp) = end(&context);
@@ -95,7 +95,7 @@ fn a_cancelled_wait_loses_no_completion_and_ends_no_request() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn two_tasks_await_two_queues_of_one_device() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let runtime = runtime();
         let task = || {

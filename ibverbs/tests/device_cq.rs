@@ -8,14 +8,14 @@ use std::time::Duration;
 use ibverbs::{
     CompletionQueue, CqOptions, Error, ErrorKind, QpOptions, QueuePair, Rc, cq_ex::CqFields, wr,
 };
-use lab::{Rest, devices, is_iwarp, pair, path, roce, unsupported};
+use lab::{LeakCheck, devices, is_iwarp, pair, path, roce, unsupported};
 
 const LONG: Duration = Duration::from_secs(20);
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_field_that_the_device_lacks_is_refused_by_name() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let fields = CqFields::new();
@@ -34,7 +34,7 @@ fn a_field_that_the_device_lacks_is_refused_by_name() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_extended_queue_without_more_fields_serves_a_queue_pair_copied_and_in_place() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let made = context.create_cq_ex(CqOptions::default(), CqFields::new());
@@ -107,7 +107,7 @@ fn an_extended_queue_without_more_fields_serves_a_queue_pair_copied_and_in_place
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_queue_is_made_deeper_in_use_or_the_device_says_that_it_cannot() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         if is_iwarp(&context) {
@@ -144,7 +144,7 @@ fn a_queue_is_made_deeper_in_use_or_the_device_says_that_it_cannot() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn moderation_is_unsupported_and_said_so() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let mut cq = context.create_cq(CqOptions::default()).expect("queue");
@@ -159,7 +159,7 @@ fn moderation_is_unsupported_and_said_so() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn many_queues_report_on_one_channel_and_the_event_says_which() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let pd = context.alloc_pd().expect("domain");
         let channel = context.create_comp_channel().expect("channel");

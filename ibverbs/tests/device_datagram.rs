@@ -9,7 +9,7 @@ use ibverbs::{
     Lid, PostError, ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Ud, UdSource,
     wr::{self, Destination},
 };
-use lab::{Rest, both_forms, devices, is_iwarp, roce};
+use lab::{LeakCheck, both_forms, devices, is_iwarp, roce};
 
 const QKEY: Qkey = Qkey(0x1111_1111);
 
@@ -69,7 +69,7 @@ impl Datagram {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_datagram_arrives_after_its_header_and_can_be_answered() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let (mut a, mut b) = (datagram(&context, options), datagram(&context, options));
@@ -109,7 +109,7 @@ fn a_datagram_arrives_after_its_header_and_can_be_answered() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_address_works_on_the_queue_pair_that_holds_it_and_until_it_is_released() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let (mut a, mut b) = (datagram(&context, options), datagram(&context, options));
@@ -155,7 +155,7 @@ fn an_address_works_on_the_queue_pair_that_holds_it_and_until_it_is_released() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_group_is_heard_by_all_that_attached_and_a_listener_can_be_destroyed() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             // An IPv6 multicast address of this link; Soft-RoCE delivers it to itself.
@@ -196,7 +196,7 @@ fn a_group_is_heard_by_all_that_attached_and_a_listener_can_be_destroyed() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn iwarp_has_no_datagrams_and_says_so() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         if !is_iwarp(&context) {

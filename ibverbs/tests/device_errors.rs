@@ -9,7 +9,7 @@ use ibverbs::{
     AccessFlags, Buf, Context, Direction, QpOptions, QpState, QueuePair, Rc, RcPath, RemoteMemory,
     Retired, WcStatus, qp::QpChange, wr,
 };
-use lab::{OPEN, Pair, Rest, both_forms, pair_of, path, roce};
+use lab::{LeakCheck, OPEN, Pair, both_forms, pair_of, path, roce};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verb {
@@ -107,7 +107,7 @@ fn open_pair(context: &Context, options: QpOptions) -> Pair {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn what_the_peers_memory_does_not_allow_is_a_remote_access_error() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             for verb in REMOTE {
@@ -160,7 +160,7 @@ fn what_the_peers_memory_does_not_allow_is_a_remote_access_error() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_peer_that_is_gone_exceeds_the_retries() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for verb in ALL {
             let mut pair = open_pair(&context, QpOptions::default());
@@ -179,7 +179,7 @@ fn a_peer_that_is_gone_exceeds_the_retries() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_peer_without_a_receive_exceeds_the_rnr_retries() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for verb in RECEIVED {
             let mut pair = open_pair(&context, QpOptions::default());
@@ -209,7 +209,7 @@ fn impatient(context: &Context, pair: &mut Pair) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_message_longer_than_the_receive_is_an_error_of_both_ends() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             for verb in [Send, SendWithImm] {
@@ -245,7 +245,7 @@ fn a_message_longer_than_the_receive_is_an_error_of_both_ends() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn what_is_in_flight_or_posted_later_is_flushed() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             for verb in ALL {
@@ -276,7 +276,7 @@ fn what_is_in_flight_or_posted_later_is_flushed() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn the_first_failure_flushes_what_was_posted_after_it() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = open_pair(&context, options);
@@ -316,7 +316,7 @@ fn a_request_with_a_wrong_local_key_fails_and_matches_nothing() {
     use ibverbs::AsRaw;
     use rdma_sys::{IBV_SEND_SIGNALED, IBV_WR_SEND, ibv_post_send, ibv_send_wr, ibv_sge};
 
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let mut pair = open_pair(
             &context,

@@ -3,7 +3,6 @@
 mod lab;
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
@@ -12,7 +11,8 @@ use ibverbs::{
     event::{AsyncEvent, AsyncEvents, EventSource, EventType},
     wr,
 };
-use lab::{Rest, connect, devices, is_iwarp, path, roce};
+use lab::{LeakCheck, connect, devices, is_iwarp, path, roce};
+use test_support::lab::LinkDown;
 
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(300);
@@ -24,36 +24,6 @@ fn drain(events: &AsyncEvents) -> Vec<AsyncEvent> {
         all.push(event);
     }
     all
-}
-
-/// Takes a network interface down, and up again whatever happens.
-struct Down(String);
-
-impl Down {
-    fn new(netdev: &str) -> Self {
-        // Without this the interface loses its global IPv6 addresses, and the port their GIDs.
-        std::fs::write(
-            format!("/proc/sys/net/ipv6/conf/{netdev}/keep_addr_on_down"),
-            "1",
-        )
-        .expect("sysctl");
-        set_link(netdev, "down");
-        Self(netdev.to_owned())
-    }
-}
-
-impl Drop for Down {
-    fn drop(&mut self) {
-        set_link(&self.0, "up");
-    }
-}
-
-fn set_link(netdev: &str, state: &str) {
-    let status = Command::new("ip")
-        .args(["link", "set", "dev", netdev, state])
-        .status()
-        .expect("ip");
-    assert!(status.success(), "ip link set dev {netdev} {state}");
 }
 
 /// Whether the descriptor says that an event is there.
@@ -72,14 +42,14 @@ fn readable(events: &AsyncEvents) -> bool {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_link_that_goes_down_and_up_is_reported_as_events_of_its_port() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let netdev = context.netdev(1).expect("an interface behind the port");
         let gids = context.gids(1).expect("GIDs").len();
         let events = context.async_events().expect("events");
         drain(&events);
-        let down = Down::new(&netdev);
+        let down = LinkDown::new(&netdev);
         let seen = drain(&events);
         println!("{} down: {seen:?}", context.device_name());
         assert!(
@@ -141,7 +111,7 @@ fn overflow(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_overflow_names_the_completion_queue_that_lost_entries() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let events = context.async_events().expect("events");
@@ -161,7 +131,7 @@ fn an_overflow_names_the_completion_queue_that_lost_entries() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn destroying_a_queue_waits_for_no_event_taken_or_not() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let events = context.async_events().expect("events");
@@ -191,7 +161,7 @@ fn destroying_a_queue_waits_for_no_event_taken_or_not() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_thread_that_takes_events_and_one_that_destroys_their_queues_do_not_meet() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let events = context.async_events().expect("events");
@@ -219,7 +189,7 @@ fn a_thread_that_takes_events_and_one_that_destroys_their_queues_do_not_meet() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn waiting_ends_with_the_time_and_an_event_goes_to_one_of_two_handles() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let (one, two) = (
@@ -270,7 +240,7 @@ fn waiting_ends_with_the_time_and_an_event_goes_to_one_of_two_handles() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_shared_receive_queue_below_its_limit_and_its_last_receive_name_their_queues() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let events = context.async_events().expect("events");
         drain(&events);

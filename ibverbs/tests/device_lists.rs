@@ -3,12 +3,12 @@
 mod lab;
 
 use ibverbs::{AccessFlags, BufList, Direction, PostError, QpOptions, Rc, wr};
-use lab::{Rest, both_forms, pair_of, roce};
+use lab::{LeakCheck, both_forms, pair_of, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_list_is_gathered_in_order_and_scattered_in_order() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let options = QpOptions {
@@ -74,7 +74,7 @@ fn bytes_of(pd: &ibverbs::ProtectionDomain, text: &[u8]) -> ibverbs::Buf {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn held_memory_is_listed_once_and_sent_often() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let options = QpOptions {
@@ -113,7 +113,7 @@ fn held_memory_is_listed_once_and_sent_often() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_list_longer_than_the_queue_takes_comes_back() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair_of::<Rc>(&context, options, AccessFlags::empty());

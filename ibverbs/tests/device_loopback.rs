@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use ibverbs::{
     CqOptions, Device, ErrorKind, GidIndex, PostError, QpOptions, QpState, Rc, RcPath, WcStatus, wr,
 };
-use lab::{Pair, Rest, both_forms, devices, pair, roce};
+use lab::{LeakCheck, Pair, both_forms, devices, pair, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn no_completion_is_lost_between_polls() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -53,7 +53,7 @@ fn no_completion_is_lost_between_polls() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_message_arrives_and_both_buffers_come_back() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -76,7 +76,7 @@ fn a_message_arrives_and_both_buffers_come_back() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn every_payload_is_sent_and_received() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -134,7 +134,7 @@ fn every_payload_is_sent_and_received() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn batches_post_with_one_doorbell_and_abort_whole() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -187,7 +187,7 @@ fn batches_post_with_one_doorbell_and_abort_whole() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_full_queue_gives_the_buffer_back() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(
@@ -227,7 +227,7 @@ fn a_full_queue_gives_the_buffer_back() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_message_too_long_for_the_receive_fails_at_both_ends_and_returns_the_buffers() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -256,7 +256,7 @@ fn a_message_too_long_for_the_receive_fails_at_both_ends_and_returns_the_buffers
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_post_in_the_wrong_state_keeps_or_returns_the_buffer_but_never_both() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let pd = context.alloc_pd().expect("domain");
@@ -288,7 +288,7 @@ fn a_post_in_the_wrong_state_keeps_or_returns_the_buffer_but_never_both() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn flushed_requests_come_back_by_completion_or_by_destroy() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -314,7 +314,7 @@ fn flushed_requests_come_back_by_completion_or_by_destroy() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_completion_of_a_destroyed_queue_pair_matches_nothing() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -337,7 +337,7 @@ fn a_completion_of_a_destroyed_queue_pair_matches_nothing() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn memory_of_another_domain_is_refused_before_the_device_hears_of_it() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -367,7 +367,7 @@ fn memory_of_another_domain_is_refused_before_the_device_hears_of_it() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_channel_wakes_for_an_armed_queue_only() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let channel = context.create_comp_channel().expect("channel");
         let mut pair = pair(&context, QpOptions::default());
@@ -407,7 +407,7 @@ fn a_channel_wakes_for_an_armed_queue_only() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn what_a_device_lacks_or_refuses_is_said_in_words() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let error = Device::by_name("no_such_device").expect_err("unknown");
@@ -441,7 +441,7 @@ fn what_a_device_lacks_or_refuses_is_said_in_words() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn objects_of_different_devices_are_refused_by_name() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     let all = devices();
     let [first, second, ..] = all.as_slice() else {
         panic!("two devices are needed")

@@ -16,7 +16,7 @@ use ibverbs::{
     AccessFlags, ErrorKind, MemoryOptions,
     mr::{Advice, Backing, CallerMemory, HugePageSize},
 };
-use lab::{OPEN, Rest, on_every_device, unsupported};
+use lab::{LeakCheck, OPEN, on_every_device, unsupported};
 
 fn backed(backing: Backing) -> MemoryOptions {
     MemoryOptions {
@@ -28,7 +28,7 @@ fn backed(backing: Backing) -> MemoryOptions {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn every_class_registers_heap_and_pages() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     on_every_device(|_, pd| {
         for backing in [|| Backing::Heap, || Backing::Pages] {
             let pool = pd.pool_with(3, 1000, backed(backing())).expect("pool");
@@ -54,7 +54,7 @@ fn every_class_registers_heap_and_pages() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn huge_pages_are_used_or_the_text_says_how_to_set_them_aside() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     on_every_device(|_, pd| {
         for size in [HugePageSize::Mib2, HugePageSize::Gib1] {
             match pd.pool_with(2, size.bytes() / 4, backed(Backing::HugePages(size))) {
@@ -79,7 +79,7 @@ fn huge_pages_are_used_or_the_text_says_how_to_set_them_aside() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_region_of_huge_pages_registers_as_any_other() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     // An administrator's part: set aside one page, where the kernel has huge pages at all.
     let setting = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
     let before = std::fs::read_to_string(setting).ok();
@@ -106,7 +106,7 @@ fn a_region_of_huge_pages_registers_as_any_other() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn the_callers_memory_is_let_go_only_when_it_is_deregistered() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     on_every_device(|_, pd| {
         let arena = Box::into_raw(Box::new([0x5a_u8; 8192]));
         let start = NonNull::new(arena.cast::<u8>()).expect("allocated");
@@ -141,7 +141,7 @@ fn the_callers_memory_is_let_go_only_when_it_is_deregistered() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn memory_that_cannot_be_written_is_refused_with_the_reason() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     on_every_device(|_, pd| {
         // SAFETY: a new mapping.
         let map = unsafe {
@@ -176,7 +176,7 @@ fn memory_that_cannot_be_written_is_refused_with_the_reason() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn no_bytes_and_too_many_are_refused() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     on_every_device(|_, pd| {
         for error in [
             pd.pool(1, 0).expect_err("no bytes"),
@@ -206,7 +206,7 @@ fn no_bytes_and_too_many_are_refused() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn remote_access_always_has_the_local_access_that_it_needs() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     on_every_device(|_, pd| {
         for access in [
             AccessFlags::REMOTE_WRITE,
@@ -225,7 +225,7 @@ fn remote_access_always_has_the_local_access_that_it_needs() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn relaxed_ordering_is_a_hint_and_paging_on_demand_is_not() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     on_every_device(|_, pd| {
         let relaxed = MemoryOptions {
             relaxed_ordering: true,
@@ -255,7 +255,7 @@ fn relaxed_ordering_is_a_hint_and_paging_on_demand_is_not() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn memory_that_these_devices_lack_is_unsupported() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     on_every_device(|context, pd| {
         let file = std::fs::File::open("/proc/self/exe").expect("a file");
         unsupported(pd.reg_dmabuf(file.as_fd(), 0, 4096, OPEN));
@@ -267,7 +267,7 @@ fn memory_that_these_devices_lack_is_unsupported() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_region_that_cannot_be_registered_anew_is_as_before() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     on_every_device(|_, pd| {
         let region = pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
         region.write(0, b"kept").expect("within");
@@ -333,7 +333,7 @@ fn with_locked_memory_of(bytes: u64, test: impl FnOnce()) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_limit_on_locked_memory_that_is_too_small_is_named() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     on_every_device(|_, pd| {
         with_locked_memory_of(64 << 10, || {
             let error = pd.pool(1, 1 << 20).expect_err("more than the limit");
@@ -347,7 +347,7 @@ fn a_limit_on_locked_memory_that_is_too_small_is_named() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn what_is_dropped_in_any_order_leaves_nothing_behind() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     on_every_device(|_, pd| {
         let (pool, region) = (
             pd.pool(2, 64).expect("pool"),

@@ -5,12 +5,12 @@ mod lab;
 use std::sync::atomic::Ordering;
 
 use ibverbs::{Direction, PostError, Rc, Uc, WcStatus, wr};
-use lab::{OPEN, Rest, both_forms, pair_of, roce};
+use lab::{LeakCheck, OPEN, both_forms, pair_of, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_write_lands_in_the_peers_region_and_a_read_brings_it_back() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair_of::<Rc>(&context, options, OPEN);
@@ -40,7 +40,7 @@ fn a_write_lands_in_the_peers_region_and_a_read_brings_it_back() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_write_with_immediate_takes_a_receive() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair_of::<Rc>(&context, options, OPEN);
@@ -62,7 +62,7 @@ fn a_write_with_immediate_takes_a_receive() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn atomics_return_what_was_there() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair_of::<Rc>(&context, options, OPEN);
@@ -101,7 +101,7 @@ fn atomics_return_what_was_there() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn what_does_not_fit_is_refused_before_the_device_hears_of_it() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair_of::<Rc>(&context, options, OPEN);
@@ -146,7 +146,7 @@ fn what_does_not_fit_is_refused_before_the_device_hears_of_it() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_wrong_key_is_a_remote_access_error() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair_of::<Rc>(&context, options, OPEN);
@@ -166,7 +166,7 @@ fn a_wrong_key_is_a_remote_access_error() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_unreliable_connection_sends_and_writes() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair_of::<Uc>(&context, options, OPEN);

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use ibverbs::{
     AccessFlags, CqOptions, ErrorKind, MemoryOptions, QpOptions, Rc, RemoteMemory, WcStatus, wr,
 };
-use lab::{OPEN, Rest, both_forms, devices, is_iwarp, on_every_device, pair_of, roce, unsupported};
+use lab::{
+    LeakCheck, OPEN, both_forms, devices, is_iwarp, on_every_device, pair_of, roce, unsupported,
+};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -52,7 +54,7 @@ fn a_shared_region_comes_back_only_against_a_proof() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_key_opens_nothing_after_its_region_came_back() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let lab::Pair { pd, cq, a, b } = pair_of::<Rc>(&context, QpOptions::default(), OPEN);
         let region = pd.shared(64, OPEN).expect("region");
@@ -78,7 +80,7 @@ fn a_key_opens_nothing_after_its_region_came_back() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn frozen_memory_is_read_by_a_peer_and_never_written() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             for writes in [false, true] {
@@ -121,7 +123,7 @@ fn frozen_memory_is_read_by_a_peer_and_never_written() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn slices_of_a_region_are_named_and_bounded_as_regions() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let mut pair = pair_of::<Rc>(&context, QpOptions::default(), OPEN);
         let region = pair.pd.shared(4096, OPEN).expect("region");
@@ -169,7 +171,7 @@ fn slices_of_a_region_are_named_and_bounded_as_regions() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_zero_based_region_is_named_from_0_on() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let options = || MemoryOptions {

@@ -10,7 +10,7 @@ use ibverbs::{
     AccessFlags, Completion, CompletionQueue, CqOptions, Error, ErrorKind, GidIndex, PostError,
     ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, wr,
 };
-use lab::{Pair, Rest, both_forms, devices, forget, pair, pair_of, roce};
+use lab::{LeakCheck, Pair, both_forms, devices, forget, pair, pair_of, roce};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -28,7 +28,7 @@ fn of(peer: &mut QueuePair<Rc>) -> impl FnMut(Result<Retired, Completion<'_>>) +
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn borrowed_memory_is_sent_and_received_into() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let Pair {
@@ -81,7 +81,7 @@ fn borrowed_memory_is_sent_and_received_into() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn borrowed_memory_is_written_read_and_batched() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     let open = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
     for context in roce() {
         for options in both_forms() {
@@ -118,7 +118,7 @@ fn borrowed_memory_is_written_read_and_batched() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn what_is_in_flight_at_the_end_destroys_the_queue_pair_and_returns_its_buffers() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let Pair {
@@ -161,7 +161,7 @@ fn what_is_in_flight_at_the_end_destroys_the_queue_pair_and_returns_its_buffers(
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_read_in_flight_writes_nothing_after_the_scope() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     let open = AccessFlags::REMOTE_READ;
     for context in roce() {
         let Pair { pd, cq, a, b } = pair_of::<Rc>(&context, QpOptions::default(), open);
@@ -188,7 +188,7 @@ fn a_read_in_flight_writes_nothing_after_the_scope() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn forgetting_what_a_scope_gave_out_changes_nothing() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let Pair {
             pd,
@@ -228,7 +228,7 @@ fn forgetting_what_a_scope_gave_out_changes_nothing() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_panic_ends_the_scope_as_well() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let Pair { pd, cq, a, b } = pair(&context, QpOptions::default());
         let mut memory = vec![1_u8; 64];
@@ -253,7 +253,7 @@ fn a_panic_ends_the_scope_as_well() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_failed_request_ends_its_loan() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let Pair {
             pd,
@@ -296,7 +296,7 @@ fn unconnected(context: &ibverbs::Context) -> (ProtectionDomain, CompletionQueue
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_scope_that_nothing_completes_ends_at_once_on_every_device() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let (_pd, mut cq, qp) = unconnected(&context);
@@ -320,7 +320,7 @@ fn a_scope_that_nothing_completes_ends_at_once_on_every_device() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn what_cannot_be_lent_is_refused_on_every_device() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let (_pd, _cq, qp) = unconnected(&context);

@@ -5,12 +5,12 @@ mod lab;
 use std::time::{Duration, Instant};
 
 use ibverbs::{CqOptions, ErrorKind, PostError, QpOptions, Rc, SrqOptions, wr};
-use lab::{Rest, connect, devices, is_iwarp, path, roce};
+use lab::{LeakCheck, connect, devices, is_iwarp, path, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn many_queue_pairs_receive_from_one_store_and_the_completion_says_which() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let pd = context.alloc_pd().expect("domain");
         let mut cq = context.create_cq(CqOptions::default()).expect("queue");
@@ -81,7 +81,7 @@ fn many_queue_pairs_receive_from_one_store_and_the_completion_says_which() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn limit_resize_and_query_work_or_are_said_to_be_unsupported() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let pd = context.alloc_pd().expect("domain");
@@ -112,7 +112,7 @@ fn limit_resize_and_query_work_or_are_said_to_be_unsupported() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_store_of_another_domain_is_refused() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let (pd, other) = (

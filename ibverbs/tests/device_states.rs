@@ -11,7 +11,7 @@ use ibverbs::{
     qp::{DRAIN_TAG, Ece, QpChange},
     wr,
 };
-use lab::{Rest, both_forms, devices, is_iwarp, pair, roce};
+use lab::{LeakCheck, both_forms, devices, is_iwarp, pair, roce};
 
 fn refused(result: Result<(), Error>, words: &str) {
     let error = result.expect_err(words);
@@ -22,7 +22,7 @@ fn refused(result: Result<(), Error>, words: &str) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let pd = context.alloc_pd().expect("domain");
         let cq = context.create_cq(CqOptions::default()).expect("queue");
@@ -120,7 +120,7 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn what_iwarp_refuses_is_said_by_its_driver() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let pd = context.alloc_pd().expect("domain");
@@ -140,7 +140,7 @@ fn what_iwarp_refuses_is_said_by_its_driver() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_idle_queue_pair_can_be_reset_and_connected_anew_a_busy_one_not() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -193,7 +193,7 @@ fn an_idle_queue_pair_can_be_reset_and_connected_anew_a_busy_one_not() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn drained_queues_give_all_back_and_others_are_passed_on() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let mut pair = pair(&context, options);
@@ -238,7 +238,7 @@ fn drained_queues_give_all_back_and_others_are_passed_on() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn draining_never_waits_without_bound() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let pd = context.alloc_pd().expect("domain");
@@ -266,7 +266,7 @@ fn draining_never_waits_without_bound() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn enhanced_connection_establishment_is_unsupported_and_said_so() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let pd = context.alloc_pd().expect("domain");
@@ -289,7 +289,7 @@ fn enhanced_connection_establishment_is_unsupported_and_said_so() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn the_steps_of_an_unreliable_connection_take_less() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let pd = context.alloc_pd().expect("domain");
         let cq = context.create_cq(CqOptions::default()).expect("queue");

@@ -9,7 +9,7 @@ use ibverbs::{
     gid::{GidChoice, GidEntry, RoceConfig},
     port::{LinkRate, PkeyEntry},
 };
-use lab::{Rest, devices};
+use lab::{LeakCheck, devices};
 use static_assertions::assert_impl_all;
 
 assert_impl_all!(Device: Send, Sync, Clone);
@@ -33,7 +33,7 @@ assert_impl_all!(Error: Send, Sync);
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn many_threads_ask_one_context_at_once() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let (attr, gids) = (

@@ -1,35 +1,30 @@
-//! ribinfo beside ibstat and sminfo, on a simulated InfiniBand fabric.
+//! `ribinfo` against `ibstat` and `sminfo` on a simulated InfiniBand fabric.
 
-#[path = "../../ibumad/tests/fabric/mod.rs"]
-mod fabric;
-
-use fabric::{Fabric, field, run, said_by, text};
 use serde_json::Value;
+use test_support::fabric::{Fabric, field};
+use test_support::process;
 
 const RIBINFO: &str = env!("CARGO_BIN_EXE_ribinfo");
 
-/// What ribinfo prints on a host, and its exit status.
+/// Returns the output and the exit code of `ribinfo` on a host.
 fn ribinfo(fabric: &Fabric, host: &str, args: &[&str]) -> (String, Option<i32>) {
-    let output = run(fabric.on(host, RIBINFO).args(args));
-    (
-        text(&output.stdout) + &text(&output.stderr),
-        output.status.code(),
-    )
+    let output = process::output(fabric.command(host, RIBINFO).args(args));
+    (output.text(), output.code())
 }
 
 fn json(fabric: &Fabric, host: &str, args: &[&str]) -> Value {
-    let (text, status) = ribinfo(fabric, host, &[args, &["--json"]].concat());
-    assert_eq!(status, Some(0), "{text}");
+    let (text, code) = ribinfo(fabric, host, &[args, &["--json"]].concat());
+    assert_eq!(code, Some(0), "{text}");
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 #[test]
 #[ignore = "needs ibsim and opensm: run by ci/test tools"]
-fn stat_is_ibstats_to_the_letter() {
+fn stat_prints_exactly_what_ibstat_prints() {
     let fabric = Fabric::start();
     for host in ["Hca1", "Hca2", "Hca4"] {
         for args in [&[][..], &["ibsim0"], &["ibsim0", "1"]] {
-            let theirs = said_by(fabric.on(host, "ibstat").args(args));
+            let theirs = process::run(fabric.command(host, "ibstat").args(args));
             let ours = ribinfo(&fabric, host, &[&["stat"], args].concat());
             assert_eq!(ours, (theirs, Some(0)), "{host} {args:?}");
         }
@@ -39,29 +34,32 @@ fn stat_is_ibstats_to_the_letter() {
     assert_eq!(value["ports"][0]["port_guid"], fabric.guid("Hca1"));
 }
 
+/// Removes the number after "activity count": it changes between two commands.
+fn without_activity_count(line: &str) -> String {
+    let (before, after) = line
+        .split_once("activity count ")
+        .expect("an activity count");
+    let after = after.trim_start_matches(|c: char| c.is_ascii_digit());
+    format!("{before}{after}")
+}
+
 #[test]
 #[ignore = "needs ibsim and opensm: run by ci/test tools"]
-fn sm_is_as_sminfo_says() {
+fn sm_prints_what_sminfo_prints() {
     let fabric = Fabric::start();
-    let theirs = said_by(fabric.on("Hca1", "sminfo").args::<[&str; 0], _>([]));
-    let (ours, status) = ribinfo(&fabric, "Hca1", &["sm"]);
-    assert_eq!(status, Some(0), "{ours}");
-    // The count of activities goes on.
-    let still = |line: &str| {
-        let (before, after) = line
-            .split_once("activity count ")
-            .expect("the count of its activities");
-        format!(
-            "{before}{}",
-            after.trim_start_matches(|c: char| c.is_ascii_digit())
-        )
-    };
-    let (ours, of) = ours
+    let theirs = process::run(&mut fabric.command("Hca1", "sminfo"));
+    let (ours, code) = ribinfo(&fabric, "Hca1", &["sm"]);
+    assert_eq!(code, Some(0), "{ours}");
+    let (ours, port) = ours
         .trim_end()
         .split_once(" (of ")
-        .expect("which port it is of");
-    assert_eq!(of, "ibsim0/1)");
-    assert_eq!(still(ours), still(theirs.trim_end()), "{ours}\n{theirs}");
+        .expect("the name of the port");
+    assert_eq!(port, "ibsim0/1)");
+    assert_eq!(
+        without_activity_count(ours),
+        without_activity_count(theirs.trim_end()),
+        "{ours}\n{theirs}"
+    );
     let word = |key: &str| {
         theirs
             .split(key)
@@ -86,56 +84,49 @@ fn sm_is_as_sminfo_says() {
 
 #[test]
 #[ignore = "needs ibsim and opensm: run by ci/test tools"]
-fn a_link_is_judged_by_what_its_port_says_it_can_do() {
+fn link_is_compared_with_the_capabilities_of_its_port() {
     let fabric = Fabric::start();
-    let said = said_by(
-        fabric
-            .on("Hca1", "smpquery")
-            .args(["-D", "portinfo", "0", "1"]),
-    );
-    // The simulator's ports can do 12X and 10 Gbps a lane, and are set to less.
+    let mut smpquery = fabric.command("Hca1", "smpquery");
+    let port_info = process::run(smpquery.args(["-D", "portinfo", "0", "1"]));
+    // The simulated ports support 12X at 10 Gbit/s per lane, but 4X is enabled.
     assert!(
-        field(&said, "LinkWidthSupported:").contains("12X")
-            && field(&said, "LinkWidthEnabled:") == "4X",
-        "{said}"
+        field(&port_info, "LinkWidthSupported:").contains("12X")
+            && field(&port_info, "LinkWidthEnabled:") == "4X",
+        "{port_info}"
     );
-    let (said, status) = ribinfo(&fabric, "Hca1", &["check", "link"]);
+    let (text, code) = ribinfo(&fabric, "Hca1", &["check", "link"]);
     let warning =
         "warning  link ibsim0/1: 10 Gb/sec (4X): its settings let it have 4 of 12 lanes => ";
-    assert_eq!(
-        said.strip_prefix(warning)
-            .map(|mends| mends.starts_with("ibportstate -C ibsim0 -P 1 -D 0 1 width 31 && ")),
-        Some(true),
-        "{said}"
-    );
-    assert_eq!(status, Some(1));
-    let (said, _) = ribinfo(&fabric, "Hca1", &["check", "nodes"]);
+    let remedy = "ibportstate -C ibsim0 -P 1 -D 0 1 width 31 && ";
+    assert!(text.starts_with(&format!("{warning}{remedy}")), "{text}");
+    assert_eq!(code, Some(1));
+    let (text, _) = ribinfo(&fabric, "Hca1", &["check", "nodes"]);
     assert!(
-        said.contains("nodes ibsim0/1: /dev/infiniband/umad"),
-        "{said}"
+        text.contains("nodes ibsim0/1: /dev/infiniband/umad"),
+        "{text}"
     );
 }
 
 #[test]
 #[ignore = "needs ibsim and opensm: run by ci/test tools"]
-fn a_fabric_without_a_subnet_manager_is_found() {
-    let mut fabric = Fabric::unmanaged();
-    let (said, status) = ribinfo(&fabric, "Hca1", &["check", "port"]);
+fn missing_subnet_manager_is_a_fault() {
+    let mut fabric = Fabric::without_sm();
+    let (text, code) = ribinfo(&fabric, "Hca1", &["check", "port"]);
     let fault = "fault    port ibsim0/1: INIT: no subnet manager has configured it";
     assert!(
-        said.starts_with(fault) && said.contains("=> systemctl enable --now opensm"),
-        "{said}"
+        text.starts_with(fault) && text.contains("=> systemctl enable --now opensm"),
+        "{text}"
     );
-    assert_eq!(status, Some(2));
-    let (said, status) = ribinfo(&fabric, "Hca1", &["sm"]);
+    assert_eq!(code, Some(2));
+    let (text, code) = ribinfo(&fabric, "Hca1", &["sm"]);
     assert!(
-        said.contains("no subnet manager") && status == Some(3),
-        "{said}"
+        text.contains("no subnet manager") && code == Some(3),
+        "{text}"
     );
-    fabric.manage();
-    let (said, status) = ribinfo(&fabric, "Hca1", &["check", "port"]);
+    fabric.start_sm();
+    let (text, code) = ribinfo(&fabric, "Hca1", &["check", "port"]);
     assert_eq!(
-        (said.as_str(), status),
+        (text.as_str(), code),
         ("ok       port ibsim0/1: ACTIVE, IB\n", Some(0))
     );
 }

@@ -160,7 +160,8 @@ fn a_device_is_bound_to_by_its_name() {
             .expect("listen");
         let local = listener.local_addr();
         assert!(
-            lab::addresses_of(&place.context.netdev(1).expect("interface")).contains(&local.ip())
+            test_support::lab::ip_addresses(&place.context.netdev(1).expect("interface"))
+                .contains(&local.ip())
                 || local.is_ipv6()
         );
         let to = SocketAddr::new(place.ip, local.port());

@@ -7,7 +7,7 @@ use ibverbs::{
 };
 
 use crate::by_hand::ByHand;
-use crate::lab::{Rest, both_forms, pair_of, roce};
+use crate::lab::{LeakCheck, both_forms, pair_of, roce};
 use crate::{OPEN, prepared};
 
 /// What a device says of a request that it refuses by itself. Soft-RoCE flushes it: see
@@ -19,7 +19,7 @@ fn refused(status: WcStatus, specified: WcStatus) -> bool {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_binding_that_the_device_refuses_is_a_bind_error_and_ends_the_queue_pair() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     let (local, bind) = (
         rdma_sys::IBV_ACCESS_LOCAL_WRITE,
         rdma_sys::IBV_ACCESS_MW_BIND,
@@ -51,7 +51,7 @@ fn a_binding_that_the_device_refuses_is_a_bind_error_and_ends_the_queue_pair() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_message_that_invalidates_what_it_may_not_is_an_error_at_the_receiver() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let keys = ["an old key", "no key", "a window of type 1", "a region"];
         for (what, options) in keys.into_iter().zip(both_forms().into_iter().cycle()) {
@@ -113,7 +113,7 @@ fn a_message_that_invalidates_what_it_may_not_is_an_error_at_the_receiver() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn invalidating_what_was_never_bound_fails_and_frees_the_window() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let (mut pair, region) = prepared(&context, options);

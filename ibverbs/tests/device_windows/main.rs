@@ -11,7 +11,7 @@ use ibverbs::{
     mw::{Type1, Type2, WindowType},
     wr,
 };
-use lab::{Pair, Rest, both_forms, devices, is_iwarp, pair_of, roce};
+use lab::{LeakCheck, Pair, both_forms, devices, is_iwarp, pair_of, roce};
 
 const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
@@ -33,7 +33,7 @@ fn read(pair: &mut Pair<Rc>, remote: RemoteMemory) -> WcStatus {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_window_opens_its_part_of_the_region_until_it_is_invalidated() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let (mut pair, region) = prepared(&context, options);
@@ -68,7 +68,7 @@ fn a_window_opens_its_part_of_the_region_until_it_is_invalidated() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_key_is_dead_after_it_was_invalidated() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let (mut pair, region) = prepared(&context, options);
@@ -95,7 +95,7 @@ fn a_key_is_dead_after_it_was_invalidated() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_window_gives_no_more_than_it_was_bound_for() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for writes in [false, true] {
             let (mut pair, region) = prepared(&context, QpOptions::default());
@@ -124,7 +124,7 @@ fn a_window_gives_no_more_than_it_was_bound_for() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_peer_invalidates_by_a_message() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let (mut pair, region) = prepared(&context, options);
@@ -182,7 +182,7 @@ fn a_peer_invalidates_by_a_message() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in both_forms() {
             let (mut pair, region) = prepared(&context, options);
@@ -209,7 +209,7 @@ fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_bound_window_keeps_its_region_whatever_is_dropped_or_forgotten_first() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         for order in 0..5 {
             let (mut pair, region) = prepared(&context, QpOptions::default());
@@ -255,7 +255,7 @@ fn a_bound_window_keeps_its_region_whatever_is_dropped_or_forgotten_first() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn what_a_window_cannot_be_bound_to_is_refused_before_the_device_hears_of_it() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let (mut pair, region) = prepared(&context, QpOptions::default());
         let closed = pair
@@ -294,7 +294,7 @@ fn what_a_window_cannot_be_bound_to_is_refused_before_the_device_hears_of_it() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_region_reached_by_windows_only_comes_back_when_they_are_invalidated() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in roce() {
         let (mut pair, region) = prepared(&context, QpOptions::default());
         region.write(0, b"kept").expect("within");
@@ -331,7 +331,7 @@ fn is_there<K: WindowType>(context: &Context) -> Result<(), ErrorKind> {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_device_without_windows_says_so() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let iwarp = is_iwarp(&context);

@@ -2,18 +2,15 @@
 
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
-mod rest;
-mod shared;
-
 use std::time::{Duration, Instant};
 
 use ibverbs::{
     AccessFlags, CompletionQueue, ConnectedDuplexTransport, Context, CqOptions, Error, ErrorKind,
-    ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, WcStatus,
+    ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, WcStatus, device::TransportType,
 };
 
-pub(crate) use rest::Rest;
-pub(crate) use shared::{devices, forget, is_iwarp};
+pub(crate) use test_support::lab::devices;
+pub(crate) use test_support::leak_check::{LeakCheck, forget};
 
 /// All that a peer may do to memory.
 pub(crate) const OPEN: AccessFlags = AccessFlags::REMOTE_READ
@@ -33,9 +30,14 @@ pub(crate) fn roce() -> Vec<Context> {
     all
 }
 
+/// Returns `true` if queue pairs of the device need rdma_cm to connect.
+pub(crate) fn is_iwarp(context: &Context) -> bool {
+    context.device().transport() == TransportType::IWARP
+}
+
 /// Runs on every device, and sees that nothing is left behind.
 pub(crate) fn on_every_device(test: impl Fn(&Context, &ProtectionDomain)) {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         test(&context, &context.alloc_pd().expect("domain"));

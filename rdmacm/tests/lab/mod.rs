@@ -3,22 +3,20 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
 pub(crate) mod post;
-#[path = "../../../ibverbs/tests/lab/shared.rs"]
-mod shared;
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 use ibverbs::{
-    CompletionQueue, Context, CqOptions, ProtectionDomain, QpOptions, QueuePair, Rc, Retired, wr,
+    CompletionQueue, Context, CqOptions, ProtectionDomain, QpOptions, QueuePair, Rc, Retired,
+    device::TransportType, wr,
 };
-use nix::ifaddrs::getifaddrs;
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
-pub(crate) use shared::{devices, forget};
+pub(crate) use test_support::lab::devices;
+use test_support::lab::ip_addresses;
+pub(crate) use test_support::leak_check::{LeakCheck, forget};
 
 /// Long enough for a busy machine that emulates another.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -36,7 +34,7 @@ pub(crate) fn places() -> Vec<Place> {
         let netdev = context
             .netdev(1)
             .expect("a network interface behind the device");
-        let addresses = addresses_of(&netdev);
+        let addresses = ip_addresses(&netdev);
         for (family, is_it) in [
             ("IPv4", IpAddr::is_ipv4 as fn(&IpAddr) -> bool),
             ("IPv6", IpAddr::is_ipv6),
@@ -64,30 +62,13 @@ pub(crate) fn one_place_each() -> Vec<Place> {
     places().into_iter().filter(is_fitting).collect()
 }
 
-/// The addresses of an interface that are not link-local.
-pub(crate) fn addresses_of(netdev: &str) -> Vec<IpAddr> {
-    getifaddrs()
-        .expect("addresses")
-        .filter(|entry| entry.interface_name == netdev)
-        .filter_map(|entry| entry.address)
-        .filter_map(
-            |address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
-                (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
-                (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
-                _ => None,
-            },
-        )
-        .filter(|ip| !matches!(ip, IpAddr::V6(v6) if v6.segments()[0] == 0xfe80))
-        .collect()
-}
-
 impl Place {
     pub(crate) fn name(&self) -> &str {
         self.context.device_name()
     }
 
     pub(crate) fn is_iwarp(&self) -> bool {
-        shared::is_iwarp(&self.context)
+        self.context.device().transport() == TransportType::IWARP
     }
 
     pub(crate) fn listen(&self) -> Listener {
@@ -257,57 +238,21 @@ pub(crate) fn accept(listener: &Listener, end: End, private_data: &[u8]) -> Wire
     }
 }
 
-/// What the kernel counts on a device, and the descriptors of this process.
-pub(crate) fn census(device: &str) -> BTreeMap<String, u64> {
-    let output = Command::new("rdma")
-        .args(["resource", "show", device])
-        .output()
-        .expect("the command rdma of iproute2");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let (_, counts) = text
-        .split_once(&format!("{device}: "))
-        .unwrap_or_else(|| panic!("no {device} in {text:?}"));
-    let words: Vec<&str> = counts.split_whitespace().collect();
-    let mut all: BTreeMap<String, u64> = words
-        .chunks_exact(2)
-        .map(|pair| (pair[0].to_owned(), pair[1].parse().expect("a count")))
-        .collect();
-    let descriptors = fs::read_dir("/proc/self/fd").expect("descriptors").count();
-    all.insert(
-        "descriptors".to_owned(),
-        descriptors.try_into().expect("few"),
-    );
-    all
-}
-
-/// Runs `work` between two censuses; what it left behind fails the test, unless it goes within
-/// `patience`.
-pub(crate) fn leaves_nothing_within(place: &Place, patience: Duration, work: impl FnOnce()) {
-    // librdmacm opens a device once in a process and keeps it open.
+/// Runs `work` and fails if it leaves objects on the device or descriptors in this process that do
+/// not disappear within `timeout`.
+pub(crate) fn leaves_nothing_within(place: &Place, timeout: Duration, work: impl FnOnce()) {
+    // librdmacm opens a device at its first use and keeps it open until the process exits.
     drop(
         Resolver::new(SocketAddr::new(place.ip, 9))
             .timeout(PATIENCE)
             .resolve()
             .expect("resolve"),
     );
-    let before = census(place.name());
+    let _leak_check = LeakCheck::on_device(place.name()).timeout(timeout);
     work();
-    let deadline = Instant::now() + patience;
-    loop {
-        let after = census(place.name());
-        if after == before {
-            break;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "left behind on {}: before {before:?}, after {after:?}",
-            place.name()
-        );
-        thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!(ibverbs::leaked_objects(), 0);
 }
 
+/// Runs `work` and fails if it leaves objects behind.
 pub(crate) fn leaves_nothing(place: &Place, work: impl FnOnce()) {
     leaves_nothing_within(place, PATIENCE, work);
 }

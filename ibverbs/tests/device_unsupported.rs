@@ -17,7 +17,7 @@ use ibverbs::{
     mw::{Type1, Type2},
     qp::{AlternatePath, Ece, QpChange},
 };
-use lab::{Rest, devices, is_iwarp};
+use lab::{LeakCheck, devices, is_iwarp};
 
 const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
@@ -246,7 +246,7 @@ fn rereg(region: ibverbs::SharedRegion) -> Result<(), Error> {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn the_table_of_the_drivers_is_what_the_devices_say() {
-    let _rest = Rest::now();
+    let _leak_check = LeakCheck::new();
     let table = table();
     for context in devices() {
         println!("device: {}", context.device_name());

@@ -1,0 +1,132 @@
+//! The devices that device tests run on.
+//!
+//! `ci/lab` names them in the variable `RDMA_LAB_DEVICES`. A test that passes must print
+//! `device: NAME` for each device it ran on: `ci/guest/device-tests` counts these lines, and fails
+//! if a device of the lab had no tests or if a test names no device. A test without a device, such
+//! as the child process of another test, calls [`report_no_device`].
+
+use std::fmt::Display;
+use std::fs;
+
+use crate::process;
+
+/// Returns the names of the devices to test on.
+///
+/// # Panics
+/// Panics if `RDMA_LAB_DEVICES` names no device: a device test without a device must fail.
+pub fn device_names() -> Vec<String> {
+    let variable = std::env::var("RDMA_LAB_DEVICES")
+        .expect("RDMA_LAB_DEVICES names the devices to test on: run by ci/lab");
+    let names: Vec<String> = variable.split_whitespace().map(str::to_owned).collect();
+    assert!(!names.is_empty(), "RDMA_LAB_DEVICES names no device");
+    names
+}
+
+/// Returns the names of the devices to test on and reports each of them.
+///
+/// # Panics
+/// Panics if `RDMA_LAB_DEVICES` names no device.
+pub fn reported_device_names() -> Vec<String> {
+    let names = device_names();
+    names.iter().for_each(report_device);
+    names
+}
+
+/// Opens the devices to test on. Does not report them: a test may skip some.
+///
+/// # Panics
+/// Panics if `RDMA_LAB_DEVICES` names no device or a device cannot be opened.
+#[cfg(feature = "verbs")]
+pub fn devices() -> Vec<ibverbs::Context> {
+    let open = |name: &String| {
+        ibverbs::Device::by_name(name)
+            .and_then(|device| device.open())
+            .unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    device_names().iter().map(open).collect()
+}
+
+/// Reports that the running test uses this device. Details may follow the name after a space.
+pub fn report_device(name: impl Display) {
+    println!("device: {name}");
+}
+
+/// Reports that the running test uses no device. `reason` says why it is a device test.
+pub fn report_no_device(reason: &str) {
+    report_device(format_args!("none ({reason})"));
+}
+
+/// Returns `true` if the device is an iWARP adapter: its queue pairs need rdma_cm to connect.
+pub fn is_iwarp(device: &str) -> bool {
+    fs::read_to_string(format!("/sys/class/infiniband/{device}/node_type"))
+        .unwrap_or_else(|error| panic!("node type of {device}: {error}"))
+        .starts_with('4')
+}
+
+/// Returns the network interface of the device's first port.
+///
+/// # Panics
+/// Panics if the port has no network interface.
+pub fn netdev(device: &str) -> String {
+    let path = format!("/sys/class/infiniband/{device}/ports/1/gid_attrs/ndevs/0");
+    let name = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    name.trim().to_owned()
+}
+
+/// Returns the IP addresses of a network interface that are not link-local, IPv4 first.
+///
+/// # Panics
+/// Panics if the addresses of this host cannot be listed.
+#[cfg(feature = "net")]
+pub fn ip_addresses(netdev: &str) -> Vec<std::net::IpAddr> {
+    use std::net::IpAddr;
+
+    let mut all: Vec<IpAddr> = nix::ifaddrs::getifaddrs()
+        .expect("addresses of this host")
+        .filter(|entry| entry.interface_name == netdev)
+        .filter_map(|entry| entry.address)
+        .filter_map(
+            |address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+                (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+                (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+                _ => None,
+            },
+        )
+        .filter(|ip| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()))
+        .collect();
+    all.sort();
+    all
+}
+
+/// A network interface that is down. It is up again when this is dropped.
+#[derive(Debug)]
+pub struct LinkDown {
+    netdev: String,
+}
+
+impl LinkDown {
+    /// Takes the interface down.
+    ///
+    /// # Panics
+    /// Panics if the interface cannot be changed.
+    pub fn new(netdev: &str) -> Self {
+        // By default the kernel removes the global IPv6 addresses of an interface that goes down,
+        // and with them GIDs of the port.
+        let keep = format!("/proc/sys/net/ipv6/conf/{netdev}/keep_addr_on_down");
+        fs::write(&keep, "1").unwrap_or_else(|error| panic!("{keep}: {error}"));
+        set_link(netdev, "down");
+        Self {
+            netdev: netdev.to_owned(),
+        }
+    }
+}
+
+impl Drop for LinkDown {
+    fn drop(&mut self) {
+        set_link(&self.netdev, "up");
+    }
+}
+
+fn set_link(netdev: &str, state: &str) {
+    process::run_line(&format!("ip link set dev {netdev} {state}"));
+}

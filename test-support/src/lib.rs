@@ -1,0 +1,20 @@
+//! Fixtures shared by the tests of this workspace.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`lab`] | the devices that device tests run on, and their network interfaces |
+//! | [`leak_check`] | the kernel's count of RDMA objects before and after a test |
+//! | [`process`] | child processes: output, readiness, termination |
+//! | [`fabric`] | a simulated InfiniBand fabric (ibsim and opensm) |
+//! | [`temp_dir`] | a directory that is removed when it is dropped |
+//! | [`random`] | a random number generator with a fixed seed |
+//!
+//! Without features the crate uses only the standard library, so tests that run under Miri can
+//! depend on it.
+
+pub mod fabric;
+pub mod lab;
+pub mod leak_check;
+pub mod process;
+pub mod random;
+pub mod temp_dir;

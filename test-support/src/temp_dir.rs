@@ -1,0 +1,71 @@
+//! A directory that is removed when it is dropped.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A new, empty directory. It is removed with its contents when it is dropped.
+#[derive(Debug)]
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    /// Creates a directory in the system's directory for temporary files.
+    ///
+    /// # Panics
+    /// Panics if the directory cannot be created.
+    pub fn new() -> Self {
+        Self::new_in(&std::env::temp_dir())
+    }
+
+    /// Creates a directory in memory (`/dev/shm`) if possible: the disk of the lab is slow.
+    ///
+    /// # Panics
+    /// Panics if the directory cannot be created.
+    pub fn in_memory() -> Self {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() {
+            Self::new_in(memory)
+        } else {
+            Self::new()
+        }
+    }
+
+    fn new_in(parent: &Path) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("rdma-test-{}-{number}", std::process::id()));
+        // A process with the same ID may have been killed before it could remove its directory.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self(path)
+    }
+
+    /// Returns the path of the directory.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a file, creates its parent directories, and returns its path.
+    ///
+    /// # Panics
+    /// Panics if the file cannot be written.
+    pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name.trim_start_matches('/'));
+        fs::create_dir_all(path.parent().expect("a file in the directory"))
+            .and_then(|()| fs::write(&path, contents))
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        path
+    }
+}
+
+impl Default for TempDir {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
