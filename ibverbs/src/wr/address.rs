@@ -1,4 +1,4 @@
-//! Whom a datagram queue pair sends to: addresses that it holds, by tokens.
+//! Destinations of datagrams: address handles that the queue pair holds.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use crate::identity::QueueId;
 use crate::numbers::{Qkey, Qpn};
 use crate::port::Lid;
 
-/// A token for an address handle that a queue pair holds; `Copy`, for the queue pair that gave it.
+/// A token for an address handle that a queue pair holds. It is valid for that queue pair only.
 ///
 /// # Example
 /// ```no_run
@@ -21,7 +21,7 @@ use crate::port::Lid;
 ///     wr::{self, Destination},
 /// };
 /// # fn f(qp: &mut QueuePair<Ud>, group: &AddressHandle) -> ibverbs::Result<()> {
-/// let address: HeldAddress = qp.hold_address(group)?; // once
+/// let address: HeldAddress = qp.hold_address(group)?; // held once, used many times
 /// let destination = Destination {
 ///     address,
 ///     qpn: Qpn::MULTICAST,
@@ -42,10 +42,10 @@ pub struct HeldAddress {
     pub(crate) epoch: u64,
 }
 
-// SAFETY: the pointer is followed only by the queue pair that keeps the handle alive, which
-// `is_valid` checks.
+// SAFETY: only the queue pair that keeps the handle alive dereferences the pointer, after
+// `is_valid`.
 unsafe impl Send for HeldAddress {}
-// SAFETY: as above.
+// SAFETY: `&HeldAddress` gives access to a plain value.
 unsafe impl Sync for HeldAddress {}
 
 impl HeldAddress {
@@ -60,13 +60,13 @@ impl HeldAddress {
     }
 }
 
-/// Where a datagram goes: the port, the queue pair there, and the key it must know.
+/// The destination of a datagram: a port, a queue pair there and its queue key.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{HeldAddress, Qkey, Qpn, QueuePair, Ud, wr::{self, Destination}};
-/// # fn f(qp: &mut QueuePair<Ud>, address: HeldAddress, qpn_of_the_peer: Qpn) -> ibverbs::Result<()> {
-/// let destination = Destination { address, qpn: qpn_of_the_peer, qkey: Qkey(0x1111_1111) };
+/// # fn f(qp: &mut QueuePair<Ud>, address: HeldAddress, peer_qpn: Qpn) -> ibverbs::Result<()> {
+/// let destination = Destination { address, qpn: peer_qpn, qkey: Qkey(0x1111_1111) };
 /// qp.post_send(wr::send_to(wr::Inline(b"hello"), destination))?;
 /// # Ok(()) }
 /// ```
@@ -75,21 +75,20 @@ impl HeldAddress {
 /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// The port's address, held by the sending queue pair.
+    /// Address of the port, held by the sending queue pair.
     pub address: HeldAddress,
-    /// The queue pair at the port; [`Qpn::MULTICAST`] for a group.
+    /// Number of the receiving queue pair, or [`Qpn::MULTICAST`] for a multicast group.
     pub qpn: Qpn,
-    /// The key that the receiving queue pair was started with.
+    /// Queue key of the receiving queue pair.
     pub qkey: Qkey,
 }
 
-/// The address handles that a datagram queue pair keeps alive, and the groups it listens to.
+/// The address handles that a datagram queue pair keeps alive, and its multicast groups.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     pub(crate) handles: Vec<AddressHandle>,
-    /// What is attached to.
+    /// Attached multicast groups.
     pub(crate) groups: Vec<(Gid, Lid)>,
-    /// Counts the releases, so that tokens from before one are refused. It is wide enough to come
-    /// to no number again.
+    /// Number of releases. Tokens from before a release are rejected. 64 bits never wrap around.
     pub(crate) epoch: u64,
 }

@@ -1,4 +1,4 @@
-//! Operations that send a message, which takes a receive of the peer.
+//! Operations that send a message. Each message consumes a receive of the peer.
 
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ use rdma_sys::{
 
 use super::address::{Destination, HeldAddress};
 use super::operation::Operation;
-use super::operation::{private::Moves, private::Write};
+use super::operation::{private::Encode, private::Transfer};
 use super::payload::private::Source;
 use super::payload::{Gather, SendPayload};
 use super::rejected::PostError;
@@ -19,7 +19,8 @@ use crate::transport::{ConnectedDuplexTransport, RawPacket, Ud};
 #[derive(Clone, Copy, Debug)]
 pub struct Send;
 
-/// The operation [`wr::send_with_imm`](crate::wr::send_with_imm): the immediate data in host order.
+/// The operation [`wr::send_with_imm`](crate::wr::send_with_imm), with immediate data in host byte
+/// order.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWithImm(pub(crate) u32);
 
@@ -31,7 +32,7 @@ pub struct SendTo(pub(crate) Destination);
 #[derive(Clone, Copy, Debug)]
 pub struct SendToWithImm(pub(crate) Destination, pub(crate) u32);
 
-impl Write for Send {
+impl Encode for Send {
     #[inline]
     fn classic(self, wr: &mut ibv_send_wr) {
         wr.opcode = IBV_WR_SEND;
@@ -39,12 +40,12 @@ impl Write for Send {
 
     #[inline]
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { ibv_wr_send(qp) }
     }
 }
 
-impl Write for SendWithImm {
+impl Encode for SendWithImm {
     #[inline]
     fn classic(self, wr: &mut ibv_send_wr) {
         wr.opcode = IBV_WR_SEND_WITH_IMM;
@@ -53,20 +54,20 @@ impl Write for SendWithImm {
 
     #[inline]
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { ibv_wr_send_imm(qp, self.0.to_be()) }
     }
 }
 
-/// The address of a classic datagram.
+/// Sets the destination of a classic datagram.
 #[inline]
-fn ud(wr: &mut ibv_send_wr, destination: Destination) {
+fn set_destination(wr: &mut ibv_send_wr, destination: Destination) {
     wr.wr.ud.ah = destination.address.as_ptr();
     wr.wr.ud.remote_qpn = destination.qpn.0;
     wr.wr.ud.remote_qkey = destination.qkey.0;
 }
 
-impl Write for SendTo {
+impl Encode for SendTo {
     #[inline]
     fn address(self) -> Option<HeldAddress> {
         Some(self.0.address)
@@ -75,13 +76,13 @@ impl Write for SendTo {
     #[inline]
     fn classic(self, wr: &mut ibv_send_wr) {
         Send.classic(wr);
-        ud(wr, self.0);
+        set_destination(wr, self.0);
     }
 
     #[inline]
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise; the queue pair keeps the address handle alive (see
-        // `address`).
+        // SAFETY: guaranteed by the caller. The queue pair keeps the address handle alive: posting
+        // checks the token that `address` returns.
         unsafe {
             Send.extended(qp);
             ibv_wr_set_ud_addr(qp, self.0.address.as_ptr(), self.0.qpn.0, self.0.qkey.0);
@@ -89,7 +90,7 @@ impl Write for SendTo {
     }
 }
 
-impl Write for SendToWithImm {
+impl Encode for SendToWithImm {
     #[inline]
     fn address(self) -> Option<HeldAddress> {
         Some(self.0.address)
@@ -98,12 +99,13 @@ impl Write for SendToWithImm {
     #[inline]
     fn classic(self, wr: &mut ibv_send_wr) {
         SendWithImm(self.1).classic(wr);
-        ud(wr, self.0);
+        set_destination(wr, self.0);
     }
 
     #[inline]
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: as for SendTo.
+        // SAFETY: guaranteed by the caller. The queue pair keeps the address handle alive: posting
+        // checks the token that `address` returns.
         unsafe {
             SendWithImm(self.1).extended(qp);
             ibv_wr_set_ud_addr(qp, self.0.address.as_ptr(), self.0.qpn.0, self.0.qkey.0);
@@ -111,10 +113,10 @@ impl Write for SendToWithImm {
     }
 }
 
-/// A message needs no remote memory.
+/// Implements [`Transfer`] for operations without remote memory.
 macro_rules! messages {
     ($($operation:ty),*) => {$(
-        impl<P: SendPayload> Moves<P> for $operation {
+        impl<P: SendPayload> Transfer<P> for $operation {
             #[inline]
             fn check(self, _: &P) -> Result<(), PostError> {
                 Ok(())

@@ -1,4 +1,4 @@
-//! Operations on the memory of the peer: writes, reads, atomics.
+//! Operations on the peer's memory: RDMA writes, RDMA reads and atomics.
 
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ use rdma_sys::{
 };
 
 use super::operation::Operation;
-use super::operation::{private::Moves, private::Write};
+use super::operation::{private::Encode, private::Transfer};
 use super::payload::{Gather, ReadPayload, SendPayload};
 use super::payload::{private::Source, private::Target};
 use super::rejected::PostError;
@@ -44,57 +44,57 @@ pub struct FetchAdd {
     pub(crate) add: u64,
 }
 
-/// The remote half of a classic write or read.
+/// Sets opcode and remote address of a classic write or read.
 #[inline]
-fn rdma(wr: &mut ibv_send_wr, opcode: u32, remote: RemoteMemory) {
+fn set_remote(wr: &mut ibv_send_wr, opcode: u32, remote: RemoteMemory) {
     wr.opcode = opcode;
     wr.wr.rdma.remote_addr = remote.addr;
     wr.wr.rdma.rkey = remote.rkey;
 }
 
-impl Write for RdmaWrite {
+impl Encode for RdmaWrite {
     #[inline]
     fn classic(self, wr: &mut ibv_send_wr) {
-        rdma(wr, IBV_WR_RDMA_WRITE, self.0);
+        set_remote(wr, IBV_WR_RDMA_WRITE, self.0);
     }
 
     #[inline]
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { ibv_wr_rdma_write(qp, self.0.rkey, self.0.addr) }
     }
 }
 
-impl Write for RdmaWriteWithImm {
+impl Encode for RdmaWriteWithImm {
     #[inline]
     fn classic(self, wr: &mut ibv_send_wr) {
-        rdma(wr, IBV_WR_RDMA_WRITE_WITH_IMM, self.0);
+        set_remote(wr, IBV_WR_RDMA_WRITE_WITH_IMM, self.0);
         wr.__bindgen_anon_1.imm_data = self.1.to_be();
     }
 
     #[inline]
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { ibv_wr_rdma_write_imm(qp, self.0.rkey, self.0.addr, self.1.to_be()) }
     }
 }
 
-impl Write for RdmaRead {
+impl Encode for RdmaRead {
     const FETCHES: bool = true;
 
     #[inline]
     fn classic(self, wr: &mut ibv_send_wr) {
-        rdma(wr, IBV_WR_RDMA_READ, self.0);
+        set_remote(wr, IBV_WR_RDMA_READ, self.0);
     }
 
     #[inline]
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { ibv_wr_rdma_read(qp, self.0.rkey, self.0.addr) }
     }
 }
 
-impl Write for CompareSwap {
+impl Encode for CompareSwap {
     const FETCHES: bool = true;
 
     #[inline]
@@ -108,7 +108,7 @@ impl Write for CompareSwap {
 
     #[inline]
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ibv_wr_atomic_cmp_swp(
                 qp,
@@ -121,7 +121,7 @@ impl Write for CompareSwap {
     }
 }
 
-impl Write for FetchAdd {
+impl Encode for FetchAdd {
     const FETCHES: bool = true;
 
     #[inline]
@@ -134,15 +134,15 @@ impl Write for FetchAdd {
 
     #[inline]
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { ibv_wr_atomic_fetch_add(qp, self.remote.rkey, self.remote.addr, self.add) }
     }
 }
 
-/// A write stays within the remote memory.
+/// Implements [`Transfer`] for writes, which must stay within the remote memory.
 macro_rules! writes {
     ($($operation:ty),*) => {$(
-        impl<P: SendPayload> Moves<P> for $operation {
+        impl<P: SendPayload> Transfer<P> for $operation {
             #[inline]
             fn check(self, payload: &P) -> Result<(), PostError> {
                 self.0.check(payload.gather().len())
@@ -159,7 +159,7 @@ macro_rules! writes {
 writes!(RdmaWrite, RdmaWriteWithImm);
 
 impl RemoteMemory {
-    /// Whether `len` bytes fit into it.
+    /// Checks that `len` bytes fit into the remote memory.
     #[inline]
     fn check(self, len: u64) -> Result<(), PostError> {
         if len > self.len {
@@ -173,12 +173,12 @@ impl RemoteMemory {
     }
 }
 
-/// Checks that `len` bytes fit into the local memory of a fetch.
+/// Checks that `len` fetched bytes fit into the local memory.
 #[inline]
 fn check_local(len: u64, payload: &impl Target) -> Result<u32, PostError> {
     let capacity = payload.scatter().len();
     match u32::try_from(len) {
-        Ok(short) if len <= capacity => Ok(short),
+        Ok(len) if u64::from(len) <= capacity => Ok(len),
         _ => Err(PostError::BeyondLocal {
             len,
             local: capacity,
@@ -186,29 +186,36 @@ fn check_local(len: u64, payload: &impl Target) -> Result<u32, PostError> {
     }
 }
 
-impl<P: ReadPayload> Moves<P> for RdmaRead {
+impl<P: ReadPayload> Transfer<P> for RdmaRead {
     #[inline]
     fn check(self, payload: &P) -> Result<(), PostError> {
         check_local(self.0.len, payload).map(|_| ())
     }
 
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "checked to fit before")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "`check` accepts at most u32::MAX bytes"
+    )]
     fn local(self, payload: &P) -> Gather<'_> {
         payload.scatter().first(self.0.len as u32)
     }
 
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "checked to fit before")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "`check` accepts at most u32::MAX bytes"
+    )]
     fn into_in_flight(self, payload: P) -> InFlight {
         payload.into_in_flight().showing(self.0.len as usize)
     }
 }
 
-/// An atomic works on 8 aligned bytes of the peer and returns 8.
+/// Implements [`Transfer`] for atomics, which access 8 aligned bytes and return their previous
+/// value.
 macro_rules! atomics {
     ($($operation:ty),*) => {$(
-        impl<P: ReadPayload> Moves<P> for $operation {
+        impl<P: ReadPayload> Transfer<P> for $operation {
             #[inline]
             fn check(self, payload: &P) -> Result<(), PostError> {
                 self.remote.check(8)?;
@@ -233,7 +240,7 @@ macro_rules! atomics {
 
 atomics!(CompareSwap, FetchAdd);
 
-// What each connection has (IBA table 38).
+// The operations of each transport service (IBA table 38).
 impl<T: ConnectedDuplexTransport, P: SendPayload> Operation<T, P> for RdmaWrite {}
 impl<T: ConnectedDuplexTransport, P: SendPayload> Operation<T, P> for RdmaWriteWithImm {}
 impl<P: ReadPayload> Operation<Rc, P> for RdmaRead {}

@@ -1,5 +1,5 @@
-//! What an operation of the send queue is: how it is written in the classic and in the extended
-//! verbs, what it may be given, and which transport has it.
+//! Operations of the send queue: their encoding in the classic and the extended verbs, their
+//! checks, and the transports that have them.
 
 #![allow(unsafe_code)]
 
@@ -18,50 +18,50 @@ pub(crate) mod private {
     use crate::wr::payload::private::Payload;
     use crate::wr::rejected::PostError;
 
-    /// How an operation is written.
-    pub trait Write: Copy {
-        /// Whether it reads the peer's memory into this side's, as the device then writes to the
-        /// payload.
+    /// Encodes an operation in a work request.
+    pub trait Encode: Copy {
+        /// `true` if the device writes the peer's data to the payload (RDMA read, atomics).
         const FETCHES: bool = false;
 
-        /// Whether not all extended verbs have it: the queue pair says whether its do.
+        /// `true` if the extended verbs of some providers lack the operation.
         const EXTRA: bool = false;
 
-        /// Whether it has a payload to set, were it of no bytes.
+        /// `true` if the operation has a payload, which may be empty.
         const DATA: bool = true;
 
-        /// The held address that it goes to, for a datagram.
+        /// Returns the destination address of a datagram.
         #[inline]
         fn address(self) -> Option<HeldAddress> {
             None
         }
 
-        /// Into a classic request: opcode, immediate data, remote address.
+        /// Sets opcode, immediate data and remote address of a classic request.
         fn classic(self, wr: &mut ibv_send_wr);
 
-        /// As the opening call of an extended request.
+        /// Begins an extended request.
         ///
         /// # Safety
-        /// Between `ibv_wr_start` and `ibv_wr_complete` of a live queue pair made with this
-        /// operation; `wr_id` and `wr_flags` are set.
+        /// The caller is between `ibv_wr_start` and `ibv_wr_complete` on a live queue pair that was
+        /// created with this operation, and has set `wr_id` and `wr_flags`.
         unsafe fn extended(self, qp: *mut ibv_qp_ex);
     }
 
-    /// What an operation does with a payload.
-    pub trait Moves<P: Payload>: Write {
-        /// Whether payload and remote memory fit each other.
+    /// An operation on a payload of type `P`.
+    pub trait Transfer<P: Payload>: Encode {
+        /// Checks that payload and remote memory fit each other.
         fn check(self, payload: &P) -> Result<(), PostError>;
 
-        /// The local memory.
+        /// Returns the local memory of the request.
         fn local(self, payload: &P) -> Gather<'_>;
 
-        /// The window that it binds, which must end before the queue pair.
+        /// Returns the window that the operation binds. It must be unbound before the queue pair is
+        /// destroyed.
         #[inline]
         fn bound(_: &P) -> Option<Weak<Bound>> {
             None
         }
 
-        /// What stays in the table while it is in flight.
+        /// Returns what the table keeps while the request is in flight.
         #[inline]
         fn into_in_flight(self, payload: P) -> InFlight {
             payload.into_in_flight()
@@ -69,26 +69,25 @@ pub(crate) mod private {
     }
 }
 
-use private::Moves;
+use private::Transfer;
 
-/// An operation on a payload `P` that transport `T` has. Sealed: operations are this crate's to
-/// say.
+/// An operation that transport `T` supports on a payload `P`. This trait is sealed.
 ///
 /// # Example
-/// A function for any operation that a reliable connection has on a buffer:
+/// A function that accepts any operation of a reliable connection on a buffer:
 /// ```no_run
 /// use ibverbs::{
 ///     Buf, QueuePair, Rc,
 ///     wr::{self, Operation},
 /// };
-/// fn post_quietly<O: Operation<Rc, Buf>>(
+/// fn post_unsignaled<O: Operation<Rc, Buf>>(
 ///     qp: &mut QueuePair<Rc>,
 ///     request: wr::SendRequest<O, Buf>,
 /// ) -> ibverbs::Result<()> {
 ///     Ok(qp.post_send(request.unsignaled())?)
 /// }
 /// # fn f(qp: &mut QueuePair<Rc>, buf: Buf) -> ibverbs::Result<()> {
-/// post_quietly(qp, wr::send(buf))?;
+/// post_unsignaled(qp, wr::send(buf))?;
 /// # Ok(()) }
 /// ```
-pub trait Operation<T: SendTransport, P: Payload>: Moves<P> {}
+pub trait Operation<T: SendTransport, P: Payload>: Transfer<P> {}

@@ -1,4 +1,4 @@
-//! A post that did not happen, and the payload it gives back.
+//! Requests that were not posted, and the reasons.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::kind::ErrorKind;
 /// Why a request was not posted.
 ///
 /// # Example
-/// A queue that is full is no failure: the buffer waits.
+/// A full queue is not a failure: the buffer is kept for later.
 /// ```no_run
 /// use ibverbs::{Buf, PostError, QueuePair, Rc, wr};
 /// # fn f(qp: &mut QueuePair<Rc>, buf: Buf, waiting: &mut Vec<Buf>) -> ibverbs::Result<()> {
@@ -27,90 +27,89 @@ use crate::kind::ErrorKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
-    /// As many requests are in flight as the queue holds: poll the completion queue and retire
-    /// some.
+    /// The queue is full. Poll the completion queue and retire completions.
     #[error(
-        "the queue is full: {capacity} requests are in flight; retire completions first, and signal at least one send in each queue's length"
+        "the queue is full: {capacity} requests are in flight; retire completions first, and signal at least one in every {capacity} sends"
     )]
     QueueFull {
-        /// How many requests the queue holds.
+        /// Number of requests that the queue holds.
         capacity: u32,
     },
-    /// The batch holds as many requests as it can.
+    /// The batch is full.
     #[error("the batch is full: it holds {max} requests (QpOptions::max_batch)")]
     BatchFull {
-        /// How many requests a batch holds.
+        /// Number of requests that a batch holds.
         max: u32,
     },
-    /// More bytes than a request can carry inline.
+    /// The payload is longer than the queue pair's inline limit.
     #[error(
-        "{len} bytes do not fit inline: the queue pair takes {max} (QpOptions::max_inline_data)"
+        "{len} bytes of inline data exceed the queue pair's limit of {max} bytes (QpOptions::max_inline_data)"
     )]
     InlineTooLong {
-        /// The bytes given.
+        /// Length of the payload in bytes.
         len: usize,
-        /// The bytes that fit.
+        /// Limit in bytes.
         max: u32,
     },
-    /// More pieces of memory than a request of the queue can name.
+    /// The payload has more scatter/gather entries than a request of the queue can have.
     #[error(
-        "{count} pieces of memory: a request of the queue names at most {max} (max_send_sge, max_recv_sge)"
+        "{count} scatter/gather entries exceed the queue's limit of {max} (max_send_sge, max_recv_sge)"
     )]
     TooManyPieces {
-        /// The pieces given.
+        /// Number of entries of the payload.
         count: usize,
-        /// The pieces that a request can name.
+        /// Limit of the queue.
         max: u32,
     },
-    /// More bytes than the remote memory has.
-    #[error("{len} bytes do not fit into the {remote} bytes of remote memory")]
+    /// The payload is longer than the remote memory.
+    #[error("{len} bytes do not fit into {remote} bytes of remote memory")]
     BeyondRemote {
-        /// The bytes of the request.
+        /// Length of the request in bytes.
         len: u64,
-        /// The bytes of the remote memory.
+        /// Length of the remote memory in bytes.
         remote: u64,
     },
-    /// More bytes to fetch than the local memory holds.
-    #[error("{len} bytes to fetch do not fit into {local} bytes of local memory")]
+    /// The local memory is too small for the data to fetch.
+    #[error("{len} bytes of remote memory do not fit into {local} bytes of local memory")]
     BeyondLocal {
-        /// The bytes of the request.
+        /// Length of the request in bytes.
         len: u64,
-        /// The bytes of the local memory.
+        /// Length of the local memory in bytes.
         local: u64,
     },
-    /// An atomic at an address that is no multiple of 8.
-    #[error("an atomic works on 8 aligned bytes: {addr:#x} is no multiple of 8")]
+    /// The remote address of an atomic is not a multiple of 8.
+    #[error("the remote address of an atomic must be a multiple of 8: {addr:#x}")]
     Misaligned {
-        /// The remote address.
+        /// Remote address.
         addr: u64,
     },
-    /// A read into a [`Buf`](crate::Buf) on iWARP, where the peer must be given write access to the
-    /// memory.
+    /// An RDMA read into a [`Buf`](crate::Buf) on iWARP, where the peer needs write access to the
+    /// local memory.
     #[error(
-        "on iWARP a read needs memory that is open to the peer: use a SharedRegion with REMOTE_WRITE"
+        "on iWARP an RDMA read needs local memory that the peer can write: use a SharedRegion with REMOTE_WRITE"
     )]
     NeedsShared,
-    /// The operation is not among the extended verbs of the device (`ibv_wr_*`).
+    /// The device's extended verbs (`ibv_wr_*`) lack the operation.
     #[error(
-        "the extended verbs of the device lack the operation: QpOptions::classic_only may have it"
+        "the device's extended verbs lack the operation; the classic verbs may have it (QpOptions::classic_only)"
     )]
     Unsupported,
-    /// The buffer is of another protection domain than the queue pair.
+    /// The buffer belongs to another protection domain than the queue pair.
     #[error(
-        "the buffer is of another protection domain than the queue pair: make its pool of QueuePair::pd"
+        "the buffer belongs to another protection domain than the queue pair; allocate it from QueuePair::pd"
     )]
     WrongDomain,
     /// The memory or address is held by another queue pair, or was released.
     #[error(
-        "the memory or address is held by another queue pair, or was released: hold it on this one"
+        "the memory or address is held by another queue pair or was released; hold it on this queue pair"
     )]
     WrongQueue,
     /// The provider refused the request; the device will not execute it.
     #[error("{0}")]
     Refused(Errno),
-    /// The provider reported an error without saying that the request was not posted. The device
-    /// may yet execute it, so its buffer stays with the queue pair until a completion, or until
-    /// the queue pair is destroyed.
+    /// The provider reported an error, but not that the request was not posted. The device may
+    /// still execute it, so its buffer stays with the queue pair until the request completes or the
+    /// queue pair is destroyed.
     #[error("{0}; the request may have been posted, so its buffer stays with the queue pair")]
     InDoubt(Errno),
 }
@@ -118,11 +117,14 @@ pub enum PostError {
 impl PostError {
     pub(crate) fn into_error(self, verb: &'static str) -> Error {
         match self {
-            Self::Refused(errno) | Self::InDoubt(errno) => {
-                Error::of_verb(verb, errno, self.to_string()).with_hint(
-                    "is the queue pair connected, and does the device have the operation?",
-                )
-            }
+            Self::Refused(errno) | Self::InDoubt(errno) => Error::of_verb(
+                verb,
+                errno,
+                self.to_string(),
+            )
+            .with_hint(
+                "check that the queue pair is connected and that the device supports the operation",
+            ),
             Self::QueueFull { .. } | Self::BatchFull { .. } => {
                 Error::new(ErrorKind::QueueFull, verb, self.to_string())
             }
@@ -145,15 +147,15 @@ impl PostError {
 
 /// A request that was not posted, with its payload.
 ///
-/// `?` turns it into an [`Error`]; the buffer then goes back to its pool.
+/// The `?` operator converts it into an [`Error`]. The buffer then returns to its pool.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{Buf, QueuePair, Rc, wr};
 /// # fn f(qp: &mut QueuePair<Rc>, buf: Buf) {
 /// if let Err(rejected) = qp.post_recv(wr::recv(buf)) {
-///     println!("{rejected}"); // says why, and the remedy
-///     let buf_again: Option<Buf> = rejected.into_payload();
+///     println!("{rejected}"); // the reason and the remedy
+///     let buf: Option<Buf> = rejected.into_payload();
 /// }
 /// # }
 /// ```
@@ -175,12 +177,12 @@ impl<P> Rejected<P> {
         }
     }
 
-    /// Why.
+    /// Returns the reason.
     pub fn error(&self) -> PostError {
         self.error
     }
 
-    /// The payload; `None` when the request is [in doubt](PostError::InDoubt).
+    /// Returns the payload, or `None` if the request is [in doubt](PostError::InDoubt).
     pub fn into_payload(self) -> Option<P> {
         self.payload
     }

@@ -1,4 +1,4 @@
-//! Work requests: what to do, with which memory.
+//! Work requests: an operation, its payload and its flags.
 //!
 //! ```no_run
 //! # use ibverbs::{wr, Buf, QueuePair, Rc, PostError};
@@ -6,7 +6,7 @@
 //! qp.post_recv(wr::recv(a).tag(1))?;
 //! qp.post_send(wr::send(b))?;
 //! qp.post_send(wr::send(c).unsignaled())?;
-//! qp.post_send(wr::send(wr::Inline(b"copied at once")))?;
+//! qp.post_send(wr::send(wr::Inline(b"copied when posted")))?;
 //! # Ok(()) }
 //! ```
 
@@ -24,7 +24,7 @@ use crate::mw::{Binding, BoundWindow, Type2};
 /// A request for the send queue: an operation `O` on a payload `P`.
 ///
 /// # Example
-/// Requests to post later, of one operation on one kind of memory:
+/// Requests prepared now and posted later:
 /// ```no_run
 /// use ibverbs::{Buf, QueuePair, Rc, wr};
 /// # fn f(qp: &mut QueuePair<Rc>, bufs: Vec<Buf>) -> ibverbs::Result<()> {
@@ -51,7 +51,7 @@ pub struct SendRequest<O, P> {
 }
 
 impl<O, P> SendRequest<O, P> {
-    fn sending(operation: O, mut payload: P) -> Self
+    fn with_source(operation: O, mut payload: P) -> Self
     where
         P: Payload,
     {
@@ -68,34 +68,35 @@ impl<O, P> SendRequest<O, P> {
         }
     }
 
-    /// A number of your own, which comes back with the completion.
+    /// Sets a number that [`Retired::tag`](crate::Retired::tag) returns when the request completes.
     pub fn tag(mut self, tag: u64) -> Self {
         self.tag = tag;
         self
     }
 
-    /// Asks for no completion if the request succeeds. The next signalled one retires it too; its
-    /// buffer then goes back to its pool.
+    /// Requests no completion for success. The completion of the next signaled request retires this
+    /// one too, and its buffer returns to its pool.
     ///
-    /// Signal at least one request in each queue's length, or the queue fills up for ever.
+    /// At least one in every [`max_send_wr`](crate::QpCaps::max_send_wr) requests must be signaled.
+    /// Otherwise the queue stays full.
     pub fn unsignaled(mut self) -> Self {
         self.flags &= !IBV_SEND_SIGNALED;
         self
     }
 
-    /// Wakes a receiver that armed its completion queue for solicited events only.
+    /// Raises an event at a receiver that armed its completion queue for solicited events only.
     pub fn solicited(mut self) -> Self {
         self.flags |= IBV_SEND_SOLICITED;
         self
     }
 
-    /// Starts only when all RDMA reads and atomics posted before it are done.
+    /// Delays the request until all RDMA reads and atomics posted before it have completed.
     pub fn fenced(mut self) -> Self {
         self.flags |= IBV_SEND_FENCE;
         self
     }
 
-    /// What it would send, given back.
+    /// Returns the payload.
     pub fn into_payload(self) -> P {
         self.payload
     }
@@ -108,8 +109,7 @@ impl<O, P> SendRequest<O, P> {
 /// use ibverbs::{Buf, QueuePair, Rc, wr};
 /// # fn f(qp: &mut QueuePair<Rc>, buf: Buf) -> ibverbs::Result<()> {
 /// let request: wr::RecvRequest<Buf> = wr::recv(buf).tag(7);
-/// qp.post_recv(request)?; // Retired::tag will be 7
-///
+/// qp.post_recv(request)?; // Retired::tag will return 7
 /// # Ok(()) }
 /// ```
 ///
@@ -123,136 +123,138 @@ pub struct RecvRequest<P> {
 }
 
 impl<P> RecvRequest<P> {
-    /// A number of your own, which comes back with the completion.
+    /// Sets a number that [`Retired::tag`](crate::Retired::tag) returns when the request completes.
     pub fn tag(mut self, tag: u64) -> Self {
         self.tag = tag;
         self
     }
 
-    /// What it would receive into, given back.
+    /// Returns the payload.
     pub fn into_payload(self) -> P {
         self.payload
     }
 }
 
-/// Sends the payload to a receive of the peer.
+/// Creates a request that sends the payload. The message consumes one receive of the peer.
 pub fn send<P: SendPayload>(payload: P) -> SendRequest<Send, P> {
-    SendRequest::sending(Send, payload)
+    SendRequest::with_source(Send, payload)
 }
 
-/// As [`send`], with 32 bits of immediate data that arrive in the completion.
+/// Like [`send`], with 32 bits of immediate data for the completion of the peer's receive.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, wr};
 /// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
-/// qp.post_send(wr::send_with_imm(wr::Inline(b"row"), 17))?; // there, Retired::imm_data is Some(17)
+/// qp.post_send(wr::send_with_imm(wr::Inline(b"row"), 17))?; // the peer's Retired::imm_data returns Some(17)
 /// # Ok(()) }
 /// ```
 pub fn send_with_imm<P: SendPayload>(payload: P, imm_data: u32) -> SendRequest<SendWithImm, P> {
-    SendRequest::sending(SendWithImm(imm_data), payload)
+    SendRequest::with_source(SendWithImm(imm_data), payload)
 }
 
-/// Sends the payload as one datagram. It must fit into one packet: at most the port's MTU.
+/// Creates a request that sends the payload as one datagram. The payload must fit into one packet,
+/// that is, into the port's MTU.
 pub fn send_to<P: SendPayload>(payload: P, destination: Destination) -> SendRequest<SendTo, P> {
-    SendRequest::sending(SendTo(destination), payload)
+    SendRequest::with_source(SendTo(destination), payload)
 }
 
-/// As [`send_to`], with 32 bits of immediate data that arrive in the completion.
+/// Like [`send_to`], with 32 bits of immediate data for the completion of the receive.
 pub fn send_to_with_imm<P: SendPayload>(
     payload: P,
     destination: Destination,
     imm_data: u32,
 ) -> SendRequest<SendToWithImm, P> {
-    SendRequest::sending(SendToWithImm(destination, imm_data), payload)
+    SendRequest::with_source(SendToWithImm(destination, imm_data), payload)
 }
 
-/// As [`send`], and invalidates the peer's memory window with this remote key when it arrives.
+/// Like [`send`], and invalidates the peer's memory window that has this remote key.
 ///
-/// The key of anything but a window of type 2 that the peer's queue pair has bound makes the peer's
-/// receive fail, and ends the connection there; Soft-RoCE tells its sender of a success all the
-/// same. Soft-iWARP, which has no windows, takes that of any region of the peer's domain instead,
-/// which nobody can use from then on.
+/// The key must belong to a type 2 window that the peer's queue pair has bound. With any other key
+/// the peer's receive fails and the connection ends there. On Soft-RoCE the sender's completion
+/// reports success even then. Soft-iWARP has no windows: there the key of any region in the peer's
+/// domain is accepted, and that region can no longer be used.
 ///
 /// # Example
-/// A server that has done with a client's window:
+/// A server answers and invalidates the client's window, which it no longer needs:
 /// ```no_run
 /// use ibverbs::{Buf, QueuePair, Rc, RemoteMemory, wr};
-/// # fn f(qp: &mut QueuePair<Rc>, answer: Buf, window_of_the_client: RemoteMemory) -> ibverbs::Result<()> {
-/// qp.post_send(wr::send_with_inv(answer, window_of_the_client.rkey))?;
+/// # fn f(qp: &mut QueuePair<Rc>, answer: Buf, client_window: RemoteMemory) -> ibverbs::Result<()> {
+/// qp.post_send(wr::send_with_inv(answer, client_window.rkey))?;
 /// # Ok(()) }
 /// ```
 pub fn send_with_inv<P: SendPayload>(payload: P, rkey: u32) -> SendRequest<SendWithInv, P> {
-    SendRequest::sending(SendWithInv(rkey), payload)
+    SendRequest::with_source(SendWithInv(rkey), payload)
 }
 
-/// Binds a window of type 2, as [`Window::bind`](crate::mw::Window::bind) prepared it. Requests
-/// after this one may tell the peer its key.
+/// Creates a request that binds a type 2 window, prepared by
+/// [`Window::bind`](crate::mw::Window::bind). Requests posted after it may send the key to the
+/// peer.
 pub fn bind(binding: Binding) -> SendRequest<Bind, Binding> {
     SendRequest::new(Bind::new(&binding), binding)
 }
 
-/// Ends the binding of a window of type 2: a peer can no longer use its key.
-/// [`Retired::into_window`](crate::Retired::into_window) gives it
-/// back. [Fence](SendRequest::fenced) it when RDMA reads of this side into the memory come before.
+/// Creates a request that ends the binding of a type 2 window. The peer can no longer use its key,
+/// and [`Retired::into_window`](crate::Retired::into_window) returns the window.
+///
+/// [Fence](SendRequest::fenced) the request if RDMA reads into the window's memory precede it.
 pub fn invalidate(window: BoundWindow<Type2>) -> SendRequest<Invalidate, BoundWindow<Type2>> {
     SendRequest::new(Invalidate(window.remote().rkey), window)
 }
 
-/// Writes the payload to the start of `remote`, memory of the peer that is open to writes. The
-/// peer's processor takes no part.
+/// Creates a request that writes the payload to the start of `remote`, which the peer must have
+/// registered for remote writes. The peer's processor is not involved.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{Buf, QueuePair, Rc, RemoteMemory, wr};
-/// # fn f(qp: &mut QueuePair<Rc>, buf: Buf, told_by_the_peer: RemoteMemory) -> ibverbs::Result<()> {
-/// qp.post_send(wr::write(buf, told_by_the_peer))?;
+/// # fn f(qp: &mut QueuePair<Rc>, buf: Buf, remote: RemoteMemory) -> ibverbs::Result<()> {
+/// qp.post_send(wr::write(buf, remote))?;
 /// # Ok(()) }
 /// ```
 pub fn write<P: SendPayload>(payload: P, remote: RemoteMemory) -> SendRequest<RdmaWrite, P> {
-    SendRequest::sending(RdmaWrite(remote), payload)
+    SendRequest::with_source(RdmaWrite(remote), payload)
 }
 
-/// As [`write`](fn@write), and takes one receive of the peer, whose completion carries 32 bits of
+/// Like [`write`](fn@write), and consumes one receive of the peer, whose completion has 32 bits of
 /// immediate data.
 pub fn write_with_imm<P: SendPayload>(
     payload: P,
     remote: RemoteMemory,
     imm_data: u32,
 ) -> SendRequest<RdmaWriteWithImm, P> {
-    SendRequest::sending(RdmaWriteWithImm(remote, imm_data), payload)
+    SendRequest::with_source(RdmaWriteWithImm(remote, imm_data), payload)
 }
 
-/// Reads all of `remote` into the payload, which must be at least as large. A buffer then shows
-/// what was read.
+/// Creates a request that reads all of `remote` into the payload, which must be at least as large.
+/// The length of a buffer becomes that of `remote`.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
-/// # fn f(qp: &mut QueuePair<Rc>, told_by_the_peer: RemoteMemory) -> ibverbs::Result<()> {
+/// # fn f(qp: &mut QueuePair<Rc>, remote: RemoteMemory) -> ibverbs::Result<()> {
 /// let buf = qp.pd().buf(4096)?;
-/// let first_page = told_by_the_peer.slice(0, 4096).expect("a page at least");
-/// qp.post_send(wr::read(buf, first_page))?; // Retired::into_buf shows it
-///
+/// let first_page = remote.slice(0, 4096).expect("at least one page");
+/// qp.post_send(wr::read(buf, first_page))?; // Retired::into_buf returns the data
 /// # Ok(()) }
 /// ```
 pub fn read<P: ReadPayload>(payload: P, remote: RemoteMemory) -> SendRequest<RdmaRead, P> {
     SendRequest::new(RdmaRead(remote), payload)
 }
 
-/// Replaces the 8 bytes at `remote` by `swap` if they equal `compare`; what was there before
-/// arrives in the payload's first 8 bytes.
+/// Creates a request that replaces the 8 bytes at `remote` with `swap` if they equal `compare`. The
+/// previous value is written to the first 8 bytes of the payload.
 ///
-/// Both sides' bytes are a number in their host's order.
+/// On each host the 8 bytes are a number in that host's byte order.
 ///
 /// # Example
-/// Takes a lock that the peer's memory begins with, if it is free (0):
+/// Acquires a lock in the first word of the peer's memory if it is free (0):
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
 /// # fn f(qp: &mut QueuePair<Rc>, lock: RemoteMemory) -> ibverbs::Result<()> {
-/// let before = qp.pd().buf(8)?;
-/// qp.post_send(wr::compare_swap(before, lock, 0, qp.qp_num().0.into()))?;
-/// // when it has completed: the lock is ours if the buffer holds u64::to_ne_bytes(0)
+/// let previous = qp.pd().buf(8)?;
+/// qp.post_send(wr::compare_swap(previous, lock, 0, qp.qp_num().0.into()))?;
+/// // after completion, the lock is acquired if the buffer holds u64::to_ne_bytes(0)
 /// # Ok(()) }
 /// ```
 pub fn compare_swap<P: ReadPayload>(
@@ -271,8 +273,8 @@ pub fn compare_swap<P: ReadPayload>(
     )
 }
 
-/// Adds `add` to the 8 bytes at `remote`; what was there before arrives in the payload's first 8
-/// bytes.
+/// Creates a request that adds `add` to the 8 bytes at `remote`. The previous value is written to
+/// the first 8 bytes of the payload.
 ///
 /// # Example
 /// Takes a ticket from a counter in the peer's memory:
@@ -291,7 +293,7 @@ pub fn fetch_add<P: ReadPayload>(
     SendRequest::new(FetchAdd { remote, add }, payload)
 }
 
-/// Receives one message.
+/// Creates a request that receives one message.
 pub fn recv<P: RecvPayload>(mut payload: P) -> RecvRequest<P> {
     payload.prepare_target();
     RecvRequest { payload, tag: 0 }

@@ -1,22 +1,21 @@
-//! What requests carry that needs no registered memory.
+//! Payloads that need no registered memory: inline data and empty messages.
 
 use super::payload::{Belongs, Gather, RecvPayload, SendPayload};
 use super::payload::{private::Payload, private::Source, private::Target};
 use crate::in_flight::InFlight;
 
-/// Bytes that are copied when the request is posted: no registered memory is needed, and they are
-/// free again at once.
+/// Inline data: bytes that are copied when the request is posted. They need not be registered, and
+/// the caller can reuse them immediately.
 ///
-/// At most [`QpCaps::max_inline_data`](crate::QpCaps) bytes.
+/// The length is at most [`QpCaps::max_inline_data`](crate::QpCaps) bytes.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, wr};
 /// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
-/// let line = format!("my number is {}", qp.qp_num());
+/// let line = format!("queue pair {}", qp.qp_num());
 /// qp.post_send(wr::send(wr::Inline(line.as_bytes())))?;
-/// drop(line); // it was copied
-///
+/// drop(line); // posting copied it
 /// # Ok(()) }
 /// ```
 ///
@@ -25,10 +24,10 @@ use crate::in_flight::InFlight;
 #[derive(Clone, Copy, Debug)]
 pub struct Inline<'a>(pub &'a [u8]);
 
-/// No data: a message of zero bytes.
+/// An empty payload: a message of zero bytes.
 ///
 /// # Example
-/// A message that says nothing but that it came, and a place for one:
+/// A message without data, and a receive for one:
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, wr};
 /// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {

@@ -1,4 +1,4 @@
-//! Memory windows in requests: binding, invalidating, a send that invalidates.
+//! Requests that bind or invalidate memory windows, and sends that invalidate one at the peer.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use rdma_sys::{
 };
 
 use super::operation::Operation;
-use super::operation::{private::Moves, private::Write};
+use super::operation::{private::Encode, private::Transfer};
 use super::payload::{Belongs, Gather, SendPayload};
 use super::payload::{private::Payload, private::Source};
 use super::rejected::PostError;
@@ -18,7 +18,7 @@ use crate::in_flight::InFlight;
 use crate::mw::{Binding, Bound, BoundWindow, Type2};
 use crate::transport::ConnectedDuplexTransport;
 
-/// The operation [`wr::bind`](crate::wr::bind). The pointers are valid while the payload is.
+/// The operation [`wr::bind`](crate::wr::bind). Its pointers are valid as long as its payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Bind {
     mw: *mut ibv_mw,
@@ -46,13 +46,14 @@ impl Payload for Binding {
     }
 }
 
-impl Write for Bind {
+impl Encode for Bind {
     const EXTRA: bool = true;
     const DATA: bool = false;
 
     fn classic(self, wr: &mut ibv_send_wr) {
         wr.opcode = IBV_WR_BIND_MW;
-        // Soft-RoCE's provider refuses what an invalidation before this one left there.
+        // Soft-RoCE's provider rejects a bind request with a non-zero key here, and an earlier
+        // invalidation may have left one.
         wr.__bindgen_anon_1.invalidate_rkey = 0;
         let bind = rdma_sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
             mw: self.mw,
@@ -63,7 +64,7 @@ impl Write for Bind {
     }
 
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise; window and region are alive, held by the payload.
+        // SAFETY: guaranteed by the caller. The payload keeps window and region alive.
         unsafe { ibv_wr_bind_mw(qp, self.mw, self.rkey, &raw const self.info) }
     }
 }
@@ -82,7 +83,7 @@ impl Payload for BoundWindow<Type2> {
     }
 }
 
-impl Write for Invalidate {
+impl Encode for Invalidate {
     const EXTRA: bool = true;
     const DATA: bool = false;
 
@@ -92,15 +93,15 @@ impl Write for Invalidate {
     }
 
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { ibv_wr_local_inv(qp, self.0) }
     }
 }
 
-/// Neither moves data.
+/// Implements [`Transfer`] for operations that move no data.
 macro_rules! without_data {
     ($($operation:ty: $payload:ty { $($bound:item)? }),*) => {$(
-        impl Moves<$payload> for $operation {
+        impl Transfer<$payload> for $operation {
             $($bound)?
 
             fn check(self, _: &$payload) -> std::result::Result<(), PostError> {
@@ -129,23 +130,23 @@ without_data! {
 #[derive(Clone, Copy, Debug)]
 pub struct SendWithInv(pub(crate) u32);
 
-impl Write for SendWithInv {
+impl Encode for SendWithInv {
     const EXTRA: bool = true;
 
     fn classic(self, wr: &mut ibv_send_wr) {
         wr.opcode = IBV_WR_SEND_WITH_INV;
         wr.__bindgen_anon_1.invalidate_rkey = self.0;
-        // Where siw's provider looks for it; a send has no other use for the place.
+        // The siw provider reads the key from this field, which a send does not use otherwise.
         wr.wr.rdma.rkey = self.0;
     }
 
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { ibv_wr_send_inv(qp, self.0) }
     }
 }
 
-impl<P: SendPayload> Moves<P> for SendWithInv {
+impl<P: SendPayload> Transfer<P> for SendWithInv {
     fn check(self, _: &P) -> std::result::Result<(), PostError> {
         Ok(())
     }

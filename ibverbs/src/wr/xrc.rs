@@ -1,5 +1,5 @@
-//! Requests of the sending half of an extended reliable connection: those of a reliable connection,
-//! and the shared receive queue they are for.
+//! Requests on the sending half of an extended reliable connection: the operations of a reliable
+//! connection, each with the peer's shared receive queue.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +8,7 @@ use rdma_sys::{ibv_qp_ex, ibv_send_wr, ibv_wr_set_xrc_srqn};
 use super::message::{Send, SendWithImm};
 use super::one_sided::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm};
 use super::operation::Operation;
-use super::operation::{private::Moves, private::Write};
+use super::operation::{private::Encode, private::Transfer};
 use super::payload::Gather;
 use super::payload::private::Payload;
 use super::rejected::PostError;
@@ -19,8 +19,7 @@ use crate::mw::{Binding, BoundWindow, Type2};
 use crate::numbers::SrqNum;
 use crate::transport::{Rc, XrcSend};
 
-/// An operation `O` for a shared receive queue of the peer: what [`for_srq`](SendRequest::for_srq)
-/// makes.
+/// An operation `O` for a shared receive queue of the peer, from [`for_srq`](SendRequest::for_srq).
 #[derive(Clone, Copy, Debug)]
 pub struct ForSrq<O> {
     operation: O,
@@ -28,9 +27,9 @@ pub struct ForSrq<O> {
 }
 
 impl<O, P> SendRequest<O, P> {
-    /// Names the shared receive queue of the peer that the request is for, as an extended reliable
-    /// connection needs: a message takes one of its receives, and an access to memory is
-    /// checked against its protection domain.
+    /// Sets the peer's shared receive queue. Every request on an extended reliable connection needs
+    /// one: a message consumes one of its receives, and an access to memory is checked against its
+    /// protection domain.
     pub fn for_srq(self, srq: SrqNum) -> SendRequest<ForSrq<O>, P> {
         let Self {
             operation,
@@ -47,7 +46,7 @@ impl<O, P> SendRequest<O, P> {
     }
 }
 
-impl<O: Write> Write for ForSrq<O> {
+impl<O: Encode> Encode for ForSrq<O> {
     const FETCHES: bool = O::FETCHES;
     const EXTRA: bool = O::EXTRA;
     const DATA: bool = O::DATA;
@@ -60,7 +59,7 @@ impl<O: Write> Write for ForSrq<O> {
 
     #[inline]
     unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.operation.extended(qp);
             ibv_wr_set_xrc_srqn(qp, self.srq.0);
@@ -68,7 +67,7 @@ impl<O: Write> Write for ForSrq<O> {
     }
 }
 
-impl<P: Payload, O: Moves<P>> Moves<P> for ForSrq<O> {
+impl<P: Payload, O: Transfer<P>> Transfer<P> for ForSrq<O> {
     #[inline]
     fn check(self, payload: &P) -> Result<(), PostError> {
         self.operation.check(payload)
@@ -85,14 +84,14 @@ impl<P: Payload, O: Moves<P>> Moves<P> for ForSrq<O> {
     }
 }
 
-/// What goes to the peer names the queue there; what a reliable connection can carry, this can.
-macro_rules! named {
+/// Allows the operations of a reliable connection that reach the peer.
+macro_rules! for_srq {
     ($($operation:ty),*) => {$(
         impl<P: Payload> Operation<XrcSend, P> for ForSrq<$operation> where $operation: Operation<Rc, P> {}
     )*};
 }
 
-named!(
+for_srq!(
     Send,
     SendWithImm,
     SendWithInv,
@@ -103,6 +102,6 @@ named!(
     FetchAdd
 );
 
-// What stays on this side names none.
+// Local operations have no shared receive queue.
 impl Operation<XrcSend, Binding> for Bind {}
 impl Operation<XrcSend, BoundWindow<Type2>> for Invalidate {}
