@@ -1,4 +1,4 @@
-//! A datagram queue pair with its receives, for the programs that chat.
+//! A datagram queue pair with its buffers, for `ud_chat` and `mc_chat`.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use ibverbs::{
 
 use crate::Result;
 
-/// How long nothing may arrive before a program gives up.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Time without any completion after which a program fails.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A datagram queue pair and what it stands on.
+/// A datagram queue pair with its completion queue and its buffer pools.
 #[derive(Debug)]
-pub struct Datagrams {
+pub struct DatagramSocket {
     /// The queue pair.
     pub qp: QueuePair<Ud>,
     pd: ProtectionDomain,
@@ -25,18 +25,18 @@ pub struct Datagrams {
     sends: Pool,
 }
 
-/// A datagram that came.
+/// A received datagram.
 #[derive(Debug)]
 pub struct Datagram {
     buf: Buf,
-    /// Where it came from.
+    /// Address of the sender.
     pub source: UdSource,
-    /// The 32 bits beside it, in which the real programs say the number of their queue pair.
+    /// Immediate data. The programs of librdmacm send the number of their queue pair.
     pub imm_data: Option<u32>,
 }
 
 impl Datagram {
-    /// What it says: text up to the first zero, where it is text.
+    /// Returns the payload up to the first zero byte as text, or a description if it is not UTF-8.
     pub fn text(&self) -> String {
         let bytes = &self.buf[GRH_LEN.min(self.buf.len())..];
         let end = bytes
@@ -45,22 +45,23 @@ impl Datagram {
             .unwrap_or(bytes.len());
         match std::str::from_utf8(&bytes[..end]) {
             Ok(text) if !text.is_empty() => text.to_owned(),
-            _ => format!("({} bytes)", bytes.len()),
+            _ => format!("({} bytes of data)", bytes.len()),
         }
     }
 
-    /// The buffer with the route in its first 40 bytes.
+    /// Returns the whole buffer; its first 40 bytes hold the global route header.
     pub fn buf(&self) -> &Buf {
         &self.buf
     }
 }
 
-impl Datagrams {
-    /// A queue pair for datagrams of at most `size` bytes, of which `count` may arrive unattended.
-    /// It is yet to be started.
+impl DatagramSocket {
+    /// Creates a queue pair for datagrams of at most `size` bytes, with `count` sends and receives.
+    ///
+    /// The caller starts the queue pair, then calls [`refill`](Self::refill).
     ///
     /// # Errors
-    /// The device has no datagrams, or not so many.
+    /// The device has no datagram queue pairs, or does not support `count` requests.
     pub fn new(context: &Context, size: usize, count: u32) -> Result<Self> {
         let pd = context.alloc_pd()?;
         let channel = context.create_comp_channel()?;
@@ -89,10 +90,10 @@ impl Datagrams {
         })
     }
 
-    /// Posts every receive that nobody has. After the queue pair was started.
+    /// Posts all free receive buffers. The queue pair must have been started.
     ///
     /// # Errors
-    /// The queue pair is broken.
+    /// Posting fails.
     pub fn refill(&mut self) -> Result<()> {
         while let Some(buf) = self.receives.take() {
             self.qp
@@ -102,30 +103,33 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Sends text, padded with zeros to `size` bytes, and the queue pair's number beside it.
+    /// Sends text, padded with zeros to `size` bytes, with the queue pair number as immediate data.
     ///
     /// # Errors
-    /// As many are on their way as may be.
-    pub fn send(&mut self, text: &str, size: usize, to: Destination) -> Result<()> {
-        let mut buf = self.sends.take().ok_or("too many on their way")?;
+    /// All send buffers are in flight, or posting fails.
+    pub fn send(&mut self, text: &str, size: usize, destination: Destination) -> Result<()> {
+        let mut buf = self
+            .sends
+            .take()
+            .ok_or("send a datagram: all send buffers are in flight")?;
         buf.set_len(size);
         buf.fill(0);
         let len = text.len().min(size);
         buf[..len].copy_from_slice(&text.as_bytes()[..len]);
-        let number = self.qp.qp_num().0;
+        let qp_num = self.qp.qp_num().0;
         Ok(self
             .qp
-            .post_send(wr::send_to_with_imm(buf, to, number))
+            .post_send(wr::send_to_with_imm(buf, destination, qp_num))
             .map_err(ibverbs::Error::from)?)
     }
 
-    /// The next datagram, or an error when there is none for some time.
+    /// Waits for the next datagram.
     ///
     /// # Errors
-    /// Nothing came, or something failed.
+    /// No datagram arrives within [`TIMEOUT`], or a request fails.
     pub fn receive(&mut self) -> Result<Datagram> {
         loop {
-            if let Some(datagram) = self.take()? {
+            if let Some(datagram) = self.poll()? {
                 self.refill()?;
                 return Ok(datagram);
             }
@@ -133,14 +137,14 @@ impl Datagrams {
         }
     }
 
-    /// Waits until everything that was sent has left. What arrives meanwhile is not looked at.
+    /// Waits until all sends have completed. Datagrams received meanwhile are discarded.
     ///
     /// # Errors
-    /// Something failed.
+    /// No send completes within [`TIMEOUT`], or a request fails.
     pub fn flush(&mut self) -> Result<()> {
         let capacity = self.qp.caps().max_send_wr as usize;
         loop {
-            while self.take()?.is_some() {}
+            while self.poll()?.is_some() {}
             if self.qp.send_slots_free() == capacity {
                 return Ok(());
             }
@@ -148,30 +152,31 @@ impl Datagrams {
         }
     }
 
-    /// The way back to who sent a datagram.
+    /// Returns the destination for a reply to a datagram.
     ///
     /// # Errors
-    /// It carries no number, or its sender cannot be reached.
+    /// The datagram has no immediate data, or no address handle can be created for its sender.
     pub fn reply_to(
         &mut self,
         datagram: &Datagram,
         port_num: u8,
         qkey: ibverbs::Qkey,
     ) -> Result<Destination> {
-        let number = datagram
+        let qp_num = datagram
             .imm_data
-            .ok_or("a datagram without the number of its queue pair")?;
+            .ok_or("reply to a datagram: it has no immediate data with the queue pair number")?;
         let address = self
             .pd
             .create_ah_to_source(port_num, &datagram.source, datagram.buf())?;
         Ok(Destination {
             address: self.qp.hold_address(&address)?,
-            qpn: ibverbs::Qpn(number),
+            qpn: ibverbs::Qpn(qp_num),
             qkey,
         })
     }
 
-    fn take(&mut self) -> Result<Option<Datagram>> {
+    /// Retires completed requests until one of them is a received datagram.
+    fn poll(&mut self) -> Result<Option<Datagram>> {
         while let Some(completion) = self.cq.poll()?.next() {
             let source = completion.source();
             let retired = self.qp.retire(completion)?;
@@ -190,15 +195,16 @@ impl Datagrams {
         Ok(None)
     }
 
-    /// Arms the queue and sleeps, unless something came before it was armed.
+    /// Sleeps until the completion queue has an entry.
     fn sleep(&mut self) -> Result<()> {
+        // An entry that was added before arming causes no event.
         self.cq.arm(false)?;
         if !self.cq.poll()?.is_empty() {
             return Ok(());
         }
-        match self.channel.wait(Some(PATIENCE))? {
+        match self.channel.wait(Some(TIMEOUT))? {
             Some(_) => Ok(()),
-            None => Err(format!("nothing came for {} s", PATIENCE.as_secs()).into()),
+            None => Err(format!("wait for a completion: none for {} s", TIMEOUT.as_secs()).into()),
         }
     }
 }

@@ -1,8 +1,9 @@
-//! What the `ibv_*_pingpong` programs tell each other over TCP before they use RDMA.
+//! Exchange of queue pair addresses over TCP, in the format of the `ibv_*_pingpong` programs.
 //!
-//! For each queue pair 52 bytes, `LID:QPN:PSN:GID` in hexadecimal and a NUL. The client sends
-//! first; the server connects its queue pairs before it replies in kind; the client connects its
-//! own and says `done`. Sizes and counts are not exchanged: both sides must be given the same.
+//! Each queue pair takes 52 bytes: `LID:QPN:PSN:GID` in hexadecimal and a NUL. The client sends its
+//! addresses first. The server connects its queue pairs, then sends its own addresses. The client
+//! connects its queue pairs and sends `done`. Message sizes and counts are not exchanged, so both
+//! sides must be started with the same options.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,115 +13,117 @@ use ibverbs::{Endpoint, Gid, Lid, Psn, Qpn, RemoteMemory};
 
 use crate::Result;
 
-/// The length of an endpoint on the wire: digits, colons, NUL.
-const LENGTH: usize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
+/// Length of an endpoint on the wire: digits, colons and a NUL.
+const WIRE_LEN: usize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
 const DONE: &[u8] = b"done\0";
-/// How long the peer may be silent.
+/// Timeout of each read from the peer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The way to the peer: a client knows the server's name, a server waits for a client.
+/// The side of the exchange.
 #[derive(Clone, Copy, Debug)]
 pub enum Role<'a> {
-    /// Waits at this TCP port.
+    /// Listens on this TCP port.
     Server(u16),
     /// Connects to this host and TCP port.
     Client(&'a str, u16),
 }
 
-/// Tells the peer `mine`, learns as many endpoints of it, and calls `connect` with them at the
-/// right moment. Returns the open connection.
+/// Sends the local endpoints, receives as many remote ones, and calls `connect` with them.
+///
+/// The server calls `connect` before it sends its own endpoints, so that its queue pairs are ready
+/// when the client uses them. Returns the TCP connection.
 ///
 /// # Errors
-/// When there is no peer, or it does not speak this language; and what `connect` returns.
+/// The TCP connection fails, the peer sends something other than endpoints, or `connect` fails.
 pub fn exchange(
     role: Role<'_>,
-    mine: &[Endpoint],
+    local: &[Endpoint],
     connect: impl FnOnce(&[Endpoint]) -> Result<()>,
 ) -> Result<TcpStream> {
     match role {
         Role::Client(host, port) => {
             let stream = TcpStream::connect((host, port))
-                .map_err(|error| format!("{host} port {port}: {error}"))?;
-            as_client(stream, mine, connect)
+                .map_err(|error| format!("connect to {host}, TCP port {port}: {error}"))?;
+            exchange_as_client(stream, local, connect)
         }
-        Role::Server(port) => as_server(accept(&listen(port)?)?, mine, connect),
+        Role::Server(port) => exchange_as_server(accept(&listen(port)?)?, local, connect),
     }
 }
 
-/// Listens at a TCP port of every address, IPv6 and IPv4.
+/// Listens on a TCP port of all local IPv6 and IPv4 addresses.
 ///
 /// # Errors
-/// When the port is in use.
+/// The port is in use or not permitted.
 pub fn listen(port: u16) -> Result<TcpListener> {
     let any: [SocketAddr; 2] = [
         (Ipv6Addr::UNSPECIFIED, port).into(),
         (Ipv4Addr::UNSPECIFIED, port).into(),
     ];
     TcpListener::bind(&any[..])
-        .map_err(|error| format!("cannot listen at TCP port {port}: {error}").into())
+        .map_err(|error| format!("listen on TCP port {port}: {error}").into())
 }
 
-/// The next client.
+/// Accepts the next client.
 ///
 /// # Errors
-/// When the listener is broken.
+/// `accept(2)` fails.
 pub fn accept(listener: &TcpListener) -> Result<TcpStream> {
     Ok(listener.accept()?.0)
 }
 
-/// The client's part on a connection that is there.
+/// Runs the client side of [`exchange`] on an open TCP connection.
 ///
 /// # Errors
-/// As [`exchange`].
-pub fn as_client(
+/// The same as for [`exchange`].
+pub fn exchange_as_client(
     mut stream: TcpStream,
-    mine: &[Endpoint],
+    local: &[Endpoint],
     connect: impl FnOnce(&[Endpoint]) -> Result<()>,
 ) -> Result<TcpStream> {
     stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.write_all(&to_wire(mine))?;
-    connect(&receive(&mut stream, mine.len())?)?;
+    stream.write_all(&to_wire(local))?;
+    connect(&receive(&mut stream, local.len())?)?;
     stream.write_all(DONE)?;
     Ok(stream)
 }
 
-/// The server's part on a connection that is there.
+/// Runs the server side of [`exchange`] on an open TCP connection.
 ///
 /// # Errors
-/// As [`exchange`].
-pub fn as_server(
+/// The same as for [`exchange`].
+pub fn exchange_as_server(
     mut stream: TcpStream,
-    mine: &[Endpoint],
+    local: &[Endpoint],
     connect: impl FnOnce(&[Endpoint]) -> Result<()>,
 ) -> Result<TcpStream> {
     stream.set_read_timeout(Some(TIMEOUT))?;
-    connect(&receive(&mut stream, mine.len())?)?;
-    stream.write_all(&to_wire(mine))?;
+    connect(&receive(&mut stream, local.len())?)?;
+    stream.write_all(&to_wire(local))?;
     let mut done = [0; DONE.len()];
     read(&mut stream, &mut done)?;
     if done == DONE {
         Ok(stream)
     } else {
-        Err("the peer did not say that it is done".into())
+        Err("exchange endpoints: the peer did not confirm with `done`".into())
     }
 }
 
 fn receive(stream: &mut TcpStream, count: usize) -> Result<Vec<Endpoint>> {
-    let mut bytes = vec![0; count * LENGTH];
+    let mut bytes = vec![0; count * WIRE_LEN];
     read(stream, &mut bytes)?;
-    bytes.chunks(LENGTH).map(from_wire).collect()
+    bytes.chunks(WIRE_LEN).map(from_wire).collect()
 }
 
 fn read(stream: &mut TcpStream, bytes: &mut [u8]) -> Result<()> {
     stream
         .read_exact(bytes)
-        .map_err(|error| format!("the peer does not say where its queue pairs are: {error}").into())
+        .map_err(|error| format!("receive from the peer: {error}").into())
 }
 
-/// Tells the peer of memory that it may use.
+/// Sends the address and key of memory that the peer may access.
 ///
 /// # Errors
-/// When the peer is gone.
+/// The TCP connection fails.
 pub fn send_memory(stream: &mut TcpStream, memory: RemoteMemory) -> Result<()> {
     let RemoteMemory { addr, len, rkey } = memory;
     let mut bytes = [addr.to_be_bytes(), len.to_be_bytes()].concat();
@@ -128,10 +131,10 @@ pub fn send_memory(stream: &mut TcpStream, memory: RemoteMemory) -> Result<()> {
     Ok(stream.write_all(&bytes)?)
 }
 
-/// Hears of memory of the peer.
+/// Receives the address and key of memory of the peer.
 ///
 /// # Errors
-/// When the peer is gone.
+/// The TCP connection fails.
 pub fn receive_memory(stream: &mut TcpStream) -> Result<RemoteMemory> {
     let (mut addr, mut len, mut rkey) = ([0; 8], [0; 8], [0; 4]);
     for field in [&mut addr[..], &mut len, &mut rkey] {
@@ -144,7 +147,7 @@ pub fn receive_memory(stream: &mut TcpStream) -> Result<RemoteMemory> {
     })
 }
 
-/// One after the other, in one piece: some peers read each with a single call.
+/// Encodes all endpoints for one write: some peers expect an endpoint from a single read.
 fn to_wire(endpoints: &[Endpoint]) -> Vec<u8> {
     let text = |end: &Endpoint| {
         let gid = u128::from_be_bytes(end.gid.0);
@@ -158,8 +161,10 @@ fn to_wire(endpoints: &[Endpoint]) -> Vec<u8> {
 
 fn from_wire(bytes: &[u8]) -> Result<Endpoint> {
     let text = String::from_utf8_lossy(bytes);
-    parse(text.trim_end_matches('\0'))
-        .ok_or_else(|| format!("the peer speaks another language: it said {text:?}").into())
+    parse(text.trim_end_matches('\0')).ok_or_else(|| {
+        format!("parse the endpoint of the peer: expected LID:QPN:PSN:GID, received {text:?}")
+            .into()
+    })
 }
 
 fn parse(text: &str) -> Option<Endpoint> {
@@ -188,18 +193,18 @@ mod tests {
     };
 
     #[test]
-    fn the_wire_is_that_of_the_c_programs() {
+    fn wire_format_matches_ibv_pingpong() {
         let wire = to_wire(&[END]);
         assert_eq!(
             wire,
             b"001f:000012:abcdef:00000000000000000000ffff0a630001\0"
         );
-        assert_eq!(wire.len(), LENGTH);
-        assert_eq!(from_wire(&wire).expect("its own text"), END);
+        assert_eq!(wire.len(), WIRE_LEN);
+        assert_eq!(from_wire(&wire).expect("round trip"), END);
     }
 
     #[test]
-    fn what_is_not_an_endpoint_is_refused_with_what_was_said() {
+    fn invalid_endpoint_is_rejected_with_its_text() {
         for text in [
             "GET / HTTP/1.1",
             "0000:000001:000002",
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_learn_of_each_other_and_the_server_connects_first() {
+    fn exchange_connects_the_server_before_the_client() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
         let address = listener.local_addr().expect("address");
         let other = Endpoint { qpn: Qpn(7), ..END };
@@ -222,10 +227,11 @@ mod tests {
             let server_order = order.clone();
             scope.spawn(move || {
                 let connect = |ends: &[Endpoint]| Ok(server_order.send(("server", ends[0].qpn))?);
-                as_server(accept(&listener).expect("client"), &[END], connect).expect("exchange");
+                exchange_as_server(accept(&listener).expect("client"), &[END], connect)
+                    .expect("exchange");
             });
             let connect = |ends: &[Endpoint]| Ok(order.send(("client", ends[0].qpn))?);
-            as_client(
+            exchange_as_client(
                 TcpStream::connect(address).expect("connect"),
                 &[other],
                 connect,

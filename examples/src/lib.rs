@@ -1,13 +1,14 @@
-//! Small programs to copy from: the binaries. Here is what they share.
+//! Code shared by the example programs in `src/bin`, which are meant to be copied from.
 //!
-//! - [`local`]: which device, port and GID to use;
-//! - [`datagrams`]: a datagram queue pair with its receives;
-//! - [`exchange`]: telling a peer over TCP where a queue pair is, as the `ibv_*_pingpong` programs
-//!   do;
-//! - [`wait`]: waiting for completions, by polling or asleep;
-//! - [`pingpong`]: the options of those programs, and what they print;
-//! - [`rping`]: the two ends of `rping`;
-//! - [`table`]: the table of `kv`, and how a reader knows that an entry is whole.
+//! - [`local`]: selects the device, port and GID;
+//! - [`datagrams`]: a datagram queue pair with its receive buffers;
+//! - [`exchange`]: exchanges queue pair addresses over TCP, in the format of the `ibv_*_pingpong`
+//!   programs;
+//! - [`wait`]: waits for completions, by polling or by sleeping;
+//! - [`pingpong`]: options and output of the ping-pong programs;
+//! - [`rping`]: client and server of `rping`;
+//! - [`table`]: the hash table of `kv`, and the checksum that detects an entry read during an
+//!   update.
 
 #![forbid(unsafe_code)]
 
@@ -21,12 +22,12 @@ pub mod wait;
 
 use std::process::ExitCode;
 
-/// Any error, as text for people.
+/// The result of an example program; any error is reported as text.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Ends a program: prints the error in one line, if there is one.
+/// Converts the result of a program to its exit code, and prints the error to stderr.
 ///
-/// A `main` that returns an error prints it as `Debug`, with quotes around text.
+/// A `main` that returns the error itself would print it with `Debug`.
 pub fn exit(result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -37,10 +38,10 @@ pub fn exit(result: Result<()>) -> ExitCode {
     }
 }
 
-/// How much memory of this process is resident, in bytes.
+/// Returns the resident memory of this process in bytes.
 ///
 /// # Errors
-/// Where there is no `/proc`.
+/// `/proc/self/status` cannot be read or has no `VmRSS` line.
 pub fn resident_bytes() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status

@@ -1,4 +1,4 @@
-//! This side of a connection: the device, its port, and the GID to be known by.
+//! The local side of a connection: a device, its port and its GID.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -9,35 +9,37 @@ use ibverbs::{
 
 use crate::Result;
 
-/// An open device, and the address on it that queue pairs use.
+/// An open device, with the port and GID that its queue pairs use.
 #[derive(Debug)]
 pub struct Local {
     /// The open device.
     pub context: Context,
-    /// Its port, from 1.
+    /// Port number, starting at 1.
     pub port_num: u8,
-    /// What the port is.
+    /// Attributes of the port.
     pub port: PortAttr,
-    /// The GID; `None` on InfiniBand if none was asked for: the LID is enough within a subnet.
+    /// Source GID. `None` on InfiniBand unless requested, as a subnet needs only LIDs.
     pub gid: Option<GidEntry>,
 }
 
 impl Local {
-    /// Opens a device (the first one if none is named) and chooses the GID.
+    /// Opens a device, by default the first one, and chooses the GID.
     ///
     /// # Errors
-    /// When there is no such device, port or GID, and on iWARP, which connects by `rdma_cm` only.
+    /// The device, port or GID does not exist, or the device is iWARP, which needs `rdma_cm` to
+    /// connect queue pairs.
     pub fn open(device: Option<&str>, port_num: u8, gid_index: Option<u32>) -> Result<Self> {
         let device = match device {
             Some(name) => Device::by_name(name)?,
             None => Device::list()?
                 .into_iter()
                 .next()
-                .ok_or("this host has no RDMA device")?,
+                .ok_or("open an RDMA device: this host has none")?,
         };
         if device.transport() == TransportType::IWARP {
             return Err(format!(
-                "{} is iWARP, which connects by rdma_cm only: see the rdmacm crate",
+                "use {}: an iWARP device connects queue pairs only through rdma_cm\n\
+                 help: use an example based on the rdmacm crate, such as echo or rping",
                 device.name()
             )
             .into());
@@ -53,7 +55,7 @@ impl Local {
         })
     }
 
-    /// The path of a connection from here.
+    /// Returns the path parameters of a connection from this port.
     pub fn path(&self, mtu: Mtu, access: AccessFlags) -> RcPath {
         RcPath {
             psn: random_psn(),
@@ -62,7 +64,7 @@ impl Local {
         }
     }
 
-    /// What to tell the peer of a queue pair here.
+    /// Returns the endpoint of a queue pair on this port, to be sent to the peer.
     pub fn endpoint(&self, qpn: Qpn, psn: Psn) -> Endpoint {
         Endpoint {
             qpn,
@@ -72,7 +74,7 @@ impl Local {
         }
     }
 
-    /// The index of the GID, as a path names it.
+    /// Returns the index of the source GID.
     pub fn sgid_index(&self) -> Option<GidIndex> {
         self.gid.map(|entry| entry.index)
     }
@@ -81,7 +83,7 @@ impl Local {
 /// Connects two queue pairs of this process with each other.
 ///
 /// # Errors
-/// What the driver refuses.
+/// A state transition of a queue pair fails.
 pub fn connect_pair<T: ConnectedDuplexTransport>(
     path: &RcPath,
     a: &mut QueuePair<T>,
@@ -93,7 +95,8 @@ pub fn connect_pair<T: ConnectedDuplexTransport>(
     b.connect(path, &a.endpoint(path)?)
 }
 
-/// The GID with the index asked for, or the one that reaches furthest. RoCE always needs one.
+/// Returns the GID with the given index. Without an index, chooses the most widely routable GID on
+/// RoCE, where a GID is required, and none on InfiniBand.
 fn choose_gid(context: &Context, port_num: u8, index: Option<u32>) -> Result<Option<GidEntry>> {
     let Some(index) = index else {
         let is_roce = context.query_port(port_num)?.link_layer == LinkLayer::ETHERNET;
@@ -104,21 +107,21 @@ fn choose_gid(context: &Context, port_num: u8, index: Option<u32>) -> Result<Opt
     };
     let gids = context.gids(port_num)?;
     let Some(found) = gids.iter().find(|entry| u32::from(entry.index) == index) else {
-        let there: Vec<String> = gids
+        let available: Vec<String> = gids
             .iter()
             .map(|entry| format!("{} {}", entry.index, entry.gid))
             .collect();
         return Err(format!(
-            "the port has no GID with index {index}; it has: {}",
-            there.join(", ")
+            "use the GID with index {index}: port {port_num} has none; available: {}",
+            available.join(", ")
         )
         .into());
     };
     Ok(Some(*found))
 }
 
-/// Where a queue pair begins to count its packets: anywhere, so that packets of an earlier
-/// connection are not taken for its own.
+/// Returns a random initial packet sequence number, so that late packets of an earlier connection
+/// are not accepted by a new one.
 pub fn random_psn() -> Psn {
     Psn(u32::try_from(RandomState::new().hash_one(0) >> 40).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! Waiting for completions: polling, or asleep until the completion queue reports.
+//! Waits for completions, by polling or by sleeping on a completion channel.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,17 @@ use ibverbs::{
 
 use crate::Result;
 
-/// How long nothing may complete before a program gives up.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Time without any completion after which a program fails.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Hands completions to `handle` as they come, until it says `true`.
+/// Passes completions to `handle` until it returns `true`.
 ///
-/// With a channel it sleeps in between: it arms the queue, polls once more, as an entry that came
-/// before arming gives no event, and only then waits. Without one it polls, and lets others run
-/// while there is nothing.
+/// With a channel, the function sleeps while the queue is empty: it arms the queue, polls again
+/// because an entry added before arming causes no event, and then waits for the event. Without a
+/// channel it polls, and yields the CPU while the queue is empty.
 ///
 /// # Errors
-/// What `handle` returns, and nothing for [`PATIENCE`].
+/// `handle` fails, or nothing completes for [`TIMEOUT`].
 pub fn until(
     cq: &mut CompletionQueue,
     channel: Option<&CompletionChannel>,
@@ -37,7 +37,9 @@ pub fn until(
             last = Instant::now();
             continue;
         }
-        let left = PATIENCE.checked_sub(last.elapsed()).ok_or_else(silence)?;
+        let remaining = TIMEOUT
+            .checked_sub(last.elapsed())
+            .ok_or_else(timeout_message)?;
         match channel {
             None => std::thread::yield_now(),
             Some(_) if !armed => {
@@ -45,30 +47,31 @@ pub fn until(
                 armed = true;
             }
             Some(channel) => {
-                channel.wait(Some(left))?;
+                channel.wait(Some(remaining))?;
                 armed = false;
             }
         }
     }
 }
 
-/// Polls for the end of one request of `qp`: for programs that do one thing at a time.
+/// Polls for the completion of one request of `qp`, for programs with one request in flight.
 ///
 /// # Errors
-/// As [`until`]; a request that failed is not an error here.
+/// The same as for [`until`]. A request that completed with an error status is returned as `Ok`.
 pub fn one<T: DuplexTransport>(cq: &mut CompletionQueue, qp: &mut QueuePair<T>) -> Result<Retired> {
     let mut retired = None;
     until(cq, None, |completion| {
         retired = Some(qp.retire(completion)?);
         Ok(true)
     })?;
-    retired.ok_or_else(|| silence().into())
+    retired.ok_or_else(|| timeout_message().into())
 }
 
-/// What to say when nothing happens.
-pub fn silence() -> String {
+/// Returns the error message of a timeout.
+fn timeout_message() -> String {
     format!(
-        "nothing completed for {} s: is the peer still there, with the same sizes and counts?",
-        PATIENCE.as_secs()
+        "wait for completions: none for {} s\n\
+         help: check that the peer is running with the same sizes and counts",
+        TIMEOUT.as_secs()
     )
 }

@@ -1,5 +1,5 @@
-//! The examples that connect by the connection manager, on real drivers, IPv4 and IPv6: each does
-//! what it says, and those with a real counterpart speak with it in either role.
+//! Runs the examples that use the connection manager on real drivers, over IPv4 and IPv6. Examples
+//! with a counterpart in librdmacm interoperate with it as client and as server.
 
 mod programs;
 
@@ -10,8 +10,8 @@ use programs::{devices, example, run, start, tcp_port};
 use test_support::lab::ip_addresses;
 use test_support::process::Finished;
 
-/// Every device with each of its addresses that is not link-local.
-fn places() -> Vec<(Device, IpAddr)> {
+/// Returns every device with each of its IP addresses, except link-local ones.
+fn device_addresses() -> Vec<(Device, IpAddr)> {
     devices()
         .into_iter()
         .flat_map(|device| {
@@ -27,32 +27,35 @@ fn places() -> Vec<(Device, IpAddr)> {
         .collect()
 }
 
-fn assert_success(ends: [Finished; 2]) -> [Finished; 2] {
-    for ended in &ends {
-        assert!(ended.success(), "{ended:?}");
+fn assert_success(programs: [Finished; 2]) -> [Finished; 2] {
+    for finished in &programs {
+        assert!(finished.success(), "{finished:?}");
     }
-    ends
+    programs
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn rping_speaks_with_the_real_one_in_either_role() {
+fn rping_interoperates_with_rping_of_librdmacm() {
     let ours = example!("rping");
-    for (_, ip) in places() {
-        // -V has the real one compare what comes back with what it sent.
+    for (_, ip) in device_addresses() {
+        // -V makes the C client verify the returned data.
         for (server, client) in [(ours, "rping"), ("rping", ours), (ours, ours)] {
             let size = if ip.is_ipv4() { 64 } else { 16_384 };
             let port = tcp_port();
-            let line = format!("-a {ip} -p {port} -v -C 5 -S {size}");
-            let serving = start(server, &format!("-s {line}")).wait_for_cm_listener(port);
-            let client = run(client, &format!("-c {line} -V"));
-            let [server, client] = assert_success([serving.wait(), client]);
-            for at in 0..5 {
-                for (ended, says) in [(&server, "server ping data"), (&client, "ping data")] {
-                    let wanted = format!("{says}: rdma-ping-{at}: ");
+            let options = format!("-a {ip} -p {port} -v -C 5 -S {size}");
+            let server = start(server, &format!("-s {options}")).wait_for_cm_listener(port);
+            let client = run(client, &format!("-c {options} -V"));
+            let [server, client] = assert_success([server.wait(), client]);
+            for number in 0..5 {
+                for (finished, label) in [(&server, "server ping data"), (&client, "ping data")] {
+                    let expected = format!("{label}: rdma-ping-{number}: ");
                     assert!(
-                        ended.stdout.lines().any(|line| line.starts_with(&wanted)),
-                        "{wanted}: {ended:?}"
+                        finished
+                            .stdout
+                            .lines()
+                            .any(|line| line.starts_with(&expected)),
+                        "{expected}: {finished:?}"
                     );
                 }
             }
@@ -62,35 +65,35 @@ fn rping_speaks_with_the_real_one_in_either_role() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn rping_says_what_is_wrong() {
+fn rping_reports_errors() {
     let ours = example!("rping");
-    for (_, ip) in places() {
-        let ended = run(ours, &format!("-c -a {ip} -p {} -C 1", tcp_port()));
+    for (_, ip) in device_addresses() {
+        let finished = run(ours, &format!("-c -a {ip} -p {} -C 1", tcp_port()));
         assert!(
-            !ended.success() && ended.stderr.contains("nothing listens on that port"),
-            "{ended:?}"
+            !finished.success() && finished.stderr.contains("nothing listens on that port"),
+            "{finished:?}"
         );
     }
-    let ended = run(ours, "-a 10.99.0.1");
+    let finished = run(ours, "-a 10.99.0.1");
     assert!(
-        !ended.success() && ended.stderr.contains("required"),
-        "{ended:?}"
+        !finished.success() && finished.stderr.contains("required"),
+        "{finished:?}"
     );
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn echo_sends_back_what_it_is_told() {
+fn echo_returns_each_word() {
     let ours = example!("echo");
-    for (_, ip) in places() {
+    for (_, ip) in device_addresses() {
         let port = tcp_port();
         let address = SocketAddr::new(ip, port);
-        let serving = start(ours, &format!("{address} --clients 2")).wait_for_cm_listener(port);
+        let server = start(ours, &format!("{address} --clients 2")).wait_for_cm_listener(port);
         for words in ["one two three", "four"] {
-            let ended = run(ours, &format!("{address} {words}"));
-            assert!(ended.success(), "{ended:?}");
+            let finished = run(ours, &format!("{address} {words}"));
+            assert!(finished.success(), "{finished:?}");
             assert_eq!(
-                ended
+                finished
                     .stdout
                     .split_whitespace()
                     .collect::<Vec<_>>()
@@ -98,35 +101,33 @@ fn echo_sends_back_what_it_is_told() {
                 words
             );
         }
-        let ended = serving.wait();
+        let finished = server.wait();
         assert!(
-            ended.success()
-                && ended.stdout.contains("3 messages")
-                && ended.stdout.contains("1 messages"),
-            "{ended:?}"
+            finished.success()
+                && finished.stdout.contains("3 messages")
+                && finished.stdout.contains("1 messages"),
+            "{finished:?}"
         );
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn one_thread_serves_many_clients() {
+fn async_server_serves_many_clients() {
     let ours = example!("async_server");
-    for (_, ip) in places() {
+    for (_, ip) in device_addresses() {
         let port = tcp_port();
         let address = SocketAddr::new(ip, port);
-        let serving =
-            start(ours, &format!("serve {address} --clients 32")).wait_for_cm_listener(port);
-        let ended = run(ours, &format!("load {address} --clients 32 --rounds 10"));
-        let [server, client] = assert_success([serving.wait(), ended]);
+        let server = start(ours, &format!("serve {address} --clients 32"));
+        let server = server.wait_for_cm_listener(port);
+        let client = run(ours, &format!("load {address} --clients 32 --rounds 10"));
+        let [server, client] = assert_success([server.wait(), client]);
         assert!(
             server.stdout.contains("32 clients, 320 messages"),
             "{server:?}"
         );
         assert!(
-            client
-                .stdout
-                .contains("32 clients, 320 messages there and back"),
+            client.stdout.contains("32 clients, 320 round trips"),
             "{client:?}"
         );
     }
@@ -134,21 +135,21 @@ fn one_thread_serves_many_clients() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn ud_chat_speaks_with_udaddy_in_either_role() {
+fn ud_chat_interoperates_with_udaddy() {
     let ours = example!("ud_chat");
-    for (device, ip) in places() {
+    for (device, ip) in device_addresses() {
         if device.transport() == TransportType::IWARP {
-            let ended = run(ours, &format!("-s {ip}"));
+            let finished = run(ours, &format!("-s {ip}"));
             assert!(
-                !ended.success() && ended.stderr.contains("iWARP has no datagrams"),
-                "{ended:?}"
+                !finished.success() && finished.stderr.contains("iWARP has no datagrams"),
+                "{finished:?}"
             );
             continue;
         }
         for (server, client) in [(ours, "udaddy"), ("udaddy", ours), (ours, ours)] {
-            let serving = start(server, &format!("-b {ip} -C 5")).wait_for_cm_listener(7174);
+            let server = start(server, &format!("-b {ip} -C 5")).wait_for_cm_listener(7174);
             let client = run(client, &format!("-s {ip} -C 5"));
-            let [server, client] = assert_success([serving.wait(), client]);
+            let [server, client] = assert_success([server.wait(), client]);
             if server.stdout.contains("hello") {
                 assert!(
                     server.stdout.lines().any(|line| line == "hello 5"),
@@ -165,40 +166,43 @@ fn ud_chat_speaks_with_udaddy_in_either_role() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn mc_chat_speaks_with_mckey_in_either_role() {
+fn mc_chat_interoperates_with_mckey() {
     let ours = example!("mc_chat");
     let group = "239.7.7.7";
-    for (device, ip) in places().into_iter().filter(|(_, ip)| ip.is_ipv4()) {
-        let line = format!("-m {group} -b {ip} -C 5");
+    for (device, ip) in device_addresses()
+        .into_iter()
+        .filter(|(_, ip)| ip.is_ipv4())
+    {
+        let options = format!("-m {group} -b {ip} -C 5");
         if device.transport() == TransportType::IWARP {
-            let ended = run(ours, &line);
+            let finished = run(ours, &options);
             assert!(
-                !ended.success() && ended.stderr.contains("iWARP has no datagrams"),
-                "{ended:?}"
+                !finished.success() && finished.stderr.contains("iWARP has no datagrams"),
+                "{finished:?}"
             );
             continue;
         }
-        for (listener, speaker) in [(ours, "mckey"), ("mckey", ours), (ours, ours)] {
-            // Who listens says so when the group is joined: some of mckey, all of ours.
-            let mut listening = if listener == ours {
-                start(ours, &line).wait_for_output("listening")
+        for (receiver, sender) in [(ours, "mckey"), ("mckey", ours), (ours, ours)] {
+            // Both programs print a line when they have joined the group.
+            let mut receiving = if receiver == ours {
+                start(ours, &options).wait_for_output("listening")
             } else {
-                start("stdbuf", &format!("-oL {listener} {line}")).wait_for_output("joined dgid")
+                start("stdbuf", &format!("-oL {receiver} {options}")).wait_for_output("joined dgid")
             };
-            // The real one sends, and leaves without waiting until it has left: what is on its way
-            // then is lost. Of many some arrive, now and then too few: then it speaks
-            // once more, until the listener has heard enough, or nothing for too long.
-            let count = if speaker == "mckey" { 500 } else { 5 };
-            let speaks = format!("-m {group} -b {ip} -C {count} -s");
-            let mut spoken = run(speaker, &speaks);
-            while speaker == "mckey" && spoken.success() && listening.is_running() {
-                spoken = run(speaker, &speaks);
+            // mckey exits without waiting for its sends to complete, so the last datagrams are
+            // lost. It therefore sends many, and runs again until the receiver has
+            // received enough or has timed out.
+            let count = if sender == "mckey" { 500 } else { 5 };
+            let options = format!("-m {group} -b {ip} -C {count} -s");
+            let mut sent = run(sender, &options);
+            while sender == "mckey" && sent.success() && receiving.is_running() {
+                sent = run(sender, &options);
             }
-            let [listener, _] = assert_success([listening.wait(), spoken]);
-            if listener.stdout.contains("hello") {
+            let [receiver, _] = assert_success([receiving.wait(), sent]);
+            if receiver.stdout.contains("hello") {
                 assert!(
-                    listener.stdout.lines().any(|line| line == "hello 5"),
-                    "{listener:?}"
+                    receiver.stdout.lines().any(|line| line == "hello 5"),
+                    "{receiver:?}"
                 );
             }
         }

@@ -1,7 +1,7 @@
-//! An echo server for many clients on one thread, and the clients: awaiting instead of threads.
+//! An asynchronous echo server that serves many clients on one thread, and a load generator for it.
 //!
-//! `async_server serve 10.99.0.1:7471`, then `async_server load 10.99.0.1:7471 --clients 64
-//! --rounds 100`.
+//! Start the server with `async_server serve 10.99.0.1:7471`, then the clients with
+//! `async_server load 10.99.0.1:7471 --clients 64 --rounds 100`.
 
 #![forbid(unsafe_code)]
 
@@ -15,10 +15,10 @@ use rdmacm::{AsyncListener, AsyncMessenger, ConnectRequest, Listener, MessengerO
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long an end waits for the other.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time that a client has for all of its messages.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Many clients on one thread
+/// Asynchronous echo server, and clients that load it
 #[derive(Debug, Parser)]
 struct Args {
     #[command(subcommand)]
@@ -27,22 +27,22 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// Send back what comes
+    /// Echo the messages of all clients
     Serve {
-        /// Where to listen
+        /// Address and port to listen on
         address: SocketAddr,
-        /// Clients to serve before it ends; 0 for ever
+        /// Number of clients to serve before exiting; 0 means no limit
         #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
         clients: usize,
     },
-    /// Be many clients at once
+    /// Run many clients concurrently
     Load {
-        /// The server
+        /// Address and port of the server
         address: SocketAddr,
-        /// How many
+        /// Number of clients
         #[arg(short, long, value_name = "COUNT", default_value_t = 16)]
         clients: usize,
-        /// Messages that each sends and gets back
+        /// Round trips per client
         #[arg(short, long, value_name = "COUNT", default_value_t = 100)]
         rounds: u64,
     },
@@ -68,8 +68,8 @@ fn run(role: &Role) -> Result<()> {
     })
 }
 
-/// What a task ends with: how many messages it has seen, or why it ended early.
-type Outcome = std::result::Result<u64, String>;
+/// The number of messages that a task echoed, or the reason why it failed.
+type TaskResult = std::result::Result<u64, String>;
 
 fn options() -> MessengerOptions<'static> {
     MessengerOptions {
@@ -82,23 +82,23 @@ fn options() -> MessengerOptions<'static> {
 async fn serve(address: SocketAddr, clients: usize) -> Result<()> {
     let listener = AsyncListener::new(Listener::bind(address, 1024)?)?;
     println!("listening on {}", listener.get_ref().local_addr());
-    let mut tasks: JoinSet<Outcome> = JoinSet::new();
-    let mut taken = 0;
+    let mut tasks: JoinSet<TaskResult> = JoinSet::new();
+    let mut accepted = 0;
     let mut messages = 0;
-    while clients == 0 || taken < clients || !tasks.is_empty() {
+    while clients == 0 || accepted < clients || !tasks.is_empty() {
         tokio::select! {
-            request = listener.accept(), if clients == 0 || taken < clients => {
+            request = listener.accept(), if clients == 0 || accepted < clients => {
                 let request = request?;
-                taken += 1;
+                accepted += 1;
                 tasks.spawn(async move { echo(request).await.map_err(|error| error.to_string()) });
             }
-            Some(ended) = tasks.join_next() => match ended? {
+            Some(finished) = tasks.join_next() => match finished? {
                 Ok(count) => messages += count,
                 Err(error) => eprintln!("{error}"),
             },
         }
     }
-    println!("{taken} clients, {messages} messages");
+    println!("{accepted} clients, {messages} messages");
     Ok(())
 }
 
@@ -113,46 +113,48 @@ async fn echo(request: ConnectRequest) -> std::result::Result<u64, rdmacm::Conne
 }
 
 async fn load(address: SocketAddr, clients: usize, rounds: u64) -> Result<()> {
-    let begun = Instant::now();
-    let mut tasks: JoinSet<Outcome> = JoinSet::new();
+    let start = Instant::now();
+    let mut tasks: JoinSet<TaskResult> = JoinSet::new();
     for number in 0..clients {
         tasks.spawn(async move {
-            match timeout(PATIENCE, ask(address, number, rounds)).await {
-                Ok(outcome) => outcome.map_err(|error| format!("client {number}: {error}")),
+            match timeout(TIMEOUT, run_client(address, number, rounds)).await {
+                Ok(result) => result.map_err(|error| format!("client {number}: {error}")),
                 Err(_) => Err(format!(
-                    "client {number}: no answer for {} s",
-                    PATIENCE.as_secs()
+                    "client {number}: not finished after {} s",
+                    TIMEOUT.as_secs()
                 )),
             }
         });
     }
     let mut messages = 0;
-    while let Some(ended) = tasks.join_next().await {
-        messages += ended??;
+    while let Some(finished) = tasks.join_next().await {
+        messages += finished??;
     }
     println!(
-        "{clients} clients, {messages} messages there and back in {:.1?}",
-        begun.elapsed()
+        "{clients} clients, {messages} round trips in {:.1?}",
+        start.elapsed()
     );
     Ok(())
 }
 
-async fn ask(
+async fn run_client(
     address: SocketAddr,
     number: usize,
     rounds: u64,
 ) -> std::result::Result<u64, rdmacm::ConnectError> {
     let mut server = AsyncMessenger::connect(address, &options()).await?;
     for round in 0..rounds {
-        let question = format!("{round} of {number}");
-        server.send(question.as_bytes()).await?;
-        let answer = server.recv().await?;
-        if answer.as_deref() != Some(question.as_bytes()) {
-            let what = format!(
-                "{:?} for {question:?}",
-                answer.as_deref().map(String::from_utf8_lossy)
+        let sent = format!("message {round} of client {number}");
+        server.send(sent.as_bytes()).await?;
+        let echoed = server.recv().await?;
+        if echoed.as_deref() != Some(sent.as_bytes()) {
+            let cause = format!(
+                "sent {sent:?}, received {:?}",
+                echoed.as_deref().map(String::from_utf8_lossy)
             );
-            return Err(ibverbs::Error::new(ibverbs::ErrorKind::Disconnected, "echo", what).into());
+            return Err(
+                ibverbs::Error::new(ibverbs::ErrorKind::Disconnected, "echo", cause).into(),
+            );
         }
     }
     Ok(rounds)

@@ -1,4 +1,4 @@
-//! The RDMA devices of this host, their ports and GIDs.
+//! Prints the RDMA devices of this host with their ports and GIDs.
 
 #![forbid(unsafe_code)]
 

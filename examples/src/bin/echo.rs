@@ -1,8 +1,8 @@
-//! An echo over reliable connections, the server and the client: connections by address, on
-//! InfiniBand, RoCE and iWARP alike.
+//! An echo server and its client, connected through the connection manager by IP address. It runs
+//! on InfiniBand, RoCE and iWARP.
 //!
-//! `echo 10.99.0.1:7471` serves one client after the other; `echo 10.99.0.1:7471 some words` sends
-//! each word and prints what comes back.
+//! `echo 10.99.0.1:7471` serves clients one after the other. `echo 10.99.0.1:7471 some words` sends
+//! each word and prints the reply.
 
 #![forbid(unsafe_code)]
 
@@ -14,17 +14,17 @@ use clap::Parser;
 use examples::Result;
 use rdmacm::{Listener, Messenger, MessengerOptions};
 
-/// How long an end waits for the other.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time to wait for the peer in each operation.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Echo over RDMA: without words the server, with words the client
+/// Echo over RDMA: a client if words are given, else a server
 #[derive(Debug, Parser)]
 struct Args {
-    /// Where to listen, or the server: address and port
+    /// Address and port of the server; a server listens on them
     address: SocketAddr,
-    /// What to send
+    /// Words to send
     words: Vec<String>,
-    /// Clients to serve before it ends; 0 for ever
+    /// Number of clients to serve before exiting; 0 means no limit
     #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
     clients: u64,
 }
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     examples::exit(if args.words.is_empty() {
         serve(&args)
     } else {
-        ask(&args)
+        run_client(&args)
     })
 }
 
@@ -47,11 +47,11 @@ fn serve(args: &Args) -> Result<()> {
             continue;
         };
         let peer = request.peer_addr();
-        // A client that breaks off is no reason to end.
+        // One failed client must not stop the server.
         match echo(Messenger::accept(
             request,
             &MessengerOptions::default(),
-            PATIENCE,
+            TIMEOUT,
         )) {
             Ok(count) => println!("{peer}: {count} messages"),
             Err(error) => eprintln!("{peer}: {error}"),
@@ -64,19 +64,21 @@ fn serve(args: &Args) -> Result<()> {
 fn echo(client: std::result::Result<Messenger, rdmacm::ConnectError>) -> Result<u64> {
     let mut client = client?;
     let mut count = 0;
-    while let Some(message) = client.recv(PATIENCE)? {
-        client.send(&message, PATIENCE)?;
+    while let Some(message) = client.recv(TIMEOUT)? {
+        client.send(&message, TIMEOUT)?;
         count += 1;
     }
     Ok(count)
 }
 
-fn ask(args: &Args) -> Result<()> {
-    let mut server = Messenger::connect(args.address, &MessengerOptions::default(), PATIENCE)?;
+fn run_client(args: &Args) -> Result<()> {
+    let mut server = Messenger::connect(args.address, &MessengerOptions::default(), TIMEOUT)?;
     for word in &args.words {
-        server.send(word.as_bytes(), PATIENCE)?;
-        let answer = server.recv(PATIENCE)?.ok_or("the server went away")?;
-        println!("{}", String::from_utf8_lossy(&answer));
+        server.send(word.as_bytes(), TIMEOUT)?;
+        let reply = server
+            .recv(TIMEOUT)?
+            .ok_or("receive the reply: the server disconnected")?;
+        println!("{}", String::from_utf8_lossy(&reply));
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! A key-value lookup by one-sided reads: the server's processor takes no part in it.
+//! A key-value store that clients read with one-sided RDMA reads, without the server's CPU.
 //!
-//! `kv -d rxe0 serve colour=blue shape=round` publishes a table and changes the value of `clock`
-//! all the time; `kv -d rxe0 get HOST colour clock` reads from it. How a reader knows that an entry
-//! is whole is said in `examples::table`.
+//! `kv -d rxe0 serve colour=blue shape=round` publishes a table, and keeps changing the value of
+//! `clock`. `kv -d rxe0 get HOST colour clock` reads from it. The module `examples::table` explains
+//! how a reader detects an entry that was read during a change.
 
 #![forbid(unsafe_code)]
 
@@ -14,21 +14,23 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use examples::Result;
-use examples::exchange::{Role, accept, as_server, exchange, listen, receive_memory, send_memory};
+use examples::exchange::{
+    Role, accept, exchange, exchange_as_server, listen, receive_memory, send_memory,
+};
 use examples::local::Local;
-use examples::table::{ENTRY, Entry, Reader, put};
+use examples::table::{ENTRY_LEN, Entry, Reader, put};
 use ibverbs::{AccessFlags, CqOptions, ProtectionDomain, QpOptions, Rc, SharedRegion};
 
-/// Key-value lookup by RDMA reads
+/// Key-value store with lookups by RDMA read
 #[derive(Debug, Parser)]
 struct Args {
-    /// RDMA device; the first one if not given
+    /// RDMA device [default: the first one]
     #[arg(short = 'd', long, value_name = "DEVICE")]
     ib_dev: Option<String>,
-    /// Index of the GID; chosen if not given and needed
+    /// Index of the GID [default: chosen automatically if the port needs one]
     #[arg(short, long, value_name = "INDEX")]
     gid_idx: Option<u32>,
-    /// TCP port to meet at
+    /// TCP port of the server
     #[arg(short, long, default_value_t = 18516)]
     port: u16,
     #[command(subcommand)]
@@ -37,32 +39,33 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Publishes a table, to one client after the other
+    /// Publish a table to clients, one after the other
     Serve {
-        /// What is in the table: KEY=VALUE
+        /// Initial entries of the table
+        #[arg(value_name = "KEY=VALUE")]
         entries: Vec<String>,
-        /// Places in the table
-        #[arg(long, default_value_t = 64)]
-        places: usize,
-        /// Clients to serve before it ends; for ever if not given
-        #[arg(long)]
+        /// Number of slots in the table
+        #[arg(long = "places", value_name = "COUNT", default_value_t = 64)]
+        slots: usize,
+        /// Number of clients to serve before exiting [default: no limit]
+        #[arg(long, value_name = "COUNT")]
         clients: Option<usize>,
-        /// Milliseconds from one change of `clock` to the next
-        #[arg(long, default_value_t = 5)]
+        /// Interval between changes of `clock`, in milliseconds
+        #[arg(long, value_name = "MS", default_value_t = 5)]
         every: u64,
-        /// Milliseconds to stop in the middle of a change, to be caught at it
-        #[arg(long, default_value_t = 0)]
+        /// Pause in the middle of each change, in milliseconds, so that readers meet torn entries
+        #[arg(long, value_name = "MS", default_value_t = 0)]
         pause: u64,
     },
-    /// Looks keys up
+    /// Look up keys
     Get {
-        /// The server
+        /// Host name or address of the server
         host: String,
-        /// The keys
+        /// Keys to look up
         #[arg(required = true)]
         keys: Vec<String>,
-        /// How often to look each up
-        #[arg(short = 'n', long, default_value_t = 1)]
+        /// Number of lookups of each key
+        #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 1)]
         times: u32,
     },
 }
@@ -79,17 +82,17 @@ fn run(args: &Args) -> Result<()> {
         }
         Command::Serve {
             entries,
-            places,
+            slots,
             clients,
             every,
             pause,
         } => {
             let pd = local.context.alloc_pd()?;
-            let table = pd.shared(places * ENTRY, AccessFlags::REMOTE_READ)?;
+            let table = pd.shared(slots * ENTRY_LEN, AccessFlags::REMOTE_READ)?;
             for entry in entries {
                 let (key, value) = entry
                     .split_once('=')
-                    .ok_or_else(|| format!("{entry} is not KEY=VALUE"))?;
+                    .ok_or_else(|| format!("parse the entry {entry:?}: expected KEY=VALUE"))?;
                 put(&table, key.as_bytes(), value.as_bytes(), || {})?;
             }
             let [every, pause] = [*every, *pause].map(Duration::from_millis);
@@ -104,7 +107,7 @@ fn run(args: &Args) -> Result<()> {
             for _ in 0..clients.unwrap_or(usize::MAX) {
                 server
                     .serve(accept(&listener)?)
-                    .unwrap_or_else(|error| eprintln!("a client: {error}"));
+                    .unwrap_or_else(|error| eprintln!("serve a client: {error}"));
             }
             Ok(())
         }
@@ -120,8 +123,9 @@ struct Server {
 }
 
 impl Server {
-    /// Keeps a queue pair for the client, through which it reads, until it closes its TCP
-    /// connection.
+    /// Serves one client until it closes its TCP connection.
+    ///
+    /// The client reads the table through a queue pair, while this function keeps changing `clock`.
     fn serve(&self, stream: TcpStream) -> Result<()> {
         let cq = self.local.context.create_cq(CqOptions {
             depth: 1,
@@ -141,7 +145,8 @@ impl Server {
             .path(self.local.port.active_mtu, AccessFlags::REMOTE_READ);
         qp.init(&path)?;
         let mine = qp.endpoint(&path)?;
-        let mut stream = as_server(stream, &[mine], |theirs| Ok(qp.connect(&path, &theirs[0])?))?;
+        let mut stream =
+            exchange_as_server(stream, &[mine], |theirs| Ok(qp.connect(&path, &theirs[0])?))?;
         send_memory(&mut stream, self.table.remote())?;
         stream.set_read_timeout(Some(self.every.max(Duration::from_millis(1))))?;
         for count in 0.. {
@@ -151,7 +156,7 @@ impl Server {
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(error) => return Err(error.into()),
             }
-            // The same number many times: a reader would see if it were of two times.
+            // The value repeats one number, so that a mixture of two versions is visible.
             put(
                 &self.table,
                 b"clock",
@@ -163,7 +168,7 @@ impl Server {
     }
 }
 
-/// Looks keys up, and prints what is there.
+/// Looks up keys and prints their values.
 fn get(local: &Local, role: Role<'_>, keys: &[String], times: u32) -> Result<()> {
     let pd = local.context.alloc_pd()?;
     let cq = local.context.create_cq(CqOptions::default())?;
@@ -173,7 +178,7 @@ fn get(local: &Local, role: Role<'_>, keys: &[String], times: u32) -> Result<()>
     let mine = qp.endpoint(&path)?;
     let mut stream = exchange(role, &[mine], |theirs| Ok(qp.connect(&path, &theirs[0])?))?;
     let table = receive_memory(&mut stream)?;
-    let mut reader = Reader::new(cq, qp, pd.buf(ENTRY)?, table);
+    let mut reader = Reader::new(cq, qp, pd.buf(ENTRY_LEN)?, table);
     for _ in 0..times {
         for key in keys {
             match reader.look_up(key.as_bytes())? {
@@ -183,13 +188,10 @@ fn get(local: &Local, role: Role<'_>, keys: &[String], times: u32) -> Result<()>
                         String::from_utf8_lossy(&value)
                     );
                 }
-                None => println!("{key} is not there"),
+                None => println!("{key} not found"),
             }
         }
     }
-    println!(
-        "{} reads, {} of them torn and read again",
-        reader.reads, reader.torn
-    );
+    println!("{} reads, {} torn and repeated", reader.reads, reader.torn);
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! The shortest whole program: two queue pairs of one process, one message. Needs a RoCE or
-//! InfiniBand device.
+//! The shortest complete program: it sends one message between two queue pairs of one process.
 //!
-//! `loopback rxe0`
+//! `loopback rxe0`. The device must have a GID other than a link-local one; iWARP devices cannot
+//! connect queue pairs without the connection manager.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .gids(1)?
         .into_iter()
         .find(|entry| !entry.gid.is_link_local())
-        .ok_or("the port has no address")?;
+        .ok_or("select a GID: port 1 has no GID except link-local ones")?;
 
     let pd = context.alloc_pd()?;
     let mut cq = context.create_cq(CqOptions::default())?;
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!(
         "received {:?}",
-        String::from_utf8_lossy(&received.ok_or("no buffer")?)
+        String::from_utf8_lossy(&received.ok_or("the receive had no buffer")?)
     );
     Ok(())
 }

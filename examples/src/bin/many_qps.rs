@@ -1,9 +1,8 @@
-//! Hundreds of queue pairs on one completion channel: one thread sleeps until something completes
-//! anywhere.
+//! Hundreds of queue pairs that share one completion channel and one thread.
 //!
-//! `many_qps -d rxe0 -c 512`. The channel says which completion queue has entries, and each
-//! completion says which queue pair it is of. Queue pairs are connected two by two within this
-//! process, and a message goes to and fro on every connection.
+//! `many_qps -d rxe0 -c 512`. The thread sleeps on the channel. An event names the completion queue
+//! that has entries, and each completion names its queue pair. The queue pairs are connected in
+//! pairs within this process, and each pair sends one message back and forth.
 
 #![forbid(unsafe_code)]
 
@@ -19,25 +18,25 @@ use ibverbs::{
     QueuePair, Rc, wr,
 };
 
-/// Sends, and receives, that a queue pair can have in flight.
+/// Maximum number of sends, and of receives, in flight per queue pair.
 const DEPTH: u32 = 2;
 
-/// Many queue pairs, one completion channel, one thread
+/// Ping-pong over many queue pairs with one completion channel and one thread
 #[derive(Debug, Parser)]
 struct Args {
-    /// RDMA device; the first one if not given
+    /// RDMA device [default: the first one]
     #[arg(short = 'd', long, value_name = "DEVICE")]
     ib_dev: Option<String>,
-    /// Connections: pairs of queue pairs
+    /// Number of connections; each has two queue pairs
     #[arg(short, long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     connections: u32,
-    /// Completion queues that they share
+    /// Number of completion queues, shared by all queue pairs
     #[arg(short = 'q', long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1 << 10))]
     completion_queues: u32,
-    /// Bytes of a message
+    /// Message size in bytes
     #[arg(short, long, value_name = "BYTES", default_value_t = 64)]
     size: usize,
-    /// Messages that each queue pair sends
+    /// Messages to send per queue pair
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     iters: u64,
 }
@@ -46,10 +45,10 @@ fn main() -> ExitCode {
     examples::exit(run(&Args::parse()))
 }
 
-/// A queue pair, and how many messages it has yet to send.
-struct End {
+/// A queue pair and the number of messages that it still has to send.
+struct PingPong {
     qp: QueuePair<Rc>,
-    left: u64,
+    remaining: u64,
 }
 
 fn run(args: &Args) -> Result<()> {
@@ -68,7 +67,7 @@ fn run(args: &Args) -> Result<()> {
         .collect::<ibverbs::Result<Vec<_>>>()?;
     let pool = pd.pool(count as usize * 2, args.size)?;
 
-    let (begun, before) = (Instant::now(), resident_bytes()?);
+    let (start, resident_before) = (Instant::now(), resident_bytes()?);
     let queues = QpOptions {
         max_send_wr: DEPTH,
         max_recv_wr: DEPTH,
@@ -82,12 +81,13 @@ fn run(args: &Args) -> Result<()> {
             pd.create_qp::<Rc>(cq, cq, queues)?,
         ));
     }
-    let (created, memory) = (begun.elapsed(), resident_bytes()?.saturating_sub(before));
+    let created = start.elapsed();
+    let memory = resident_bytes()?.saturating_sub(resident_before);
     let path = local.path(local.port.active_mtu, AccessFlags::empty());
     for (a, b) in &mut qps {
         connect_pair(&path, a, b)?;
     }
-    let connected = begun.elapsed().saturating_sub(created);
+    let connected = start.elapsed().saturating_sub(created);
     println!(
         "{count} queue pairs on {} completion queues: {} bytes of memory each",
         cqs.len(),
@@ -98,64 +98,56 @@ fn run(args: &Args) -> Result<()> {
         created / count
     );
 
-    // Armed before anything is posted: what completes before gives no event.
+    // A completion queue must be armed before the first post: an earlier completion causes no
+    // event.
     for cq in &mut cqs {
         cq.arm(false)?;
     }
     let mut cqs: HashMap<CqId, CompletionQueue> = cqs.into_iter().map(|cq| (cq.id(), cq)).collect();
-    // One of each two has two receives posted, the other has one and begins.
-    let mut ends = HashMap::new();
+    // The first queue pair of each pair sends the first message, so it needs one receive less.
+    let mut ping_pongs = HashMap::new();
     for (mut a, mut b) in qps {
         a.post_recv(wr::recv(pool.take().ok_or("the pool is empty")?))?;
         for _ in 0..DEPTH {
             b.post_recv(wr::recv(pool.take().ok_or("the pool is empty")?))?;
         }
         a.post_send(wr::send(pool.take().ok_or("the pool is empty")?))?;
-        ends.insert(
-            a.id(),
-            End {
-                qp: a,
-                left: args.iters - 1,
-            },
-        );
-        ends.insert(
-            b.id(),
-            End {
-                qp: b,
-                left: args.iters,
-            },
-        );
+        for (qp, remaining) in [(a, args.iters - 1), (b, args.iters)] {
+            ping_pongs.insert(qp.id(), PingPong { qp, remaining });
+        }
     }
-    let begun = Instant::now();
+    let start = Instant::now();
     let (total, mut received) = (u64::from(count) * args.iters, 0);
     while received < total {
         let id = channel
-            .wait(Some(wait::PATIENCE))?
-            .ok_or_else(|| format!("{received} of {total} messages came"))?;
+            .wait(Some(wait::TIMEOUT))?
+            .ok_or_else(|| format!("wait for messages: timed out after {received} of {total}"))?;
         let cq = cqs
             .get_mut(&id)
-            .ok_or("an event of a completion queue that is not there")?;
-        cq.arm(false)?; // before polling, so that what comes meanwhile gives an event
-        received += drain(cq, &mut ends)?;
+            .ok_or("an event named an unknown completion queue")?;
+        // Arm before polling, so that a completion that arrives after the last poll causes an
+        // event.
+        cq.arm(false)?;
+        received += drain(cq, &mut ping_pongs)?;
     }
-    let took = begun.elapsed();
+    let elapsed = start.elapsed();
     println!(
-        "{total} messages in {took:.2?}: {:.0} a second",
-        rate(total, took)
+        "{total} messages in {elapsed:.2?}: {:.0} per second",
+        per_second(total, elapsed)
     );
 
-    let begun = Instant::now();
-    drop(ends);
+    let start = Instant::now();
+    drop(ping_pongs);
     println!(
         "destroyed in {:.0?}, {} objects leaked",
-        begun.elapsed(),
+        start.elapsed(),
         ibverbs::leaked_objects()
     );
     Ok(())
 }
 
-/// Handles all that is in the queue; returns how many messages came.
-fn drain(cq: &mut CompletionQueue, ends: &mut HashMap<QueueId, End>) -> Result<u64> {
+/// Handles all entries of a completion queue, and returns the number of received messages.
+fn drain(cq: &mut CompletionQueue, ping_pongs: &mut HashMap<QueueId, PingPong>) -> Result<u64> {
     let mut received = 0;
     loop {
         let completions = cq.poll()?;
@@ -163,31 +155,32 @@ fn drain(cq: &mut CompletionQueue, ends: &mut HashMap<QueueId, End>) -> Result<u
             return Ok(received);
         }
         for completion in completions {
-            received += u64::from(advance(completion, ends)?);
+            received += u64::from(handle(completion, ping_pongs)?);
         }
     }
 }
 
-/// Sends back what was received, and receives again into what was sent. Returns whether a message
-/// came.
-fn advance(completion: Completion<'_>, ends: &mut HashMap<QueueId, End>) -> Result<bool> {
-    let End { qp, left } = ends
+/// Sends a received message back, or posts the buffer of a finished send as a receive.
+///
+/// Returns `true` if a message was received.
+fn handle(completion: Completion<'_>, ping_pongs: &mut HashMap<QueueId, PingPong>) -> Result<bool> {
+    let PingPong { qp, remaining } = ping_pongs
         .get_mut(&completion.queue())
-        .ok_or("a completion of no queue pair")?;
+        .ok_or("a completion named an unknown queue pair")?;
     let retired = qp.retire(completion)?;
     retired.ok()?;
-    let came = retired.direction() == Direction::Recv;
-    let buf = retired.into_buf().ok_or("a request without a buffer")?;
-    if !came {
+    let received = retired.direction() == Direction::Recv;
+    let buf = retired.into_buf().ok_or("a request had no buffer")?;
+    if !received {
         qp.post_recv(wr::recv(buf))?;
-    } else if *left > 0 {
-        *left -= 1;
+    } else if *remaining > 0 {
+        *remaining -= 1;
         qp.post_send(wr::send(buf))?;
     }
-    Ok(came)
+    Ok(received)
 }
 
-#[allow(clippy::cast_precision_loss, reason = "for people to read")]
-fn rate(count: u64, time: Duration) -> f64 {
+#[allow(clippy::cast_precision_loss, reason = "printed with no decimals")]
+fn per_second(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64()
 }

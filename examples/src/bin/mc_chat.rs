@@ -1,7 +1,7 @@
-//! A chat in a multicast group: who sends is heard by all who listen.
+//! Sends datagrams to a multicast group, or receives them.
 //!
-//! `mc_chat -m 239.1.2.3 -b 10.99.0.1` listens; `mc_chat -m 239.1.2.3 -b 10.99.0.1 -s hello`
-//! speaks. Either works with librdmacm's own `mckey` at the other end.
+//! `mc_chat -m 239.1.2.3 -b 10.99.0.1` receives; `mc_chat -m 239.1.2.3 -b 10.99.0.1 -s hello`
+//! sends. Both interoperate with `mckey` of librdmacm.
 
 #![forbid(unsafe_code)]
 
@@ -10,29 +10,29 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use examples::Result;
-use examples::datagrams::{Datagrams, PATIENCE};
+use examples::datagrams::{DatagramSocket, TIMEOUT};
 use rdmacm::Resolver;
 use rdmacm::datagram::multicast::JoinAs;
 
-/// Chat in a multicast group
+/// Chat over a multicast group
 #[derive(Debug, Parser)]
 struct Args {
-    /// The group
+    /// IP address of the multicast group
     #[arg(short, value_name = "ADDRESS")]
     multicast: IpAddr,
-    /// Address of the network interface
+    /// IP address of the local network interface
     #[arg(short, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
-    /// Speak, rather than listen
+    /// Send instead of receive
     #[arg(short)]
-    speak: bool,
-    /// Datagrams to send, or to hear
+    send: bool,
+    /// Number of datagrams to send or to receive
     #[arg(short = 'C', value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1024))]
     count: u32,
-    /// Bytes of a datagram
+    /// Datagram size in bytes
     #[arg(short = 'S', value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1024))]
     size: u16,
-    /// What to say
+    /// Text to send
     #[arg(default_value = "hello")]
     text: String,
 }
@@ -42,27 +42,28 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let mut resolver = Resolver::new(SocketAddr::new(args.multicast, 0)).timeout(PATIENCE);
-    if let Some(from) = args.bind {
-        resolver = resolver.source(from);
+    let mut resolver = Resolver::new(SocketAddr::new(args.multicast, 0)).timeout(TIMEOUT);
+    if let Some(source) = args.bind {
+        resolver = resolver.source(source);
     }
     let group = resolver.join(JoinAs::FULL_MEMBER)?;
-    let mut datagrams = Datagrams::new(&group.context()?, args.size.into(), args.count)?;
-    group.start_qp(&mut datagrams.qp)?;
+    let mut socket = DatagramSocket::new(&group.context()?, args.size.into(), args.count)?;
+    group.start_qp(&mut socket.qp)?;
     println!("joined {} over {}", group.gid(), group.device_name());
-    if args.speak {
-        let all = group.destination(&mut datagrams.qp)?;
+    if args.send {
+        let destination = group.destination(&mut socket.qp)?;
         for number in 1..=args.count {
-            datagrams.send(&format!("{} {number}", args.text), args.size.into(), all)?;
+            let text = format!("{} {number}", args.text);
+            socket.send(&text, args.size.into(), destination)?;
         }
-        return datagrams.flush();
+        return socket.flush();
     }
-    datagrams.refill()?;
-    group.attach(&mut datagrams.qp)?;
+    socket.refill()?;
+    group.attach(&mut socket.qp)?;
     println!("listening");
     for _ in 0..args.count {
-        println!("{}", datagrams.receive()?.text());
+        println!("{}", socket.receive()?.text());
     }
-    group.detach(&mut datagrams.qp)?;
+    group.detach(&mut socket.qp)?;
     Ok(group.leave()?)
 }

@@ -1,7 +1,6 @@
-//! A message to and fro over a reliable connection; speaks with the real `ibv_rc_pingpong`, in
-//! either role.
+//! Ping-pong over a reliable connection. Client and server interoperate with `ibv_rc_pingpong`.
 //!
-//! `rc_pingpong -d rxe0` waits; `rc_pingpong -d rxe0 HOST` connects to it.
+//! `rc_pingpong -d rxe0` is the server; `rc_pingpong -d rxe0 HOST` is its client.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use examples::pingpong::{Options, run};
 
-/// A message to and fro over a reliable connection: a server, or with HOST its client
+/// Ping-pong over a reliable connection: a client if HOST is given, else a server
 #[derive(Debug, Parser)]
 struct Args {
     #[command(flatten)]

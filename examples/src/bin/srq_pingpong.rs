@@ -1,7 +1,7 @@
-//! Messages to and fro over many connections that receive from one shared queue; speaks with the
-//! real `ibv_srq_pingpong`, in either role.
+//! Ping-pong over many connections with one shared receive queue. Client and server interoperate
+//! with `ibv_srq_pingpong`.
 //!
-//! `srq_pingpong -d rxe0` waits; `srq_pingpong -d rxe0 HOST` connects to it.
+//! `srq_pingpong -d rxe0` is the server; `srq_pingpong -d rxe0 HOST` is its client.
 
 #![forbid(unsafe_code)]
 
@@ -17,30 +17,32 @@ use ibverbs::{
     wr,
 };
 
-/// How many endpoints the C program tells and wants to hear, whatever the number of queue pairs.
-const TOLD: usize = 256;
-const NOWHERE: Endpoint = Endpoint {
+/// Number of endpoints in the message of `ibv_srq_pingpong`, independent of the number of queue
+/// pairs.
+const MESSAGE_ENDPOINTS: usize = 256;
+/// Fills the unused part of that message.
+const UNUSED: Endpoint = Endpoint {
     qpn: Qpn(0),
     psn: Psn(0),
     lid: Lid(0),
     gid: Gid([0; 16]),
 };
-/// Sends that a queue pair can have in flight.
-const SENDS: u32 = 4;
+/// Maximum number of sends in flight per queue pair.
+const MAX_SENDS: u32 = 4;
 
-/// Messages to and fro over many connections with one shared receive queue: a server, or with HOST
-/// its client
+/// Ping-pong over many connections with one shared receive queue: a client if HOST is given, else a
+/// server
 #[derive(Debug, Parser)]
 struct Args {
     #[command(flatten)]
     common: Common,
-    /// Bytes of a message
+    /// Message size in bytes
     #[arg(short, long, default_value_t = 4096)]
     size: u32,
     /// Path MTU in bytes
     #[arg(short, long, default_value = "1024", value_parser = parse_mtu)]
     mtu: Mtu,
-    /// Queue pairs
+    /// Number of queue pairs
     #[arg(short = 'q', long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=255))]
     num_qp: u32,
 }
@@ -59,7 +61,9 @@ fn run(
 ) -> Result<()> {
     if common.rx_depth < *num_qp {
         return Err(format!(
-            "{num_qp} queue pairs need as many receives: give --rx-depth {num_qp} or more"
+            "start {num_qp} queue pairs: each needs a receive, and --rx-depth is {}\n\
+             help: set --rx-depth to {num_qp} or more",
+            common.rx_depth
         )
         .into());
     }
@@ -69,7 +73,7 @@ fn run(
         .events
         .then(|| local.context.create_comp_channel())
         .transpose()?;
-    let depth = common.rx_depth + num_qp * SENDS;
+    let depth = common.rx_depth + num_qp * MAX_SENDS;
     let mut cq = local.context.create_cq(CqOptions {
         depth,
         channel: channel.as_ref(),
@@ -88,17 +92,17 @@ fn run(
         sl: common.sl,
         ..local.path(*mtu, AccessFlags::empty())
     };
-    let (mut qps, mut mine) = (Vec::new(), vec![NOWHERE; TOLD]);
-    for place in mine.iter_mut().take(*num_qp as usize) {
+    let (mut qps, mut mine) = (Vec::new(), vec![UNUSED; MESSAGE_ENDPOINTS]);
+    for endpoint in mine.iter_mut().take(*num_qp as usize) {
         let queues = QpOptions {
-            max_send_wr: SENDS,
+            max_send_wr: MAX_SENDS,
             max_batch: 1,
             ..QpOptions::default()
         };
         let mut qp = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, queues)?;
         qp.init(&path)?;
-        *place = qp.endpoint(&path)?;
-        print_address(" local", place);
+        *endpoint = qp.endpoint(&path)?;
+        print_address(" local", endpoint);
         qps.push(qp);
     }
     exchange(common.role(), &mine, |theirs| {
@@ -110,7 +114,7 @@ fn run(
         Ok(())
     })?;
 
-    let begun = Instant::now();
+    let start = Instant::now();
     let (mut sent, mut received) = (0, 0);
     if common.host.is_some() {
         for qp in &mut qps {
@@ -119,18 +123,18 @@ fn run(
             qp.post_send(wr::send(message))?;
         }
     }
-    // The counts are those of all queue pairs together.
+    // `sent` and `received` count the messages of all queue pairs together.
     wait::until(&mut cq, channel.as_ref(), |completion| {
         let qpn = completion.qp_num();
         let qp = qps
             .iter_mut()
             .find(|qp| qp.qp_num() == qpn)
-            .ok_or_else(|| format!("no queue pair {qpn}"))?;
-        // Receives are retired by the queue that they were posted to, sends by the queue pair.
+            .ok_or_else(|| format!("a completion named the unknown queue pair {qpn}"))?;
+        // A request is retired by the object that it was posted to: here receives by the SRQ.
         if completion.queue() == srq.id() {
             let retired = srq.retire(completion)?;
             retired.ok()?;
-            let buf = retired.into_buf().ok_or("a receive without a buffer")?;
+            let buf = retired.into_buf().ok_or("a receive had no buffer")?;
             received += 1;
             common.check(&buf, *size)?;
             if sent < common.iters {
@@ -143,13 +147,11 @@ fn run(
             retired.ok()?;
             sent += 1;
             if srq.recv_slots_free() > 0 {
-                srq.post_recv(wr::recv(
-                    retired.into_buf().ok_or("a send without a buffer")?,
-                ))?;
+                srq.post_recv(wr::recv(retired.into_buf().ok_or("a send had no buffer")?))?;
             }
         }
         Ok(sent >= common.iters && received >= common.iters)
     })?;
-    common.report(*size, begun);
+    common.report(*size, start);
     Ok(())
 }

@@ -1,7 +1,6 @@
-//! A message to and fro over an unreliable connection; speaks with the real `ibv_uc_pingpong`, in
-//! either role.
+//! Ping-pong over an unreliable connection. Client and server interoperate with `ibv_uc_pingpong`.
 //!
-//! `uc_pingpong -d rxe0` waits; `uc_pingpong -d rxe0 HOST` connects to it.
+//! `uc_pingpong -d rxe0` is the server; `uc_pingpong -d rxe0 HOST` is its client.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use examples::pingpong::{Options, run};
 
-/// A message to and fro over an unreliable connection: a server, or with HOST its client
+/// Ping-pong over an unreliable connection: a client if HOST is given, else a server
 #[derive(Debug, Parser)]
 struct Args {
     #[command(flatten)]

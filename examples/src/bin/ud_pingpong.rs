@@ -1,7 +1,7 @@
-//! A datagram to and fro; speaks with the real `ibv_ud_pingpong`, in either role.
+//! Ping-pong over unreliable datagrams. Client and server interoperate with `ibv_ud_pingpong`.
 //!
-//! `ud_pingpong -d rxe0` waits; `ud_pingpong -d rxe0 HOST` connects to it. A datagram that is lost
-//! stays lost, and the program gives up after a while.
+//! `ud_pingpong -d rxe0` is the server; `ud_pingpong -d rxe0 HOST` is its client. Lost datagrams
+//! are not retransmitted: after a loss the program times out.
 
 #![forbid(unsafe_code)]
 
@@ -18,16 +18,15 @@ use ibverbs::{
     wr::{self, Destination},
 };
 
-/// The key that the C program uses.
+/// The Q_Key of `ibv_ud_pingpong`.
 const QKEY: Qkey = Qkey(0x1111_1111);
 
-/// A datagram to and fro: a server, or with HOST its client
+/// Ping-pong over unreliable datagrams: a client if HOST is given, else a server
 #[derive(Debug, Parser)]
 struct Args {
     #[command(flatten)]
     common: Common,
-    /// Bytes of a message, at most the port's MTU. The C program uses 1024, too, whatever its help
-    /// says
+    /// Message size in bytes, at most the MTU of the port
     #[arg(short, long, default_value_t = 1024)]
     size: u32,
 }
@@ -41,7 +40,7 @@ fn run(Args { common, size }: &Args) -> Result<()> {
     let mtu = local.port.active_mtu;
     if mtu.bytes().is_some_and(|bytes| *size > bytes) {
         return Err(format!(
-            "a datagram is one packet: {size} bytes are more than the port's MTU of {mtu}"
+            "send messages of {size} bytes: a datagram is limited to the port's MTU of {mtu} bytes"
         )
         .into());
     }
@@ -65,7 +64,7 @@ fn run(Args { common, size }: &Args) -> Result<()> {
     let psn = random_psn();
     qp.start(local.port_num, 0, QKEY, psn)?;
 
-    // The device puts the global route header before what it receives.
+    // The device writes a global route header in front of each received message.
     let pool = pd.pool(common.rx_depth as usize, GRH_LEN + *size as usize)?;
     while let Some(buf) = pool.take() {
         qp.post_recv(wr::recv(buf))?;
@@ -78,7 +77,7 @@ fn run(Args { common, size }: &Args) -> Result<()> {
     exchange(common.role(), &[mine], |theirs| {
         print_address("remote", &theirs[0]);
         require_gid(&local, &theirs[0])?;
-        let handle = pd.create_ah(&way_to(&local, common.sl, &theirs[0]))?;
+        let handle = pd.create_ah(&address_of(&local, common.sl, &theirs[0]))?;
         peer = Some(Destination {
             address: qp.hold_address(&handle)?,
             qpn: theirs[0].qpn,
@@ -86,9 +85,9 @@ fn run(Args { common, size }: &Args) -> Result<()> {
         });
         Ok(())
     })?;
-    let peer = peer.ok_or("there is no peer")?;
+    let peer = peer.ok_or("the peer sent no endpoint")?;
 
-    let begun = Instant::now();
+    let start = Instant::now();
     let (mut posted, mut sent, mut received) = (0, 0, 0);
     if common.host.is_some() {
         let mut message = sends.take().ok_or("all messages are in flight")?;
@@ -100,9 +99,9 @@ fn run(Args { common, size }: &Args) -> Result<()> {
         let retired = qp.retire(completion)?;
         retired.ok()?;
         let direction = retired.direction();
-        let buf = retired.into_buf().ok_or("a request without a buffer")?;
+        let buf = retired.into_buf().ok_or("a request had no buffer")?;
         if direction == Direction::Send {
-            sent += 1; // and the buffer, dropped, goes back to its pool
+            sent += 1; // dropping `buf` returns it to its pool
         } else {
             received += 1;
             let payload = &buf[GRH_LEN..];
@@ -117,19 +116,19 @@ fn run(Args { common, size }: &Args) -> Result<()> {
         }
         Ok(sent >= common.iters && received >= common.iters)
     })?;
-    common.report(*size, begun);
+    common.report(*size, start);
     Ok(())
 }
 
-/// By GID where there is one, else by LID.
-fn way_to(local: &Local, sl: u8, remote: &Endpoint) -> AhAttr {
-    let way = match local.sgid_index() {
+/// Returns the address of an endpoint: its GID if this port uses one, else its LID.
+fn address_of(local: &Local, sl: u8, remote: &Endpoint) -> AhAttr {
+    let attr = match local.sgid_index() {
         Some(index) => AhAttr::to_gid(local.port_num, index, remote.gid),
         None => AhAttr::to_lid(local.port_num, remote.lid),
     };
     AhAttr {
         sl,
         dlid: remote.lid,
-        ..way
+        ..attr
     }
 }

@@ -1,5 +1,4 @@
-//! A message to and fro over one connection, reliable or not: all of `rc_pingpong` and
-//! `uc_pingpong`.
+//! Ping-pong over one connection: the implementation of `rc_pingpong` and `uc_pingpong`.
 
 use std::time::Instant;
 
@@ -12,12 +11,12 @@ use super::options::{Common, fill, parse_mtu, print_address, require_gid};
 use crate::exchange::exchange;
 use crate::{Result, wait};
 
-/// The options of the programs with connections.
+/// Options of `rc_pingpong` and `uc_pingpong`.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
     #[command(flatten)]
     common: Common,
-    /// Bytes of a message
+    /// Message size in bytes
     #[arg(short, long, default_value_t = 4096)]
     size: u32,
     /// Path MTU in bytes
@@ -25,10 +24,10 @@ pub struct Options {
     mtu: Mtu,
 }
 
-/// Runs either side.
+/// Runs the client or the server.
 ///
 /// # Errors
-/// What stands in the way, in words.
+/// The device cannot be used, the peer cannot be reached, or a request fails.
 pub fn run<T: ConnectedDuplexTransport>(options: &Options) -> Result<()> {
     let Options { common, size, mtu } = options;
     let local = common.open()?;
@@ -50,7 +49,8 @@ pub fn run<T: ConnectedDuplexTransport>(options: &Options) -> Result<()> {
     };
     let mut qp = pd.create_qp::<T>(&cq, &cq, queues)?;
 
-    // Receives are posted before the peer hears of the queue pair: it may send at once.
+    // The receives must be posted before the peer gets the address, because it may send
+    // immediately.
     let path = RcPath {
         sl: common.sl,
         ..local.path(*mtu, AccessFlags::empty())
@@ -70,20 +70,20 @@ pub fn run<T: ConnectedDuplexTransport>(options: &Options) -> Result<()> {
         Ok(qp.connect(&path, &theirs[0])?)
     })?;
 
-    let begun = Instant::now();
+    let start = Instant::now();
     let (mut posted, mut sent, mut received) = (0, 0, 0);
     if common.host.is_some() {
         fill(&mut first);
         qp.post_send(wr::send(first))?;
         posted += 1;
     }
-    // What was received is sent back, and what was sent is free to be received into again: buffers
-    // only move.
+    // The buffer of a receive becomes the next send, and the buffer of a send the next receive: no
+    // data are copied.
     wait::until(&mut cq, channel.as_ref(), |completion| {
         let retired = qp.retire(completion)?;
         retired.ok()?;
         let direction = retired.direction();
-        let buf = retired.into_buf().ok_or("a request without a buffer")?;
+        let buf = retired.into_buf().ok_or("a request had no buffer")?;
         if direction == Direction::Send {
             sent += 1;
             qp.post_recv(wr::recv(buf))?;
@@ -97,6 +97,6 @@ pub fn run<T: ConnectedDuplexTransport>(options: &Options) -> Result<()> {
         }
         Ok(sent >= common.iters && received >= common.iters)
     })?;
-    common.report(*size, begun);
+    common.report(*size, start);
     Ok(())
 }

@@ -1,6 +1,7 @@
-//! The `ibv_*_pingpong` programs: their options and what they print.
+//! Code shared by the ping-pong programs: options, output, and the loop over one connection.
 //!
-//! A message goes to and fro: each side sends back what it receives. The client begins.
+//! The client sends the first message, and each side sends back every message that it receives.
+//! Options and output are those of `ibv_*_pingpong`.
 
 mod connected;
 mod options;

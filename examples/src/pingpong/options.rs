@@ -1,4 +1,4 @@
-//! The options that all of them have, and what they print.
+//! Options that all ping-pong programs have, and their output.
 
 use std::time::Instant;
 
@@ -9,50 +9,50 @@ use crate::Result;
 use crate::exchange::Role;
 use crate::local::Local;
 
-/// The options that all of them have.
+/// Options that all ping-pong programs have.
 #[derive(Args, Clone, Debug)]
 pub struct Common {
-    /// The server to connect to; without it this is the server
+    /// Server to connect to; without it, run as the server
     pub host: Option<String>,
     /// TCP port to listen on, or to connect to
     #[arg(short, long, default_value_t = 18515)]
     pub port: u16,
-    /// RDMA device; the first one if not given
+    /// RDMA device [default: the first one]
     #[arg(short = 'd', long, value_name = "DEVICE")]
     pub ib_dev: Option<String>,
-    /// Port of the device
+    /// Port number of the device
     #[arg(short, long, value_name = "PORT", default_value_t = 1)]
     pub ib_port: u8,
-    /// Receives to keep posted
+    /// Number of receives to keep posted
     #[arg(short, long, value_name = "COUNT", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=32000))]
     pub rx_depth: u32,
-    /// Messages to send and to receive
+    /// Number of messages to send and to receive
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub iters: u64,
     /// Service level
     #[arg(short = 'l', long, default_value_t = 0)]
     pub sl: u8,
-    /// Sleep until there are completions rather than poll
+    /// Sleep until there are completions, instead of polling
     #[arg(short, long)]
     pub events: bool,
-    /// Index of the GID; chosen if not given and needed
+    /// Index of the GID [default: chosen automatically if the port needs one]
     #[arg(short, long, value_name = "INDEX")]
     pub gid_idx: Option<u32>,
-    /// As the client, compare what comes back with what was sent
+    /// Verify the received data (client only)
     #[arg(short, long)]
     pub chk: bool,
 }
 
 impl Common {
-    /// Opens the device and port that the options name.
+    /// Opens the device and port given in the options.
     ///
     /// # Errors
-    /// As [`Local::open`].
+    /// The same as for [`Local::open`].
     pub fn open(&self) -> Result<Local> {
         Local::open(self.ib_dev.as_deref(), self.ib_port, self.gid_idx)
     }
 
-    /// Server or client.
+    /// Returns the role, server or client, given in the options.
     pub fn role(&self) -> Role<'_> {
         match &self.host {
             Some(host) => Role::Client(host, self.port),
@@ -60,16 +60,16 @@ impl Common {
         }
     }
 
-    /// Checks what was received: its length, and on the client its bytes, if they are to be
-    /// compared.
+    /// Checks the length of a received message, and its bytes on a client with `--chk`.
     ///
     /// # Errors
-    /// When something differs, in words.
+    /// The length or a byte differs from the expected one.
     pub fn check(&self, received: &[u8], size: u32) -> Result<()> {
         let len = received.len();
         if len != size as usize {
             return Err(format!(
-                "the peer sends {len} bytes, this side {size}: give both the same -s"
+                "check a message: received {len} bytes, expected {size} bytes\n\
+                 help: start both sides with the same -s"
             )
             .into());
         }
@@ -81,18 +81,21 @@ impl Common {
             .position(differs)
             .filter(|_| compare)
         {
-            Some(at) => {
-                Err(format!("byte {at} of {len} came back as {:#04x}", received[at]).into())
-            }
+            Some(at) => Err(format!(
+                "check a message: byte {at} of {len} is {:#04x}, expected {:#04x}",
+                received[at],
+                at % 251
+            )
+            .into()),
             None => Ok(()),
         }
     }
 
-    /// Prints how much time the messages took, as the C programs do.
-    #[allow(clippy::cast_precision_loss, reason = "for people to read")]
-    pub fn report(&self, size: u32, begun: Instant) {
+    /// Prints the bandwidth and the time per message, as `ibv_*_pingpong` does.
+    #[allow(clippy::cast_precision_loss, reason = "printed with two decimals")]
+    pub fn report(&self, size: u32, start: Instant) {
         let (seconds, bytes) = (
-            begun.elapsed().as_secs_f64(),
+            start.elapsed().as_secs_f64(),
             u64::from(size) * self.iters * 2,
         );
         println!(
@@ -107,21 +110,23 @@ impl Common {
     }
 }
 
-/// Prints where a queue pair is, as the C programs do.
-pub fn print_address(whose: &str, end: &Endpoint) {
+/// Prints the address of a queue pair, as `ibv_*_pingpong` does.
+pub fn print_address(side: &str, endpoint: &Endpoint) {
     println!(
-        "  {whose} address: LID 0x{:04x}, QPN {}, PSN 0x{:06x}, GID {}",
-        end.lid.0, end.qpn, end.psn.0, end.gid
+        "  {side} address: LID 0x{:04x}, QPN {}, PSN 0x{:06x}, GID {}",
+        endpoint.lid.0, endpoint.qpn, endpoint.psn.0, endpoint.gid
     );
 }
 
-/// A peer on RoCE must have told its GID.
+/// Checks that the peer sent a GID, if this side uses one.
 ///
 /// # Errors
-/// When it did not.
+/// The GID of the peer is zero.
 pub fn require_gid(local: &Local, remote: &Endpoint) -> Result<()> {
     if local.gid.is_some() && remote.gid.is_zero() {
-        return Err("the peer did not say its GID: start it with -g".into());
+        return Err(
+            "check the endpoint of the peer: it has no GID\nhelp: start the peer with -g".into(),
+        );
     }
     Ok(())
 }
@@ -129,13 +134,13 @@ pub fn require_gid(local: &Local, remote: &Endpoint) -> Result<()> {
 /// Parses an MTU in bytes.
 ///
 /// # Errors
-/// For what is none.
+/// The text is not one of the five MTUs of InfiniBand.
 pub fn parse_mtu(text: &str) -> std::result::Result<Mtu, String> {
     let mtu = text.parse().ok().and_then(Mtu::from_bytes);
-    mtu.ok_or_else(|| "an MTU is 256, 512, 1024, 2048 or 4096".into())
+    mtu.ok_or_else(|| "expected 256, 512, 1024, 2048 or 4096".into())
 }
 
-/// The message: bytes that differ from their neighbours.
+/// Fills a message with a sequence in which neighbouring bytes differ.
 pub fn fill(message: &mut [u8]) {
     for (byte, value) in message.iter_mut().zip((0..=250).cycle()) {
         *byte = value;

@@ -1,14 +1,15 @@
-//! The one message of rping: where memory is. 16 bytes: address, key and length, in network order.
+//! The message of rping, which describes memory in 16 bytes: address, key and length in network
+//! byte order.
 
 use ibverbs::RemoteMemory;
 
-/// Bytes of a message.
+/// Length of a message in bytes.
 pub const MESSAGE_LEN: usize = 16;
 
-/// What a server says when it has read or written: the bytes have no meaning.
-pub const GO_ON: [u8; MESSAGE_LEN] = [0; MESSAGE_LEN];
+/// The message of a server that has finished an RDMA operation; the bytes have no meaning.
+pub const CONTINUE: [u8; MESSAGE_LEN] = [0; MESSAGE_LEN];
 
-/// The message that offers some memory.
+/// Encodes the message that offers memory to the server.
 pub fn encode(memory: RemoteMemory) -> [u8; MESSAGE_LEN] {
     let mut message = [0; MESSAGE_LEN];
     message[..8].copy_from_slice(&memory.addr.to_be_bytes());
@@ -17,7 +18,7 @@ pub fn encode(memory: RemoteMemory) -> [u8; MESSAGE_LEN] {
     message
 }
 
-/// The memory that a message offers; `None` for a message of another length.
+/// Returns the memory that a message offers; `None` if the message has a different length.
 pub fn decode(message: &[u8]) -> Option<RemoteMemory> {
     let (addr, rest) = message.split_first_chunk()?;
     let (rkey, len) = rest.split_first_chunk()?;
@@ -30,27 +31,28 @@ pub fn decode(message: &[u8]) -> Option<RemoteMemory> {
     })
 }
 
-/// The text of a ping: its number, then letters that move on from ping to ping, and a zero.
-pub fn text(number: u64, size: usize) -> Vec<u8> {
+/// Returns the data of a ping: its number, letters that are shifted by one with each ping, and a
+/// zero.
+pub fn ping_data(number: u64, size: usize) -> Vec<u8> {
     const LETTERS: std::ops::RangeInclusive<u8> = b'A'..=b'z';
     let first = usize::try_from(number % LETTERS.len() as u64).unwrap_or(0);
     let letters = LETTERS.cycle().skip(first);
-    let mut text: Vec<u8> = format!("rdma-ping-{number}: ").into_bytes();
-    text.extend(letters.take(size.saturating_sub(text.len())));
-    text.truncate(size);
-    if let Some(last) = text.last_mut() {
+    let mut data: Vec<u8> = format!("rdma-ping-{number}: ").into_bytes();
+    data.extend(letters.take(size.saturating_sub(data.len())));
+    data.truncate(size);
+    if let Some(last) = data.last_mut() {
         *last = 0;
     }
-    text
+    data
 }
 
-/// What is printed of a ping: up to the zero.
-pub fn printed(text: &[u8]) -> String {
-    let end = text
+/// Returns the printable part of ping data: the bytes before the first zero.
+pub fn printable(data: &[u8]) -> String {
+    let end = data
         .iter()
         .position(|&byte| byte == 0)
-        .unwrap_or(text.len());
-    String::from_utf8_lossy(&text[..end]).into_owned()
+        .unwrap_or(data.len());
+    String::from_utf8_lossy(&data[..end]).into_owned()
 }
 
 #[cfg(test)]
@@ -58,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_survives_the_wire() {
+    fn message_round_trip() {
         let memory = RemoteMemory {
             addr: 0x0102_0304_0506_0708,
             rkey: 0x090a_0b0c,
@@ -74,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_that_of_the_real_one() {
-        assert_eq!(printed(&text(0, 24)), "rdma-ping-0: ABCDEFGHIJ");
-        assert_eq!(printed(&text(1, 24)), "rdma-ping-1: BCDEFGHIJK");
-        // 'A' to 'z' are 58 letters.
-        assert_eq!(printed(&text(57, 24)), "rdma-ping-57: zABCDEFGH");
-        assert_eq!(printed(&text(58, 24)), "rdma-ping-58: ABCDEFGHI");
-        assert_eq!(text(3, 100).len(), 100);
-        assert_eq!(text(3, 5), b"rdma\0");
+    fn ping_data_matches_rping_of_librdmacm() {
+        assert_eq!(printable(&ping_data(0, 24)), "rdma-ping-0: ABCDEFGHIJ");
+        assert_eq!(printable(&ping_data(1, 24)), "rdma-ping-1: BCDEFGHIJK");
+        // The sequence has 58 characters, from 'A' to 'z'.
+        assert_eq!(printable(&ping_data(57, 24)), "rdma-ping-57: zABCDEFGH");
+        assert_eq!(printable(&ping_data(58, 24)), "rdma-ping-58: ABCDEFGHI");
+        assert_eq!(ping_data(3, 100).len(), 100);
+        assert_eq!(ping_data(3, 5), b"rdma\0");
     }
 }

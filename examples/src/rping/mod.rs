@@ -1,4 +1,4 @@
-//! What the two ends of `rping` share: settings and messages.
+//! Client and server of `rping`, and their settings and messages.
 
 pub mod client;
 pub mod message;

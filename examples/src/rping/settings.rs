@@ -1,4 +1,4 @@
-//! What the command line says, and how the two ends connect.
+//! Settings from the command line, and the connection parameters of both roles.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -8,34 +8,34 @@ use rdmacm::{ConnectParams, MessengerOptions};
 
 use super::message::MESSAGE_LEN;
 
-/// The longest ping.
+/// Maximum size of a ping in bytes.
 pub const MAX_SIZE: usize = 65_536;
 
-/// How long an end waits for the other's next message.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Time to wait for the next message of the peer.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the command line says.
+/// Settings from the command line.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the server listens.
+    /// Address and port of the server.
     pub address: SocketAddr,
-    /// Where the client comes from.
-    pub from: Option<IpAddr>,
-    /// Pings to send; 0 for ever.
+    /// Source address of the client.
+    pub source: Option<IpAddr>,
+    /// Number of pings to send; 0 means no limit.
     pub count: u64,
-    /// Bytes of a ping.
+    /// Size of a ping in bytes.
     pub size: usize,
-    /// Whether the data are printed.
+    /// Print the data.
     pub verbose: bool,
-    /// Whether the client checks what comes back.
+    /// Verify the returned data on the client.
     pub validate: bool,
-    /// Whether the server goes on after the first client.
+    /// Keep serving after the first client.
     pub persistent: bool,
 }
 
-/// Messages as rping has them; one read and one write at a time, into memory that is opened for
-/// them.
-pub fn messages() -> MessengerOptions<'static> {
+/// Returns the options of a messenger for rping: 16-byte messages, one RDMA read in flight, and
+/// remote access to registered memory.
+pub fn messenger_options() -> MessengerOptions<'static> {
     let params = ConnectParams {
         responder_resources: 1,
         initiator_depth: 1,

@@ -1,54 +1,56 @@
-//! An entry as bytes, where it is, and how the server writes it.
+//! The byte format of an entry, its slot in the table, and how the server writes it.
 
 use ibverbs::SharedRegion;
 
 use crate::Result;
 
-/// Bytes of an entry: checksum 8, version 8, length of the key 1, of the value 1, key 46, value
-/// 192. Numbers are little-endian.
-pub const ENTRY: usize = 256;
+/// Length of an entry in bytes.
+///
+/// An entry consists of checksum (8 bytes), version (8), length of the key (1), length of the value
+/// (1), key (46) and value (192). Numbers are little-endian.
+pub const ENTRY_LEN: usize = 256;
 const VERSION: usize = 8;
 const KEY_LEN: usize = 16;
 const VALUE_LEN: usize = 17;
 const KEY: usize = 18;
 const VALUE: usize = 64;
 const MAX_KEY: usize = VALUE - KEY;
-const MAX_VALUE: usize = ENTRY - VALUE;
+const MAX_VALUE: usize = ENTRY_LEN - VALUE;
 
-/// An entry as it was read.
+/// Contents of a slot as read by a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Read {
-    /// The place was never written.
+pub(super) enum Slot {
+    /// The slot has never been written.
     Empty,
-    /// The server was writing: read again.
+    /// The slot was read during a write; the read must be repeated.
     Torn,
-    /// All of one time.
-    Whole(Entry),
+    /// The slot holds a consistent entry.
+    Valid(Entry),
 }
 
-/// What an entry says.
+/// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// How often it was written.
+    /// Number of times that the entry has been written.
     pub version: u64,
-    /// Its key.
+    /// Key.
     pub key: Vec<u8>,
-    /// Its value.
+    /// Value.
     pub value: Vec<u8>,
 }
 
-/// What a client makes of the bytes of an entry.
-pub(super) fn parse(bytes: &[u8; ENTRY]) -> Read {
+/// Decodes the bytes of a slot and verifies the checksum.
+pub(super) fn parse(bytes: &[u8; ENTRY_LEN]) -> Slot {
     if bytes.iter().all(|byte| *byte == 0) {
-        return Read::Empty;
+        return Slot::Empty;
     }
-    let (sum, rest) = bytes.split_at(VERSION);
+    let (sum, payload) = bytes.split_at(VERSION);
     let (key_len, value_len) = (usize::from(bytes[KEY_LEN]), usize::from(bytes[VALUE_LEN]));
-    if sum != checksum(rest).to_le_bytes() || key_len > MAX_KEY || value_len > MAX_VALUE {
-        return Read::Torn;
+    if sum != checksum(payload).to_le_bytes() || key_len > MAX_KEY || value_len > MAX_VALUE {
+        return Slot::Torn;
     }
-    Read::Whole(Entry {
-        version: rest
+    Slot::Valid(Entry {
+        version: payload
             .iter()
             .take(8)
             .rev()
@@ -58,30 +60,35 @@ pub(super) fn parse(bytes: &[u8; ENTRY]) -> Read {
     })
 }
 
-/// Where a key can be: at these offsets, one after the other, until it or an empty place is found.
-pub(super) fn places(len: u64, key: &[u8]) -> impl Iterator<Item = u64> {
-    let count = len / ENTRY as u64;
+/// Returns the byte offsets of the slots to search for a key, in order (linear probing). The search
+/// ends at the key or at an empty slot.
+pub(super) fn probe_offsets(len: u64, key: &[u8]) -> impl Iterator<Item = u64> {
+    let count = len / ENTRY_LEN as u64;
     let first = checksum(key);
-    (0..count).map(move |step| first.wrapping_add(step) % count * ENTRY as u64)
+    (0..count).map(move |step| first.wrapping_add(step) % count * ENTRY_LEN as u64)
 }
 
-/// Writes an entry, new or once more. One thread of the server writes; `pause` is called when it is
-/// half done.
+/// Inserts or updates an entry, and calls `pause` after half of the bytes. Only one thread may
+/// write.
 ///
 /// # Errors
-/// When key or value are too long, or the table is full.
+/// The key or the value is too long, or the table is full.
 pub fn put(table: &SharedRegion, key: &[u8], value: &[u8], pause: impl FnOnce()) -> Result<()> {
-    let (place, version) = find(table, key)?;
-    let entry = encode(version + 1, key, value)
-        .ok_or_else(|| format!("a key has at most {MAX_KEY} bytes, a value {MAX_VALUE}"))?;
+    let (offset, version) = find(table, key)?;
+    let entry = encode(version + 1, key, value).ok_or_else(|| {
+        format!(
+            "write an entry: expected a key of at most {MAX_KEY} bytes \
+             and a value of at most {MAX_VALUE} bytes"
+        )
+    })?;
     let (first, second) = entry.split_at(VALUE + value.len() / 2);
-    table.write(place, first)?;
+    table.write(offset, first)?;
     pause();
-    Ok(table.write(place + first.len(), second)?)
+    Ok(table.write(offset + first.len(), second)?)
 }
 
-fn encode(version: u64, key: &[u8], value: &[u8]) -> Option<[u8; ENTRY]> {
-    let mut entry = [0; ENTRY];
+fn encode(version: u64, key: &[u8], value: &[u8]) -> Option<[u8; ENTRY_LEN]> {
+    let mut entry = [0; ENTRY_LEN];
     entry[VERSION..KEY_LEN].copy_from_slice(&version.to_le_bytes());
     entry[KEY_LEN] = u8::try_from(key.len()).ok()?;
     entry[VALUE_LEN] = u8::try_from(value.len()).ok()?;
@@ -94,24 +101,25 @@ fn encode(version: u64, key: &[u8], value: &[u8]) -> Option<[u8; ENTRY]> {
     Some(entry)
 }
 
-/// The place of a key, or for it, and the version there. Nobody else writes, so what is read here
-/// is whole.
+/// Returns the offset of the slot that holds a key or is free for it, and the current version.
+///
+/// The calling thread is the only writer, so no slot can be torn.
 fn find(table: &SharedRegion, key: &[u8]) -> Result<(usize, u64)> {
-    for place in places(table.len() as u64, key) {
-        let place = usize::try_from(place)?;
-        let mut bytes = [0; ENTRY];
-        table.read(place, &mut bytes)?;
+    for offset in probe_offsets(table.len() as u64, key) {
+        let offset = usize::try_from(offset)?;
+        let mut bytes = [0; ENTRY_LEN];
+        table.read(offset, &mut bytes)?;
         match parse(&bytes) {
-            Read::Empty => return Ok((place, 0)),
-            Read::Whole(entry) if entry.key == key => return Ok((place, entry.version)),
-            Read::Whole(_) => {}
-            Read::Torn => return Err("the table is written by another thread".into()),
+            Slot::Empty => return Ok((offset, 0)),
+            Slot::Valid(entry) if entry.key == key => return Ok((offset, entry.version)),
+            Slot::Valid(_) => {}
+            Slot::Torn => return Err("search the table: another thread is writing it".into()),
         }
     }
-    Err("the table is full".into())
+    Err("write an entry: the table is full".into())
 }
 
-/// FNV-1a, 64 bits.
+/// Returns the 64-bit FNV-1a hash.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -123,48 +131,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_read_as_it_was_written() {
+    fn entry_round_trip() {
         let bytes = encode(3, b"colour", b"blue").expect("short enough");
         let entry = Entry {
             version: 3,
             key: b"colour".to_vec(),
             value: b"blue".to_vec(),
         };
-        assert_eq!(parse(&bytes), Read::Whole(entry));
-        assert_eq!(parse(&[0; ENTRY]), Read::Empty);
+        assert_eq!(parse(&bytes), Slot::Valid(entry));
+        assert_eq!(parse(&[0; ENTRY_LEN]), Slot::Empty);
     }
 
     #[test]
-    fn any_mixture_of_two_versions_is_torn() {
+    fn mixture_of_two_versions_is_torn() {
         let (old, new) = (
             encode(1, b"key", &[b'a'; 100]),
             encode(2, b"key", &[b'b'; 192]),
         );
         let (old, new) = (old.expect("short enough"), new.expect("short enough"));
-        for cut in 0..=ENTRY {
+        for cut in 0..=ENTRY_LEN {
             for (head, tail) in [(&old, &new), (&new, &old)] {
                 let mut mixed = *tail;
                 mixed[..cut].copy_from_slice(&head[..cut]);
-                let whole = mixed == old || mixed == new;
-                assert_eq!(parse(&mixed) != Read::Torn, whole, "cut at {cut}");
+                let consistent = mixed == old || mixed == new;
+                assert_eq!(parse(&mixed) != Slot::Torn, consistent, "cut at {cut}");
             }
         }
     }
 
     #[test]
-    fn what_is_too_long_is_refused() {
+    fn long_key_or_value_is_rejected() {
         assert!(encode(1, &[1; MAX_KEY], &[1; MAX_VALUE]).is_some());
         assert!(encode(1, &[1; MAX_KEY + 1], b"").is_none());
         assert!(encode(1, b"", &[1; MAX_VALUE + 1]).is_none());
     }
 
     #[test]
-    fn every_place_is_tried_once() {
-        let mut all: Vec<u64> = places(8 * ENTRY as u64, b"key").collect();
+    fn probing_visits_each_slot_once() {
+        let mut all: Vec<u64> = probe_offsets(8 * ENTRY_LEN as u64, b"key").collect();
         all.sort_unstable();
         assert_eq!(
             all,
-            (0..8).map(|index| index * ENTRY as u64).collect::<Vec<_>>()
+            (0..8)
+                .map(|index| index * ENTRY_LEN as u64)
+                .collect::<Vec<_>>()
         );
     }
 }

@@ -1,13 +1,14 @@
-//! The table of `kv`: a server writes it, clients read it by RDMA, and neither waits for the other.
+//! The hash table of `kv`: the server writes it and clients read it by RDMA, without locks.
 //!
-//! A client reads a whole entry at once, while the server may be writing it. A device is free to
-//! fetch the bytes of a read in any order, so a version at the front, or at both ends, would not
-//! show that the middle is from two times. Therefore an entry begins with a checksum of all its
-//! other bytes, the version among them: an entry of which the checksum is right is whole, but for a
-//! chance of about one in 2^64. Any other is torn, and read again.
+//! A client reads an entry with a single RDMA read, possibly while the server is writing the entry.
+//! A device may fetch the bytes of a read in any order. A version number at the start or at both
+//! ends therefore cannot detect that the middle is a mixture of two versions. Instead, each entry
+//! begins with a checksum of all its other bytes, including the version. If the checksum does not
+//! match, the entry is torn and the client reads it again. A torn entry passes this test with a
+//! probability of about 2^-64.
 
 mod entry;
 mod reader;
 
-pub use self::entry::{ENTRY, Entry, put};
+pub use self::entry::{ENTRY_LEN, Entry, put};
 pub use self::reader::Reader;
