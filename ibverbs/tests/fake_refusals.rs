@@ -260,7 +260,9 @@ fn a_queue_pair_in_the_wrong_state_refuses_with_a_remedy() {
         assert_eq!(error.error(), PostError::Refused(Errno(libc::EINVAL)));
         let error = ibverbs::Error::from(qp.post_send(wr::send(wr::Empty)).expect_err("RESET"));
         assert!(
-            error.to_string().contains("is the queue pair connected"),
+            error
+                .to_string()
+                .contains("check that the queue pair is connected"),
             "{error}"
         );
         drop(qp);
