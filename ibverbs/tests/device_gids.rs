@@ -75,7 +75,7 @@ fn the_entry_in_the_peers_subnet_is_chosen_and_the_reason_said() {
         let mut neighbour = v4.gid;
         neighbour.0[15] ^= 0x70;
         let choice = context
-            .select_gid(1, &GidQuery::to(neighbour))
+            .select_gid(1, &GidQuery::for_peer(neighbour))
             .expect("IPv4");
         println!("{}: {choice}", context.device_name());
         assert_eq!(choice.entry, *v4);
@@ -88,14 +88,14 @@ fn the_entry_in_the_peers_subnet_is_chosen_and_the_reason_said() {
             neighbour.0[15] ^= 0x70;
             assert_eq!(
                 context
-                    .select_gid(1, &GidQuery::to(neighbour))
+                    .select_gid(1, &GidQuery::for_peer(neighbour))
                     .expect("IPv6")
                     .entry,
                 *v6
             );
         }
         let choice = context
-            .select_gid(1, &GidQuery::to(ip("fe80::77")))
+            .select_gid(1, &GidQuery::for_peer(ip("fe80::77")))
             .expect("link-local");
         assert_eq!(choice.entry, *local);
         let query = GidQuery {
@@ -106,7 +106,7 @@ fn the_entry_in_the_peers_subnet_is_chosen_and_the_reason_said() {
         assert_eq!(context.select_gid(1, &query).expect("no peer").entry, *v4);
         let query = GidQuery {
             source: Some(v4.gid),
-            ..GidQuery::to(v4.gid)
+            ..GidQuery::for_peer(v4.gid)
         };
         assert!(
             context

@@ -1,4 +1,4 @@
-//! What a device can do: the classic query.
+//! Device attributes from the classic query, `ibv_query_device`.
 
 #![allow(unsafe_code)]
 
@@ -15,14 +15,14 @@ use crate::newtype::c_value;
 use crate::raw::AsRaw;
 
 c_value! {
-    /// Towards whom a device's atomics are atomic (`enum ibv_atomic_cap`).
+    /// Scope within which a device's atomic operations are atomic (`enum ibv_atomic_cap`).
     ///
     /// # Example
     /// ```no_run
     /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// use ibverbs::caps::AtomicCap;
     /// if context.query_device()?.atomic_cap == AtomicCap::HCA {
-    ///     println!("change shared counters by the device only, not by SharedRegion::compare_exchange");
+    ///     println!("update shared counters through the device only, not with SharedRegion::compare_exchange");
     /// }
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
@@ -30,19 +30,20 @@ c_value! {
     /// # References
     /// [`ibv_query_device(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device.3.html)
     pub struct AtomicCap(u32) {
-        /// No atomics: `IBV_ATOMIC_NONE`.
+        /// No atomic operations: `IBV_ATOMIC_NONE`.
         NONE = rdma_sys::IBV_ATOMIC_NONE => "ATOMIC_NONE",
-        /// Among the queue pairs of this device: `IBV_ATOMIC_HCA`.
+        /// Atomic with respect to other queue pairs of the same device: `IBV_ATOMIC_HCA`.
         HCA = rdma_sys::IBV_ATOMIC_HCA => "ATOMIC_HCA",
-        /// Also towards the processors: `IBV_ATOMIC_GLOB`.
+        /// Atomic with respect to CPUs and other devices too: `IBV_ATOMIC_GLOB`.
         GLOB = rdma_sys::IBV_ATOMIC_GLOB => "ATOMIC_GLOB",
     }
 }
 
 bitflags! {
-    /// What a device can do (`enum ibv_device_cap_flags`); bits that this version does not name are kept.
+    /// Device capability flags (`enum ibv_device_cap_flags`). Unknown bits are kept.
     ///
-    /// The classic query gives the lower 32 bits, the extended one ([`DeviceAttrEx`](crate::caps::DeviceAttrEx)) all of them.
+    /// The classic query returns the lower 32 bits. The extended query
+    /// ([`DeviceAttrEx`](crate::caps::DeviceAttrEx)) returns all 64.
     ///
     /// # Example
     /// ```no_run
@@ -50,7 +51,7 @@ bitflags! {
     /// use ibverbs::caps::DeviceCapFlags;
     /// let flags = context.query_device()?.device_cap_flags;
     /// if flags.contains(DeviceCapFlags::MEM_WINDOW_TYPE_2B) {
-    ///     println!("memory windows of type 2");
+    ///     println!("type 2B memory windows");
     /// }
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
@@ -59,39 +60,41 @@ bitflags! {
     /// [`ibv_query_device(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device.3.html)
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DeviceCapFlags: u64 {
-        /// A queue pair's depth can change: `IBV_DEVICE_RESIZE_MAX_WR`.
+        /// The depth of a queue pair can be changed: `IBV_DEVICE_RESIZE_MAX_WR`.
         const RESIZE_MAX_WR = rdma_sys::IBV_DEVICE_RESIZE_MAX_WR as u64;
-        /// Counts packets of a wrong P_Key: `IBV_DEVICE_BAD_PKEY_CNTR`.
+        /// Counts packets with a wrong P_Key: `IBV_DEVICE_BAD_PKEY_CNTR`.
         const BAD_PKEY_CNTR = rdma_sys::IBV_DEVICE_BAD_PKEY_CNTR as u64;
-        /// Counts packets of a wrong Q_Key: `IBV_DEVICE_BAD_QKEY_CNTR`.
+        /// Counts packets with a wrong Q_Key: `IBV_DEVICE_BAD_QKEY_CNTR`.
         const BAD_QKEY_CNTR = rdma_sys::IBV_DEVICE_BAD_QKEY_CNTR as u64;
         /// Raw packet multicast: `IBV_DEVICE_RAW_MULTI`.
         const RAW_MULTI = rdma_sys::IBV_DEVICE_RAW_MULTI as u64;
         /// Automatic path migration: `IBV_DEVICE_AUTO_PATH_MIG`.
         const AUTO_PATH_MIG = rdma_sys::IBV_DEVICE_AUTO_PATH_MIG as u64;
-        /// A queue pair can change its port: `IBV_DEVICE_CHANGE_PHY_PORT`.
+        /// A queue pair can be moved to another port: `IBV_DEVICE_CHANGE_PHY_PORT`.
         const CHANGE_PHY_PORT = rdma_sys::IBV_DEVICE_CHANGE_PHY_PORT as u64;
-        /// Checks that a datagram's address handle is of its port: `IBV_DEVICE_UD_AV_PORT_ENFORCE`.
+        /// Checks that an address handle belongs to the port of the UD queue pair that uses it:
+        /// `IBV_DEVICE_UD_AV_PORT_ENFORCE`.
         const UD_AV_PORT_ENFORCE = rdma_sys::IBV_DEVICE_UD_AV_PORT_ENFORCE as u64;
-        /// Modify accepts the current state: `IBV_DEVICE_CURR_QP_STATE_MOD`.
+        /// `ibv_modify_qp` accepts the current state as an attribute:
+        /// `IBV_DEVICE_CURR_QP_STATE_MOD`.
         const CURR_QP_STATE_MOD = rdma_sys::IBV_DEVICE_CURR_QP_STATE_MOD as u64;
         /// Ports can be shut down: `IBV_DEVICE_SHUTDOWN_PORT`.
         const SHUTDOWN_PORT = rdma_sys::IBV_DEVICE_SHUTDOWN_PORT as u64;
-        /// `IBV_DEVICE_INIT_TYPE`.
+        /// The subnet manager can set the type of port initialization: `IBV_DEVICE_INIT_TYPE`.
         const INIT_TYPE = rdma_sys::IBV_DEVICE_INIT_TYPE as u64;
-        /// Reports when a port becomes active: `IBV_DEVICE_PORT_ACTIVE_EVENT`.
+        /// Raises an event when a port becomes active: `IBV_DEVICE_PORT_ACTIVE_EVENT`.
         const PORT_ACTIVE_EVENT = rdma_sys::IBV_DEVICE_PORT_ACTIVE_EVENT as u64;
         /// Has a system image GUID: `IBV_DEVICE_SYS_IMAGE_GUID`.
         const SYS_IMAGE_GUID = rdma_sys::IBV_DEVICE_SYS_IMAGE_GUID as u64;
-        /// Answers "receiver not ready": `IBV_DEVICE_RC_RNR_NAK_GEN`.
+        /// RC queue pairs can send an RNR NAK (receiver not ready): `IBV_DEVICE_RC_RNR_NAK_GEN`.
         const RC_RNR_NAK_GEN = rdma_sys::IBV_DEVICE_RC_RNR_NAK_GEN as u64;
-        /// A shared receive queue's depth can change: `IBV_DEVICE_SRQ_RESIZE`.
+        /// The depth of a shared receive queue can be changed: `IBV_DEVICE_SRQ_RESIZE`.
         const SRQ_RESIZE = rdma_sys::IBV_DEVICE_SRQ_RESIZE as u64;
-        /// Reports after N completions: `IBV_DEVICE_N_NOTIFY_CQ`.
+        /// Can raise an event after N completions: `IBV_DEVICE_N_NOTIFY_CQ`.
         const N_NOTIFY_CQ = rdma_sys::IBV_DEVICE_N_NOTIFY_CQ as u64;
         /// Memory windows: `IBV_DEVICE_MEM_WINDOW`.
         const MEM_WINDOW = rdma_sys::IBV_DEVICE_MEM_WINDOW as u64;
-        /// Checksums of IP over datagrams: `IBV_DEVICE_UD_IP_CSUM`.
+        /// Computes IP checksums on UD queue pairs: `IBV_DEVICE_UD_IP_CSUM`.
         const UD_IP_CSUM = rdma_sys::IBV_DEVICE_UD_IP_CSUM as u64;
         /// Extended reliable connections: `IBV_DEVICE_XRC`.
         const XRC = rdma_sys::IBV_DEVICE_XRC as u64;
@@ -101,21 +104,26 @@ bitflags! {
         const MEM_WINDOW_TYPE_2A = rdma_sys::IBV_DEVICE_MEM_WINDOW_TYPE_2A as u64;
         /// Memory windows of type 2B: `IBV_DEVICE_MEM_WINDOW_TYPE_2B`.
         const MEM_WINDOW_TYPE_2B = rdma_sys::IBV_DEVICE_MEM_WINDOW_TYPE_2B as u64;
-        /// Checksums of IP over reliable connections: `IBV_DEVICE_RC_IP_CSUM`.
+        /// Computes IP checksums on RC queue pairs: `IBV_DEVICE_RC_IP_CSUM`.
         const RC_IP_CSUM = rdma_sys::IBV_DEVICE_RC_IP_CSUM as u64;
-        /// Checksums of IP in raw packets: `IBV_DEVICE_RAW_IP_CSUM`.
+        /// Computes IP checksums on raw packet queue pairs: `IBV_DEVICE_RAW_IP_CSUM`.
         const RAW_IP_CSUM = rdma_sys::IBV_DEVICE_RAW_IP_CSUM as u64;
-        /// Steers flows of raw packets: `IBV_DEVICE_MANAGED_FLOW_STEERING`.
+        /// Flow steering rules for raw packet queue pairs: `IBV_DEVICE_MANAGED_FLOW_STEERING`.
         const MANAGED_FLOW_STEERING = rdma_sys::IBV_DEVICE_MANAGED_FLOW_STEERING as u64;
-        /// Scatters the frame check sequence (extended query only): `IBV_DEVICE_RAW_SCATTER_FCS`.
+        /// Can deliver the frame check sequence of raw packets (extended query only):
+        /// `IBV_DEVICE_RAW_SCATTER_FCS`.
         const RAW_SCATTER_FCS = rdma_sys::IBV_DEVICE_RAW_SCATTER_FCS;
-        /// Pads PCI writes to cache lines (extended query only): `IBV_DEVICE_PCI_WRITE_END_PADDING`.
+        /// Pads PCI writes to full cache lines (extended query only):
+        /// `IBV_DEVICE_PCI_WRITE_END_PADDING`.
         const PCI_WRITE_END_PADDING = rdma_sys::IBV_DEVICE_PCI_WRITE_END_PADDING;
         const _ = !0;
     }
 }
 
-/// What a device can do (`struct ibv_device_attr`); counts are limits, sizes are bytes.
+/// Attributes and limits of a device (`struct ibv_device_attr`). Counts are maxima; sizes are in
+/// bytes.
+///
+/// The fields keep their C names.
 ///
 /// # Example
 /// ```no_run
@@ -142,7 +150,7 @@ pub struct DeviceAttr {
     pub node_guid: Guid,
     pub sys_image_guid: Guid,
     pub max_mr_size: u64,
-    /// The page sizes that it can register: bit n for 2ⁿ bytes.
+    /// Page sizes that can be registered: bit n stands for 2ⁿ bytes.
     pub page_size_cap: u64,
     pub vendor_id: u32,
     pub vendor_part_id: u32,
@@ -177,19 +185,19 @@ pub struct DeviceAttr {
     pub max_srq_wr: u32,
     pub max_srq_sge: u32,
     pub max_pkeys: u16,
-    /// How long the device takes to acknowledge, as a code: 4.096 µs × 2ⁿ.
+    /// Time that the device may take to acknowledge a packet, encoded: 4.096 µs × 2ⁿ.
     pub local_ca_ack_delay: u8,
     pub phys_port_cnt: u8,
 }
 
 impl DeviceAttr {
-    /// Whether it is Soft-RoCE (rxe): the kernel does in software what adapters do.
+    /// Returns `true` for Soft-RoCE (rxe), the kernel's software implementation of RoCE.
     pub fn is_soft_roce(&self) -> bool {
         const VENDOR: u32 = 0x00ff_ffff;
         self.vendor_id == VENDOR
     }
 
-    /// Whether it is Soft-iWARP (siw).
+    /// Returns `true` for Soft-iWARP (siw), the kernel's software implementation of iWARP.
     pub fn is_soft_iwarp(&self) -> bool {
         const VENDOR: u32 = 0x0062_6d74;
         self.vendor_id == VENDOR
@@ -245,7 +253,7 @@ impl DeviceAttr {
 }
 
 impl Context {
-    /// What the device can do.
+    /// Queries the attributes and limits of the device.
     ///
     /// # Example
     /// ```no_run
@@ -261,13 +269,13 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// Fails only when the device is gone.
+    /// Fails only if the device has been removed.
     ///
     /// # References
     /// [`ibv_query_device(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device.3.html)
     pub fn query_device(&self) -> Result<DeviceAttr> {
         let mut attr = ibv_device_attr::default();
-        // SAFETY: the context is open and the structure is valid for writing.
+        // SAFETY: the context is open and the structure is writable.
         let returned = unsafe { ibv_query_device(self.as_raw(), &raw mut attr) };
         zero_or_errno("ibv_query_device", || self.device_name().into(), returned)?;
         Ok(DeviceAttr::from_raw(&attr))

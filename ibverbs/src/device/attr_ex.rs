@@ -1,4 +1,4 @@
-//! All that a device says of itself: the extended query.
+//! Device attributes from the extended query, `ibv_query_device_ex`.
 
 #![allow(unsafe_code)]
 
@@ -16,10 +16,11 @@ use crate::convert::zero_or_errno;
 use crate::error::Result;
 use crate::raw::AsRaw;
 
-/// All that a device says of itself (`struct ibv_device_attr_ex`); counts are limits, sizes are
-/// bytes.
+/// Attributes, limits and capabilities of a device (`struct ibv_device_attr_ex`). Counts are
+/// maxima; sizes are in bytes.
 ///
-/// Where provider or kernel know the classic query only, `attr` is filled and everything else is 0.
+/// If the provider or the kernel only supports the classic query, `attr` is filled in and all other
+/// fields are 0.
 ///
 /// # Example
 /// ```no_run
@@ -37,37 +38,38 @@ use crate::raw::AsRaw;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceAttrEx {
-    /// What the classic query says too.
+    /// Attributes that the classic query returns too.
     pub attr: DeviceAttr,
     /// On-demand paging.
     pub odp: OdpCaps,
-    /// The bits of a completion timestamp that count; 0 without timestamps.
+    /// Valid bits of a completion timestamp; 0 if the device has no timestamps.
     pub completion_timestamp_mask: u64,
-    /// The device's clock in kHz; 0 where it says nothing.
+    /// Frequency of the device's clock in kHz; 0 if unknown.
     pub hca_core_clock: u64,
-    /// All 64 capability bits; empty where the extended query is not there.
+    /// All 64 capability bits; empty if the extended query is not supported.
     pub device_cap_flags_ex: DeviceCapFlags,
     /// TCP segmentation.
     pub tso: TsoCaps,
     /// Receive-side scaling.
     pub rss: RssCaps,
-    /// Work queues for receiving (`ibv_create_wq`).
+    /// Maximum number of receive work queues (`ibv_create_wq`).
     pub max_wq_type_rq: u32,
     /// Packet pacing.
     pub packet_pacing: PacketPacingCaps,
-    /// Raw packets.
+    /// Capabilities of raw packet queue pairs.
     pub raw_packet_caps: RawPacketCaps,
     /// Tag matching.
     pub tm: TmCaps,
     /// Moderation of completion events.
     pub cq_mod: CqModerationCaps,
-    /// Bytes of the device's own memory that can be allocated; 0 without.
+    /// Size of the device memory that can be allocated, in bytes; 0 if there is none.
     pub max_dm_size: u64,
-    /// Atomics over PCI.
+    /// Atomic operations over PCI.
     pub pci_atomic: PciAtomicCaps,
-    /// Ports, where there can be more than 255; the classic count where the device does not say.
+    /// Number of ports, which can exceed 255. Equals the classic count if the device does not
+    /// report it.
     pub phys_port_cnt: u32,
-    /// Completion vectors of the open context.
+    /// Number of completion vectors of the open context.
     pub num_comp_vectors: u32,
 }
 
@@ -130,7 +132,7 @@ impl DeviceAttrEx {
 }
 
 impl Context {
-    /// All that the device says of itself, the extended properties included.
+    /// Queries all attributes of the device, including the extended ones.
     ///
     /// # Example
     /// ```no_run
@@ -149,13 +151,13 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// Fails only when the device is gone.
+    /// Fails only if the device has been removed.
     ///
     /// # References
     /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
     pub fn query_device_ex(&self) -> Result<DeviceAttrEx> {
         let mut attr = ibv_device_attr_ex::default();
-        // SAFETY: the context is open, no input is given, and the structure is valid for writing.
+        // SAFETY: the context is open, the input is null (none), and the structure is writable.
         let returned = unsafe { ibv_query_device_ex(self.as_raw(), ptr::null(), &raw mut attr) };
         zero_or_errno(
             "ibv_query_device_ex",
@@ -171,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_without_the_extended_query_gives_the_classic_values() {
+    fn without_extended_query_classic_values_are_used() {
         let mut raw = ibv_device_attr_ex::default();
         raw.orig_attr.max_qp = 7;
         raw.orig_attr.phys_port_cnt = 2;
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(
             attr.attr.device_cap_flags.bits(),
             1 << 17 | 1 << 30,
-            "bits without a name are kept"
+            "unknown bits are kept"
         );
         assert!(attr.device_cap_flags_ex.is_empty());
         assert_eq!(attr.odp, OdpCaps::default());

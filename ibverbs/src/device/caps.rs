@@ -1,9 +1,9 @@
-//! What a device can do beyond the classic query, by subject.
+//! Extended capabilities of a device, by subject.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// On-demand paging in general (`enum ibv_odp_general_caps`); bits that this version does not name are kept.
+    /// On-demand paging support of a device (`enum ibv_odp_general_caps`). Unknown bits are kept.
     ///
     /// # Example
     /// ```no_run
@@ -17,16 +17,17 @@ bitflags! {
     /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpGeneralCaps: u64 {
-        /// Regions may be registered on demand: `IBV_ODP_SUPPORT`.
+        /// Memory can be registered for on-demand paging: `IBV_ODP_SUPPORT`.
         const SUPPORT = rdma_sys::IBV_ODP_SUPPORT as u64;
-        /// The whole address space may be one region: `IBV_ODP_SUPPORT_IMPLICIT`.
+        /// The whole address space can be registered as one region: `IBV_ODP_SUPPORT_IMPLICIT`.
         const IMPLICIT = rdma_sys::IBV_ODP_SUPPORT_IMPLICIT as u64;
         const _ = !0;
     }
 }
 
 bitflags! {
-    /// The operations that may use on-demand memory, on one transport (`enum ibv_odp_transport_cap_bits`).
+    /// Operations that can use on-demand memory on one transport
+    /// (`enum ibv_odp_transport_cap_bits`).
     ///
     /// # Example
     /// ```no_run
@@ -58,7 +59,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// What raw packet queues can do (`enum ibv_raw_packet_caps`).
+    /// Capabilities of raw packet queue pairs (`enum ibv_raw_packet_caps`).
     ///
     /// # Example
     /// ```no_run
@@ -74,18 +75,18 @@ bitflags! {
     pub struct RawPacketCaps: u32 {
         /// Strips customer VLAN tags: `IBV_RAW_PACKET_CAP_CVLAN_STRIPPING`.
         const CVLAN_STRIPPING = rdma_sys::IBV_RAW_PACKET_CAP_CVLAN_STRIPPING;
-        /// Scatters the frame check sequence: `IBV_RAW_PACKET_CAP_SCATTER_FCS`.
+        /// Delivers the frame check sequence: `IBV_RAW_PACKET_CAP_SCATTER_FCS`.
         const SCATTER_FCS = rdma_sys::IBV_RAW_PACKET_CAP_SCATTER_FCS;
-        /// Checksums of IP: `IBV_RAW_PACKET_CAP_IP_CSUM`.
+        /// Computes IP checksums: `IBV_RAW_PACKET_CAP_IP_CSUM`.
         const IP_CSUM = rdma_sys::IBV_RAW_PACKET_CAP_IP_CSUM;
-        /// Waits with dropping while there is no receive: `IBV_RAW_PACKET_CAP_DELAY_DROP`.
+        /// Delays the drop of a packet while no receive is posted: `IBV_RAW_PACKET_CAP_DELAY_DROP`.
         const DELAY_DROP = rdma_sys::IBV_RAW_PACKET_CAP_DELAY_DROP;
         const _ = !0;
     }
 }
 
 bitflags! {
-    /// What receive-side scaling can hash (`enum ibv_rx_hash_fields`).
+    /// Packet fields that receive-side scaling can hash (`enum ibv_rx_hash_fields`).
     ///
     /// # Example
     /// ```no_run
@@ -124,7 +125,7 @@ bitflags! {
     }
 }
 
-/// On-demand paging, by transport.
+/// On-demand paging support, by transport.
 ///
 /// # Example
 /// ```no_run
@@ -146,7 +147,7 @@ bitflags! {
 /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "one field a transport")]
+#[allow(missing_docs, reason = "one field per transport")]
 pub struct OdpCaps {
     pub general: OdpGeneralCaps,
     pub rc: OdpTransportCaps,
@@ -155,7 +156,7 @@ pub struct OdpCaps {
     pub xrc: OdpTransportCaps,
 }
 
-/// A set of queue pair types, as the bits 1 << `ibv_qp_type`.
+/// A set of queue pair types: bit n stands for `ibv_qp_type` n.
 ///
 /// # Example
 /// ```
@@ -170,7 +171,7 @@ pub struct OdpCaps {
 pub struct QpTypes(pub u32);
 
 impl QpTypes {
-    /// Whether the queue pair type of this number (`QpType(n).0`) is in the set.
+    /// Returns `true` if the set contains the queue pair type with this number (`QpType(n).0`).
     ///
     /// # Example
     /// ```
@@ -183,7 +184,7 @@ impl QpTypes {
     }
 }
 
-/// TCP segmentation by the device (`struct ibv_tso_caps`).
+/// TCP segmentation offload (`struct ibv_tso_caps`).
 ///
 /// # Example
 /// ```no_run
@@ -201,9 +202,9 @@ impl QpTypes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TsoCaps {
-    /// Largest payload in bytes; 0 without segmentation.
+    /// Largest payload in bytes; 0 if segmentation is not supported.
     pub max_tso: u32,
-    /// The queue pair types that have it.
+    /// Queue pair types that support segmentation.
     pub supported_qpts: QpTypes,
 }
 
@@ -225,20 +226,20 @@ pub struct TsoCaps {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RssCaps {
-    /// The queue pair types that have it.
+    /// Queue pair types that support receive-side scaling.
     pub supported_qpts: QpTypes,
-    /// Indirection tables of the device.
+    /// Maximum number of indirection tables.
     pub max_rwq_indirection_tables: u32,
-    /// Work queues of one table.
+    /// Maximum number of work queues in one table.
     pub max_rwq_indirection_table_size: u32,
-    /// What can be hashed.
+    /// Packet fields that can be hashed.
     pub rx_hash_fields: RxHashFields,
-    /// Hash functions, as bits (1: Toeplitz).
+    /// Hash functions, as bits (1 is Toeplitz).
     pub rx_hash_function: u8,
 }
 
-/// Limits on a queue pair's sending rate (`struct ibv_packet_pacing_caps`); all 0 without packet
-/// pacing.
+/// Range of the send rate limit of a queue pair (`struct ibv_packet_pacing_caps`). All fields are 0
+/// if packet pacing is not supported.
 ///
 /// # Example
 /// ```no_run
@@ -256,22 +257,22 @@ pub struct RssCaps {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PacketPacingCaps {
-    /// In kbit/s.
+    /// Lowest rate in kbit/s.
     pub qp_rate_limit_min: u32,
-    /// In kbit/s.
+    /// Highest rate in kbit/s.
     pub qp_rate_limit_max: u32,
-    /// The queue pair types that have it.
+    /// Queue pair types that support packet pacing.
     pub supported_qpts: QpTypes,
 }
 
-/// Tag matching (`struct ibv_tm_caps`); all 0 without.
+/// Tag matching (`struct ibv_tm_caps`). All fields are 0 if it is not supported.
 ///
 /// # Example
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// let tm = context.query_device_ex()?.tm;
 /// println!(
-///     "{} tags of a shared receive queue, {} operations at once",
+///     "{} tags per shared receive queue, {} operations in flight",
 ///     tm.max_num_tags, tm.max_ops
 /// );
 /// # Ok::<(), ibverbs::Error>(())
@@ -282,22 +283,23 @@ pub struct PacketPacingCaps {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TmCaps {
-    /// Bytes of a rendezvous header.
+    /// Largest rendezvous header in bytes.
     pub max_rndv_hdr_size: u32,
-    /// Tags of one shared receive queue.
+    /// Maximum number of tags in one shared receive queue.
     pub max_num_tags: u32,
-    /// Transports, as bits (1: RC).
+    /// Supported transports, as bits (1 is RC).
     pub flags: u32,
-    /// List operations outstanding.
+    /// Maximum number of outstanding tag list operations.
     pub max_ops: u32,
-    /// Scatter entries of a tagged receive.
+    /// Maximum number of scatter entries of a tagged receive.
     pub max_sge: u32,
 }
 
-/// Moderation of completion events (`struct ibv_cq_moderation_caps`); all 0 without.
+/// Limits of completion moderation (`struct ibv_cq_moderation_caps`). All fields are 0 if it is not
+/// supported.
 ///
 /// # Example
-/// As few events as the device can make of it:
+/// This example lets the device raise as few completion events as possible:
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// # let mut cq = context.create_cq(ibverbs::CqOptions::default())?;
@@ -316,14 +318,14 @@ pub struct TmCaps {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CqModerationCaps {
-    /// Completions an event.
+    /// Highest number of completions per event.
     pub max_cq_count: u16,
-    /// In µs.
+    /// Longest delay of an event, in µs.
     pub max_cq_period: u16,
 }
 
-/// Operand sizes of atomics over PCI (`struct ibv_pci_atomic_caps`), as bits: 1 for 4 bytes, 2 for
-/// 8, 4 for 16.
+/// Operand sizes of atomic operations over PCI (`struct ibv_pci_atomic_caps`), as bits: 1 for 4
+/// bytes, 2 for 8 bytes, 4 for 16 bytes.
 ///
 /// # Example
 /// ```no_run
@@ -336,7 +338,7 @@ pub struct CqModerationCaps {
 /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "one field an operation")]
+#[allow(missing_docs, reason = "one field per operation")]
 pub struct PciAtomicCaps {
     pub fetch_add: u16,
     pub swap: u16,
@@ -348,11 +350,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_of_queue_pair_types_answers_for_any_number() {
+    fn qp_types_contains_accepts_any_number() {
         assert!(QpTypes(1 << 2).contains(2));
         assert!(
             !QpTypes(u32::MAX).contains(255),
-            "IBV_QPT_DRIVER has no bit"
+            "IBV_QPT_DRIVER (255) has no bit"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The device's clock, by which it stamps completions.
+//! The device's clock, used for completion timestamps.
 
 #![allow(unsafe_code)]
 
@@ -11,14 +11,13 @@ use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
 
 impl Context {
-    /// The device's clock now, in its cycles: what
-    /// [`CompletionEx::timestamp`](crate::cq_ex::CompletionEx::timestamp) counts in.
+    /// Reads the device's clock, in clock cycles.
     ///
-    /// [`DeviceAttrEx::hca_core_clock`](crate::caps::DeviceAttrEx) says how many thousand of them
-    /// are a second.
+    /// [`CompletionEx::timestamp`](crate::cq_ex::CompletionEx::timestamp) uses the same clock.
+    /// [`DeviceAttrEx::hca_core_clock`](crate::caps::DeviceAttrEx) gives its frequency in kHz.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device has no clock to read (both software devices).
+    /// [`ErrorKind::Unsupported`] if the device has no readable clock, as on both software devices.
     ///
     /// # References
     /// [`ibv_query_rt_values_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_rt_values_ex.3.html)
@@ -29,13 +28,13 @@ impl Context {
             comp_mask: IBV_VALUES_MASK_RAW_CLOCK,
             ..Default::default()
         };
-        // SAFETY: the context is open and the values valid for writing.
+        // SAFETY: the context is open and the structure is writable.
         let returned = unsafe { ibv_query_rt_values_ex(self.as_raw(), &raw mut values) };
         zero_or_errno(VERB, what, returned)?;
         if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK == 0 {
             return Err(Error::new(ErrorKind::Unsupported, VERB, what()));
         }
-        // Providers put the counter into the nanoseconds, or split it as a time.
+        // Some providers return the counter in the nanoseconds field, others split it like a time.
         let (seconds, rest) = (
             values.raw_clock.tv_sec.unsigned_abs(),
             values.raw_clock.tv_nsec.unsigned_abs(),

@@ -13,8 +13,9 @@ use crate::convert::non_null;
 use crate::error::Result;
 use crate::raw::AsRaw;
 
-/// An open device: what domains, queues and channels are made on. Cloning it is cheap and refers to
-/// the same opening.
+/// An open device, on which protection domains, completion queues and channels are created.
+///
+/// Cloning is cheap; all clones refer to the same open device.
 ///
 /// # Example
 /// ```no_run
@@ -34,15 +35,16 @@ struct Inner {
     soft_roce: OnceLock<bool>,
 }
 
-// SAFETY: libibverbs' contexts may be used from any thread, several at once (ibv_open_device(3),
+// SAFETY: an ibv_context may be used from several threads at the same time (ibv_open_device(3):
 // "thread safe").
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: the last owner goes; every child held an Arc of this, so none is left.
+        // SAFETY: this is the last reference: every child object holds an Arc of it, so no child
+        // exists.
         let returned = unsafe { ibv_close_device(self.raw.as_ptr()) };
         if returned != 0 {
             crate::leak::with(&self.device);
@@ -54,9 +56,10 @@ impl Device {
     /// Opens the device.
     ///
     /// # Errors
-    /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) without rights to
-    /// `/dev/infiniband/uverbs*`, [`NotFound`](crate::ErrorKind::NotFound) when the device went
-    /// away or its node is missing.
+    /// - [`PermissionDenied`](crate::ErrorKind::PermissionDenied): the caller may not open
+    ///   `/dev/infiniband/uverbs*`.
+    /// - [`NotFound`](crate::ErrorKind::NotFound): the device was removed, or its device node is
+    ///   missing.
     ///
     /// # References
     /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
@@ -72,7 +75,7 @@ impl Context {
             "ibv_open_device",
             || device.name().into(),
             || {
-                // SAFETY: the device is alive while `device` is.
+                // SAFETY: `device` keeps its entry of the device list alive.
                 unsafe { ibv_open_device(device.as_raw()) }
             },
         )?;
@@ -84,31 +87,31 @@ impl Context {
         })))
     }
 
-    /// The device that is open.
+    /// Returns the device that is open.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
 
-    /// Whether it is Soft-RoCE, whose provider needs to be treated with care in places
-    /// (ci/DRIVERS.md). The kernel is asked once.
+    /// Returns `true` for Soft-RoCE, for which some calls need a workaround (ci/DRIVERS.md). The
+    /// device is queried once.
     pub(crate) fn is_soft_roce(&self) -> Result<bool> {
         if let Some(&known) = self.0.soft_roce.get() {
             return Ok(known);
         }
-        let asked = self.query_device()?.is_soft_roce();
-        Ok(*self.0.soft_roce.get_or_init(|| asked))
+        let is_soft_roce = self.query_device()?.is_soft_roce();
+        Ok(*self.0.soft_roce.get_or_init(|| is_soft_roce))
     }
 
-    /// The name of the device that is open.
+    /// Returns the name of the open device.
     pub fn device_name(&self) -> &str {
         self.0.device.name()
     }
 
-    /// Completion vectors (interrupts) that completion queues can be spread over: 0 to this, less
-    /// one.
+    /// Returns the number of completion vectors (interrupts).
+    /// [`CqOptions::comp_vector`](crate::CqOptions) must be less than this.
     ///
     /// # Example
-    /// A completion queue for each processor that takes interrupts:
+    /// This example creates one completion queue per completion vector:
     /// ```no_run
     /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// use ibverbs::CqOptions;
@@ -123,7 +126,7 @@ impl Context {
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     pub fn num_comp_vectors(&self) -> u32 {
-        // SAFETY: the context is open; the library sets the number when it opens.
+        // SAFETY: the context is open; the library sets the field when it opens the device.
         let vectors = unsafe { (*self.as_raw()).num_comp_vectors };
         u32::try_from(vectors).unwrap_or(0)
     }

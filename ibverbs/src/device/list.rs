@@ -1,4 +1,4 @@
-//! RDMA devices of this host.
+//! The RDMA devices of this host.
 
 #![allow(unsafe_code)]
 
@@ -27,7 +27,7 @@ c_value! {
     /// use ibverbs::{Device, device::TransportType};
     /// for device in Device::list()? {
     ///     if device.transport() == TransportType::IWARP {
-    ///         println!("{} connects by rdma_cm only", device.name());
+    ///     println!("{} supports connections through rdma_cm only", device.name());
     ///     }
     /// }
     /// # Ok::<(), ibverbs::Error>(())
@@ -36,21 +36,21 @@ c_value! {
     /// # References
     /// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html)
     pub struct TransportType(i32) {
-        /// InfiniBand, and RoCE: `IBV_TRANSPORT_IB`.
+        /// InfiniBand and RoCE: `IBV_TRANSPORT_IB`.
         IB = rdma_sys::IBV_TRANSPORT_IB => "InfiniBand",
-        /// `IBV_TRANSPORT_IWARP`.
+        /// iWARP: `IBV_TRANSPORT_IWARP`.
         IWARP = rdma_sys::IBV_TRANSPORT_IWARP => "iWARP",
-        /// `IBV_TRANSPORT_USNIC`.
+        /// Cisco usNIC: `IBV_TRANSPORT_USNIC`.
         USNIC = rdma_sys::IBV_TRANSPORT_USNIC => "usNIC",
-        /// `IBV_TRANSPORT_USNIC_UDP`.
+        /// Cisco usNIC over UDP: `IBV_TRANSPORT_USNIC_UDP`.
         USNIC_UDP = rdma_sys::IBV_TRANSPORT_USNIC_UDP => "usNIC UDP",
-        /// `IBV_TRANSPORT_UNSPECIFIED`.
+        /// Not one of the above: `IBV_TRANSPORT_UNSPECIFIED`.
         UNSPECIFIED = rdma_sys::IBV_TRANSPORT_UNSPECIFIED => "unspecified",
     }
 }
 
 c_value! {
-    /// What a device is in its fabric (`enum ibv_node_type`).
+    /// The kind of node that a device is in its fabric (`enum ibv_node_type`).
     ///
     /// # Example
     /// ```no_run
@@ -64,28 +64,28 @@ c_value! {
     pub struct NodeType(i32) {
         /// Channel adapter: `IBV_NODE_CA`.
         CA = rdma_sys::IBV_NODE_CA => "InfiniBand channel adapter",
-        /// `IBV_NODE_SWITCH`.
+        /// InfiniBand switch: `IBV_NODE_SWITCH`.
         SWITCH = rdma_sys::IBV_NODE_SWITCH => "InfiniBand switch",
-        /// `IBV_NODE_ROUTER`.
+        /// InfiniBand router: `IBV_NODE_ROUTER`.
         ROUTER = rdma_sys::IBV_NODE_ROUTER => "InfiniBand router",
         /// iWARP adapter: `IBV_NODE_RNIC`.
         RNIC = rdma_sys::IBV_NODE_RNIC => "iWARP NIC",
     }
 }
 
-/// The array that `ibv_get_device_list` returned; a device is valid while its list, or a context on
-/// it, lives.
+/// The array returned by `ibv_get_device_list`. Its devices are valid as long as the list, or a
+/// context opened from it, exists.
 struct List(NonNull<*mut ibv_device>);
 
-// SAFETY: the list is read-only after its creation; libibverbs locks what is behind it.
+// SAFETY: the list is never changed after it was created, and libibverbs locks the state behind it.
 unsafe impl Send for List {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for List {}
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: the list came from ibv_get_device_list and is freed once; every Device holds it
-        // by Arc.
+        // SAFETY: the list came from ibv_get_device_list and is freed once. Every Device holds it
+        // by Arc, so no Device exists.
         unsafe {
             ibv_free_device_list(self.0.as_ptr());
         }
@@ -111,16 +111,17 @@ pub struct Device {
     _list: Arc<List>,
 }
 
-// SAFETY: a device is immutable, and kept valid by the list it holds.
+// SAFETY: a device is immutable and is kept valid by the list that it holds.
 unsafe impl Send for Device {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// The RDMA devices of this host, in the library's order; empty when there are none.
+    /// Lists the RDMA devices of this host, in the order of libibverbs. The list is empty if there
+    /// are none.
     ///
     /// # Errors
-    /// Fails when the kernel has no RDMA at all, or out of memory.
+    /// [`ErrorKind::Unsupported`] if the kernel has no RDMA support.
     ///
     /// # References
     /// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html)
@@ -130,19 +131,20 @@ impl Device {
             "ibv_get_device_list",
             || "RDMA devices of this host".into(),
             || {
-                // SAFETY: the counter is valid for writing during the call.
+                // SAFETY: the counter is writable.
                 unsafe { ibv_get_device_list(&raw mut count) }
             },
         )?;
         let list = Arc::new(List(list));
         let count = usize::try_from(count).unwrap_or(0);
-        // SAFETY: the library returned `count` valid device pointers, alive as long as the list.
+        // SAFETY: the library returned `count` valid device pointers, which live as long as the
+        // list.
         let raw = unsafe { std::slice::from_raw_parts(list.0.as_ptr(), count) };
         Ok(raw
             .iter()
             .filter_map(|&device| NonNull::new(device))
             .map(|raw| {
-                // SAFETY: the device is alive and its name is a NUL-terminated array within it.
+                // SAFETY: the list keeps the device alive, and its name is a NUL-terminated array.
                 let name = unsafe { CStr::from_ptr((*raw.as_ptr()).name.as_ptr()) };
                 Self {
                     raw,
@@ -153,10 +155,10 @@ impl Device {
             .collect())
     }
 
-    /// The device with this name, such as `mlx5_0` or `rxe0`.
+    /// Finds a device by its name, such as `mlx5_0` or `rxe0`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] names the devices that there are.
+    /// [`ErrorKind::NotFound`] if no device has this name; the message lists the available names.
     ///
     /// # Example
     /// ```no_run
@@ -172,29 +174,24 @@ impl Device {
         if let Some(device) = devices.iter().find(|device| device.name() == name) {
             return Ok(device.clone());
         }
-        let names: Vec<&str> = devices.iter().map(Self::name).collect();
-        let hint = if names.is_empty() {
-            "this host has no RDMA device; a software one: `rdma link add rxe0 type rxe netdev NETDEV`".into()
-        } else {
-            format!("this host has: {}", names.join(", "))
-        };
-        Err(Error::new(
-            ErrorKind::NotFound,
-            "open",
-            format!("no RDMA device is called {name:?}"),
-        )
-        .with_hint(hint))
+        let names: Vec<String> = devices
+            .iter()
+            .map(|device| device.name().to_owned())
+            .collect();
+        let what = format!("no RDMA device named `{name}`");
+        Err(not_found(&what, &names, "NETDEV"))
     }
 
-    /// The device with this node GUID.
+    /// Finds a device by its node GUID.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] names the GUIDs that there are; [`ErrorKind::InvalidInput`] when
-    /// several devices have this one, as software devices on interfaces of one MAC address do.
+    /// - [`ErrorKind::NotFound`]: no device has this GUID; the message lists the available ones.
+    /// - [`ErrorKind::InvalidInput`]: several devices have this GUID. Software devices do if their
+    ///   network interfaces have the same MAC address.
     ///
     /// # Example
     /// ```no_run
-    /// let port_of_a_known_host = ibverbs::Device::by_guid("0002:c903:00a1:b2c3".parse()?)?;
+    /// let device = ibverbs::Device::by_guid("0002:c903:00a1:b2c3".parse()?)?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
@@ -203,12 +200,11 @@ impl Device {
     /// [`ibv_get_device_guid(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_guid.3.html)
     pub fn by_guid(guid: Guid) -> Result<Self> {
         let devices = Self::list()?;
-        let list = |devices: &[Self]| {
+        let describe = |devices: &[Self]| -> Vec<String> {
             devices
                 .iter()
                 .map(|device| format!("{} ({})", device.name(), device.guid()))
-                .collect::<Vec<_>>()
-                .join(", ")
+                .collect()
         };
         let mut found: Vec<Self> = devices
             .iter()
@@ -220,56 +216,70 @@ impl Device {
             Some(device) => {
                 found.push(device);
                 let what = format!("several devices have the GUID {guid}");
-                Err(Error::new(ErrorKind::InvalidInput, "open", what)
-                    .with_hint(format!("open one by its name: {}", list(&found))))
+                Err(
+                    Error::new(ErrorKind::InvalidInput, "open", what).with_hint(format!(
+                        "open one of them by its name: {}",
+                        describe(&found).join(", ")
+                    )),
+                )
             }
-            None => Err(Error::new(
-                ErrorKind::NotFound,
-                "open",
-                format!("no RDMA device has the GUID {guid}"),
-            )
-            .with_hint(format!("this host has: {}", list(&devices)))),
+            None => Err(not_found(
+                &format!("no RDMA device has the GUID {guid}"),
+                &describe(&devices),
+                "NETDEV",
+            )),
         }
     }
 
-    /// The number that the kernel gave the device, which it keeps when it is renamed; `None` where
-    /// the kernel gives none.
+    /// Returns the kernel's index of the device, which does not change when the device is renamed;
+    /// `None` if the kernel does not report one.
     ///
     /// # References
     /// [`ibv_get_device_index(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_index.3.html)
     pub fn index(&self) -> Option<u32> {
-        // SAFETY: the device is alive while self is.
+        // SAFETY: `self` keeps the device alive.
         u32::try_from(unsafe { ibv_get_device_index(self.raw.as_ptr()) }).ok()
     }
 
-    /// The name that the kernel gave the device.
+    /// Returns the kernel's name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The node GUID.
+    /// Returns the node GUID.
     ///
     /// # References
     /// [`ibv_get_device_guid(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_guid.3.html)
     pub fn guid(&self) -> Guid {
-        // SAFETY: the device is alive while self is.
+        // SAFETY: `self` keeps the device alive.
         let guid = unsafe { ibv_get_device_guid(self.raw.as_ptr()) };
         Guid(u64::from_be(guid))
     }
 
-    /// InfiniBand (RoCE included) or iWARP.
+    /// Returns the transport: InfiniBand (also for RoCE) or iWARP.
     pub fn transport(&self) -> TransportType {
-        // SAFETY: the device is alive while self is.
+        // SAFETY: `self` keeps the device alive.
         let raw = unsafe { (*self.raw.as_ptr()).transport_type };
         TransportType(raw)
     }
 
-    /// Channel adapter, iWARP NIC, …
+    /// Returns the node type: channel adapter, iWARP NIC and so on.
     pub fn node_type(&self) -> NodeType {
-        // SAFETY: the device is alive while self is.
+        // SAFETY: `self` keeps the device alive.
         let raw = unsafe { (*self.raw.as_ptr()).node_type };
         NodeType(raw)
     }
+}
+
+/// The error for a device that this host does not have; `netdev` is used in the help text.
+pub(crate) fn not_found(what: &str, available: &[String], netdev: &str) -> Error {
+    let error = |what| Error::new(ErrorKind::NotFound, "open", what);
+    if available.is_empty() {
+        return error(format!("{what}; none is available")).with_hint(format!(
+            "create a software device: `rdma link add rxe0 type rxe netdev {netdev}`"
+        ));
+    }
+    error(format!("{what}; available: {}", available.join(", ")))
 }
 
 impl AsRaw for Device {

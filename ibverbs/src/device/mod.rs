@@ -1,6 +1,6 @@
-//! Devices: the list of those on this host, opening one, its attributes and its clock.
+//! Devices: listing, opening, attributes and capabilities, clock.
 //!
-//! Everything else in this crate is created from an open device, a [`Context`].
+//! All other objects of this crate are created from an open device, a [`Context`].
 
 mod attr;
 mod attr_ex;
@@ -16,4 +16,5 @@ pub use self::caps::{
     QpTypes, RawPacketCaps, RssCaps, RxHashFields, TmCaps, TsoCaps,
 };
 pub use self::context::Context;
+pub(crate) use self::list::not_found;
 pub use self::list::{Device, NodeType, TransportType};

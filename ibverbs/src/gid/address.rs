@@ -1,4 +1,4 @@
-//! Global identifiers: the addresses of ports.
+//! The GID type: the address of a port.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use rdma_sys::ibv_gid;
 
-/// A global identifier: 16 bytes in network order, written as an IPv6 address.
+/// A global identifier (GID): 16 bytes in network byte order, written as an IPv6 address.
 ///
 /// # Example
 /// ```
@@ -24,13 +24,13 @@ use rdma_sys::ibv_gid;
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// The same 16 bytes as an IPv6 address.
+    /// Returns the same 16 bytes as an IPv6 address.
     pub const fn as_ipv6(self) -> Ipv6Addr {
         Ipv6Addr::from_bits(u128::from_be_bytes(self.0))
     }
 
-    /// The IP address that a RoCE v2 GID stands for: IPv4 where it is mapped, else IPv6; `None` for
-    /// the zero GID.
+    /// Returns the IP address that a RoCE v2 GID represents: IPv4 if the GID is an IPv4-mapped
+    /// address, otherwise IPv6. Returns `None` for the zero GID.
     pub fn to_ip(self) -> Option<IpAddr> {
         if self.is_zero() {
             return None;
@@ -39,23 +39,23 @@ impl Gid {
         Some(v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4))
     }
 
-    /// Whether this is the zero GID, an empty place of the table.
+    /// Returns `true` for the zero GID, which marks an empty entry of the GID table.
     pub fn is_zero(self) -> bool {
         self.0 == [0; 16]
     }
 
-    /// Whether it is link-local (fe80::/10): reachable on its own link only.
+    /// Returns `true` if the GID is link-local (fe80::/10), that is, not routable.
     pub fn is_link_local(self) -> bool {
         self.as_ipv6().is_unicast_link_local()
     }
 
-    /// The GID as the C union.
+    /// Converts the GID to the C union.
     pub(crate) fn to_raw(self) -> ibv_gid {
         ibv_gid { raw: self.0 }
     }
 
     pub(crate) fn from_raw(raw: &ibv_gid) -> Self {
-        // SAFETY: every field of the union covers the same 16 bytes, and any bytes are a GID.
+        // SAFETY: every field of the union covers the same 16 bytes, and any bytes are a valid GID.
         Self(unsafe { raw.raw })
     }
 }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mapped_gid_is_an_ipv4_address() {
+    fn mapped_gid_is_an_ipv4_address() {
         let gid = Gid::from(Ipv4Addr::new(10, 99, 0, 1));
         assert_eq!(gid.to_string(), "::ffff:10.99.0.1");
         assert_eq!(gid.to_string().parse::<Gid>().expect("its own text"), gid);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_zero_gid_is_no_address() {
+    fn zero_gid_has_no_ip_address() {
         assert_eq!(Gid::default().to_ip(), None);
     }
 }

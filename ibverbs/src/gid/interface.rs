@@ -1,4 +1,4 @@
-//! Network interfaces of this host: their names, and the prefixes of their addresses.
+//! Names and address prefixes of this host's network interfaces.
 
 #![allow(unsafe_code)]
 
@@ -6,13 +6,13 @@ use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
-/// The name of the interface of this index.
+/// Returns the name of the interface with this index.
 pub(crate) fn name(ifindex: u32) -> Option<String> {
     if ifindex == 0 {
         return None;
     }
     let mut name = [0_u8; libc::IF_NAMESIZE];
-    // SAFETY: the array has the IF_NAMESIZE bytes that the call may write.
+    // SAFETY: the call writes at most IF_NAMESIZE bytes, the size of the array.
     let found = unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr().cast()) };
     if found.is_null() {
         return None;
@@ -22,19 +22,20 @@ pub(crate) fn name(ifindex: u32) -> Option<String> {
         .map(|name| name.to_string_lossy().into_owned())
 }
 
-/// Every address of this host with the bits of its network's prefix; empty where the system does
-/// not say.
+/// Returns every address of this host with the length of its network prefix. The list is empty if
+/// the system does not report any.
 pub(crate) fn prefixes() -> Vec<(IpAddr, u8)> {
     let mut list = ptr::null_mut();
-    // SAFETY: the pointer is valid for writing.
+    // SAFETY: the pointer is writable.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Vec::new();
     }
     let mut all = Vec::new();
     let mut next = list;
-    // SAFETY: the list is the system's, linked to a null end, and alive until it is freed below.
+    // SAFETY: getifaddrs returned a null-terminated linked list, which is not freed before the end
+    // of the loop.
     while let Some(entry) = unsafe { next.as_ref() } {
-        // SAFETY: an address and a mask are null or a socket address of the family that they say.
+        // SAFETY: getifaddrs returns addresses and masks that are null or valid for their family.
         let (ip, mask) = unsafe { (ip_of(entry.ifa_addr), ip_of(entry.ifa_netmask)) };
         if let (Some(ip), Some(mask)) = (ip, mask) {
             let bits = match mask {
@@ -45,28 +46,29 @@ pub(crate) fn prefixes() -> Vec<(IpAddr, u8)> {
         }
         next = entry.ifa_next;
     }
-    // SAFETY: freed once, and nothing of it is kept.
+    // SAFETY: the list is freed once, and no pointer into it is used afterwards.
     unsafe { libc::freeifaddrs(list) };
     all
 }
 
-/// The IP address in a socket address.
+/// Returns the IP address of a socket address, or `None` for other families.
 ///
 /// # Safety
-/// The pointer is null, or of a socket address as long as its family says.
+/// `address` must be null or point to a socket address with the size of its family.
 unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: null or readable, by the caller's promise.
+    // SAFETY: the caller guarantees that the pointer is null or readable.
     let family = i32::from(unsafe { address.as_ref()? }.sa_family);
     match family {
         libc::AF_INET => {
-            // SAFETY: of this family, so that long; read without asking for alignment.
+            // SAFETY: the caller guarantees the size of this family; the read does not need
+            // alignment.
             let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(IpAddr::V4(Ipv4Addr::from_bits(u32::from_be(
                 v4.sin_addr.s_addr,
             ))))
         }
         libc::AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: as above, for this family.
             let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some(IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr)))
         }
@@ -79,8 +81,8 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the system")]
-    fn the_loopback_interface_has_eight_bits_of_network() {
+    #[cfg_attr(miri, ignore = "makes system calls")]
+    fn loopback_prefix_is_8() {
         let loopback = prefixes()
             .into_iter()
             .find(|(ip, _)| *ip == IpAddr::V4(Ipv4Addr::LOCALHOST));

@@ -1,6 +1,6 @@
-//! GIDs: the table of a port, the choice of an entry, and the network interfaces behind it.
+//! GIDs: the table of a port, choosing an entry, and the network interfaces behind it.
 //!
-//! Used to fill in paths of queue pairs and address handles.
+//! Paths of queue pairs and address handles refer to entries of this table.
 
 mod address;
 mod interface;

@@ -1,16 +1,15 @@
-//! The network interface behind a port, and the port behind a network interface.
+//! Mapping between ports and network interfaces.
 
 use std::path::Path;
 
-use crate::device::{Context, Device};
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::device::{Context, Device, not_found};
+use crate::error::Result;
 
 const SYSFS: &str = "/sys/class/infiniband";
 
 impl Context {
-    /// The network interface behind a RoCE or iWARP port, or the IPoIB interface of an InfiniBand
-    /// one; `None` where the kernel does not say.
+    /// Returns the network interface of a RoCE or iWARP port, or the IPoIB interface of an
+    /// InfiniBand port; `None` if the kernel does not report one.
     pub fn netdev(&self, port_num: u8) -> Option<String> {
         let named = self
             .gids(port_num)
@@ -26,7 +25,7 @@ impl Context {
 }
 
 impl Device {
-    /// The device and the port (from 1) that a network interface such as `eth0` belongs to.
+    /// Finds the device and port (numbered from 1) of a network interface such as `eth0`.
     ///
     /// # Example
     /// ```no_run
@@ -40,33 +39,29 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] names the interfaces that have a device.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if no device has this interface; the
+    /// message lists the interfaces that have one.
     pub fn by_netdev(netdev: &str) -> Result<(Self, u8)> {
-        let mut there = Vec::new();
+        let mut available = Vec::new();
         for device in Self::list()? {
             for port_num in ports(Path::new(SYSFS), device.name()) {
                 let names = in_sysfs(Path::new(SYSFS), device.name(), port_num);
                 if names.iter().any(|name| name == netdev) {
                     return Ok((device, port_num));
                 }
-                there.extend(
+                available.extend(
                     names
                         .into_iter()
                         .map(|name| format!("{name} ({} port {port_num})", device.name())),
                 );
             }
         }
-        let what = format!("no RDMA device has the network interface {netdev:?}");
-        let hint = if there.is_empty() {
-            format!("a software one: `rdma link add rxe0 type rxe netdev {netdev}`")
-        } else {
-            format!("there are: {}", there.join(", "))
-        };
-        Err(Error::new(ErrorKind::NotFound, "open", what).with_hint(hint))
+        let what = format!("no RDMA device has the network interface `{netdev}`");
+        Err(not_found(&what, &available, netdev))
     }
 }
 
-/// The ports that the kernel shows of a device.
+/// Returns the ports of a device that sysfs lists.
 fn ports(root: &Path, device: &str) -> Vec<u8> {
     let mut ports: Vec<u8> = entries(&root.join(device).join("ports"))
         .iter()
@@ -76,12 +71,12 @@ fn ports(root: &Path, device: &str) -> Vec<u8> {
     ports
 }
 
-/// The interfaces that the kernel shows of a port: those of its GIDs in their order, else what the
-/// driver says.
+/// Returns the interfaces of a port according to sysfs: those of its GIDs in index order, otherwise
+/// those that the driver reports.
 fn in_sysfs(root: &Path, device: &str, port_num: u8) -> Vec<String> {
     let device = root.join(device);
-    let of_gids = device.join(format!("ports/{port_num}/gid_attrs/ndevs"));
-    let mut indices: Vec<u32> = entries(&of_gids)
+    let gid_ndevs = device.join(format!("ports/{port_num}/gid_attrs/ndevs"));
+    let mut indices: Vec<u32> = entries(&gid_ndevs)
         .iter()
         .filter_map(|name| name.parse().ok())
         .collect();
@@ -89,7 +84,7 @@ fn in_sysfs(root: &Path, device: &str, port_num: u8) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for name in indices
         .iter()
-        .filter_map(|index| read(&of_gids.join(index.to_string())))
+        .filter_map(|index| read(&gid_ndevs.join(index.to_string())))
     {
         if !names.contains(&name) {
             names.push(name);
@@ -99,22 +94,22 @@ fn in_sysfs(root: &Path, device: &str, port_num: u8) -> Vec<String> {
         names.extend(read(&device.join("parent")));
     }
     if names.is_empty() {
-        names = of_function(&device.join("device/net"), port_num);
+        names = pci_function_netdevs(&device.join("device/net"), port_num);
     }
     names
 }
 
-/// The interfaces of a PCI function: those that say that they are of this port, or all when none
-/// says so.
-fn of_function(directory: &Path, port_num: u8) -> Vec<String> {
+/// Returns the interfaces of a PCI function that belong to this port, or all of them if none has a
+/// port number.
+fn pci_function_netdevs(directory: &Path, port_num: u8) -> Vec<String> {
     let mut all = entries(directory);
     all.sort_unstable();
-    let of_port = |name: &&String| {
+    let is_of_port = |name: &&String| {
         let port =
             read(&directory.join(name).join("dev_port")).and_then(|text| text.parse::<u8>().ok());
         port.is_some_and(|port| port.checked_add(1) == Some(port_num))
     };
-    let chosen: Vec<String> = all.iter().filter(of_port).cloned().collect();
+    let chosen: Vec<String> = all.iter().filter(is_of_port).cloned().collect();
     if chosen.is_empty() { all } else { chosen }
 }
 
@@ -128,8 +123,8 @@ fn entries(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The line of a file; `None` where it cannot be read (an empty place of the GID table), or says
-/// nothing.
+/// Reads a one-line file. Returns `None` if the file is empty or cannot be read, as for an empty
+/// entry of the GID table.
 fn read(path: &Path) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
@@ -142,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// A made-up /sys/class/infiniband, gone at the end.
+    /// A fake /sys/class/infiniband, removed on drop.
     struct Sysfs(PathBuf);
 
     impl Sysfs {
@@ -165,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "files")]
-    fn the_interfaces_of_the_gids_come_first_and_in_order() {
+    #[cfg_attr(miri, ignore = "accesses files")]
+    fn gid_interfaces_come_first_in_index_order() {
         let sysfs = Sysfs::new(
             "gids",
             &[
@@ -185,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "files")]
-    fn a_function_with_two_ports_says_which_interface_is_of_which() {
+    #[cfg_attr(miri, ignore = "accesses files")]
+    fn dev_port_selects_the_interface_of_a_port() {
         let sysfs = Sysfs::new(
             "function",
             &[

@@ -1,4 +1,4 @@
-//! What is asked of an entry of a port's GID table.
+//! Criteria for choosing an entry of a port's GID table.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ pub enum IpFamily {
 }
 
 impl IpFamily {
-    pub(crate) fn of(ip: IpAddr) -> Self {
+    pub(crate) fn from_ip(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 }
@@ -42,14 +42,14 @@ impl fmt::Display for IpFamily {
     }
 }
 
-/// What an entry of the GID table is wanted for; all of it may be left open.
+/// Criteria for choosing an entry of a port's GID table. Fields that are `None` match any entry.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{Gid, GidQuery, gid::GidType};
 /// let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// let peer: std::net::IpAddr = "10.99.0.2".parse().unwrap();
-/// let query = GidQuery { kind: Some(GidType::ROCE_V2), ..GidQuery::to(peer) };
+/// let query = GidQuery { kind: Some(GidType::ROCE_V2), ..GidQuery::for_peer(peer) };
 /// let choice = context.select_gid(1, &query)?;
 /// println!("{choice}"); // gid[1] ::ffff:10.99.0.1 (RoCE v2, eth0): in the peer's subnet 10.99.0.0/24
 /// # Ok::<(), ibverbs::Error>(())
@@ -59,21 +59,21 @@ impl fmt::Display for IpFamily {
 /// [`ibv_query_gid_table(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_table.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GidQuery {
-    /// The GID of the peer, or its IP address as one.
+    /// The peer's GID or IP address.
     pub peer: Option<Gid>,
-    /// The GID, or IP address, that this end is to have.
+    /// The local GID or IP address to use.
     pub source: Option<Gid>,
-    /// The RoCE version; RoCE v2 is preferred when it is left open.
+    /// The RoCE version. If `None`, RoCE v2 is preferred.
     pub kind: Option<GidType>,
-    /// The family; the peer's when it is left open.
+    /// The address family. If `None`, the family of the peer is used.
     pub family: Option<IpFamily>,
-    /// The network interface by its index, such as the scope of a link-local peer.
+    /// The index of the network interface, for example the scope of a link-local peer.
     pub ifindex: Option<u32>,
 }
 
 impl GidQuery {
-    /// What suits this peer.
-    pub fn to(peer: impl Into<Gid>) -> Self {
+    /// Creates a query for an entry that reaches this peer.
+    pub fn for_peer(peer: impl Into<Gid>) -> Self {
         Self {
             peer: Some(peer.into()),
             ..Self::default()
@@ -87,23 +87,23 @@ impl fmt::Display for GidQuery {
             self.kind.map(|kind| kind.to_string()),
             self.family.map(|family| family.to_string()),
             self.source
-                .map(|source| format!("source {}", plain(source))),
+                .map(|source| format!("source {}", readable(source))),
             self.ifindex.map(|index| {
                 format!(
                     "interface {}",
                     interface::name(index).unwrap_or_else(|| index.to_string())
                 )
             }),
-            self.peer.map(|peer| format!("peer {}", plain(peer))),
+            self.peer.map(|peer| format!("peer {}", readable(peer))),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
-        f.write_str(if parts.is_empty() { "any path" } else { "" })?;
+        f.write_str(if parts.is_empty() { "any" } else { "" })?;
         f.write_str(&parts.join(", "))
     }
 }
 
-/// A GID as people write it: the IP address where it is one.
-fn plain(gid: Gid) -> String {
+/// A GID in its usual notation: as an IP address if it is one.
+fn readable(gid: Gid) -> String {
     gid.to_ip()
         .map_or_else(|| gid.to_string(), |ip| ip.to_string())
 }

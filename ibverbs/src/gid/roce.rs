@@ -1,5 +1,4 @@
-//! The version of RoCE that rdma_cm uses where a program does not choose: a setting of each port in
-//! configfs.
+//! The default RoCE version of rdma_cm: a setting of each port in configfs.
 
 use std::fs;
 use std::io;
@@ -15,17 +14,17 @@ const CONFIGFS: &str = "/sys/kernel/config/rdma_cm";
 const READ: &str = "read default_roce_mode";
 const WRITE: &str = "write default_roce_mode";
 
-/// The kernel's settings of RoCE connections, in configfs.
+/// The kernel's settings for RoCE connections, in configfs.
 ///
-/// A device's directory is made when it is needed, and removed again if this made it; the setting
-/// stays.
+/// To access a setting, configfs needs a directory for the device. The directory is created if it
+/// does not exist and is removed afterwards; the setting is kept.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::gid::{GidType, RoceConfig};
 /// let config = RoceConfig::system();
 /// println!("{}", config.default_mode("mlx5_0", 1)?);
-/// config.set_default_mode("mlx5_0", 1, GidType::ROCE_V2)?; // needs the rights of root
+/// config.set_default_mode("mlx5_0", 1, GidType::ROCE_V2)?; // requires root
 ///
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -44,25 +43,26 @@ impl Default for RoceConfig {
 }
 
 impl RoceConfig {
-    /// The running kernel's, `/sys/kernel/config/rdma_cm`.
+    /// Uses the settings of the running kernel, in `/sys/kernel/config/rdma_cm`.
     pub fn system() -> Self {
-        Self::at(CONFIGFS)
+        Self::with_root(CONFIGFS)
     }
 
-    /// The same tree elsewhere, where configfs is mounted at another place.
-    pub fn at(root: impl Into<PathBuf>) -> Self {
+    /// Uses the settings in another directory, for a configfs that is mounted elsewhere.
+    pub fn with_root(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The version of RoCE that connections of this port use by default: [`GidType::ROCE_V1`] or
-    /// [`GidType::ROCE_V2`].
+    /// Returns the RoCE version that connections through this port use by default:
+    /// [`GidType::ROCE_V1`] or [`GidType::ROCE_V2`].
     ///
-    /// On a port that is not RoCE the kernel answers RoCE v1, which has no meaning there.
+    /// For a port that is not RoCE, the kernel reports RoCE v1, which has no meaning there.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] without configfs or the module rdma_cm, [`ErrorKind::NotFound`]
-    /// for a device or port that does not exist, [`ErrorKind::PermissionDenied`] where the
-    /// device's directory is to be made by root.
+    /// - [`ErrorKind::Unsupported`]: configfs is not mounted or the module rdma_cm is not loaded.
+    /// - [`ErrorKind::NotFound`]: the device or port does not exist.
+    /// - [`ErrorKind::PermissionDenied`]: the device's directory must be created, which requires
+    ///   root.
     pub fn default_mode(&self, device: &str, port_num: u8) -> Result<GidType> {
         let directory = self.directory(READ, device)?;
         let file = directory.setting(port_num);
@@ -71,16 +71,20 @@ impl RoceConfig {
             Error::new(
                 ErrorKind::Os,
                 READ,
-                format!("{} says {:?}", file.display(), text.trim()),
+                format!(
+                    "{} holds {:?}, which is not a RoCE version",
+                    file.display(),
+                    text.trim()
+                ),
             )
         })
     }
 
-    /// Sets the version of RoCE that connections of this port use by default.
+    /// Sets the RoCE version that connections through this port use by default.
     ///
     /// # Errors
-    /// As [`default_mode`](Self::default_mode), and [`ErrorKind::InvalidInput`] when the port has
-    /// not that version (Soft-RoCE has no RoCE v1) or the value is no version of RoCE.
+    /// Those of [`default_mode`](Self::default_mode), and [`ErrorKind::InvalidInput`] if `mode` is
+    /// not a RoCE version or the port does not support it (Soft-RoCE does not support RoCE v1).
     pub fn set_default_mode(&self, device: &str, port_num: u8, mode: GidType) -> Result<()> {
         let text = match mode {
             GidType::ROCE_V1 => "IB/RoCE v1",
@@ -89,61 +93,65 @@ impl RoceConfig {
                 return Err(Error::new(
                     ErrorKind::InvalidInput,
                     WRITE,
-                    format!("{other} for port {port_num} of {device}"),
+                    format!("{other} is not a RoCE version"),
                 )
-                .with_hint("RoCE v1 or RoCE v2"));
+                .with_hint("expected: RoCE v1 or RoCE v2"));
             }
         };
         let directory = self.directory(WRITE, device)?;
         let file = directory.setting(port_num);
-        // Neither created nor cut: the file is the kernel's.
+        // The file belongs to the kernel: it must not be created or truncated.
         let written = fs::OpenOptions::new()
             .write(true)
             .open(&file)
             .and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()));
         written.map_err(|error| {
-            let refused = error.raw_os_error() == Some(libc::EINVAL);
+            let rejected = error.raw_os_error() == Some(libc::EINVAL);
             let error = failure(WRITE, &file, &error);
-            if refused {
-                error.with_hint(format!("the driver of {device} has no {mode}"))
+            if rejected {
+                error.with_hint(format!("the driver of {device} does not support {mode}"))
             } else {
                 error
             }
         })
     }
 
-    /// The directory of a device, made if it is not there.
+    /// Opens the directory of a device and creates it if it does not exist.
     fn directory(&self, verb: &'static str, device: &str) -> Result<Directory> {
         if device.is_empty() || device.contains('/') || device.starts_with('.') {
             return Err(Error::new(
                 ErrorKind::NotFound,
                 verb,
-                format!("no RDMA device is called {device:?}"),
+                format!("no RDMA device named `{device}`"),
             ));
         }
         if !self.root.is_dir() {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 verb,
-                format!("{} is not there", self.root.display()),
+                format!("{} does not exist", self.root.display()),
             )
-            .with_hint("`mount -t configfs none /sys/kernel/config` and `modprobe rdma_cm`"));
+            .with_hint("run `mount -t configfs none /sys/kernel/config` and `modprobe rdma_cm`"));
         }
         let path = self.root.join(device);
         match fs::create_dir(&path) {
-            Ok(()) => Ok(Directory { path, made: true }),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                Ok(Directory { path, made: false })
-            }
+            Ok(()) => Ok(Directory {
+                path,
+                created: true,
+            }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Directory {
+                path,
+                created: false,
+            }),
             Err(error) => Err(failure(verb, &path, &error)),
         }
     }
 }
 
-/// The directory of a device; removed at the end if it was made here.
+/// The configfs directory of a device. It is removed on drop if it was created here.
 struct Directory {
     path: PathBuf,
-    made: bool,
+    created: bool,
 }
 
 impl Directory {
@@ -155,8 +163,8 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if self.made {
-            // Somebody else may use it by now; then it stays, which does no harm.
+        if self.created {
+            // Removal fails if another process uses the directory by now. Leaving it is harmless.
             let _ = fs::remove_dir(&self.path);
         }
     }
@@ -174,29 +182,30 @@ fn failure(verb: &'static str, path: &Path, error: &io::Error) -> Error {
     let what = path.display().to_string();
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
-            Error::of_verb(verb, Errno(libc::EACCES), what).with_hint("it takes the rights of root")
+            Error::of_verb(verb, Errno(libc::EACCES), what).with_hint("this requires root")
         }
         Some(number @ (libc::ENODEV | libc::ENOENT)) => Error::of_verb(verb, Errno(number), what)
-            .with_hint("no such device or port; ports count from 1"),
+            .with_hint("the device or port does not exist; ports are numbered from 1"),
         Some(number) => Error::of_verb(verb, Errno(number), what),
         None => Error::new(ErrorKind::Os, verb, format!("{what}: {error}")),
     }
 }
 
 impl Context {
-    /// The version of RoCE that rdma_cm uses by default on this port: [`RoceConfig::default_mode`].
+    /// Returns the RoCE version that rdma_cm uses by default on this port:
+    /// [`RoceConfig::default_mode`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`RoceConfig::default_mode`].
     pub fn default_roce_mode(&self, port_num: u8) -> Result<GidType> {
         RoceConfig::system().default_mode(self.device_name(), port_num)
     }
 
-    /// Sets the version of RoCE that rdma_cm uses by default on this port, for all programs:
+    /// Sets the RoCE version that rdma_cm uses by default on this port, for all programs:
     /// [`RoceConfig::set_default_mode`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`RoceConfig::set_default_mode`].
     pub fn set_default_roce_mode(&self, port_num: u8, mode: GidType) -> Result<()> {
         RoceConfig::system().set_default_mode(self.device_name(), port_num, mode)
     }
@@ -206,7 +215,7 @@ impl Context {
 mod tests {
     use super::*;
 
-    /// A made-up configfs, gone at the end.
+    /// A fake configfs, removed on drop.
     struct Tree(PathBuf);
 
     impl Tree {
@@ -215,7 +224,7 @@ mod tests {
                 std::env::temp_dir().join(format!("ibverbs-roce-{}-{name}", std::process::id()));
             fs::create_dir_all(root.join("d0/ports/1")).expect("tree");
             fs::write(root.join("d0/ports/1/default_roce_mode"), "IB/RoCE v1\n").expect("file");
-            let config = RoceConfig::at(&root);
+            let config = RoceConfig::with_root(&root);
             (Self(root), config)
         }
     }
@@ -227,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_words_are_versions() {
+    fn kernel_text_is_parsed() {
         assert_eq!(parse("IB/RoCE v1\n"), Some(GidType::ROCE_V1));
         assert_eq!(parse("RoCE v2\n"), Some(GidType::ROCE_V2));
         assert_eq!(parse("RoCE v3\n"), None);
@@ -235,8 +244,8 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "files")]
-    fn a_setting_is_read_and_written_in_the_kernels_words() {
-        let (tree, config) = Tree::new("words");
+    fn setting_is_read_and_written() {
+        let (tree, config) = Tree::new("setting");
         assert_eq!(
             config.default_mode("d0", 1).expect("read"),
             GidType::ROCE_V1
@@ -258,12 +267,12 @@ mod tests {
                 .to_string()
                 .contains("\"RoCE v9\"")
         );
-        assert!(file.exists(), "a directory that was there stays");
+        assert!(file.exists(), "an existing directory is kept");
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "files")]
-    fn what_is_not_there_is_said() {
+    fn missing_device_port_or_configfs_is_an_error() {
         let (tree, config) = Tree::new("absent");
         assert_eq!(
             config.default_mode("d0", 2).expect_err("port").kind(),
@@ -275,7 +284,7 @@ mod tests {
         );
         assert!(
             !tree.0.join("d1").exists(),
-            "a directory that was made goes again"
+            "a created directory is removed"
         );
         assert_eq!(
             config.default_mode("../d0", 1).expect_err("path").kind(),
@@ -285,9 +294,9 @@ mod tests {
             .set_default_mode("d0", 1, GidType::IB)
             .expect_err("no version of RoCE");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        let nowhere = RoceConfig::at(tree.0.join("nowhere"));
+        let missing = RoceConfig::with_root(tree.0.join("nowhere"));
         assert_eq!(
-            nowhere
+            missing
                 .default_mode("d0", 1)
                 .expect_err("no configfs")
                 .kind(),

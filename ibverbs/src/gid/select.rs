@@ -1,4 +1,4 @@
-//! Which entry of a port's GID table to use, and why.
+//! Choice of an entry of a port's GID table.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::port::LinkLayer;
 
-/// The entry that was chosen, and why.
+/// The chosen entry of the GID table, with the reason for the choice.
 ///
 /// # Example
 /// ```no_run
@@ -30,9 +30,9 @@ use crate::port::LinkLayer;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidChoice {
-    /// The entry.
+    /// The chosen entry.
     pub entry: GidEntry,
-    /// Why this one, in words.
+    /// The reason for the choice, as text.
     pub reason: String,
 }
 
@@ -43,26 +43,28 @@ impl fmt::Display for GidChoice {
 }
 
 impl Context {
-    /// Chooses the entry of a port's GID table for a path, and says why.
+    /// Chooses the entry of a port's GID table to use for a path.
     ///
-    /// On RoCE, an entry must be of the version, family, interface and source asked for, and of the
-    /// peer's family; link-local entries are for link-local peers, and global ones for global
-    /// peers; RoCE v1 does not leave its subnet. Among those that are left: one in the peer's
-    /// subnet, RoCE v2, a global one, the one that shares most leading bits with the peer, IPv4,
-    /// the first of the table. On InfiniBand, one with the peer's subnet prefix, else the
-    /// first.
+    /// On RoCE, an entry must match the version, family, interface and source of the query, and the
+    /// family of the peer. Link-local entries are used for link-local peers only, and global
+    /// entries for global peers only. RoCE v1 is not used for peers in another subnet.
+    ///
+    /// Among matching RoCE entries, the order of preference is: an entry in the peer's subnet, RoCE
+    /// v2, a global address, the most leading bits in common with the peer, IPv4, the lowest index.
+    /// On InfiniBand, the first entry with the peer's subnet prefix is chosen, otherwise the first
+    /// entry.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when none fits: the text says of each entry why not.
-    /// [`ErrorKind::Unsupported`] on iWARP, whose GID is a MAC address and no path: connect by
-    /// rdma_cm.
+    /// - [`ErrorKind::NotFound`]: no entry matches; the message has the reason for each entry.
+    /// - [`ErrorKind::Unsupported`]: the device is iWARP, whose GID is a MAC address. Use rdma_cm
+    ///   to connect.
     ///
     /// # Example
     /// ```no_run
     /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// use ibverbs::GidQuery;
     /// let peer: std::net::IpAddr = "10.99.0.2".parse().expect("an address");
-    /// let own = context.select_gid(1, &GidQuery::to(peer))?.entry;
+    /// let own = context.select_gid(1, &GidQuery::for_peer(peer))?.entry;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
@@ -71,9 +73,9 @@ impl Context {
     pub fn select_gid(&self, port_num: u8, query: &GidQuery) -> Result<GidChoice> {
         let name = self.device_name();
         if self.device().transport() == TransportType::IWARP {
-            let what = format!("{name} is iWARP, where paths have IP addresses and no GIDs");
+            let what = format!("{name} is iWARP, which addresses peers by IP address, not by GID");
             return Err(Error::new(ErrorKind::Unsupported, "select_gid", what)
-                .with_hint("connect by rdma_cm"));
+                .with_hint("use rdma_cm to connect"));
         }
         let link = self.query_port(port_num)?.link_layer;
         let prefixes = interface::prefixes();
@@ -88,50 +90,50 @@ impl Context {
             .into_iter()
             .map(|entry| (entry, prefix(entry.gid)))
             .collect();
-        choose(&table, link, query).map_err(|refusals| {
-            let what = format!("no GID of port {port_num} of {name} fits ({query})");
-            if refusals.is_empty() {
+        choose(&table, link, query).map_err(|rejections| {
+            let what = format!("no GID of port {port_num} of {name} matches the query ({query})");
+            if rejections.is_empty() {
                 return Error::new(
                     ErrorKind::NotFound,
                     "select_gid",
-                    format!("{what}: its table is empty"),
+                    format!("{what}: the GID table is empty"),
                 )
-                .with_hint("is the interface up, and has it an address?");
+                .with_hint("check that the network interface is up and has an address");
             }
             Error::new(
                 ErrorKind::NotFound,
                 "select_gid",
-                format!("{what}: {}", refusals.join("; ")),
+                format!("{what}: {}", rejections.join("; ")),
             )
-            .with_hint(remedy(query, &table))
+            .with_hint(help(query, &table))
         })
     }
 }
 
-/// An entry, and the bits of its network's prefix where they are known.
+/// An entry and the length of its network prefix, if known.
 type Candidate = (GidEntry, Option<u8>);
 
-/// The best entry with its reason, or why each does not fit.
+/// Returns the best entry and the reason, or for each entry the reason why it does not match.
 fn choose(
     table: &[Candidate],
     link: LinkLayer,
     query: &GidQuery,
 ) -> std::result::Result<GidChoice, Vec<String>> {
     let mut best = None;
-    let mut refusals = Vec::new();
+    let mut rejections = Vec::new();
     for (entry, prefix) in table {
-        let judged = if link == LinkLayer::ETHERNET {
-            on_roce(entry, *prefix, query)
+        let ranked = if link == LinkLayer::ETHERNET {
+            rank_roce(entry, *prefix, query)
         } else {
-            on_ib(entry, query)
+            rank_ib(entry, query)
         };
-        match judged {
+        match ranked {
             Ok((rank, reason)) => best = best.max(Some((rank, Reverse(entry.index), reason))),
-            Err(why) => refusals.push(format!("{entry} {why}")),
+            Err(why) => rejections.push(format!("{entry} {why}")),
         }
     }
     let Some((_, Reverse(index), reason)) = best else {
-        return Err(refusals);
+        return Err(rejections);
     };
     let entry = table
         .iter()
@@ -139,14 +141,14 @@ fn choose(
         .map(|(entry, _)| *entry);
     entry
         .map(|entry| GidChoice { entry, reason })
-        .ok_or(refusals)
+        .ok_or(rejections)
 }
 
-/// What counts, most important first: in the peer's subnet; RoCE v2; global; bits in common with
-/// the peer; IPv4.
+/// Rank of an entry, most important criterion first: in the peer's subnet, RoCE v2, global, number
+/// of leading bits in common with the peer, IPv4.
 type Rank = (bool, bool, bool, u32, bool);
 
-fn on_roce(
+fn rank_roce(
     entry: &GidEntry,
     prefix: Option<u8>,
     query: &GidQuery,
@@ -155,27 +157,30 @@ fn on_roce(
         return Err("is empty".into());
     };
     let peer = query.peer.and_then(Gid::to_ip);
-    let local = link_local(ip);
+    let local = is_link_local(ip);
     if let Some(kind) = query.kind.filter(|kind| *kind != entry.kind) {
         return Err(format!("is not {kind}"));
     }
     if query.source.is_some_and(|source| source != entry.gid) {
-        return Err("is not the source".into());
+        return Err("is not the requested source address".into());
     }
     if query.ifindex.is_some_and(|index| index != entry.ifindex) {
         return Err("is on another interface".into());
     }
-    if let Some(family) = query.family.filter(|family| *family != IpFamily::of(ip)) {
+    if let Some(family) = query
+        .family
+        .filter(|family| *family != IpFamily::from_ip(ip))
+    {
         return Err(format!("is not {family}"));
     }
     let Some(peer) = peer else {
         let reason = match (query.source, local) {
-            (Some(_), _) => "the source asked for".to_owned(),
+            (Some(_), _) => "the requested source address".to_owned(),
             (None, true) => format!(
-                "{}, and no entry that fits is more than link-local",
+                "{}, link-local; no matching entry has a global address",
                 entry.kind
             ),
-            (None, false) => format!("{}, a global {} address", entry.kind, IpFamily::of(ip)),
+            (None, false) => format!("{}, a global {} address", entry.kind, IpFamily::from_ip(ip)),
         };
         return Ok((
             (
@@ -188,45 +193,48 @@ fn on_roce(
             reason,
         ));
     };
-    let Some(bits) = common_bits(ip, peer) else {
-        return Err(format!("is not {}, as the peer is", IpFamily::of(peer)));
+    let Some(bits) = common_leading_bits(ip, peer) else {
+        return Err(format!(
+            "is {}, but the peer is {}",
+            IpFamily::from_ip(ip),
+            IpFamily::from_ip(peer)
+        ));
     };
-    match (local, link_local(peer)) {
-        (true, false) => return Err("is link-local, and the peer is not".into()),
-        (false, true) => return Err("is not link-local, as the peer is".into()),
+    match (local, is_link_local(peer)) {
+        (true, false) => return Err("is link-local, but the peer is not".into()),
+        (false, true) => return Err("is not link-local, but the peer is".into()),
         _ => {}
     }
-    let shared = prefix.is_some_and(|prefix| prefix > 0 && bits >= u32::from(prefix)) || ip == peer;
-    if entry.kind == GidType::ROCE_V1 && prefix.is_some() && !shared {
-        return Err(
-            "is RoCE v1, which does not leave its subnet, and the peer is in another one".into(),
-        );
+    let same_subnet =
+        prefix.is_some_and(|prefix| prefix > 0 && bits >= u32::from(prefix)) || ip == peer;
+    if entry.kind == GidType::ROCE_V1 && prefix.is_some() && !same_subnet {
+        return Err("is RoCE v1, which is not routable, and the peer is in another subnet".into());
     }
     let reason = match prefix {
         _ if ip == peer => format!(
-            "the peer's own address: both ends are this port; {}",
+            "the peer's address itself: both ends are this port; {}",
             entry.kind
         ),
-        _ if local => format!("link-local, as the peer is; {}", entry.kind),
-        Some(prefix) if shared => format!(
+        _ if local => format!("link-local like the peer; {}", entry.kind),
+        Some(prefix) if same_subnet => format!(
             "in the peer's subnet {}; {}",
             network(ip, prefix),
             entry.kind
         ),
         Some(_) => {
             format!(
-                "of the peer's family; no entry that fits is in its subnet, so packets are routed; {}",
+                "same family as the peer; no matching entry is in the peer's subnet, so packets are routed; {}",
                 entry.kind
             )
         }
         None => format!(
-            "of the peer's family, with {bits} leading bits in common; {}",
+            "same family as the peer, with {bits} leading bits in common; {}",
             entry.kind
         ),
     };
     Ok((
         (
-            shared,
+            same_subnet,
             entry.kind == GidType::ROCE_V2,
             !local,
             bits,
@@ -236,69 +244,70 @@ fn on_roce(
     ))
 }
 
-fn on_ib(entry: &GidEntry, query: &GidQuery) -> std::result::Result<(Rank, String), String> {
+fn rank_ib(entry: &GidEntry, query: &GidQuery) -> std::result::Result<(Rank, String), String> {
     if let Some(kind) = query.kind.filter(|kind| *kind != entry.kind) {
         return Err(format!("is not {kind}"));
     }
     if let Some(family) = query.family {
         return Err(format!(
-            "is no {family} address: on InfiniBand a GID is a subnet prefix and a GUID"
+            "is not an {family} address: on InfiniBand a GID is a subnet prefix and a GUID"
         ));
     }
     if query.source.is_some_and(|source| source != entry.gid) {
-        return Err("is not the source".into());
+        return Err("is not the requested source address".into());
     }
     let prefix = |gid: Gid| gid.as_ipv6().to_bits() >> 64;
-    let (shared, reason) = match query.peer {
-        Some(peer) if prefix(peer) == prefix(entry.gid) => (true, "with the peer's subnet prefix"),
+    let (same_prefix, reason) = match query.peer {
+        Some(peer) if prefix(peer) == prefix(entry.gid) => (true, "has the peer's subnet prefix"),
         Some(_) => (
             false,
-            "no entry has the peer's subnet prefix, so packets go by a router",
+            "no entry has the peer's subnet prefix, so packets are routed",
         ),
-        None => (false, "the first that fits"),
+        None => (false, "the first matching entry"),
     };
-    Ok(((shared, false, false, 0, false), reason.to_owned()))
+    Ok(((same_prefix, false, false, 0, false), reason.to_owned()))
 }
 
-/// What to do when none fits, by the first thing that is missing.
-fn remedy(query: &GidQuery, table: &[Candidate]) -> String {
+/// Help for the case that no entry matches.
+fn help(query: &GidQuery, table: &[Candidate]) -> String {
     let netdev = table
         .iter()
         .find_map(|(entry, _)| entry.netdev())
         .unwrap_or_else(|| "NETDEV".into());
     let family = query
         .family
-        .or_else(|| query.peer.and_then(Gid::to_ip).map(IpFamily::of));
+        .or_else(|| query.peer.and_then(Gid::to_ip).map(IpFamily::from_ip));
     let has = |test: &dyn Fn(&GidEntry) -> bool| table.iter().any(|(entry, _)| test(entry));
     match (query.kind, family) {
         (Some(kind), _) if !has(&|entry| entry.kind == kind) => {
-            format!("this port has no {kind}: ask for another version")
+            format!("this port has no {kind} entry; request another version")
         }
         (_, Some(family))
             if !has(&|entry| {
                 entry
                     .gid
                     .to_ip()
-                    .is_some_and(|ip| IpFamily::of(ip) == family)
+                    .is_some_and(|ip| IpFamily::from_ip(ip) == family)
             }) =>
         {
             format!("give the interface an {family} address: `ip addr add ADDRESS dev {netdev}`")
         }
         _ => format!(
-            "an address in the peer's subnet on the interface helps: `ip addr add ADDRESS dev {netdev}`"
+            "give the interface an address in the peer's subnet: `ip addr add ADDRESS dev {netdev}`"
         ),
     }
 }
 
-fn link_local(ip: IpAddr) -> bool {
+fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),
     }
 }
 
-/// Bits that two addresses of one family share from the front; none of different families.
-fn common_bits(a: IpAddr, b: IpAddr) -> Option<u32> {
+/// Returns the number of leading bits that two addresses have in common; `None` if their families
+/// differ.
+fn common_leading_bits(a: IpAddr, b: IpAddr) -> Option<u32> {
     match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
         (IpAddr::V6(a), IpAddr::V6(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
@@ -319,7 +328,7 @@ fn network(ip: IpAddr, prefix: u8) -> String {
     format!("{ip}/{prefix}")
 }
 
-// Nothing here is unsafe: Miri would find nothing, slowly.
+// This module has no unsafe code, and its tests are slow under Miri.
 #[cfg(all(test, not(miri)))]
 #[path = "select_tests.rs"]
 mod tests;

@@ -1,9 +1,9 @@
-//! The choice on made-up tables.
+//! Tests of the choice on made-up GID tables.
 
 use super::*;
 use crate::gid::table::GidIndex;
 
-/// A table of "address[/prefix] version" on an Ethernet port.
+/// Builds a GID table from lines `address[/prefix] version`.
 fn table(lines: &[&str]) -> Vec<Candidate> {
     (0..)
         .map(GidIndex)
@@ -40,7 +40,7 @@ fn chosen(lines: &[&str], query: GidQuery) -> std::result::Result<u8, String> {
     let choice = choose(&table(lines), LinkLayer::ETHERNET, &query);
     choice
         .map(|choice| choice.entry.index.0)
-        .map_err(|refusals| refusals.join("; "))
+        .map_err(|rejections| rejections.join("; "))
 }
 
 fn reason(lines: &[&str], query: GidQuery) -> String {
@@ -49,11 +49,11 @@ fn reason(lines: &[&str], query: GidQuery) -> String {
         .reason
 }
 
-fn to(peer: &str) -> GidQuery {
-    GidQuery::to(gid(peer))
+fn for_peer(peer: &str) -> GidQuery {
+    GidQuery::for_peer(gid(peer))
 }
 
-/// What mlx5 shows: each address in both versions.
+/// The table of mlx5: each address with both RoCE versions.
 const BOTH: &[&str] = &[
     "fe80::1/64 v1",
     "fe80::1/64 v2",
@@ -66,68 +66,75 @@ const BOTH: &[&str] = &[
 ];
 
 #[test]
-fn an_entry_in_the_peers_subnet_of_version_2() {
-    assert_eq!(chosen(BOTH, to("10.1.200.9")), Ok(3));
-    assert_eq!(chosen(BOTH, to("192.168.7.9")), Ok(7));
-    assert_eq!(chosen(BOTH, to("fd00::9")), Ok(5));
+fn prefers_the_peers_subnet_and_roce_v2() {
+    assert_eq!(chosen(BOTH, for_peer("10.1.200.9")), Ok(3));
+    assert_eq!(chosen(BOTH, for_peer("192.168.7.9")), Ok(7));
+    assert_eq!(chosen(BOTH, for_peer("fd00::9")), Ok(5));
     assert_eq!(
-        reason(BOTH, to("10.1.200.9")),
+        reason(BOTH, for_peer("10.1.200.9")),
         "in the peer's subnet 10.1.0.0/16; RoCE v2"
     );
 }
 
 #[test]
-fn link_local_entries_are_for_link_local_peers_and_no_others() {
-    assert_eq!(chosen(BOTH, to("fe80::9")), Ok(1));
+fn link_local_entries_match_link_local_peers_only() {
+    assert_eq!(chosen(BOTH, for_peer("fe80::9")), Ok(1));
     assert_eq!(
-        reason(BOTH, to("fe80::9")),
-        "link-local, as the peer is; RoCE v2"
+        reason(BOTH, for_peer("fe80::9")),
+        "link-local like the peer; RoCE v2"
     );
-    let refusal = chosen(&["fe80::1/64 v2"], to("fd00::9")).expect_err("none");
+    let rejection = chosen(&["fe80::1/64 v2"], for_peer("fd00::9")).expect_err("none");
     assert_eq!(
-        refusal,
-        "gid[0] fe80::1 (RoCE v2) is link-local, and the peer is not"
+        rejection,
+        "gid[0] fe80::1 (RoCE v2) is link-local, but the peer is not"
     );
-    let refusal = chosen(&["fd00::1/64 v2"], to("fe80::9")).expect_err("none");
+    let rejection = chosen(&["fd00::1/64 v2"], for_peer("fe80::9")).expect_err("none");
     assert_eq!(
-        refusal,
-        "gid[0] fd00::1 (RoCE v2) is not link-local, as the peer is"
+        rejection,
+        "gid[0] fd00::1 (RoCE v2) is not link-local, but the peer is"
     );
     assert_eq!(
-        chosen(&["169.254.3.1/16 v2", "10.1.0.1/16 v2"], to("169.254.9.9")),
+        chosen(
+            &["169.254.3.1/16 v2", "10.1.0.1/16 v2"],
+            for_peer("169.254.9.9")
+        ),
         Ok(0)
     );
 }
 
 #[test]
-fn a_peer_in_no_subnet_of_ours_is_routed_to_by_version_2_only() {
-    assert_eq!(chosen(BOTH, to("10.2.0.1")), Ok(3), "most bits in common");
-    assert!(reason(BOTH, to("10.2.0.1")).contains("routed"));
-    let refusal = chosen(&["10.1.0.1/16 v1"], to("10.2.0.1")).expect_err("none");
-    assert!(refusal.contains("does not leave its subnet"), "{refusal}");
+fn peer_in_another_subnet_needs_roce_v2() {
     assert_eq!(
-        chosen(&["10.1.0.1 v1"], to("10.2.0.1")),
+        chosen(BOTH, for_peer("10.2.0.1")),
+        Ok(3),
+        "most bits in common"
+    );
+    assert!(reason(BOTH, for_peer("10.2.0.1")).contains("routed"));
+    let rejection = chosen(&["10.1.0.1/16 v1"], for_peer("10.2.0.1")).expect_err("none");
+    assert!(rejection.contains("not routable"), "{rejection}");
+    assert_eq!(
+        chosen(&["10.1.0.1 v1"], for_peer("10.2.0.1")),
         Ok(0),
-        "of an unknown prefix, who knows"
+        "may be in the peer's subnet: the prefix is unknown"
     );
 }
 
 #[test]
-fn a_subnet_counts_more_than_a_version() {
+fn subnet_outranks_version() {
     assert_eq!(
-        chosen(&["10.1.0.1/16 v1", "10.2.0.1/16 v2"], to("10.1.0.9")),
+        chosen(&["10.1.0.1/16 v1", "10.2.0.1/16 v2"], for_peer("10.1.0.9")),
         Ok(0)
     );
 }
 
 #[test]
-fn what_is_asked_for_must_be_met() {
+fn entries_must_match_the_query() {
     assert_eq!(
         chosen(
             BOTH,
             GidQuery {
                 kind: Some(GidType::ROCE_V1),
-                ..to("10.1.0.9")
+                ..for_peer("10.1.0.9")
             }
         ),
         Ok(2)
@@ -137,7 +144,7 @@ fn what_is_asked_for_must_be_met() {
             BOTH,
             GidQuery {
                 source: Some(gid("192.168.7.1")),
-                ..to("10.1.0.9")
+                ..for_peer("10.1.0.9")
             }
         ),
         Ok(7)
@@ -152,12 +159,12 @@ fn what_is_asked_for_must_be_met() {
         ),
         Ok(5)
     );
-    let refusal = chosen(&["10.1.0.1/16 v2"], to("fd00::9")).expect_err("none");
+    let rejection = chosen(&["10.1.0.1/16 v2"], for_peer("fd00::9")).expect_err("none");
     assert_eq!(
-        refusal,
-        "gid[0] ::ffff:10.1.0.1 (RoCE v2) is not IPv6, as the peer is"
+        rejection,
+        "gid[0] ::ffff:10.1.0.1 (RoCE v2) is IPv4, but the peer is IPv6"
     );
-    let refusal = chosen(
+    let rejection = chosen(
         &["10.1.0.1/16 v2"],
         GidQuery {
             kind: Some(GidType::ROCE_V1),
@@ -165,10 +172,10 @@ fn what_is_asked_for_must_be_met() {
         },
     );
     assert_eq!(
-        refusal.expect_err("none"),
+        rejection.expect_err("none"),
         "gid[0] ::ffff:10.1.0.1 (RoCE v2) is not RoCE v1"
     );
-    let refusal = chosen(
+    let rejection = chosen(
         &["10.1.0.1/16 v2"],
         GidQuery {
             ifindex: Some(7),
@@ -176,13 +183,13 @@ fn what_is_asked_for_must_be_met() {
         },
     );
     assert_eq!(
-        refusal.expect_err("none"),
+        rejection.expect_err("none"),
         "gid[0] ::ffff:10.1.0.1 (RoCE v2) is on another interface"
     );
 }
 
 #[test]
-fn without_a_peer_it_is_version_2_global_ipv4_first() {
+fn without_peer_prefers_roce_v2_then_global_then_ipv4() {
     assert_eq!(chosen(BOTH, GidQuery::default()), Ok(3));
     assert_eq!(chosen(&BOTH[..2], GidQuery::default()), Ok(1));
     assert_eq!(
@@ -193,36 +200,36 @@ fn without_a_peer_it_is_version_2_global_ipv4_first() {
     assert_eq!(
         chosen(&["fe80::1/64 v2", "fd00::1/64 v1"], GidQuery::default()),
         Ok(0),
-        "the version counts more"
+        "the version outranks the scope"
     );
 }
 
 #[test]
-fn a_port_reaches_itself_by_the_address_named() {
-    assert_eq!(chosen(BOTH, to("192.168.7.1")), Ok(7));
-    assert!(reason(BOTH, to("fe80::1")).contains("both ends are this port"));
+fn own_address_as_peer_selects_that_entry() {
+    assert_eq!(chosen(BOTH, for_peer("192.168.7.1")), Ok(7));
+    assert!(reason(BOTH, for_peer("fe80::1")).contains("both ends are this port"));
 }
 
 #[test]
-fn an_empty_table_gives_nothing() {
-    assert_eq!(chosen(&[], to("10.1.0.9")), Err(String::new()));
+fn empty_table_matches_nothing() {
+    assert_eq!(chosen(&[], for_peer("10.1.0.9")), Err(String::new()));
 }
 
 #[test]
-fn on_infiniband_the_subnet_prefix_decides() {
+fn infiniband_uses_the_subnet_prefix() {
     let table = table(&["fe80::2:c903:1:1 ib", "fec0:0:0:7:2:c903:1:1 ib"]);
     let index =
         |query| choose(&table, LinkLayer::INFINIBAND, &query).map(|choice| choice.entry.index.0);
-    assert_eq!(index(to("fe80::2:c903:9:9")), Ok(0));
-    assert_eq!(index(to("fec0:0:0:7::9")), Ok(1));
-    assert_eq!(index(to("fec0:0:0:8::9")), Ok(0));
+    assert_eq!(index(for_peer("fe80::2:c903:9:9")), Ok(0));
+    assert_eq!(index(for_peer("fec0:0:0:7::9")), Ok(1));
+    assert_eq!(index(for_peer("fec0:0:0:8::9")), Ok(0));
     assert_eq!(index(GidQuery::default()), Ok(0));
-    let refusals = index(GidQuery {
+    let rejections = index(GidQuery {
         kind: Some(GidType::ROCE_V2),
         ..GidQuery::default()
     })
     .expect_err("none");
-    assert_eq!(refusals.len(), 2);
+    assert_eq!(rejections.len(), 2);
     assert!(
         index(GidQuery {
             family: Some(IpFamily::V4),
@@ -233,30 +240,30 @@ fn on_infiniband_the_subnet_prefix_decides() {
 }
 
 #[test]
-fn the_remedy_names_what_is_missing() {
+fn help_names_the_missing_version_or_family() {
     let only_v2 = table(&["10.1.0.1/16 v2"]);
     let v1 = GidQuery {
         kind: Some(GidType::ROCE_V1),
         ..GidQuery::default()
     };
     assert_eq!(
-        remedy(&v1, &only_v2),
-        "this port has no RoCE v1: ask for another version"
+        help(&v1, &only_v2),
+        "this port has no RoCE v1 entry; request another version"
     );
-    assert!(remedy(&to("fd00::9"), &only_v2).starts_with("give the interface an IPv6 address"));
+    assert!(help(&for_peer("fd00::9"), &only_v2).starts_with("give the interface an IPv6 address"));
     assert_eq!(
         GidQuery {
             family: Some(IpFamily::V4),
-            ..to("10.1.0.9")
+            ..for_peer("10.1.0.9")
         }
         .to_string(),
         "IPv4, peer 10.1.0.9"
     );
-    assert_eq!(GidQuery::default().to_string(), "any path");
+    assert_eq!(GidQuery::default().to_string(), "any");
 }
 
 #[test]
-fn a_network_is_its_address_without_the_hosts_bits() {
+fn network_clears_the_host_bits() {
     for (ip, prefix, text) in [
         ("10.1.2.3", 8, "10.0.0.0/8"),
         ("10.1.2.3", 32, "10.1.2.3/32"),

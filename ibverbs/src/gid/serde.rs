@@ -1,4 +1,4 @@
-//! GIDs as data: text in formats for people, 16 bytes in others.
+//! Serialization of GIDs: as text in human-readable formats, as 16 bytes in others.
 
 use std::fmt;
 
@@ -30,9 +30,7 @@ impl<'de> Deserialize<'de> for Gid {
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Gid, E> {
                 text.parse().map_err(|_| {
-                    E::custom(format!(
-                        "{text} is no GID: it is written as an IPv6 address"
-                    ))
+                    E::custom(format!("{text} is not a GID; expected an IPv6 address"))
                 })
             }
         }
@@ -54,7 +52,7 @@ mod tests {
     use crate::qp::Endpoint;
 
     #[test]
-    fn an_endpoint_and_a_remote_key_come_back_as_they_went() {
+    fn endpoint_and_remote_memory_round_trip() {
         let gid: Gid = "::ffff:10.99.0.1".parse().expect("a GID");
         let end = Endpoint {
             qpn: Qpn(17),
@@ -84,9 +82,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_gid_is_refused_in_words() {
+    fn invalid_gid_is_rejected_with_a_clear_message() {
         let error = serde_json::from_str::<Gid>(r#""10.99.0.1""#).expect_err("IPv4");
-        assert!(error.to_string().contains("10.99.0.1 is no GID"), "{error}");
+        assert!(
+            error.to_string().contains("10.99.0.1 is not a GID"),
+            "{error}"
+        );
         serde_json::from_str::<Gid>("7").expect_err("a number");
     }
 }

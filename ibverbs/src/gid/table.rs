@@ -1,4 +1,4 @@
-//! The table in which a port keeps its global identifiers.
+//! The GID table of a port.
 
 #![allow(unsafe_code)]
 
@@ -17,14 +17,14 @@ use crate::newtype::c_value;
 use crate::raw::AsRaw;
 
 c_value! {
-    /// What a GID stands for (`enum ibv_gid_type`).
+    /// The kind of a GID (`enum ibv_gid_type`).
     ///
     /// # Example
     /// ```no_run
     /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// use ibverbs::gid::GidType;
     /// for entry in context.gids(1)?.into_iter().filter(|entry| entry.kind == GidType::ROCE_V2) {
-    ///     println!("{} reaches other subnets", entry.gid);
+    ///     println!("{} is routable", entry.gid);
     /// }
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
@@ -34,15 +34,15 @@ c_value! {
     pub struct GidType(u32) {
         /// InfiniBand: `IBV_GID_TYPE_IB`.
         IB = rdma_sys::IBV_GID_TYPE_IB => "IB",
-        /// RoCE version 1, within one Ethernet segment: `IBV_GID_TYPE_ROCE_V1`.
+        /// RoCE version 1, limited to one Ethernet segment: `IBV_GID_TYPE_ROCE_V1`.
         ROCE_V1 = rdma_sys::IBV_GID_TYPE_ROCE_V1 => "RoCE v1",
         /// RoCE version 2, over UDP port 4791: `IBV_GID_TYPE_ROCE_V2`.
         ROCE_V2 = rdma_sys::IBV_GID_TYPE_ROCE_V2 => "RoCE v2",
     }
 }
 
-/// A place in a port's GID table, as paths and address handles name it: the verbs give it eight
-/// bits.
+/// An index in a port's GID table, as used in paths and address handles. The verbs limit it to
+/// eight bits.
 ///
 /// # Example
 /// ```
@@ -75,7 +75,7 @@ impl fmt::Display for GidIndex {
     }
 }
 
-/// One place of a port's GID table.
+/// One entry of a port's GID table.
 ///
 /// # Example
 /// ```no_run
@@ -87,7 +87,7 @@ impl fmt::Display for GidIndex {
 ///         entry.netdev().as_deref().unwrap_or("no interface")
 ///     );
 /// }
-/// let same = context.gid(1, 0)?; // one place of the table
+/// let first = context.gid(1, 0)?; // a single entry
 ///
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -97,20 +97,20 @@ impl fmt::Display for GidIndex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidEntry {
-    /// The address.
+    /// The GID.
     pub gid: Gid,
-    /// Its index in the table, as a queue pair's path names it.
+    /// The index in the table, as used in a queue pair's path.
     pub index: GidIndex,
-    /// The port, from 1.
+    /// The port number, from 1.
     pub port_num: u8,
-    /// What it stands for.
+    /// The kind of GID.
     pub kind: GidType,
-    /// The network interface behind it; 0 where there is none.
+    /// The index of the network interface; 0 if there is none.
     pub ifindex: u32,
 }
 
 impl GidEntry {
-    /// `None` beyond the places that a path can name.
+    /// Converts an entry; `None` if its index does not fit in a [`GidIndex`].
     fn from_raw(raw: &ibv_gid_entry) -> Option<Self> {
         Some(Self {
             gid: Gid::from_raw(&raw.gid),
@@ -121,13 +121,13 @@ impl GidEntry {
         })
     }
 
-    /// The name of the network interface behind it; `None` where there is none.
+    /// Returns the name of the network interface; `None` if there is none.
     pub fn netdev(&self) -> Option<String> {
         interface::name(self.ifindex)
     }
 
-    /// The bits of the network's prefix, where the GID is an address of this host's interfaces: 24
-    /// of `10.0.0.1/24`.
+    /// Returns the length of the network prefix if the GID is an address of this host, such as 24
+    /// for `10.0.0.1/24`.
     pub fn prefix_len(&self) -> Option<u8> {
         let ip = self.gid.to_ip()?;
         interface::prefixes()
@@ -148,11 +148,12 @@ impl fmt::Display for GidEntry {
 }
 
 impl Context {
-    /// The GID table of a port, empty places left out, and those from 256 on, which no path can
-    /// name.
+    /// Returns the GID table of a port, without empty entries and without indices above 255, which
+    /// paths cannot use.
     ///
     /// # Errors
-    /// Fails for a port that the device does not have.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the device does not have this
+    /// port.
     ///
     /// # Example
     /// ```no_run
@@ -166,14 +167,14 @@ impl Context {
     /// # References
     /// [`ibv_query_gid_table(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
     pub fn gids(&self, port_num: u8) -> Result<Vec<GidEntry>> {
-        let places = self.query_port(port_num)?.gid_tbl_len;
+        let len = self.query_port(port_num)?.gid_tbl_len;
         match self.gid_table() {
             Ok(entries) => Ok(entries
                 .into_iter()
                 .filter(|entry| entry.port_num == port_num)
                 .collect()),
             Err(error) if error.is_unsupported() => {
-                let last = u8::try_from(places.saturating_sub(1)).unwrap_or(u8::MAX);
+                let last = u8::try_from(len.saturating_sub(1)).unwrap_or(u8::MAX);
                 Ok((0..=last)
                     .filter_map(|index| self.gid_at(port_num, GidIndex(index)))
                     .collect())
@@ -182,19 +183,19 @@ impl Context {
         }
     }
 
-    /// The whole table in one call.
+    /// Queries the GID tables of all ports in one call.
     fn gid_table(&self) -> Result<Vec<GidEntry>> {
-        let mut places = 0;
+        let mut len = 0;
         for port_num in 1..=self.query_device()?.phys_port_cnt {
-            places += self.query_port(port_num)?.gid_tbl_len as usize;
+            len += self.query_port(port_num)?.gid_tbl_len as usize;
         }
-        let mut entries = vec![ibv_gid_entry::default(); places];
-        // SAFETY: the array has as many entries of the given size as the call is told.
+        let mut entries = vec![ibv_gid_entry::default(); len];
+        // SAFETY: the array has `len` entries of the given size.
         let count = unsafe {
             _ibv_query_gid_table(
                 self.as_raw(),
                 entries.as_mut_ptr(),
-                places,
+                len,
                 0,
                 size_of::<ibv_gid_entry>(),
             )
@@ -211,10 +212,10 @@ impl Context {
         Ok(entries.iter().filter_map(GidEntry::from_raw).collect())
     }
 
-    /// One place of the table by the classic verb, which does not say what the GID stands for.
+    /// Queries one entry with the classic verb, which does not report the kind of GID.
     fn gid_at(&self, port_num: u8, index: GidIndex) -> Option<GidEntry> {
         let mut raw = Gid::default().to_raw();
-        // SAFETY: the context is open and the union is valid for writing.
+        // SAFETY: the context is open and the union is writable.
         let returned =
             unsafe { ibv_query_gid(self.as_raw(), port_num, index.0.into(), &raw mut raw) };
         not_negative("ibv_query_gid", String::new, returned).ok()?;
@@ -228,19 +229,19 @@ impl Context {
         })
     }
 
-    /// One place of a port's GID table.
+    /// Returns one entry of a port's GID table.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) for an empty place,
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) beyond the table and for a
-    /// port that the device does not have.
+    /// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): the entry is empty.
+    /// - [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput): the device does not have this
+    ///   port, or the table does not have this index.
     ///
     /// # References
     /// [`ibv_query_gid_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
     pub fn gid(&self, port_num: u8, index: impl Into<GidIndex>) -> Result<GidEntry> {
         let index = index.into();
         let mut raw = ibv_gid_entry::default();
-        // SAFETY: the context is open and the entry is valid for writing.
+        // SAFETY: the context is open and the entry is writable.
         let returned = unsafe {
             ibv_query_gid_ex(
                 self.as_raw(),
