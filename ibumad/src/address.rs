@@ -1,31 +1,29 @@
-//! Where a datagram goes to, or came from.
+//! Addresses of management datagrams.
 
 use std::fmt;
-use std::net::Ipv6Addr;
 
 use rdma_sys::ib_mad_addr;
+use rdma_types::{Gid, Lid};
 
-use crate::identity::Lid;
-
-/// The queue key of QP1, the same everywhere (IBA 10.2.4).
+/// The well-known queue key of QP1 (IBA 10.2.4).
 const WELL_KNOWN_QKEY: u32 = 0x8001_0000;
 
-/// The global route header: needed on RoCE, and between subnets.
+/// The global route header (GRH): required on RoCE and between subnets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobalRoute {
-    /// The peer's GID: the destination of what is sent, the source of what was received.
-    pub gid: Ipv6Addr,
-    /// The index of the own GID in the port's table.
+    /// The peer's GID: the destination of a datagram to send, the source of a received one.
+    pub gid: Gid,
+    /// Index of the local GID in the port's GID table.
     pub gid_index: u8,
-    /// How many routers may pass it on.
+    /// Maximum number of routers that may forward the packet.
     pub hop_limit: u8,
-    /// Class of service between routers.
+    /// Traffic class.
     pub traffic_class: u8,
-    /// The flow, 20 bits.
+    /// Flow label (20 bits).
     pub flow_label: u32,
 }
 
-/// Where a datagram goes to, or came from.
+/// The destination of a datagram to send, or the source of a received one.
 ///
 /// # Example
 /// ```
@@ -38,24 +36,24 @@ pub struct GlobalRoute {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The port's LID; 0 on RoCE.
+    /// LID of the port; 0 on RoCE.
     pub lid: Lid,
-    /// Queue pair: 0 for subnet management, 1 for all else.
+    /// Queue pair number: 0 for subnet management, 1 for all other classes.
     pub qpn: u32,
-    /// The queue key that goes with it.
+    /// Queue key of that queue pair.
     pub qkey: u32,
     /// Service level.
     pub sl: u8,
-    /// The low bits of the own LID, where it has several.
+    /// Low bits of the local LID, if the port has several LIDs.
     pub path_bits: u8,
     /// Index into the port's table of partition keys.
     pub pkey_index: u16,
-    /// The global route, where there is one.
+    /// Global route, if the packet has one.
     pub route: Option<GlobalRoute>,
 }
 
 impl Address {
-    /// The general services (QP1) of the port with this LID.
+    /// Returns the address of the general services interface (QP1) of the port with this LID.
     pub const fn lid(lid: Lid) -> Self {
         Self {
             lid,
@@ -68,7 +66,7 @@ impl Address {
         }
     }
 
-    /// The subnet management interface (QP0) of the port with this LID.
+    /// Returns the address of the subnet management interface (QP0) of the port with this LID.
     pub const fn smi(lid: Lid) -> Self {
         Self {
             qpn: 0,
@@ -77,9 +75,9 @@ impl Address {
         }
     }
 
-    /// The general services of the port with this GID, by a global route from the own GID of this
-    /// index: what RoCE takes.
-    pub const fn gid(gid: Ipv6Addr, gid_index: u8) -> Self {
+    /// Returns the address of the general services interface (QP1) of the port with this GID, as
+    /// needed on RoCE. `gid_index` is the index of the local GID.
+    pub const fn gid(gid: Gid, gid_index: u8) -> Self {
         let route = GlobalRoute {
             gid,
             gid_index,
@@ -93,8 +91,8 @@ impl Address {
         }
     }
 
-    /// Where the answer to a datagram from here goes: back the way it came, its global route
-    /// included.
+    /// Returns the address for the response to a datagram received from this address, with the same
+    /// global route.
     #[must_use]
     pub const fn reply(mut self) -> Self {
         if self.qpn != 0 {
@@ -119,14 +117,14 @@ impl Address {
             raw.hop_limit = route.hop_limit;
             raw.traffic_class = route.traffic_class;
             raw.flow_label = route.flow_label.to_be();
-            raw.__bindgen_anon_1.gid = route.gid.octets();
+            raw.__bindgen_anon_1.gid = route.gid.0;
         }
         raw
     }
 
     pub(crate) fn from_raw(raw: &ib_mad_addr) -> Self {
         let route = (raw.grh_present != 0).then(|| GlobalRoute {
-            gid: Ipv6Addr::from(gid_of(raw)),
+            gid: gid_from_raw(raw),
             gid_index: raw.gid_index,
             hop_limit: raw.hop_limit,
             traffic_class: raw.traffic_class,
@@ -154,9 +152,10 @@ impl fmt::Display for Address {
 }
 
 #[allow(unsafe_code)]
-fn gid_of(raw: &ib_mad_addr) -> [u8; 16] {
-    // SAFETY: every field of the union covers the same 16 bytes, and any bytes are a GID.
-    unsafe { raw.__bindgen_anon_1.gid }
+fn gid_from_raw(raw: &ib_mad_addr) -> Gid {
+    // SAFETY: every field of the union covers the same 16 initialized bytes, and any bytes are a
+    // valid GID.
+    Gid(unsafe { raw.__bindgen_anon_1.gid })
 }
 
 #[cfg(test)]
@@ -164,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_survives_the_way_through_c() {
+    fn address_survives_conversion_to_c() {
         let plain = Address {
             sl: 3,
             path_bits: 1,
@@ -172,14 +171,14 @@ mod tests {
             ..Address::lid(Lid(0x1234))
         };
         let mut routed = Address::gid("fd99::1".parse().expect("a GID"), 2);
-        routed.route.as_mut().expect("routed").flow_label = 0xabcde;
+        routed.route.as_mut().expect("a route").flow_label = 0xabcde;
         for address in [plain, routed, Address::smi(Lid::PERMISSIVE)] {
             assert_eq!(Address::from_raw(&address.to_raw()), address);
         }
     }
 
     #[test]
-    fn an_answer_to_qp1_carries_the_well_known_key() {
+    fn reply_to_qp1_uses_the_well_known_key() {
         let received = Address {
             qkey: 0,
             ..Address::lid(Lid(9))

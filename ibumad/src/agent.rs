@@ -1,4 +1,4 @@
-//! An agent: who sends requests of a class, or serves them.
+//! Agents, which send and serve requests of one management class.
 
 #![allow(unsafe_code)]
 
@@ -7,27 +7,26 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rdma_sys::umad_reg_attr;
+use rdma_types::convert::zero_or_errno;
+use rdma_types::{Error, ErrorKind, Result};
 
 use crate::address::Address;
 use crate::buffer::{self, Received};
-use crate::convert::zero_or_errno;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
-use crate::leak;
+use crate::error::call_failed;
 use crate::mad::{Mad, Method, MgmtClass, OPENIB_OUI, Oui};
-use crate::port::{Port, millis};
+use crate::port::{Port, to_millis};
 
-/// Which requests of its class an agent serves: a set of methods.
+/// The set of methods whose requests an agent serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Methods([u64; 2]);
 
 impl Methods {
-    /// None: the agent only sends requests and gets their answers.
+    /// No method: the agent only sends requests and receives their responses.
     pub const NONE: Self = Self([0; 2]);
-    /// All.
+    /// All methods.
     pub const ALL: Self = Self([u64::MAX; 2]);
 
-    /// This set and a method. Answers cannot be served; for them this does nothing.
+    /// Adds a method to the set. Response methods cannot be served and are ignored.
     #[must_use]
     pub const fn with(mut self, method: Method) -> Self {
         if !method.is_response() {
@@ -37,23 +36,24 @@ impl Methods {
     }
 }
 
-/// What an agent is for.
+/// The parameters of an agent's registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentOptions {
-    /// The class.
+    /// Management class.
     pub class: MgmtClass,
-    /// The class's version.
+    /// Version of the class.
     pub version: u8,
-    /// Requests that it serves.
+    /// Methods that the agent serves.
     pub methods: Methods,
-    /// Whose class it is, for the vendors' second range (0x30 to 0x4f); else of no meaning.
+    /// Organization that defined the class. Only used for vendor classes 0x30 to 0x4f.
     pub oui: Oui,
-    /// Version of the protocol for more than one datagram; 0 is none, all that this crate does.
+    /// Version of RMPP, the protocol for messages of several datagrams. This crate only supports
+    /// 0, no RMPP.
     pub rmpp_version: u8,
 }
 
 impl AgentOptions {
-    /// A client of this class and version.
+    /// Returns the options of a client of this class and version, which serves no requests.
     pub const fn client(class: MgmtClass, version: u8) -> Self {
         Self {
             class,
@@ -64,7 +64,7 @@ impl AgentOptions {
         }
     }
 
-    /// A client of `ibping`'s class.
+    /// Returns the options of a client of `ibping`'s vendor class.
     pub const fn openib_ping() -> Self {
         Self {
             oui: OPENIB_OUI,
@@ -73,17 +73,17 @@ impl AgentOptions {
     }
 }
 
-/// How long to wait for an answer, and how often to ask.
+/// The time limit and the number of attempts of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// For each request.
+pub struct RetryPolicy {
+    /// Time limit of each attempt.
     pub timeout: Duration,
-    /// Requests sent, at least one.
+    /// Number of attempts; 0 counts as 1.
     pub tries: u32,
 }
 
-impl Default for Patience {
-    /// What the tools of infiniband-diags do: a second, three times.
+impl Default for RetryPolicy {
+    /// Returns the policy of the infiniband-diags tools: three attempts of one second each.
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(1),
@@ -92,25 +92,26 @@ impl Default for Patience {
     }
 }
 
-/// An agent: who sends requests of a class through a port, or serves them. Unregistered when
+/// An agent: sends requests of one class through a port, or serves them. It is unregistered when
 /// dropped.
 pub struct Agent {
     port: Port,
     id: u32,
     options: AgentOptions,
-    next: AtomicU32,
+    next_transaction: AtomicU32,
 }
 
 impl Port {
     /// Registers an agent.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when another program serves the same methods of the class
-    /// already, or a vendor class has no OUI.
+    /// [`ErrorKind::InvalidInput`]: another program already serves the same methods of the class,
+    /// or a vendor class has no OUI.
     ///
     /// # References
     /// [`umad_register2(3)`](https://man7.org/linux/man-pages/man3/umad_register2.3.html)
     pub fn register(&self, options: AgentOptions) -> Result<Agent> {
+        const CALL: &str = "umad_register2";
         let mut attr = umad_reg_attr {
             mgmt_class: options.class.0,
             mgmt_class_version: options.version,
@@ -124,128 +125,118 @@ impl Port {
             rmpp_version: options.rmpp_version,
         };
         let mut id = 0;
-        let what = || {
-            format!(
-                "class {} on {} port {}",
-                options.class,
-                self.ca_name(),
-                self.port_num()
-            )
-        };
-        // SAFETY: the descriptor is open, both structures are valid for reading and writing.
-        zero_or_errno("umad_register2", what, unsafe {
-            rdma_sys::umad_register2(self.fd(), &raw mut attr, &raw mut id)
+        // SAFETY: `self` keeps the descriptor open; both pointers are to live locals.
+        let returned = unsafe { rdma_sys::umad_register2(self.fd(), &raw mut attr, &raw mut id) };
+        zero_or_errno(returned).map_err(|errno| {
+            let (ca_name, port_num) = (self.ca_name(), self.port_num());
+            let detail = format!("class {} on {ca_name} port {port_num}", options.class);
+            call_failed(CALL, errno, detail)
         })?;
-        // Not from 0, so that an answer to an earlier program is not taken for one to this.
+        // Starting at a different number in each process keeps a late response to an earlier
+        // program from matching a request of this one.
         let first = std::process::id().wrapping_mul(0x9e37_79b9);
         Ok(Agent {
             port: self.clone(),
             id,
             options,
-            next: AtomicU32::new(first),
+            next_transaction: AtomicU32::new(first),
         })
     }
 }
 
 impl Agent {
-    /// The port that it is registered at.
+    /// Returns the port at which the agent is registered.
     pub fn port(&self) -> &Port {
         &self.port
     }
 
-    /// Its number at that port, as in [`Received::agent`].
+    /// Returns the agent's number at that port, as in [`Received::agent`].
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// What it was registered for.
+    /// Returns the options of the registration.
     pub fn options(&self) -> &AgentOptions {
         &self.options
     }
 
-    /// A transaction identifier that no other request of this agent has.
+    /// Returns a transaction identifier that differs from those of the agent's other requests.
     pub fn next_transaction_id(&self) -> u32 {
-        self.next.fetch_add(1, Ordering::Relaxed)
+        self.next_transaction.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sends a request. The kernel keeps it for `timeout` and gives it back through
-    /// [`recv`](Self::recv) when no answer came ([`Received::failure`]); an answer that comes
-    /// later is dropped.
+    /// Sends a request. If no response arrives within `timeout`, the kernel returns the request
+    /// through [`recv`](Self::recv), with [`Received::failure`] set. A later response is dropped.
     ///
-    /// The transaction identifier must not be that of another request that still waits.
+    /// The transaction identifier must differ from those of the agent's outstanding requests.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when the address cannot be used on this port: RoCE wants a
-    /// global route.
+    /// [`ErrorKind::InvalidInput`]: the address cannot be used on this port. RoCE requires a global
+    /// route.
     ///
     /// # References
     /// [`umad_send(3)`](https://man7.org/linux/man-pages/man3/umad_send.3.html)
     pub fn send(&self, mad: &Mad, to: &Address, timeout: Duration) -> Result<()> {
-        buffer::send(
-            self.port.fd(),
-            self.id as i32,
-            mad,
-            to,
-            millis(timeout).max(1),
-            0,
-        )
+        // A timeout of 0 would mean that no response is expected.
+        let timeout_ms = to_millis(timeout).max(1);
+        buffer::send(self.port.fd(), self.id as i32, mad, to, timeout_ms, 0)
     }
 
-    /// Sends a datagram that nobody answers, above all an answer: with a time, the kernel would
-    /// report it as unanswered.
+    /// Sends a datagram to which no response is expected, usually a response itself.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
-    pub fn send_unanswered(&self, mad: &Mad, to: &Address) -> Result<()> {
+    /// The same as those of [`send`](Self::send).
+    pub fn send_without_response(&self, mad: &Mad, to: &Address) -> Result<()> {
         buffer::send(self.port.fd(), self.id as i32, mad, to, 0, 0)
     }
 
-    /// Takes the next datagram for this agent, or waits for it, at most for `timeout` (for ever
-    /// when `None`). `Ok(None)` when the time is over, or earlier when a signal or a datagram
-    /// for another agent of the port came (which is dropped).
+    /// Receives the next datagram for this agent. Waits for at most `timeout`, or without limit if
+    /// it is `None`.
+    ///
+    /// Returns `Ok(None)` when the time is over. It may do so earlier, after a signal or a datagram
+    /// for another agent of the port, which is dropped.
     ///
     /// # Errors
-    /// As [`Port::recv`].
+    /// The same as those of [`Port::recv`].
     pub fn recv(&self, timeout: Option<Duration>) -> Result<Option<Received>> {
-        Ok(self
-            .port
-            .recv(timeout)?
-            .filter(|received| received.agent == self.id))
+        let received = self.port.recv(timeout)?;
+        Ok(received.filter(|received| received.agent == self.id))
     }
 
-    /// Sends a request until its answer comes. Its transaction identifier is set here.
+    /// Sends a request and returns its response. The request is sent again after each timeout, up
+    /// to the number of attempts in `retry`. Sets the transaction identifier.
     ///
     /// # Errors
-    /// - [`ErrorKind::TimedOut`]: no answer;
-    /// - [`ErrorKind::Refused`]: an answer with an error status;
-    /// - as [`send`](Self::send).
-    pub fn call(&self, mut mad: Mad, to: &Address, patience: Patience) -> Result<Mad> {
-        let tries = patience.tries.max(1);
+    /// - [`ErrorKind::TimedOut`]: no response arrived;
+    /// - [`ErrorKind::Refused`]: the response has an error status;
+    /// - those of [`send`](Self::send).
+    pub fn call(&self, mut mad: Mad, to: &Address, retry: RetryPolicy) -> Result<Mad> {
+        let tries = retry.tries.max(1);
         for _ in 0..tries {
             let id = self.next_transaction_id();
             mad.set_low_transaction_id(id);
-            self.send(&mad, to, patience.timeout)?;
-            if let Some(answer) = self.answer_to(id, patience.timeout)? {
-                return Self::checked(answer, to);
+            self.send(&mad, to, retry.timeout)?;
+            if let Some(response) = self.response_to(id, retry.timeout)? {
+                return check_status(response, to);
             }
         }
-        let what = format!(
-            "{} of {}: no answer to {tries} requests in {:?} each",
-            mad.attr(),
-            to,
-            patience.timeout
-        );
-        Err(Error::new(ErrorKind::TimedOut, "management request", what))
+        let (attr, timeout) = (mad.attr(), retry.timeout);
+        let detail = format!("{attr} of {to}: no response to {tries} requests in {timeout:?} each");
+        Err(Error::new(
+            ErrorKind::TimedOut,
+            "management request",
+            detail,
+        ))
     }
 
-    /// Waits for the answer to a request; `None` when it did not come.
-    fn answer_to(&self, id: u32, timeout: Duration) -> Result<Option<Mad>> {
+    /// Waits for the response to a request. Returns `None` if none arrived.
+    fn response_to(&self, id: u32, timeout: Duration) -> Result<Option<Mad>> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if let Some(received) = self.recv(left)? {
                 if received.mad.low_transaction_id() == id {
-                    // Given back by the kernel, or the answer.
+                    // Either the response, or the request itself, returned by the kernel.
                     return Ok(received.failure.is_none().then_some(received.mad));
                 }
             } else if left.is_some_and(|left| left.is_zero()) {
@@ -253,25 +244,26 @@ impl Agent {
             }
         }
     }
+}
 
-    fn checked(answer: Mad, to: &Address) -> Result<Mad> {
-        let status = answer.status();
-        if status.is_ok() {
-            return Ok(answer);
-        }
-        Err(Error::new(
-            ErrorKind::Refused,
-            "management request",
-            format!("{} of {to}: {status}", answer.attr()),
-        ))
+fn check_status(response: Mad, to: &Address) -> Result<Mad> {
+    let status = response.status();
+    if status.is_ok() {
+        return Ok(response);
     }
+    Err(Error::new(
+        ErrorKind::Refused,
+        "management request",
+        format!("{} of {to}: {status}", response.attr()),
+    ))
 }
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // SAFETY: registered at this descriptor, which is still open, and unregistered once.
+        // SAFETY: the agent was registered at this descriptor, which `port` keeps open, and is
+        // unregistered only here.
         if unsafe { rdma_sys::umad_unregister(self.port.fd(), self.id as i32) } != 0 {
-            leak::count();
+            rdma_types::count_leaked_object();
         }
     }
 }
@@ -291,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_of_methods_has_a_bit_for_each() {
+    fn method_set_has_a_bit_per_request_method() {
         assert_eq!(
             Methods::NONE.with(Method::GET).with(Method::SET),
             Methods([0b110, 0])

@@ -1,101 +1,94 @@
-//! The channel adapters of this machine and their ports, as sysfs tells.
+//! The channel adapters of this host and their ports, as sysfs reports them.
 
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char};
 use std::fmt;
-use std::net::Ipv6Addr;
 
 use rdma_sys::{umad_ca, umad_port};
+use rdma_types::convert::clear_errno;
+use rdma_types::{Errno, Error, ErrorKind, Gid, Guid, Lid, Result};
 
-use crate::convert::{clear, not_negative};
-use crate::errno::Errno;
-use crate::error::{Error, Result};
-use crate::identity::{Guid, Lid};
-use crate::kind::ErrorKind;
+use crate::convert::not_negative;
+use crate::error::call_failed;
 use crate::mad::{PhysState, PortState};
 
-/// A channel adapter (InfiniBand or RoCE; iWARP has no management datagrams) and what sysfs says of
-/// it.
+/// A channel adapter (InfiniBand or RoCE) and its attributes in sysfs. iWARP devices have no
+/// management datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ca {
-    /// Its name: `mlx4_0`.
+    /// Name, for example `mlx4_0`.
     pub name: String,
-    /// Its kind: 1 channel adapter, 2 switch, 3 router.
+    /// Node type: 1 channel adapter, 2 switch, 3 router.
     pub node_type: u32,
     /// Firmware version.
     pub fw_ver: String,
     /// Hardware version.
     pub hw_ver: String,
-    /// The maker's name of the model.
+    /// The vendor's name of the model.
     pub ca_type: String,
     /// GUID of the adapter.
     pub node_guid: Guid,
-    /// GUID of the system that it is a part of.
+    /// GUID of the system that contains the adapter.
     pub system_guid: Guid,
-    /// Its ports, by number.
+    /// Ports, ordered by number.
     pub ports: Vec<PortAttr>,
 }
 
-/// What sysfs says of a port.
+/// The attributes of a port in sysfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortAttr {
-    /// The adapter's name.
+    /// Name of the adapter.
     pub ca_name: String,
-    /// Its number, from 1 (0 on a switch).
+    /// Port number, starting at 1 (0 on a switch).
     pub port_num: u8,
-    /// Its LID, the first of 2^`lmc`; 0 on RoCE and where no subnet manager was.
+    /// First of the port's 2^`lmc` LIDs; 0 on RoCE and before a subnet manager assigned one.
     pub base_lid: Lid,
-    /// LID mask count.
+    /// LID mask control.
     pub lmc: u8,
-    /// The subnet manager's LID.
+    /// LID of the subnet manager.
     pub sm_lid: Lid,
-    /// The service level to reach it with.
+    /// Service level for requests to the subnet manager.
     pub sm_sl: u8,
     /// Logical state.
     pub state: PortState,
     /// Physical state.
     pub phys_state: PhysState,
-    /// Rate in Gb/s, whole ones.
+    /// Rate in Gb/s, rounded down.
     pub rate: u32,
-    /// Capabilities (`CapabilityMask` of PortInfo).
+    /// Capability mask (`CapabilityMask` of PortInfo).
     pub cap_mask: u32,
-    /// The subnet's prefix: the upper half of the first GID.
+    /// Subnet prefix: the upper half of the first GID.
     pub gid_prefix: u64,
-    /// The port's GUID: the lower half of the first GID.
+    /// GUID of the port: the lower half of the first GID.
     pub port_guid: Guid,
-    /// Partition keys, the table's first places.
+    /// First entries of the table of partition keys.
     pub pkeys: Vec<u16>,
-    /// `InfiniBand` or `Ethernet`.
+    /// Link layer.
     pub link_layer: LinkLayer,
 }
 
 impl PortAttr {
-    /// The first GID: prefix and GUID.
-    pub fn gid(&self) -> Ipv6Addr {
-        gid(self.gid_prefix, self.port_guid)
+    /// Returns the first GID of the port.
+    pub fn gid(&self) -> Gid {
+        Gid::from_parts(self.gid_prefix, self.port_guid)
     }
 }
 
-/// The GID that a subnet's prefix and a port's GUID make.
-pub fn gid(prefix: u64, guid: Guid) -> Ipv6Addr {
-    Ipv6Addr::from_bits(u128::from(prefix) << 64 | u128::from(guid.0))
-}
-
-/// What a port's link is: the text of sysfs.
+/// The link layer of a port, as sysfs names it: `InfiniBand` or `Ethernet`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LinkLayer(String);
 
 impl LinkLayer {
-    /// Whether ports have LIDs and a subnet manager.
+    /// Returns `true` for InfiniBand: the port has a LID and a subnet manager.
     pub fn is_infiniband(&self) -> bool {
-        // Kernels before 2.6.37 have no such file, and no RoCE; the library then says IB.
+        // Kernels before 2.6.37 have no such file and no RoCE; the library then returns "IB".
         matches!(self.0.as_str(), "InfiniBand" | "IB")
     }
 
-    /// Whether it is RoCE: addresses are GIDs.
+    /// Returns `true` for RoCE: ports are addressed by GID.
     pub fn is_ethernet(&self) -> bool {
         self.0 == "Ethernet"
     }
@@ -114,46 +107,46 @@ impl fmt::Debug for LinkLayer {
 }
 
 impl Ca {
-    /// The names of all adapters that have management datagrams, sorted.
+    /// Returns the sorted names of all adapters that have management datagrams. The list is empty
+    /// if the kernel has no RDMA support.
     ///
     /// # Errors
-    /// Fails when sysfs cannot be read. A kernel without RDMA has no adapters; that is no error.
+    /// Fails if sysfs cannot be read.
     ///
     /// # References
     /// [`umad_get_ca_device_list(3)`](https://man7.org/linux/man-pages/man3/umad_get_ca_device_list.3.html)
     pub fn names() -> Result<Vec<String>> {
-        clear();
-        // SAFETY: no arguments.
+        const CALL: &str = "umad_get_ca_device_list";
+        clear_errno();
+        // SAFETY: the function takes no arguments.
         let head = unsafe { rdma_sys::umad_get_ca_device_list() };
         if head.is_null() {
             return match Errno::last() {
                 Errno(0 | libc::ENOENT) => Ok(Vec::new()),
-                errno => Err(Error::of_call(
-                    "umad_get_ca_device_list",
-                    errno,
-                    "/sys/class/infiniband",
-                )),
+                errno => Err(call_failed(CALL, errno, "/sys/class/infiniband")),
             };
         }
         let mut names = Vec::new();
         let mut next = head;
         while !next.is_null() {
-            // SAFETY: a node of the list, which is not freed yet; its name is a C string within the
-            // node.
+            // SAFETY: `next` is a node of the list, which is freed only below; its name is a C
+            // string inside the node.
             let (node, name) = unsafe { (*next, CStr::from_ptr((*next).ca_name)) };
             names.push(name.to_string_lossy().into_owned());
             next = node.next;
         }
-        // SAFETY: the list that the call above gave, freed once; nothing of it is kept.
+        // SAFETY: `head` is the list that the call above returned. It is freed once, and `names`
+        // has copies.
         unsafe { rdma_sys::umad_free_ca_device_list(head) };
         names.sort();
         Ok(names)
     }
 
-    /// The adapter of this name.
+    /// Returns the adapter with this name.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when there is none.
+    /// - [`ErrorKind::NotFound`]: there is no such adapter;
+    /// - [`ErrorKind::InvalidInput`]: the name cannot be an adapter's.
     ///
     /// # Example
     /// ```no_run
@@ -171,26 +164,22 @@ impl Ca {
     /// # References
     /// [`umad_get_ca(3)`](https://man7.org/linux/man-pages/man3/umad_get_ca.3.html)
     pub fn by_name(name: &str) -> Result<Self> {
-        let c_name = c_name("umad_get_ca", name)?;
+        const CALL: &str = "umad_get_ca";
+        let c_name = to_c_name(CALL, name)?;
         let mut raw = umad_ca::default();
-        not_negative(
-            "umad_get_ca",
-            || name.to_owned(),
-            || {
-                // SAFETY: a C string and a structure to write to; the library fills it or returns a
-                // negative number.
-                unsafe { rdma_sys::umad_get_ca(c_name.as_ptr(), &raw mut raw) }
-            },
-        )?;
+        // SAFETY: `c_name` is a C string and `raw` is writable. The library fills it, or returns a
+        // negative number.
+        let get = || unsafe { rdma_sys::umad_get_ca(c_name.as_ptr(), &raw mut raw) };
+        not_negative(CALL, || name.to_owned(), get)?;
         let ca = Self::from_raw(&raw);
-        // SAFETY: filled by the call above, released once; what was taken from it are copies.
+        // SAFETY: the call above filled `raw`. It is released once, and `ca` has copies.
         unsafe { rdma_sys::umad_release_ca(&raw mut raw) };
         Ok(ca)
     }
 
     fn from_raw(raw: &umad_ca) -> Self {
-        // SAFETY: each pointer is NULL or a port that the library allocated, alive until the
-        // adapter is released.
+        // SAFETY: each pointer is NULL or a port that the library allocated; it stays allocated
+        // until the adapter is released.
         let ports = raw
             .ports
             .iter()
@@ -198,20 +187,20 @@ impl Ca {
             .map(PortAttr::from_raw)
             .collect();
         Self {
-            name: text(&raw.ca_name),
+            name: to_text(&raw.ca_name),
             node_type: raw.node_type,
-            fw_ver: text(&raw.fw_ver),
-            hw_ver: text(&raw.hw_ver),
-            ca_type: text(&raw.ca_type),
+            fw_ver: to_text(&raw.fw_ver),
+            hw_ver: to_text(&raw.hw_ver),
+            ca_type: to_text(&raw.ca_type),
             node_guid: Guid(u64::from_be(raw.node_guid)),
             system_guid: Guid(u64::from_be(raw.system_guid)),
             ports,
         }
     }
 
-    /// The port that a tool takes where none is named: the first active one on InfiniBand, else the
-    /// first active one, else the first.
-    pub fn best_port(&self) -> Option<&PortAttr> {
+    /// Returns the port to use if the user names none: the first active InfiniBand port, otherwise
+    /// the first active port, otherwise the first port.
+    pub fn default_port(&self) -> Option<&PortAttr> {
         let active = |port: &&PortAttr| port.state == PortState::ACTIVE;
         let mut ports = self.ports.iter();
         ports
@@ -229,15 +218,15 @@ impl PortAttr {
         let pkeys = if raw.pkeys.is_null() {
             Vec::new()
         } else {
-            // SAFETY: the library allocated that many keys and filled them.
+            // SAFETY: the library allocated and filled `pkeys_size` keys.
             unsafe { std::slice::from_raw_parts(raw.pkeys, raw.pkeys_size as usize) }.to_vec()
         };
         Self {
-            ca_name: text(&raw.ca_name),
+            ca_name: to_text(&raw.ca_name),
             port_num: u8::try_from(raw.portnum).unwrap_or(0),
-            base_lid: Lid(narrow(raw.base_lid)),
+            base_lid: to_lid(raw.base_lid),
             lmc: u8::try_from(raw.lmc).unwrap_or(0),
-            sm_lid: Lid(narrow(raw.sm_lid)),
+            sm_lid: to_lid(raw.sm_lid),
             sm_sl: u8::try_from(raw.sm_sl).unwrap_or(0),
             state: PortState(u8::try_from(raw.state).unwrap_or(u8::MAX)),
             phys_state: PhysState(u8::try_from(raw.phys_state).unwrap_or(u8::MAX)),
@@ -246,35 +235,33 @@ impl PortAttr {
             gid_prefix: u64::from_be(raw.gid_prefix),
             port_guid: Guid(u64::from_be(raw.port_guid)),
             pkeys,
-            link_layer: LinkLayer(text(&raw.link_layer)),
+            link_layer: LinkLayer(to_text(&raw.link_layer)),
         }
     }
 }
 
-fn narrow(lid: u32) -> u16 {
-    u16::try_from(lid).unwrap_or(0)
+fn to_lid(lid: u32) -> Lid {
+    Lid(u16::try_from(lid).unwrap_or(0))
 }
 
-/// A name as C takes it; libibumad's buffers hold 19 bytes of it.
-pub(crate) fn c_name(call: &'static str, name: &str) -> Result<CString> {
-    let bad = |why: &str| {
-        Error::new(
-            ErrorKind::InvalidInput,
-            call,
-            format!("`{}`: {why}", name.escape_default()),
-        )
+/// Converts an adapter's name to a C string, and rejects names that libibumad's buffers of 20 bytes
+/// cannot hold.
+pub(crate) fn to_c_name(call: &'static str, name: &str) -> Result<CString> {
+    let invalid = |reason: &str| {
+        let detail = format!("`{}`: {reason}", name.escape_default());
+        Error::new(ErrorKind::InvalidInput, call, detail)
     };
     if name.is_empty() || name.contains('/') {
-        return Err(bad("no adapter's name"));
+        return Err(invalid("not the name of an adapter"));
     }
     if name.len() >= rdma_sys::UMAD_CA_NAME_LEN as usize {
-        return Err(bad("longer than any adapter's name"));
+        return Err(invalid("the name is too long: at most 19 bytes"));
     }
-    CString::new(name).map_err(|_| bad("no adapter's name"))
+    CString::new(name).map_err(|_| invalid("not the name of an adapter"))
 }
 
-/// A text of a fixed field, up to its NUL or its end.
-fn text(field: &[c_char]) -> String {
+/// Returns the text of a field of fixed length, up to its first NUL or its end.
+fn to_text(field: &[c_char]) -> String {
     let bytes: Vec<u8> = field
         .iter()
         .take_while(|&&c| c != 0)
@@ -288,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_cannot_be_are_refused_before_the_library_sees_them() {
+    fn impossible_names_are_rejected_before_the_call() {
         for name in ["", "../../etc", "a\0b", "a_name_of_twenty_char"] {
             assert_eq!(
                 Ca::by_name(name).expect_err(name).kind(),
@@ -298,8 +285,8 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_an_end_is_its_field() {
-        assert_eq!(text(&[b'a' as c_char; 4]), "aaaa");
-        assert_eq!(text(&[b'a' as c_char, 0, b'b' as c_char]), "a");
+    fn text_ends_at_nul_or_with_its_field() {
+        assert_eq!(to_text(&[b'a' as c_char; 4]), "aaaa");
+        assert_eq!(to_text(&[b'a' as c_char, 0, b'b' as c_char]), "a");
     }
 }

@@ -1,52 +1,32 @@
-//! One converter for each way in which libibumad's functions return.
+//! The return conventions of libibumad that [`rdma_types::convert`] does not cover.
 
-#![allow(unsafe_code)]
+use rdma_types::convert::clear_errno;
+use rdma_types::{Errno, Result};
 
-use crate::errno::Errno;
-use crate::error::{Error, Result};
+use crate::error::call_failed;
 
-/// Sets `errno` to 0, so that an old reason is not taken for a new one.
-pub(crate) fn clear() {
-    // SAFETY: the location belongs to the calling thread and is always valid.
-    unsafe {
-        *libc::__errno_location() = 0;
-    }
-}
-
-/// The convention "not negative, or a negative errno"; behind -EIO (and -1) the true reason is
-/// often in `errno`.
+/// Converts "a number, or a negative errno".
 pub(crate) fn not_negative(
     call: &'static str,
-    what: impl FnOnce() -> String,
+    detail: impl FnOnce() -> String,
     f: impl FnOnce() -> i32,
 ) -> Result<i32> {
-    clear();
+    clear_errno();
     let returned = f();
     if returned >= 0 {
         Ok(returned)
     } else {
-        Err(Error::of_call(call, reason(returned), what()))
+        Err(call_failed(call, cause(returned), detail()))
     }
 }
 
-/// The convention "0, or a positive errno".
-pub(crate) fn zero_or_errno(
-    call: &'static str,
-    what: impl FnOnce() -> String,
-    returned: i32,
-) -> Result<()> {
-    if returned == 0 {
-        Ok(())
-    } else {
-        Err(Error::of_call(call, Errno(returned.wrapping_abs()), what()))
-    }
-}
-
-/// Why a call returned this negative number.
-pub(crate) fn reason(returned: i32) -> Errno {
+/// Returns the cause of a negative return value.
+///
+/// libibumad returns -EIO or -1 for many failures and leaves the more precise cause in `errno`.
+pub(crate) fn cause(returned: i32) -> Errno {
     match Errno::last() {
-        Errno(0) => Errno(returned.wrapping_abs()),
+        Errno(0) => Errno::from_return(returned),
         last if returned == -libc::EIO || returned == -1 => last,
-        _ => Errno(returned.wrapping_abs()),
+        _ => Errno::from_return(returned),
     }
 }

@@ -1,8 +1,8 @@
-//! Safe InfiniBand management datagrams: libibumad with ports and agents that are given back, and
-//! datagrams as types.
+//! Safe InfiniBand management datagrams (MADs) over libibumad. Ports and agents are closed when
+//! they are dropped; datagrams and their attributes are types.
 //!
 //! ```text
-//! Ca ── by_name ──▶ PortAttr (what sysfs says)
+//! Ca ── by_name ──▶ PortAttr (from sysfs)
 //! Port ── open ──▶ register ──▶ Agent ── send, recv, call ──▶ Mad
 //!      ├─ subnet_management ──▶ Smi  ── node_info, port_info, sm_info …
 //!      └─ subnet_administration ──▶ Sa ── path
@@ -10,7 +10,7 @@
 //!
 //! # Example
 //! ```no_run
-//! use ibumad::{Patience, Port, Target};
+//! use ibumad::{Port, Target};
 //!
 //! let port = Port::open("mlx4_0", 1)?;
 //! let smi = port.subnet_management()?;
@@ -25,45 +25,36 @@
 //!
 //! # Datagrams
 //!
-//! [`mad`] has the datagram and its records. Reading them cannot fail or panic, whatever the bytes
-//! are; values that this version does not know are still values.
+//! The module [`mad`] contains the datagram and the attributes that it carries. Reading them never
+//! fails and never panics, for any bytes. Values unknown to this version are represented as
+//! integers.
 //!
-//! # Time
+//! # Timeouts
 //!
-//! Every wait has a limit that the caller gives. The kernel returns a request whose answer did not
-//! come; where it does not (a simulator), the wait ends all the same.
+//! Every wait ends after a time limit that the caller sets. The kernel returns requests that were
+//! not answered in time. The wait also ends if the kernel does not do so (a simulator).
 //!
-//! # Rights
+//! # Permissions
 //!
-//! `/dev/infiniband/umad*` belong to root, and subnet management (QP0) wants `CAP_NET_ADMIN`-like
-//! rights everywhere.
+//! The device nodes `/dev/infiniband/umad*` belong to root by default.
 
 mod address;
 mod agent;
 mod buffer;
 mod ca;
 mod convert;
-mod errno;
 mod error;
-mod hint;
-mod identity;
-mod kind;
-mod leak;
 pub mod mad;
-mod newtype;
 mod port;
 mod sa;
 mod smi;
 
+pub use rdma_types::{Errno, Error, ErrorKind, Gid, Guid, Lid, Result, leaked_objects};
+
 pub use crate::address::{Address, GlobalRoute};
-pub use crate::agent::{Agent, AgentOptions, Methods, Patience};
+pub use crate::agent::{Agent, AgentOptions, Methods, RetryPolicy};
 pub use crate::buffer::Received;
-pub use crate::ca::{Ca, LinkLayer, PortAttr, gid};
-pub use crate::errno::Errno;
-pub use crate::error::{Error, Result};
-pub use crate::identity::{Guid, Lid};
-pub use crate::kind::ErrorKind;
-pub use crate::leak::leaked_objects;
+pub use crate::ca::{Ca, LinkLayer, PortAttr};
 pub use crate::mad::{Mad, PhysState, PortState};
 pub use crate::port::Port;
 pub use crate::sa::Sa;

@@ -1,4 +1,4 @@
-//! An open port.
+//! Open ports.
 
 #![allow(unsafe_code)]
 
@@ -8,20 +8,20 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rdma_types::{Error, ErrorKind, Result};
+
 use crate::buffer::{self, Received};
-use crate::ca::{Ca, PortAttr, c_name};
+use crate::ca::{Ca, PortAttr, to_c_name};
 use crate::convert::not_negative;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
-use crate::leak;
 
-/// libibumad keeps which kind of kernel it has found in a variable that every opening writes.
-static OPENING: Mutex<()> = Mutex::new(());
+/// Serializes calls of `umad_open_port`: each writes the ABI version that it found to a global
+/// variable of libibumad.
+static OPEN_LOCK: Mutex<()> = Mutex::new(());
 
-/// An open port, through which datagrams go out and come in. Clones share it; it is closed with the
-/// last of them and its agents.
+/// An open port, which sends and receives datagrams. Clones share it. It is closed when the last
+/// clone and the last agent registered at it are dropped.
 ///
-/// All agents of a port share one queue of incoming datagrams. Who waits in several threads opens
+/// All agents of a port share one queue of received datagrams. To receive in several threads, open
 /// the port several times.
 ///
 /// # Example
@@ -47,36 +47,32 @@ impl Port {
     /// Opens a port of an adapter.
     ///
     /// # Errors
-    /// - [`ErrorKind::PermissionDenied`]: no right to its device node;
-    /// - [`ErrorKind::NotFound`], [`ErrorKind::InvalidInput`]: no such adapter or port, or the port
-    ///   has no management device;
+    /// - [`ErrorKind::PermissionDenied`]: the caller may not access the port's device node;
+    /// - [`ErrorKind::NotFound`]: there is no such adapter or port;
+    /// - [`ErrorKind::InvalidInput`]: the name cannot be an adapter's, or the port has no
+    ///   management device;
     /// - [`ErrorKind::Unsupported`]: the kernel has no management devices.
     ///
     /// # References
     /// [`umad_open_port(3)`](https://man7.org/linux/man-pages/man3/umad_open_port.3.html)
     pub fn open(ca_name: &str, port_num: u8) -> Result<Self> {
         const CALL: &str = "umad_open_port";
-        let what = || format!("{ca_name} port {port_num}");
-        let name = c_name(CALL, ca_name)?;
-        // With the port 0 the library would choose one.
+        let detail = || format!("{ca_name} port {port_num}");
+        let name = to_c_name(CALL, ca_name)?;
+        // Checked here because the library replaces port 0 by a port of its choice.
         let ca = Ca::by_name(ca_name)?;
         if !ca.ports.iter().any(|port| port.port_num == port_num) {
-            let ports = ca
-                .ports
-                .iter()
-                .map(|port| port.port_num.to_string())
-                .collect::<Vec<_>>()
-                .join(", ");
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                CALL,
-                format!("{}: no such port", what()),
-            )
-            .with_hint(format!("it has {ports}")));
+            let numbers = ca.ports.iter().map(|port| port.port_num.to_string());
+            let help = format!(
+                "available ports: {}",
+                numbers.collect::<Vec<_>>().join(", ")
+            );
+            let detail = format!("{}: no such port", detail());
+            return Err(Error::new(ErrorKind::NotFound, CALL, detail).with_help(help));
         }
-        let guard = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: a C string; the lock keeps openings apart.
-        let fd = not_negative(CALL, what, || unsafe {
+        let guard = OPEN_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: `name` is a C string; the lock serializes the calls.
+        let fd = not_negative(CALL, detail, || unsafe {
             rdma_sys::umad_open_port(name.as_ptr(), c_int::from(port_num))
         })?;
         drop(guard);
@@ -87,45 +83,44 @@ impl Port {
         })))
     }
 
-    /// The adapter's name.
+    /// Returns the name of the adapter.
     pub fn ca_name(&self) -> &str {
         &self.0.ca_name
     }
 
-    /// Its number.
+    /// Returns the port number.
     pub fn port_num(&self) -> u8 {
         self.0.port_num
     }
 
-    /// What sysfs says of it now.
+    /// Reads the current attributes of the port from sysfs.
     ///
     /// # Errors
-    /// Fails when the adapter is gone.
+    /// [`ErrorKind::NotFound`]: the adapter or the port no longer exists.
     pub fn attr(&self) -> Result<PortAttr> {
         let ca = Ca::by_name(self.ca_name())?;
         ca.ports
             .into_iter()
             .find(|port| port.port_num == self.port_num())
             .ok_or_else(|| {
-                Error::new(
-                    ErrorKind::NotFound,
-                    "umad_get_ca",
-                    format!("{} port {}", self.ca_name(), self.port_num()),
-                )
+                let detail = format!("{} port {}: no such port", self.ca_name(), self.port_num());
+                Error::new(ErrorKind::NotFound, "umad_get_ca", detail)
             })
     }
 
-    /// Takes the next datagram for any agent of this opening, or waits for it, at most for
-    /// `timeout` (for ever when `None`). `Ok(None)` when the time is over, or earlier when a
-    /// signal or what is no datagram came.
+    /// Receives the next datagram for any agent that was registered at this port. Waits for at most
+    /// `timeout`, or without limit if it is `None`.
+    ///
+    /// Returns `Ok(None)` when the time is over. It may do so earlier, after a signal or a
+    /// truncated datagram.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device was removed.
     ///
     /// # References
     /// [`umad_recv(3)`](https://man7.org/linux/man-pages/man3/umad_recv.3.html)
     pub fn recv(&self, timeout: Option<Duration>) -> Result<Option<Received>> {
-        buffer::receive(self.fd(), timeout.map_or(-1, millis))
+        buffer::receive(self.fd(), timeout.map_or(-1, to_millis))
     }
 
     pub(crate) fn fd(&self) -> c_int {
@@ -133,25 +128,25 @@ impl Port {
     }
 }
 
-/// A time in the library's unit, rounded up so that a short time is not none.
-pub(crate) fn millis(time: Duration) -> c_int {
+/// Converts a time to milliseconds, rounded up so that a short time does not become 0.
+pub(crate) fn to_millis(time: Duration) -> c_int {
     c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
 }
 
 impl AsFd for Port {
-    /// Readable when a datagram can be received.
+    /// Returns a descriptor that is readable when a datagram can be received.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: open until the handle is dropped, which the borrow prevents.
+        // SAFETY: the handle keeps the descriptor open, and the borrow keeps the handle.
         unsafe { BorrowedFd::borrow_raw(self.0.fd) }
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: opened by this handle and closed once: agents, which use it, keep the handle
-        // alive.
+        // SAFETY: this handle opened the descriptor and closes it only here. Agents, which use the
+        // descriptor, keep the handle alive.
         if unsafe { rdma_sys::umad_close_port(self.fd) } != 0 {
-            leak::count();
+            rdma_types::count_leaked_object();
         }
     }
 }
@@ -170,16 +165,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_rounded_up() {
-        assert_eq!(millis(Duration::ZERO), 0);
-        assert_eq!(millis(Duration::from_micros(1)), 1);
-        assert_eq!(millis(Duration::from_millis(7)), 7);
-        assert_eq!(millis(Duration::MAX), c_int::MAX);
+    fn milliseconds_are_rounded_up() {
+        assert_eq!(to_millis(Duration::ZERO), 0);
+        assert_eq!(to_millis(Duration::from_micros(1)), 1);
+        assert_eq!(to_millis(Duration::from_millis(7)), 7);
+        assert_eq!(to_millis(Duration::MAX), c_int::MAX);
     }
 
     #[test]
-    fn an_adapter_that_is_not_there_is_not_found() {
-        let error = Port::open("no_such_ca", 1).expect_err("none of that name");
+    fn unknown_adapter_is_not_found() {
+        let error = Port::open("no_such_ca", 1).expect_err("no such adapter");
         assert!(
             error.to_string().starts_with("umad_get_ca: no_such_ca"),
             "{error}"

@@ -1,50 +1,45 @@
-//! Questions to subnet administration.
+//! Queries to subnet administration.
 
-use std::net::Ipv6Addr;
+use rdma_types::{Error, ErrorKind, Gid, Guid, Lid, Result};
 
 use crate::address::Address;
-use crate::agent::{Agent, AgentOptions, Patience};
-use crate::ca::gid;
-use crate::error::{Error, Result};
-use crate::identity::{Guid, Lid};
-use crate::kind::ErrorKind;
+use crate::agent::{Agent, AgentOptions, RetryPolicy};
 use crate::mad::{MgmtClass, PathRecord, PortState, SaMad};
 use crate::port::Port;
 
-/// Subnet administration as seen from a port.
+const CALL: &str = "subnet administration";
+
+/// A client of subnet administration.
 #[derive(Debug)]
 pub struct Sa {
     agent: Agent,
     server: Address,
-    own: Ipv6Addr,
+    local_gid: Gid,
     prefix: u64,
-    patience: Patience,
+    retry: RetryPolicy,
 }
 
 impl Port {
-    /// Opens this port once more for questions to subnet administration, at the subnet manager that
-    /// the port knows, or at `sm_lid`.
+    /// Opens this port again, for queries to subnet administration: at `sm_lid`, or at the subnet
+    /// manager that configured the port.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when the port knows none; as [`Port::open`] and [`Port::register`].
+    /// - [`ErrorKind::NotFound`]: no subnet manager configured the port;
+    /// - those of [`Port::open`] and [`Port::register`].
     pub fn subnet_administration(&self, sm_lid: Option<Lid>) -> Result<Sa> {
         let attr = self.attr()?;
         let lid = sm_lid.unwrap_or(attr.sm_lid);
         if !lid.is_unicast() {
-            let what = format!(
-                "{} port {} ({}): no subnet manager",
-                self.ca_name(),
-                self.port_num(),
-                attr.state
-            );
-            let hint = match attr.state {
-                _ if attr.link_layer.is_ethernet() => "RoCE has none: use the GID",
-                PortState::INIT => "start one: `opensm`",
-                _ => "is the link up, and a subnet manager running?",
+            let (ca_name, port_num, state) = (self.ca_name(), self.port_num(), attr.state);
+            let detail = format!("{ca_name} port {port_num} ({state}): no subnet manager");
+            let help = match attr.state {
+                _ if attr.link_layer.is_ethernet() => {
+                    "RoCE has no subnet administration: use the GID"
+                }
+                PortState::INIT => "start a subnet manager: `opensm`",
+                _ => "check that the link is up and that a subnet manager is running",
             };
-            return Err(
-                Error::new(ErrorKind::NotFound, "subnet administration", what).with_hint(hint),
-            );
+            return Err(Error::new(ErrorKind::NotFound, CALL, detail).with_help(help));
         }
         let port = Self::open(self.ca_name(), self.port_num())?;
         Ok(Sa {
@@ -53,57 +48,57 @@ impl Port {
                 sl: attr.sm_sl,
                 ..Address::lid(lid)
             },
-            own: attr.gid(),
+            local_gid: attr.gid(),
             prefix: attr.gid_prefix,
-            patience: Patience::default(),
+            retry: RetryPolicy::default(),
         })
     }
 }
 
 impl Sa {
-    /// The same with other times.
+    /// Sets the time limit and the number of attempts of each query.
     #[must_use]
-    pub fn patience(mut self, patience: Patience) -> Self {
-        self.patience = patience;
+    pub fn with_retry(mut self, retry: RetryPolicy) -> Self {
+        self.retry = retry;
         self
     }
 
-    /// The path from the own port to this GID.
+    /// Queries a path from the local port to this GID.
     ///
     /// # Errors
-    /// - [`ErrorKind::Refused`]: there is none;
-    /// - as [`Agent::call`].
+    /// - [`ErrorKind::Refused`]: there is no such path;
+    /// - [`ErrorKind::Malformed`]: the response is not a path record;
+    /// - those of [`Agent::call`].
     ///
     /// # Example
     /// ```no_run
     /// let sa = ibumad::Port::open("mlx4_0", 1)?.subnet_administration(None)?;
-    /// println!(
-    ///     "LID {}",
-    ///     sa.path_to_guid("0x0002c90300a01b2d".parse()?)?.dlid()
-    /// );
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// let path = sa.path_to_guid("0x0002c90300a01b2d".parse()?)?;
+    /// println!("LID {}", path.dlid());
+    /// # Ok::<(), ibumad::Error>(())
     /// ```
-    pub fn path(&self, to: Ipv6Addr) -> Result<PathRecord> {
-        let question = PathRecord::between(self.own, to);
-        let mad = SaMad::get(PathRecord::ATTR, PathRecord::BETWEEN, question.as_bytes());
-        let answer = self.agent.call(mad, &self.server, self.patience)?;
-        SaMad::of(&answer)
-            .filter(|_| answer.attr() == PathRecord::ATTR)
+    pub fn path(&self, to: Gid) -> Result<PathRecord> {
+        let query = PathRecord::between(self.local_gid, to);
+        let mad = SaMad::get(
+            PathRecord::ATTR,
+            PathRecord::BETWEEN_COMPONENTS,
+            query.as_bytes(),
+        );
+        let response = self.agent.call(mad, &self.server, self.retry)?;
+        SaMad::from_mad(&response)
+            .filter(|_| response.attr() == PathRecord::ATTR)
             .and_then(|sa| PathRecord::from_bytes(sa.data()))
             .ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Malformed,
-                    "subnet administration",
-                    format!("path to {to}: answered by {answer:?}"),
-                )
+                let detail = format!("path to {to}: unexpected response {response:?}");
+                Error::new(ErrorKind::Malformed, CALL, detail)
             })
     }
 
-    /// The path from the own port to the port of this GUID, in the same subnet.
+    /// Queries a path from the local port to the port with this GUID, in the same subnet.
     ///
     /// # Errors
-    /// As [`path`](Self::path).
+    /// The same as those of [`path`](Self::path).
     pub fn path_to_guid(&self, guid: Guid) -> Result<PathRecord> {
-        self.path(gid(self.prefix, guid))
+        self.path(Gid::from_parts(self.prefix, guid))
     }
 }

@@ -1,46 +1,47 @@
-//! Questions to subnet management agents, those of the tools of infiniband-diags.
+//! Queries to subnet management agents, as the tools of infiniband-diags make them.
 
 use std::fmt;
 
+use rdma_types::{Error, ErrorKind, Lid, Result};
+
 use crate::address::Address;
-use crate::agent::{Agent, AgentOptions, Patience};
-use crate::error::{Error, Result};
-use crate::identity::Lid;
-use crate::kind::ErrorKind;
+use crate::agent::{Agent, AgentOptions, RetryPolicy};
 use crate::mad::{
     AttrId, DirectedRoute, MgmtClass, NodeDescription, NodeInfo, PortInfo, SmInfo, Smp,
 };
 use crate::port::Port;
 
-/// Whom to ask.
+const CALL: &str = "management request";
+
+/// The node that a query is sent to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// The node that has this LID.
+    /// The node with this LID.
     Lid(Lid),
-    /// The node at the end of this route; the empty one is the own node.
+    /// The node at the end of this route. The empty route leads to the local node.
     Directed(DirectedRoute),
 }
 
 impl Target {
-    /// The own node: works without a subnet manager, too.
+    /// Returns the local node. It can be queried without a subnet manager, too.
     pub fn local() -> Self {
         Self::Directed(DirectedRoute::default())
     }
 }
 
-/// Subnet management through a port: what nodes and ports say of themselves.
+/// A client of subnet management: queries attributes of nodes and ports.
 #[derive(Debug)]
 pub struct Smi {
-    by_lid: Agent,
+    lid_routed: Agent,
     directed: Agent,
-    patience: Patience,
+    retry: RetryPolicy,
 }
 
 impl Port {
-    /// Opens this port once more for subnet management.
+    /// Opens this port again, for subnet management.
     ///
     /// # Errors
-    /// As [`Port::open`] and [`Port::register`].
+    /// Those of [`Port::open`] and [`Port::register`].
     ///
     /// # Example
     /// ```no_run
@@ -50,38 +51,41 @@ impl Port {
     /// # Ok::<(), ibumad::Error>(())
     /// ```
     pub fn subnet_management(&self) -> Result<Smi> {
-        // An opening of its own for each: what comes for one is not taken and dropped by the other.
+        // Each agent has its own open port, so that neither receives and drops datagrams of the
+        // other.
         let agent = |class| {
             Self::open(self.ca_name(), self.port_num())?.register(AgentOptions::client(class, 1))
         };
         Ok(Smi {
-            by_lid: agent(MgmtClass::SUBN_LID)?,
+            lid_routed: agent(MgmtClass::SUBN_LID)?,
             directed: agent(MgmtClass::SUBN_DIRECTED)?,
-            patience: Patience::default(),
+            retry: RetryPolicy::default(),
         })
     }
 }
 
 impl Smi {
-    /// The same with other times.
+    /// Sets the time limit and the number of attempts of each query.
     #[must_use]
-    pub fn patience(mut self, patience: Patience) -> Self {
-        self.patience = patience;
+    pub fn with_retry(mut self, retry: RetryPolicy) -> Self {
+        self.retry = retry;
         self
     }
 
-    /// What a node is.
+    /// Queries the properties of a node.
     ///
     /// # Errors
-    /// As [`Agent::call`].
+    /// - [`ErrorKind::InvalidInput`]: the LID is not that of a single port;
+    /// - [`ErrorKind::Malformed`]: the response has another attribute;
+    /// - those of [`Agent::call`].
     pub fn node_info(&self, target: &Target) -> Result<NodeInfo> {
         self.get(target, NodeInfo::ATTR, 0, NodeInfo::from_bytes)
     }
 
-    /// How a node is called.
+    /// Queries the name of a node.
     ///
     /// # Errors
-    /// As [`Agent::call`].
+    /// The same as those of [`node_info`](Self::node_info).
     pub fn node_description(&self, target: &Target) -> Result<NodeDescription> {
         self.get(
             target,
@@ -91,10 +95,11 @@ impl Smi {
         )
     }
 
-    /// State and properties of a port of a node; 0 is the port that the question arrives at.
+    /// Queries the state and the properties of a port of a node. The number 0 means the port that
+    /// the request arrives at.
     ///
     /// # Errors
-    /// As [`Agent::call`].
+    /// The same as those of [`node_info`](Self::node_info).
     pub fn port_info(&self, target: &Target, port_num: u8) -> Result<PortInfo> {
         self.get(
             target,
@@ -104,10 +109,11 @@ impl Smi {
         )
     }
 
-    /// State of the subnet manager that runs at a node.
+    /// Queries the state of the subnet manager that runs on a node.
     ///
     /// # Errors
-    /// As [`Agent::call`]: [`ErrorKind::TimedOut`] or [`ErrorKind::Refused`] when none runs there.
+    /// The same as those of [`node_info`](Self::node_info): [`ErrorKind::TimedOut`] or
+    /// [`ErrorKind::Refused`] if no subnet manager runs there.
     pub fn sm_info(&self, target: &Target) -> Result<SmInfo> {
         self.get(target, SmInfo::ATTR, 0, SmInfo::from_bytes)
     }
@@ -117,36 +123,31 @@ impl Smi {
         target: &Target,
         attr: AttrId,
         modifier: u32,
-        read: impl Fn(&[u8]) -> Option<T>,
+        parse: impl Fn(&[u8]) -> Option<T>,
     ) -> Result<T> {
-        let answer = match target {
+        let response = match target {
             Target::Lid(lid) if !lid.is_unicast() => {
-                return Err(Error::new(
-                    ErrorKind::InvalidInput,
-                    "management request",
-                    format!("{attr} of LID {lid}"),
-                )
-                .with_hint("LIDs are 1 to 49151; 0 is a port that no subnet manager has set up"));
+                let detail = format!("{attr} of LID {lid}: not the LID of a port");
+                let help =
+                    "expected 1 to 49151; a port has LID 0 until a subnet manager assigns one";
+                return Err(Error::new(ErrorKind::InvalidInput, CALL, detail).with_help(help));
             }
             Target::Lid(lid) => {
-                self.by_lid
-                    .call(Smp::get(attr, modifier), &Address::smi(*lid), self.patience)?
+                self.lid_routed
+                    .call(Smp::get(attr, modifier), &Address::smi(*lid), self.retry)?
             }
             Target::Directed(route) => {
                 let mad = Smp::get_directed(attr, modifier, route);
                 self.directed
-                    .call(mad, &Address::smi(Lid::PERMISSIVE), self.patience)?
+                    .call(mad, &Address::smi(Lid::PERMISSIVE), self.retry)?
             }
         };
-        Smp::of(&answer)
-            .filter(|_| answer.attr() == attr)
-            .and_then(|smp| read(smp.data()))
+        Smp::from_mad(&response)
+            .filter(|_| response.attr() == attr)
+            .and_then(|smp| parse(smp.data()))
             .ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Malformed,
-                    "management request",
-                    format!("{attr} of {target}: answered by {answer:?}"),
-                )
+                let detail = format!("{attr} of {target}: unexpected response {response:?}");
+                Error::new(ErrorKind::Malformed, CALL, detail)
             })
     }
 }
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_prints_as_the_tools_print_it() {
+    fn target_prints_like_infiniband_diags() {
         assert_eq!(Target::local().to_string(), "DR path 0");
         assert_eq!(
             Target::Directed(DirectedRoute::new(&[1, 3]).expect("short")).to_string(),

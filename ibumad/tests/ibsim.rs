@@ -1,17 +1,18 @@
-//! On a simulated InfiniBand fabric, beside the tools of infiniband-diags.
+//! The crate on a simulated InfiniBand fabric, compared with the tools of infiniband-diags.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ibumad::mad::{DirectedRoute, LinkWidth, SmState};
 use ibumad::{
-    AgentOptions, Ca, ErrorKind, Lid, Patience, PhysState, Port, PortState, Target, leaked_objects,
+    AgentOptions, Ca, ErrorKind, Gid, Lid, PhysState, Port, PortState, RetryPolicy, Target,
+    leaked_objects,
 };
 use test_support::fabric::{Fabric, field, is_inside};
 use test_support::process;
 
-/// Runs a test on `Hca1` of a fabric of its own.
-fn on_a_host(test: &str, inside: impl Fn(&Port)) {
+/// Runs a test on the host `Hca1` of a new fabric.
+fn on_fabric(test: &str, inside: impl Fn(&Port)) {
     if is_inside() {
         let port = Port::open("ibsim0", 1).expect("the simulated port");
         inside(&port);
@@ -22,7 +23,7 @@ fn on_a_host(test: &str, inside: impl Fn(&Port)) {
     }
 }
 
-/// What a tool of infiniband-diags prints here.
+/// Returns the output of a tool of infiniband-diags.
 fn tool(program: &str, args: &[&str]) -> String {
     process::run(Command::new(program).args(args))
 }
@@ -32,48 +33,54 @@ fn number(text: &str) -> u64 {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),
     }
-    .unwrap_or_else(|_| panic!("`{text}` is no number"))
+    .unwrap_or_else(|_| panic!("`{text}` is not a number"))
 }
 
 #[test]
 #[ignore = "needs ibsim and opensm: run by ci/test tools"]
-fn ports_are_as_ibstat_says() {
-    on_a_host("ports_are_as_ibstat_says", |port| {
-        let said = tool("ibstat", &[]);
+fn ports_match_ibstat() {
+    on_fabric("ports_match_ibstat", |port| {
+        let output = tool("ibstat", &[]);
         assert_eq!(Ca::names().expect("names"), ["ibsim0"]);
-        let ca = Ca::by_name("ibsim0").expect("it is there");
-        let attr = port.attr().expect("it is there");
+        let ca = Ca::by_name("ibsim0").expect("the adapter");
+        let attr = port.attr().expect("the port");
         assert_eq!(ca.ports.len(), 1);
-        assert_eq!(ca.node_guid.to_string(), field(&said, "Node GUID:"));
-        assert_eq!(ca.ca_type, field(&said, "CA type:"));
-        assert_eq!(attr.port_guid.to_string(), field(&said, "Port GUID:"));
-        assert_eq!(attr.base_lid.to_string(), field(&said, "Base lid:"));
-        assert_eq!(attr.sm_lid.to_string(), field(&said, "SM lid:"));
+        assert_eq!(
+            format!("{:#018x}", ca.node_guid),
+            field(&output, "Node GUID:")
+        );
+        assert_eq!(ca.ca_type, field(&output, "CA type:"));
+        assert_eq!(
+            format!("{:#018x}", attr.port_guid),
+            field(&output, "Port GUID:")
+        );
+        assert_eq!(attr.base_lid.to_string(), field(&output, "Base lid:"));
+        assert_eq!(attr.sm_lid.to_string(), field(&output, "SM lid:"));
         assert_eq!(
             u64::from(attr.cap_mask),
-            number(&field(&said, "Capability mask:"))
+            number(&field(&output, "Capability mask:"))
         );
-        assert_eq!(attr.rate.to_string(), field(&said, "Rate:"));
+        assert_eq!(attr.rate.to_string(), field(&output, "Rate:"));
         assert_eq!(attr.state, PortState::ACTIVE);
         assert_eq!(attr.phys_state, PhysState::LINK_UP);
         assert!(attr.link_layer.is_infiniband());
-        assert_eq!(ca.best_port(), Some(&attr));
+        assert_eq!(ca.default_port(), Some(&attr));
     });
 }
 
 #[test]
 #[ignore = "needs ibsim and opensm: run by ci/test tools"]
-fn the_subnet_manager_is_as_sminfo_says() {
-    on_a_host("the_subnet_manager_is_as_sminfo_says", |port| {
-        let said = tool("sminfo", &[]);
+fn subnet_manager_matches_sminfo() {
+    on_fabric("subnet_manager_matches_sminfo", |port| {
+        let output = tool("sminfo", &[]);
         let word = |key: &str| {
-            let rest = said
+            let rest = output
                 .split(key)
                 .nth(1)
-                .unwrap_or_else(|| panic!("no `{key}` in {said}"));
+                .unwrap_or_else(|| panic!("no `{key}` in {output}"));
             rest.split([' ', ',']).next().unwrap_or_default().to_owned()
         };
-        let attr = port.attr().expect("it is there");
+        let attr = port.attr().expect("the port");
         assert_eq!(attr.sm_lid.to_string(), word("sm lid "));
         let smi = port.subnet_management().expect("subnet management");
         let info = smi
@@ -89,14 +96,14 @@ fn the_subnet_manager_is_as_sminfo_says() {
 
 #[test]
 #[ignore = "needs ibsim and opensm: run by ci/test tools"]
-fn nodes_and_ports_are_as_smpquery_says() {
-    on_a_host("nodes_and_ports_are_as_smpquery_says", |port| {
-        let attr = port.attr().expect("it is there");
+fn nodes_and_ports_match_smpquery() {
+    on_fabric("nodes_and_ports_match_smpquery", |port| {
+        let attr = port.attr().expect("the port");
         let smi = port.subnet_management().expect("subnet management");
         let (lid, target) = (attr.sm_lid.to_string(), Target::Lid(attr.sm_lid));
 
-        let said = tool("smpquery", &["portinfo", &lid]);
-        let info = smi.port_info(&target, 0).expect("answers");
+        let output = tool("smpquery", &["portinfo", &lid]);
+        let info = smi.port_info(&target, 0).expect("a response");
         let fields = [
             ("GidPrefix:", info.gid_prefix()),
             ("Lid:", info.lid().0.into()),
@@ -140,7 +147,7 @@ fn nodes_and_ports_are_as_smpquery_says() {
             ),
         ];
         for (key, value) in fields {
-            assert_eq!(value, number(&field(&said, key)), "{key}");
+            assert_eq!(value, number(&field(&output, key)), "{key}");
         }
         let texts = [
             ("LinkState:", info.state().to_string()),
@@ -153,17 +160,26 @@ fn nodes_and_ports_are_as_smpquery_says() {
             ),
         ];
         for (key, value) in texts {
-            assert_eq!(value, field(&said, key), "{key}");
+            assert_eq!(value, field(&output, key), "{key}");
         }
         assert!(info.is_sm(), "opensm runs there");
         assert_eq!(info.link_width_active(), LinkWidth::X4);
 
-        let said = tool("smpquery", &["nodeinfo", &lid]);
-        let node = smi.node_info(&target).expect("answers");
-        assert_eq!(node.node_guid().to_string(), field(&said, "Guid:"));
-        assert_eq!(node.system_guid().to_string(), field(&said, "SystemGuid:"));
-        assert_eq!(node.port_guid().to_string(), field(&said, "PortGuid:"));
-        assert_eq!(node.node_type().to_string(), field(&said, "NodeType:"));
+        let output = tool("smpquery", &["nodeinfo", &lid]);
+        let node = smi.node_info(&target).expect("a response");
+        assert_eq!(
+            format!("{:#018x}", node.node_guid()),
+            field(&output, "Guid:")
+        );
+        assert_eq!(
+            format!("{:#018x}", node.system_guid()),
+            field(&output, "SystemGuid:")
+        );
+        assert_eq!(
+            format!("{:#018x}", node.port_guid()),
+            field(&output, "PortGuid:")
+        );
+        assert_eq!(node.node_type().to_string(), field(&output, "NodeType:"));
         for (key, value) in [
             ("BaseVers:", u64::from(node.base_version())),
             ("ClassVers:", node.class_version().into()),
@@ -174,38 +190,38 @@ fn nodes_and_ports_are_as_smpquery_says() {
             ("LocalPort:", node.local_port().into()),
             ("VendorId:", node.vendor_id().into()),
         ] {
-            assert_eq!(value, number(&field(&said, key)), "{key}");
+            assert_eq!(value, number(&field(&output, key)), "{key}");
         }
-        let said = tool("smpquery", &["nodedesc", &lid]);
+        let output = tool("smpquery", &["nodedesc", &lid]);
         assert_eq!(
-            smi.node_description(&target).expect("answers").text(),
-            field(&said, "Node Description:")
+            smi.node_description(&target).expect("a response").text(),
+            field(&output, "Node Description:")
         );
     });
 }
 
 #[test]
 #[ignore = "needs ibsim and opensm: run by ci/test tools"]
-fn directed_routes_lead_hop_by_hop() {
-    on_a_host("directed_routes_lead_hop_by_hop", |port| {
+fn directed_route_reaches_each_hop() {
+    on_fabric("directed_route_reaches_each_hop", |port| {
         let smi = port.subnet_management().expect("subnet management");
         let name = |ports: &[u8]| {
             let route = Target::Directed(DirectedRoute::new(ports).expect("short"));
-            smi.node_description(&route).expect("answers").text()
+            smi.node_description(&route).expect("a response").text()
         };
         assert_eq!(name(&[]), "Hca1");
         assert_eq!(name(&[1]), "Switch1");
         assert_eq!(name(&[1, 3]), "Hca3");
-        let own = smi.port_info(&Target::local(), 0).expect("answers");
-        assert_eq!(own.lid(), port.attr().expect("it is there").base_lid);
+        let own = smi.port_info(&Target::local(), 0).expect("a response");
+        assert_eq!(own.lid(), port.attr().expect("the port").base_lid);
     });
 }
 
 #[test]
 #[ignore = "needs ibsim and opensm: run by ci/test tools"]
-fn paths_come_from_subnet_administration() {
-    on_a_host("paths_come_from_subnet_administration", |port| {
-        let attr = port.attr().expect("it is there");
+fn subnet_administration_returns_paths() {
+    on_fabric("subnet_administration_returns_paths", |port| {
+        let attr = port.attr().expect("the port");
         let sa = port.subnet_administration(None).expect("a subnet manager");
         let smi = port.subnet_management().expect("subnet management");
         let peer = smi
@@ -213,50 +229,53 @@ fn paths_come_from_subnet_administration() {
                 &Target::Directed(DirectedRoute::new(&[1, 2]).expect("short")),
                 0,
             )
-            .expect("answers");
-        let node = smi.node_info(&Target::Lid(peer.lid())).expect("answers");
+            .expect("a response");
+        let node = smi.node_info(&Target::Lid(peer.lid())).expect("a response");
         let path = sa.path_to_guid(node.port_guid()).expect("a path");
         assert_eq!((path.slid(), path.dlid()), (attr.base_lid, peer.lid()));
         assert_eq!(
             (path.sgid(), path.dgid()),
-            (attr.gid(), ibumad::gid(attr.gid_prefix, node.port_guid()))
+            (
+                attr.gid(),
+                Gid::from_parts(attr.gid_prefix, node.port_guid())
+            )
         );
         assert_eq!(path.pkey() & 0x7fff, 0x7fff);
         assert!(path.reversible());
         let error = sa
             .path_to_guid("0x9999".parse().expect("a GUID"))
-            .expect_err("nobody has it");
+            .expect_err("unknown GUID");
         assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     });
 }
 
 #[test]
 #[ignore = "needs ibsim and opensm: run by ci/test tools"]
-fn what_nobody_answers_times_out_in_time() {
-    on_a_host("what_nobody_answers_times_out_in_time", |port| {
-        let patience = Patience {
+fn unanswered_request_times_out() {
+    on_fabric("unanswered_request_times_out", |port| {
+        let retry = RetryPolicy {
             timeout: Duration::from_millis(100),
             tries: 2,
         };
         let smi = port
             .subnet_management()
             .expect("subnet management")
-            .patience(patience);
+            .with_retry(retry);
         let start = Instant::now();
         let error = smi
             .node_info(&Target::Lid(Lid(0x777)))
-            .expect_err("nobody there");
+            .expect_err("no such node");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-        // The simulator reports at once that a packet found no way; a kernel takes the time that it
-        // was given.
+        // The simulator reports an undeliverable packet immediately; a kernel waits for the whole
+        // timeout.
         assert!(
-            start.elapsed() < 10 * patience.timeout * patience.tries,
+            start.elapsed() < 10 * retry.timeout * retry.tries,
             "{:?}",
             start.elapsed()
         );
         assert_eq!(
             smi.node_info(&Target::Lid(Lid(0)))
-                .expect_err("no LID")
+                .expect_err("LID 0")
                 .kind(),
             ErrorKind::InvalidInput
         );
@@ -265,16 +284,20 @@ fn what_nobody_answers_times_out_in_time() {
 
 #[test]
 #[ignore = "needs ibsim and opensm: run by ci/test tools"]
-fn agents_and_ports_are_given_back() {
-    on_a_host("agents_and_ports_are_given_back", |port| {
-        // The simulator has room for 32 agents and 8 openings.
+fn dropped_agents_and_ports_free_their_resources() {
+    on_fabric("dropped_agents_and_ports_free_their_resources", |port| {
+        // The simulator supports 32 agents and 8 open ports.
         for _ in 0..100 {
-            let agent = port.register(AgentOptions::openib_ping()).expect("room");
+            let agent = port
+                .register(AgentOptions::openib_ping())
+                .expect("free resources");
             drop(agent);
-            drop(Port::open("ibsim0", 1).expect("room"));
+            drop(Port::open("ibsim0", 1).expect("free resources"));
         }
         assert_eq!(
-            Port::open("ibsim0", 2).expect_err("one port").kind(),
+            Port::open("ibsim0", 2)
+                .expect_err("the adapter has one port")
+                .kind(),
             ErrorKind::NotFound
         );
         assert_eq!(

@@ -121,7 +121,7 @@ impl From<rdmacm::ConnectError> for Error {
 
 impl From<ibumad::Error> for Error {
     fn from(error: ibumad::Error) -> Self {
-        Self::device(error.to_string())
+        Self::device(format!("{error:#}"))
     }
 }
 

@@ -266,17 +266,17 @@ fn serve_malformed_responses() {
             continue;
         };
         let to = ping.from.reply();
-        let Some(vendor) = VendorMad::of(&ping.mad) else {
+        let Some(vendor) = VendorMad::from_mad(&ping.mad) else {
             continue;
         };
         turn += 1;
-        let mut answer = vendor.answer(b"node\0");
+        let mut answer = vendor.response(b"node\0");
         let bytes = answer.as_bytes_mut();
         match turn % 8 {
             // A host name of control characters without a terminator.
             0 => bytes[40..].fill(0x1b),
             // A duplicate.
-            1 => agent.send_unanswered(&answer, &to).expect("sent"),
+            1 => agent.send_without_response(&answer, &to).expect("sent"),
             // Another status, vendor, transaction, method, and all of these.
             2 => bytes[5] = 0x1c,
             3 => bytes[38] ^= 0xff,
@@ -285,7 +285,7 @@ fn serve_malformed_responses() {
             6 => bytes[24..].copy_from_slice(&noise(turn).as_bytes()[24..]),
             _ => continue,
         }
-        agent.send_unanswered(&answer, &to).expect("sent");
+        agent.send_without_response(&answer, &to).expect("sent");
     }
 }
 
@@ -331,7 +331,7 @@ fn send_malformed_pings(lid: Lid) {
     let agent = agent(Methods::NONE);
     for seed in 0..300 {
         agent
-            .send_unanswered(&noise(seed), &Address::lid(lid))
+            .send_without_response(&noise(seed), &Address::lid(lid))
             .expect("sent");
         // The simulator queues responses until they are received.
         let _ = agent.recv(Some(Duration::from_millis(20))).expect("a port");

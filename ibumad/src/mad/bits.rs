@@ -1,13 +1,11 @@
-//! Fields by their place in bits, as the tables of the InfiniBand specification give them: most
-//! significant bit first.
+//! Bit fields of records. Offsets and widths are in bits, most significant bit first, as in the
+//! tables of the InfiniBand specification.
 
-use std::net::Ipv6Addr;
+use rdma_types::{Gid, Guid, Lid};
 
-use crate::identity::{Guid, Lid};
-
-/// The `width` bits from `offset` on; bits beyond the end are 0.
+/// Returns the `width` bits at `offset`; bits beyond the end are 0.
 ///
-/// `width` is at most 120, or 128 at a byte's edge.
+/// `width` is at most 120, or 128 if the field is byte-aligned.
 pub(crate) fn get(data: &[u8], offset: usize, width: usize) -> u128 {
     let end = offset + width;
     let mut value = 0_u128;
@@ -22,16 +20,15 @@ pub(crate) fn get(data: &[u8], offset: usize, width: usize) -> u128 {
     }
 }
 
-/// Sets the `width` bits from `offset` on to the low bits of `value`; bits beyond the end are
-/// dropped.
+/// Sets the `width` bits at `offset` to the low bits of `value`; bits beyond the end are dropped.
 pub(crate) fn put(data: &mut [u8], offset: usize, width: usize, value: u128) {
-    for bit in 0..width {
-        let place = offset + bit;
-        let Some(byte) = data.get_mut(place / 8) else {
+    for index in 0..width {
+        let position = offset + index;
+        let Some(byte) = data.get_mut(position / 8) else {
             return;
         };
-        let mask = 0x80_u8 >> (place % 8);
-        if value >> (width - 1 - bit) & 1 == 1 {
+        let mask = 0x80_u8 >> (position % 8);
+        if value >> (width - 1 - index) & 1 == 1 {
             *byte |= mask;
         } else {
             *byte &= !mask;
@@ -39,16 +36,16 @@ pub(crate) fn put(data: &mut [u8], offset: usize, width: usize, value: u128) {
     }
 }
 
-/// What a field can be read as.
+/// A type that a bit field can be read as.
 pub(crate) trait Field: Copy {
-    /// From the field's bits.
+    /// Converts the bits of the field.
     fn from_bits(bits: u128) -> Self;
 }
 
 macro_rules! integer_field {
     ($($integer:ty),*) => { $(
         impl Field for $integer {
-            #[allow(clippy::cast_possible_truncation, reason = "the field's width is at most the type's, checked by record!")]
+            #[allow(clippy::cast_possible_truncation, reason = "record! checks that the field is no wider than the type")]
             fn from_bits(bits: u128) -> Self {
                 bits as Self
             }
@@ -64,9 +61,9 @@ impl Field for bool {
     }
 }
 
-impl Field for Ipv6Addr {
+impl Field for Gid {
     fn from_bits(bits: u128) -> Self {
-        Self::from_bits(bits)
+        Self(bits.to_be_bytes())
     }
 }
 
@@ -82,8 +79,8 @@ impl Field for Guid {
     }
 }
 
-/// A record of `bytes` bytes: its fields are read from their bits, whose places are checked when
-/// this is compiled.
+/// Defines a record of a fixed number of bytes with a getter for each field, written as
+/// `name: type = offset + width` in bits. The bounds are checked at compile time.
 macro_rules! record {
     (
         $(#[$meta:meta])*
@@ -96,18 +93,19 @@ macro_rules! record {
         pub struct $name([u8; $bytes]);
 
         impl $name {
-            /// Its length in bytes.
+            /// Length in bytes.
             pub const LEN: usize = $bytes;
 
-            /// The attribute that it is the content of.
+            /// Identifier of the attribute with this content.
             pub const ATTR: crate::mad::AttrId = $attr;
 
-            /// The record that these bytes begin with; `None` when they are too few.
+            /// Creates a record from the first [`LEN`](Self::LEN) bytes. Returns `None` if there
+            /// are fewer.
             pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
                 bytes.first_chunk().map(|bytes| Self(*bytes))
             }
 
-            /// Its bytes, as on the wire.
+            /// Returns the bytes as on the wire.
             pub fn as_bytes(&self) -> &[u8; $bytes] {
                 &self.0
             }
@@ -115,10 +113,10 @@ macro_rules! record {
             $(
                 $(#[$fmeta])*
                 pub fn $field(&self) -> $type {
-                    #[allow(clippy::int_plus_one, reason = "places and widths are written as the specification writes them")]
+                    #[allow(clippy::int_plus_one, reason = "offset and width are literals of the specification")]
                     const {
-                        assert!($offset + $width <= $bytes * 8, "beyond the record");
-                        assert!($width <= 8 * size_of::<$type>(), "wider than its type");
+                        assert!($offset + $width <= $bytes * 8, "the field exceeds the record");
+                        assert!($width <= 8 * size_of::<$type>(), "the field exceeds its type");
                     }
                     <$type as crate::mad::bits::Field>::from_bits(crate::mad::bits::get(&self.0, $offset, $width))
                 }
@@ -139,7 +137,7 @@ macro_rules! record {
     };
 }
 
-/// A value of the wire with named constants, readable as a field.
+/// Implements [`Field`] for types that `c_value!` defines.
 macro_rules! field_value {
     ($($name:ident($raw:ty)),* $(,)?) => { $(
         impl crate::mad::bits::Field for $name {
@@ -157,33 +155,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_are_counted_from_the_most_significant() {
+    fn bits_count_from_the_most_significant() {
         let data = [0b1010_0101, 0xff, 0x00, 0x12];
         assert_eq!(get(&data, 0, 4), 0b1010);
         assert_eq!(get(&data, 4, 8), 0b0101_1111);
         assert_eq!(get(&data, 16, 16), 0x0012);
-        assert_eq!(get(&data, 24, 16), 0x1200, "beyond the end are zeros");
+        assert_eq!(get(&data, 24, 16), 0x1200, "zeros beyond the end");
         assert_eq!(get(&[0xff; 16], 0, 128), u128::MAX);
     }
 
     #[test]
-    fn what_was_put_is_what_one_gets() {
+    fn put_changes_only_its_field() {
+        let background = [0x5a; 16];
         for offset in 0..40 {
             for width in 1..=64 {
-                let mut data = [0x5a; 16];
+                let mut data = background;
                 let value = 0x1234_5678_9abc_def0_u128 & ((1 << width) - 1);
                 put(&mut data, offset, width, value);
                 assert_eq!(get(&data, offset, width), value, "{width} bits at {offset}");
                 assert_eq!(
                     get(&data, 0, offset),
-                    get(&[0x5a; 16], 0, offset),
-                    "what lies before is kept"
+                    get(&background, 0, offset),
+                    "bits before the field"
                 );
-                let rest = 120 - offset - width;
+                let (end, rest) = (offset + width, (120 - offset - width).min(56));
                 assert_eq!(
-                    get(&data, offset + width, rest.min(56)),
-                    get(&[0x5a; 16], offset + width, rest.min(56)),
-                    "what lies behind is kept"
+                    get(&data, end, rest),
+                    get(&background, end, rest),
+                    "bits after the field"
                 );
             }
         }

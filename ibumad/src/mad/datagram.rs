@@ -2,18 +2,19 @@
 
 use std::fmt;
 
+use rdma_types::c_value;
+
 use super::bits::{get, put};
 use super::status::MadStatus;
-use crate::newtype::c_value;
 
 /// The length of a datagram in bytes.
 pub const MAD_LEN: usize = 256;
 
-/// The length of the header that all have.
+/// The length of the common header in bytes.
 pub const MAD_HEADER_LEN: usize = 24;
 
-/// A management datagram: 256 bytes that begin with the common header. What the rest means depends
-/// on the class: see [`Smp`](super::Smp), [`SaMad`](super::SaMad) and
+/// A management datagram: 256 bytes that start with the common header. The class determines the
+/// meaning of the remaining bytes: see [`Smp`](super::Smp), [`SaMad`](super::SaMad) and
 /// [`VendorMad`](super::VendorMad).
 ///
 /// # Example
@@ -30,11 +31,11 @@ pub const MAD_HEADER_LEN: usize = 24;
 pub struct Mad([u8; MAD_LEN]);
 
 c_value! {
-    /// What a datagram is about.
+    /// The management class of a datagram.
     pub struct MgmtClass(u8) {
-        /// Subnet management, routed by LID.
+        /// Subnet management, LID-routed.
         SUBN_LID = 0x01 => "SubnMgt (LID routed)",
-        /// Subnet management, routed hop by hop.
+        /// Subnet management, directed route.
         SUBN_DIRECTED = 0x81 => "SubnMgt (directed route)",
         /// Subnet administration.
         SUBN_ADM = 0x03 => "SubnAdm",
@@ -52,45 +53,45 @@ c_value! {
 }
 
 impl MgmtClass {
-    /// Whether its datagrams carry an OUI: the vendors' second range.
+    /// Returns `true` if datagrams of this class contain an OUI: the vendor classes 0x30 to 0x4f.
     pub const fn has_oui(self) -> bool {
         matches!(self.0, 0x30..=0x4f)
     }
 }
 
 c_value! {
-    /// What a datagram asks for or answers.
+    /// The method of a request or response.
     pub struct Method(u8) {
-        /// Read an attribute.
+        /// Request to read an attribute.
         GET = 0x01 => "Get",
-        /// Write an attribute.
+        /// Request to write an attribute.
         SET = 0x02 => "Set",
-        /// The answer to both.
+        /// Response to `Get` and `Set`.
         GET_RESP = 0x81 => "GetResp",
-        /// A datagram that is not answered.
+        /// Datagram without a response.
         SEND = 0x03 => "Send",
-        /// Something happened.
+        /// Notification of an event.
         TRAP = 0x05 => "Trap",
-        /// A trap passed on.
+        /// Forwarded notification.
         REPORT = 0x06 => "Report",
-        /// The answer to that.
+        /// Response to `Report`.
         REPORT_RESP = 0x86 => "ReportResp",
-        /// The trap was heard.
+        /// Acknowledgement of a trap, which stops its repetition.
         TRAP_REPRESS = 0x07 => "TrapRepress",
-        /// Read a table (subnet administration).
+        /// Request to read a table (subnet administration).
         GET_TABLE = 0x12 => "GetTable",
-        /// The answer to that.
+        /// Response to `GetTable`.
         GET_TABLE_RESP = 0x92 => "GetTableResp",
     }
 }
 
 impl Method {
-    /// Whether it answers something.
+    /// Returns `true` for the method of a response.
     pub const fn is_response(self) -> bool {
         self.0 & 0x80 != 0
     }
 
-    /// The method that answers it.
+    /// Returns the method of the response to this request method.
     #[must_use]
     pub const fn response(self) -> Self {
         Self(self.0 | 0x80)
@@ -98,25 +99,26 @@ impl Method {
 }
 
 c_value! {
-    /// The attribute that a datagram carries. Classes share the numbers below 16 only.
+    /// The identifier of the attribute that a datagram carries. Only identifiers below 16 mean the
+    /// same in all classes.
     pub struct AttrId(u16) {
-        /// What a class can do.
+        /// Capabilities of a class.
         CLASS_PORT_INFO = 0x0001 => "ClassPortInfo",
-        /// A node's name.
+        /// Name of a node.
         NODE_DESCRIPTION = 0x0010 => "NodeDescription",
-        /// What a node is.
+        /// Properties of a node.
         NODE_INFO = 0x0011 => "NodeInfo",
-        /// A port's state and properties.
+        /// State and properties of a port.
         PORT_INFO = 0x0015 => "PortInfo",
-        /// A subnet manager's state.
+        /// State of a subnet manager.
         SM_INFO = 0x0020 => "SMInfo",
-        /// A path between two ports (subnet administration).
+        /// Path between two ports (subnet administration).
         PATH_RECORD = 0x0035 => "PathRecord",
     }
 }
 
 impl Mad {
-    /// A datagram with this header and zeros.
+    /// Creates a datagram with this header; all other bytes are 0.
     pub fn new(class: MgmtClass, class_version: u8, method: Method, attr: AttrId) -> Self {
         let mut mad = Self([0; MAD_LEN]);
         mad.0[..4].copy_from_slice(&[1, class.0, class_version, method.0]);
@@ -124,43 +126,42 @@ impl Mad {
         mad
     }
 
-    /// The datagram that these bytes begin with; `None` when they are too few.
+    /// Creates a datagram from the first [`MAD_LEN`] bytes. Returns `None` if there are fewer.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.first_chunk().map(|bytes| Self(*bytes))
     }
 
-    /// Its bytes, as on the wire.
+    /// Returns the bytes as on the wire.
     pub fn as_bytes(&self) -> &[u8; MAD_LEN] {
         &self.0
     }
 
-    /// Its bytes, as on the wire.
+    /// Returns the bytes as on the wire, to be modified.
     pub fn as_bytes_mut(&mut self) -> &mut [u8; MAD_LEN] {
         &mut self.0
     }
 
-    /// Version of the header: 1.
+    /// Returns the version of the header: 1.
     pub fn base_version(&self) -> u8 {
         self.0[0]
     }
 
-    /// What it is about.
+    /// Returns the class.
     pub fn class(&self) -> MgmtClass {
         MgmtClass(self.0[1])
     }
 
-    /// Version of the class.
+    /// Returns the version of the class.
     pub fn class_version(&self) -> u8 {
         self.0[2]
     }
 
-    /// What it asks for or answers.
+    /// Returns the method.
     pub fn method(&self) -> Method {
         Method(self.0[3])
     }
 
-    /// How it went, in an answer. The top bit of a directed-route datagram is its direction and not
-    /// shown here.
+    /// Returns the status of a response, without the direction bit of directed-route datagrams.
     pub fn status(&self) -> MadStatus {
         let status = self.bits(32, 16);
         MadStatus(if self.class() == MgmtClass::SUBN_DIRECTED {
@@ -170,45 +171,44 @@ impl Mad {
         })
     }
 
-    /// Which request and answer belong together. The kernel puts the agent's number into the upper
-    /// half of a request's.
+    /// Returns the transaction identifier, which is the same in a request and its response. The
+    /// kernel sets the upper half of a request's identifier to the agent's number.
     pub fn transaction_id(&self) -> u64 {
         u64::try_from(get(&self.0, 64, 64)).unwrap_or(0)
     }
 
-    /// The half of it that belongs to the program.
+    /// Returns the lower half of the transaction identifier, which the application sets.
     pub fn low_transaction_id(&self) -> u32 {
         u32::try_from(get(&self.0, 96, 32)).unwrap_or(0)
     }
 
-    /// Sets the half of the transaction identifier that belongs to the program.
+    /// Sets the lower half of the transaction identifier.
     pub fn set_low_transaction_id(&mut self, id: u32) {
         self.put(96, 32, id.into());
     }
 
-    /// What it carries.
+    /// Returns the identifier of the attribute.
     pub fn attr(&self) -> AttrId {
         AttrId(self.bits(128, 16))
     }
 
-    /// Which of several, for example a port's number.
+    /// Returns the attribute modifier, for example a port number.
     pub fn attr_modifier(&self) -> u32 {
         u32::try_from(get(&self.0, 160, 32)).unwrap_or(0)
     }
 
-    /// Sets which of several.
+    /// Sets the attribute modifier.
     pub fn set_attr_modifier(&mut self, modifier: u32) {
         self.put(160, 32, modifier.into());
     }
 
-    /// The answer to this request: the same datagram with the method that answers it and the status
-    /// 0.
+    /// Creates the response to this request: a copy with the response method and status 0.
     #[must_use]
-    pub fn answer(&self) -> Self {
-        let mut answer = self.clone();
-        answer.0[3] = self.method().response().0;
-        answer.put(32, 16, 0);
-        answer
+    pub fn response(&self) -> Self {
+        let mut response = self.clone();
+        response.0[3] = self.method().response().0;
+        response.put(32, 16, 0);
+        response
     }
 
     pub(super) fn put(&mut self, offset: usize, width: usize, value: u128) {
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_lies_where_the_specification_says() {
+    fn header_fields_are_at_their_specified_offsets() {
         let mut mad = Mad::new(MgmtClass::SUBN_ADM, 2, Method::GET, AttrId::PATH_RECORD);
         mad.set_low_transaction_id(0x0123_4567);
         mad.set_attr_modifier(0x89ab_cdef);
@@ -261,6 +261,6 @@ mod tests {
             ]
         );
         assert_eq!(mad.transaction_id(), 0x0123_4567);
-        assert_eq!(mad.answer().method(), Method::GET_RESP);
+        assert_eq!(mad.response().method(), Method::GET_RESP);
     }
 }

@@ -1,5 +1,7 @@
-//! Management datagrams: 256 bytes, and what they say. No `unsafe`, no panic, whatever the bytes
-//! are.
+//! Management datagrams: the 256 bytes on the wire and the attributes that they carry.
+//!
+//! The module contains no `unsafe` code, calls nothing outside this directory but `rdma-types`, and
+//! does not panic for any bytes.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,12 @@
-//! What a node is and how it is called (IBA 14.2.5.2, 14.2.5.3).
+//! Attributes of nodes (IBA 14.2.5.2, 14.2.5.3).
+
+use rdma_types::{Guid, c_value};
 
 use super::bits::{field_value, record};
 use super::datagram::AttrId;
-use crate::identity::Guid;
-use crate::newtype::c_value;
 
 c_value! {
-    /// What a node is.
+    /// The type of a node.
     pub struct NodeType(u8) {
         /// A channel adapter.
         CA = 1 => "Channel Adapter",
@@ -20,48 +20,44 @@ c_value! {
 field_value!(NodeType(u8));
 
 record! {
-    /// What a node is: the attribute NodeInfo.
+    /// The properties of a node: the attribute NodeInfo.
     pub struct NodeInfo: 40 bytes, attribute AttrId::NODE_INFO, {
-        /// Version of management datagrams.
+        /// Supported version of the MAD header.
         base_version: u8 = 0 + 8,
-        /// Version of subnet management.
+        /// Supported version of the subnet management class.
         class_version: u8 = 8 + 8,
-        /// Channel adapter, switch or router.
+        /// Type of the node.
         node_type: NodeType = 16 + 8,
-        /// Ports that it has.
+        /// Number of ports.
         num_ports: u8 = 24 + 8,
-        /// GUID of the system that it is a part of.
+        /// GUID of the system that contains the node.
         system_guid: Guid = 32 + 64,
-        /// Its own GUID.
+        /// GUID of the node.
         node_guid: Guid = 96 + 64,
-        /// GUID of the port that was asked.
+        /// GUID of the port that received the request.
         port_guid: Guid = 160 + 64,
-        /// Places of the table of partition keys.
+        /// Number of entries of each port's table of partition keys.
         partition_cap: u16 = 224 + 16,
-        /// The maker's number of the device.
+        /// Device identifier, assigned by the vendor.
         device_id: u16 = 240 + 16,
-        /// The maker's number of the revision.
+        /// Revision of the device, assigned by the vendor.
         revision: u32 = 256 + 32,
-        /// The port that was asked.
+        /// Number of the port that received the request.
         local_port: u8 = 288 + 8,
-        /// The maker (an OUI).
+        /// Vendor (an OUI).
         vendor_id: u32 = 296 + 24,
     }
 }
 
 record! {
-    /// A node's name: the attribute NodeDescription.
+    /// The name of a node: the attribute NodeDescription.
     pub struct NodeDescription: 64 bytes, attribute AttrId::NODE_DESCRIPTION, {}
 }
 
 impl NodeDescription {
-    /// The name, up to the first NUL; bytes that are no UTF-8 or not printable are replaced.
+    /// Returns the name, up to the first NUL. Bytes that are not UTF-8 and control characters are
+    /// replaced by U+FFFD.
     pub fn text(&self) -> String {
-        let bytes = self
-            .as_bytes()
-            .split(|&byte| byte == 0)
-            .next()
-            .unwrap_or_default();
-        String::from_utf8_lossy(bytes).replace(char::is_control, "\u{fffd}")
+        super::vendor::printable_text(self.as_bytes())
     }
 }

@@ -1,18 +1,18 @@
-//! A subnet manager's state (IBA 14.2.5.13).
+//! The state of subnet managers (IBA 14.2.5.13).
+
+use rdma_types::{Guid, c_value};
 
 use super::bits::{field_value, record};
 use super::datagram::AttrId;
-use crate::identity::Guid;
-use crate::newtype::c_value;
 
 c_value! {
-    /// What a subnet manager does.
+    /// The state of a subnet manager.
     pub struct SmState(u8) {
-        /// Nothing.
+        /// Disabled by the master.
         NOT_ACTIVE = 0 => "not active",
-        /// Looking around.
+        /// Exploring the subnet.
         DISCOVERING = 1 => "discovering",
-        /// Waiting for the master to go.
+        /// Ready to replace the master.
         STANDBY = 2 => "standby",
         /// Managing the subnet.
         MASTER = 3 => "master",
@@ -22,17 +22,17 @@ c_value! {
 field_value!(SmState(u8));
 
 record! {
-    /// A subnet manager's state: the attribute SMInfo.
+    /// The state of a subnet manager: the attribute SMInfo.
     pub struct SmInfo: 21 bytes, attribute AttrId::SM_INFO, {
-        /// GUID of the port that it runs on.
+        /// GUID of the port that the subnet manager runs on.
         guid: Guid = 0 + 64,
-        /// Its key, mostly hidden (0).
+        /// SM_Key; usually 0, because subnet managers do not reveal it.
         sm_key: u64 = 64 + 64,
-        /// Rises while it lives.
+        /// Activity counter, which increases while the subnet manager runs.
         act_count: u32 = 128 + 32,
-        /// 0 to 15; the highest becomes the master.
+        /// Priority, 0 to 15. The subnet manager with the highest priority becomes the master.
         priority: u8 = 160 + 4,
-        /// What it does.
+        /// State.
         state: SmState = 164 + 4,
     }
 }

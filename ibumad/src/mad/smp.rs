@@ -1,49 +1,49 @@
-//! Subnet management datagrams (IBA 14.2.1).
+//! Datagrams of subnet management (IBA 14.2.1).
+
+use rdma_types::Lid;
 
 use super::bits::get;
 use super::datagram::{AttrId, Mad, Method, MgmtClass};
-use crate::identity::Lid;
 
-/// Hops that a directed route can have.
+/// The maximum number of hops of a directed route.
 pub const MAX_HOPS: usize = 63;
 
-/// A route by the port through which each node is left, from the own node on. The empty route is
-/// the own node.
+/// A directed route: for each node on the way, starting with the local node, the port through which
+/// the packet leaves it. The empty route leads to the local node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DirectedRoute(Vec<u8>);
 
 impl DirectedRoute {
-    /// The route that leaves each node through these ports; `None` when there are more than
-    /// [`MAX_HOPS`].
+    /// Creates a route through these ports. Returns `None` if there are more than [`MAX_HOPS`].
     pub fn new(ports: &[u8]) -> Option<Self> {
         (ports.len() <= MAX_HOPS).then(|| Self(ports.to_vec()))
     }
 
-    /// The ports.
+    /// Returns the ports.
     pub fn ports(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// A subnet management datagram, as a view.
+/// A view of a datagram of subnet management.
 #[derive(Clone, Copy, Debug)]
 pub struct Smp<'a>(&'a Mad);
 
 impl<'a> Smp<'a> {
-    /// A request to read an attribute, routed by LID.
+    /// Creates a LID-routed request to read an attribute.
     pub fn get(attr: AttrId, modifier: u32) -> Mad {
         Self::request(MgmtClass::SUBN_LID, attr, modifier)
     }
 
-    /// A request to read an attribute, routed hop by hop.
+    /// Creates a directed-route request to read an attribute.
     pub fn get_directed(attr: AttrId, modifier: u32, route: &DirectedRoute) -> Mad {
         let mut mad = Self::request(MgmtClass::SUBN_DIRECTED, attr, modifier);
         let bytes = mad.as_bytes_mut();
-        // Before and behind the route there is no part that is routed by LID.
+        // The permissive LID in DrSLID and DrDLID: no LID-routed part precedes or follows the
+        // directed one.
         bytes[32..36].fill(0xff);
-        let path = &mut bytes[129..192];
-        for (place, port) in path.iter_mut().zip(route.ports()) {
-            *place = *port;
+        for (entry, port) in bytes[129..192].iter_mut().zip(route.ports()) {
+            *entry = *port;
         }
         bytes[7] = u8::try_from(route.ports().len().min(MAX_HOPS)).unwrap_or(0);
         mad
@@ -55,27 +55,27 @@ impl<'a> Smp<'a> {
         mad
     }
 
-    /// The view of a datagram; `None` when it is none of subnet management.
-    pub fn of(mad: &'a Mad) -> Option<Self> {
+    /// Creates a view of a datagram. Returns `None` if it belongs to another class.
+    pub fn from_mad(mad: &'a Mad) -> Option<Self> {
         matches!(mad.class(), MgmtClass::SUBN_LID | MgmtClass::SUBN_DIRECTED).then_some(Self(mad))
     }
 
-    /// Whether it is routed hop by hop.
+    /// Returns `true` for a directed-route datagram.
     pub fn is_directed(self) -> bool {
         self.0.class() == MgmtClass::SUBN_DIRECTED
     }
 
-    /// Whether a directed one is on its way back.
+    /// Returns `true` for a directed-route datagram on its way back to the sender.
     pub fn is_returning(self) -> bool {
         self.is_directed() && self.0.as_bytes()[4] & 0x80 != 0
     }
 
-    /// The key that protects the port.
+    /// Returns the M_Key.
     pub fn m_key(self) -> u64 {
         u64::try_from(get(self.0.as_bytes(), 192, 64)).unwrap_or(0)
     }
 
-    /// Where a directed one is on its route.
+    /// Returns the current position on the directed route; 0 if the datagram is LID-routed.
     pub fn hop_pointer(self) -> u8 {
         if self.is_directed() {
             self.0.as_bytes()[6]
@@ -84,7 +84,7 @@ impl<'a> Smp<'a> {
         }
     }
 
-    /// Hops of a directed one's route.
+    /// Returns the number of hops of the directed route; 0 if the datagram is LID-routed.
     pub fn hop_count(self) -> u8 {
         if self.is_directed() {
             self.0.as_bytes()[7]
@@ -93,22 +93,22 @@ impl<'a> Smp<'a> {
         }
     }
 
-    /// The LID at which the directed part of the route begins.
+    /// Returns DrSLID: the LID at which the directed part of the route begins.
     pub fn directed_source(self) -> Lid {
         Lid(self.0.bits(256, 16))
     }
 
-    /// The LID to which it goes on behind the directed part.
+    /// Returns DrDLID: the LID to which the datagram is routed after the directed part.
     pub fn directed_destination(self) -> Lid {
         Lid(self.0.bits(272, 16))
     }
 
-    /// The attribute's content: 64 bytes.
+    /// Returns the content of the attribute: 64 bytes.
     pub fn data(self) -> &'a [u8] {
         &self.0.as_bytes()[64..128]
     }
 
-    /// The ports of a directed one's route, as far as the datagram has them.
+    /// Returns the ports of the directed route, at most [`MAX_HOPS`].
     pub fn initial_path(self) -> &'a [u8] {
         let hops = usize::from(self.hop_count()).min(MAX_HOPS);
         &self.0.as_bytes()[129..129 + hops]
@@ -120,10 +120,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directed_route_lies_where_the_specification_says() {
+    fn directed_route_is_at_its_specified_offset() {
         let route = DirectedRoute::new(&[1, 3, 2]).expect("short");
         let mad = Smp::get_directed(AttrId::NODE_INFO, 0, &route);
-        let smp = Smp::of(&mad).expect("subnet management");
+        let smp = Smp::from_mad(&mad).expect("subnet management");
         assert_eq!((smp.hop_pointer(), smp.hop_count()), (0, 3));
         assert_eq!(smp.initial_path(), [1, 3, 2]);
         assert_eq!(

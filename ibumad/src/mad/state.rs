@@ -1,48 +1,49 @@
-//! Values of ports.
+//! States, widths, speeds and MTUs of ports.
+
+use rdma_types::c_value;
 
 use super::bits::field_value;
-use crate::newtype::c_value;
 
 c_value! {
-    /// Logical state of a port.
+    /// The logical state of a port.
     pub struct PortState(u8) {
-        /// No change asked for (only in `Set`).
+        /// No change (only in `Set`).
         NOP = 0 => "No change",
         /// No link.
         DOWN = 1 => "Down",
-        /// A link, and no subnet manager has set it up yet.
+        /// The link is up; no subnet manager has configured the port.
         INIT = 2 => "Initialize",
-        /// Set up, not yet in use.
+        /// Configured, not yet active.
         ARMED = 3 => "Armed",
-        /// In use.
+        /// Active: the port carries data.
         ACTIVE = 4 => "Active",
     }
 }
 
 c_value! {
-    /// Physical state of a port.
+    /// The physical state of a port.
     pub struct PhysState(u8) {
-        /// No change asked for (only in `Set`).
+        /// No change (only in `Set`).
         NOP = 0 => "No change",
-        /// Asleep.
+        /// The port sleeps.
         SLEEP = 1 => "Sleep",
-        /// Looking for a peer.
+        /// The port searches for a peer.
         POLLING = 2 => "Polling",
-        /// Switched off.
+        /// The port is disabled.
         DISABLED = 3 => "Disabled",
-        /// Agreeing with the peer.
+        /// The port negotiates with its peer.
         TRAINING = 4 => "PortConfigurationTraining",
         /// The link is up.
         LINK_UP = 5 => "LinkUp",
-        /// The link is being repaired.
+        /// The link is recovering from an error.
         ERROR_RECOVERY = 6 => "LinkErrorRecovery",
-        /// A test of the physical layer.
+        /// The physical layer is being tested.
         PHY_TEST = 7 => "PhyTest",
     }
 }
 
 c_value! {
-    /// Width of a link; as a set where it says what is possible.
+    /// The width of a link; a set of bits where a field lists several.
     pub struct LinkWidth(u8) {
         /// One lane.
         X1 = 1 => "1X",
@@ -58,7 +59,7 @@ c_value! {
 }
 
 impl LinkWidth {
-    /// Lanes of an active width.
+    /// Returns the number of lanes, or `None` for a set of several widths.
     pub const fn lanes(self) -> Option<u8> {
         match self {
             Self::X1 => Some(1),
@@ -72,7 +73,7 @@ impl LinkWidth {
 }
 
 c_value! {
-    /// Speed of a lane, up to QDR; as a set where it says what is possible.
+    /// The speed of a lane up to QDR; a set of bits where a field lists several.
     pub struct LinkSpeed(u8) {
         /// Single data rate.
         SDR = 1 => "2.5 Gbps",
@@ -84,9 +85,9 @@ c_value! {
 }
 
 c_value! {
-    /// Speed of a lane from FDR on; as a set where it says what is possible.
+    /// The speed of a lane from FDR on; a set of bits where a field lists several.
     pub struct LinkSpeedExt(u8) {
-        /// Not one of these.
+        /// No extended speed.
         NONE = 0 => "No Extended Speed",
         /// Fourteen data rate.
         FDR = 1 => "14.0625 Gbps",
@@ -100,7 +101,7 @@ c_value! {
 }
 
 c_value! {
-    /// MTU, coded.
+    /// An MTU, encoded as in PortInfo.
     pub struct IbMtu(u8) {
         /// 256 bytes.
         B256 = 1 => "256",
@@ -116,7 +117,7 @@ c_value! {
 }
 
 impl IbMtu {
-    /// It in bytes.
+    /// Returns the number of bytes, or `None` for an unknown code.
     pub const fn bytes(self) -> Option<u32> {
         match self.0 {
             1..=5 => Some(128 << self.0),

@@ -1,33 +1,33 @@
-//! How a request went (IBA 13.4.7; for subnet administration 15.2.3).
+//! The status of responses (IBA 13.4.7; for subnet administration 15.2.3).
 
 use std::fmt;
 
-/// The status of an answer.
+/// The status of a response.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct MadStatus(pub u16);
 
 impl MadStatus {
-    /// Whether it went well. "Busy" and "redirect" are answers, too, but not the one asked for.
+    /// Returns `true` if the request succeeded.
     pub const fn is_ok(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether the request should be sent again later.
+    /// Returns `true` if the request was dropped because the receiver is busy. Send it again later.
     pub const fn is_busy(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// Whether somebody else answers such requests.
+    /// Returns `true` if another node serves such requests.
     pub const fn is_redirect(self) -> bool {
         self.0 & 2 != 0
     }
 
-    /// What was wrong with the request: 0 nothing.
+    /// Returns the code of the invalid field; 0 if all fields of the request are valid.
     pub const fn invalid_field(self) -> u8 {
         (self.0 >> 2 & 7) as u8
     }
 
-    /// The upper byte, whose meaning depends on the class.
+    /// Returns the upper byte. Its meaning depends on the class.
     pub const fn class_specific(self) -> u8 {
         (self.0 >> 8) as u8
     }
@@ -43,7 +43,7 @@ impl fmt::Display for MadStatus {
             (2, _) => "method not supported",
             (3, _) => "attribute not supported by the method",
             (7, _) => "invalid value in a field",
-            // Of subnet administration, the only class here that has such codes.
+            // Codes of subnet administration, the only class of this crate that has any.
             (_, 1) => "no resources",
             (_, 2) => "invalid request",
             (_, 3) => "no such record",

@@ -1,21 +1,21 @@
-//! Vendors' datagrams with an OUI (IBA 16.5).
+//! Datagrams of vendor classes with an OUI (IBA 16.5).
 
 use std::fmt;
 
 use super::datagram::{AttrId, Mad, Method, MgmtClass};
 
-/// Who defined a vendor class: an IEEE organisation identifier of 24 bits.
+/// An IEEE organization identifier of 24 bits: the organization that defined a vendor class.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Oui(pub [u8; 3]);
 
-/// OpenIB's, which `ibping` uses.
+/// The OUI of OpenIB, which `ibping` uses.
 pub const OPENIB_OUI: Oui = Oui([0x00, 0x14, 0x05]);
 
-/// Bytes that such a datagram carries.
+/// The number of data bytes of a datagram of a vendor class.
 pub const VENDOR_DATA_LEN: usize = 216;
 
 impl Oui {
-    /// The OUI of this number; `None` when it has more than 24 bits.
+    /// Creates an OUI from its number. Returns `None` if the number has more than 24 bits.
     pub fn new(number: u32) -> Option<Self> {
         let [0, a, b, c] = number.to_be_bytes() else {
             return None;
@@ -23,7 +23,7 @@ impl Oui {
         Some(Self([a, b, c]))
     }
 
-    /// It as a number.
+    /// Returns the OUI as a number.
     pub fn number(self) -> u32 {
         u32::from_be_bytes([0, self.0[0], self.0[1], self.0[2]])
     }
@@ -41,67 +41,68 @@ impl fmt::Debug for Oui {
     }
 }
 
-/// A datagram of a vendor class with an OUI, as a view.
+/// A view of a datagram of a vendor class with an OUI.
 ///
 /// # Example
 /// ```
 /// use ibumad::mad::{MgmtClass, OPENIB_OUI, VendorMad};
 /// let ping = VendorMad::request(MgmtClass::OPENIB_PING, OPENIB_OUI, b"");
-/// let pong = VendorMad::of(&ping).unwrap().answer(b"node1\0");
-/// assert_eq!(VendorMad::of(&pong).unwrap().text(), "node1");
+/// let pong = VendorMad::from_mad(&ping).unwrap().response(b"node1\0");
+/// assert_eq!(VendorMad::from_mad(&pong).unwrap().text(), "node1");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct VendorMad<'a>(&'a Mad);
 
 impl<'a> VendorMad<'a> {
-    /// A request `Get` of attribute 0, with as much of `data` as fits.
+    /// Creates a request `Get` of attribute 0. `data` is truncated to [`VENDOR_DATA_LEN`] bytes.
     pub fn request(class: MgmtClass, oui: Oui, data: &[u8]) -> Mad {
         let mut mad = Mad::new(class, 1, Method::GET, AttrId(0));
         mad.as_bytes_mut()[37..40].copy_from_slice(&oui.0);
-        fill(&mut mad, data);
+        set_data(&mut mad, data);
         mad
     }
 
-    /// The view of a datagram; `None` when its class has no OUI.
-    pub fn of(mad: &'a Mad) -> Option<Self> {
+    /// Creates a view of a datagram. Returns `None` if its class has no OUI.
+    pub fn from_mad(mad: &'a Mad) -> Option<Self> {
         mad.class().has_oui().then_some(Self(mad))
     }
 
-    /// Whose class it is.
+    /// Returns the OUI.
     pub fn oui(self) -> Oui {
         let bytes = self.0.as_bytes();
         Oui([bytes[37], bytes[38], bytes[39]])
     }
 
-    /// What it carries: 216 bytes.
+    /// Returns the data: [`VENDOR_DATA_LEN`] bytes.
     pub fn data(self) -> &'a [u8] {
         &self.0.as_bytes()[40..]
     }
 
-    /// What it carries as a text, up to the first NUL; bytes that are no UTF-8 or not printable are
-    /// replaced.
+    /// Returns the data as text, up to the first NUL. Bytes that are not UTF-8 and control
+    /// characters are replaced by U+FFFD.
     pub fn text(self) -> String {
-        let bytes = self
-            .data()
-            .split(|&byte| byte == 0)
-            .next()
-            .unwrap_or_default();
-        String::from_utf8_lossy(bytes).replace(char::is_control, "\u{fffd}")
+        printable_text(self.data())
     }
 
-    /// The answer to this request, with as much of `data` as fits.
-    pub fn answer(self, data: &[u8]) -> Mad {
-        let mut answer = self.0.answer();
-        fill(&mut answer, data);
-        answer
+    /// Creates the response to this request. `data` is truncated to [`VENDOR_DATA_LEN`] bytes.
+    pub fn response(self, data: &[u8]) -> Mad {
+        let mut response = self.0.response();
+        set_data(&mut response, data);
+        response
     }
 }
 
-fn fill(mad: &mut Mad, data: &[u8]) {
-    let room = &mut mad.as_bytes_mut()[40..];
-    room.fill(0);
-    let len = data.len().min(room.len());
-    room[..len].copy_from_slice(&data[..len]);
+fn set_data(mad: &mut Mad, data: &[u8]) {
+    let field = &mut mad.as_bytes_mut()[40..];
+    field.fill(0);
+    let len = data.len().min(field.len());
+    field[..len].copy_from_slice(&data[..len]);
+}
+
+/// Converts bytes from the network to text that is safe to print. The text ends at the first NUL.
+pub(super) fn printable_text(bytes: &[u8]) -> String {
+    let bytes = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(bytes).replace(char::is_control, "\u{fffd}")
 }
 
 #[cfg(test)]
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ping_is_what_ibping_sends() {
+    fn ping_has_the_bytes_that_ibping_sends() {
         let ping = VendorMad::request(MgmtClass::OPENIB_PING, OPENIB_OUI, b"");
         let mut wire = [0; 256];
         wire[..4].copy_from_slice(&[1, 0x32, 1, 1]);
@@ -118,28 +119,30 @@ mod tests {
     }
 
     #[test]
-    fn data_that_does_not_fit_is_cut_off() {
+    fn long_data_is_truncated() {
         let ping = VendorMad::request(MgmtClass::OPENIB_PING, OPENIB_OUI, &[7; 300]);
         assert_eq!(
-            VendorMad::of(&ping).expect("vendor").data(),
+            VendorMad::from_mad(&ping).expect("vendor").data(),
             [7; VENDOR_DATA_LEN]
         );
     }
 
     #[test]
-    fn an_answer_keeps_the_transaction() {
+    fn response_keeps_the_transaction_id() {
         let mut ping = VendorMad::request(MgmtClass::OPENIB_PING, OPENIB_OUI, b"");
         ping.set_low_transaction_id(77);
-        let pong = VendorMad::of(&ping).expect("vendor").answer(b"host\0");
+        let pong = VendorMad::from_mad(&ping)
+            .expect("vendor")
+            .response(b"host\0");
         assert_eq!(
             (pong.low_transaction_id(), pong.method()),
             (77, Method::GET_RESP)
         );
-        assert_eq!(VendorMad::of(&pong).expect("vendor").text(), "host");
+        assert_eq!(VendorMad::from_mad(&pong).expect("vendor").text(), "host");
     }
 
     #[test]
-    fn an_oui_has_24_bits() {
+    fn oui_has_24_bits() {
         assert_eq!(Oui::new(0x1405), Some(OPENIB_OUI));
         assert_eq!(Oui::new(0x0100_0000), None);
         assert_eq!(OPENIB_OUI.to_string(), "0x001405");

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use ibumad::mad::{LinkSpeed, LinkSpeedExt, LinkWidth, PortInfo};
-use ibumad::{Patience, Port, Target};
+use ibumad::{Port, RetryPolicy, Target};
 use serde::{Deserialize, Serialize};
 
 use super::infiniband;
 use super::rate::LaneSpeed;
 
 /// How long the own port may take to say what it is.
-const PATIENCE: Patience = Patience {
+const RETRY: RetryPolicy = RetryPolicy {
     timeout: Duration::from_millis(500),
     tries: 2,
 };
@@ -111,7 +111,7 @@ pub fn ask() -> Vec<PortCaps> {
     ports
         .into_iter()
         .map(|port| PortCaps {
-            caps: ask_at(&port.ca_name, port.port_num).map_err(|error| error.to_string()),
+            caps: ask_at(&port.ca_name, port.port_num).map_err(|error| format!("{error:#}")),
             device: port.ca_name,
             port: port.port_num,
         })
@@ -121,7 +121,7 @@ pub fn ask() -> Vec<PortCaps> {
 fn ask_at(device: &str, port: u8) -> ibumad::Result<LinkCaps> {
     let smi = Port::open(device, port)?
         .subnet_management()?
-        .patience(PATIENCE);
+        .with_retry(RETRY);
     smi.port_info(&Target::local(), port).map(LinkCaps::from)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ibumad::{Patience, Port, PortAttr, Target};
+use ibumad::{Port, PortAttr, RetryPolicy, Target};
 use serde::{Deserialize, Serialize};
 
 use super::infiniband;
@@ -56,7 +56,7 @@ impl Sm {
 /// # Errors
 /// There is no list of adapters.
 pub fn ask() -> Result<Vec<PortSm>, String> {
-    let ports = infiniband::ports().map_err(|error| error.to_string())?;
+    let ports = infiniband::ports().map_err(|error| format!("{error:#}"))?;
     Ok(ports
         .into_iter()
         .map(|port| PortSm {
@@ -77,13 +77,13 @@ fn ask_at(port: &PortAttr) -> Result<Sm, String> {
     }
     let info = || {
         let smi = Port::open(&port.ca_name, port.port_num)?.subnet_management()?;
-        smi.patience(Patience {
+        smi.with_retry(RetryPolicy {
             timeout: WAIT,
             tries: TRIES,
         })
         .sm_info(&Target::Lid(lid))
     };
-    let info = info().map_err(|error: ibumad::Error| error.to_string())?;
+    let info = info().map_err(|error: ibumad::Error| format!("{error:#}"))?;
     Ok(Sm {
         lid: lid.0,
         guid: info.guid().0,

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
-use ibumad::{Address, Ca, Lid, Port, PortAttr, PortState};
+use ibumad::{Address, Ca, Gid, Lid, Port, PortAttr, PortState};
 use ibverbs::{Device, device::TransportType};
 use rdmacm::Resolver;
 
@@ -28,7 +28,11 @@ pub fn choose(target: &Target, args: &PingArgs) -> Result<Box<dyn Way>> {
             let port = infiniband(&ports)
                 .or_else(|| ethernet(&ports))
                 .ok_or_else(|| no_port(args, "InfiniBand or RoCE"))?;
-            by_gid(ibumad::gid(port.gid_prefix, *guid), port, args)
+            by_gid(
+                Gid::from_parts(port.gid_prefix, *guid).as_ipv6(),
+                port,
+                args,
+            )
         }
         (Target::Host(host), Via::Umad) => Err(Error::usage(format!(
             "`{host}` is a host: management datagrams go to a LID, GUID or GID"
@@ -93,12 +97,17 @@ fn to_gid(gid: Ipv6Addr, only_datagrams: bool, args: &PingArgs) -> Result<Box<dy
 fn by_gid(gid: Ipv6Addr, port: &PortAttr, args: &PingArgs) -> Result<Box<dyn Way>> {
     if port.link_layer.is_ethernet() {
         let index = own_gid(gid, port)?;
-        return datagrams(port, Address::gid(gid, index), format!("Gid {gid}"), args);
+        return datagrams(
+            port,
+            Address::gid(gid.into(), index),
+            format!("Gid {gid}"),
+            args,
+        );
     }
     let open = Port::open(&port.ca_name, port.port_num)?;
     let sa = open.subnet_administration(args.sm_port.map(Lid))?;
     let path = sa
-        .path(gid)
+        .path(gid.into())
         .map_err(|error| Error::from(error).context(format!("no path to {gid}")))?;
     let to = Address {
         sl: path.sl(),
@@ -106,7 +115,7 @@ fn by_gid(gid: Ipv6Addr, port: &PortAttr, args: &PingArgs) -> Result<Box<dyn Way
     };
     let to = if path.hop_limit() > 1 {
         Address {
-            route: Address::gid(gid, 0).route,
+            route: Address::gid(gid.into(), 0).route,
             ..to
         }
     } else {

@@ -66,7 +66,7 @@ impl Datagrams {
         if received.mad.method() != Method::GET_RESP {
             return Heard::Nothing;
         }
-        match VendorMad::of(&received.mad).filter(|vendor| vendor.oui() == self.oui) {
+        match VendorMad::from_mad(&received.mad).filter(|vendor| vendor.oui() == self.oui) {
             Some(_) if !received.mad.status().is_ok() => Heard::Failed {
                 seq,
                 why: received.mad.status().to_string(),
@@ -145,7 +145,7 @@ impl Server {
             if received.failure.is_some() || received.mad.method().is_response() {
                 continue;
             }
-            let Some(ping) = VendorMad::of(&received.mad) else {
+            let Some(ping) = VendorMad::from_mad(&received.mad) else {
                 continue;
             };
             if level > 0 {
@@ -159,7 +159,7 @@ impl Server {
             // A pinger that is gone must not end the server.
             if let Err(error) = self
                 .agent
-                .send_unanswered(&ping.answer(&self.name), &received.from.reply())
+                .send_without_response(&ping.response(&self.name), &received.from.reply())
             {
                 tell(format_args!(
                     "ribping: cannot answer {}: {error}",

@@ -97,7 +97,7 @@ fn describe(port: &PortAttr) -> String {
     let place = format!("{} port {}", port.ca_name, port.port_num);
     if port.link_layer.is_infiniband() {
         format!(
-            "{place} ({}, Lid {}, Guid {})",
+            "{place} ({}, Lid {}, Guid {:#018x})",
             port.link_layer, port.base_lid, port.port_guid
         )
     } else {

@@ -1,0 +1,31 @@
+//! Types shared by the crates `ibverbs`, `rdmacm` and `ibumad`, which re-export them.
+//!
+//! - [`Error`], [`ErrorKind`] and [`Errno`]: errors with a kind, a cause and a separate remedy;
+//! - [`Guid`], [`Gid`] and [`Lid`]: the identifiers and addresses of ports;
+//! - [`c_value!`]: integer newtypes for the enumerations of C and of the wire;
+//! - [`convert`]: one converter for each convention in which C functions report errors;
+//! - [`leaked_objects`]: the count of objects that could not be destroyed.
+//!
+//! The crate calls none of the RDMA libraries.
+//!
+//! # Features
+//!
+//! - `serde` (off by default): [`Gid`] and [`Lid`] implement `Serialize` and `Deserialize`.
+
+pub mod convert;
+mod errno;
+mod error;
+mod gid;
+mod guid;
+mod kind;
+mod leaked;
+mod lid;
+mod newtype;
+
+pub use crate::errno::Errno;
+pub use crate::error::{Error, Result};
+pub use crate::gid::Gid;
+pub use crate::guid::Guid;
+pub use crate::kind::ErrorKind;
+pub use crate::leaked::{count_leaked_object, leaked_objects};
+pub use crate::lid::Lid;
