@@ -1,7 +1,7 @@
-//! The time of each case, the other side's part included, which is the same for the cases of one
-//! step and form.
+//! Measures the time of each case. It includes the step of the peer, which is the same for all
+//! variants of a step.
 
-#![allow(missing_docs, reason = "criterion's macro makes a public function")]
+#![allow(missing_docs, reason = "criterion_group! expands to a public function")]
 
 use std::hint::black_box;
 
@@ -10,17 +10,17 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 fn data_path(criterion: &mut Criterion) {
     for case in CASES {
-        let mut group = criterion.benchmark_group(format!("{} {:?}", case.what, case.form));
+        let mut group = criterion.benchmark_group(format!("{} {:?}", case.step, case.verbs));
         group.throughput(Throughput::Elements(case.requests as u64));
         let mut rig = case.rig().expect("a fake device");
-        group.bench_function(case.side, |bencher| {
+        group.bench_function(case.variant, |bencher| {
             bencher.iter_custom(|times| {
                 let start = std::time::Instant::now();
                 case.run(
                     black_box(&mut rig),
                     usize::try_from(times).unwrap_or(usize::MAX),
                 )
-                .expect("all complete");
+                .expect("all requests complete");
                 start.elapsed()
             });
         });

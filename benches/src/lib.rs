@@ -1,10 +1,10 @@
-//! What the safe data path costs beside C: both on the fake provider, which takes the same time for
-//! both. See `README.md`.
+//! Compares the cost of the safe data path with that of C. Both run on the fake provider, which
+//! does the same work for both. See `README.md`.
 
 mod cases;
 mod raw;
 mod rig;
 mod safe;
 
-pub use cases::{CASES, Case, SIDES};
-pub use rig::{Form, Rig};
+pub use cases::{CASES, Case, VARIANTS};
+pub use rig::{Rig, Verbs};

@@ -1,7 +1,7 @@
-//! The loop of `c/loop.c` in Rust, by the functions of `rdma-sys`: the raw path, which a program
-//! takes by `AsRaw`.
+//! The loop of `c/loop.c`, written in Rust with the functions of `rdma-sys`, which a program can
+//! call on the handles that `AsRaw` returns.
 
-#![allow(unsafe_code, reason = "these are the raw verbs")]
+#![allow(unsafe_code, reason = "calls the raw verbs")]
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -14,16 +14,16 @@ use rdma_sys::{
     ibv_wr_start,
 };
 
-use crate::rig::{Aside, BATCH};
+use crate::rig::{BATCH, PeerStep};
 
-#[allow(clippy::cast_possible_truncation, reason = "it is 32")]
-const BURST: c_int = BATCH as c_int;
+#[allow(clippy::cast_possible_truncation, reason = "the value is 32")]
+const POLL_COUNT: c_int = BATCH as c_int;
 
-/// What a poll says of an empty queue.
+/// Returned by `ibv_start_poll` and `ibv_next_poll` if the queue is empty.
 const ENOENT: c_int = 2;
 
 /// The state of the loop.
-pub(crate) struct Raw {
+pub(crate) struct RawLoop {
     qp: *mut ibv_qp,
     qp_ex: *mut ibv_qp_ex,
     cq: *mut ibv_cq,
@@ -37,9 +37,11 @@ pub(crate) struct Raw {
     sges: [ibv_sge; BATCH],
 }
 
-impl Raw {
+impl RawLoop {
+    /// Creates the state of the loop, with one registered buffer.
+    ///
     /// # Safety
-    /// Queue pair and queue outlive what is returned.
+    /// `qp` and `cq` must outlive the returned value.
     pub(crate) unsafe fn new(
         qp: *mut ibv_qp,
         cq: *mut ibv_cq,
@@ -47,7 +49,8 @@ impl Raw {
         length: u32,
     ) -> Box<Self> {
         let memory = Box::leak(vec![0_u8; length as usize].into_boxed_slice()).as_mut_ptr();
-        // SAFETY: the memory is registered until `drop`, and freed after.
+        // SAFETY: the caller passes a valid queue pair; `drop` deregisters the memory before
+        // freeing it.
         let (qp_ex, mr) = unsafe {
             (
                 ibv_qp_to_qp_ex(qp),
@@ -92,18 +95,18 @@ impl Raw {
 
     #[inline]
     fn sge(&self) -> ibv_sge {
-        // SAFETY: the region is alive.
         ibv_sge {
             addr: self.memory.expose_provenance() as u64,
             length: self.length,
+            // SAFETY: `new` created the memory region, and `drop` destroys it.
             lkey: unsafe { (*self.mr).lkey },
         }
     }
 
     #[inline]
     unsafe fn poll_classic(&mut self) -> c_int {
-        // SAFETY: the queue is alive, and there are as many entries as the call is told.
-        let count = unsafe { ibv_poll_cq(self.cq, BURST, self.wc.as_mut_ptr()) };
+        // SAFETY: the caller of `new` keeps the CQ alive, and `wc` has `POLL_COUNT` entries.
+        let count = unsafe { ibv_poll_cq(self.cq, POLL_COUNT, self.wc.as_mut_ptr()) };
         for wc in self.wc.iter().take(count.unsigned_abs() as usize) {
             if wc.status != IBV_WC_SUCCESS {
                 return -1;
@@ -116,7 +119,8 @@ impl Raw {
     unsafe fn poll_extended(&mut self) -> c_int {
         let mut attr = ibv_poll_cq_attr::default();
         let mut count = 0;
-        // SAFETY: the queue is alive; each poll that is begun is ended.
+        // SAFETY: the caller of `new` keeps the CQ alive. The CQ is read only between a successful
+        // `ibv_start_poll` and `ibv_end_poll`.
         unsafe {
             let mut returned = ibv_start_poll(self.cq_ex, &raw mut attr);
             if returned != 0 {
@@ -128,7 +132,7 @@ impl Raw {
                     break;
                 }
                 count += 1;
-                if count == BURST {
+                if count == POLL_COUNT {
                     break;
                 }
                 returned = ibv_next_poll(self.cq_ex);
@@ -165,13 +169,15 @@ impl Raw {
             self.wrs[index] = wr;
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: queue pair and memory are alive, the requests are linked.
+        // SAFETY: the caller of `new` keeps the queue pair alive, `self` owns the memory, and the
+        // list of requests ends with a null pointer.
         unsafe { ibv_post_send(self.qp, self.wrs.as_mut_ptr(), &raw mut bad) }
     }
 
     #[inline]
     unsafe fn post_extended(&mut self, count: usize) -> c_int {
-        // SAFETY: the queue pair has the operation, and the memory is alive.
+        // SAFETY: the caller of `new` keeps the queue pair alive and created it with sends enabled;
+        // `self` owns the memory.
         unsafe {
             ibv_wr_start(self.qp_ex);
             for _ in 0..count {
@@ -195,14 +201,15 @@ impl Raw {
             ..Default::default()
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: queue pair and memory are alive.
+        // SAFETY: the caller of `new` keeps the queue pair alive, and `self` owns the memory.
         unsafe { ibv_post_recv(self.qp, &raw mut wr, &raw mut bad) }
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawLoop {
     fn drop(&mut self) {
-        // SAFETY: made in `new`; if the region cannot be ended, its memory stays.
+        // SAFETY: `new` created both. If the region cannot be deregistered, its memory is leaked,
+        // because the device may still access it.
         unsafe {
             if ibv_dereg_mr(self.mr) == 0 {
                 drop(Box::from_raw(ptr::slice_from_raw_parts_mut(
@@ -216,25 +223,26 @@ impl Drop for Raw {
 
 macro_rules! measured {
     ($($name:ident: $first:ident $(($count:expr))?, $second:ident $(($count_2:expr))?;)*) => {$(
-        // SAFETY: no other function has this name.
+        // SAFETY: no other symbol has this name.
         #[unsafe(no_mangle)]
         #[inline(never)]
         pub(crate) unsafe fn $name(
-            raw: &mut Raw,
+            state: &mut RawLoop,
             times: c_int,
             requests: c_int,
-            aside: Aside,
+            peer_step: PeerStep,
             rig: *mut c_void,
         ) -> c_int {
             for _ in 0..times {
-                // SAFETY: the handles are alive, as `Raw::new` was promised, and so is the rig.
+                // SAFETY: the caller of `RawLoop::new` keeps the handles alive, and `rig` points to
+                // a live rig that is not borrowed.
                 let count = unsafe {
-                    if aside(rig) != 0 {
+                    if peer_step(rig) != 0 {
                         return -1;
                     }
-                    let first = raw.$first($($count)?);
-                    let second = raw.$second($($count_2)?);
-                    measured!(@answer $first first second)
+                    let first = state.$first($($count)?);
+                    let second = state.$second($($count_2)?);
+                    measured!(@count $first first second)
                 };
                 if count != requests {
                     return -1;
@@ -243,9 +251,9 @@ macro_rules! measured {
             0
         }
     )*};
-    (@answer poll_classic $first:ident $second:ident) => { if $second == 0 { $first } else { -1 } };
-    (@answer poll_extended $first:ident $second:ident) => { if $second == 0 { $first } else { -1 } };
-    (@answer $post:ident $first:ident $second:ident) => { if $first == 0 { $second } else { -1 } };
+    (@count poll_classic $first:ident $second:ident) => { if $second == 0 { $first } else { -1 } };
+    (@count poll_extended $first:ident $second:ident) => { if $second == 0 { $first } else { -1 } };
+    (@count $post:ident $first:ident $second:ident) => { if $first == 0 { $second } else { -1 } };
 }
 
 measured! {

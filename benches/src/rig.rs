@@ -1,6 +1,6 @@
-//! Two connected queue pairs on a fake device: `a` sends, `b` receives.
+//! The benchmark rig: two connected queue pairs on a fake device. `a` sends and `b` receives.
 
-#![allow(unsafe_code, reason = "what the other end does is called from C too")]
+#![allow(unsafe_code, reason = "C calls the steps of the peer")]
 
 use std::ffi::{c_int, c_void};
 
@@ -12,37 +12,42 @@ use ibverbs::{
     wr,
 };
 
-/// Requests of a batch.
+/// Requests per batch.
 pub(crate) const BATCH: usize = 32;
-/// Receives that are posted at once.
-pub(crate) const AHEAD: usize = 8;
-/// Bytes of a message: few, so that copying them does not hide what is measured.
-pub(crate) const LENGTH: u32 = 8;
+/// Number of receives posted before a measurement of receives with buffers.
+pub(crate) const FIRST_RECEIVES: usize = 8;
+/// Message size in bytes, small so that copying the message does not dominate the cost.
+pub(crate) const MESSAGE_LEN: u32 = 8;
 
-/// Which verbs are used.
+/// The verbs that post requests and poll for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// `ibv_post_send`, `ibv_poll_cq`.
+pub enum Verbs {
+    /// `ibv_post_send` and `ibv_poll_cq`.
     Classic,
-    /// `ibv_wr_*`, `ibv_poll_cq`: what a queue pair and a completion queue do by default, where the
-    /// provider can.
+    /// `ibv_wr_*` and `ibv_poll_cq`, the default of `ibverbs` if the provider supports `ibv_wr_*`.
     Extended,
-    /// `ibv_wr_*`, `ibv_start_poll` …
+    /// `ibv_wr_*`, and `ibv_start_poll` with `ibv_next_poll`.
     ExtendedPoll,
 }
 
-/// What the loops work on.
+/// The objects that the measured functions use.
 #[derive(Debug)]
 pub struct Rig {
+    /// The sender.
     pub(crate) a: QueuePair<Rc>,
+    /// The receiver.
     pub(crate) b: QueuePair<Rc>,
     pub(crate) cq_a: CompletionQueue,
     pub(crate) cq_b: CompletionQueue,
-    /// In place of these where the extended verbs poll.
+    /// Used instead of `cq_a` with [`Verbs::ExtendedPoll`].
     pub(crate) cq_ex_a: CompletionQueueEx,
+    /// Used instead of `cq_b` with [`Verbs::ExtendedPoll`].
     pub(crate) cq_ex_b: CompletionQueueEx,
+    /// Memory that `a` sends.
     pub(crate) source: Held<Frozen>,
+    /// Memory that `b` receives into.
     pub(crate) sink: Held<Sink>,
+    /// Buffers that are not posted.
     pub(crate) bufs: Vec<Buf>,
     pub(crate) extended_cq: bool,
     _pool: Pool,
@@ -50,12 +55,12 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A rig for this form of the data path.
+    /// Creates a rig on which the queue pairs and CQs use these verbs.
     ///
     /// # Errors
-    /// None is expected of a fake device.
-    pub fn new(form: Form) -> Result<Self> {
-        let (extended_qp, extended_cq) = (form != Form::Classic, form == Form::ExtendedPoll);
+    /// A verb fails, which is not expected of a fake device.
+    pub fn new(verbs: Verbs) -> Result<Self> {
+        let (extended_qp, extended_cq) = (verbs != Verbs::Classic, verbs == Verbs::ExtendedPoll);
         let fake = Fake::new(Profile {
             extended_qp,
             ..Profile::RXE
@@ -77,14 +82,14 @@ impl Rig {
         let mut a = pd.create_qp::<Rc>(used_a, used_a, QpOptions::default())?;
         let mut b = pd.create_qp::<Rc>(used_b, used_b, QpOptions::default())?;
         let path = RcPath::new(1, GidIndex(0), Mtu::B1024);
-        let ends = [a.endpoint(&path)?, b.endpoint(&path)?];
-        for (qp, peer) in [(&mut a, &ends[1]), (&mut b, &ends[0])] {
+        let (endpoint_a, endpoint_b) = (a.endpoint(&path)?, b.endpoint(&path)?);
+        for (qp, peer) in [(&mut a, &endpoint_b), (&mut b, &endpoint_a)] {
             qp.init(&path)?;
             qp.connect(&path, peer)?;
         }
-        let pool = pd.pool(BATCH, LENGTH as usize)?;
-        let source = a.hold(&pd.buf(LENGTH as usize)?.freeze())?;
-        let sink = b.hold(&pd.sink(LENGTH as usize)?)?;
+        let pool = pd.pool(BATCH, MESSAGE_LEN as usize)?;
+        let source = a.hold(&pd.buf(MESSAGE_LEN as usize)?.freeze())?;
+        let sink = b.hold(&pd.sink(MESSAGE_LEN as usize)?)?;
         let bufs = std::iter::from_fn(|| pool.take()).collect();
         Ok(Self {
             a,
@@ -102,8 +107,8 @@ impl Rig {
         })
     }
 
-    /// Posts buffers, the first of those that are posted again as they come back.
-    pub(crate) fn begin(&mut self, receives: bool, count: usize) -> Result<()> {
+    /// Posts the first `count` buffers, as receives of `b` or as sends of `a`.
+    pub(crate) fn post_first(&mut self, receives: bool, count: usize) -> Result<()> {
         for buf in self.bufs.drain(..count) {
             if receives {
                 self.b.post_recv(wr::recv(buf))?;
@@ -114,15 +119,15 @@ impl Rig {
         Ok(())
     }
 
-    /// Takes back the buffers of what has completed on either side.
-    pub(crate) fn end(&mut self) -> Result<()> {
-        retire_all(
+    /// Retires all completions of both queue pairs and keeps their buffers.
+    pub(crate) fn retire_all(&mut self) -> Result<()> {
+        retire_completions(
             &mut self.cq_a,
             &mut self.cq_ex_a,
             &mut self.a,
             &mut self.bufs,
         )?;
-        retire_all(
+        retire_completions(
             &mut self.cq_b,
             &mut self.cq_ex_b,
             &mut self.b,
@@ -130,9 +135,9 @@ impl Rig {
         )
     }
 
-    /// The raw handle of the queue that `a` or `b` completes on.
-    pub(crate) fn raw_cq(&self, sends: bool) -> *mut <CompletionQueue as AsRaw>::Raw {
-        match (self.extended_cq, sends) {
+    /// Returns the raw handle of the CQ of `a` (`sender`) or `b`.
+    pub(crate) fn raw_cq(&self, sender: bool) -> *mut <CompletionQueue as AsRaw>::Raw {
+        match (self.extended_cq, sender) {
             (false, true) => self.cq_a.as_raw(),
             (false, false) => self.cq_b.as_raw(),
             (true, true) => self.cq_ex_a.as_raw(),
@@ -140,9 +145,9 @@ impl Rig {
         }
     }
 
-    /// The other side of sends: `b` takes what came and posts receives for `count` more.
-    fn receiver(&mut self, count: usize) -> Result<()> {
-        retire_all(
+    /// The step of the peer of a sender: `b` retires its receives and posts `count` new ones.
+    fn receive(&mut self, count: usize) -> Result<()> {
+        retire_completions(
             &mut self.cq_b,
             &mut self.cq_ex_b,
             &mut self.b,
@@ -154,9 +159,9 @@ impl Rig {
         Ok(())
     }
 
-    /// The other side of receives: `a` sends one message.
-    pub(crate) fn sender(&mut self) -> Result<()> {
-        retire_all(
+    /// The step of the peer of a receiver: `a` sends one message.
+    fn send(&mut self) -> Result<()> {
+        retire_completions(
             &mut self.cq_a,
             &mut self.cq_ex_a,
             &mut self.a,
@@ -166,9 +171,9 @@ impl Rig {
     }
 }
 
-/// Takes what has completed on one of two queues, and the buffers back. What the C loop posted is
-/// none of the safe side's.
-fn retire_all(
+/// Retires all completions of two CQs and keeps the buffers. Completions of requests that the C or
+/// raw loop posted are ignored.
+fn retire_completions(
     cq: &mut CompletionQueue,
     cq_ex: &mut CompletionQueueEx,
     qp: &mut QueuePair<Rc>,
@@ -194,17 +199,18 @@ fn retire_all(
     }
 }
 
-/// What the other end of the connection does before each step: 0, or something failed. Not
-/// measured: a profiler knows these functions by the beginning of their names.
-pub(crate) type Aside = unsafe extern "C" fn(*mut c_void) -> c_int;
+/// A function that runs the step of the peer before each measured step; returns 0 on success.
+///
+/// It is not measured: `instructions` excludes functions whose names begin with `peer_step_`.
+pub(crate) type PeerStep = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-macro_rules! asides {
+macro_rules! peer_steps {
     ($($name:ident($rig:ident) $body:expr;)*) => {$(
-        // SAFETY: no other function has this name.
+        // SAFETY: no other symbol has this name.
         #[unsafe(no_mangle)]
         #[inline(never)]
         pub(crate) unsafe extern "C" fn $name(rig: *mut c_void) -> c_int {
-            // SAFETY: the caller lends the rig.
+            // SAFETY: every caller passes a pointer to a live rig that is not borrowed.
             let $rig = unsafe { &mut *rig.cast::<Rig>() };
             let result: Result<()> = $body;
             c_int::from(result.is_err())
@@ -212,9 +218,9 @@ macro_rules! asides {
     )*};
 }
 
-asides! {
-    aside_receive(rig) rig.receiver(1);
-    aside_receive_batch(rig) rig.receiver(BATCH);
-    aside_send(rig) rig.sender();
-    aside_nothing(_rig) Ok(());
+peer_steps! {
+    peer_step_receive(rig) rig.receive(1);
+    peer_step_receive_batch(rig) rig.receive(BATCH);
+    peer_step_send(rig) rig.send();
+    peer_step_nothing(_rig) Ok(());
 }

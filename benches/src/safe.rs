@@ -1,28 +1,28 @@
-//! The measured programs that are safe: the functions whose names begin with `measured_` are the
-//! measured part, no more and no less.
+//! The measured programs in safe Rust. Exactly the functions whose names begin with `measured_` are
+//! measured.
 
 #![allow(
     unsafe_code,
-    reason = "measured functions keep their names, and what is between the steps is called as by C"
+    reason = "unmangled names for the profiler, and calls of the peer's step through a C pointer"
 )]
 
 use std::ffi::c_int;
 
 use ibverbs::{Error, ErrorKind, Result, wr};
 
-use crate::rig::{Aside, BATCH, Rig};
+use crate::rig::{BATCH, PeerStep, Rig};
 
 macro_rules! measured {
     ($($(#[$doc:meta])* fn $name:ident($rig:ident) $body:block)*) => {$(
         $(#[$doc])*
-        // SAFETY: no other function has this name.
+        // SAFETY: no other symbol has this name.
         #[unsafe(no_mangle)]
         #[inline(never)]
-        #[allow(clippy::cast_sign_loss, reason = "never negative")]
-        pub(crate) fn $name($rig: &mut Rig, times: c_int, requests: c_int, aside: Aside) -> Result<()> {
+        #[allow(clippy::cast_sign_loss, reason = "`requests` is never negative")]
+        pub(crate) fn $name($rig: &mut Rig, times: c_int, requests: c_int, peer_step: PeerStep) -> Result<()> {
             for _ in 0..times {
-                // SAFETY: the rig is alive, and nothing of it is borrowed.
-                if unsafe { aside((&raw mut *$rig).cast()) } != 0 {
+                // SAFETY: the rig is alive, and no part of it is borrowed.
+                if unsafe { peer_step((&raw mut *$rig).cast()) } != 0 {
                     return Err(failed());
                 }
                 let count: usize = $body;
@@ -36,7 +36,7 @@ macro_rules! measured {
 }
 
 measured! {
-    /// One send from held memory, its completion retired.
+    /// Posts one send from held memory and retires its completion.
     fn measured_rust_send_held(rig) {
         rig.a.post_send(wr::send(rig.source))?;
         let completions = rig.cq_a.poll()?;
@@ -47,7 +47,7 @@ measured! {
         count
     }
 
-    /// A buffer that was sent comes back and is sent again.
+    /// Retires one send and sends its buffer again.
     fn measured_rust_send_buf(rig) {
         let completions = rig.cq_a.poll()?;
         let count = completions.len();
@@ -61,7 +61,7 @@ measured! {
         count
     }
 
-    /// A batch of sends from held memory.
+    /// Posts a batch of sends from held memory and retires their completions.
     fn measured_rust_batch_held(rig) {
         let source = rig.source;
         rig.a.batch(|batch| -> Result<()> {
@@ -78,7 +78,7 @@ measured! {
         count
     }
 
-    /// A batch of sends of buffers, which come back.
+    /// Posts a batch of sends of buffers and takes the buffers back.
     fn measured_rust_batch_buf(rig) {
         let bufs = &mut rig.bufs;
         rig.a.batch(|batch| -> Result<()> {
@@ -99,7 +99,7 @@ measured! {
         count
     }
 
-    /// One message received into a sink, the receive posted again.
+    /// Retires one receive into held memory and posts the next.
     fn measured_rust_recv_held(rig) {
         let completions = rig.cq_b.poll()?;
         let count = completions.len();
@@ -110,7 +110,7 @@ measured! {
         count
     }
 
-    /// A buffer into which a message was received is posted again.
+    /// Retires one receive and posts its buffer again.
     fn measured_rust_recv_buf(rig) {
         let completions = rig.cq_b.poll()?;
         let count = completions.len();
@@ -124,7 +124,7 @@ measured! {
         count
     }
 
-    /// As `measured_rust_send_held`, the completion read where the provider shows it.
+    /// The same as `measured_rust_send_held` with `poll_each`.
     fn measured_rust_send_held_in_place(rig) {
         rig.a.post_send(wr::send(rig.source))?;
         rig.cq_ex_a.poll_each(|completion| -> Result<()> {
@@ -133,7 +133,7 @@ measured! {
         })?
     }
 
-    /// As `measured_rust_send_buf`.
+    /// The same as `measured_rust_send_buf` with `poll_each`.
     fn measured_rust_send_buf_in_place(rig) {
         rig.cq_ex_a.poll_each(|completion| -> Result<()> {
             let retired = rig.a.retire_in_place(completion)?;
@@ -145,7 +145,7 @@ measured! {
         })?
     }
 
-    /// As `measured_rust_batch_held`.
+    /// The same as `measured_rust_batch_held` with `poll_each`.
     fn measured_rust_batch_held_in_place(rig) {
         let source = rig.source;
         rig.a.batch(|batch| -> Result<()> {
@@ -160,7 +160,7 @@ measured! {
         })?
     }
 
-    /// As `measured_rust_batch_buf`.
+    /// The same as `measured_rust_batch_buf` with `poll_each`.
     fn measured_rust_batch_buf_in_place(rig) {
         let bufs = &mut rig.bufs;
         rig.a.batch(|batch| -> Result<()> {
@@ -179,7 +179,7 @@ measured! {
         })?
     }
 
-    /// As `measured_rust_recv_held`.
+    /// The same as `measured_rust_recv_held` with `poll_each`.
     fn measured_rust_recv_held_in_place(rig) {
         let count = rig.cq_ex_b.poll_each(|completion| -> Result<()> {
             rig.b.retire_in_place(completion)?.ok()?;
@@ -189,7 +189,7 @@ measured! {
         count
     }
 
-    /// As `measured_rust_recv_buf`.
+    /// The same as `measured_rust_recv_buf` with `poll_each`.
     fn measured_rust_recv_buf_in_place(rig) {
         rig.cq_ex_b.poll_each(|completion| -> Result<()> {
             let retired = rig.b.retire_in_place(completion)?;
@@ -206,7 +206,7 @@ measured! {
 fn failed() -> Error {
     Error::new(
         ErrorKind::Os,
-        "benches",
-        "the other end failed, or not all completed",
+        "run a benchmark loop",
+        "the peer failed, or not all requests completed",
     )
 }

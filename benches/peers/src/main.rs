@@ -1,4 +1,5 @@
-//! Counts the instructions of a request by other crates, as `instructions` does for this workspace's: post, poll, and the wr_id read.
+//! Counts the instructions per request of other crates, as `instructions` does for this workspace:
+//! post, poll, and read the `wr_id`.
 
 use std::error::Error;
 use std::process::{Command, ExitCode};
@@ -14,8 +15,10 @@ use rdma_io::wr::{RecvWr, SendFlags, SendWr, Sge, WrOpcode};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
+/// Iterations of each case.
 const TIMES: u32 = 1000;
-const LENGTH: u32 = 8;
+/// Message size in bytes.
+const MESSAGE_LEN: u32 = 8;
 
 /// Two connected queue pairs of `rdma-io`: `a` sends, `b` receives.
 struct Rig {
@@ -30,30 +33,54 @@ struct Rig {
 
 impl Rig {
     fn new() -> Result<Self> {
-        let fake = Fake::new(Profile { extended_qp: false, extended_cq: false, ..Profile::RXE });
+        let fake = Fake::new(Profile {
+            extended_qp: false,
+            extended_cq: false,
+            ..Profile::RXE
+        });
         let context = Arc::new(open_device_by_name(fake.name())?);
         let pd = context.alloc_pd()?;
         let (cq_a, cq_b) = (context.create_cq(128)?, context.create_cq(128)?);
-        let attr = QpInitAttr { max_send_wr: 64, max_recv_wr: 64, sq_sig_all: false, ..QpInitAttr::default() };
-        let (a, b) = (pd.create_qp(&cq_a, &cq_a, &attr)?, pd.create_qp(&cq_b, &cq_b, &attr)?);
+        let attr = QpInitAttr {
+            max_send_wr: 64,
+            max_recv_wr: 64,
+            sq_sig_all: false,
+            ..QpInitAttr::default()
+        };
+        let (a, b) = (
+            pd.create_qp(&cq_a, &cq_a, &attr)?,
+            pd.create_qp(&cq_b, &cq_b, &attr)?,
+        );
         let gid = context.query_gid(1, 0)?;
         for (qp, peer) in [(&a, &b), (&b, &a)] {
             qp.to_init(1, 0, 0)?;
             qp.to_rtr(peer.qp_num(), 0, &gid, 1)?;
             qp.to_rts(0)?;
         }
-        let memory = pd.reg_mr_owned(vec![0; LENGTH as usize], AccessFlags::LOCAL_WRITE)?;
-        Ok(Self { a, b, cq_a, cq_b, memory, wc: [WorkCompletion::default(); 32], _fake: fake })
+        let memory = pd.reg_mr_owned(vec![0; MESSAGE_LEN as usize], AccessFlags::LOCAL_WRITE)?;
+        Ok(Self {
+            a,
+            b,
+            cq_a,
+            cq_b,
+            memory,
+            wc: [WorkCompletion::default(); 32],
+            _fake: fake,
+        })
     }
 
     #[inline]
     fn sge(&self) -> Sge {
-        Sge::new(self.memory.addr(), LENGTH, self.memory.lkey())
+        Sge::new(self.memory.addr(), MESSAGE_LEN, self.memory.lkey())
     }
 
     #[inline]
     fn send(&self) -> Result<()> {
-        Ok(self.a.post_send(&mut SendWr::new(1, WrOpcode::Send).flags(SendFlags::SIGNALED).sg(self.sge()))?)
+        Ok(self.a.post_send(
+            &mut SendWr::new(1, WrOpcode::Send)
+                .flags(SendFlags::SIGNALED)
+                .sg(self.sge()),
+        )?)
     }
 
     #[inline]
@@ -71,7 +98,7 @@ fn poll(cq: &CompletionQueue, wc: &mut [WorkCompletion]) -> Result<usize> {
     Ok(count)
 }
 
-// SAFETY: no other function has this name.
+// SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn measured_rdma_io_send(rig: &mut Rig) -> Result<usize> {
@@ -79,7 +106,7 @@ fn measured_rdma_io_send(rig: &mut Rig) -> Result<usize> {
     poll(&rig.cq_a, &mut rig.wc)
 }
 
-// SAFETY: no other function has this name.
+// SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn measured_rdma_io_recv(rig: &mut Rig) -> Result<usize> {
@@ -92,7 +119,7 @@ fn main() -> ExitCode {
     let argument = std::env::args().nth(1);
     let result = match argument.as_deref() {
         None => table(),
-        Some(case) => one(case),
+        Some(case) => run_case(case),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -103,13 +130,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn one(case: &str) -> Result<()> {
+/// Runs one case, under callgrind.
+fn run_case(case: &str) -> Result<()> {
     let mut rig = Rig::new()?;
     if case == "recv" {
         measured_rdma_io_recv(&mut rig)?;
     }
     for _ in 0..TIMES {
-        let done = if case == "recv" {
+        let completed = if case == "recv" {
             rig.send()?;
             poll(&rig.cq_a, &mut rig.wc)?;
             measured_rdma_io_recv(&mut rig)?
@@ -118,8 +146,8 @@ fn one(case: &str) -> Result<()> {
             rig.recv()?;
             measured_rdma_io_send(&mut rig)?
         };
-        if done != 1 {
-            return Err(format!("{done} of 1 requests completed").into());
+        if completed != 1 {
+            return Err(format!("run {case}: {completed} requests completed, expected 1").into());
         }
     }
     Ok(())
@@ -134,13 +162,18 @@ fn table() -> Result<()> {
             .arg(std::env::current_exe()?)
             .arg(case)
             .output()
-            .map_err(|error| format!("valgrind: {error}"))?;
+            .map_err(|error| format!("run valgrind: {error}"))?;
         let text = String::from_utf8_lossy(&output.stderr);
-        let collected = text.lines().find_map(|line| line.split("Collected : ").nth(1));
+        let collected = text
+            .lines()
+            .find_map(|line| line.split("Collected : ").nth(1));
         let Some(collected) = collected.filter(|_| output.status.success()) else {
-            return Err(format!("{step}: {text}").into());
+            return Err(format!("count instructions of {step}: {text}").into());
         };
-        println!("| {step} | Classic | {:.0} |", collected.trim().parse::<f64>()? / f64::from(TIMES));
+        println!(
+            "| {step} | Classic | {:.0} |",
+            collected.trim().parse::<f64>()? / f64::from(TIMES)
+        );
     }
     Ok(())
 }
