@@ -31,7 +31,7 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
             .expect("queue pair");
         refused(
             qp.modify(&QpChange::to(QpState::RTS)),
-            "there is no step from RESET to RTS; from RESET it goes to",
+            "there is no transition from RESET to RTS; available from RESET:",
         );
         refused(
             qp.modify(&QpChange::to(QpState::INIT)),
@@ -44,7 +44,7 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
         let path = RcPath::new(1, entry.index, Mtu::B1024);
         refused(
             qp.connect(&path, &qp.endpoint(&path).expect("itself")),
-            "there is no step from RESET to RTR",
+            "there is no transition from RESET to RTR",
         );
         let init = QpChange {
             access: Some(AccessFlags::REMOTE_READ),
@@ -57,7 +57,7 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
                 timeout: Some(9),
                 ..init
             }),
-            "does not take timeout",
+            "does not allow timeout",
         );
         qp.modify(&init).expect("INIT");
         let rtr = QpChange {
@@ -75,7 +75,7 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
                 path_mtu: None,
                 ..rtr
             }),
-            "lacks path_mtu, min_rnr_timer",
+            "requires path_mtu, min_rnr_timer",
         );
         qp.modify(&rtr).expect("RTR");
         let rts = QpChange {
@@ -106,7 +106,7 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
                 rate_limit: Some(1),
                 ..QpChange::default()
             }),
-            "does not take rate_limit",
+            "does not allow rate_limit",
         );
         qp.modify(&QpChange {
             min_rnr_timer: Some(20),
@@ -257,7 +257,7 @@ fn draining_never_waits_without_bound() {
             Err(error) => assert_eq!(
                 error.kind(),
                 ErrorKind::InvalidInput,
-                "no step from RESET to ERR: {error}"
+                "no transition from RESET to ERR: {error}"
             ),
         }
     }

@@ -225,7 +225,7 @@ fn an_alternate_path_is_set_armed_and_taken() -> Result<(), Error> {
 }
 
 #[test]
-fn a_step_that_takes_no_path_says_so() {
+fn a_transition_without_paths_is_named_in_the_error() {
     let fake = Fake::extended();
     let context = open(&fake);
     let pd = context.alloc_pd().expect("domain");
@@ -246,7 +246,7 @@ fn a_step_that_takes_no_path_says_so() {
     assert!(
         error
             .to_string()
-            .contains("RESET to INIT does not take path_mig_state"),
+            .contains("RESET to INIT does not allow path_mig_state"),
         "{error}"
     );
     drop((qp, cq, pd, context));

@@ -1,4 +1,4 @@
-//! Automatic path migration: another way to the peer, for when the first fails.
+//! Automatic path migration: an alternate path that the device uses when the primary path fails.
 
 use rdma_sys::ibv_qp_attr;
 
@@ -6,14 +6,14 @@ use crate::ah::AhAttr;
 use crate::newtype::c_value;
 
 c_value! {
-    /// Where a connection stands between its two paths (`enum ibv_mig_state`).
+    /// The state of a path migration (`enum ibv_mig_state`).
     ///
     /// # Example
     /// ```no_run
     /// use ibverbs::{QpState, QueuePair, Rc, qp::{MigState, QpChange}};
     /// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
     /// if qp.query()?.path_mig_state == MigState::ARMED {
-    ///     qp.modify(&QpChange { path_mig_state: Some(MigState::MIGRATED), ..QpChange::to(QpState::RTS) })?; // now
+    ///     qp.modify(&QpChange { path_mig_state: Some(MigState::MIGRATED), ..QpChange::to(QpState::RTS) })?; // migrate now
     /// }
     /// # Ok(()) }
     /// ```
@@ -21,17 +21,17 @@ c_value! {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 17.2.8
     pub struct MigState(u32) {
-        /// It has migrated, or never had an alternate path.
+        /// The connection has migrated, or never had an alternate path.
         MIGRATED = rdma_sys::IBV_MIG_MIGRATED => "MIGRATED",
-        /// Both sides are to load the alternate path: what a program sets.
+        /// Requests that both sides load the alternate path. Programs set this value.
         REARM = rdma_sys::IBV_MIG_REARM => "REARM",
-        /// Both sides have loaded it: the device migrates when the path fails.
+        /// Both sides have loaded the alternate path. The device migrates when the primary path fails.
         ARMED = rdma_sys::IBV_MIG_ARMED => "ARMED",
     }
 }
 
-/// The other way to a connection's peer, which the device takes when the first fails, if both sides
-/// have [armed](MigState::REARM) it. On InfiniBand links only.
+/// An alternate path to the peer. The device migrates to it when the primary path fails, if both
+/// sides have [armed](MigState::REARM) it. Available on InfiniBand links only.
 ///
 /// # Example
 /// ```no_run
@@ -57,16 +57,16 @@ c_value! {
 /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 17.2.8
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlternatePath {
-    /// The way, from a port of this device.
+    /// Address of the peer, from a port of this device.
     pub address: AhAttr,
     /// Index of the partition key at that port.
     pub pkey_index: u16,
-    /// Waiting time for an acknowledgement: 4.096 µs × 2^timeout.
+    /// Acknowledgement timeout: 4.096 µs × 2^timeout.
     pub timeout: u8,
 }
 
 impl AlternatePath {
-    /// As a queue pair has it; `None` if it has none.
+    /// Returns the alternate path in the attributes of a queue pair, or `None`.
     pub(crate) fn from_raw(attr: &ibv_qp_attr) -> Option<Self> {
         (attr.alt_port_num != 0).then(|| Self {
             address: AhAttr {

@@ -1,11 +1,11 @@
-//! Connecting a queue pair without the connection manager: the attributes of its states.
+//! Connecting a queue pair without the connection manager.
 
 use rdma_sys::ibv_qp_attr;
 
 use super::control::Control;
 use super::pair::QueuePair;
 use super::state::QpState;
-use super::transitions::needed;
+use super::transitions::required_mask;
 use crate::ah::{AhAttr, GlobalRoute};
 use crate::error::Result;
 use crate::gid::{Gid, GidIndex};
@@ -14,15 +14,16 @@ use crate::numbers::{Psn, Qpn};
 use crate::port::{Lid, Mtu};
 use crate::transport::{ConnectedTransport, SendTransport};
 
-/// What two peers tell each other to connect their queue pairs: [`QueuePair::endpoint`] of each.
+/// The address of a queue pair, which two peers exchange to connect. [`QueuePair::endpoint`]
+/// returns it.
 ///
 /// # Example
-/// As it may come from the peer, by a connection of its own:
+/// The application exchanges endpoints over a connection of its own:
 /// ```no_run
 /// use ibverbs::{Endpoint, Gid, Lid, Psn, Qpn, QueuePair, Rc, RcPath};
 /// # fn f(qp: &mut QueuePair<Rc>, path: &RcPath, gid: Gid) -> ibverbs::Result<()> {
 /// let ours = qp.endpoint(path)?;
-/// println!("tell the peer {}, {:?}, {}", ours.qpn, ours.psn, ours.gid);
+/// println!("local endpoint: {}, {:?}, {}", ours.qpn, ours.psn, ours.gid);
 /// let theirs = Endpoint {
 ///     qpn: Qpn(0x11),
 ///     psn: Psn(0),
@@ -37,19 +38,21 @@ use crate::transport::{ConnectedTransport, SendTransport};
 pub struct Endpoint {
     /// Number of the queue pair.
     pub qpn: Qpn,
-    /// First packet sequence number it sends.
+    /// First packet sequence number that the queue pair sends.
     pub psn: Psn,
-    /// LID of its port; 0 on RoCE.
+    /// LID of the port, or 0 on RoCE.
     pub lid: Lid,
-    /// GID of its port.
+    /// GID of the port.
     pub gid: Gid,
 }
 
-/// The path of a connection, and how patient it is. An unreliable connection has no use for
-/// timeout, retries and reads.
+/// The path of a connection, with its timeouts, retries and access rights.
+///
+/// An unreliable connection ignores timeouts, retries and the limits of RDMA reads.
 ///
 /// # Example
-/// A peer that may read memory, and that is given up after 7 × 268 ms:
+/// A path whose peer may read memory. The connection fails after 7 × 268 ms without an
+/// acknowledgement:
 /// ```
 /// use ibverbs::{AccessFlags, GidIndex, Mtu, RcPath};
 /// let path = RcPath {
@@ -67,47 +70,48 @@ pub struct Endpoint {
 pub struct RcPath {
     /// Local port, from 1.
     pub port_num: u8,
-    /// Index of the local GID; `None` for an InfiniBand path within the subnet, addressed by LID
-    /// alone.
+    /// Index of the local GID. `None` for an InfiniBand path within the subnet, which is addressed
+    /// by LID only.
     pub sgid_index: Option<GidIndex>,
-    /// Path MTU, at most what both ports have active.
+    /// Path MTU, at most the active MTU of both ports.
     pub mtu: Mtu,
-    /// First packet sequence number that this side sends: what the peer is told in this side's
+    /// First packet sequence number that this side sends. The peer receives it in this side's
     /// [endpoint](crate::QueuePair::endpoint).
     pub psn: Psn,
     /// Index of the partition key.
     pub pkey_index: u16,
     /// Service level.
     pub sl: u8,
-    /// Hops that packets may make.
+    /// Hop limit of the packets.
     pub hop_limit: u8,
     /// Traffic class (DSCP and ECN bits of RoCE v2 packets).
     pub traffic_class: u8,
-    /// Flow label, 20 bits: what RoCE v2 devices can take the UDP source port from, by which
-    /// networks choose among equal ways.
+    /// Flow label, 20 bits. RoCE v2 devices can derive the UDP source port from it, which switches
+    /// use for ECMP.
     pub flow_label: u32,
-    /// Low bits of this port's LID, where it has several.
+    /// Low bits of this port's LID if the port has several LIDs.
     pub src_path_bits: u8,
-    /// Rate limit code (`enum ibv_rate`); 0 for the port's own.
+    /// Rate limit code (`enum ibv_rate`), or 0 for the port's rate.
     pub static_rate: u8,
-    /// Waiting time for an acknowledgement: 4.096 µs × 2^timeout; 0 waits for ever.
+    /// Acknowledgement timeout: 4.096 µs × 2^timeout. 0 waits forever.
     pub timeout: u8,
-    /// Retries without an acknowledgement, 0 to 7. Soft-RoCE takes 7 for "for ever".
+    /// Retries without an acknowledgement, 0 to 7. On Soft-RoCE, 7 means without limit.
     pub retry_cnt: u8,
-    /// Retries when the peer has no receive posted; 7 is for ever.
+    /// Retries when the peer has no receive posted, 0 to 6. 7 means without limit.
     pub rnr_retry: u8,
-    /// Code of the time that a peer waits before such a retry (12 is 0.64 ms).
+    /// Code of the time that the peer waits before such a retry (12 is 0.64 ms).
     pub min_rnr_timer: u8,
-    /// RDMA reads and atomics of this side that can be in flight.
+    /// Maximum number of RDMA reads and atomics of this side in flight.
     pub max_rd_atomic: u8,
-    /// RDMA reads and atomics of the peer that this side serves at once.
+    /// Maximum number of the peer's RDMA reads and atomics that this side executes at a time.
     pub max_dest_rd_atomic: u8,
-    /// What the peer may do to this side's memory, where its registration allows it too.
+    /// Access of the peer to this side's memory. The registration must allow it too.
     pub access: AccessFlags,
 }
 
 impl RcPath {
-    /// A path from this port, GID and MTU, otherwise with usual values.
+    /// Creates a path from this port and GID with this MTU and with defaults for everything else:
+    /// `timeout` 14 (67 ms), `retry_cnt` 6, `rnr_retry` 7, one read or atomic in flight, no access.
     pub fn new(port_num: u8, sgid_index: impl Into<Option<GidIndex>>, mtu: Mtu) -> Self {
         Self {
             port_num,
@@ -133,17 +137,17 @@ impl RcPath {
 }
 
 impl<T: SendTransport> QueuePair<T> {
-    /// The state that the device reports.
+    /// Returns the state that the device reports.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device was removed.
     ///
     /// # Example
     /// ```no_run
     /// use ibverbs::{QpState, QueuePair, Rc};
     /// # fn f(qp: &QueuePair<Rc>) -> ibverbs::Result<()> {
     /// if qp.state()? == QpState::ERR {
-    ///     println!("connect it anew");
+    ///     println!("connect again");
     /// }
     /// # Ok(()) }
     /// ```
@@ -154,11 +158,11 @@ impl<T: SendTransport> QueuePair<T> {
         self.control().state()
     }
 
-    /// Puts the queue pair into the error state: what is in flight is flushed, as far as the driver
-    /// does it. What does not complete comes back when the queue pair is destroyed.
+    /// Moves the queue pair to the error state. The driver flushes the requests in flight as far as
+    /// it implements that. Destroying the queue pair returns the buffers of the others.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device was removed.
     ///
     /// # Example
     /// ```no_run
@@ -179,19 +183,19 @@ impl<T: SendTransport> QueuePair<T> {
 }
 
 impl<T: ConnectedTransport> QueuePair<T> {
-    /// What to tell the peer, for a connection by this path: the number of the queue pair, the
-    /// path's first packet sequence number, and the address of the path's port.
+    /// Returns the endpoint that the peer needs to connect on this path: the number of the queue
+    /// pair, the first packet sequence number and the address of the port.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) when the path's place in the GID table
-    /// is empty, [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when the port does
-    /// not exist.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the path's entry of the GID table is
+    /// empty, [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the port does not
+    /// exist.
     ///
     /// # Example
     /// ```no_run
     /// use ibverbs::{Endpoint, QueuePair, Rc, RcPath};
     /// # fn f(qp: &mut QueuePair<Rc>, path: &RcPath, exchange: impl Fn(Endpoint) -> Endpoint) -> ibverbs::Result<()> {
-    /// let theirs = exchange(qp.endpoint(path)?); // ours for theirs
+    /// let theirs = exchange(qp.endpoint(path)?); // sends ours, receives theirs
     /// qp.init(path)?;
     /// qp.connect(path, &theirs)?;
     /// # Ok(()) }
@@ -203,11 +207,11 @@ impl<T: ConnectedTransport> QueuePair<T> {
         self.control().endpoint(path)
     }
 
-    /// Moves the queue pair from RESET to INIT: receives may be posted from now on.
+    /// Moves the queue pair from RESET to INIT. Receives can be posted from then on.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when it is in another state or
-    /// the port does not exist.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the queue pair is in another
+    /// state or the port does not exist.
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
@@ -215,14 +219,14 @@ impl<T: ConnectedTransport> QueuePair<T> {
         self.control().init(path)
     }
 
-    /// Moves the queue pair from INIT through RTR to RTS: connected to `remote`.
+    /// Connects the queue pair to `remote`: moves it from INIT through RTR to RTS.
     ///
-    /// Both sides must have done so before either sends. iWARP cannot connect in this way: use
+    /// Both sides must connect before either sends. iWARP cannot connect this way; use the crate
     /// `rdmacm`.
     ///
     /// # Errors
-    /// A peer that cannot be reached, a GID index that is not there, an MTU above the port's; the
-    /// text says which step failed.
+    /// Fails if the peer cannot be reached, the GID index does not exist or the MTU exceeds that of
+    /// the port. The message names the state that could not be reached.
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA 10.3.1
@@ -256,7 +260,7 @@ impl Control<'_> {
         self.modify_raw(
             "INIT",
             &mut attr,
-            needed(self.kind, QpState::RESET, QpState::INIT),
+            required_mask(self.kind, QpState::RESET, QpState::INIT),
         )
     }
 
@@ -274,7 +278,7 @@ impl Control<'_> {
         self.modify_raw(
             "RTR",
             &mut rtr,
-            needed(self.kind, QpState::INIT, QpState::RTR),
+            required_mask(self.kind, QpState::INIT, QpState::RTR),
         )?;
         let mut rts = ibv_qp_attr {
             qp_state: QpState::RTS.0,
@@ -288,7 +292,7 @@ impl Control<'_> {
         self.modify_raw(
             "RTS",
             &mut rts,
-            needed(self.kind, QpState::RTR, QpState::RTS),
+            required_mask(self.kind, QpState::RTR, QpState::RTS),
         )
     }
 }

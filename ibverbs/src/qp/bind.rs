@@ -1,4 +1,4 @@
-//! Windows that a queue pair binds by a verb of its own, and windows that come back.
+//! Binding type 1 windows with `ibv_bind_mw`, and reclaiming windows after an invalidation.
 
 #![allow(unsafe_code)]
 
@@ -20,13 +20,14 @@ use crate::transport::ConnectedTransport;
 use crate::wr::OWN_DOMAIN;
 
 impl<T: ConnectedTransport> QueuePair<T> {
-    /// Binds a window of type 1 to all of `region` (or of a [slice](SharedRegion::slice) of it)
-    /// with this remote access. It takes a place in the send queue and completes as a request,
-    /// with `tag`.
+    /// Binds a type 1 window to `region`, which can be a [slice](SharedRegion::slice), with this
+    /// remote access. The binding takes a slot of the send queue and completes like a request, with
+    /// `tag`.
     ///
     /// # Errors
-    /// As [`Window::bind`]; [`ErrorKind::QueueFull`]. The window is then freed, at once or, where
-    /// the driver refused a request that it may have queued, with a later completion.
+    /// As for [`Window::bind`], and [`ErrorKind::QueueFull`]. The window is then freed:
+    /// immediately, or with a later completion if the driver failed a request that it may have
+    /// queued.
     ///
     /// # References
     /// [`ibv_bind_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_bind_mw.3.html)
@@ -50,11 +51,11 @@ impl<T: ConnectedTransport> QueuePair<T> {
         })
     }
 
-    /// Ends the binding of a window of type 1. It takes a place in the send queue and completes as
-    /// a request, with `tag`; [`Retired::into_window`] then gives the window back.
+    /// Ends the binding of a type 1 window. This takes a slot of the send queue and completes like
+    /// a request, with `tag`. [`Retired::into_window`] then returns the window.
     ///
     /// # Errors
-    /// As [`bind_mw`](Self::bind_mw).
+    /// As for [`bind_mw`](Self::bind_mw).
     ///
     /// # References
     /// [`ibv_bind_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_bind_mw.3.html)
@@ -66,10 +67,10 @@ impl<T: ConnectedTransport> QueuePair<T> {
         zero_or_errno("ibv_bind_mw", || self.describe(), returned)
     }
 
-    /// Calls the verb; the outer error is of a request that was certainly not posted.
+    /// Calls the verb and returns its result. An `Err` means that the request was not posted.
     fn post_bind(&mut self, bound: &Bound, length: u64) -> Result<i32> {
         if !bound.pd().is(self.pd()) {
-            let what = "a window and a queue pair of different protection domains";
+            let what = "the window and the queue pair belong to different protection domains";
             return Err(Error::new(ErrorKind::Mismatch, "ibv_bind_mw", what).with_hint(OWN_DOMAIN));
         }
         let Some(wr_id) = self.tables.sends.next_number() else {
@@ -85,19 +86,19 @@ impl<T: ConnectedTransport> QueuePair<T> {
             send_flags: IBV_SEND_SIGNALED,
             bind_info: bound.info(length),
         };
-        // SAFETY: queue pair, window and region are alive and of one domain; the queue pair is used
-        // by one thread.
+        // SAFETY: queue pair, window and region are alive and belong to one protection domain.
+        // `&mut self` keeps other threads from posting.
         Ok(unsafe { ibv_bind_mw(self.as_raw(), bound.handle.as_ptr(), &raw mut bind) })
     }
 }
 
 impl<C: Says> Retired<C> {
-    /// The window that a successful [`wr::invalidate`](crate::wr::invalidate) or
-    /// [`QueuePair::unbind_mw`] made free to be bound anew. `None` for another request, a
-    /// window of the other type, or a failure; the window is then freed.
+    /// Returns the window that a successful [`wr::invalidate`](crate::wr::invalidate) or
+    /// [`QueuePair::unbind_mw`] unbound, so that it can be bound again. Returns `None` for another
+    /// request, another window type or a failed request. The window is then freed.
     pub fn into_window<K: WindowType>(self) -> Option<Window<K>> {
-        // Requests before this one have retired; one of another queue may still hold it, and then
-        // frees it.
+        // Earlier requests of this queue have retired. A request of another queue may still hold
+        // the window and frees it when it retires.
         let handle = Arc::try_unwrap(self.into_invalidated()?).ok()?.handle;
         (handle.is::<K>() && handle.is_live()).then(|| Window {
             handle: handle.unbound(),
@@ -107,30 +108,31 @@ impl<C: Says> Retired<C> {
 }
 
 impl BoundWindow<Type2> {
-    /// The window again, if `received` is a message by which the peer invalidated it
+    /// Returns the unbound window if `received` is a message with which the peer invalidated it
     /// ([`wr::send_with_inv`](crate::wr::send_with_inv)).
     ///
-    /// It can be bound anew to the same region. The peer's word is not relied upon for memory: the
-    /// region stays alive, and shared, until the window is freed or invalidated by this side.
+    /// The window can be bound again to the same region. Memory safety does not depend on the peer:
+    /// the region stays alive and shared until this side frees or invalidates the window.
     ///
     /// # Errors
-    /// Itself, if the message did no such thing, or requests that name the window are still in
-    /// flight.
+    /// Returns the bound window if the message did not invalidate it or requests that use it are
+    /// still in flight.
     pub fn invalidated_by(
         self,
         received: &Retired<impl Says>,
     ) -> std::result::Result<Window<Type2>, Self> {
-        // Soft-RoCE passes the kernel's flag on, which is another one of the library's.
-        let told = received.invalidated_rkey().or_else(|| {
+        // Soft-RoCE's provider passes on the kernel's flag for an invalidation, which has the value
+        // of another flag of libibverbs.
+        let invalidated = received.invalidated_rkey().or_else(|| {
             received
                 .told(IBV_WC_IP_CSUM_OK)
                 .filter(|_| self.bound.pd().context().is_soft_roce().unwrap_or(false))
         });
-        if told != Some(self.bound.rkey()) {
+        if invalidated != Some(self.bound.rkey()) {
             return Err(self);
         }
-        // Asked when nobody else is left: until then another thread may be destroying the queue
-        // pair, which frees the window.
+        // `is_live` is only stable after the last other reference is gone: until then another
+        // thread may be destroying the queue pair, which frees the window.
         match Arc::try_unwrap(self.bound) {
             Ok(bound) if bound.handle.is_live() => Ok(Window {
                 handle: bound.handle,

@@ -1,4 +1,4 @@
-//! Making a queue pair: what is asked for, and what the device gives.
+//! Creating a queue pair: requested sizes, granted capacities and the two verbs.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +21,7 @@ use crate::raw::AsRaw;
 use crate::srq::SharedReceiveQueue;
 use crate::transport::SendTransport;
 
-/// What a queue pair is made with; the device may give more ([`QpCaps`]).
+/// Options of a new queue pair. The device may grant more than requested ([`QpCaps`]).
 ///
 /// # Example
 /// ```no_run
@@ -37,19 +37,19 @@ use crate::transport::SendTransport;
 /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpOptions {
-    /// Requests of the send queue that can be in flight.
+    /// Maximum number of send requests in flight.
     pub max_send_wr: u32,
-    /// Receives that can be in flight.
+    /// Maximum number of receives in flight.
     pub max_recv_wr: u32,
-    /// Gather entries of a send; one at least.
+    /// Maximum number of gather entries of a send, at least 1.
     pub max_send_sge: u32,
-    /// Scatter entries of a receive; one at least.
+    /// Maximum number of scatter entries of a receive, at least 1.
     pub max_recv_sge: u32,
-    /// Bytes that a request can carry inline.
+    /// Maximum length of inline data in bytes.
     pub max_inline_data: u32,
-    /// Requests that one batch can hold.
+    /// Maximum number of requests in a batch.
     pub max_batch: u32,
-    /// Leaves the extended verbs (`ibv_wr_*`) alone even where the provider has them.
+    /// Posts with `ibv_post_send` even if the provider has the extended verbs (`ibv_wr_*`).
     pub classic_only: bool,
 }
 
@@ -67,14 +67,14 @@ impl Default for QpOptions {
     }
 }
 
-/// What the device gave: at least what was asked for.
+/// Capacities granted by the device, at least those requested.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{Buf, QueuePair, Rc, wr};
 /// # fn f(qp: &mut QueuePair<Rc>, message: Buf) -> ibverbs::Result<()> {
 /// if message.len() <= qp.caps().max_inline_data as usize {
-///     qp.post_send(wr::send(wr::Inline(&message)))?; // the device need not fetch it
+///     qp.post_send(wr::send(wr::Inline(&message)))?; // saves the device a read of the buffer
 /// } else {
 ///     qp.post_send(wr::send(message))?;
 /// }
@@ -86,36 +86,36 @@ impl Default for QpOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpCaps {
-    /// Requests of the send queue that can be in flight.
+    /// Maximum number of send requests in flight.
     pub max_send_wr: u32,
-    /// Receives that can be in flight.
+    /// Maximum number of receives in flight.
     pub max_recv_wr: u32,
-    /// Gather entries of a send.
+    /// Maximum number of gather entries of a send.
     pub max_send_sge: u32,
-    /// Scatter entries of a receive.
+    /// Maximum number of scatter entries of a receive.
     pub max_recv_sge: u32,
-    /// Bytes that a request can carry inline.
+    /// Maximum length of inline data in bytes.
     pub max_inline_data: u32,
 }
 
-/// A queue pair as the library made it.
-pub(crate) struct Made {
+/// A new queue pair, as libibverbs returned it.
+pub(crate) struct CreatedQp {
     pub(crate) raw: NonNull<ibv_qp>,
     pub(crate) extended: Option<NonNull<ibv_qp_ex>>,
     pub(crate) caps: QpCaps,
-    /// Whether the provider took the operations that not all have, or decides when they are
-    /// posted.
+    /// `true` if the optional operations can be posted: the provider accepted them at creation, or
+    /// the queue pair uses the classic verbs, which check when posting.
     pub(crate) has_extra_ops: bool,
 }
 
-/// What a queue pair is made of.
+/// The objects that a queue pair is created from.
 pub(crate) struct Parts<'a> {
     pub(crate) pd: &'a ProtectionDomain,
     pub(crate) send_cq: &'a CompletionQueue,
-    /// None for what does not receive.
+    /// `None` if the queue pair does not receive.
     pub(crate) recv_cq: Option<&'a CompletionQueue>,
     pub(crate) srq: Option<&'a SharedReceiveQueue>,
-    /// The domain to make it in, if it is not `pd` itself.
+    /// The domain to create it in, if not `pd` itself.
     pub(crate) parent: Option<&'a ParentDomain>,
 }
 
@@ -132,32 +132,32 @@ impl Parts<'_> {
         self.srq.map_or(ptr::null_mut(), AsRaw::as_raw)
     }
 
-    /// Whether it takes receives of its own.
+    /// Returns `true` if the queue pair has a receive queue of its own.
     fn receives(&self) -> bool {
         self.recv_cq.is_some() && self.srq.is_none()
     }
 }
 
-/// Makes a queue pair: extended where the provider can, else classic.
-pub(crate) fn make<T: SendTransport>(
+/// Creates a queue pair, with extended verbs if the provider has them.
+pub(crate) fn create<T: SendTransport>(
     parts: &Parts<'_>,
     id: QueueId,
     options: QpOptions,
-) -> Result<Made> {
+) -> Result<CreatedQp> {
     let pd = parts.pd;
     for cq in [Some(parts.send_cq), parts.recv_cq].into_iter().flatten() {
-        let of_queue = cq.shared().context();
-        if of_queue.as_raw() != pd.context().as_raw() {
+        let cq_context = cq.shared().context();
+        if cq_context.as_raw() != pd.context().as_raw() {
             return Err(Error::new(
                 ErrorKind::Mismatch,
                 "ibv_create_qp",
                 format!(
-                    "a domain of {} with a completion queue of {}",
+                    "a protection domain on {} and a completion queue on {}",
                     pd.context().device_name(),
-                    of_queue.device_name()
+                    cq_context.device_name()
                 ),
             )
-            .with_hint("make both on the same opening of the device"));
+            .with_hint("create both from the same Context"));
         }
     }
     if let Some(srq) = parts.srq {
@@ -167,10 +167,13 @@ pub(crate) fn make<T: SendTransport>(
                 pd.context().device_name(),
             );
             let what = format!(
-                "a domain of {mine} with a shared receive queue of another domain on {its}"
+                "a protection domain on {mine} and a shared receive queue of another protection domain on {its}"
             );
-            return Err(Error::new(ErrorKind::Mismatch, "ibv_create_qp", what)
-                .with_hint("make the queue pair of the shared receive queue's own domain"));
+            return Err(
+                Error::new(ErrorKind::Mismatch, "ibv_create_qp", what).with_hint(
+                    "create the queue pair in the protection domain of the shared receive queue",
+                ),
+            );
         }
     }
     if options.max_send_wr.max(options.max_recv_wr) > Ring::MAX {
@@ -180,37 +183,38 @@ pub(crate) fn make<T: SendTransport>(
             describe(pd, options),
         )
         .with_hint(format!(
-            "this library tells at most {} sends and as many receives in flight apart",
+            "this library supports at most {} sends and {0} receives in flight",
             Ring::MAX
         )));
     }
-    // Soft-RoCE's provider gets the length of an extended send from several pieces wrong (it takes
-    // every piece to be as long as the first; rdma-core pull request 1744 mends it), so such
-    // sends go by the classic verbs there.
-    let one_piece = pd.context().is_soft_roce()?;
-    if !(options.classic_only || one_piece && options.max_send_sge > 1) {
-        let all = make_extended::<T>(parts, id, options, T::EXTRA_OPS);
-        let made = match all {
-            None if T::EXTRA_OPS != 0 => make_extended::<T>(parts, id, options, 0),
+    // Soft-RoCE's provider computes a wrong length for an extended send with several scatter/gather
+    // entries: it takes the length of the first entry for each (fixed by rdma-core pull request
+    // 1744). There, queue pairs with several entries use the classic verbs.
+    let single_sge_only = pd.context().is_soft_roce()?;
+    if !(options.classic_only || single_sge_only && options.max_send_sge > 1) {
+        let all = create_extended::<T>(parts, id, options, T::EXTRA_OPS);
+        let created = match all {
+            None if T::EXTRA_OPS != 0 => create_extended::<T>(parts, id, options, 0),
             all => all,
         };
-        if let Some(mut made) = made {
-            if one_piece {
-                made.caps.max_send_sge = made.caps.max_send_sge.min(1);
+        if let Some(mut created) = created {
+            if single_sge_only {
+                created.caps.max_send_sge = created.caps.max_send_sge.min(1);
             }
-            return Ok(made);
+            return Ok(created);
         }
     }
-    make_classic::<T>(parts, id, options)
+    create_classic::<T>(parts, id, options)
 }
 
-/// `None` when the provider refuses: the classic verb then says why, if it refuses too.
-fn make_extended<T: SendTransport>(
+/// Returns `None` if the provider refuses. The classic verb then reports the reason if it fails
+/// too.
+fn create_extended<T: SendTransport>(
     parts: &Parts<'_>,
     id: QueueId,
     options: QpOptions,
     extra_ops: u64,
-) -> Option<Made> {
+) -> Option<CreatedQp> {
     let mut attr = ibv_qp_init_attr_ex {
         qp_context: id.as_context(),
         send_cq: parts.send_cq.as_raw(),
@@ -227,21 +231,21 @@ fn make_extended<T: SendTransport>(
     // call.
     let raw =
         NonNull::new(unsafe { ibv_create_qp_ex(parts.pd.context().as_raw(), &raw mut attr) })?;
-    // SAFETY: the queue pair was just made with send operations.
+    // SAFETY: the queue pair was just created with send operations.
     let extended = NonNull::new(unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) });
-    Some(Made {
+    Some(CreatedQp {
         raw,
         extended,
-        caps: returned(parts, &attr.cap),
+        caps: granted(parts, &attr.cap),
         has_extra_ops: extra_ops == T::EXTRA_OPS,
     })
 }
 
-fn make_classic<T: SendTransport>(
+fn create_classic<T: SendTransport>(
     parts: &Parts<'_>,
     id: QueueId,
     options: QpOptions,
-) -> Result<Made> {
+) -> Result<CreatedQp> {
     let mut attr = ibv_qp_init_attr {
         qp_context: id.as_context(),
         send_cq: parts.send_cq.as_raw(),
@@ -260,17 +264,17 @@ fn make_classic<T: SendTransport>(
             unsafe { ibv_create_qp(parts.domain(), &raw mut attr) }
         },
     )?;
-    Ok(Made {
+    Ok(CreatedQp {
         raw,
         extended: None,
-        caps: returned(parts, &attr.cap),
+        caps: granted(parts, &attr.cap),
         has_extra_ops: true,
     })
 }
 
 fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {
     format!(
-        "{} sends, {} receives, {} and {} scatter entries, {} bytes inline on {}",
+        "a queue pair with {} sends, {} receives, {} gather and {} scatter entries and {} bytes of inline data on {}",
         options.max_send_wr,
         options.max_recv_wr,
         options.max_send_sge,
@@ -280,9 +284,9 @@ fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {
     )
 }
 
-/// A fresh structure each time: providers overwrite it with what they give. There is room for one
-/// piece of memory always: Soft-RoCE's extended verbs write one without a look at how many were
-/// asked for.
+/// Returns the capacities to request. Each attempt needs a new structure, because providers
+/// overwrite it with the granted values. At least one scatter/gather entry is requested:
+/// Soft-RoCE's extended verbs write one without checking the capacity.
 fn requested(parts: &Parts<'_>, options: QpOptions) -> ibv_qp_cap {
     let receives = parts.receives();
     ibv_qp_cap {
@@ -298,8 +302,9 @@ fn requested(parts: &Parts<'_>, options: QpOptions) -> ibv_qp_cap {
     }
 }
 
-/// Without receives of its own a queue pair takes none, whatever the provider leaves in the field.
-fn returned(parts: &Parts<'_>, cap: &ibv_qp_cap) -> QpCaps {
+/// Returns the granted capacities. Providers leave any value in `max_recv_wr` of a queue pair
+/// without a receive queue.
+fn granted(parts: &Parts<'_>, cap: &ibv_qp_cap) -> QpCaps {
     QpCaps {
         max_send_wr: cap.max_send_wr,
         max_recv_wr: if parts.receives() { cap.max_recv_wr } else { 0 },

@@ -1,5 +1,4 @@
-//! Changing attributes of a queue pair one step at a time, for what `init`, `connect` and `start`
-//! do not cover.
+//! Changing single attributes of a queue pair, where `init`, `connect` and `start` do not suffice.
 
 use rdma_sys::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CAP, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN,
@@ -23,10 +22,10 @@ use crate::numbers::{Psn, Qkey, Qpn};
 use crate::port::{LinkLayer, Mtu};
 use crate::transport::SendTransport;
 
-/// What to change of a queue pair; what is `None` stays as it is.
+/// Changes to the attributes of a queue pair. An attribute that is `None` keeps its value.
 ///
 /// # Example
-/// A connected queue pair gets more patient, which takes a drained send queue:
+/// The timeout of a connected queue pair can be changed while the send queue is drained:
 /// ```no_run
 /// use ibverbs::{QpState, QueuePair, Rc, qp::QpChange};
 /// # fn f(qp: &mut QueuePair<Rc>) -> Result<(), ibverbs::Error> {
@@ -34,7 +33,7 @@ use crate::transport::SendTransport;
 ///     timeout: Some(18),
 ///     ..QpChange::to(QpState::SQD)
 /// })
-/// .unwrap_err(); // the step from RTS to SQD does not take timeout
+/// .unwrap_err(); // the transition from RTS to SQD does not allow timeout
 /// qp.modify(&QpChange::to(QpState::SQD))?;
 /// qp.modify(&QpChange {
 ///     timeout: Some(18),
@@ -48,59 +47,59 @@ use crate::transport::SendTransport;
 /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA 11.2.5.2
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpChange {
-    /// The state to go to.
+    /// State to move to.
     pub state: Option<QpState>,
-    /// The state that it is taken to be in, as where a send error may have moved it.
+    /// State that the queue pair is assumed to be in, for example after a send error.
     pub cur_state: Option<QpState>,
-    /// Whether an event tells that the send queue has drained, on the way to SQD.
+    /// `true` to receive an event when the send queue is drained, when moving to SQD.
     pub notify_when_drained: Option<bool>,
-    /// What the peer may do.
+    /// Access of the peer to this side's memory.
     pub access: Option<AccessFlags>,
     /// Index of the partition key.
     pub pkey_index: Option<u16>,
-    /// The port, from 1.
+    /// Number of the port, from 1.
     pub port_num: Option<u8>,
-    /// The queue key that senders must know.
+    /// Queue key that senders must use.
     pub qkey: Option<Qkey>,
-    /// The way to the peer.
+    /// Path to the peer.
     pub address: Option<AhAttr>,
-    /// The other way to the peer, for when the first fails.
+    /// Alternate path, for automatic path migration.
     pub alternate: Option<AlternatePath>,
-    /// [`REARM`](MigState::REARM) to arm the other way, [`MIGRATED`](MigState::MIGRATED) to take
-    /// it at once.
+    /// [`REARM`](MigState::REARM) to arm the alternate path, [`MIGRATED`](MigState::MIGRATED) to
+    /// migrate to it now.
     pub path_mig_state: Option<MigState>,
-    /// The MTU of the way.
+    /// Path MTU.
     pub path_mtu: Option<Mtu>,
-    /// Waiting time for an acknowledgement: 4.096 µs × 2^timeout.
+    /// Acknowledgement timeout: 4.096 µs × 2^timeout.
     pub timeout: Option<u8>,
     /// Retries without an acknowledgement.
     pub retry_cnt: Option<u8>,
     /// Retries when the peer has no receive posted.
     pub rnr_retry: Option<u8>,
-    /// First packet sequence number that the peer sends.
+    /// First packet sequence number of the peer.
     pub rq_psn: Option<Psn>,
-    /// First packet sequence number that this side sends.
+    /// First packet sequence number of this side.
     pub sq_psn: Option<Psn>,
-    /// Reads and atomics of this side that can be in flight.
+    /// Maximum number of RDMA reads and atomics of this side in flight.
     pub max_rd_atomic: Option<u8>,
-    /// Reads and atomics of the peer that this side serves at once.
+    /// Maximum number of the peer's RDMA reads and atomics that this side executes at a time.
     pub max_dest_rd_atomic: Option<u8>,
-    /// Code of the time that a peer waits when no receive is posted here.
+    /// Code of the time that the peer waits before a retry when no receive is posted here.
     pub min_rnr_timer: Option<u8>,
-    /// The peer's queue pair.
+    /// Number of the peer's queue pair.
     pub dest_qpn: Option<Qpn>,
-    /// At most so many kbit/s; raw packets only.
+    /// Rate limit in kbit/s, for raw packets only.
     pub rate_limit: Option<u32>,
-    /// Requests of the send queue that can be in flight, where the device can [change
-    /// it](crate::caps::DeviceCapFlags::RESIZE_MAX_WR); [`QueuePair::caps`] then says what it
-    /// gave.
+    /// Maximum number of send requests in flight, if the device can [change
+    /// it](crate::caps::DeviceCapFlags::RESIZE_MAX_WR). [`QueuePair::caps`] then returns the
+    /// granted number.
     pub max_send_wr: Option<u32>,
-    /// Receives that can be in flight, as above.
+    /// Maximum number of receives in flight, under the same condition.
     pub max_recv_wr: Option<u32>,
 }
 
 impl QpChange {
-    /// To this state, with nothing else.
+    /// Creates a change of the state only.
     pub fn to(state: QpState) -> Self {
         Self {
             state: Some(state),
@@ -108,12 +107,12 @@ impl QpChange {
         }
     }
 
-    /// Whether it changes how long the queues are.
+    /// Returns `true` if the change resizes a queue.
     fn resizes(&self) -> bool {
         self.max_send_wr.is_some() || self.max_recv_wr.is_some()
     }
 
-    /// As the verb takes it, of a queue pair with these sizes.
+    /// Returns the attributes and mask for the verb. `sizes` are the present queue sizes.
     fn to_raw(self, sizes: &ibv_qp_cap) -> (ibv_qp_attr, u32) {
         let mut attr = ibv_qp_attr {
             cap: *sizes,
@@ -161,23 +160,23 @@ impl QpChange {
 }
 
 impl<T: SendTransport> QueuePair<T> {
-    /// Changes what `change` says, after checking it against the table of the specification: what
-    /// is missing or not allowed in this step is named before the driver is asked. (iWARP has
-    /// another table, and its driver is asked at once.)
+    /// Changes attributes, after checking them against the state table of the IBTA specification.
+    /// The error names attributes that are missing or not allowed in the transition. iWARP has
+    /// another table, so there only the driver checks.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a step that does not exist, or with other attributes than it
-    /// takes; for RESET with requests in flight, whose memory could not be told free:
-    /// [destroy](QueuePair::destroy) the queue pair instead. [`ErrorKind::QueueFull`] for other
-    /// sizes while requests are in flight. [`ErrorKind::Unsupported`] for other sizes where the
-    /// device cannot change them, and for an alternate path on an Ethernet link.
+    /// - [`ErrorKind::InvalidInput`] for a transition that does not exist or does not take these
+    ///   attributes, and for RESET with requests in flight, because the memory of these requests
+    ///   could not be reclaimed. [Destroy](QueuePair::destroy) the queue pair instead.
+    /// - [`ErrorKind::QueueFull`] for a change of the queue sizes with requests in flight.
+    /// - [`ErrorKind::Unsupported`] for a change of the queue sizes if the device cannot resize
+    ///   them, and for an alternate path on an Ethernet link.
     ///
     /// # Example
     /// ```no_run
     /// use ibverbs::{QpState, QueuePair, Rc, qp::QpChange};
     /// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
-    /// qp.modify(&QpChange::to(QpState::SQD))?; // no further send starts
-    ///
+    /// qp.modify(&QpChange::to(QpState::SQD))?; // the device starts no further sends
     /// # Ok(()) }
     /// ```
     ///
@@ -192,7 +191,7 @@ impl<T: SendTransport> QueuePair<T> {
         self.take_sizes()
     }
 
-    /// Whether every request that was posted has been retired.
+    /// Returns `true` if every posted request has been retired.
     pub fn is_idle(&self) -> bool {
         let (sends, recvs) = (&self.tables.sends, &self.tables.recvs.table);
         sends.room() == sends.capacity() && recvs.room() == recvs.capacity()
@@ -200,7 +199,8 @@ impl<T: SendTransport> QueuePair<T> {
 }
 
 impl Control<'_> {
-    /// `idle` says that no request is in flight; the sizes are those of queues that can be changed.
+    /// Changes attributes. `idle` is `true` if no request is in flight. `sizes` are the present
+    /// queue sizes if the queues can be resized.
     pub(crate) fn modify(
         self,
         change: &QpChange,
@@ -212,20 +212,18 @@ impl Control<'_> {
         let (mut attr, mask) = change.to_raw(sizes.unwrap_or(&ibv_qp_cap::default()));
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidInput, "ibv_modify_qp", what));
         if change.resizes() && sizes.is_none() {
-            return refuse(format!(
-                "{}, which has no queues, to other sizes",
-                self.describe()
-            ));
+            return refuse(format!("{} has no queues to resize", self.describe()));
         }
-        if self.follows_the_table() {
-            if let Some(fault) = transitions::fault(self.kind, from, to, mask) {
-                return refuse(format!("{}: {fault}", self.describe()));
+        if self.follows_ibta_states() {
+            if let Some(violation) = transitions::violation(self.kind, from, to, mask) {
+                return refuse(format!("{}: {violation}", self.describe()));
             }
         }
         if to == QpState::RESET && !idle {
             let what = format!("{} to RESET with requests in flight", self.describe());
-            return refuse(what)
-                .map_err(|error| error.with_hint("destroy it, which gives their buffers back"));
+            return refuse(what).map_err(|error| {
+                error.with_hint("destroy the queue pair, which returns their buffers")
+            });
         }
         let modified = self.modify_raw(&to.to_string(), &mut attr, mask);
         modified.map_err(|error| match change.alternate {
@@ -236,13 +234,12 @@ impl Control<'_> {
         })
     }
 
-    /// The kernel takes no alternate path on links other than InfiniBand, and says "invalid
-    /// argument".
+    /// Replaces the error for an alternate path on Ethernet, which the kernel reports as EINVAL.
     fn explain_path(self, error: Error, alternate: AlternatePath) -> Error {
         match self.context.query_port(alternate.address.port_num) {
             Ok(port) if port.link_layer != LinkLayer::INFINIBAND => error
                 .of_kind(ErrorKind::Unsupported)
-                .with_hint("alternate paths are of InfiniBand links only"),
+                .with_hint("alternate paths exist on InfiniBand links only"),
             _ => error,
         }
     }

@@ -1,4 +1,4 @@
-//! A queue pair as the verbs that ask and change it see it, whatever it posts.
+//! Querying and modifying a queue pair of any type.
 
 #![allow(unsafe_code)]
 
@@ -25,7 +25,7 @@ pub(crate) struct Control<'qp> {
 
 impl<'qp> Control<'qp> {
     /// # Safety
-    /// The queue pair is of this context, and alive while this is used.
+    /// The queue pair belongs to this context and is alive for `'qp`.
     pub(crate) unsafe fn new(raw: NonNull<ibv_qp>, kind: QpType, context: &'qp Context) -> Self {
         Self { raw, kind, context }
     }
@@ -36,16 +36,16 @@ impl<'qp> Control<'qp> {
     }
 
     pub(crate) fn describe(self) -> String {
-        format!("{} queue pair of {}", self.kind, self.context.device_name())
+        format!("{} queue pair on {}", self.kind, self.context.device_name())
     }
 
-    /// Whether its states and attributes are those of the InfiniBand specification.
-    pub(crate) fn follows_the_table(self) -> bool {
+    /// Returns `true` if its states and attributes are those of the IBTA specification.
+    pub(crate) fn follows_ibta_states(self) -> bool {
         self.context.device().transport() != TransportType::IWARP
     }
 
-    /// What the device says of the attributes in `mask`.
-    pub(crate) fn ask(self, mask: u32) -> Result<ibv_qp_attr> {
+    /// Queries the attributes in `mask`.
+    pub(crate) fn query_raw(self, mask: u32) -> Result<ibv_qp_attr> {
         let mut attr = ibv_qp_attr::default();
         let mut init = ibv_qp_init_attr::default();
         // SAFETY: the queue pair is alive and both structures are valid for writing.
@@ -56,7 +56,7 @@ impl<'qp> Control<'qp> {
     }
 
     pub(crate) fn state(self) -> Result<QpState> {
-        Ok(QpState(self.ask(IBV_QP_STATE)?.qp_state))
+        Ok(QpState(self.query_raw(IBV_QP_STATE)?.qp_state))
     }
 
     pub(crate) fn to_error(self) -> Result<()> {
@@ -70,7 +70,8 @@ impl<'qp> Control<'qp> {
         )
     }
 
-    /// A step, which says what it lacks or does not take when the driver refuses it.
+    /// Modifies the queue pair. If the driver fails, the error names attributes that the transition
+    /// requires or does not allow.
     pub(crate) fn modify_raw(self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
         if mask & IBV_QP_STATE != 0 && attr.qp_state == QpState::RESET.0 {
             standing::refuse_inside("ibv_modify_qp", || {
@@ -94,18 +95,17 @@ impl<'qp> Control<'qp> {
         })
     }
 
-    /// Why a step failed that this crate composed: most often the queue pair is in another state
-    /// than the step starts from.
+    /// Adds the reason to a failed transition, usually that the queue pair is in another state.
     fn explain(self, error: Error, to: QpState, mask: u32) -> Error {
-        if !self.follows_the_table() {
+        if !self.follows_ibta_states() {
             return error;
         }
-        let fault = self
+        let violation = self
             .state()
             .ok()
-            .and_then(|from| transitions::fault(self.kind, from, to, mask));
-        match fault {
-            Some(fault) => error.with_hint(fault),
+            .and_then(|from| transitions::violation(self.kind, from, to, mask));
+        match violation {
+            Some(violation) => error.with_hint(violation),
             None => error,
         }
     }

@@ -1,4 +1,4 @@
-//! Making queue pairs: those that send and receive, and the sending half of XRC.
+//! Methods that create queue pairs.
 
 use super::builder::{self, Parts, QpOptions};
 use super::pair::QueuePair;
@@ -13,9 +13,9 @@ impl ProtectionDomain {
     /// Creates a queue pair of transport `T`, in state RESET.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when a size is above what the
-    /// device has, [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a completion queue
-    /// is of another device.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if a size exceeds the device's
+    /// limit, [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if a completion queue belongs to
+    /// another device.
     ///
     /// # Example
     /// ```no_run
@@ -35,7 +35,7 @@ impl ProtectionDomain {
     ///     },
     /// )?;
     /// println!(
-    ///     "{} with room for {} sends",
+    ///     "{} holds {} sends in flight",
     ///     qp.qp_num(),
     ///     qp.caps().max_send_wr
     /// );
@@ -63,21 +63,22 @@ impl ProtectionDomain {
         )
     }
 
-    /// As [`create_qp`](Self::create_qp), with the receives of a shared receive queue;
-    /// `options.max_recv_wr` means nothing then.
+    /// Creates a queue pair that takes its receives from a shared receive queue.
+    /// `options.max_recv_wr` is ignored.
     ///
     /// # Errors
-    /// As there; [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the shared receive queue
-    /// is of another protection domain.
+    /// As for [`create_qp`](Self::create_qp), and
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if the shared receive queue belongs
+    /// to another protection domain.
     ///
     /// # Example
     /// ```no_run
     /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
     /// # let cq = pd.context().create_cq(ibverbs::CqOptions::default())?;
     /// use ibverbs::{QpOptions, Rc, SrqOptions};
-    /// let store = pd.create_srq(SrqOptions::default())?;
+    /// let srq = pd.create_srq(SrqOptions::default())?;
     /// let clients = (0..8)
-    ///     .map(|_| pd.create_qp_with_srq::<Rc>(&cq, &cq, &store, QpOptions::default()))
+    ///     .map(|_| pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default()))
     ///     .collect::<ibverbs::Result<Vec<_>>>()?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
@@ -104,12 +105,13 @@ impl ProtectionDomain {
     }
 
     /// Creates the sending half of an extended reliable connection, in state RESET. Its peer is an
-    /// [`XrcRecvQueuePair`](crate::xrc::XrcRecvQueuePair); each request names one of the shared
-    /// receive queues there. What `options` say of receives means nothing.
+    /// [`XrcRecvQueuePair`](crate::xrc::XrcRecvQueuePair), and each request names one of the peer's
+    /// shared receive queues. The receive sizes of `options` are ignored.
     ///
     /// # Errors
-    /// As [`create_qp`](Self::create_qp); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported)
-    /// where the device has no XRC (both software devices).
+    /// As for [`create_qp`](Self::create_qp), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no XRC. Neither
+    /// Soft-RoCE nor Soft-iWARP has it.
     ///
     /// # Example
     /// ```no_run
@@ -118,8 +120,8 @@ impl ProtectionDomain {
     /// let pd = context.alloc_pd()?;
     /// let mut qp = pd.create_xrc_send_qp(&cq, QpOptions::default())?;
     /// qp.init(&path)?;
-    /// qp.connect(&path, &peer)?; // the endpoint of the peer's XRC receive queue pair
-    /// qp.post_send(wr::send(pd.buf(64)?).for_srq(srq))?; // the number of one of its shared receive queues
+    /// qp.connect(&path, &peer)?; // the endpoint of the peer's receiving half
+    /// qp.post_send(wr::send(pd.buf(64)?).for_srq(srq))?;
     /// # Ok(()) }
     /// ```
     ///
@@ -143,13 +145,13 @@ impl ProtectionDomain {
     }
 }
 
-/// A queue pair made of a parent domain takes it in: what is made in its thread domain is one queue
-/// pair.
+/// Each method consumes the parent domain, because a thread domain belongs to one queue pair.
 impl ParentDomain {
-    /// As [`ProtectionDomain::create_qp`], in the thread domain.
+    /// Creates a queue pair in the thread domain, like [`ProtectionDomain::create_qp`].
     ///
     /// # Errors
-    /// As there; the parent domain is gone then.
+    /// As for the method of the same name of [`ProtectionDomain`]. The parent domain is then
+    /// dropped.
     ///
     /// # References
     /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
@@ -162,11 +164,12 @@ impl ParentDomain {
         create_in(self, send_cq, Some(recv_cq), None, options)
     }
 
-    /// As [`ProtectionDomain::create_qp_with_srq`], in the thread domain; the shared receive queue
-    /// is of the [protection domain](Self::pd).
+    /// Creates a queue pair in the thread domain, like [`ProtectionDomain::create_qp_with_srq`].
+    /// The shared receive queue must belong to the [protection domain](Self::pd).
     ///
     /// # Errors
-    /// As there; the parent domain is gone then.
+    /// As for the method of the same name of [`ProtectionDomain`]. The parent domain is then
+    /// dropped.
     ///
     /// # References
     /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
@@ -180,10 +183,12 @@ impl ParentDomain {
         create_in(self, send_cq, Some(recv_cq), Some(srq), options)
     }
 
-    /// As [`ProtectionDomain::create_xrc_send_qp`], in the thread domain.
+    /// Creates the sending half of an extended reliable connection in the thread domain, like
+    /// [`ProtectionDomain::create_xrc_send_qp`].
     ///
     /// # Errors
-    /// As there; the parent domain is gone then.
+    /// As for the method of the same name of [`ProtectionDomain`]. The parent domain is then
+    /// dropped.
     ///
     /// # References
     /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
@@ -219,6 +224,6 @@ fn create_in<T: SendTransport>(
 
 fn create<T: SendTransport>(parts: &Parts<'_>, options: QpOptions) -> Result<QueuePair<T>> {
     let owner = Owner::new(parts.pd)?;
-    let made = builder::make::<T>(parts, owner.id, options)?;
-    Ok(QueuePair::of(&made, owner, parts, options.max_batch))
+    let created = builder::create::<T>(parts, owner.id, options)?;
+    Ok(QueuePair::of(&created, owner, parts, options.max_batch))
 }

@@ -1,4 +1,4 @@
-//! Unreliable datagrams: one queue pair, many peers.
+//! Datagram queue pairs: starting them, destination addresses and multicast groups.
 
 #![allow(unsafe_code)]
 
@@ -24,18 +24,19 @@ use crate::transport::Ud;
 use crate::wr::{HeldAddress, OWN_DOMAIN};
 
 impl QueuePair<Ud> {
-    /// Moves the queue pair from RESET through INIT and RTR to RTS: it can receive from anyone who
-    /// knows `qkey`, and send.
+    /// Moves the queue pair from RESET through INIT and RTR to RTS. It can then send, and receive
+    /// from every peer that uses `qkey`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when it is in another state or the port does not exist.
+    /// [`ErrorKind::InvalidInput`] if the queue pair is in another state or the port does not
+    /// exist.
     ///
     /// # Example
     /// ```no_run
     /// use ibverbs::{Psn, Qkey, QueuePair, Ud, wr};
     /// # fn f(qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
     /// qp.start(1, 0, Qkey(0x1111_1111), Psn(0))?;
-    /// let buf = qp.pd().buf(ibverbs::GRH_LEN + 2048)?; // the first 40 bytes are the route's
+    /// let buf = qp.pd().buf(ibverbs::GRH_LEN + 2048)?; // the first 40 bytes are for the global route header
     /// qp.post_recv(wr::recv(buf))?;
     /// # Ok(()) }
     /// ```
@@ -69,22 +70,20 @@ impl QueuePair<Ud> {
             .modify_raw("RTS", &mut rts, IBV_QP_STATE | IBV_QP_SQ_PSN)
     }
 
-    /// Keeps an address handle alive, so that any number of datagrams can name it by the returned
-    /// token at no cost, until the queue pair is destroyed or the addresses are
-    /// [released](Self::release_addresses).
+    /// Keeps an address handle alive until the queue pair is destroyed or the addresses are
+    /// [released](Self::release_addresses). Any number of datagrams can use the returned token.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`] when the handle is of another protection domain.
+    /// [`ErrorKind::Mismatch`] if the handle belongs to another protection domain.
     pub fn hold_address(&mut self, address: &AddressHandle) -> Result<HeldAddress> {
         let id = self.id();
-        let mine = &self.tables.owner.pd;
-        if !address.pd().is(mine) {
-            let (its, mine) = (
+        let own_pd = &self.tables.owner.pd;
+        if !address.pd().is(own_pd) {
+            let what = format!(
+                "an address handle on {} and a queue pair of another protection domain on {}",
                 address.pd().context().device_name(),
-                mine.context().device_name(),
+                own_pd.context().device_name()
             );
-            let what =
-                format!("an address handle on {its} for a queue pair of another domain on {mine}");
             return Err(Error::new(ErrorKind::Mismatch, "hold_address", what).with_hint(OWN_DOMAIN));
         }
         let addresses = &mut self.tables.addresses;
@@ -105,14 +104,14 @@ impl QueuePair<Ud> {
         })
     }
 
-    /// Lets go of all address handles; their tokens are refused from now on. For servers that
-    /// answer ever new peers.
+    /// Releases all address handles. Posting with their tokens fails from then on. Servers with
+    /// changing peers call this to bound the number of handles.
     ///
     /// # Errors
-    /// [`ErrorKind::QueueFull`] while sends are in flight: retire them first.
+    /// [`ErrorKind::QueueFull`] while sends are in flight.
     pub fn release_addresses(&mut self) -> Result<()> {
         if self.tables.sends.room() != self.tables.sends.capacity() {
-            let what = "address handles while sends are in flight";
+            let what = "address handles are in use: sends are in flight";
             return Err(Error::new(ErrorKind::QueueFull, "release_addresses", what)
                 .with_hint("retire all sends first"));
         }
@@ -121,11 +120,11 @@ impl QueuePair<Ud> {
         Ok(())
     }
 
-    /// Listens to a multicast group. On InfiniBand a subnet manager must know the group and this
-    /// port in it: join it by `rdmacm`.
+    /// Attaches the queue pair to a multicast group, so that it receives the group's datagrams. On
+    /// InfiniBand the port must also join the group at the subnet manager, with the crate `rdmacm`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when the GID is no multicast GID.
+    /// [`ErrorKind::InvalidInput`] if the GID is not a multicast GID.
     ///
     /// # Example
     /// ```no_run
@@ -133,7 +132,6 @@ impl QueuePair<Ud> {
     /// # fn f(qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
     /// let group: std::net::IpAddr = "239.1.2.3".parse().expect("an address");
     /// qp.attach_mcast(group.into(), Lid(0))?; // RoCE has no LIDs
-    ///
     /// # Ok(()) }
     /// ```
     ///
@@ -152,10 +150,11 @@ impl QueuePair<Ud> {
         Ok(())
     }
 
-    /// Listens to a group no more. Destroying the queue pair does so too.
+    /// Detaches the queue pair from a multicast group. Destroying the queue pair detaches it from
+    /// all groups.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when it does not listen to the group.
+    /// [`ErrorKind::InvalidInput`] if the queue pair is not attached to the group.
     ///
     /// # References
     /// [`ibv_detach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
@@ -167,7 +166,7 @@ impl QueuePair<Ud> {
             .iter()
             .position(|group| *group == (gid, lid))
         else {
-            let what = format!("{} does not listen to {gid}", self.describe());
+            let what = format!("{} is not attached to {gid}", self.describe());
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "ibv_detach_mcast",
@@ -180,10 +179,11 @@ impl QueuePair<Ud> {
 }
 
 impl<T: crate::transport::SendTransport> QueuePair<T> {
-    /// Detaches from every group: a queue pair that listens cannot be destroyed.
+    /// Detaches from all groups, because an attached queue pair cannot be destroyed.
     pub(crate) fn detach_all(&mut self) {
         for (gid, lid) in std::mem::take(&mut self.tables.addresses.groups) {
-            let _ = self.detach(gid, lid); // what remains makes the destroy fail, which is reported
+            // A group that stays attached makes the destroy fail, which is reported.
+            let _ = self.detach(gid, lid);
         }
     }
 

@@ -1,5 +1,4 @@
-//! Ending a connection in order: what is in flight is flushed and comes back before the queue pair
-//! is destroyed.
+//! Draining a queue pair before it is destroyed.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +9,20 @@ use crate::in_flight::Retired;
 use crate::transport::ConnectedDuplexTransport;
 use crate::wr;
 
-/// The tag of the empty send that [`QueuePair::drain`] posts last, as a mark.
+/// The tag of the empty send that [`QueuePair::drain`] posts last.
 pub const DRAIN_TAG: u64 = u64::MAX;
 
 impl<T: ConnectedDuplexTransport> QueuePair<T> {
-    /// Puts the queue pair into the error state and polls `queues`, those that it completes on,
-    /// until every request has retired or the time is over; whether all have.
+    /// Moves the queue pair to the error state and polls its completion queues, `queues`, until
+    /// every request has retired or the timeout expires. Returns `true` if every request has
+    /// retired.
     ///
-    /// `each` gets what is retired, and the completions of other queue pairs on the same queues,
-    /// for it to retire. An empty send with [`DRAIN_TAG`] is posted last where there is room,
-    /// so that unsignalled sends before it retire too.
+    /// `each` receives every retired request, and the completions of other queue pairs on the same
+    /// queues, which it has to retire. If the send queue has a free slot, an empty send with
+    /// [`DRAIN_TAG`] is posted last, so that unsignaled sends before it retire too.
     ///
-    /// Drivers need not flush (siw and, for what was posted in error, Soft-RoCE do not): what is
-    /// left comes back from [`destroy`](QueuePair::destroy).
+    /// Not every driver flushes: siw does not, and Soft-RoCE does not flush requests posted in the
+    /// error state. [`destroy`](QueuePair::destroy) returns the buffers that are left.
     ///
     /// # Example
     /// ```no_run
@@ -40,10 +40,10 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
     /// ```
     ///
     /// # Errors
-    /// Fails when the device is gone, and with errors of polling: neither ends a request.
+    /// Fails if the device was removed or polling fails. The requests then stay in flight.
     ///
     /// # References
-    /// IBA 10.3.1 (error state); `ib_drain_qp` of the kernel
+    /// IBA 10.3.1 (error state); the kernel's `ib_drain_qp`
     pub fn drain(
         &mut self,
         queues: &mut [&mut CompletionQueue],
@@ -53,7 +53,7 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
         self.to_error()?;
         let start = Instant::now();
         if !self.is_idle() && self.send_slots_free() > 0 {
-            // A refusal changes nothing: then there is no mark.
+            // If this fails, unsignaled sends may not retire before the timeout.
             let _ = self.post_send(wr::send(wr::Empty).tag(DRAIN_TAG));
         }
         while !self.is_idle() {

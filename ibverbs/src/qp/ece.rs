@@ -1,4 +1,4 @@
-//! Enhanced connection establishment: what two vendors' devices agree on beyond the specification.
+//! Enhanced connection establishment (ECE): negotiation of vendor-specific options.
 
 #![allow(unsafe_code)]
 
@@ -10,15 +10,15 @@ use crate::error::Result;
 use crate::raw::AsRaw;
 use crate::transport::SendTransport;
 
-/// What a device can do beyond the specification, in its vendor's own bits: told to the peer, which
-/// sets what both can do.
+/// Vendor-specific options of a device. The peers exchange them, and each sets those that both
+/// support.
 ///
 /// # Example
-/// What the peer's device offers, before RTR:
+/// The peers exchange their options before they move to RTR:
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, qp::Ece};
 /// # fn f(qp: &mut QueuePair<Rc>, exchange: impl Fn(Ece) -> Ece) -> ibverbs::Result<()> {
-/// let theirs = exchange(qp.query_ece()?); // ours for theirs, with the endpoints
+/// let theirs = exchange(qp.query_ece()?); // together with the endpoints
 /// qp.set_ece(theirs)?;
 /// # Ok(()) }
 /// ```
@@ -29,18 +29,19 @@ use crate::transport::SendTransport;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ece {
-    /// Whose bits they are; 0 for none.
+    /// Vendor that defines the options, or 0 for none.
     pub vendor_id: u32,
-    /// The bits.
+    /// Option bits.
     pub options: u32,
 }
 
 impl<T: SendTransport> QueuePair<T> {
-    /// What the device offers for this queue pair, or after RTR what was agreed on.
+    /// Returns the options that the device offers for this queue pair, or from RTR on the
+    /// negotiated options.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device has nothing to
-    /// offer (both software devices).
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no ECE, as
+    /// Soft-RoCE and Soft-iWARP.
     ///
     /// # References
     /// [`ibv_query_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_query_ece.3.html)
@@ -55,11 +56,12 @@ impl<T: SendTransport> QueuePair<T> {
         })
     }
 
-    /// Sets what both sides can do, before RTR.
+    /// Sets the negotiated options, before the move to RTR.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device does not know it,
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) for bits that it did not offer.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no ECE,
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) for options that it did not
+    /// offer.
     ///
     /// # References
     /// [`ibv_set_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_set_ece.3.html)

@@ -1,4 +1,4 @@
-//! Raw packets: a queue pair of whole frames, and the rules that say which it receives.
+//! Raw packet queue pairs, and attaching flow rules to queue pairs.
 
 #![allow(unsafe_code)]
 
@@ -14,11 +14,12 @@ use crate::raw::AsRaw;
 use crate::transport::{DuplexTransport, RawPacket};
 
 impl QueuePair<RawPacket> {
-    /// Moves the queue pair from RESET through INIT and RTR to RTS: it can send, and receives what
-    /// its [rules](Self::create_flow) say.
+    /// Moves the queue pair from RESET through INIT and RTR to RTS. It can then send, and receives
+    /// the packets that match its [flow rules](Self::create_flow).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when it is in another state or the port does not exist.
+    /// [`ErrorKind::InvalidInput`] if the queue pair is in another state or the port does not
+    /// exist.
     ///
     /// # Example
     /// ```no_run
@@ -36,7 +37,7 @@ impl QueuePair<RawPacket> {
     /// qp.post_recv(wr::recv(pd.buf(1518)?))?;
     /// qp.create_flow(&FlowRule::new(1, [FlowSpec::to_mac([2, 0, 0, 0, 0, 1])]))?;
     /// let mut frame = pd.buf(64)?;
-    /// frame[..6].fill(0xff); // to everybody
+    /// frame[..6].fill(0xff); // broadcast
     /// qp.post_send(wr::send(frame))?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
@@ -63,14 +64,16 @@ impl QueuePair<RawPacket> {
 }
 
 impl<T: DuplexTransport> QueuePair<T> {
-    /// Receives the packets that the rule means, as long as the queue pair exists or until the rule
-    /// is [destroyed](Self::destroy_flow). Raw packet and datagram queue pairs can, where the
-    /// device has flow steering.
+    /// Attaches a flow rule: the queue pair receives the packets that match it until the rule is
+    /// [destroyed](Self::destroy_flow) or the queue pair is. This works for raw packet and datagram
+    /// queue pairs on devices with flow steering.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device has none (both software devices),
-    /// [`ErrorKind::PermissionDenied`] without `CAP_NET_RAW`, [`ErrorKind::InvalidInput`] for
-    /// headers in a wrong order, or for a queue pair of another type.
+    /// - [`ErrorKind::Unsupported`] if the device has no flow steering, as Soft-RoCE and
+    ///   Soft-iWARP.
+    /// - [`ErrorKind::PermissionDenied`] without `CAP_NET_RAW`.
+    /// - [`ErrorKind::InvalidInput`] for headers in the wrong order, or for a queue pair of another
+    ///   type.
     ///
     /// # Example
     /// ```no_run
@@ -96,31 +99,38 @@ impl<T: DuplexTransport> QueuePair<T> {
     /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
     pub fn create_flow(&mut self, rule: &FlowRule) -> Result<FlowId> {
         const VERB: &str = "ibv_create_flow";
-        let what = || format!("{}, {} headers", self.describe(), rule.specs.len());
+        let what = || {
+            format!(
+                "a flow rule with {1} headers on {0}",
+                self.describe(),
+                rule.specs.len()
+            )
+        };
         let mut packed =
             Packed::of(rule).ok_or_else(|| Error::new(ErrorKind::InvalidInput, VERB, what()))?;
         let raw = non_null(VERB, what, || {
-            // SAFETY: the queue pair is alive; the attributes are followed by as many
-            // specifications as they say, all valid during the call.
+            // SAFETY: the queue pair is alive. `Packed` holds the attributes followed by the number
+            // of specifications that they state, and lives during the call.
             unsafe { ibv_create_flow(self.as_raw(), packed.as_mut_ptr()) }
         })?;
         Ok(self.tables.flows.add(raw))
     }
 
-    /// Ends a rule. Destroying the queue pair does so too.
+    /// Detaches a flow rule. Destroying the queue pair detaches all its rules.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a rule that is not (any more) one of this queue pair's.
+    /// [`ErrorKind::InvalidInput`] if the rule is not attached to this queue pair.
     ///
     /// # References
     /// [`ibv_destroy_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
     pub fn destroy_flow(&mut self, flow: FlowId) -> Result<()> {
         const VERB: &str = "ibv_destroy_flow";
         let Some(raw) = self.tables.flows.take(flow) else {
-            let what = format!("{} has no such rule", self.describe());
+            let what = format!("the flow rule is not attached to {}", self.describe());
             return Err(Error::new(ErrorKind::InvalidInput, VERB, what));
         };
-        // SAFETY: made by `create_flow`, taken out of the table, ended once.
+        // SAFETY: `create_flow` created it, and taking it out of the table makes this the only
+        // call.
         let returned = unsafe { ibv_destroy_flow(raw.as_ptr()) };
         zero_or_errno(VERB, || self.describe(), returned)
     }

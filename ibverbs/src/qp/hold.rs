@@ -1,4 +1,4 @@
-//! Memory that a queue pair keeps, so that requests can name it by a token.
+//! Memory that a queue pair keeps alive for any number of requests.
 
 use super::pair::QueuePair;
 use crate::error::Result;
@@ -6,14 +6,14 @@ use crate::mr::{Held, HeldList, Hold};
 use crate::transport::SendTransport;
 
 impl<T: SendTransport> QueuePair<T> {
-    /// Keeps memory alive until the queue pair is destroyed, so that any number of requests can
-    /// name it by the returned token at no cost.
+    /// Keeps memory alive until the queue pair is destroyed. Any number of requests can use the
+    /// returned token, and posting it costs no reference count.
     ///
     /// Holding the same memory again returns an equal token.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the memory is of another protection
-    /// domain; the text names both devices.
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if the memory belongs to another
+    /// protection domain. The message names both devices.
     ///
     /// # Example
     /// ```no_run
@@ -23,19 +23,19 @@ impl<T: SendTransport> QueuePair<T> {
     /// page.fill(7);
     /// let page = qp.hold(&page.freeze())?;
     /// qp.post_send(wr::send(page))?;
-    /// qp.post_send(wr::send(page))?; // both at once in flight
-    ///
+    /// qp.post_send(wr::send(page))?; // both can be in flight
     /// # Ok(()) }
     /// ```
     pub fn hold<K: Hold>(&mut self, memory: &K) -> Result<Held<K>> {
         self.tables.owner.hold(memory)
     }
 
-    /// Keeps a description of several pieces of held memory, so that any number of requests can
-    /// name them as one message.
+    /// Keeps a scatter/gather list of held memory until the queue pair is destroyed. Any number of
+    /// requests can use it as one message.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a token is of another queue pair.
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if a token belongs to another queue
+    /// pair.
     pub fn hold_list<K: Hold>(&mut self, pieces: &[Held<K>]) -> Result<HeldList<K>> {
         self.tables.owner.hold_list(pieces)
     }

@@ -1,4 +1,6 @@
-//! Queue pairs: where work requests are posted, and where they are retired.
+//! Queue pairs: creation, states and attributes, posting requests and retiring completions.
+//!
+//! Scopes, XRC receiving halves and the crate `rdmacm` build on them.
 
 mod alternate;
 mod attr;

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
 
-use super::builder::{Made, Parts, QpCaps};
+use super::builder::{CreatedQp, Parts, QpCaps};
 use super::control::Control;
 use super::tables::Tables;
 use crate::convert::zero_or_errno;
@@ -94,7 +94,7 @@ unsafe impl<T: SendTransport> Sync for QueuePair<T> {}
 
 impl<T: SendTransport> QueuePair<T> {
     /// A queue pair of what the library made, in state RESET.
-    pub(crate) fn of(made: &Made, owner: Owner, of: &Parts<'_>, max_batch: u32) -> Self {
+    pub(crate) fn of(made: &CreatedQp, owner: Owner, of: &Parts<'_>, max_batch: u32) -> Self {
         let max_batch = max_batch
             .max(1)
             .min(made.caps.max_send_wr.max(made.caps.max_recv_wr).max(1));

@@ -1,4 +1,4 @@
-//! What a queue pair is set to.
+//! Querying the attributes of a queue pair.
 
 use super::alternate::{AlternatePath, MigState};
 use super::control::Control;
@@ -11,8 +11,8 @@ use crate::numbers::{Psn, Qkey, Qpn};
 use crate::port::Mtu;
 use crate::transport::SendTransport;
 
-/// What a queue pair is set to, as the device says it. What its transport or state has no use for
-/// means nothing.
+/// The attributes of a queue pair, as the device reports them. Attributes that its transport or
+/// state does not use have no meaning.
 ///
 /// # Example
 /// ```no_run
@@ -21,7 +21,7 @@ use crate::transport::SendTransport;
 /// let attr = qp.query()?;
 /// let microseconds = 4.096 * f64::from(attr.timeout).exp2();
 /// println!(
-///     "{} to {}, {microseconds:.0} µs for an acknowledgement",
+///     "{} to {}, acknowledgement timeout {microseconds:.0} µs",
 ///     attr.state, attr.dest_qpn
 /// );
 /// # Ok(()) }
@@ -32,58 +32,59 @@ use crate::transport::SendTransport;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpAttr {
-    /// Its state.
+    /// State of the queue pair.
     pub state: QpState,
-    /// Whether its send queue is being drained, in SQD.
+    /// `true` while the send queue is being drained, in state SQD.
     pub is_draining: bool,
-    /// What the peer may do.
+    /// Access of the peer to this side's memory.
     pub access: AccessFlags,
     /// Index of the partition key.
     pub pkey_index: u16,
-    /// Its port, from 1.
+    /// Number of the port, from 1.
     pub port_num: u8,
-    /// The queue key that senders must know.
+    /// Queue key that senders must use.
     pub qkey: Qkey,
-    /// The way to the peer.
+    /// Path to the peer.
     pub address: AhAttr,
-    /// The other way to the peer, if it has one.
+    /// Alternate path, if there is one.
     pub alternate: Option<AlternatePath>,
-    /// Where it stands between the two.
+    /// State of the path migration.
     pub path_mig_state: MigState,
-    /// The MTU of the way.
+    /// Path MTU.
     pub path_mtu: Mtu,
-    /// Waiting time for an acknowledgement: 4.096 µs × 2^timeout.
+    /// Acknowledgement timeout: 4.096 µs × 2^timeout.
     pub timeout: u8,
     /// Retries without an acknowledgement.
     pub retry_cnt: u8,
     /// Retries when the peer has no receive posted.
     pub rnr_retry: u8,
-    /// Packet sequence number that is expected of the peer.
+    /// Expected packet sequence number of the peer.
     pub rq_psn: Psn,
-    /// Packet sequence number that this side sends.
+    /// Packet sequence number of this side.
     pub sq_psn: Psn,
-    /// Reads and atomics of this side that can be in flight.
+    /// Maximum number of RDMA reads and atomics of this side in flight.
     pub max_rd_atomic: u8,
-    /// Reads and atomics of the peer that this side serves at once.
+    /// Maximum number of the peer's RDMA reads and atomics that this side executes at a time.
     pub max_dest_rd_atomic: u8,
-    /// Code of the time that a peer waits when no receive is posted here.
+    /// Code of the time that the peer waits before a retry when no receive is posted here.
     pub min_rnr_timer: u8,
-    /// The peer's queue pair.
+    /// Number of the peer's queue pair.
     pub dest_qpn: Qpn,
-    /// Requests of the send queue that can be in flight.
+    /// Maximum number of send requests in flight.
     pub max_send_wr: u32,
-    /// Receives that can be in flight.
+    /// Maximum number of receives in flight.
     pub max_recv_wr: u32,
-    /// Bytes that a request can carry inline.
+    /// Maximum length of inline data in bytes.
     pub max_inline_data: u32,
-    /// At most so many kbit/s; 0 for no limit.
+    /// Rate limit in kbit/s, or 0 for none.
     pub rate_limit: u32,
 }
 
 impl Control<'_> {
     pub(crate) fn query(self) -> Result<QpAttr> {
-        const ALL: u32 = (1 << 21) - 1; // every flag of enum ibv_qp_attr_mask but the rate limit, which a query need not ask for
-        let attr = self.ask(ALL)?;
+        // Every flag of `enum ibv_qp_attr_mask` except the rate limit, which queries return anyway.
+        const ALL: u32 = (1 << 21) - 1;
+        let attr = self.query_raw(ALL)?;
         Ok(QpAttr {
             state: QpState(attr.qp_state),
             is_draining: attr.sq_draining != 0,
@@ -113,16 +114,16 @@ impl Control<'_> {
 }
 
 impl<T: SendTransport> QueuePair<T> {
-    /// What the queue pair is set to.
+    /// Queries the attributes of the queue pair.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device was removed.
     ///
     /// # Example
     /// ```no_run
     /// use ibverbs::{QueuePair, Rc};
     /// # fn f(qp: &QueuePair<Rc>) -> ibverbs::Result<()> {
-    /// println!("reads in flight at most: {}", qp.query()?.max_rd_atomic);
+    /// println!("at most {} reads in flight", qp.query()?.max_rd_atomic);
     /// # Ok(()) }
     /// ```
     ///

@@ -1,4 +1,4 @@
-//! Queues of another length, of a queue pair that exists.
+//! Resizing the queues of an existing queue pair.
 
 use rdma_sys::{IBV_QP_CAP, ibv_qp_cap};
 
@@ -10,10 +10,10 @@ use crate::kind::ErrorKind;
 use crate::transport::SendTransport;
 
 impl<T: SendTransport> QueuePair<T> {
-    /// The sizes to ask for, if the queue pair can get others now.
+    /// Returns the sizes to request, if the queue pair can be resized now.
     pub(crate) fn check_resize(&self, [sends, recvs]: [Option<u32>; 2]) -> Result<ibv_qp_cap> {
         let refuse = |kind, why: &str, hint: &'static str| {
-            let what = format!("{}: queues of another length {why}", self.describe());
+            let what = format!("cannot resize the queues of {}: {why}", self.describe());
             Err(Error::new(kind, "ibv_modify_qp", what).with_hint(hint))
         };
         let caps = self.caps();
@@ -24,25 +24,25 @@ impl<T: SendTransport> QueuePair<T> {
             .device_cap_flags
             .contains(DeviceCapFlags::RESIZE_MAX_WR)
         {
-            let hint = "make the queue pair as large as it will have to be";
+            let hint = "create the queue pair with its final size";
             return refuse(
                 ErrorKind::Unsupported,
-                "are nothing that this device can do",
+                "the device does not support it",
                 hint,
             );
         }
         if !self.is_idle() {
             return refuse(
                 ErrorKind::QueueFull,
-                "while requests are in flight",
+                "requests are in flight",
                 "retire all requests first",
             );
         }
         if recvs.is_some() && caps.max_recv_wr == 0 {
             return refuse(
                 ErrorKind::InvalidInput,
-                "for receives, of which it takes none",
-                "ask for sends only",
+                "it has no receive queue",
+                "resize the send queue only",
             );
         }
         let (sends, recvs) = (
@@ -52,8 +52,8 @@ impl<T: SendTransport> QueuePair<T> {
         if sends.max(recvs) > Ring::MAX {
             return refuse(
                 ErrorKind::InvalidInput,
-                "than this library can tell apart",
-                "ask for less",
+                "the new size exceeds the limit of this library",
+                "request a smaller size",
             );
         }
         Ok(ibv_qp_cap {
@@ -65,17 +65,17 @@ impl<T: SendTransport> QueuePair<T> {
         })
     }
 
-    /// Makes the tables as long as the device has made the queues. Nothing is in flight.
+    /// Resizes the tables to the sizes that the device granted. No request is in flight.
     pub(crate) fn take_sizes(&mut self) -> Result<()> {
-        let given = self.control().ask(IBV_QP_CAP)?.cap;
+        let granted = self.control().query_raw(IBV_QP_CAP)?.cap;
         let recvs = if self.caps().max_recv_wr == 0 {
             0
         } else {
-            given.max_recv_wr
+            granted.max_recv_wr
         };
-        self.tables.sends.resize(given.max_send_wr);
+        self.tables.sends.resize(granted.max_send_wr);
         self.tables.recvs.table.resize(recvs);
-        self.set_lengths(given.max_send_wr, recvs);
+        self.set_lengths(granted.max_send_wr, recvs);
         Ok(())
     }
 }

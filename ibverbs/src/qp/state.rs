@@ -16,21 +16,21 @@ c_value! {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 10.3.1
     pub struct QpState(u32) {
-        /// Fresh.
+        /// The initial state.
         RESET = rdma_sys::IBV_QPS_RESET => "RESET",
-        /// Receives may be posted.
+        /// Initialized: receives can be posted.
         INIT = rdma_sys::IBV_QPS_INIT => "INIT",
         /// Ready to receive.
         RTR = rdma_sys::IBV_QPS_RTR => "RTR",
         /// Ready to send.
         RTS = rdma_sys::IBV_QPS_RTS => "RTS",
-        /// The send queue is drained.
+        /// Send queue drained, or being drained.
         SQD = rdma_sys::IBV_QPS_SQD => "SQD",
-        /// The send queue is in error.
+        /// Send queue error (UC and UD).
         SQE = rdma_sys::IBV_QPS_SQE => "SQE",
-        /// In error: what is in flight is flushed.
+        /// Error: requests in flight are flushed.
         ERR = rdma_sys::IBV_QPS_ERR => "ERR",
-        /// Not known.
+        /// Unknown.
         UNKNOWN = rdma_sys::IBV_QPS_UNKNOWN => "UNKNOWN",
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::builder::{Made, Parts};
+use super::builder::{CreatedQp, Parts};
 use crate::cq::{Ended, Shared, WcStatus};
 use crate::flow::Flows;
 use crate::identity::Requests;
@@ -32,7 +32,7 @@ pub(crate) struct Tables {
 impl Tables {
     /// Of a queue pair that was just made.
     pub(crate) fn new(
-        made: &Made,
+        made: &CreatedQp,
         owner: Owner,
         kind: QpType,
         of: &Parts<'_>,

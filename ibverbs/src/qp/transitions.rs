@@ -1,5 +1,4 @@
-//! Which attributes a step between two states needs, and which it takes: the table of the
-//! specification, in words.
+//! The state table of the specification: the attributes that a transition requires and allows.
 
 use rdma_sys::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CAP, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN,
@@ -12,9 +11,9 @@ use rdma_sys::{
 use super::state::QpState;
 use crate::transport::QpType;
 
-/// What a step must be given, and what it may be given besides the state.
+/// The attributes of a transition, besides the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct Transition {
     pub(crate) required: u32,
     pub(crate) optional: u32,
 }
@@ -29,7 +28,7 @@ const STATES: [QpState; 7] = [
     QpState::ERR,
 ];
 
-/// The attributes by the names that they have in [`QpChange`](super::change::QpChange).
+/// The names of the attributes in [`QpChange`](super::change::QpChange).
 const NAMES: [(u32, &str); 21] = [
     (IBV_QP_CUR_STATE, "cur_state"),
     (IBV_QP_EN_SQD_ASYNC_NOTIFY, "notify_when_drained"),
@@ -56,42 +55,42 @@ const NAMES: [(u32, &str); 21] = [
 
 const MIGRATION: u32 = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
 const CONNECT: u32 = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-const SERVE: u32 = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-const PATIENCE: u32 = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+const RESPOND: u32 = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+const RETRY: u32 = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 const START: u32 = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 
-/// What a step from `from` to `to` takes; `None` if there is no such step.
+/// Returns the attributes of the transition from `from` to `to`, or `None` if there is none.
 ///
 /// # References
 /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 10.3.1 and table 91
-pub(crate) fn step(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
-    let mut step = step_of_same_size(kind, from, to)?;
-    // The sizes of queues can change wherever it has some and goes on, where the device can.
+pub(crate) fn transition(kind: QpType, from: QpState, to: QpState) -> Option<Transition> {
+    let mut transition = transition_without_resize(kind, from, to)?;
+    // A queue pair with queues can be resized in every transition to a working state.
     if from != QpState::RESET
         && ![QpState::RESET, QpState::ERR].contains(&to)
         && !is(kind, QpType::XRC_RECV)
     {
-        step.optional |= IBV_QP_CAP;
+        transition.optional |= IBV_QP_CAP;
     }
-    Some(step)
+    Some(transition)
 }
 
-fn step_of_same_size(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
-    const NOTHING: Option<Step> = Some(Step {
+fn transition_without_resize(kind: QpType, from: QpState, to: QpState) -> Option<Transition> {
+    const NOTHING: Option<Transition> = Some(Transition {
         required: 0,
         optional: 0,
     });
     let only = |optional| {
-        Some(Step {
+        Some(Transition {
             required: 0,
             optional,
         })
     };
-    let (sends, serves) = (
+    let (sends, responds) = (
         !is(kind, QpType::XRC_RECV),
         is(kind, QpType::RC) || is(kind, QpType::XRC_RECV),
     );
-    let reliable = serves || is(kind, QpType::XRC_SEND);
+    let reliable = responds || is(kind, QpType::XRC_SEND);
     let connected = reliable || is(kind, QpType::UC);
     let datagram = is(kind, QpType::UD);
     let init = match kind {
@@ -99,31 +98,34 @@ fn step_of_same_size(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
         QpType::RAW_PACKET => IBV_QP_PORT,
         _ => START | IBV_QP_ACCESS_FLAGS,
     };
-    // What can be changed of a queue pair that sends.
+    // Attributes that can be changed in RTS.
     let running = match kind {
         QpType::UD => IBV_QP_CUR_STATE | IBV_QP_QKEY,
         QpType::RAW_PACKET => IBV_QP_RATE_LIMIT,
         _ => {
-            IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | MIGRATION | when(serves, IBV_QP_MIN_RNR_TIMER)
+            IBV_QP_CUR_STATE
+                | IBV_QP_ACCESS_FLAGS
+                | MIGRATION
+                | when(responds, IBV_QP_MIN_RNR_TIMER)
         }
     };
     match (from, to) {
-        (QpState::RESET, QpState::INIT) => Some(Step {
+        (QpState::RESET, QpState::INIT) => Some(Transition {
             required: init,
             optional: 0,
         }),
         (QpState::INIT, QpState::INIT) => only(init),
-        (QpState::INIT, QpState::RTR) => Some(Step {
-            required: when(connected, CONNECT) | when(serves, SERVE),
+        (QpState::INIT, QpState::RTR) => Some(Transition {
+            required: when(connected, CONNECT) | when(responds, RESPOND),
             optional: when(
                 connected,
                 IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
             ) | when(datagram, IBV_QP_PKEY_INDEX | IBV_QP_QKEY),
         }),
-        (QpState::RTR, QpState::RTS) => Some(Step {
+        (QpState::RTR, QpState::RTS) => Some(Transition {
             required: when(connected || datagram, IBV_QP_SQ_PSN)
                 | when(reliable, IBV_QP_TIMEOUT)
-                | when(reliable && sends, PATIENCE),
+                | when(reliable && sends, RETRY),
             optional: running,
         }),
         (QpState::RTS | QpState::SQD, QpState::RTS) => only(running),
@@ -143,8 +145,8 @@ fn step_of_same_size(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
                 | IBV_QP_ACCESS_FLAGS
                 | IBV_QP_PKEY_INDEX
                 | when(reliable, IBV_QP_PORT | IBV_QP_TIMEOUT)
-                | when(reliable && sends, PATIENCE)
-                | when(serves, SERVE),
+                | when(reliable && sends, RETRY)
+                | when(responds, RESPOND),
         ),
         (_, QpState::RESET) => NOTHING,
         (
@@ -160,9 +162,9 @@ fn step_of_same_size(kind: QpType, from: QpState, to: QpState) -> Option<Step> {
     }
 }
 
-/// The attributes that a step must be given, with the state.
-pub(crate) fn needed(kind: QpType, from: QpState, to: QpState) -> u32 {
-    IBV_QP_STATE | step(kind, from, to).map_or(0, |step| step.required)
+/// Returns the mask of the required attributes, including the state.
+pub(crate) fn required_mask(kind: QpType, from: QpState, to: QpState) -> u32 {
+    IBV_QP_STATE | transition(kind, from, to).map_or(0, |transition| transition.required)
 }
 
 fn is(kind: QpType, other: QpType) -> bool {
@@ -173,29 +175,31 @@ fn when(condition: bool, flags: u32) -> u32 {
     if condition { flags } else { 0 }
 }
 
-/// What is wrong with a step that is given these attributes: what it lacks, what it does not take,
-/// or where it could go instead.
-pub(crate) fn fault(kind: QpType, from: QpState, to: QpState, given: u32) -> Option<String> {
-    let Some(Step { required, optional }) = step(kind, from, to) else {
-        let ways: Vec<String> = STATES
+/// Checks a transition with the attributes `given`. Returns a message that names the attributes
+/// that are missing or not allowed, or the possible next states, or `None` if the transition is
+/// valid.
+pub(crate) fn violation(kind: QpType, from: QpState, to: QpState, given: u32) -> Option<String> {
+    let Some(Transition { required, optional }) = transition(kind, from, to) else {
+        let next_states: Vec<String> = STATES
             .iter()
-            .filter(|&&next| step(kind, from, next).is_some())
+            .filter(|&&next| transition(kind, from, next).is_some())
             .map(ToString::to_string)
             .collect();
         return Some(format!(
-            "there is no step from {from} to {to}; from {from} it goes to {}",
-            ways.join(", ")
+            "there is no transition from {from} to {to}; available from {from}: {}",
+            next_states.join(", ")
         ));
     };
     let given = given & !IBV_QP_STATE;
     let (missing, forbidden) = (required & !given, given & !(required | optional));
-    let parts = [(missing, "lacks "), (forbidden, "does not take ")];
+    let parts = [(missing, "requires "), (forbidden, "does not allow ")];
     let parts: Vec<String> = parts
         .iter()
         .filter(|(flags, _)| *flags != 0)
         .map(|(flags, verb)| format!("{verb}{}", names(*flags)))
         .collect();
-    (!parts.is_empty()).then(|| format!("the step from {from} to {to} {}", parts.join(" and ")))
+    (!parts.is_empty())
+        .then(|| format!("the transition from {from} to {to} {}", parts.join(" and ")))
 }
 
 fn names(flags: u32) -> String {

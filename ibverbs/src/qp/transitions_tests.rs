@@ -1,4 +1,4 @@
-//! The table against the one of the specification, and its words.
+//! Tests of the state table against the specification, and of its messages.
 
 use super::*;
 
@@ -12,22 +12,25 @@ const ALL: [QpType; 6] = [
 ];
 
 #[test]
-fn steps_exist_where_the_specification_draws_them() {
+fn transitions_are_those_of_the_specification() {
     for kind in ALL {
-        let ways: Vec<(QpState, QpState)> = STATES
+        let transitions: Vec<(QpState, QpState)> = STATES
             .iter()
             .flat_map(|&from| STATES.iter().map(move |&to| (from, to)))
-            .filter(|&(from, to)| step(kind, from, to).is_some())
+            .filter(|&(from, to)| transition(kind, from, to).is_some())
             .collect();
         for from in STATES {
-            assert!(ways.contains(&(from, QpState::RESET)), "{kind} {from}");
+            assert!(
+                transitions.contains(&(from, QpState::RESET)),
+                "{kind} {from}"
+            );
             assert_eq!(
-                ways.contains(&(from, QpState::ERR)),
+                transitions.contains(&(from, QpState::ERR)),
                 from != QpState::RESET,
                 "{kind} {from}"
             );
         }
-        // Forwards one step at a time, and back to RESET only.
+        // No state can be skipped, and the only way back is RESET.
         for (from, to) in [
             (0, 2),
             (0, 3),
@@ -40,7 +43,7 @@ fn steps_exist_where_the_specification_draws_them() {
             (5, 4),
         ] {
             assert!(
-                !ways.contains(&(STATES[from], STATES[to])),
+                !transitions.contains(&(STATES[from], STATES[to])),
                 "{kind} {} {}",
                 STATES[from],
                 STATES[to]
@@ -48,7 +51,7 @@ fn steps_exist_where_the_specification_draws_them() {
         }
         for (from, to) in [(0, 1), (1, 1), (1, 2), (2, 3), (3, 3)] {
             assert!(
-                ways.contains(&(STATES[from], STATES[to])),
+                transitions.contains(&(STATES[from], STATES[to])),
                 "{kind} {} {}",
                 STATES[from],
                 STATES[to]
@@ -56,12 +59,12 @@ fn steps_exist_where_the_specification_draws_them() {
         }
         let recovers = [QpType::UC, QpType::UD].contains(&kind);
         assert_eq!(
-            ways.contains(&(QpState::SQE, QpState::RTS)),
+            transitions.contains(&(QpState::SQE, QpState::RTS)),
             recovers,
             "{kind}"
         );
         assert_eq!(
-            ways.contains(&(QpState::RTS, QpState::SQD)),
+            transitions.contains(&(QpState::RTS, QpState::SQD)),
             kind != QpType::RAW_PACKET,
             "{kind}"
         );
@@ -69,37 +72,40 @@ fn steps_exist_where_the_specification_draws_them() {
 }
 
 #[test]
-fn what_connect_gives_is_what_the_steps_take() {
+fn connect_sets_the_required_attributes() {
     let uc = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     let rc = uc | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-    let patience = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    let retry = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     for (kind, rtr, rts) in [
-        (QpType::RC, rc, patience | IBV_QP_SQ_PSN),
+        (QpType::RC, rc, retry | IBV_QP_SQ_PSN),
         (QpType::UC, uc, IBV_QP_SQ_PSN),
     ] {
         assert_eq!(
-            needed(kind, QpState::INIT, QpState::RTR),
+            required_mask(kind, QpState::INIT, QpState::RTR),
             rtr | IBV_QP_STATE
         );
-        assert_eq!(needed(kind, QpState::RTR, QpState::RTS), rts | IBV_QP_STATE);
+        assert_eq!(
+            required_mask(kind, QpState::RTR, QpState::RTS),
+            rts | IBV_QP_STATE
+        );
         let init = START | IBV_QP_ACCESS_FLAGS;
         assert_eq!(
-            fault(kind, QpState::RESET, QpState::INIT, init | IBV_QP_STATE),
+            violation(kind, QpState::RESET, QpState::INIT, init | IBV_QP_STATE),
             None
         );
     }
     let datagram = START | IBV_QP_QKEY;
     assert_eq!(
-        fault(QpType::UD, QpState::RESET, QpState::INIT, datagram),
+        violation(QpType::UD, QpState::RESET, QpState::INIT, datagram),
         None
     );
-    assert_eq!(fault(QpType::UD, QpState::INIT, QpState::RTR, 0), None);
+    assert_eq!(violation(QpType::UD, QpState::INIT, QpState::RTR, 0), None);
     assert_eq!(
-        fault(QpType::UD, QpState::RTR, QpState::RTS, IBV_QP_SQ_PSN),
+        violation(QpType::UD, QpState::RTR, QpState::RTS, IBV_QP_SQ_PSN),
         None
     );
     assert_eq!(
-        fault(
+        violation(
             QpType::RAW_PACKET,
             QpState::RESET,
             QpState::INIT,
@@ -110,8 +116,8 @@ fn what_connect_gives_is_what_the_steps_take() {
 }
 
 #[test]
-fn the_halves_of_xrc_share_what_a_reliable_connection_takes() {
-    let of = |kind, from, to| step(kind, from, to).expect("a step").required;
+fn xrc_halves_share_the_attributes_of_a_reliable_connection() {
+    let of = |kind, from, to| transition(kind, from, to).expect("a transition").required;
     for (from, to) in [
         (QpState::RESET, QpState::INIT),
         (QpState::INIT, QpState::RTR),
@@ -131,23 +137,23 @@ fn the_halves_of_xrc_share_what_a_reliable_connection_takes() {
 }
 
 #[test]
-fn a_fault_names_what_is_missing_forbidden_or_possible() {
-    let rtr = needed(QpType::RC, QpState::INIT, QpState::RTR) & !IBV_QP_MIN_RNR_TIMER;
+fn a_violation_names_missing_and_forbidden_attributes() {
+    let rtr = required_mask(QpType::RC, QpState::INIT, QpState::RTR) & !IBV_QP_MIN_RNR_TIMER;
     assert_eq!(
-        fault(QpType::RC, QpState::INIT, QpState::RTR, rtr | IBV_QP_QKEY).expect("a fault"),
-        "the step from INIT to RTR lacks min_rnr_timer and does not take qkey"
+        violation(QpType::RC, QpState::INIT, QpState::RTR, rtr | IBV_QP_QKEY).expect("a violation"),
+        "the transition from INIT to RTR requires min_rnr_timer and does not allow qkey"
     );
     assert_eq!(
-        fault(QpType::RC, QpState::RTR, QpState::RTS, 0).expect("a fault"),
-        "the step from RTR to RTS lacks timeout, retry_cnt, rnr_retry, max_rd_atomic, sq_psn"
+        violation(QpType::RC, QpState::RTR, QpState::RTS, 0).expect("a violation"),
+        "the transition from RTR to RTS requires timeout, retry_cnt, rnr_retry, max_rd_atomic, sq_psn"
     );
     assert_eq!(
-        fault(QpType::RC, QpState::RESET, QpState::RTS, 0).expect("a fault"),
-        "there is no step from RESET to RTS; from RESET it goes to RESET, INIT"
+        violation(QpType::RC, QpState::RESET, QpState::RTS, 0).expect("a violation"),
+        "there is no transition from RESET to RTS; available from RESET: RESET, INIT"
     );
     assert_eq!(
-        fault(QpType::UD, QpState::RTS, QpState::RTS, IBV_QP_TIMEOUT).expect("a fault"),
-        "the step from RTS to RTS does not take timeout"
+        violation(QpType::UD, QpState::RTS, QpState::RTS, IBV_QP_TIMEOUT).expect("a violation"),
+        "the transition from RTS to RTS does not allow timeout"
     );
 }
 
@@ -157,7 +163,7 @@ fn every_attribute_has_a_name() {
     for kind in ALL {
         for from in STATES {
             for to in STATES {
-                if let Some(Step { required, optional }) = step(kind, from, to) {
+                if let Some(Transition { required, optional }) = transition(kind, from, to) {
                     assert_eq!((required | optional) & !named, 0, "{kind} {from} {to}");
                     assert_eq!(required & optional, 0, "{kind} {from} {to}");
                 }
