@@ -109,7 +109,7 @@ impl ConnectError {
                 Self::rejected(verb, what, rejection)
             }
             CmEventType::UNREACHABLE if status > 0 && event.datagram().is_some() => {
-                let reason = RejectReason::of_service(status);
+                let reason = RejectReason::from_service_status(status);
                 Self::rejected(
                     verb,
                     what,

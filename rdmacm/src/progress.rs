@@ -1,4 +1,4 @@
-//! What is under way, and how to wait for it: by the descriptor, by the clock, or by awaiting.
+//! Operations in progress, and the three ways to wait for them.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -12,31 +12,32 @@ use crate::wait::{Deadline, sleep};
 pub(crate) mod sealed {
     use crate::wait::Descriptor;
 
-    /// Kept to this crate: what is under way can say so.
+    /// Implementation details of [`InProgress`](super::InProgress), which other crates cannot
+    /// implement.
     pub trait Sealed {
-        /// The call that was made.
+        /// The librdmacm function that started the operation.
         const VERB: &'static str;
 
-        /// On what it was made.
+        /// Returns the subject of the operation, for error messages.
         fn what(&self) -> String;
 
-        /// What is readable when there is something to do.
+        /// Returns a descriptor that is readable when the operation may make progress.
         fn descriptor(&self) -> Descriptor;
     }
 }
 
-/// Something under way whose outcome comes as events of the connection manager: resolving,
-/// connecting, accepting, joining.
+/// An operation completed by events of the connection manager: resolving, connecting, accepting or
+/// joining.
 ///
-/// Nothing blocks unless it is asked to. There are three ways to the outcome:
+/// Starting an operation does not block. There are three ways to get its result:
 ///
-/// - wait until the descriptor ([`AsFd`]) is readable, by whatever means the program has, and call
-///   [`try_finish`](Self::try_finish);
-/// - [`wait`](Self::wait), which sleeps, with a limit;
-/// - with the feature `tokio`, await `finish`.
+/// - Wait until the descriptor ([`AsFd`]) is readable, for example with `poll(2)`, and call
+///   [`try_finish`](Self::try_finish).
+/// - Call [`wait`](Self::wait), which blocks up to a time limit.
+/// - With the feature `tokio`, await `finish`.
 ///
-/// Dropping it at any time abandons it: the identifier goes, the queue pair with it, and no event
-/// is left unacknowledged. That holds for a dropped future too.
+/// Dropping the operation, or a future of it, cancels it. The queue pair and the identifier are
+/// destroyed, and all events are acknowledged.
 ///
 /// # Example
 /// ```no_run
@@ -48,7 +49,7 @@ pub(crate) mod sealed {
 ///     if let Some(route) = resolving.try_finish()? {
 ///         break route;
 ///     }
-///     // … do something else, or poll(2) on resolving.as_fd() …
+///     // Do other work here, or poll(2) resolving.as_fd().
 /// };
 /// println!("{}", route.device_name());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -56,23 +57,25 @@ pub(crate) mod sealed {
 ///
 /// # References
 /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
-#[must_use = "what is under way is abandoned when it is dropped"]
+#[must_use = "dropping an operation in progress cancels it"]
 pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
-    /// What it becomes.
+    /// The result of the operation.
     type Output: Send;
-    /// How it fails.
+    /// The error of the operation.
     type Error: From<Error> + Send;
 
-    /// The outcome, if it is there; never blocks. After an outcome or an error it is over.
+    /// Returns the result, or `None` if the operation has not completed. Never blocks. Do not call
+    /// it again after a result or an error.
     ///
     /// # Errors
-    /// Those of the blocking call; [`ErrorKind::InvalidInput`] once it is over.
+    /// Same as the blocking call; also [`ErrorKind::InvalidInput`] if the operation has already
+    /// finished.
     fn try_finish(&mut self) -> std::result::Result<Option<Self::Output>, Self::Error>;
 
-    /// Sleeps until the outcome is there, at most for `timeout` (for ever when `None`).
+    /// Waits for the result, at most for `timeout` (forever if `None`).
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] when the time is over first, otherwise those of the blocking call.
+    /// [`ErrorKind::TimedOut`] on timeout, otherwise the same as the blocking call.
     fn wait(mut self, timeout: Option<Duration>) -> std::result::Result<Self::Output, Self::Error> {
         let deadline = Deadline::after(timeout);
         loop {
@@ -86,27 +89,27 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
         }
     }
 
-    /// Awaits the outcome on a tokio runtime with I/O enabled. There is no limit: put
-    /// `tokio::time::timeout` around it. A future that is dropped leaves nothing behind.
+    /// Awaits the result. Needs a tokio runtime with I/O enabled. There is no time limit; wrap it
+    /// in `tokio::time::timeout` to set one. Dropping the future cancels the operation.
     ///
     /// # Errors
-    /// Those of the blocking call.
+    /// Same as the blocking call.
     #[cfg(feature = "tokio")]
     fn finish(
         mut self,
     ) -> impl Future<Output = std::result::Result<Self::Output, Self::Error>> + Send {
         async move {
             let readable = crate::wait::Readable::new(self.descriptor())?;
-            readable.take(|| self.try_finish()).await
+            readable.retry(|| self.try_finish()).await
         }
     }
 }
 
-/// The answer to a call on something that is over.
+/// Returns the error of a call on an operation that has already finished.
 pub(crate) fn already_finished(verb: &'static str, what: &dyn fmt::Display) -> Error {
     Error::new(
         ErrorKind::InvalidInput,
         verb,
-        format!("{what}: it is over already"),
+        format!("{what}: the operation has already finished"),
     )
 }

@@ -1,31 +1,32 @@
-//! Why a peer rejects.
+//! Reasons for rejected requests.
 
 use crate::newtype::c_value;
 
 c_value! {
-    /// Why a connection request was rejected.
+    /// Reason for the rejection of a connect request.
     ///
-    /// On InfiniBand and RoCE the reason codes of the communication manager (IBA 12.6.7.2, positive); on iWARP negative errno values.
+    /// On InfiniBand and RoCE it is a reason code of the communication manager (IBA 12.6.7.2,
+    /// positive). On iWARP it is a negative errno value.
     ///
     /// # Example
     /// ```
     /// use rdmacm::RejectReason;
     /// assert!(RejectReason::INVALID_SERVICE_ID.has_no_listener());
-    /// assert_eq!(RejectReason(28), RejectReason::CONSUMER_DEFINED); // the peer's program said no
+    /// assert_eq!(RejectReason(28), RejectReason::CONSUMER_DEFINED); // rejected by the peer
     /// ```
     ///
     /// # References
     /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html); IBA 12.6.7.2
     pub struct RejectReason(i32) {
-        /// The peer has no queue pair left.
+        /// The peer has no queue pairs left.
         NO_QP = 1 => "no queue pair available",
-        /// The peer has no end-to-end context left.
+        /// The peer has no end-to-end contexts left.
         NO_EEC = 2 => "no end-to-end context available",
         /// The peer is out of resources.
         NO_RESOURCES = 3 => "no resources available",
         /// The peer waited too long for the next message of the handshake.
         TIMEOUT = 4 => "the handshake timed out",
-        /// The peer does not support what was requested.
+        /// The peer does not support the request.
         UNSUPPORTED = 5 => "unsupported request",
         /// The communication identifier is not valid.
         INVALID_COMM_ID = 6 => "invalid communication ID",
@@ -35,13 +36,13 @@ c_value! {
         INVALID_SERVICE_ID = 8 => "nothing listens on that port",
         /// The transport type is not valid.
         INVALID_TRANSPORT_TYPE = 9 => "invalid transport type",
-        /// The peer still knows an old connection of this queue pair number.
+        /// The peer still has an old connection of this queue pair number.
         STALE_CONN = 10 => "stale connection",
         /// The reliable datagram channel does not exist.
         RDC_NOT_EXIST = 11 => "no such reliable datagram channel",
-        /// The primary GID is not of the peer.
+        /// The primary GID does not belong to the peer.
         INVALID_GID = 12 => "invalid GID",
-        /// The primary LID is not of the peer.
+        /// The primary LID does not belong to the peer.
         INVALID_LID = 13 => "invalid LID",
         /// The service level is not available.
         INVALID_SL = 14 => "invalid service level",
@@ -51,9 +52,9 @@ c_value! {
         INVALID_HOP_LIMIT = 16 => "invalid hop limit",
         /// The packet rate is not acceptable.
         INVALID_PACKET_RATE = 17 => "invalid packet rate",
-        /// The alternate GID is not of the peer.
+        /// The alternate GID does not belong to the peer.
         INVALID_ALT_GID = 18 => "invalid alternate GID",
-        /// The alternate LID is not of the peer.
+        /// The alternate LID does not belong to the peer.
         INVALID_ALT_LID = 19 => "invalid alternate LID",
         /// The alternate service level is not available.
         INVALID_ALT_SL = 20 => "invalid alternate service level",
@@ -63,16 +64,16 @@ c_value! {
         INVALID_ALT_HOP_LIMIT = 22 => "invalid alternate hop limit",
         /// The alternate packet rate is not acceptable.
         INVALID_ALT_PACKET_RATE = 23 => "invalid alternate packet rate",
-        /// Another port and communication manager serve this.
+        /// Another port and communication manager provides this service.
         PORT_CM_REDIRECT = 24 => "port and CM redirection",
-        /// Another port serves this.
+        /// Another port provides this service.
         PORT_REDIRECT = 25 => "port redirection",
         /// The path MTU is too large for the peer.
         INVALID_MTU = 26 => "invalid path MTU",
-        /// More reads and atomics at once than the peer serves.
+        /// More concurrent READs and atomics were requested than the peer serves.
         INSUFFICIENT_RESP_RESOURCES = 27 => "insufficient responder resources",
-        /// The peer's program rejected, or left the request unanswered.
-        CONSUMER_DEFINED = 28 => "rejected by the peer's program",
+        /// The peer's application rejected the request or dropped it.
+        CONSUMER_DEFINED = 28 => "rejected by the peer's application",
         /// The RNR retry count is not acceptable.
         INVALID_RNR_RETRY = 29 => "invalid RNR retry count",
         /// The communication identifier is in use.
@@ -83,29 +84,29 @@ c_value! {
         INVALID_FLOW_LABEL = 32 => "invalid flow label",
         /// The alternate flow label is not acceptable.
         INVALID_ALT_FLOW_LABEL = 33 => "invalid alternate flow label",
-        /// A vendor's option is not supported.
+        /// A vendor-specific option is not supported.
         VENDOR_OPTION = 35 => "vendor option not supported",
-        /// iWARP: the peer's program rejected, or closed the connection during the handshake.
-        IWARP_RESET = -libc::ECONNRESET => "rejected by the peer's program",
+        /// iWARP: the peer's application rejected the request or closed the connection during the
+        /// handshake.
+        IWARP_RESET = -libc::ECONNRESET => "rejected by the peer's application",
         /// iWARP: nothing listens on the port.
         IWARP_REFUSED = -libc::ECONNREFUSED => "nothing listens on that port",
     }
 }
 
 impl RejectReason {
-    /// Whether nobody listens on the port.
+    /// Returns `true` if nothing listens on the port.
     pub fn has_no_listener(self) -> bool {
         matches!(self, Self::INVALID_SERVICE_ID | Self::IWARP_REFUSED)
     }
 
-    /// Whether the peer's program said no (or dropped the request).
+    /// Returns `true` if the peer's application rejected or dropped the request.
     pub fn is_by_application(self) -> bool {
         matches!(self, Self::CONSUMER_DEFINED | Self::IWARP_RESET)
     }
 
-    /// The status of a service that was asked for and refused (IBA 16.7.2), as the reason that
-    /// means the same.
-    pub(crate) fn of_service(status: i32) -> Self {
+    /// Converts the status of a service ID resolution (IBA 16.7.2) to the corresponding reason.
+    pub(crate) fn from_service_status(status: i32) -> Self {
         match status {
             1 => Self::INVALID_SERVICE_ID,
             2 => Self::CONSUMER_DEFINED,
@@ -116,21 +117,23 @@ impl RejectReason {
         }
     }
 
-    /// What to do about it.
+    /// Returns the remedy.
     pub(crate) fn hint(self) -> Option<&'static str> {
         Some(match self {
             Self::INVALID_SERVICE_ID | Self::IWARP_REFUSED => {
-                "is the server running, on this port and over rdma_cm (not plain TCP)?"
+                "check that the server is running, on this port and with rdma_cm rather than plain TCP"
             }
-            Self::CONSUMER_DEFINED => "it did not say why: look at what the peer prints",
+            Self::CONSUMER_DEFINED => "the peer gave no reason; check its output",
             Self::IWARP_RESET => {
-                "it did not say why: look at what the peer prints; a plain TCP server also looks like this"
+                "the peer gave no reason; check its output, and that the server is not a plain TCP server"
             }
             Self::STALE_CONN | Self::DUPLICATE_COMM_ID => {
-                "try again: the peer still holds an older connection"
+                "try again; the peer still has an older connection"
             }
-            Self::INSUFFICIENT_RESP_RESOURCES => "lower initiator_depth",
-            Self::NO_QP | Self::NO_EEC | Self::NO_RESOURCES => "the peer has too many connections",
+            Self::INSUFFICIENT_RESP_RESOURCES => "set initiator_depth lower",
+            Self::NO_QP | Self::NO_EEC | Self::NO_RESOURCES => {
+                "close other connections of the peer"
+            }
             _ => return None,
         })
     }
@@ -141,24 +144,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_reasons_have_words_and_unknown_ones_their_number() {
+    fn unknown_reasons_are_shown_as_numbers() {
         assert_eq!(RejectReason(8).to_string(), "nothing listens on that port");
         assert_eq!(
             RejectReason(28).to_string(),
-            "rejected by the peer's program"
+            "rejected by the peer's application"
         );
         assert_eq!(RejectReason(34).to_string(), "unknown (34)");
         assert_eq!(RejectReason(-5).to_string(), "unknown (-5)");
     }
 
     #[test]
-    fn a_service_says_no_in_the_same_words() {
-        assert!(RejectReason::of_service(1).has_no_listener());
-        assert!(RejectReason::of_service(2).is_by_application());
+    fn service_statuses_map_to_reject_reasons() {
+        assert!(RejectReason::from_service_status(1).has_no_listener());
+        assert!(RejectReason::from_service_status(2).is_by_application());
     }
 
     #[test]
-    fn both_transports_tell_nobody_from_no() {
+    fn no_listener_differs_from_a_rejection() {
         assert!(RejectReason(8).has_no_listener() && RejectReason(-111).has_no_listener());
         assert!(RejectReason(28).is_by_application() && RejectReason(-104).is_by_application());
         assert!(!RejectReason(8).is_by_application() && !RejectReason(28).has_no_listener());

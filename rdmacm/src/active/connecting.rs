@@ -165,7 +165,7 @@ impl PeerResponse {
 /// InfiniBand and RoCE: the peer has accepted and waits for this side's queue pair to follow.
 fn follow(attempt: &mut Attempt, params: &ConnectParams<'_>, path: &Path) -> Result<()> {
     let Attempt { qp, id } = attempt;
-    let moved = transition::to_send(qp, id, params, path);
+    let moved = transition::to_rts(qp, id, params, path);
     if moved.is_err() {
         // So that the peer need not wait for its timeout; the first error is the one that counts.
         let _ = id.reject(&[], path);

@@ -146,7 +146,7 @@ impl ConnectResponse {
     /// # References
     /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
     pub fn qp_change(&self, state: QpState) -> Result<QpChange> {
-        qp_change::to(state, &self.id, &self.path)
+        qp_change::for_state(state, &self.id, &self.path)
     }
 
     /// Tells the peer that this side's queue pair is in RTS: the connection stands.

@@ -95,7 +95,7 @@ impl Route {
     pub fn with_qp(self, mut qp: QueuePair<Rc>) -> Result<ReadyRoute> {
         let Self { id, path, access } = self;
         path.check("rdma_connect", &qp)?;
-        transition::init(&mut qp, &id, access, &path)?;
+        transition::to_init(&mut qp, &id, access, &path)?;
         Ok(ReadyRoute::new(qp, id, path))
     }
 
@@ -108,7 +108,7 @@ impl Route {
     /// # References
     /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
     pub fn qp_change(&self, state: QpState) -> Result<QpChange> {
-        qp_change::to(state, &self.id, &self.path)
+        qp_change::for_state(state, &self.id, &self.path)
     }
 
     /// Sends the request for a queue pair, of any transport, that stays with the application, which

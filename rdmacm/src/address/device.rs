@@ -1,4 +1,4 @@
-//! The addresses of a device: binding to a device is binding to one of them.
+//! Selection of a local address from the addresses of a device.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
@@ -7,33 +7,36 @@ use nix::ifaddrs::getifaddrs;
 
 use crate::address::Address;
 
-/// The address of `device` to reach `peer` from (or to listen on, where `peer` is unspecified): the
-/// one asked for if the device has it, else the first of the peer's family.
-pub(crate) fn choose(device: &str, peer: Address, asked: Option<Address>) -> Result<Address> {
+/// Selects the address of `device` from which to reach `peer`, or on which to listen if `peer` is
+/// unspecified. Returns `requested` if the device has it, otherwise the first address of the
+/// peer's family, preferably of the same scope (link-local or global).
+pub(crate) fn choose(device: &str, peer: Address, requested: Option<Address>) -> Result<Address> {
     let Address::Ip(peer) = peer else {
-        return asked.ok_or_else(|| {
-            let what = format!("{peer} over {device}: the source GID is missing");
+        return requested.ok_or_else(|| {
+            let what = format!("{peer} over {device}: no source GID");
             Error::new(ErrorKind::InvalidInput, "rdma_bind_addr", what)
         });
     };
-    let all = addresses(device)?;
-    let named = |address: &SocketAddr| all.iter().any(|own| own.ip() == address.ip());
-    match asked {
-        Some(Address::Ip(asked)) if named(&asked) => return Ok(asked.into()),
-        Some(asked) => return Err(missing(device, &all, &asked.to_string())),
+    let addresses = device_addresses(device)?;
+    let has_address = |address: &SocketAddr| addresses.iter().any(|own| own.ip() == address.ip());
+    match requested {
+        Some(Address::Ip(requested)) if has_address(&requested) => return Ok(requested.into()),
+        Some(requested) => return Err(missing_address(device, &addresses, &requested.to_string())),
         None => {}
     }
     let link_local = is_link_local(peer.ip());
-    let mut fitting = all.iter().filter(|own| own.is_ipv4() == peer.is_ipv4());
-    let found = fitting
+    let mut candidates = addresses
+        .iter()
+        .filter(|own| own.is_ipv4() == peer.is_ipv4());
+    let address = candidates
         .clone()
         .find(|own| is_link_local(own.ip()) == link_local)
-        .or_else(|| fitting.next());
-    match found {
+        .or_else(|| candidates.next());
+    match address {
         Some(own) => Ok((*own).into()),
-        None => Err(missing(
+        None => Err(missing_address(
             device,
-            &all,
+            &addresses,
             if peer.is_ipv4() {
                 "an IPv4 address"
             } else {
@@ -43,22 +46,22 @@ pub(crate) fn choose(device: &str, peer: Address, asked: Option<Address>) -> Res
     }
 }
 
-fn missing(device: &str, all: &[SocketAddr], wanted: &str) -> Error {
+fn missing_address(device: &str, addresses: &[SocketAddr], wanted: &str) -> Error {
     let error = Error::new(
         ErrorKind::NotFound,
         "rdma_bind_addr",
-        format!("{device} has not {wanted}"),
+        format!("{device} does not have {wanted}"),
     );
-    if all.is_empty() {
+    if addresses.is_empty() {
         return error
-            .with_hint("its network interface has no address: give it one with `ip address add`");
+            .with_hint("its network interface has no address; add one with `ip address add`");
     }
-    let all: Vec<String> = all.iter().map(|own| own.ip().to_string()).collect();
-    error.with_hint(format!("it has {}", all.join(", ")))
+    let addresses: Vec<String> = addresses.iter().map(|own| own.ip().to_string()).collect();
+    error.with_hint(format!("available: {}", addresses.join(", ")))
 }
 
-/// The addresses of the network interfaces behind a device's ports.
-fn addresses(device: &str) -> Result<Vec<SocketAddr>> {
+/// Returns the addresses of the network interfaces behind a device's ports.
+fn device_addresses(device: &str) -> Result<Vec<SocketAddr>> {
     let context = Device::by_name(device)?.open()?;
     let ports = context.query_device()?.phys_port_cnt;
     let netdevs: Vec<String> = (1..=ports)

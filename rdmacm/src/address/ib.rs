@@ -1,5 +1,4 @@
-//! Addresses of the family AF_IB: a GID and a service number in the place of an IP address and a
-//! port.
+//! `AF_IB` addresses: a GID and a service ID in place of an IP address and a port.
 
 use std::fmt;
 
@@ -7,7 +6,7 @@ use ibverbs::Gid;
 
 use crate::address::PortSpace;
 
-/// An address of the family `AF_IB`: what an InfiniBand fabric without IP addresses connects by.
+/// An `AF_IB` address, for InfiniBand fabrics without IP addresses.
 ///
 /// # Example
 /// ```
@@ -22,16 +21,17 @@ use crate::address::PortSpace;
 /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html), IBA A11
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IbAddr {
-    /// The port's GID.
+    /// GID of the port.
     pub gid: Gid,
-    /// The partition key; 0xffff for the default partition.
+    /// Partition key; 0xffff for the default partition.
     pub pkey: u16,
-    /// The service number: for a port of a port space that space, then the port.
+    /// Service ID. For a port of a port space it is the number of the port space followed by the
+    /// port.
     pub service_id: u64,
 }
 
 impl IbAddr {
-    /// A port of a port space in the default partition.
+    /// Creates the address of a port in the default partition.
     pub fn new(gid: Gid, port_space: PortSpace, port: u16) -> Self {
         Self {
             gid,
@@ -40,7 +40,7 @@ impl IbAddr {
         }
     }
 
-    /// The last 16 bits of the service number, which take the place of a port.
+    /// Returns the last 16 bits of the service ID, which correspond to the port.
     pub fn port(&self) -> u16 {
         (self.service_id & 0xffff) as u16
     }

@@ -1,4 +1,4 @@
-//! From names to addresses.
+//! Name resolution (`rdma_getaddrinfo`).
 
 #![allow(unsafe_code)]
 
@@ -14,14 +14,14 @@ use crate::convert::failed;
 
 const VERB: &str = "rdma_getaddrinfo";
 
-/// The flag, which C's structure has as a signed number.
+/// Flags in the signed type of the C structure.
 const PASSIVE: i32 = RAI_PASSIVE as i32;
 const NUMERIC_HOST: i32 = RAI_NUMERICHOST as i32;
 
-/// What is looked up beside the name.
+/// Options of a name lookup.
 ///
 /// # Example
-/// Where to listen for connections:
+/// Look up an address to listen on:
 /// ```no_run
 /// use rdmacm::address::{LookupOptions, lookup};
 /// let options = LookupOptions {
@@ -37,11 +37,11 @@ const NUMERIC_HOST: i32 = RAI_NUMERICHOST as i32;
 /// [`rdma_getaddrinfo(3)`](https://man7.org/linux/man-pages/man3/rdma_getaddrinfo.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupOptions {
-    /// To listen there, rather than to connect.
+    /// Look up an address to listen on rather than to connect to.
     pub passive: bool,
-    /// The name must be an address in digits: no name service is asked.
+    /// Accept only numeric addresses, without querying a name service.
     pub numeric_host: bool,
-    /// Whose ports are meant.
+    /// Port space of the service.
     pub port_space: PortSpace,
 }
 
@@ -55,7 +55,7 @@ impl Default for LookupOptions {
     }
 }
 
-/// An address that a name stands for (`struct rdma_addrinfo`).
+/// An address found by [`lookup`] (`struct rdma_addrinfo`).
 ///
 /// # Example
 /// ```no_run
@@ -74,35 +74,36 @@ impl Default for LookupOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AddrInfo {
-    /// Whose port it is.
+    /// Port space of the addresses.
     pub port_space: PortSpace,
-    /// Where from, or where to listen.
+    /// Source address, or the address to listen on.
     pub source: Option<SocketAddr>,
-    /// Where to.
+    /// Destination address.
     pub destination: Option<SocketAddr>,
 }
 
-/// Looks up a host and a service, each by name or number, as the system's name services and, where
-/// it runs, the InfiniBand communication management assistant know them.
+/// Looks up a host and a service, each given by name or number. Queries the system's name services
+/// and, if it is running, the InfiniBand communication management assistant (`ibacm`).
 ///
 /// # Example
 /// ```no_run
-/// let all = rdmacm::address::lookup(
+/// let addresses = rdmacm::address::lookup(
 ///     Some("storage-7"),
 ///     Some("7471"),
-///     rdmacm::LookupOptions::default(),
+///     rdmacm::address::LookupOptions::default(),
 /// )?;
-/// let route = all
+/// let route = addresses
 ///     .iter()
-///     .find_map(rdmacm::AddrInfo::resolver)
-///     .ok_or("no address")?
+///     .find_map(rdmacm::address::AddrInfo::resolver)
+///     .ok_or("no address found")?
 ///     .resolve()?;
 /// println!("over {}", route.device_name());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`]: nobody knows the name; [`ErrorKind::InvalidInput`]: a name with a zero byte in it, or neither name.
+/// [`ErrorKind::NotFound`] if the name is unknown. [`ErrorKind::InvalidInput`] if a name contains a
+/// NUL byte, or if both `node` and `service` are `None`.
 ///
 /// # References
 /// [`rdma_getaddrinfo(3)`](https://man7.org/linux/man-pages/man3/rdma_getaddrinfo.3.html)
@@ -118,15 +119,15 @@ pub fn lookup(
     );
     if node.is_none() && service.is_none() {
         return Err(Error::new(ErrorKind::InvalidInput, VERB, what)
-            .with_hint("give a host, a service, or both"));
+            .with_hint("specify a host, a service, or both"));
     }
     let c_string = |text: Option<&str>| {
-        let made = text.map(CString::new).transpose();
-        made.map_err(|_| {
+        let converted = text.map(CString::new).transpose();
+        converted.map_err(|_| {
             Error::new(
                 ErrorKind::InvalidInput,
                 VERB,
-                format!("{what:?}: a zero byte"),
+                format!("{what:?}: the name contains a NUL byte"),
             )
         })
     };
@@ -146,8 +147,7 @@ pub fn lookup(
         ..Default::default()
     };
     let mut list = ptr::null_mut();
-    // SAFETY: names are null or NUL-terminated, hints valid during the call, the place valid for
-    // writing.
+    // SAFETY: the names are null or NUL-terminated, and all pointers are valid during the call.
     let returned = unsafe {
         rdma_getaddrinfo(
             as_ptr(&c_node),
@@ -159,41 +159,41 @@ pub fn lookup(
     match returned {
         0 => {}
         -1 => return Err(failed(VERB, Errno::last(), &what)),
-        code => return Err(unknown(code, &what)),
+        code => return Err(lookup_error(code, &what)),
     }
-    let mut all = Vec::new();
+    let mut addresses = Vec::new();
     let mut next: *const rdma_addrinfo = list;
-    // SAFETY: the list is the library's, linked to a null end, alive until it is freed below; its
-    // addresses are null or of the family they say.
+    // SAFETY: librdmacm returned a list that ends with a null pointer. It stays valid until it is
+    // freed below.
     while let Some(info) = unsafe { next.as_ref() } {
-        // SAFETY: as above.
+        // SAFETY: an address of the list is null or valid for its family.
         let read = |address: *mut libc::sockaddr| {
             (!address.is_null())
                 .then(|| unsafe { from_raw(address) })
                 .flatten()
         };
-        all.push(AddrInfo {
+        addresses.push(AddrInfo {
             port_space: PortSpace(info.ai_port_space.unsigned_abs()),
             source: read(info.ai_src_addr),
             destination: read(info.ai_dst_addr),
         });
         next = info.ai_next;
     }
-    // SAFETY: freed once, and nothing of it is kept.
+    // SAFETY: the list is freed once, and no reference to it is left.
     unsafe { rdma_freeaddrinfo(list) };
-    Ok(all)
+    Ok(addresses)
 }
 
-/// What the name service answered (`EAI_…`).
-fn unknown(code: i32, what: &str) -> Error {
-    // SAFETY: for every number a text that lives for ever.
+/// Converts an `EAI_…` code to an error.
+fn lookup_error(code: i32, what: &str) -> Error {
+    // SAFETY: the function accepts every number.
     let text: *const c_char = unsafe { libc::gai_strerror(code) };
-    // SAFETY: as above, NUL-terminated.
+    // SAFETY: the function returns a static NUL-terminated string.
     let text = unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned();
     Error::new(ErrorKind::NotFound, VERB, format!("{what}: {text}"))
-        .with_hint("`getent ahosts NAME` shows what the system knows")
+        .with_hint("check the name with `getent ahosts NAME`")
 }
 
 #[cfg(test)]
@@ -201,10 +201,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_a_name_is_refused_before_anyone_is_asked() {
+    fn invalid_names_are_rejected() {
         let options = LookupOptions::default();
         for (node, service) in [(None, None), (Some("a\0b"), None), (Some("a"), Some("1\0"))] {
-            let error = lookup(node, service, options).expect_err("no name");
+            let error = lookup(node, service, options).expect_err("an invalid name");
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         }
     }

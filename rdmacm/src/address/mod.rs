@@ -1,4 +1,5 @@
-//! Addresses: IP addresses, `AF_IB` addresses, and the addresses of datagram destinations.
+//! Addresses: IP addresses, `AF_IB` addresses, and the addresses of datagram destinations. Used by
+//! identifiers, resolvers and listeners.
 
 #![allow(unsafe_code)]
 
@@ -19,7 +20,7 @@ pub use self::port_space::PortSpace;
 pub use self::ud::UdAddress;
 pub(crate) use self::ud::ah_attr;
 
-/// Where to: by an IP address or by a GID.
+/// An IP or `AF_IB` address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Ip(SocketAddr),
@@ -63,16 +64,17 @@ impl fmt::Display for Address {
     }
 }
 
-/// The family of [`sockaddr_ib`] (`linux/socket.h`).
+/// Address family of [`sockaddr_ib`] (`linux/socket.h`).
 const AF_IB: libc::sa_family_t = 27;
 
-/// `struct sockaddr_ib` of `rdma/ib.h`, which libc does not have. Numbers are in network order.
+/// `struct sockaddr_ib` of `rdma/ib.h`, which the crate libc does not define. Integers are
+/// big-endian.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(
     non_camel_case_types,
     clippy::struct_field_names,
-    reason = "the names of C"
+    reason = "the names of the C structure"
 )]
 pub(crate) struct sockaddr_ib {
     sib_family: libc::sa_family_t,
@@ -84,7 +86,7 @@ pub(crate) struct sockaddr_ib {
     sib_scope_id: u64,
 }
 
-/// An address as C has it.
+/// A socket address as a C structure.
 pub(crate) enum RawAddress {
     V4(sockaddr_in),
     V6(sockaddr_in6),
@@ -92,7 +94,7 @@ pub(crate) enum RawAddress {
 }
 
 impl RawAddress {
-    /// For C functions that take `struct sockaddr *` and only read it.
+    /// Returns a pointer for C functions that take `struct sockaddr *` and only read it.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut sockaddr {
         match self {
             Self::V4(address) => std::ptr::from_mut(address).cast(),
@@ -122,7 +124,7 @@ impl From<Address> for RawAddress {
 impl From<SocketAddr> for RawAddress {
     #[allow(
         clippy::cast_possible_truncation,
-        reason = "address families are small numbers"
+        reason = "address family constants fit into 16 bits"
     )]
     fn from(address: SocketAddr) -> Self {
         match address {
@@ -147,24 +149,25 @@ impl From<SocketAddr> for RawAddress {
     }
 }
 
-/// Reads an address of C; `None` when it is of an unknown family. A GID and its service are given
-/// as an IPv6 address and a port.
+/// Converts a C address, or returns `None` if its family is unknown. An `AF_IB` address is
+/// converted to an IPv6 address and a port.
 ///
 /// # Safety
-/// `address` is valid for reading as the structure that its family says.
+/// `address` is valid for reading as the structure that its family specifies.
 pub(crate) unsafe fn from_raw(address: *const sockaddr) -> Option<SocketAddr> {
-    // SAFETY: every socket address starts with its family; the caller promises that it can be read.
+    // SAFETY: every socket address starts with its family, and the caller guarantees that it is
+    // readable.
     let family = i32::from(unsafe { (*address).sa_family });
     match family {
         libc::AF_INET => {
-            // SAFETY: the family says that it is this structure; read without a claim on its
-            // alignment.
+            // SAFETY: the caller guarantees the structure of this family. An unaligned read needs
+            // no alignment.
             let raw = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
             Some(SocketAddrV4::new(ip, u16::from_be(raw.sin_port)).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: see `AF_INET`.
             let raw = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
             Some(
@@ -178,7 +181,7 @@ pub(crate) unsafe fn from_raw(address: *const sockaddr) -> Option<SocketAddr> {
             )
         }
         family if family == AF_IB.into() => {
-            // SAFETY: as above.
+            // SAFETY: see `AF_INET`.
             let raw = unsafe { address.cast::<sockaddr_ib>().read_unaligned() };
             let port = (u64::from_be(raw.sib_sid) & 0xffff) as u16;
             Some(SocketAddrV6::new(Ipv6Addr::from(raw.sib_addr), port, 0, 0).into())
@@ -191,29 +194,29 @@ pub(crate) unsafe fn from_raw(address: *const sockaddr) -> Option<SocketAddr> {
 mod tests {
     use super::*;
 
-    fn there_and_back(address: &str) {
+    fn assert_round_trip(address: &str) {
         let address: SocketAddr = address.parse().expect("an address");
         let mut raw = RawAddress::from(address);
-        // SAFETY: the structure is of the family that it says.
+        // SAFETY: the structure matches its family.
         let back = unsafe { from_raw(raw.as_mut_ptr()) };
         assert_eq!(back, Some(address));
     }
 
     #[test]
-    fn both_families_survive_the_way_through_c() {
-        there_and_back("10.99.0.1:19765");
-        there_and_back("0.0.0.0:0");
-        there_and_back("[fd99::1]:65535");
-        there_and_back("[fe80::1:2%7]:1");
-        there_and_back("[::]:0");
+    fn ip_addresses_survive_a_round_trip_through_c() {
+        assert_round_trip("10.99.0.1:19765");
+        assert_round_trip("0.0.0.0:0");
+        assert_round_trip("[fd99::1]:65535");
+        assert_round_trip("[fe80::1:2%7]:1");
+        assert_round_trip("[::]:0");
     }
 
     #[test]
-    fn a_gid_and_its_service_read_as_an_address_and_a_port() {
+    fn ib_addresses_read_as_an_ipv6_address_and_a_port() {
         let gid = "fe80::2:c903:0:1234".parse().expect("a GID");
         let mut raw =
             RawAddress::from(Address::from(IbAddr::new(gid, crate::PortSpace::TCP, 7471)));
-        // SAFETY: the structure is of the family that it says.
+        // SAFETY: the structure matches its family.
         let back = unsafe { from_raw(raw.as_mut_ptr()) };
         assert_eq!(
             back,
@@ -223,22 +226,22 @@ mod tests {
     }
 
     #[test]
-    fn v4_is_in_network_order() {
+    fn ipv4_fields_are_big_endian() {
         let RawAddress::V4(raw) = RawAddress::from(SocketAddr::from(([10, 99, 0, 1], 0x1234)))
         else {
-            panic!("of the wrong family");
+            panic!("expected an IPv4 address");
         };
         assert_eq!(raw.sin_addr.s_addr.to_ne_bytes(), [10, 99, 0, 1]);
         assert_eq!(raw.sin_port.to_ne_bytes(), [0x12, 0x34]);
     }
 
     #[test]
-    fn another_family_is_none() {
+    fn unknown_families_are_none() {
         let raw = sockaddr {
             sa_family: 1,
             sa_data: [0; 14],
         };
-        // SAFETY: a plain structure of an unknown family is not read further.
+        // SAFETY: only the family of an unknown structure is read.
         assert_eq!(unsafe { from_raw(&raw const raw) }, None);
     }
 }

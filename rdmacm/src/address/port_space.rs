@@ -3,10 +3,12 @@
 use crate::newtype::c_value;
 
 c_value! {
-    /// Whose port numbers they are, and which kind of queue pair they stand for (`enum rdma_port_space`).
+    /// Namespace of port numbers, which also determines the queue pair type (`enum
+    /// rdma_port_space`).
     ///
-    /// The same number in two port spaces is two ports. Connections are of [`TCP`](Self::TCP) (or [`IB`](Self::IB)), datagrams of
-    /// [`UDP`](Self::UDP) or [`IPOIB`](Self::IPOIB). On iWARP the ports of `TCP` are those of the host's TCP.
+    /// The same number in two port spaces denotes two ports. Connections use [`TCP`](Self::TCP) or
+    /// [`IB`](Self::IB), datagrams use [`UDP`](Self::UDP) or [`IPOIB`](Self::IPOIB). On iWARP the
+    /// `TCP` ports are those of the host's TCP stack.
     ///
     /// # Example
     /// ```no_run
@@ -18,19 +20,20 @@ c_value! {
     /// # References
     /// [`rdma_create_id(3)`](https://man7.org/linux/man-pages/man3/rdma_create_id.3.html)
     pub struct PortSpace(u32) {
-        /// Datagrams among the members of an IP-over-InfiniBand network: with its multicast groups and its queue key.
+        /// Datagrams between members of an IP-over-InfiniBand network, with its multicast groups
+        /// and its Q_Key.
         IPOIB = rdma_sys::RDMA_PS_IPOIB => "IPoIB",
         /// Reliable connections.
         TCP = rdma_sys::RDMA_PS_TCP => "TCP",
         /// Datagrams.
         UDP = rdma_sys::RDMA_PS_UDP => "UDP",
-        /// Service numbers of InfiniBand; here for reliable connections.
+        /// InfiniBand service IDs, used here for reliable connections.
         IB = rdma_sys::RDMA_PS_IB => "IB",
     }
 }
 
 impl PortSpace {
-    /// Whether it is of datagrams.
+    /// Returns `true` for the port spaces of datagrams.
     pub(crate) fn is_datagram(self) -> bool {
         matches!(self, Self::UDP | Self::IPOIB)
     }

@@ -1,4 +1,4 @@
-//! Where datagrams go: a service or a group, as the connection manager says it.
+//! Addresses of datagram destinations.
 
 #![allow(unsafe_code)]
 
@@ -7,17 +7,17 @@ use ibverbs::{
 };
 use rdma_sys::{ibv_ah_attr, rdma_ud_param};
 
-/// Where datagrams go: what a service or a group is reached by.
+/// Address of a datagram service or a multicast group.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Ud, wr};
 /// use rdmacm::datagram::multicast::Membership;
 /// # fn f(group: &Membership, qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
-/// let target = group.ud_address();
-/// println!("key {:#x}", target.qkey.0);
-/// let to_all = target.destination(qp)?;
-/// qp.post_send(wr::send_to(wr::Inline(b"hello, all"), to_all))?;
+/// let address = group.ud_address();
+/// println!("Q_Key {:#x}", address.qkey.0);
+/// let destination = address.destination(qp)?;
+/// qp.post_send(wr::send_to(wr::Inline(b"hello, all"), destination))?;
 /// # Ok(()) }
 /// ```
 ///
@@ -26,11 +26,11 @@ use rdma_sys::{ibv_ah_attr, rdma_ud_param};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UdAddress {
-    /// The way to the port.
+    /// Address handle attributes of the path to the port.
     pub ah_attr: AhAttr,
-    /// The queue pair there; [`Qpn::MULTICAST`] for a group.
+    /// Number of the destination queue pair; [`Qpn::MULTICAST`] for a group.
     pub qpn: Qpn,
-    /// The key that it must be told.
+    /// Q_Key that the destination queue pair expects.
     pub qkey: Qkey,
 }
 
@@ -43,28 +43,28 @@ impl UdAddress {
         }
     }
 
-    /// Makes an address handle, has the queue pair hold it, and gives what
-    /// [`wr::send_to`](ibverbs::wr::send_to) takes.
+    /// Creates an address handle, which the queue pair then holds, and returns the destination for
+    /// [`wr::send_to`](ibverbs::wr::send_to).
     ///
     /// # Errors
-    /// As [`create_ah`](ibverbs::ProtectionDomain::create_ah).
+    /// Same as [`create_ah`](ibverbs::ProtectionDomain::create_ah).
     ///
     /// # References
     /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
     pub fn destination(&self, qp: &mut QueuePair<Ud>) -> Result<Destination> {
-        let address = qp.pd().create_ah(&self.ah_attr)?;
+        let handle = qp.pd().create_ah(&self.ah_attr)?;
         Ok(Destination {
-            address: qp.hold_address(&address)?,
+            address: qp.hold_address(&handle)?,
             qpn: self.qpn,
             qkey: self.qkey,
         })
     }
 }
 
-/// The way to a port, as C has it.
+/// Converts address handle attributes of C.
 pub(crate) fn ah_attr(raw: &ibv_ah_attr) -> AhAttr {
     let grh = (raw.is_global != 0).then_some(GlobalRoute {
-        // SAFETY: the bytes of a GID, whichever member was written.
+        // SAFETY: every bit pattern is a valid GID, and librdmacm initializes all of its bytes.
         dgid: Gid(unsafe { raw.grh.dgid.raw }),
         sgid_index: GidIndex(raw.grh.sgid_index),
         hop_limit: raw.grh.hop_limit,

@@ -12,29 +12,29 @@ use crate::params::Ece;
 
 const VERB: &str = "rdma_get_cm_event";
 
-/// What the connection manager knows of an established connection: addresses, events, the end. The
-/// queue pair is elsewhere: in a [`Connection`](crate::Connection) with it, or with an application
-/// that [moves it by hand](crate::Route::request). Dropping it disconnects.
+/// Connection manager state of an established connection: its addresses and events. The queue pair
+/// is either in the [`Connection`](crate::Connection) that contains this, or owned by the
+/// application (see [`Route::request`](crate::Route::request)). Dropping it disconnects.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Uc};
 /// use rdmacm::connection::ConnectedId;
-/// # fn f(mut link: ConnectedId, qp: QueuePair<Uc>) -> ibverbs::Result<()> {
-/// while !link.is_disconnected() {
-///     if let Some(event) = link.wait_event(None)? {
+/// # fn f(mut id: ConnectedId, qp: QueuePair<Uc>) -> ibverbs::Result<()> {
+/// while !id.is_disconnected() {
+///     if let Some(event) = id.wait_event(None)? {
 ///         println!("{}", event.event_type);
 ///     }
 /// }
-/// qp.destroy()?; // first the queue pair, then the link
-/// drop(link);
+/// qp.destroy()?; // destroy the queue pair before the identifier
+/// drop(id);
 /// # Ok(()) }
 /// ```
 ///
 /// # References
 /// [`rdma_disconnect(3)`](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)
 #[derive(Debug)]
-#[must_use = "dropping a link disconnects it"]
+#[must_use = "dropping it disconnects"]
 pub struct ConnectedId {
     id: Id,
     path: Path,
@@ -58,21 +58,23 @@ impl ConnectedId {
         }
     }
 
-    /// What the peer gave along with its request or its acceptance. On InfiniBand and RoCE padded
-    /// with zeros.
+    /// Returns the private data that the peer sent with its request or acceptance. On InfiniBand
+    /// and RoCE it is padded with zeros.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// Whether this side has disconnected, or has seen that the peer did.
+    /// Returns `true` if this side has disconnected, or has received the event of the peer's
+    /// disconnect.
     pub fn is_disconnected(&self) -> bool {
         self.is_disconnected
     }
 
-    /// What the peer's driver offered in the handshake; all zeros when nothing.
+    /// Returns the options that the peer's driver sent in the handshake; all zeros if there were
+    /// none.
     ///
     /// # Errors
-    /// Fails when librdmacm is too old to know.
+    /// Fails if librdmacm does not support it.
     ///
     /// # References
     /// [`rdma_get_remote_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_get_remote_ece.3.html)
@@ -80,15 +82,15 @@ impl ConnectedId {
         self.id.remote_ece(&self.path)
     }
 
-    /// What an [`EventChannel`] calls it.
+    /// Returns the key that an [`EventChannel`] returns for this connection.
     pub fn key(&self) -> IdKey {
         self.id.key()
     }
 
-    /// Has the events arrive at another channel, those too that nobody has taken yet.
+    /// Moves the connection to another event channel, together with its unread events.
     ///
     /// # Errors
-    /// Fails when the device is gone; the connection stays where it was.
+    /// Fails if the device was removed. The connection then stays on its channel.
     ///
     /// # References
     /// [`rdma_migrate_id(3)`](https://man7.org/linux/man-pages/man3/rdma_migrate_id.3.html)
@@ -96,12 +98,13 @@ impl ConnectedId {
         self.id.migrate(to)
     }
 
-    /// Tells the connection manager what the device said of the queue pair: that the peer has
-    /// spoken ([`COMM_EST`](EventType::COMM_EST)), or that the alternate path is in use
-    /// ([`PATH_MIG`](EventType::PATH_MIG)). On iWARP it does nothing.
+    /// Forwards an event of the queue pair to the connection manager:
+    /// [`COMM_EST`](EventType::COMM_EST), the peer's first message has arrived, or
+    /// [`PATH_MIG`](EventType::PATH_MIG), the alternate path is in use. Has no effect on iWARP.
     ///
     /// # Errors
-    /// `EISCONN` for `COMM_EST` once the connection stands; `EINVAL` for other events.
+    /// `EISCONN` for `COMM_EST` if the connection is already established. `EINVAL` for other
+    /// events.
     ///
     /// # References
     /// [`rdma_notify(3)`](https://man7.org/linux/man-pages/man3/rdma_notify.3.html)
@@ -109,16 +112,17 @@ impl ConnectedId {
         self.id.notify(event, &self.path)
     }
 
-    /// Takes an event that is there already. After [`CmEventType::DISCONNECTED`] the connection is
-    /// over.
+    /// Returns the next event, if there is one. After [`CmEventType::DISCONNECTED`] the connection
+    /// has ended.
     ///
     /// # Errors
-    /// - [`ErrorKind::NotFound`]: the device is being removed, and the connection is over; drop it,
-    ///   so that the removal can go on;
-    /// - [`ErrorKind::PortDown`]: the local address moved to another interface (as in a failover of
-    ///   bonded ones). The connection may go on, over the old way; connect anew to follow the
-    ///   address;
-    /// - otherwise when the system fails. It does not fail when the peer ends the connection.
+    /// - [`ErrorKind::NotFound`]: the device is being removed and the connection has ended. Drop it
+    ///   so that the removal can complete.
+    /// - [`ErrorKind::PortDown`]: the local address moved to another network interface, for example
+    ///   by a bonding failover. The connection may continue on the old path. Connect again to
+    ///   follow the address.
+    /// - Other kinds if reading the event fails. A disconnect by the peer is an event, not an
+    ///   error.
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
@@ -130,17 +134,18 @@ impl ConnectedId {
             event.event_type,
             CmEventType::DISCONNECTED | CmEventType::DEVICE_REMOVAL
         ) {
-            // The peer waits for the answer. Nothing can be done if it fails.
+            // The peer waits for the disconnect reply. If sending it fails, nothing else can be
+            // done.
             let _ = self.disconnect();
         }
-        meaning(&self.path, event).map(Some)
+        event_or_error(&self.path, event).map(Some)
     }
 
-    /// Waits for an event, at most for `timeout` (for ever when `None`); `Ok(None)` when the time
-    /// is over.
+    /// Waits for an event, at most for `timeout` (forever if `None`). Returns `Ok(None)` on
+    /// timeout.
     ///
     /// # Errors
-    /// As [`check_event`](Self::check_event).
+    /// Same as [`check_event`](Self::check_event).
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
@@ -149,27 +154,26 @@ impl ConnectedId {
         channel.wait_for(timeout, || self.check_event())
     }
 
-    /// Awaits an event on a tokio runtime with I/O enabled; a dropped future loses none.
+    /// Awaits an event. Needs a tokio runtime with I/O enabled. Dropping the future loses no event.
     ///
     /// # Errors
-    /// As [`check_event`](Self::check_event); [`ErrorKind::InvalidInput`] on a channel for many,
-    /// which is itself awaited.
+    /// Same as [`check_event`](Self::check_event); also [`ErrorKind::InvalidInput`] if the
+    /// connection is on a shared channel. Await [`EventChannel::next`] instead.
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     #[cfg(feature = "tokio")]
     pub async fn event(&mut self) -> Result<CmEvent> {
-        let readable = self.id.channel().watch()?;
-        readable.take(|| self.check_event()).await
+        let readable = self.id.channel().register_with_tokio()?;
+        readable.retry(|| self.check_event()).await
     }
 
     /// Ends the connection.
     ///
-    /// The peer, and this side too, get the event [`CmEventType::DISCONNECTED`]. A second call does
-    /// nothing.
+    /// Both sides receive the event [`CmEventType::DISCONNECTED`]. A second call has no effect.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device was removed.
     ///
     /// # References
     /// [`rdma_disconnect(3)`](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)
@@ -178,7 +182,7 @@ impl ConnectedId {
             return Ok(());
         }
         match self.id.disconnect(&self.path) {
-            // The peer was faster, and the kernel has forgotten the connection.
+            // The peer has disconnected first, and the kernel has already released the connection.
             Err(error)
                 if error
                     .errno()
@@ -195,25 +199,26 @@ impl ConnectedId {
     }
 }
 
-/// Which events of a connection are errors.
-fn meaning(path: &Path, event: CmEvent) -> Result<CmEvent> {
+/// Returns the event, or the error that it stands for.
+fn event_or_error(path: &Path, event: CmEvent) -> Result<CmEvent> {
     match event.event_type {
         CmEventType::DEVICE_REMOVAL => Err(Error::new(
             ErrorKind::NotFound,
             VERB,
             format!("{path}: the device is being removed"),
         )
-        .with_hint("drop the connection, so that the removal can go on")),
+        .with_hint("drop the connection so that the removal can complete")),
         CmEventType::ADDR_CHANGE => {
             let what = format!("{path}: the local address moved to another interface");
-            Err(Error::new(ErrorKind::PortDown, VERB, what).with_hint("connect anew to follow it"))
+            Err(Error::new(ErrorKind::PortDown, VERB, what)
+                .with_hint("connect again to follow the address"))
         }
         _ => Ok(event),
     }
 }
 
 impl AsFd for ConnectedId {
-    /// Readable when there is an event. On a channel for many: when there is one of any of them.
+    /// Readable if there is an event. On a shared channel: if there is an event of any identifier.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.id.channel().as_fd()
     }
@@ -228,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removed_device_and_a_moved_address_are_errors_and_a_peer_that_leaves_is_none() {
+    fn device_removal_and_address_change_are_errors() {
         let address: SocketAddr = "10.99.0.1:7".parse().expect("an address");
         let (device, transport) = ("rxe0".to_owned(), TransportType::IB);
         let path = Path {
@@ -239,8 +244,8 @@ mod tests {
             local: address,
             peer: address,
         };
-        let of = |event_type| {
-            meaning(
+        let check = |event_type| {
+            event_or_error(
                 &path,
                 CmEvent {
                     event_type,
@@ -253,7 +258,7 @@ mod tests {
             (CmEventType::DEVICE_REMOVAL, ErrorKind::NotFound),
             (CmEventType::ADDR_CHANGE, ErrorKind::PortDown),
         ] {
-            let error = of(event_type).expect_err("an error");
+            let error = check(event_type).expect_err("an error");
             assert_eq!(error.kind(), kind, "{error}");
             assert!(
                 error.to_string().contains("rxe0") && error.hint().is_some(),
@@ -261,7 +266,7 @@ mod tests {
             );
         }
         for event_type in [CmEventType::DISCONNECTED, CmEventType::TIMEWAIT_EXIT] {
-            assert_eq!(of(event_type).expect("no error").event_type, event_type);
+            assert_eq!(check(event_type).expect("no error").event_type, event_type);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Established connections.
+//! Established connections. The active and the passive side and the messenger use this module.
 
 mod connected_id;
 
@@ -18,12 +18,12 @@ use crate::event::{CmEvent, EventChannel, IdKey};
 use crate::id::{Id, Path};
 use crate::params::Ece;
 
-/// A connected queue pair, and the identifier that tells when the connection ends. Dropping it
+/// A connected queue pair with its identifier, which reports when the connection ends. Dropping it
 /// disconnects.
 ///
-/// A peer that leaves shows as the event
-/// [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED), and not always as completions:
-/// look at [`check_event`](Self::check_event) when nothing completes, or wait on the
+/// A disconnect by the peer is reported by the event
+/// [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED), but not always by completions.
+/// Call [`check_event`](Self::check_event) when nothing completes, or wait on the
 /// [descriptor](AsFd).
 ///
 /// # Example
@@ -50,150 +50,151 @@ use crate::params::Ece;
 #[derive(Debug)]
 #[must_use = "dropping a connection disconnects it"]
 pub struct Connection {
-    // Dropped in this order: the queue pair before its identifier. Destroying a connected
-    // identifier disconnects.
+    // Drop order: the queue pair before its identifier. Destroying a connected identifier
+    // disconnects.
     qp: QueuePair<Rc>,
-    link: ConnectedId,
+    id: ConnectedId,
 }
 
 impl Connection {
-    pub(crate) fn new(qp: QueuePair<Rc>, id: Id, path: Path, private_data: Vec<u8>) -> Self {
+    pub(crate) fn new(qp: QueuePair<Rc>, cm_id: Id, path: Path, private_data: Vec<u8>) -> Self {
         Self {
             qp,
-            link: ConnectedId::new(id, path, private_data),
+            id: ConnectedId::new(cm_id, path, private_data),
         }
     }
 
-    /// The queue pair.
+    /// Returns the queue pair.
     #[inline]
     pub fn qp(&self) -> &QueuePair<Rc> {
         &self.qp
     }
 
-    /// The queue pair, to post to and to retire from.
+    /// Returns the queue pair, to post requests and to retire completions.
     #[inline]
     pub fn qp_mut(&mut self) -> &mut QueuePair<Rc> {
         &mut self.qp
     }
 
-    /// Lends borrowed memory to the connection's requests while a closure runs: see
-    /// [`QueuePair::scope`]. The connection comes back if its queue pair lived; otherwise it
-    /// has ended, and the buffers of requests that never completed come back.
+    /// Lets requests use borrowed memory while a closure runs: see [`QueuePair::scope`]. Returns
+    /// the connection if its queue pair survived. Otherwise the connection has ended, and the
+    /// buffers of requests that never completed are returned.
     pub fn scope<'env, R>(
         self,
         run: impl for<'scope> FnOnce(&mut Scope<'scope, 'env, Rc>) -> R,
     ) -> (R, std::result::Result<Self, Reclaimed>) {
-        let Self { qp, link } = self;
+        let Self { qp, id } = self;
         let ScopeResult {
             value,
             qp,
             reclaimed,
         } = qp.scope(run);
-        let connection = qp.map(|qp| Self { qp, link });
+        let connection = qp.map(|qp| Self { qp, id });
         (value, connection.ok_or(reclaimed))
     }
 
-    /// What the peer gave along with its request or its acceptance. On InfiniBand and RoCE padded
-    /// with zeros.
+    /// Returns the private data that the peer sent with its request or acceptance. On InfiniBand
+    /// and RoCE it is padded with zeros.
     pub fn private_data(&self) -> &[u8] {
-        self.link.private_data()
+        self.id.private_data()
     }
 
-    /// The device that the connection runs over.
+    /// Returns the name of the connection's device.
     pub fn device_name(&self) -> &str {
-        self.link.device_name()
+        self.id.device_name()
     }
 
-    /// The port of the device, from 1.
+    /// Returns the port number of the device, starting at 1.
     pub fn port_num(&self) -> u8 {
-        self.link.port_num()
+        self.id.port_num()
     }
 
-    /// The transport of the device.
+    /// Returns the transport of the device.
     pub fn transport(&self) -> TransportType {
-        self.link.transport()
+        self.id.transport()
     }
 
-    /// The local address.
+    /// Returns the local address.
     pub fn local_addr(&self) -> SocketAddr {
-        self.link.local_addr()
+        self.id.local_addr()
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     pub fn peer_addr(&self) -> SocketAddr {
-        self.link.peer_addr()
+        self.id.peer_addr()
     }
 
-    /// Whether this side has disconnected, or has seen that the peer did.
+    /// Returns `true` if this side has disconnected, or has received the event of the peer's
+    /// disconnect.
     pub fn is_disconnected(&self) -> bool {
-        self.link.is_disconnected()
+        self.id.is_disconnected()
     }
 
-    /// What the peer's driver offered in the handshake; all zeros when nothing.
+    /// Returns the options that the peer's driver sent in the handshake; all zeros if there were
+    /// none.
     ///
     /// # Errors
-    /// Fails when librdmacm is too old to know.
+    /// Fails if librdmacm does not support it.
     ///
     /// # References
     /// [`rdma_get_remote_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_get_remote_ece.3.html)
     pub fn remote_ece(&self) -> Result<Ece> {
-        self.link.remote_ece()
+        self.id.remote_ece()
     }
 
-    /// What an [`EventChannel`] calls it.
+    /// Returns the key that an [`EventChannel`] returns for this connection.
     pub fn key(&self) -> IdKey {
-        self.link.key()
+        self.id.key()
     }
 
-    /// Has the events arrive at another channel, those too that nobody has taken yet: see
-    /// [`EventChannel`].
+    /// Moves the connection to another [`EventChannel`], together with its unread events.
     ///
     /// # Errors
-    /// Fails when the device is gone; the connection stays where it was.
+    /// Fails if the device was removed. The connection then stays on its channel.
     ///
     /// # References
     /// [`rdma_migrate_id(3)`](https://man7.org/linux/man-pages/man3/rdma_migrate_id.3.html)
     pub fn migrate(&mut self, to: &EventChannel) -> Result<()> {
-        self.link.migrate(to)
+        self.id.migrate(to)
     }
 
-    /// Tells the connection manager what the device said of the queue pair: see
-    /// [`ConnectedId::notify`].
+    /// Forwards an event of the queue pair to the connection manager: see [`ConnectedId::notify`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`ConnectedId::notify`].
     ///
     /// # References
     /// [`rdma_notify(3)`](https://man7.org/linux/man-pages/man3/rdma_notify.3.html)
     pub fn notify(&self, event: EventType) -> Result<()> {
-        self.link.notify(event)
+        self.id.notify(event)
     }
 
-    /// Takes an event that is there already. After
-    /// [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED) the queue pair flushes what
-    /// is in flight, as far as its driver does that; what never completes comes back from
-    /// [`close`](Self::close).
+    /// Returns the next event, if there is one. After
+    /// [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED) the queue pair flushes its
+    /// requests as far as its driver supports that. [`close`](Self::close) returns the buffers of
+    /// requests that never complete.
     ///
     /// # Errors
-    /// As [`ConnectedId::check_event`].
+    /// Same as [`ConnectedId::check_event`].
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn check_event(&mut self) -> Result<Option<CmEvent>> {
-        let was_over = self.link.is_disconnected();
-        let outcome = self.link.check_event();
-        if self.link.is_disconnected() && !was_over {
-            // On Soft-RoCE nothing else would stop it. Nothing can be done if it fails.
+        let was_over = self.id.is_disconnected();
+        let outcome = self.id.check_event();
+        if self.id.is_disconnected() && !was_over {
+            // Soft-RoCE does not stop the queue pair otherwise. If it fails, nothing else can be
+            // done.
             let _ = self.stop();
         }
         outcome
     }
 
-    /// Waits for an event, at most for `timeout` (for ever when `None`); `Ok(None)` when the time
-    /// is over.
+    /// Waits for an event, at most for `timeout` (forever if `None`). Returns `Ok(None)` on
+    /// timeout.
     ///
     /// # Errors
-    /// As [`check_event`](Self::check_event).
+    /// Same as [`check_event`](Self::check_event).
     ///
     /// # Example
     /// ```no_run
@@ -209,35 +210,36 @@ impl Connection {
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
-        let channel = self.link.channel().clone();
+        let channel = self.id.channel().clone();
         channel.wait_for(timeout, || self.check_event())
     }
 
     pub(crate) fn channel(&self) -> &EventChannel {
-        self.link.channel()
+        self.id.channel()
     }
 
-    /// Awaits an event on a tokio runtime with I/O enabled; a dropped future loses none.
+    /// Awaits an event. Needs a tokio runtime with I/O enabled. Dropping the future loses no event.
     ///
     /// # Errors
-    /// As [`ConnectedId::event`].
+    /// Same as [`ConnectedId::event`].
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     #[cfg(feature = "tokio")]
     pub async fn event(&mut self) -> Result<CmEvent> {
-        let readable = self.link.channel().watch()?;
-        readable.take(|| self.check_event()).await
+        let readable = self.id.channel().register_with_tokio()?;
+        readable.retry(|| self.check_event()).await
     }
 
-    /// Ends the connection. Requests that the peer has not acknowledged yet are lost: wait for
-    /// their completions first.
+    /// Ends the connection. Requests not yet acknowledged by the peer are lost: wait for their
+    /// completions first.
     ///
-    /// The peer, and this side too, get the event
-    /// [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED). A second call does nothing.
+    /// Both sides receive the event
+    /// [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED). A second call has no
+    /// effect.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device was removed.
     ///
     /// # References
     /// [`rdma_disconnect(3)`](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)
@@ -246,40 +248,40 @@ impl Connection {
             return Ok(());
         }
         let stopped = self.stop();
-        self.link.disconnect()?;
+        self.id.disconnect()?;
         stopped
     }
 
-    /// Has the queue pair take no more; on iWARP the kernel does it.
+    /// Moves the queue pair to the error state. On iWARP the kernel does that.
     fn stop(&mut self) -> Result<()> {
-        if self.link.transport() == TransportType::IWARP {
+        if self.id.transport() == TransportType::IWARP {
             Ok(())
         } else {
             self.qp.to_error()
         }
     }
 
-    /// Disconnects, destroys the queue pair, and gives back the buffers of requests that never
+    /// Disconnects, destroys the queue pair, and returns the buffers of requests that never
     /// completed.
     ///
     /// # Errors
-    /// As [`QueuePair::destroy`].
+    /// Same as [`QueuePair::destroy`].
     ///
     /// # References
     /// [`rdma_disconnect(3)`](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)
     pub fn close(mut self) -> Result<Reclaimed> {
-        // A connection that cannot be ended politely ends with its queue pair and identifier.
+        // If disconnecting fails, destroying the queue pair and the identifier ends the connection.
         let _ = self.disconnect();
-        let Self { qp, link } = self;
+        let Self { qp, id } = self;
         let reclaimed = qp.destroy();
-        drop(link);
+        drop(id);
         reclaimed
     }
 }
 
 impl AsFd for Connection {
-    /// Readable when there is an event. On a channel for many: when there is one of any of them.
+    /// Readable if there is an event. On a shared channel: if there is an event of any identifier.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.link.as_fd()
+        self.id.as_fd()
     }
 }

@@ -26,6 +26,6 @@ impl AsyncListener<ServiceListener> {
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub async fn accept(&self) -> Result<ServiceRequest> {
-        self.readable().take(|| self.get_ref().try_accept()).await
+        self.readable().retry(|| self.get_ref().try_accept()).await
     }
 }

@@ -1,4 +1,4 @@
-//! Event channels: where events arrive, and whose they are.
+//! Event channels, which deliver the events of one or of many identifiers.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,21 +14,21 @@ use crate::event::{Channel, Event, EventDispatcher, IdKey, Waker};
 use crate::wait::Readable;
 use crate::wait::{Deadline, Descriptor, sleep, sleep_any};
 
-/// How often who waits for one identifier of a shared channel looks whether somebody else has taken
-/// its event off the channel.
-const LOOK: Duration = Duration::from_millis(10);
+/// Interval at which a thread waiting for one identifier of a shared channel checks whether another
+/// thread has read its event.
+const SHARED_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A place where the events of many connections, listeners and memberships arrive: one descriptor,
-/// one wait.
+/// An event channel shared by many connections, listeners and memberships, so that a program waits
+/// for all of them on one descriptor.
 ///
-/// Each of these has a channel of its own to begin with.
-/// [`Connection::migrate`](crate::Connection::migrate) and its like move it here;
-/// [`ListenOptions::channel`](crate::ListenOptions::channel) has a listener begin here. The channel
-/// says whose events are there; the one concerned gives them, as before, by its `check_event` or
-/// `try_accept`. An identifier keeps its channel alive, wherever that was made.
+/// Each of them starts on a channel of its own. Move it here with
+/// [`Connection::migrate`](crate::Connection::migrate) or the `migrate` method of its type. A
+/// listener can start here with [`ListenOptions::channel`](crate::ListenOptions::channel). The
+/// channel returns the key of an identifier that has an event; read the event with the
+/// `check_event` or `try_accept` of its owner. Every identifier keeps its channel alive.
 ///
 /// # Example
-/// A server of any number of clients that sleeps in one place:
+/// A server that waits for any number of clients in one place:
 /// ```no_run
 /// use rdmacm::{ConnectRequest, Connection, EventChannel, ListenOptions};
 /// use std::collections::HashMap;
@@ -67,18 +67,18 @@ pub struct EventChannel(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Of channels that can be shared.
+    /// Present on shared channels only.
     waker: Option<Waker>,
     raw: Arc<Channel>,
-    desk: Mutex<EventDispatcher>,
+    dispatcher: Mutex<EventDispatcher>,
 }
 
 impl EventChannel {
-    /// A channel for many.
+    /// Creates a channel that can be shared.
     ///
     /// # Errors
-    /// `ENOENT`, `EACCES`: `/dev/infiniband/rdma_cm` is not there, or not for this user; `EMFILE`:
-    /// no file descriptor left (it takes three).
+    /// `ENOENT` or `EACCES` if `/dev/infiniband/rdma_cm` is missing or not accessible to this user.
+    /// `EMFILE` if the process has no free file descriptors; a channel uses three.
     ///
     /// # References
     /// [`rdma_create_event_channel(3)`](https://man7.org/linux/man-pages/man3/rdma_create_event_channel.3.html)
@@ -88,42 +88,43 @@ impl EventChannel {
         Ok(Self(Arc::new(Inner {
             waker,
             raw,
-            desk: Mutex::default(),
+            dispatcher: Mutex::default(),
         })))
     }
 
-    /// A channel for one.
-    pub(crate) fn private() -> Result<Self> {
+    /// Creates a channel for a single identifier.
+    pub(crate) fn create_private() -> Result<Self> {
         Ok(Self(Arc::new(Inner {
             waker: None,
             raw: Arc::new(Channel::create()?),
-            desk: Mutex::default(),
+            dispatcher: Mutex::default(),
         })))
     }
 
-    /// Whose event is there, if one is; never blocks. The same one is told again as long as it has
-    /// events that it was not asked for, the others in between.
+    /// Returns the key of an identifier that has an unread event, if there is one. Never blocks. A
+    /// key is returned repeatedly, in turn with others, until all events of its identifier are
+    /// read.
     ///
     /// # Errors
-    /// Fails when the system fails.
+    /// Fails if reading the kernel's channel fails.
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn try_next(&self) -> Result<Option<IdKey>> {
-        let mut desk = self.desk();
-        self.0.collect(&mut desk, 0)?;
-        let next = desk.next();
+        let mut dispatcher = self.dispatcher();
+        self.0.read_events(&mut dispatcher, 0)?;
+        let next = dispatcher.next();
         if next.is_none() {
-            self.0.waker.iter().for_each(Waker::silence);
+            self.0.waker.iter().for_each(Waker::clear);
         }
         Ok(next)
     }
 
-    /// Waits until an event is there, at most for `timeout` (for ever when `None`), and says whose
-    /// it is; `Ok(None)` when the time is over.
+    /// Waits for an event, at most for `timeout` (forever if `None`), and returns the key of its
+    /// identifier. Returns `Ok(None)` on timeout.
     ///
     /// # Errors
-    /// As [`try_next`](Self::try_next).
+    /// Same as [`try_next`](Self::try_next).
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
@@ -140,26 +141,26 @@ impl EventChannel {
         }
     }
 
-    /// Awaits an event on a tokio runtime with I/O enabled, and says whose it is: one task at a
-    /// time. A dropped future loses none.
+    /// Awaits an event and returns the key of its identifier. Needs a tokio runtime with I/O
+    /// enabled. Only one task can wait at a time. Dropping the future loses no event.
     ///
     /// # Errors
-    /// As [`try_next`](Self::try_next); `EEXIST` when another task awaits it.
+    /// Same as [`try_next`](Self::try_next); also `EEXIST` if another task is waiting.
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     #[cfg(feature = "tokio")]
     pub async fn next(&self) -> Result<IdKey> {
         let readable = Readable::new(self.descriptor())?;
-        readable.take(|| self.try_next()).await
+        readable.retry(|| self.try_next()).await
     }
 
-    /// Whether it can have several identifiers.
+    /// Returns `true` if the channel can have several identifiers.
     pub(crate) fn is_shared(&self) -> bool {
         self.0.waker.is_some()
     }
 
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn ptr_eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
@@ -171,113 +172,116 @@ impl EventChannel {
         Arc::clone(&self.0) as Descriptor
     }
 
-    /// Makes a box for the identifier at this address.
-    pub(crate) fn register(&self, subject: usize, key: IdKey) {
-        self.desk().register(subject, key);
+    /// Creates an event queue for the identifier at this address.
+    pub(crate) fn register(&self, id_addr: usize, key: IdKey) {
+        self.dispatcher().register(id_addr, key);
     }
 
-    /// The key of the box that the identifier at this address has.
-    pub(crate) fn key(&self, subject: usize) -> Option<IdKey> {
-        self.desk().key(subject)
+    /// Returns the key of the identifier at this address.
+    pub(crate) fn key(&self, id_addr: usize) -> Option<IdKey> {
+        self.dispatcher().key(id_addr)
     }
 
-    /// Takes the box away, and gives what was in it.
-    pub(crate) fn unregister(&self, subject: usize) -> VecDeque<Event> {
-        self.desk().unregister(subject)
+    /// Removes the queue of an identifier and returns its unread events.
+    pub(crate) fn unregister(&self, id_addr: usize) -> VecDeque<Event> {
+        self.dispatcher().unregister(id_addr)
     }
 
-    /// Puts events into a box that came from elsewhere, before those that are in it; and looks for
-    /// what the kernel has moved with them, for which it wakes nobody who sleeps on the channel
-    /// already.
-    pub(crate) fn forward(&self, subject: usize, earlier: VecDeque<Event>) -> Result<()> {
-        let mut desk = self.desk();
-        desk.forward(subject, earlier);
+    /// Inserts events read from the identifier's previous channel before those already queued. Then
+    /// reads the kernel's channel, because the kernel moves unread events without waking threads
+    /// that already poll the new channel.
+    pub(crate) fn prepend(&self, id_addr: usize, earlier: VecDeque<Event>) -> Result<()> {
+        let mut dispatcher = self.dispatcher();
+        dispatcher.prepend(id_addr, earlier);
         match &self.0.waker {
             Some(waker) => {
-                waker.ring();
-                self.0.collect(&mut desk, subject)
+                waker.signal();
+                self.0.read_events(&mut dispatcher, id_addr)
             }
             None => Ok(()),
         }
     }
 
-    /// Takes an event of this identifier that is there already.
-    pub(crate) fn try_take(&self, subject: usize) -> Result<Option<Event>> {
-        let mut desk = self.desk();
-        if let Some(event) = desk.take(subject) {
+    /// Returns the next event of an identifier, if there is one.
+    pub(crate) fn try_take(&self, id_addr: usize) -> Result<Option<Event>> {
+        let mut dispatcher = self.dispatcher();
+        if let Some(event) = dispatcher.take(id_addr) {
             return Ok(Some(event));
         }
-        self.0.collect(&mut desk, subject)?;
-        Ok(desk.take(subject))
+        self.0.read_events(&mut dispatcher, id_addr)?;
+        Ok(dispatcher.take(id_addr))
     }
 
-    /// Waits for what one identifier looks for, at most for `timeout` (for ever when `None`).
+    /// Calls `check` until it returns a value, at most for `timeout` (forever if `None`), sleeping
+    /// until the identifier may have an event.
     pub(crate) fn wait_for<T>(
         &self,
         timeout: Option<Duration>,
-        mut look: impl FnMut() -> Result<Option<T>>,
+        mut check: impl FnMut() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let deadline = Deadline::after(timeout);
         loop {
-            if let Some(found) = look()? {
-                return Ok(Some(found));
+            if let Some(value) = check()? {
+                return Ok(Some(value));
             }
             if deadline.has_passed() {
                 return Ok(None);
             }
-            self.rest(deadline)?;
+            self.sleep(deadline)?;
         }
     }
 
-    /// Watches it on tokio, for one identifier.
+    /// Registers a channel that has a single identifier with tokio.
     #[cfg(feature = "tokio")]
-    pub(crate) fn watch(&self) -> Result<Readable> {
+    pub(crate) fn register_with_tokio(&self) -> Result<Readable> {
         if self.is_shared() {
             let what =
-                "event channel: it is for many identifiers, and one of them was to be awaited";
+                "event channel: it is shared, so a single identifier on it cannot be awaited";
             return Err(
                 Error::new(ErrorKind::InvalidInput, "epoll_ctl", what).with_hint(
-                    "await the channel itself, `EventChannel::next`, which says whose event it is",
+                    "await `EventChannel::next`, which returns the key of the identifier that has an event",
                 ),
             );
         }
         Readable::new(self.descriptor())
     }
 
-    /// Sleeps until there may be something for one identifier, or until the deadline; a signal ends
-    /// it early.
-    pub(crate) fn rest(&self, deadline: Deadline) -> Result<()> {
-        sleep(self.0.raw.as_fd(), self.one_sleep(deadline))
+    /// Sleeps until an identifier may have an event, until the deadline, or until a signal arrives.
+    pub(crate) fn sleep(&self, deadline: Deadline) -> Result<()> {
+        sleep(self.0.raw.as_fd(), self.sleep_deadline(deadline))
     }
 
-    /// The same, or until something else is readable.
-    pub(crate) fn rest_or(&self, other: BorrowedFd<'_>, deadline: Deadline) -> Result<()> {
-        sleep_any([other, self.0.raw.as_fd()], self.one_sleep(deadline))
+    /// Like [`sleep`](Self::sleep), but also returns if `other` is readable.
+    pub(crate) fn sleep_or(&self, other: BorrowedFd<'_>, deadline: Deadline) -> Result<()> {
+        sleep_any([other, self.0.raw.as_fd()], self.sleep_deadline(deadline))
     }
 
-    fn one_sleep(&self, deadline: Deadline) -> Deadline {
+    fn sleep_deadline(&self, deadline: Deadline) -> Deadline {
         if self.is_shared() {
-            deadline.capped(LOOK)
+            deadline.capped(SHARED_CHECK_INTERVAL)
         } else {
             deadline
         }
     }
 
-    fn desk(&self) -> MutexGuard<'_, EventDispatcher> {
-        self.0.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn dispatcher(&self) -> MutexGuard<'_, EventDispatcher> {
+        self.0
+            .dispatcher
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// Takes off the channel what is there. Without a waker only up to the first event of
-    /// `subject`: the others stay, so that the descriptor tells of them.
-    fn collect(&self, desk: &mut EventDispatcher, subject: usize) -> Result<()> {
+    /// Reads events from the kernel. On a channel that is not shared it stops at the first event of
+    /// `id_addr`: the remaining events keep the descriptor readable.
+    fn read_events(&self, dispatcher: &mut EventDispatcher, id_addr: usize) -> Result<()> {
         while let Some(event) = Event::take_from(&self.raw)? {
-            let whose = event.subject();
-            desk.deliver(event);
+            let owner = event.id_addr();
+            dispatcher.deliver(event);
             match &self.waker {
-                Some(waker) => waker.ring(),
-                None if whose == subject => break,
+                Some(waker) => waker.signal(),
+                None if owner == id_addr => break,
                 None => {}
             }
         }
@@ -294,7 +298,8 @@ impl AsFd for Inner {
 }
 
 impl AsFd for EventChannel {
-    /// Readable when [`try_next`](Self::try_next) has something to say; ask it until it has not.
+    /// Becomes readable if [`try_next`](Self::try_next) may return a key. Call it until it returns
+    /// `None`.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -1,4 +1,4 @@
-//! Events of the connection manager.
+//! Event types, and events copied from librdmacm.
 
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ use crate::event::Channel;
 use crate::newtype::c_value;
 
 c_value! {
-    /// What happened (`enum rdma_cm_event_type`).
+    /// Type of an event (`enum rdma_cm_event_type`).
     ///
     /// # Example
     /// ```no_run
@@ -23,7 +23,7 @@ c_value! {
     /// while let Some(event) = connection.wait_event(None)? {
     ///     match event.event_type {
     ///         CmEventType::DISCONNECTED => break,
-    ///         CmEventType::DEVICE_REMOVAL => println!("let go of {}", connection.device_name()),
+    ///         CmEventType::DEVICE_REMOVAL => println!("{} is being removed", connection.device_name()),
     ///         other => println!("{other}"),
     ///     }
     /// }
@@ -33,45 +33,45 @@ c_value! {
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub struct CmEventType(u32) {
-        /// The address is resolved: a device was chosen.
+        /// The address is resolved and a device is chosen.
         ADDR_RESOLVED = rdma_sys::RDMA_CM_EVENT_ADDR_RESOLVED => "ADDR_RESOLVED",
-        /// The address was not resolved.
+        /// Address resolution failed.
         ADDR_ERROR = rdma_sys::RDMA_CM_EVENT_ADDR_ERROR => "ADDR_ERROR",
-        /// A route to the peer is found.
+        /// The route to the peer is resolved.
         ROUTE_RESOLVED = rdma_sys::RDMA_CM_EVENT_ROUTE_RESOLVED => "ROUTE_RESOLVED",
-        /// No route was found.
+        /// Route resolution failed.
         ROUTE_ERROR = rdma_sys::RDMA_CM_EVENT_ROUTE_ERROR => "ROUTE_ERROR",
-        /// A peer wants to connect.
+        /// A peer requests a connection.
         CONNECT_REQUEST = rdma_sys::RDMA_CM_EVENT_CONNECT_REQUEST => "CONNECT_REQUEST",
-        /// The peer accepted, and waits for the queue pair to follow.
+        /// The peer accepted the request and waits until this side's queue pair is ready.
         CONNECT_RESPONSE = rdma_sys::RDMA_CM_EVENT_CONNECT_RESPONSE => "CONNECT_RESPONSE",
-        /// The connection failed to come about.
+        /// The connection could not be established.
         CONNECT_ERROR = rdma_sys::RDMA_CM_EVENT_CONNECT_ERROR => "CONNECT_ERROR",
-        /// The peer does not answer.
+        /// The peer did not answer.
         UNREACHABLE = rdma_sys::RDMA_CM_EVENT_UNREACHABLE => "UNREACHABLE",
-        /// The peer rejected.
+        /// The peer rejected the request.
         REJECTED = rdma_sys::RDMA_CM_EVENT_REJECTED => "REJECTED",
-        /// The connection stands.
+        /// The connection is established.
         ESTABLISHED = rdma_sys::RDMA_CM_EVENT_ESTABLISHED => "ESTABLISHED",
-        /// The connection is over.
+        /// The connection has ended.
         DISCONNECTED = rdma_sys::RDMA_CM_EVENT_DISCONNECTED => "DISCONNECTED",
         /// The device is being removed.
         DEVICE_REMOVAL = rdma_sys::RDMA_CM_EVENT_DEVICE_REMOVAL => "DEVICE_REMOVAL",
-        /// A multicast group was joined.
+        /// The multicast group was joined.
         MULTICAST_JOIN = rdma_sys::RDMA_CM_EVENT_MULTICAST_JOIN => "MULTICAST_JOIN",
-        /// Joining a multicast group failed, or membership ended.
+        /// Joining the multicast group failed, or the membership ended.
         MULTICAST_ERROR = rdma_sys::RDMA_CM_EVENT_MULTICAST_ERROR => "MULTICAST_ERROR",
-        /// The address moved to another interface or changed its hardware address.
+        /// The local address moved to another network interface, or its hardware address changed.
         ADDR_CHANGE = rdma_sys::RDMA_CM_EVENT_ADDR_CHANGE => "ADDR_CHANGE",
-        /// The queue pair number may be used again.
+        /// The queue pair number can be used again.
         TIMEWAIT_EXIT = rdma_sys::RDMA_CM_EVENT_TIMEWAIT_EXIT => "TIMEWAIT_EXIT",
     }
 }
 
-/// Something that happened to a connection: a copy, already acknowledged.
+/// An event of a connection, copied and already acknowledged.
 ///
-/// No connection comes out of it: only [`Listener::accept`](crate::Listener::accept) yields those,
-/// from connect requests.
+/// An event never carries a new connection. Use [`Listener::accept`](crate::Listener::accept) to
+/// receive connect requests.
 ///
 /// # Example
 /// ```no_run
@@ -93,29 +93,29 @@ c_value! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CmEvent {
-    /// What happened.
+    /// Type of the event.
     pub event_type: CmEventType,
-    /// 0, a negative errno, or for [`CmEventType::REJECTED`] a
-    /// [`RejectReason`](crate::RejectReason).
+    /// 0, a negative errno value, or a [`RejectReason`](crate::RejectReason) for
+    /// [`CmEventType::REJECTED`].
     pub status: i32,
-    /// What the peer gave along.
+    /// Private data sent by the peer.
     pub private_data: Vec<u8>,
 }
 
-/// An event, copied and acknowledged: nothing of it stays with librdmacm, so that no identifier has
-/// to wait for it when it goes or moves.
+/// An event that was copied and then acknowledged. librdmacm retains nothing, so that destroying or
+/// migrating an identifier never waits for an event.
 #[derive(Debug)]
 pub(crate) struct Event {
-    what: CmEventType,
+    event_type: CmEventType,
     status: i32,
     private_data: Vec<u8>,
     param: Param,
-    /// The address of the identifier that it happened to.
-    subject: usize,
+    /// Address of the identifier that the event belongs to.
+    id_addr: usize,
     new_id: Option<NewId>,
 }
 
-/// What events say beside private data.
+/// Parameters of an event other than its private data.
 #[derive(Clone, Copy, Debug)]
 enum Param {
     Conn {
@@ -126,9 +126,10 @@ enum Param {
 }
 
 impl Event {
-    /// Takes an event off a channel, if one is there.
+    /// Reads an event from a channel, if there is one.
     pub(crate) fn take_from(channel: &Arc<Channel>) -> Result<Option<Self>> {
-        // SAFETY: the event was just taken off this channel.
+        // SAFETY: `try_get` has just returned the event of this channel, and nothing else refers to
+        // it.
         Ok(channel
             .try_get()?
             .map(|raw| unsafe { Self::copy(raw, channel) }))
@@ -137,12 +138,13 @@ impl Event {
     /// Copies an event and acknowledges it.
     ///
     /// # Safety
-    /// `raw` came from `rdma_get_cm_event` on this channel and is owned by nobody else.
+    /// `raw` was returned by `rdma_get_cm_event` for this channel, and no other code acknowledges
+    /// it.
     unsafe fn copy(raw: NonNull<rdma_cm_event>, channel: &Arc<Channel>) -> Self {
-        // SAFETY: the event is not acknowledged yet, so it is valid, and so is the identifier that
-        // it happened to. librdmacm zeroes it and fills the member for datagrams if the
-        // identifier is of those, otherwise that of connections; both are integers and a pointer to
-        // so many bytes within the event, or to none.
+        // SAFETY: the caller guarantees an unacknowledged event, so that it and its identifier are
+        // valid. librdmacm zeroes the event. It fills `param.ud` if the identifier's `qp_type` is
+        // UD, and `param.conn` otherwise. Both contain integers, and a pointer that is null or
+        // refers to `private_data_len` bytes inside the event.
         unsafe {
             let event = raw.as_ref();
             let is_request = event.event == CmEventType::CONNECT_REQUEST.0;
@@ -175,12 +177,12 @@ impl Event {
                 raw,
                 channel: Arc::clone(channel),
             };
-            let taken = Self {
-                what: CmEventType(event.event),
+            let copy = Self {
+                event_type: CmEventType(event.event),
                 status: event.status,
                 private_data: data.to_vec(),
                 param,
-                subject: if is_request {
+                id_addr: if is_request {
                     event.listen_id
                 } else {
                     event.id
@@ -188,31 +190,31 @@ impl Event {
                 .addr(),
                 new_id: NonNull::new(event.id).filter(|_| is_request).map(new),
             };
-            // It fails only without an event.
+            // It fails only for a null pointer.
             rdma_ack_cm_event(raw.as_ptr());
-            taken
+            copy
         }
     }
 
-    /// An event of no library.
+    /// Creates an event without librdmacm.
     #[cfg(test)]
-    pub(crate) fn of(event_type: CmEventType, subject: usize, status: i32) -> Self {
+    pub(crate) fn for_test(event_type: CmEventType, id_addr: usize, status: i32) -> Self {
         let param = Param::Conn {
             responder_resources: 0,
             initiator_depth: 0,
         };
         Self {
-            what: event_type,
+            event_type: event_type,
             status,
             private_data: Vec::new(),
             param,
-            subject,
+            id_addr,
             new_id: None,
         }
     }
 
     pub(crate) fn event_type(&self) -> CmEventType {
-        self.what
+        self.event_type
     }
 
     pub(crate) fn status(&self) -> i32 {
@@ -223,7 +225,8 @@ impl Event {
         &self.private_data
     }
 
-    /// Where a service or a group is, of events of datagrams; `None` for those of connections.
+    /// Returns the address of a service or a multicast group, or `None` for an event of a
+    /// connection.
     pub(crate) fn datagram(&self) -> Option<UdAddress> {
         match self.param {
             Param::Datagram(target) => Some(target),
@@ -231,7 +234,7 @@ impl Event {
         }
     }
 
-    /// Reads and atomics that the peer wants this side to serve at once.
+    /// Returns the number of READs and atomics that the peer asks this side to serve concurrently.
     pub(crate) fn responder_resources(&self) -> u8 {
         match self.param {
             Param::Conn {
@@ -242,7 +245,7 @@ impl Event {
         }
     }
 
-    /// Reads and atomics that the peer serves at once.
+    /// Returns the number of READs and atomics that the peer serves concurrently.
     pub(crate) fn initiator_depth(&self) -> u8 {
         match self.param {
             Param::Conn {
@@ -252,46 +255,47 @@ impl Event {
         }
     }
 
-    /// The address of the identifier that it happened to: of a connect request, the listener's.
-    pub(crate) fn subject(&self) -> usize {
-        self.subject
+    /// Returns the address of the identifier that the event belongs to. For a connect request it is
+    /// the listener's.
+    pub(crate) fn id_addr(&self) -> usize {
+        self.id_addr
     }
 
-    /// The address of the identifier that a connect request brings; `None` for other events.
-    pub(crate) fn new_subject(&self) -> Option<usize> {
+    /// Returns the address of the new identifier of a connect request, or `None` for other events.
+    pub(crate) fn new_id_addr(&self) -> Option<usize> {
         self.new_id.as_ref().map(|new| new.raw.as_ptr().addr())
     }
 
-    /// Takes the identifier that a connect request brings; `None` for other events. Not taken, it
-    /// goes with the event.
+    /// Takes the new identifier of a connect request, or returns `None` for other events. If it is
+    /// not taken, dropping the event destroys it.
     pub(crate) fn take_new_id(&mut self) -> Option<NonNull<rdma_cm_id>> {
         self.new_id.take().map(NewId::into_raw)
     }
 
     pub(crate) fn into_public(self) -> CmEvent {
         CmEvent {
-            event_type: self.what,
+            event_type: self.event_type,
             status: self.status,
             private_data: self.private_data,
         }
     }
 }
 
-/// An identifier that nobody has taken yet: the request is rejected when it goes.
+/// New identifier of a connect request. Dropping it rejects the request.
 #[derive(Debug)]
 struct NewId {
     raw: NonNull<rdma_cm_id>,
-    /// It is on this channel until it is moved.
+    /// The identifier uses this channel until it is migrated.
     channel: Arc<Channel>,
 }
 
-// SAFETY: librdmacm binds an identifier to no thread.
+// SAFETY: librdmacm does not bind an identifier to a thread.
 unsafe impl Send for NewId {}
 
 impl NewId {
     fn into_raw(self) -> NonNull<rdma_cm_id> {
         let this = ManuallyDrop::new(self);
-        // SAFETY: read once, and not dropped after.
+        // SAFETY: `this` is never dropped, so the channel is read out exactly once.
         drop(unsafe { ptr::read(&raw const this.channel) });
         this.raw
     }
@@ -299,8 +303,8 @@ impl NewId {
 
 impl Drop for NewId {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it; its events, if there were any, are acknowledged. The kernel
-        // rejects the request.
+        // SAFETY: this is the only owner of the identifier, and all of its events are acknowledged.
+        // Destroying it makes the kernel reject the request.
         if unsafe { rdma_destroy_id(self.raw.as_ptr()) } != 0 {
             ibverbs::count_leaked_object();
             std::mem::forget(Arc::clone(&self.channel));
@@ -313,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_of_a_newer_library_prints_as_its_number() {
+    fn unknown_event_types_are_shown_as_numbers() {
         assert_eq!(CmEventType(9).to_string(), "ESTABLISHED");
         assert_eq!(CmEventType(99).to_string(), "unknown (99)");
     }

@@ -1,4 +1,4 @@
-//! Events by whose they are.
+//! Distribution of the events of one channel to its identifiers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::Event;
 
-/// Which identifier: a number that is never used again in a process.
+/// Unique key of an identifier. A process never uses the same key twice.
 ///
 /// # Example
 /// ```no_run
@@ -34,28 +34,30 @@ impl fmt::Display for IdKey {
     }
 }
 
-/// Events that were taken off the channel, by whose they are.
+/// Unread events of a channel, in one queue per identifier.
 #[derive(Debug, Default)]
 pub(crate) struct EventDispatcher {
-    /// By the addresses of the identifiers that are on this channel.
+    /// Event queues by the address of the identifier.
     queues: BTreeMap<usize, EventQueue>,
-    /// Whose box got something since it was last found empty.
-    filled: VecDeque<usize>,
+    /// Identifiers that may have unread events, in the order in which [`next`](Self::next) returns
+    /// them.
+    ready: VecDeque<usize>,
 }
 
 #[derive(Debug)]
 struct EventQueue {
     key: IdKey,
     events: VecDeque<Event>,
-    /// Whether it is on the list of those that got something.
+    /// `true` if the queue is listed in [`EventDispatcher::ready`], or if its key is not known to
+    /// the application yet.
     is_listed: bool,
 }
 
 impl EventDispatcher {
-    /// Makes a box for the identifier at this address.
-    pub(crate) fn register(&mut self, subject: usize, key: IdKey) {
+    /// Creates an event queue for the identifier at this address.
+    pub(crate) fn register(&mut self, id_addr: usize, key: IdKey) {
         self.queues.insert(
-            subject,
+            id_addr,
             EventQueue {
                 key,
                 events: VecDeque::new(),
@@ -64,34 +66,35 @@ impl EventDispatcher {
         );
     }
 
-    /// The key of the box that the identifier at this address has.
-    pub(crate) fn key(&self, subject: usize) -> Option<IdKey> {
-        self.queues.get(&subject).map(|queue| queue.key)
+    /// Returns the key of the identifier at this address.
+    pub(crate) fn key(&self, id_addr: usize) -> Option<IdKey> {
+        self.queues.get(&id_addr).map(|queue| queue.key)
     }
 
-    /// Takes a box away, with those of the identifiers that requests in it bring, and gives what
-    /// was in it.
-    pub(crate) fn unregister(&mut self, subject: usize) -> VecDeque<Event> {
-        let Some(queue) = self.queues.remove(&subject) else {
+    /// Removes a queue and returns its events. Also removes the queues of the new identifiers that
+    /// its connect requests carry.
+    pub(crate) fn unregister(&mut self, id_addr: usize) -> VecDeque<Event> {
+        let Some(queue) = self.queues.remove(&id_addr) else {
             return VecDeque::new();
         };
         if queue.is_listed {
-            self.filled.retain(|&other| other != subject);
+            self.ready.retain(|&other| other != id_addr);
         }
-        for new in queue.events.iter().filter_map(Event::new_subject) {
+        for new in queue.events.iter().filter_map(Event::new_id_addr) {
             self.unregister(new);
         }
         queue.events
     }
 
-    /// Puts an event into the box of the identifier that it happened to; one of an identifier that
-    /// has just gone is dropped.
+    /// Appends an event to the queue of its identifier. Drops the event if the identifier is no
+    /// longer registered.
     pub(crate) fn deliver(&mut self, event: Event) {
-        // Events of the new identifier may follow before anybody has taken this one; nobody knows
-        // its key yet, so it is not listed.
+        // Events of the new identifier may arrive before its connect request is taken. The
+        // application cannot know its key yet, so the queue is marked as listed without being in
+        // the list.
         if let Some(new) = event
-            .new_subject()
-            .filter(|_| self.queues.contains_key(&event.subject()))
+            .new_id_addr()
+            .filter(|_| self.queues.contains_key(&event.id_addr()))
         {
             self.queues.insert(
                 new,
@@ -102,47 +105,47 @@ impl EventDispatcher {
                 },
             );
         }
-        if let Some(queue) = self.listed(event.subject()) {
+        if let Some(queue) = self.list_queue(event.id_addr()) {
             queue.events.push_back(event);
         }
     }
 
-    /// Puts events into a box before those that are in it.
-    pub(crate) fn forward(&mut self, subject: usize, mut earlier: VecDeque<Event>) {
+    /// Inserts events before those already in a queue.
+    pub(crate) fn prepend(&mut self, id_addr: usize, mut earlier: VecDeque<Event>) {
         if earlier.is_empty() {
             return;
         }
-        if let Some(queue) = self.listed(subject) {
+        if let Some(queue) = self.list_queue(id_addr) {
             earlier.append(&mut queue.events);
             queue.events = earlier;
         }
     }
 
-    /// The next event of an identifier.
-    pub(crate) fn take(&mut self, subject: usize) -> Option<Event> {
-        self.queues.get_mut(&subject)?.events.pop_front()
+    /// Returns the next event of an identifier.
+    pub(crate) fn take(&mut self, id_addr: usize) -> Option<Event> {
+        self.queues.get_mut(&id_addr)?.events.pop_front()
     }
 
-    /// Whose box has something: each in turn.
+    /// Returns the key of an identifier that has unread events, each in turn.
     pub(crate) fn next(&mut self) -> Option<IdKey> {
-        while let Some(subject) = self.filled.pop_front() {
-            let Some(queue) = self.queues.get_mut(&subject) else {
+        while let Some(id_addr) = self.ready.pop_front() {
+            let Some(queue) = self.queues.get_mut(&id_addr) else {
                 continue;
             };
             queue.is_listed = !queue.events.is_empty();
             if queue.is_listed {
-                self.filled.push_back(subject);
+                self.ready.push_back(id_addr);
                 return Some(queue.key);
             }
         }
         None
     }
 
-    /// A box that gets something now.
-    fn listed(&mut self, subject: usize) -> Option<&mut EventQueue> {
-        let queue = self.queues.get_mut(&subject)?;
+    /// Returns the queue of an identifier after adding it to the list of ready queues.
+    fn list_queue(&mut self, id_addr: usize) -> Option<&mut EventQueue> {
+        let queue = self.queues.get_mut(&id_addr)?;
         if !std::mem::replace(&mut queue.is_listed, true) {
-            self.filled.push_back(subject);
+            self.ready.push_back(id_addr);
         }
         Some(queue)
     }
@@ -153,73 +156,76 @@ mod tests {
     use super::*;
     use crate::event::CmEventType;
 
-    fn desk(subjects: &[usize]) -> (EventDispatcher, Vec<IdKey>) {
-        let mut desk = EventDispatcher::default();
-        let keys: Vec<IdKey> = subjects.iter().map(|_| IdKey::new()).collect();
-        for (&subject, &key) in subjects.iter().zip(&keys) {
-            desk.register(subject, key);
+    fn dispatcher(id_addrs: &[usize]) -> (EventDispatcher, Vec<IdKey>) {
+        let mut dispatcher = EventDispatcher::default();
+        let keys: Vec<IdKey> = id_addrs.iter().map(|_| IdKey::new()).collect();
+        for (&id_addr, &key) in id_addrs.iter().zip(&keys) {
+            dispatcher.register(id_addr, key);
         }
-        (desk, keys)
+        (dispatcher, keys)
     }
 
-    fn event(subject: usize, status: i32) -> Event {
-        Event::of(CmEventType::DISCONNECTED, subject, status)
+    fn event(id_addr: usize, status: i32) -> Event {
+        Event::for_test(CmEventType::DISCONNECTED, id_addr, status)
     }
 
     #[test]
-    fn each_takes_its_own_in_the_order_in_which_they_came() {
-        let (mut desk, keys) = desk(&[8, 16]);
-        for (subject, status) in [(8, 1), (16, 2), (8, 3)] {
-            desk.deliver(event(subject, status));
+    fn events_are_taken_per_identifier_in_order() {
+        let (mut dispatcher, keys) = dispatcher(&[8, 16]);
+        for (id_addr, status) in [(8, 1), (16, 2), (8, 3)] {
+            dispatcher.deliver(event(id_addr, status));
         }
-        // As long as somebody has events, he is told, and the others in between.
+        // A key is repeated, in turn with others, until its events are taken.
         assert_eq!(
-            [desk.next(), desk.next(), desk.next()],
+            [dispatcher.next(), dispatcher.next(), dispatcher.next()],
             [Some(keys[0]), Some(keys[1]), Some(keys[0])]
         );
-        assert_eq!(desk.take(16).map(|event| event.status()), Some(2));
-        assert_eq!([desk.next(), desk.next()], [Some(keys[0]), Some(keys[0])]);
+        assert_eq!(dispatcher.take(16).map(|event| event.status()), Some(2));
         assert_eq!(
-            [1, 2].map(|_| desk.take(8).map(|event| event.status())),
+            [dispatcher.next(), dispatcher.next()],
+            [Some(keys[0]), Some(keys[0])]
+        );
+        assert_eq!(
+            [1, 2].map(|_| dispatcher.take(8).map(|event| event.status())),
             [Some(1), Some(3)]
         );
-        assert_eq!((desk.next(), desk.filled.len()), (None, 0));
-        assert!(desk.take(8).is_none() && desk.take(24).is_none());
+        assert_eq!((dispatcher.next(), dispatcher.ready.len()), (None, 0));
+        assert!(dispatcher.take(8).is_none() && dispatcher.take(24).is_none());
     }
 
     #[test]
-    fn what_was_left_at_the_old_channel_comes_first_at_the_new_one() {
-        let (mut old, _) = desk(&[8]);
-        let (mut new, keys) = desk(&[8]);
+    fn unread_events_of_the_old_channel_come_first() {
+        let (mut old, _) = dispatcher(&[8]);
+        let (mut new, keys) = dispatcher(&[8]);
         old.deliver(event(8, 1));
         new.deliver(event(8, 2));
-        new.forward(8, old.unregister(8));
+        new.prepend(8, old.unregister(8));
         assert_eq!(new.next(), Some(keys[0]));
         assert_eq!(
             [1, 2].map(|_| new.take(8).map(|event| event.status())),
             [Some(1), Some(2)]
         );
         assert_eq!(
-            (old.next(), old.queues.len(), old.filled.len()),
+            (old.next(), old.queues.len(), old.ready.len()),
             (None, 0, 0)
         );
     }
 
     #[test]
-    fn what_happens_to_one_that_is_gone_is_dropped() {
-        let (mut desk, keys) = desk(&[8, 16]);
-        desk.deliver(event(8, 1));
-        assert_eq!(desk.unregister(8).len(), 1);
-        desk.deliver(event(8, 2));
+    fn events_of_unregistered_identifiers_are_dropped() {
+        let (mut dispatcher, keys) = dispatcher(&[8, 16]);
+        dispatcher.deliver(event(8, 1));
+        assert_eq!(dispatcher.unregister(8).len(), 1);
+        dispatcher.deliver(event(8, 2));
         assert_eq!(
-            (desk.next(), desk.key(8), desk.key(16)),
+            (dispatcher.next(), dispatcher.key(8), dispatcher.key(16)),
             (None, None, Some(keys[1]))
         );
-        // Another one may have the address at once.
+        // A new identifier can have the same address as a destroyed one.
         let key = IdKey::new();
-        desk.register(8, key);
-        assert!(desk.take(8).is_none());
-        desk.deliver(event(8, 3));
-        assert_eq!(desk.next(), Some(key));
+        dispatcher.register(8, key);
+        assert!(dispatcher.take(8).is_none());
+        dispatcher.deliver(event(8, 3));
+        assert_eq!(dispatcher.next(), Some(key));
     }
 }

@@ -1,4 +1,5 @@
-//! Events of the connection manager: event channels, and the events read from them.
+//! Events of the connection manager and the channels that deliver them. Identifiers and all types
+//! built on them use this module.
 
 mod channel;
 mod cm_event;

@@ -1,4 +1,4 @@
-//! Event channels as librdmacm has them.
+//! Safe wrapper of `rdma_event_channel`.
 
 #![allow(unsafe_code)]
 
@@ -13,26 +13,27 @@ use rdma_sys::{
 
 use crate::convert::{failed, zero_or_last};
 
-/// Where the kernel reports events: a descriptor that never blocks.
+/// An event channel of librdmacm with a non-blocking descriptor.
 #[derive(Debug)]
 pub(crate) struct Channel(NonNull<rdma_event_channel>);
 
-// SAFETY: a channel is a heap object with an unchanging descriptor; librdmacm's functions on it are
-// thread safe.
+// SAFETY: the channel is a heap object whose descriptor never changes, and librdmacm's functions on
+// channels are thread-safe.
 unsafe impl Send for Channel {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for Channel {}
 
 impl Channel {
     pub(crate) fn create() -> Result<Self> {
         let what = &"event channel";
-        // SAFETY: no arguments.
+        // SAFETY: the function has no preconditions.
         let Some(raw) = NonNull::new(unsafe { rdma_create_event_channel() }) else {
             return Err(failed("rdma_create_event_channel", Errno::last(), what));
         };
         let channel = Self(raw);
         let fd = channel.as_fd().as_raw_fd();
-        // SAFETY: plain system calls on a descriptor that the channel owns.
+        // SAFETY: `fcntl` with these commands has no memory effects. The channel owns the
+        // descriptor.
         let returned = unsafe {
             libc::fcntl(
                 fd,
@@ -48,10 +49,10 @@ impl Channel {
         self.0.as_ptr()
     }
 
-    /// Takes an event that is there already. Whoever gets it must acknowledge it.
+    /// Reads an event, if there is one. The caller must acknowledge it.
     pub(crate) fn try_get(&self) -> Result<Option<NonNull<rdma_cm_event>>> {
         let mut event = ptr::null_mut();
-        // SAFETY: the channel is alive and the pointer valid for writing.
+        // SAFETY: `self` keeps the channel alive, and the pointer is valid for writing.
         let returned = unsafe { rdma_get_cm_event(self.as_ptr(), &raw mut event) };
         if returned == 0 {
             return Ok(NonNull::new(event));
@@ -66,15 +67,16 @@ impl Channel {
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is open while the channel lives, which the borrow ensures.
+        // SAFETY: the descriptor stays open while the channel lives, and the result borrows the
+        // channel.
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).fd) }
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: the last owner goes; every identifier on the channel held an Arc of this, so none
-        // is left.
+        // SAFETY: this is the last owner. Every identifier on the channel holds an `Arc` of it, so
+        // none is left.
         unsafe { rdma_destroy_event_channel(self.as_ptr()) }
     }
 }

@@ -1,4 +1,4 @@
-//! What wakes those who sleep on a shared channel.
+//! Wakeups between threads that wait on one shared channel.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -9,13 +9,12 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use crate::convert::failed;
 use crate::event::Channel;
 
-/// What sleeps on a shared channel watches the kernel's descriptor, and a counter that is above 0
-/// while there is something in a box: what one thread took off the channel for another wakes that
-/// one too.
+/// An epoll instance with the kernel's descriptor and an eventfd. The eventfd is readable while any
+/// event queue has events, so that a thread also wakes for events that another thread has read.
 #[derive(Debug)]
 pub(crate) struct Waker {
-    either: Epoll,
-    counter: EventFd,
+    epoll: Epoll,
+    eventfd: EventFd,
 }
 
 impl Waker {
@@ -23,33 +22,33 @@ impl Waker {
         let explain = |verb| {
             move |errno: nix::errno::Errno| failed(verb, Errno(errno as i32), &"event channel")
         };
-        let either =
+        let epoll =
             Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(explain("epoll_create1"))?;
-        let counter = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+        let eventfd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(explain("eventfd"))?;
         let readable = EpollEvent::new(EpollFlags::EPOLLIN, 0);
-        either
+        epoll
             .add(channel, readable)
-            .and_then(|()| either.add(&counter, readable))
+            .and_then(|()| epoll.add(&eventfd, readable))
             .map_err(explain("epoll_ctl"))?;
-        Ok(Self { either, counter })
+        Ok(Self { epoll, eventfd })
     }
 
-    /// Something is in a box.
-    pub(crate) fn ring(&self) {
-        // It fails only when the counter is full, and then it rings already.
-        let _ = self.counter.write(1);
+    /// Signals that a queue has an event.
+    pub(crate) fn signal(&self) {
+        // Writing fails only if the eventfd is full. Then the eventfd is already readable.
+        let _ = self.eventfd.write(1);
     }
 
-    /// Nothing is in any box.
-    pub(crate) fn silence(&self) {
-        // It fails only when it does not ring.
-        let _ = self.counter.read();
+    /// Signals that all queues are empty.
+    pub(crate) fn clear(&self) {
+        // Reading fails only if the eventfd is already 0.
+        let _ = self.eventfd.read();
     }
 }
 
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.either.0.as_fd()
+        self.epoll.0.as_fd()
     }
 }

@@ -1,4 +1,4 @@
-//! The drivers' options of an identifier.
+//! Enhanced connection establishment options of an identifier.
 
 #![allow(unsafe_code)]
 
@@ -12,22 +12,22 @@ use crate::id::Id;
 use crate::params::Ece;
 
 impl Id {
-    /// What this side offers in its request or its acceptance.
+    /// Sets the options that this side sends with its request or acceptance.
     pub(crate) fn set_local_ece(&self, ece: Ece, what: &dyn fmt::Display) -> Result<()> {
         let mut raw = ibv_ece {
             vendor_id: ece.vendor_id,
             options: ece.options,
             comp_mask: 0,
         };
-        // SAFETY: the identifier is alive and the structure valid during the call.
+        // SAFETY: `self` keeps the identifier alive, and the structure is valid during the call.
         let returned = unsafe { rdma_set_local_ece(self.as_ptr(), &raw mut raw) };
         zero_or_last("rdma_set_local_ece", what, returned)
     }
 
-    /// What the peer offered; all zeros when nothing.
+    /// Returns the options that the peer sent; all zeros if there were none.
     pub(crate) fn remote_ece(&self, what: &dyn fmt::Display) -> Result<Ece> {
         let mut raw = ibv_ece::default();
-        // SAFETY: the identifier is alive and the structure valid for writing.
+        // SAFETY: `self` keeps the identifier alive, and the structure is valid for writing.
         let returned = unsafe { rdma_get_remote_ece(self.as_ptr(), &raw mut raw) };
         zero_or_last("rdma_get_remote_ece", what, returned)?;
         Ok(Ece {

@@ -1,4 +1,5 @@
-//! Communication identifiers (`rdma_cm_id`).
+//! Communication identifiers (`rdma_cm_id`), the sockets of the connection manager. All
+//! connections, listeners and memberships own one.
 
 #![allow(unsafe_code)]
 
@@ -34,28 +35,28 @@ use crate::hint;
 use crate::params::ConnectParams;
 use crate::wait::as_millis;
 
-/// An identifier, and the channel on which its events come. It has one owner.
+/// An identifier and the channel that delivers its events. It has exactly one owner.
 ///
-/// Only what has settled (connections, listeners, memberships) is on a channel with others: taking
-/// another's event off the channel changes nothing of this one.
+/// Only established connections, listeners and memberships can be on a shared channel. Reading the
+/// event of another identifier does not change the state of this one.
 pub(crate) struct Id {
     raw: NonNull<rdma_cm_id>,
     channel: EventChannel,
     key: IdKey,
-    /// A connect request nobody has answered: it is rejected when dropped.
+    /// `true` for a connect request without an answer. Dropping it rejects the request.
     unanswered: bool,
 }
 
-// SAFETY: librdmacm binds an identifier to no thread. It is not `Sync`: one thread at a time uses
-// it.
+// SAFETY: librdmacm does not bind an identifier to a thread. `Id` is not `Sync`, so only one thread
+// uses it at a time.
 unsafe impl Send for Id {}
 
 impl Id {
-    /// A fresh identifier on a channel of its own.
+    /// Creates an identifier on a channel of its own.
     pub(crate) fn create(port_space: PortSpace) -> Result<Self> {
-        let channel = EventChannel::private()?;
+        let channel = EventChannel::create_private()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the channel is alive, and outlives the identifier; the pointer is valid for
+        // SAFETY: the channel is alive and outlives the identifier, and the pointer is valid for
         // writing.
         let returned = unsafe {
             rdma_create_id(
@@ -74,7 +75,7 @@ impl Id {
             Error::new(
                 ErrorKind::Os,
                 "rdma_create_id",
-                "no identifier and no reason",
+                "librdmacm returned no identifier and no error",
             )
         })?;
         let id = Self {
@@ -83,13 +84,13 @@ impl Id {
             key: IdKey::new(),
             unanswered: false,
         };
-        id.channel.register(id.subject(), id.key);
+        id.channel.register(id.addr(), id.key);
         Ok(id)
     }
 
-    /// The identifier that a connect request brought to this one, if the event is one, on a channel
-    /// of its own.
-    pub(crate) fn adopt(&self, event: &mut Event) -> Result<Option<Self>> {
+    /// Returns the new identifier if the event is a connect request of this one, after moving it to
+    /// a channel of its own.
+    pub(crate) fn take_request_id(&self, event: &mut Event) -> Result<Option<Self>> {
         let Some(raw) = event.take_new_id() else {
             return Ok(None);
         };
@@ -103,7 +104,7 @@ impl Id {
             key,
             unanswered: true,
         };
-        new.migrate(&EventChannel::private()?)?;
+        new.migrate(&EventChannel::create_private()?)?;
         Ok(Some(new))
     }
 
@@ -111,8 +112,8 @@ impl Id {
         self.raw.as_ptr()
     }
 
-    /// What the channel knows it by.
-    fn subject(&self) -> usize {
+    /// Returns the address of the identifier, by which the channel finds its events.
+    fn addr(&self) -> usize {
         self.as_ptr().addr()
     }
 
@@ -124,35 +125,35 @@ impl Id {
         &self.channel
     }
 
-    /// Moves the identifier to another channel, with those of its events that nobody has taken.
+    /// Moves the identifier to another channel, together with its unread events.
     pub(crate) fn migrate(&mut self, to: &EventChannel) -> Result<()> {
-        if self.channel.is(to) {
+        if self.channel.ptr_eq(to) {
             return Ok(());
         }
-        // From here on its events may come on either channel.
-        to.register(self.subject(), self.key);
-        // SAFETY: both channels are alive; the old one is kept until the move succeeded, the new
-        // one from then on. It waits until events of the identifier are acknowledged, which
-        // each is before the call that took it off the channel returns.
+        // From here on its events may arrive on either channel.
+        to.register(self.addr(), self.key);
+        // SAFETY: both channels stay alive: `self.channel` until the migration has succeeded, and
+        // `to` from then on. The call waits for unacknowledged events of the identifier, and there
+        // are none because `Event` acknowledges each when it is read.
         let returned = unsafe { rdma_migrate_id(self.raw.as_ptr(), to.raw().as_ptr()) };
         if let Err(error) = zero_or_last("rdma_migrate_id", &"identifier", returned) {
-            to.unregister(self.subject());
+            to.unregister(self.addr());
             return Err(error);
         }
         let from = std::mem::replace(&mut self.channel, to.clone());
         self.channel
-            .forward(self.subject(), from.unregister(self.subject()))
+            .prepend(self.addr(), from.unregister(self.addr()))
     }
 
     pub(crate) fn bind(&self, address: Address) -> Result<()> {
         let mut raw = RawAddress::from(address);
-        // SAFETY: the identifier is alive and the address valid during the call.
+        // SAFETY: `self` keeps the identifier alive, and the address is valid during the call.
         let returned = unsafe { rdma_bind_addr(self.raw.as_ptr(), raw.as_mut_ptr()) };
-        zero_or_last_at("rdma_bind_addr", address, returned)
+        address_result("rdma_bind_addr", address, returned)
     }
 
     pub(crate) fn listen(&self, backlog: i32, what: &dyn fmt::Display) -> Result<()> {
-        // SAFETY: the identifier is alive.
+        // SAFETY: `self` keeps the identifier alive.
         let returned = unsafe { rdma_listen(self.raw.as_ptr(), backlog) };
         zero_or_last("rdma_listen", what, returned)
     }
@@ -168,7 +169,8 @@ impl Id {
             .as_mut()
             .map_or(ptr::null_mut(), RawAddress::as_mut_ptr);
         let mut raw = RawAddress::from(peer);
-        // SAFETY: the identifier is alive; the addresses are valid or null during the call.
+        // SAFETY: `self` keeps the identifier alive. The addresses are null or valid during the
+        // call.
         let returned = unsafe {
             rdma_resolve_addr(
                 self.raw.as_ptr(),
@@ -177,16 +179,16 @@ impl Id {
                 as_millis(timeout),
             )
         };
-        zero_or_last_at("rdma_resolve_addr", peer, returned)
+        address_result("rdma_resolve_addr", peer, returned)
     }
 
     pub(crate) fn resolve_route(&self, timeout: Duration, peer: Address) -> Result<()> {
-        // SAFETY: the identifier is alive.
+        // SAFETY: `self` keeps the identifier alive.
         let returned = unsafe { rdma_resolve_route(self.raw.as_ptr(), as_millis(timeout)) };
-        zero_or_last_at("rdma_resolve_route", peer, returned)
+        address_result("rdma_resolve_route", peer, returned)
     }
 
-    /// Sends the request. Blocks for the TCP handshake on iWARP.
+    /// Sends the connect request. On iWARP it blocks for the TCP handshake.
     pub(crate) fn connect(
         &self,
         params: &ConnectParams<'_>,
@@ -197,8 +199,8 @@ impl Id {
             self.set_local_ece(ece, what)?;
         }
         let mut raw = raw_params(params, qp);
-        // SAFETY: the identifier is alive; the parameters and the private data are valid during the
-        // call.
+        // SAFETY: `self` keeps the identifier alive. The parameters and the private data are valid
+        // during the call.
         let returned = unsafe { rdma_connect(self.raw.as_ptr(), &raw mut raw) };
         zero_or_last("rdma_connect", what, returned)
     }
@@ -213,23 +215,24 @@ impl Id {
             self.set_local_ece(ece, what)?;
         }
         let mut raw = raw_params(params, qp);
-        // SAFETY: as for connecting.
+        // SAFETY: `self` keeps the identifier alive. The parameters and the private data are valid
+        // during the call.
         let returned = unsafe { rdma_accept(self.raw.as_ptr(), &raw mut raw) };
         zero_or_last("rdma_accept", what, returned)?;
         self.unanswered = false;
         Ok(())
     }
 
-    /// Tells the passive side that this side's queue pair is ready.
+    /// Completes the handshake: tells the passive side that this side's queue pair is ready.
     pub(crate) fn establish(&self, what: &dyn fmt::Display) -> Result<()> {
-        // SAFETY: the identifier is alive and has no queue pair of its own.
+        // SAFETY: `self` keeps the identifier alive, and its `qp` is null.
         let returned = unsafe { rdma_establish(self.raw.as_ptr()) };
         zero_or_last("rdma_establish", what, returned)
     }
 
-    /// Tells what the device said of the queue pair.
+    /// Forwards an event of the queue pair to the connection manager.
     pub(crate) fn notify(&self, event: EventType, what: &dyn fmt::Display) -> Result<()> {
-        // SAFETY: the identifier is alive; the kernel checks the number.
+        // SAFETY: `self` keeps the identifier alive, and the kernel validates the event number.
         let returned = unsafe { rdma_notify(self.raw.as_ptr(), event.0) };
         zero_or_last("rdma_notify", &format_args!("{what}: {event}"), returned)
     }
@@ -237,7 +240,8 @@ impl Id {
     pub(crate) fn reject(&mut self, private_data: &[u8], what: &dyn fmt::Display) -> Result<()> {
         self.unanswered = false;
         let length = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
-        // SAFETY: the identifier is alive, and at least `length` bytes are valid for reading.
+        // SAFETY: `self` keeps the identifier alive, and `private_data` has at least `length`
+        // bytes.
         let returned = unsafe {
             rdma_reject(
                 self.raw.as_ptr(),
@@ -255,7 +259,8 @@ impl Id {
     ) -> Result<()> {
         self.unanswered = false;
         let length = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
-        // SAFETY: as for rejecting.
+        // SAFETY: `self` keeps the identifier alive, and `private_data` has at least `length`
+        // bytes.
         let returned = unsafe {
             rdma_reject_ece(
                 self.raw.as_ptr(),
@@ -267,13 +272,12 @@ impl Id {
     }
 
     pub(crate) fn disconnect(&self, what: &dyn fmt::Display) -> Result<()> {
-        // SAFETY: the identifier is alive.
+        // SAFETY: `self` keeps the identifier alive.
         let returned = unsafe { rdma_disconnect(self.raw.as_ptr()) };
         zero_or_last("rdma_disconnect", what, returned)
     }
 
-    /// The attributes that a queue pair needs to enter `state` on this identifier, and which of
-    /// them count.
+    /// Returns the attributes that a queue pair needs to enter `state`, and their mask.
     pub(crate) fn init_qp_attr(
         &self,
         state: u32,
@@ -284,58 +288,59 @@ impl Id {
             ..Default::default()
         };
         let mut mask = 0;
-        // SAFETY: the identifier is alive and bound to a device; both places are valid for writing.
+        // SAFETY: `self` keeps the identifier alive, and both pointers are valid for writing. The
+        // kernel fails with `EINVAL` if no device is resolved.
         let returned =
             unsafe { rdma_init_qp_attr(self.raw.as_ptr(), &raw mut attr, &raw mut mask) };
         zero_or_last("rdma_init_qp_attr", what, returned)?;
         Ok((attr, mask))
     }
 
-    /// The local address; `None` if it is of an unknown family.
+    /// Returns the local address, or `None` if its family is unknown.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
-        // SAFETY: the identifier is alive; the place is a union of all address structures, zeroed
-        // before it is filled.
+        // SAFETY: `self` keeps the identifier alive. The address is in a union of all address
+        // structures, which librdmacm zeroes before filling it.
         unsafe { address::from_raw(rdma_get_local_addr(self.raw.as_ptr())) }
     }
 
     fn is_ip(&self) -> bool {
-        // SAFETY: as for the local address; every socket address starts with its family.
+        // SAFETY: as for `local_addr`. Every socket address starts with its family.
         let family = i32::from(unsafe { (*rdma_get_local_addr(self.raw.as_ptr())).sa_family });
         matches!(family, libc::AF_INET | libc::AF_INET6)
     }
 
     fn peer_addr(&self) -> Option<SocketAddr> {
-        // SAFETY: as for the local address.
+        // SAFETY: as for `local_addr`.
         unsafe { address::from_raw(rdma_get_peer_addr(self.raw.as_ptr())) }
     }
 
-    /// The device and the addresses, once they are resolved.
+    /// Returns the device and both addresses after they are resolved.
     pub(crate) fn path(&self, verb: &'static str) -> Result<Path> {
         let peer = self.peer_addr().ok_or_else(|| {
             Error::new(
                 ErrorKind::NotFound,
                 verb,
-                "the peer's address is of an unknown family",
+                "the address family of the peer is unknown",
             )
         })?;
         self.path_to(verb, peer)
     }
 
-    /// The device and the local address, and a peer that the identifier does not know.
+    /// Returns the device and the local address, with a peer that the identifier does not store.
     pub(crate) fn path_to(&self, verb: &'static str, peer: SocketAddr) -> Result<Path> {
         let missing = |what: &'static str| Error::new(ErrorKind::NotFound, verb, what);
         let local = self
             .local_addr()
-            .ok_or_else(|| missing("the local address is of an unknown family"))?;
-        // SAFETY: the identifier is alive; librdmacm changes these fields only in calls for this
-        // identifier, none of which runs now.
+            .ok_or_else(|| missing("the address family of the local address is unknown"))?;
+        // SAFETY: `self` keeps the identifier alive. librdmacm changes these fields only in calls
+        // for this identifier, and `Id` is not `Sync`.
         let (verbs, port_num) =
             unsafe { ((*self.raw.as_ptr()).verbs, (*self.raw.as_ptr()).port_num) };
         if verbs.is_null() {
             return Err(missing("no device was chosen"));
         }
-        // SAFETY: librdmacm keeps the context open while identifiers refer to it; the name is a
-        // NUL-terminated array of the device.
+        // SAFETY: librdmacm keeps the context open while identifiers refer to it. The name is a
+        // NUL-terminated array inside the device.
         let (name, transport) = unsafe {
             let device = (*verbs).device;
             (
@@ -353,23 +358,24 @@ impl Id {
         })
     }
 
-    /// Takes an event that is there already.
+    /// Returns the next event, if there is one.
     pub(crate) fn try_event(&self) -> Result<Option<Event>> {
-        self.channel.try_take(self.subject())
+        self.channel.try_take(self.addr())
     }
 }
 
 impl Drop for Id {
     fn drop(&mut self) {
         if self.unanswered {
-            // Only a courtesy: destroying it rejects too, without private data either.
+            // Destroying the identifier also rejects the request, so this call may fail.
             let _ = self.reject(&[], &"");
         }
-        // First, for another identifier may have the address at once.
-        drop(self.channel.unregister(self.subject()));
-        // SAFETY: the only owner goes. Its queue pair, if any, was destroyed before. It waits until
-        // events of it are acknowledged, which each is before the call that took it off the
-        // channel returns.
+        // Unregister first, because a new identifier can get the same address as soon as this one
+        // is freed.
+        drop(self.channel.unregister(self.addr()));
+        // SAFETY: this is the only owner, and its queue pair was destroyed before. The call waits
+        // for unacknowledged events of the identifier, and there are none because `Event`
+        // acknowledges each when it is read.
         if unsafe { rdma_destroy_id(self.raw.as_ptr()) } != 0 {
             ibverbs::count_leaked_object();
             std::mem::forget(self.channel.clone());
@@ -385,9 +391,8 @@ impl fmt::Debug for Id {
     }
 }
 
-/// The same for calls with an address: what GIDs need is something else than what IP addresses
-/// need.
-fn zero_or_last_at(verb: &'static str, address: Address, returned: i32) -> Result<()> {
+/// Converts the result of a call with an address. The remedy depends on the address family.
+fn address_result(verb: &'static str, address: Address, returned: i32) -> Result<()> {
     let errno = Errno::last();
     match (returned, address) {
         (0, _) => Ok(()),

@@ -1,4 +1,4 @@
-//! Options of identifiers.
+//! Options of identifiers (`rdma_set_option`).
 
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ use crate::id::Id;
 
 const VERB: &str = "rdma_set_option";
 
-/// The options that are set, before the identifier gets an address.
+/// Options to set before the identifier is bound to an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdOptions {
     pub(crate) type_of_service: Option<u8>,
@@ -39,7 +39,7 @@ impl IdOptions {
                 id,
                 RDMA_OPTION_ID_REUSEADDR,
                 i32::from(value),
-                &format_args!("{what}: reuse of the address"),
+                &format_args!("{what}: address reuse"),
             )?;
         }
         if let Some(value) = self.af_only {
@@ -47,7 +47,7 @@ impl IdOptions {
                 id,
                 RDMA_OPTION_ID_AFONLY,
                 i32::from(value),
-                &format_args!("{what}: one address family"),
+                &format_args!("{what}: one address family only"),
             )?;
         }
         if let Some(value) = self.ack_timeout {
@@ -57,7 +57,7 @@ impl IdOptions {
                     VERB,
                     format!("{what}: ack_timeout {value}"),
                 )
-                .with_hint("at most 31: the time is 4.096 µs × 2^ack_timeout"));
+                .with_hint("use at most 31; the timeout is 4.096 µs × 2^ack_timeout"));
             }
             set(
                 id,
@@ -72,8 +72,7 @@ impl IdOptions {
 
 fn set<T: Copy>(id: &Id, name: u32, mut value: T, what: &dyn fmt::Display) -> Result<()> {
     let (level, name) = (RDMA_OPTION_ID as i32, name as i32);
-    // SAFETY: the identifier is alive; the value is an integer of the size given, valid during the
-    // call.
+    // SAFETY: `id` is alive. The value is valid during the call and has the size that is passed.
     let returned = unsafe {
         rdma_set_option(
             id.as_ptr(),

@@ -1,4 +1,4 @@
-//! What a connection runs over.
+//! Device and addresses of a connection.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,12 +10,13 @@ use ibverbs::{
 
 use crate::params::PrivateDataLimits;
 
-/// The device that the connection manager chose, and the two addresses.
+/// The device chosen by the connection manager, and the local and the peer's address.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     pub(crate) device: String,
     pub(crate) transport: TransportType,
-    /// Whether the addresses are IP addresses, rather than GIDs written as such.
+    /// `true` if the addresses are IP addresses, `false` if they are GIDs in the form of IPv6
+    /// addresses.
     pub(crate) is_ip: bool,
     pub(crate) port_num: u8,
     pub(crate) local: SocketAddr,
@@ -27,7 +28,7 @@ impl Path {
         Device::by_name(&self.device)?.open()
     }
 
-    /// Whether the kernel moves the queue pair's state by itself.
+    /// Returns `true` if the kernel changes the state of the queue pair itself.
     pub(crate) fn is_iwarp(&self) -> bool {
         self.transport == TransportType::IWARP
     }
@@ -40,23 +41,19 @@ impl Path {
         }
     }
 
-    /// Refuses a queue pair of another device.
-    pub(crate) fn check<T: DuplexTransport>(
-        &self,
-        verb: &'static str,
-        qp: &QueuePair<T>,
-    ) -> Result<()> {
-        let its = qp.pd().context().device_name();
-        if its == self.device {
+    /// Fails if the queue pair belongs to another device.
+    pub(crate) fn check<T: DuplexTransport>(&self, verb: &'static str, qp: &QueuePair<T>) -> Result<()> {
+        let device = qp.pd().context().device_name();
+        if device == self.device {
             return Ok(());
         }
         Err(Error::new(
             ErrorKind::Mismatch,
             verb,
-            format!("{self}: with a queue pair of {its}"),
+            format!("{self}: the queue pair belongs to {device}"),
         )
         .with_hint(format!(
-            "make the queue pair on {}, the device that has the address",
+            "create the queue pair on {}, the device of the local address",
             self.device
         )))
     }
@@ -86,21 +83,20 @@ impl Path {
             .with_hint("use connections on iWARP devices"))
     }
 
-    /// Refuses another queue pair than the one that was given first: `qp_mut` lets a caller put
-    /// another in its place.
+    /// Fails if the caller has replaced the queue pair through `qp_mut`.
     pub(crate) fn check_same<T: DuplexTransport>(
         &self,
         verb: &'static str,
         qp: &QueuePair<T>,
-        first: Qpn,
+        expected: Qpn,
     ) -> Result<()> {
         self.check(verb, qp)?;
-        if qp.qp_num() == first {
+        if qp.qp_num() == expected {
             return Ok(());
         }
-        let what = format!("{self}: queue pair {} in the place of {first}", qp.qp_num());
+        let what = format!("{self}: queue pair {} instead of {expected}", qp.qp_num());
         Err(Error::new(ErrorKind::Mismatch, verb, what)
-            .with_hint("the queue pair was replaced after `with_qp`"))
+            .with_hint("do not replace the queue pair after `with_qp`"))
     }
 }
 
@@ -116,8 +112,8 @@ impl fmt::Display for Path {
     }
 }
 
-/// What a type with a `path` tells of it: the device and the addresses, the first and the local one
-/// in the words given.
+/// Implements the getters of a type with a field `path`. The literals are the documentation of
+/// `device_name` and `local_addr`.
 macro_rules! path_accessors {
     ($type:ty, $device:literal, $local:literal) => {
         impl $type {
@@ -126,12 +122,12 @@ macro_rules! path_accessors {
                 &self.path.device
             }
 
-            /// The port of the device, from 1.
+            /// Returns the port number of the device, starting at 1.
             pub fn port_num(&self) -> u8 {
                 self.path.port_num
             }
 
-            /// The transport of the device.
+            /// Returns the transport of the device.
             pub fn transport(&self) -> ibverbs::device::TransportType {
                 self.path.transport
             }
@@ -141,7 +137,7 @@ macro_rules! path_accessors {
                 self.path.local
             }
 
-            /// The peer's address.
+            /// Returns the peer's address.
             pub fn peer_addr(&self) -> std::net::SocketAddr {
                 self.path.peer
             }

@@ -1,4 +1,4 @@
-//! What the connection manager says that a queue pair needs, as the change that [`ibverbs`] takes.
+//! Queue pair attributes of the connection manager as a [`QpChange`] of [`ibverbs`].
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use rdma_sys::{
 use crate::address::ah_attr;
 use crate::id::Id;
 
-/// What a queue pair needs to enter `state` on this identifier.
-pub(crate) fn to(state: QpState, id: &Id, what: &dyn fmt::Display) -> Result<QpChange> {
+/// Returns the change that a queue pair needs to enter `state`.
+pub(crate) fn for_state(state: QpState, id: &Id, what: &dyn fmt::Display) -> Result<QpChange> {
     let (attr, mask) = id.init_qp_attr(state.0, what)?;
-    Ok(read(&attr, mask.unsigned_abs()))
+    Ok(from_attr(&attr, mask.unsigned_abs()))
 }
 
-fn read(attr: &ibv_qp_attr, mask: u32) -> QpChange {
+fn from_attr(attr: &ibv_qp_attr, mask: u32) -> QpChange {
     let has = |flag: u32| mask & flag != 0;
     QpChange {
         state: Some(QpState(attr.qp_state)),
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_mask_names_is_changed() {
+    fn only_attributes_in_the_mask_are_changed() {
         let attr = ibv_qp_attr {
             qp_state: QpState::RTR.0,
             dest_qp_num: 17,
@@ -54,7 +54,7 @@ mod tests {
             timeout: 14,
             ..Default::default()
         };
-        let change = read(&attr, IBV_QP_DEST_QPN | IBV_QP_RQ_PSN);
+        let change = from_attr(&attr, IBV_QP_DEST_QPN | IBV_QP_RQ_PSN);
         assert_eq!(
             change,
             QpChange {

@@ -1,4 +1,4 @@
-//! Moving a queue pair through its states on behalf of an identifier.
+//! State transitions of a queue pair with the attributes of its identifier.
 
 #![allow(unsafe_code)]
 
@@ -11,12 +11,12 @@ use crate::convert::zero_or_errno;
 use crate::id::Id;
 use crate::params::ConnectParams;
 
-/// The bit of the mask, which C's functions take as a signed number.
-#[allow(clippy::cast_possible_wrap, reason = "a low bit")]
+/// `IBV_QP_ACCESS_FLAGS` in the signed type of the attribute mask.
+#[allow(clippy::cast_possible_wrap, reason = "the flag is a low bit")]
 const ACCESS_FLAGS: i32 = IBV_QP_ACCESS_FLAGS as i32;
 
-/// RESET to INIT: receives may be posted from now on.
-pub(crate) fn init(
+/// Moves a queue pair from RESET to INIT, so that receives can be posted.
+pub(crate) fn to_init(
     qp: &mut QueuePair<Rc>,
     id: &Id,
     access: AccessFlags,
@@ -29,16 +29,16 @@ pub(crate) fn init(
             "with_qp",
             format!("{what}: the queue pair is in {state}"),
         )
-        .with_hint("a connection needs a queue pair that was not used before"));
+        .with_hint("use a queue pair in RESET"));
     }
     let (mut attr, mask) = id.init_qp_attr(QpState::INIT.0, what)?;
     attr.qp_access_flags = access.bits();
     modify(qp, &mut attr, mask | ACCESS_FLAGS, what)
 }
 
-/// INIT to RTR to RTS, on InfiniBand and RoCE, once the peer is known. `params` are within what the
-/// device has.
-pub(crate) fn to_send(
+/// Moves a queue pair from INIT to RTR and RTS on InfiniBand and RoCE, after the peer is known. The
+/// caller has limited `params` to the device.
+pub(crate) fn to_rts(
     qp: &mut QueuePair<Rc>,
     id: &Id,
     params: &ConnectParams<'_>,
@@ -59,8 +59,8 @@ fn modify(
     mask: i32,
     what: &dyn fmt::Display,
 ) -> Result<()> {
-    // SAFETY: the queue pair is alive and borrowed exclusively; the attributes are valid during the
-    // call.
+    // SAFETY: the queue pair is alive and exclusively borrowed, and the attributes are valid during
+    // the call.
     let returned = unsafe { ibv_modify_qp(qp.as_raw(), attr, mask) };
     let state = QpState(attr.qp_state);
     zero_or_errno(

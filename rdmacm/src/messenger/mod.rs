@@ -317,7 +317,7 @@ impl Messenger {
         }
         self.connection
             .channel()
-            .rest_or(self.parts.channel.as_fd(), deadline)
+            .sleep_or(self.parts.channel.as_fd(), deadline)
     }
 
     fn gone(&self) -> Error {

@@ -54,7 +54,7 @@ impl AsyncMessenger {
     /// As there.
     pub fn new(messenger: Messenger) -> Result<Self> {
         let completions = Readable::new(Arc::new(messenger.parts.channel.clone()))?;
-        let events = messenger.connection().channel().watch()?;
+        let events = messenger.connection().channel().register_with_tokio()?;
         Ok(Self {
             completions,
             events,

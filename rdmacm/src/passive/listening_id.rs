@@ -63,7 +63,7 @@ impl ListeningId {
     ) -> Result<Option<R>> {
         let id = self.id.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(mut event) = id.try_event()? {
-            if let Some(new) = id.adopt(&mut event)? {
+            if let Some(new) = id.take_request_id(&mut event)? {
                 return make(new, &event).map(Some);
             }
             fault(self.local, event.event_type())?;

@@ -121,7 +121,7 @@ impl ReadyRequest {
         params.responder_resources = params.responder_resources.min(offer.responder_resources);
         params.initiator_depth = params.initiator_depth.min(offer.initiator_depth);
         if !path.is_iwarp() {
-            transition::to_send(&mut qp, &id, &params, &path)?;
+            transition::to_rts(&mut qp, &id, &params, &path)?;
         }
         id.accept(&params, QpIdentity::new(&qp), &path)?;
         Ok(Accepting::new(qp, id, path, private_data))

@@ -127,7 +127,7 @@ impl ConnectRequest {
             private_data,
         } = self;
         path.check("rdma_accept", &qp)?;
-        transition::init(&mut qp, &id, access, &path)
+        transition::to_init(&mut qp, &id, access, &path)
             .map_err(|error| why_gone(&id, &path, error))?;
         Ok(ReadyRequest::new(qp, id, path, offer, private_data))
     }
@@ -141,7 +141,7 @@ impl ConnectRequest {
     /// # References
     /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
     pub fn qp_change(&self, state: QpState) -> Result<QpChange> {
-        qp_change::to(state, &self.id, &self.path)
+        qp_change::for_state(state, &self.id, &self.path)
     }
 
     /// Accepts for a queue pair, of any transport, that stays with the application, which has moved

@@ -69,13 +69,13 @@ impl AsyncListener<Listener> {
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub async fn accept(&self) -> Result<ConnectRequest> {
-        self.readable.take(|| self.listener.try_accept()).await
+        self.readable.retry(|| self.listener.try_accept()).await
     }
 }
 
 impl<L> AsyncListener<L> {
     pub(crate) fn with_channel(listener: L, channel: &EventChannel) -> Result<Self> {
-        let readable = channel.watch()?;
+        let readable = channel.register_with_tokio()?;
         Ok(Self { readable, listener })
     }
 

@@ -1,13 +1,14 @@
-//! The end of a wait.
+//! Time limits.
 
 use std::time::{Duration, Instant};
 
-/// When a wait ends: at a moment, or never.
+/// The end of a wait: a point in time, or never.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// After this time; a time beyond the clock's range, as `None`, is never.
+    /// Returns the deadline `timeout` from now. It is never reached if `timeout` is `None` or
+    /// exceeds the range of the clock.
     pub(crate) fn after(timeout: impl Into<Option<Duration>>) -> Self {
         Self(
             timeout
@@ -16,27 +17,27 @@ impl Deadline {
         )
     }
 
-    /// What is left; `None` is for ever.
+    /// Returns the remaining time, or `None` if the deadline is never reached.
     pub(crate) fn remaining(self) -> Option<Duration> {
         self.0
             .map(|end| end.saturating_duration_since(Instant::now()))
     }
 
-    /// The same, or earlier: at most this long from now.
+    /// Returns this deadline or the one `time` from now, whichever is earlier.
     pub(crate) fn capped(self, time: Duration) -> Self {
         match self.remaining() {
-            Some(left) if left <= time => self,
+            Some(remaining) if remaining <= time => self,
             _ => Self::after(time),
         }
     }
 
-    /// Whether it has passed.
+    /// Returns `true` if the deadline has passed.
     pub(crate) fn has_passed(self) -> bool {
         self.0.is_some_and(|end| Instant::now() >= end)
     }
 }
 
-/// A time as the milliseconds that librdmacm takes: rounded up, and at least 1.
+/// Converts a duration to the milliseconds that librdmacm expects: rounded up and at least 1.
 pub(crate) fn as_millis(time: Duration) -> i32 {
     let millis = time.as_nanos().div_ceil(1_000_000).max(1);
     i32::try_from(millis).unwrap_or(i32::MAX)
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn milliseconds_round_up_and_never_overflow() {
+    fn milliseconds_are_rounded_up_and_saturate() {
         assert_eq!(as_millis(Duration::ZERO), 1);
         assert_eq!(as_millis(Duration::from_micros(1500)), 2);
         assert_eq!(as_millis(Duration::from_secs(3)), 3000);
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_beyond_the_clock_is_never() {
+    fn a_deadline_beyond_the_clock_range_is_never_reached() {
         assert!(Deadline::after(Duration::MAX).remaining().is_none());
         assert!(!Deadline::after(None).has_passed());
         assert!(Deadline::after(Duration::ZERO).has_passed());
@@ -66,13 +67,13 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_can_be_brought_forward_and_not_put_off() {
+    fn capping_only_makes_a_deadline_earlier() {
         let second = Duration::from_secs(1);
         assert!(
             Deadline::after(None)
                 .capped(second)
                 .remaining()
-                .is_some_and(|left| left <= second)
+                .is_some_and(|remaining| remaining <= second)
         );
         assert!(Deadline::after(Duration::ZERO).capped(second).has_passed());
     }

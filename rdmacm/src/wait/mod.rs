@@ -1,4 +1,5 @@
-//! Waiting for a descriptor: with `poll(2)` until a deadline, or on tokio.
+//! Waiting for a descriptor: with `poll(2)` until a deadline, or with tokio. Used by everything
+//! that waits for events.
 
 #![allow(unsafe_code)]
 
@@ -17,15 +18,15 @@ pub(crate) use self::deadline::{Deadline, as_millis};
 pub(crate) use self::tokio::Readable;
 use crate::convert::failed;
 
-/// A descriptor that is open as long as somebody has this.
+/// Shared ownership of an open descriptor.
 pub(crate) type Descriptor = Arc<dyn AsFd + Send + Sync>;
 
-/// Sleeps until there is something to read, or until the deadline; a signal ends it early.
+/// Sleeps until the descriptor is readable, until the deadline, or until a signal arrives.
 pub(crate) fn sleep(fd: BorrowedFd<'_>, deadline: Deadline) -> Result<()> {
     sleep_any([fd], deadline)
 }
 
-/// Sleeps until one of several has something to read.
+/// Like [`sleep`], for several descriptors.
 pub(crate) fn sleep_any<const N: usize>(
     fds: [BorrowedFd<'_>; N],
     deadline: Deadline,
@@ -35,14 +36,14 @@ pub(crate) fn sleep_any<const N: usize>(
         events: libc::POLLIN,
         revents: 0,
     });
-    let time = deadline.remaining().map(|left| libc::timespec {
-        tv_sec: libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: left.subsec_nanos().into(),
+    let timeout = deadline.remaining().map(|remaining| libc::timespec {
+        tv_sec: libc::time_t::try_from(remaining.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: remaining.subsec_nanos().into(),
     });
-    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
     let count = libc::nfds_t::try_from(N).unwrap_or(0);
-    // SAFETY: so many valid pollfds, a valid or null time, no signal mask.
-    let returned = unsafe { libc::ppoll(fds.as_mut_ptr(), count, time, ptr::null()) };
+    // SAFETY: `fds` has `count` entries, `timeout` is null or valid, and there is no signal mask.
+    let returned = unsafe { libc::ppoll(fds.as_mut_ptr(), count, timeout, ptr::null()) };
     if returned >= 0 || Errno::last() == Errno(libc::EINTR) {
         return Ok(());
     }

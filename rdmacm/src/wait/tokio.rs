@@ -1,4 +1,4 @@
-//! EstablishPending that a descriptor is readable, on tokio.
+//! Waiting for a descriptor with tokio.
 
 #![allow(unsafe_code)]
 
@@ -15,10 +15,10 @@ use super::Descriptor;
 
 const VERB: &str = "epoll_ctl";
 
-/// A descriptor that tokio watches.
+/// A descriptor registered with tokio.
 pub(crate) struct Readable(AsyncFd<Owner>);
 
-/// Keeps the descriptor open.
+/// Keeps the descriptor open while it is registered.
 struct Owner(Descriptor);
 
 impl AsRawFd for Owner {
@@ -33,13 +33,13 @@ impl Readable {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 VERB,
-                "event channel: awaited outside of a tokio runtime",
+                "event channel: awaited outside a tokio runtime",
             )
-            .with_hint("call it from a task, on a runtime made with `enable_io`"));
+            .with_hint("await it in a task of a runtime built with `enable_io`"));
         }
-        // SAFETY: the owner keeps the descriptor open and the same for its whole life, which is
-        // that of the `AsyncFd`: an event channel and an epoll instance close theirs when
-        // the last `Arc` goes.
+        // SAFETY: `Owner` holds an `Arc` of the event channel or epoll instance, which closes its
+        // descriptor only when the last `Arc` is dropped. The descriptor is therefore open and
+        // unchanged while the `AsyncFd` lives.
         let registered =
             unsafe { AsyncFd::register_with_interest(Owner(descriptor), Interest::READABLE) };
         registered
@@ -47,25 +47,28 @@ impl Readable {
             .map_err(|error| failed(&error.into_parts().1))
     }
 
-    /// Takes, or awaits until something can be taken. Several tasks may await at once.
-    pub(crate) async fn take<T, E: From<Error>>(
+    /// Calls `attempt` until it returns a value, waiting for the descriptor between calls. Several
+    /// tasks may wait at the same time.
+    pub(crate) async fn retry<T, E: From<Error>>(
         &self,
-        mut take: impl FnMut() -> std::result::Result<Option<T>, E>,
+        mut attempt: impl FnMut() -> std::result::Result<Option<T>, E>,
     ) -> std::result::Result<T, E> {
         loop {
-            if let Some(taken) = take()? {
-                return Ok(taken);
+            if let Some(value) = attempt()? {
+                return Ok(value);
             }
             let mut ready = self.0.readable().await.map_err(|error| failed(&error))?;
-            // What comes after this look is not forgotten: tokio clears only what it had seen.
-            if let Some(taken) = take()? {
-                return Ok(taken);
+            // If the descriptor becomes readable after this call, `clear_ready` keeps it so: tokio
+            // clears only the readiness seen by `readable`.
+            if let Some(value) = attempt()? {
+                return Ok(value);
             }
             ready.clear_ready();
         }
     }
 
-    /// Whether it was readable; then it is asked anew. If not, the task is woken when it is.
+    /// Returns `true` if the descriptor was readable, after clearing its readiness. Otherwise
+    /// registers the task to be woken when it becomes readable.
     pub(crate) fn poll_clear(&self, context: &mut TaskContext<'_>) -> Result<bool> {
         match self.0.poll_read_ready(context) {
             Poll::Pending => Ok(false),

@@ -310,16 +310,19 @@ mod tests {
             (CmEventType::DEVICE_REMOVAL, ErrorKind::NotFound),
             (CmEventType::ADDR_CHANGE, ErrorKind::PortDown),
         ] {
-            let error = meaning("group 239.1.2.3 over rxe0", Event::of(event_type, 8, 0))
-                .expect_err("an error");
+            let error = meaning(
+                "group 239.1.2.3 over rxe0",
+                Event::for_test(event_type, 8, 0),
+            )
+            .expect_err("an error");
             assert_eq!(error.kind(), kind, "{error}");
             assert!(error.to_string().contains("239.1.2.3"), "{error}");
         }
         meaning(
             "group",
-            Event::of(CmEventType::MULTICAST_ERROR, 8, -libc::ENETDOWN),
+            Event::for_test(CmEventType::MULTICAST_ERROR, 8, -libc::ENETDOWN),
         )
         .expect_err("forgotten");
-        meaning("group", Event::of(CmEventType::TIMEWAIT_EXIT, 8, 0)).expect("no error");
+        meaning("group", Event::for_test(CmEventType::TIMEWAIT_EXIT, 8, 0)).expect("no error");
     }
 }
