@@ -1,4 +1,4 @@
-//! From the conventions of C's functions to errors with a remedy: one converter for each.
+//! Conversion of C return values to errors, with one function per convention.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use ibverbs::{Errno, Error, ErrorKind, Result};
 
 use crate::hint::{self, hint_for};
 
-/// The error of a call that failed with `errno`.
+/// Returns the error of a call that failed with `errno`, with a remedy if one is known.
 pub(crate) fn failed(verb: &'static str, errno: Errno, what: &dyn fmt::Display) -> Error {
     let error = Error::of_verb(verb, errno, what.to_string());
     match hint_for(verb, errno) {
@@ -15,7 +15,7 @@ pub(crate) fn failed(verb: &'static str, errno: Errno, what: &dyn fmt::Display) 
     }
 }
 
-/// The convention "0, or -1 and errno": all functions of librdmacm.
+/// Converts the convention "0, or -1 and `errno`" of librdmacm.
 pub(crate) fn zero_or_last(
     verb: &'static str,
     what: &dyn fmt::Display,
@@ -28,7 +28,8 @@ pub(crate) fn zero_or_last(
     }
 }
 
-/// The convention "0, or an error number" of either sign: `ibv_modify_qp`.
+/// Converts the convention "0, or an error number" of `ibv_modify_qp`. Some providers return a
+/// negative number.
 pub(crate) fn zero_or_errno(
     verb: &'static str,
     what: &dyn fmt::Display,
@@ -41,12 +42,7 @@ pub(crate) fn zero_or_errno(
     }
 }
 
-/// Nothing happened in time.
+/// Returns the error of an operation that was not completed in time.
 pub(crate) fn timed_out(verb: &'static str, what: &dyn fmt::Display) -> Error {
-    Error::new(
-        ErrorKind::TimedOut,
-        verb,
-        format!("{what}: no answer in the time given"),
-    )
-    .with_hint(hint::NO_ANSWER)
+    Error::new(ErrorKind::TimedOut, verb, format!("{what}: timed out")).with_hint(hint::NO_ANSWER)
 }

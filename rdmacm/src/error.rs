@@ -1,4 +1,4 @@
-//! Errors: those of [`ibverbs`], and what a peer says when it rejects.
+//! Errors of connection setup, which extend those of [`ibverbs`] by the peer's rejection.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::event::{CmEventType, Event};
 use crate::hint;
 use crate::reject::RejectReason;
 
-/// A peer's no: why, and what it said.
+/// A rejected connection: the reason and the peer's private data.
 ///
 /// # Example
 /// ```no_run
@@ -30,16 +30,17 @@ use crate::reject::RejectReason;
 /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Why the request was rejected.
+    /// Reason of the rejection.
     pub reason: RejectReason,
-    /// What the peer's program gave along. On InfiniBand and RoCE padded with zeros to 148 bytes.
+    /// Private data from the peer's application. On InfiniBand and RoCE it is padded with zeros to
+    /// 148 bytes.
     pub private_data: Vec<u8>,
 }
 
-/// Why a connection did not come about.
+/// Error of a connection that could not be established.
 ///
-/// It is an [`ibverbs::Error`] and, where the peer (or its kernel) rejected, the [`Rejection`]. `?`
-/// turns it into the former.
+/// Consists of an [`ibverbs::Error`] and, if the peer or its kernel rejected the request, the
+/// [`Rejection`]. The operator `?` converts it to an [`ibverbs::Error`].
 ///
 /// # Example
 /// ```no_run
@@ -49,7 +50,7 @@ pub struct Rejection {
 /// match ready.connect(&ConnectParams::default(), Duration::from_secs(5)) {
 ///     Ok(connection) => drop(connection),
 ///     Err(error) => match error.rejection() {
-///         Some(no) if no.reason.has_no_listener() => println!("the server is not up yet"),
+///         Some(rejection) if rejection.reason.has_no_listener() => println!("the server is not running yet"),
 ///         _ => println!("{error}"),
 ///     },
 /// }
@@ -65,12 +66,12 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
-    /// What went wrong: kind, errno, text, remedy.
+    /// Returns the error: kind, errno, message and remedy.
     pub fn error(&self) -> &Error {
         &self.error
     }
 
-    /// The peer's no, if that is what went wrong.
+    /// Returns the rejection, if the peer rejected the request.
     pub fn rejection(&self) -> Option<&Rejection> {
         self.rejection.as_ref()
     }
@@ -80,14 +81,14 @@ impl ConnectError {
         what: &dyn fmt::Display,
         rejection: Rejection,
     ) -> Self {
-        let words = printable(&rejection.private_data);
-        let text = match words {
-            Some(words) => format!("{what}: {}, saying {words:?}", rejection.reason),
+        let message = printable(&rejection.private_data);
+        let text = match message {
+            Some(message) => format!("{what}: {}, with the message {message:?}", rejection.reason),
             None => format!("{what}: {}", rejection.reason),
         };
         let error = Error::new(ErrorKind::Disconnected, verb, text);
         let error = match rejection.reason.hint() {
-            Some(hint) if words.is_none() => error.with_hint(hint),
+            Some(hint) if message.is_none() => error.with_hint(hint),
             _ => error,
         };
         Self {
@@ -96,7 +97,7 @@ impl ConnectError {
         }
     }
 
-    /// What an event means that came where another was hoped for.
+    /// Converts an event that arrived instead of the expected one.
     pub(crate) fn from_event(verb: &'static str, what: &dyn fmt::Display, event: &Event) -> Self {
         let status = event.status();
         let errno = Errno(status.wrapping_abs());
@@ -122,7 +123,7 @@ impl ConnectError {
             CmEventType::UNREACHABLE => Error::new(
                 ErrorKind::TimedOut,
                 verb,
-                format!("{what}: the peer does not answer"),
+                format!("{what}: the peer did not answer"),
             )
             .with_hint(hint::NO_ANSWER)
             .into(),
@@ -139,7 +140,7 @@ impl ConnectError {
             CmEventType::DISCONNECTED => Error::new(
                 ErrorKind::Disconnected,
                 verb,
-                format!("{what}: the peer went away during the handshake"),
+                format!("{what}: the peer disconnected during the handshake"),
             )
             .into(),
             other => Error::new(
@@ -152,7 +153,7 @@ impl ConnectError {
     }
 }
 
-/// Private data as text, if it is text, perhaps padded with zeros.
+/// Returns private data as text, without zero padding, if it is printable.
 fn printable(data: &[u8]) -> Option<&str> {
     let end = data.iter().rposition(|&byte| byte != 0)?;
     let text = std::str::from_utf8(&data[..=end]).ok()?;
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rejection_says_why_and_what_the_peer_said() {
+    fn rejections_show_the_reason_and_the_private_data() {
         let mut private_data = b"busy: 64 clients".to_vec();
         private_data.resize(148, 0);
         let rejection = Rejection {
@@ -197,14 +198,14 @@ mod tests {
         let error = ConnectError::rejected("rdma_connect", &"10.99.0.1:7471", rejection.clone());
         assert_eq!(
             error.to_string(),
-            "rdma_connect: 10.99.0.1:7471: rejected by the peer's program, saying \"busy: 64 clients\""
+            "rdma_connect: 10.99.0.1:7471: rejected by the peer's application, with the message \"busy: 64 clients\""
         );
         assert_eq!(error.rejection(), Some(&rejection));
         assert_eq!(Error::from(error).kind(), ErrorKind::Disconnected);
     }
 
     #[test]
-    fn only_text_is_shown_as_text() {
+    fn only_printable_private_data_is_shown() {
         assert_eq!(printable(b"no\0\0"), Some("no"));
         assert_eq!(printable(b"\0\0"), None);
         assert_eq!(printable(b""), None);

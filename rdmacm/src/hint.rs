@@ -1,11 +1,11 @@
-//! The usual causes: from a call and its errno to a remedy.
+//! Remedies for common failures, by function and errno.
 
 use std::borrow::Cow;
 use std::fs;
 
 use ibverbs::{Device, Errno};
 
-/// What to do about `errno` of `verb`, for the causes that people meet.
+/// Returns the remedy for a common cause of `errno` from `verb`.
 pub(crate) fn hint_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
     Some(match (verb, errno.0) {
         ("rdma_create_event_channel", libc::EACCES | libc::EPERM) => {
@@ -51,18 +51,20 @@ pub(crate) fn hint_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
     })
 }
 
-/// For addresses by GID that no device has.
+/// Remedy for an `AF_IB` address that no device has.
 pub(crate) const NO_IB: &str =
     "only InfiniBand ports have addresses of the family AF_IB: on RoCE and iWARP use IP addresses";
 
-/// The kernel's own "not supported", which it lets out here; not in libc.
+/// The kernel's internal `ENOTSUPP`, which it returns for IPv6 groups on RoCE v2. Not defined by
+/// libc.
 const ENOTSUPP: i32 = 524;
 
-/// For a connection request without an answer.
+/// Remedy for a request without an answer.
 pub(crate) const NO_ANSWER: &str = "is the peer's program running, and do firewalls let the traffic through (UDP port 4791 for RoCE, the TCP \
      port itself for iWARP)?";
 
-/// No RDMA device has the address: which devices there are, and who may be in the way.
+/// Returns the remedy if no RDMA device has the address. It lists the devices and points out a
+/// conflict with RDS.
 fn no_device() -> Cow<'static, str> {
     let names: Vec<_> = Device::list()
         .unwrap_or_default()
@@ -82,7 +84,7 @@ fn no_device() -> Cow<'static, str> {
     text.into()
 }
 
-/// Whether something listens on the TCP port of RDS.
+/// Returns `true` if a socket listens on the TCP port of RDS.
 fn rds_listens() -> bool {
     ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
@@ -90,7 +92,7 @@ fn rds_listens() -> bool {
         .any(|table| table.lines().any(is_rds_listener))
 }
 
-/// Whether a line of `/proc/net/tcp` is a listener (state 0A) on port 16385 (4001).
+/// Returns `true` if a line of `/proc/net/tcp` is a listener (state 0A) on port 16385 (0x4001).
 fn is_rds_listener(line: &str) -> bool {
     let mut columns = line.split_ascii_whitespace().skip(1);
     let port = columns.next().and_then(|local| local.rsplit(':').next());

@@ -1,17 +1,18 @@
 //! Safe RDMA connection management: librdmacm as a chain of types.
 //!
 //! ```text
-//! active    Resolver ── resolve ──▶ Route ── with_qp ──▶ ReadyRoute ── connect ──▶ Connection
-//! passive   Listener ── accept ──▶ ConnectRequest ── with_qp ──▶ ReadyRequest ── accept ──▶ Connection
+//! active     Resolver ── resolve ──▶ Route ── with_qp ──▶ ReadyRoute ── connect ──▶ Connection
+//! passive    Listener ── accept ──▶ ConnectRequest ── with_qp ──▶ ReadyRequest ── accept ──▶ Connection
 //!
-//! datagrams Resolver ── resolve_datagram ──▶ DatagramRoute ── query ──▶ Service       ServiceListener ──▶ ServiceRequest
-//! groups    Resolver ── join ──▶ Membership
+//! datagrams  Resolver ── resolve_datagram ──▶ DatagramRoute ── query ──▶ Service
+//!            ListenOptions ── bind_datagram ──▶ ServiceListener ── accept ──▶ ServiceRequest
+//! multicast  Resolver ── join ──▶ Membership
 //! ```
 //!
-//! Each step consumes the one before, so that nothing can be claimed, connected or accepted twice.
-//! The queue pair is made by [`ibverbs`], on any opening of the device that the connection manager
-//! chose, and moves into the chain with `with_qp`: from then on receives can be posted to it,
-//! before the peer's first message can arrive.
+//! Each step consumes the previous one, so that a request cannot be claimed, connected or accepted
+//! twice. Create the queue pair with [`ibverbs`], on any context of the device that the connection
+//! manager has chosen, and add it with `with_qp`. Receives can be posted to it from then on, before
+//! the peer's first message can arrive.
 //!
 //! # Example
 //! ```no_run
@@ -30,43 +31,48 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! For messages there is less to do: a [`Messenger`] is a connection with its queues and buffers,
-//! and its receives are posted in time.
+//! For messages a [`Messenger`] is simpler: it creates the queues and buffers of its connection,
+//! and posts receives in time.
 //!
 //! # Ownership
 //!
-//! - Every connection has an identifier, and to begin with an event channel of its own: it depends
-//!   neither on the listener nor on other connections. What shall share one descriptor moves to an
-//!   [`EventChannel`], which lives as long as somebody is on it.
-//! - The identifier never owns the queue pair (`id->qp` stays NULL); its states are moved here,
-//!   with the attributes that the kernel gives for the identifier. On InfiniBand and RoCE that is
-//!   INIT, RTR and RTS; on iWARP the kernel does the last two.
-//! - Who moves a queue pair by himself (of another transport, with other attributes) uses
-//!   [`Route::request`] and [`ConnectRequest::accept_external`], and gets a [`ConnectedId`]: the
-//!   connection without its queue pair.
-//! - A queue pair is destroyed before its identifier, an identifier before its channel. An event is
-//!   copied and acknowledged before the call that took it off the channel returns: nothing waits
-//!   for it. What cannot be destroyed is leaked and counted ([`ibverbs::leaked_objects`]).
-//! - An unclaimed [`ConnectRequest`] or [`ReadyRequest`] is rejected when it is dropped. A dropped
-//!   [`Connection`] is disconnected.
+//! - Every connection has an identifier (`rdma_cm_id`) and at first an event channel of its own. It
+//!   is independent of the listener and of other connections. Connections that share one descriptor
+//!   are moved to an [`EventChannel`], which lives as long as an identifier uses it.
+//! - The identifier never owns the queue pair (`id->qp` stays NULL). The crate changes the state of
+//!   the queue pair with the attributes that the kernel returns for the identifier: to INIT, RTR
+//!   and RTS on InfiniBand and RoCE, to INIT on iWARP, where the kernel does the rest.
+//! - An application can keep the queue pair and change its state itself, for another transport or
+//!   with other attributes. It uses [`Route::request`] and [`ConnectRequest::accept_external`], and
+//!   gets a [`ConnectedId`](connection::ConnectedId): a connection without its queue pair.
+//! - A queue pair is destroyed before its identifier, and an identifier before its channel. Events
+//!   are copied and acknowledged when they are read, so that destroying an identifier never waits
+//!   for one. An object that cannot be destroyed is leaked and counted
+//!   ([`ibverbs::leaked_objects`]).
+//! - Dropping a [`ConnectRequest`] or a [`ReadyRequest`] rejects the request. Dropping a
+//!   [`Connection`] disconnects it.
 //!
 //! # Waiting
 //!
-//! Each step that waits has three forms: the call that blocks, with a limit (`resolve`, `connect`,
-//! `accept`, `query`, `join`); the one that begins and does not wait (`start` and its like), whose
-//! result is [`InProgress`] and has a descriptor; and that awaited on tokio (`InProgress::finish`,
-//! with the feature `tokio`). A step that is dropped, or a future of it, leaves nothing behind.
+//! Each step that waits has three forms:
 //!
-//! A server of many clients sleeps in one place when its listener and its connections are on one
-//! [`EventChannel`], which says whose event it is.
+//! - a blocking call with a time limit: `resolve`, `connect`, `accept`, `query`, `join`;
+//! - a call that starts the step and returns an [`InProgress`] with a descriptor: `start` and
+//!   methods that begin with `start_`;
+//! - with the feature `tokio`, a future: `InProgress::finish`.
 //!
-//! # Time
+//! Dropping a step or its future cancels it.
 //!
-//! Every wait has a limit that the caller gives. On iWARP two steps of the kernel have none: the
-//! TCP handshake of `rdma_connect`, and destroying a queue pair while its connection is being made.
-//! Both are done by a thread that outlives a timeout: the call returns in time, and the queue pair
-//! with its buffers is released when the kernel lets go of it, in about 10 seconds with Soft-iWARP,
-//! 2 minutes for a peer that answers nothing at all.
+//! A server of many clients can wait in one place: move its listener and its connections to one
+//! [`EventChannel`], which returns the key of the identifier that has an event.
+//!
+//! # Time limits
+//!
+//! The caller limits the time of every wait. On iWARP the kernel has no time limit for two steps:
+//! the TCP handshake of `rdma_connect`, and destroying a queue pair during connection setup. A
+//! thread that can outlive the timeout performs them. The call returns in time, and the queue pair
+//! and its buffers are released when the kernel releases them: after about 10 seconds with
+//! Soft-iWARP, and after 2 minutes if the peer does not answer at all.
 
 pub mod active;
 pub mod address;
@@ -100,7 +106,7 @@ pub use crate::passive::{Accepting, ConnectRequest, ListenOptions, Listener, Rea
 pub use crate::progress::InProgress;
 pub use crate::reject::RejectReason;
 
-/// The types that most programs need, and the trait [`InProgress`].
+/// Types that most programs need, and the trait [`InProgress`].
 ///
 /// # Example
 /// ```no_run

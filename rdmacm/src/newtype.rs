@@ -1,5 +1,5 @@
-//! The macro behind values that come from C: an integer with named constants, so that a value of a
-//! newer library is still a value.
+//! Macro for integers with named constants in place of C enums, so that values of newer libraries
+//! can be represented.
 
 macro_rules! c_value {
     (
@@ -15,7 +15,8 @@ macro_rules! c_value {
         impl $name {
             $( $(#[$cmeta])* pub const $constant: Self = Self($value); )*
 
-            /// What the value means, if this version of the crate knows it.
+            /// Returns the name of the value, or `None` if this version of the crate does not know
+            /// it.
             pub const fn name(self) -> Option<&'static str> {
                 $( if self.0 == Self::$constant.0 { return Some($text); } )*
                 None

@@ -1,10 +1,10 @@
-//! A connection on its way, at the active side.
+//! Connections being established by the active side.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ibverbs::Result;
 
-use super::{Attempt, Handshake, VERB};
+use super::{Attempt, IwarpHandshake, VERB};
 use crate::connection::Connection;
 use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel};
@@ -14,10 +14,11 @@ use crate::progress::sealed::Sealed;
 use crate::progress::{InProgress, already_finished};
 use crate::wait::Descriptor;
 
-/// A connection being made by [`ReadyRoute::start`](crate::ReadyRoute::start).
+/// A connection being established by [`ReadyRoute::start`](crate::ReadyRoute::start).
 ///
-/// Dropped on iWARP before the peer has answered, the queue pair and its buffers go when the kernel
-/// lets go of them (see the [crate documentation](crate)).
+/// On iWARP the kernel holds the queue pair until the peer answers. If this is dropped earlier, the
+/// queue pair and its buffers are released only when the kernel releases them (see the [crate
+/// documentation](crate#time-limits)).
 ///
 /// # Example
 /// ```no_run
@@ -25,7 +26,7 @@ use crate::wait::Descriptor;
 /// use std::time::Duration;
 /// # fn f(ready: ReadyRoute) -> Result<(), rdmacm::ConnectError> {
 /// let connecting: Connecting = ready.start(&ConnectParams::default())?;
-/// // other work, and then
+/// // Do other work here.
 /// let connection = connecting.wait(Some(Duration::from_secs(5)))?;
 /// # Ok(()) }
 /// ```
@@ -35,11 +36,11 @@ use crate::wait::Descriptor;
 #[derive(Debug)]
 pub struct Connecting {
     attempt: Option<Attempt>,
-    /// On iWARP, from the start to the end.
-    handshake: Option<Handshake>,
+    /// Present from start to end on iWARP only.
+    handshake: Option<IwarpHandshake>,
     channel: EventChannel,
     path: Path,
-    /// Without the private data, which is sent.
+    /// Parameters without the private data, which is already sent.
     params: ConnectParams<'static>,
     is_finished: bool,
 }
@@ -47,14 +48,14 @@ pub struct Connecting {
 impl Connecting {
     pub(crate) fn start(attempt: Attempt, params: &ConnectParams<'_>, path: Path) -> Result<Self> {
         let channel = attempt.id.channel().clone();
-        let numbers = ConnectParams {
+        let params_without_data = ConnectParams {
             private_data: &[],
             ..*params
         };
         let (attempt, handshake) = if path.is_iwarp() {
-            (None, Some(Handshake::start(attempt, params, &path)?))
+            (None, Some(IwarpHandshake::start(attempt, params, &path)?))
         } else {
-            attempt.request(params, &path)?;
+            attempt.send_request(params, &path)?;
             (Some(attempt), None)
         };
         Ok(Self {
@@ -62,7 +63,7 @@ impl Connecting {
             handshake,
             channel,
             path,
-            params: numbers,
+            params: params_without_data,
             is_finished: false,
         })
     }
@@ -77,15 +78,15 @@ impl Connecting {
         let Some(attempt) = &mut self.attempt else {
             return Ok(None);
         };
-        let Some(answer) = PeerResponse::take(&attempt.id, &self.path)? else {
+        let Some(acceptance) = Acceptance::take(&attempt.id, &self.path)? else {
             return Ok(None);
         };
-        if answer.to_follow {
-            follow(attempt, &self.params, &self.path)?;
+        if acceptance.needs_rts {
+            complete(attempt, &self.params, &self.path)?;
         }
         self.is_finished = true;
         Ok(self.attempt.take().map(|Attempt { qp, id }| {
-            Connection::new(qp, id, self.path.clone(), answer.private_data)
+            Connection::new(qp, id, self.path.clone(), acceptance.private_data)
         }))
     }
 }
@@ -110,18 +111,19 @@ impl InProgress for Connecting {
     type Error = ConnectError;
 
     fn try_finish(&mut self) -> std::result::Result<Option<Connection>, ConnectError> {
-        let outcome = self.advance();
-        if outcome.is_err() {
+        let result = self.advance();
+        if result.is_err() {
             self.is_finished = true;
-            // The peer has answered, or never will: nothing holds the queue pair.
+            // The handshake is over, so the kernel no longer holds the queue pair and dropping it
+            // does not block.
             self.attempt = None;
         }
-        outcome
+        result
     }
 }
 
 impl AsFd for Connecting {
-    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.handshake
             .as_ref()
@@ -132,44 +134,45 @@ impl AsFd for Connecting {
 impl Drop for Connecting {
     fn drop(&mut self) {
         if let Some(attempt) = self.attempt.take() {
-            attempt.give_up(&self.path);
+            attempt.abandon(&self.path);
         }
     }
 }
 
-/// A peer's yes.
-struct PeerResponse {
+/// Acceptance by the peer.
+struct Acceptance {
     private_data: Vec<u8>,
-    /// Whether this side's queue pair has to follow. On iWARP the kernel has moved it.
-    to_follow: bool,
+    /// `true` if this side must move its queue pair to RTS. On iWARP the kernel has done that.
+    needs_rts: bool,
 }
 
-impl PeerResponse {
-    /// `None` while there is no answer.
+impl Acceptance {
+    /// Returns `None` if the peer has not answered yet.
     fn take(id: &Id, path: &Path) -> std::result::Result<Option<Self>, ConnectError> {
         let Some(event) = id.try_event()? else {
             return Ok(None);
         };
-        let to_follow = match event.event_type() {
+        let needs_rts = match event.event_type() {
             CmEventType::CONNECT_RESPONSE => true,
             CmEventType::ESTABLISHED => false,
             _ => return Err(ConnectError::from_event(VERB, path, &event)),
         };
         Ok(Some(Self {
             private_data: event.private_data().to_vec(),
-            to_follow,
+            needs_rts,
         }))
     }
 }
 
-/// InfiniBand and RoCE: the peer has accepted and waits for this side's queue pair to follow.
-fn follow(attempt: &mut Attempt, params: &ConnectParams<'_>, path: &Path) -> Result<()> {
+/// Moves the queue pair to RTS after the peer has accepted, and then completes the handshake.
+/// Needed on InfiniBand and RoCE.
+fn complete(attempt: &mut Attempt, params: &ConnectParams<'_>, path: &Path) -> Result<()> {
     let Attempt { qp, id } = attempt;
-    let moved = transition::to_rts(qp, id, params, path);
-    if moved.is_err() {
-        // So that the peer need not wait for its timeout; the first error is the one that counts.
+    let result = transition::to_rts(qp, id, params, path);
+    if result.is_err() {
+        // Rejecting spares the peer its timeout. The error of the transition is the one to report.
         let _ = id.reject(&[], path);
     }
-    moved?;
+    result?;
     id.establish(path)
 }

@@ -1,5 +1,5 @@
-//! Connections whose queue pairs the application moves itself: of other transports than RC, of
-//! another library, or with attributes of its own.
+//! Active connections for a queue pair that the application owns and moves through its states: of a
+//! transport other than RC, of another library, or with other attributes.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -15,7 +15,7 @@ use crate::progress::sealed::Sealed;
 use crate::progress::{InProgress, already_finished};
 use crate::wait::Descriptor;
 
-/// Sends a request for such a queue pair.
+/// Sends a connect request for a queue pair of the application.
 pub(crate) fn request<T: DuplexTransport>(
     id: Id,
     path: Path,
@@ -33,7 +33,8 @@ pub(crate) fn request<T: DuplexTransport>(
     })
 }
 
-/// A request sent by [`Route::request`](crate::Route::request), on its way to the peer's answer.
+/// A connect request sent by [`Route::request`](crate::Route::request) that the peer has not
+/// answered yet.
 ///
 /// # Example
 /// ```no_run
@@ -42,8 +43,8 @@ pub(crate) fn request<T: DuplexTransport>(
 /// use rdmacm::{ConnectParams, InProgress, Route};
 /// use std::time::Duration;
 /// # fn f(route: Route, qp: &QueuePair<Uc>) -> Result<ConnectResponse, ibverbs::Error> {
-/// let asking: ConnectPending = route.request(qp, &ConnectParams::default())?;
-/// Ok(asking.wait(Some(Duration::from_secs(5)))?)
+/// let pending: ConnectPending = route.request(qp, &ConnectParams::default())?;
+/// Ok(pending.wait(Some(Duration::from_secs(5)))?)
 /// # }
 /// ```
 ///
@@ -93,39 +94,40 @@ impl InProgress for ConnectPending {
 }
 
 impl AsFd for ConnectPending {
-    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 }
 
-/// A peer's yes to [`Route::request`](crate::Route::request). It waits for this side's queue pair
-/// to follow to RTR and RTS, and to be [told so](Self::establish). Dropping it ends the connection.
+/// The peer's acceptance of a [`Route::request`](crate::Route::request). Move the queue pair to RTR
+/// and RTS and then call [`establish`](Self::establish); the peer waits for that. Dropping it ends
+/// the connection.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QpState, QueuePair, Rc};
 /// use rdmacm::active::ConnectResponse;
 /// use rdmacm::connection::ConnectedId;
-/// # fn f(answer: ConnectResponse, qp: &mut QueuePair<Rc>) -> ibverbs::Result<ConnectedId> {
-/// if answer.private_data().first() != Some(&1) {
-///     answer.reject(b"only version 1 is spoken here")?;
+/// # fn f(response: ConnectResponse, qp: &mut QueuePair<Rc>) -> ibverbs::Result<ConnectedId> {
+/// if response.private_data().first() != Some(&1) {
+///     response.reject(b"only version 1 is supported")?;
 ///     return Err(ibverbs::Error::new(
 ///         ibverbs::ErrorKind::Disconnected,
 ///         "connect",
-///         "of another version",
+///         "unsupported version",
 ///     ));
 /// }
-/// qp.modify(&answer.qp_change(QpState::RTR)?)?;
-/// qp.modify(&answer.qp_change(QpState::RTS)?)?;
-/// answer.establish()
+/// qp.modify(&response.qp_change(QpState::RTR)?)?;
+/// qp.modify(&response.qp_change(QpState::RTS)?)?;
+/// response.establish()
 /// # }
 /// ```
 ///
 /// # References
 /// [`rdma_establish(3)`](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
 #[derive(Debug)]
-#[must_use = "the peer waits until `establish`"]
+#[must_use = "the peer waits for `establish`"]
 pub struct ConnectResponse {
     id: Id,
     path: Path,
@@ -133,15 +135,15 @@ pub struct ConnectResponse {
 }
 
 impl ConnectResponse {
-    /// What the peer gave along, padded with zeros.
+    /// Returns the private data sent by the peer, padded with zeros.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// What the queue pair needs to enter RTR, and after that RTS.
+    /// Returns the change that the queue pair needs to enter RTR, and then RTS.
     ///
     /// # Errors
-    /// Fails when the peer has gone meanwhile.
+    /// Fails if the peer has disconnected.
     ///
     /// # References
     /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
@@ -149,10 +151,10 @@ impl ConnectResponse {
         qp_change::for_state(state, &self.id, &self.path)
     }
 
-    /// Tells the peer that this side's queue pair is in RTS: the connection stands.
+    /// Tells the peer that this side's queue pair is in RTS, which establishes the connection.
     ///
     /// # Errors
-    /// Fails when the peer has gone meanwhile.
+    /// Fails if the peer has disconnected.
     ///
     /// # References
     /// [`rdma_establish(3)`](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
@@ -161,10 +163,10 @@ impl ConnectResponse {
         Ok(ConnectedId::new(self.id, self.path, self.private_data))
     }
 
-    /// Says no after all, so that the peer need not wait.
+    /// Rejects the connection after all, which spares the peer its timeout.
     ///
     /// # Errors
-    /// As [`ConnectRequest::reject`](crate::ConnectRequest::reject).
+    /// Same as [`ConnectRequest::reject`](crate::ConnectRequest::reject).
     ///
     /// # References
     /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)

@@ -1,4 +1,4 @@
-//! The TCP handshake of `rdma_connect` on iWARP, in a thread of its own.
+//! The TCP handshake of `rdma_connect` on iWARP, on a separate thread.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -17,85 +17,86 @@ use crate::params::ConnectParams;
 use crate::reject::RejectReason;
 use crate::wait::Descriptor;
 
-/// A request on its way over iWARP. That is a TCP handshake, which the kernel does within the call
-/// and without a time limit: so a thread calls, and keeps everything if nobody waits any more.
+/// A call of `rdma_connect` on iWARP. The kernel performs the TCP handshake inside the call and
+/// without a time limit, so a thread makes the call. The thread owns the attempt, and drops it if
+/// the caller no longer waits.
 #[derive(Debug)]
-pub(crate) struct Handshake {
-    answered: Receiver<(Attempt, Result<()>)>,
-    /// Readable when the thread is done, and after that when the channel is.
-    either: Arc<Either>,
+pub(crate) struct IwarpHandshake {
+    results: Receiver<(Attempt, Result<()>)>,
+    /// Contains the eventfd until the thread has finished, and the event channel after that.
+    epoll: Arc<EpollFd>,
     done: Arc<EventFd>,
     channel: EventChannel,
 }
 
-impl Handshake {
+impl IwarpHandshake {
     pub(crate) fn start(attempt: Attempt, params: &ConnectParams<'_>, path: &Path) -> Result<Self> {
         let channel = attempt.id.channel().clone();
-        let either = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
             .map_err(|errno| failed("epoll_create1", errno, path))?;
-        let either = Arc::new(Either(either));
+        let epoll = Arc::new(EpollFd(epoll));
         let done = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|errno| failed("eventfd", errno, path))?;
         let done = Arc::new(done);
         let readable = EpollEvent::new(EpollFlags::EPOLLIN, 0);
-        either
+        epoll
             .0
             .add(&*done, readable)
             .map_err(|errno| failed("epoll_ctl", errno, path))?;
 
-        let (answer, answered) = mpsc::sync_channel(1);
+        let (sender, results) = mpsc::sync_channel(1);
         let private_data = params.private_data.to_vec();
-        let numbers = ConnectParams {
+        let params_without_data = ConnectParams {
             private_data: &[],
             ..*params
         };
-        let (of_thread, tell) = (path.clone(), Tell(Arc::clone(&done)));
-        in_thread(path, move || {
-            let requested = attempt.request(
+        let (thread_path, signal) = (path.clone(), SignalOnDrop(Arc::clone(&done)));
+        spawn(path, move || {
+            let result = attempt.send_request(
                 &ConnectParams {
                     private_data: &private_data,
-                    ..numbers
+                    ..params_without_data
                 },
-                &of_thread,
+                &thread_path,
             );
-            // If nobody waits any more, the attempt comes back in the error and is dropped here.
-            drop(answer.send((attempt, requested)));
-            drop(tell);
+            // If the receiver is gone, the error contains the attempt and drops it here.
+            drop(sender.send((attempt, result)));
+            drop(signal);
         })?;
         Ok(Self {
-            answered,
-            either,
+            results,
+            epoll,
             done,
             channel,
         })
     }
 
-    /// What the thread gives back, once it is done.
+    /// Returns the attempt after the thread has finished, or `None` before.
     pub(crate) fn try_take(
         &self,
         path: &Path,
     ) -> std::result::Result<Option<Attempt>, ConnectError> {
-        let (attempt, requested) = match self.answered.try_recv() {
-            Ok(answer) => answer,
+        let (attempt, result) = match self.results.try_recv() {
+            Ok(result) => result,
             Err(TryRecvError::Empty) => return Ok(None),
             Err(TryRecvError::Disconnected) => {
                 return Err(Error::new(
                     ErrorKind::Os,
                     VERB,
-                    format!("{path}: the thread of the handshake is gone"),
+                    format!("{path}: the thread of the handshake has ended"),
                 )
                 .into());
             }
         };
-        match requested {
+        match result {
             Ok(()) => {
                 let readable = EpollEvent::new(EpollFlags::EPOLLIN, 0);
-                let moved = self
-                    .either
+                let switched = self
+                    .epoll
                     .0
                     .delete(&*self.done)
-                    .and_then(|()| self.either.0.add(&self.channel, readable));
-                moved.map_err(|errno| failed("epoll_ctl", errno, path))?;
+                    .and_then(|()| self.epoll.0.add(&self.channel, readable));
+                switched.map_err(|errno| failed("epoll_ctl", errno, path))?;
                 Ok(Some(attempt))
             }
             Err(error)
@@ -114,38 +115,38 @@ impl Handshake {
     }
 }
 
-impl Handshake {
+impl IwarpHandshake {
     pub(crate) fn descriptor(&self) -> Descriptor {
-        Arc::clone(&self.either) as Descriptor
+        Arc::clone(&self.epoll) as Descriptor
     }
 }
 
-impl AsFd for Handshake {
+impl AsFd for IwarpHandshake {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.either.as_fd()
+        self.epoll.as_fd()
     }
 }
 
 #[derive(Debug)]
-struct Either(Epoll);
+struct EpollFd(Epoll);
 
-impl AsFd for Either {
+impl AsFd for EpollFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.0.as_fd()
     }
 }
 
-/// Says that the thread is done, however it ends.
-struct Tell(Arc<EventFd>);
+/// Signals the end of the thread when it is dropped, even on a panic.
+struct SignalOnDrop(Arc<EventFd>);
 
-impl Drop for Tell {
+impl Drop for SignalOnDrop {
     fn drop(&mut self) {
-        // A counter that nobody has read cannot be full after one write.
+        // The counter cannot overflow with a single write.
         let _ = self.0.write(1);
     }
 }
 
-pub(super) fn in_thread(path: &Path, work: impl FnOnce() + Send + 'static) -> Result<()> {
+pub(super) fn spawn(path: &Path, work: impl FnOnce() + Send + 'static) -> Result<()> {
     match thread::Builder::new()
         .name("rdma_connect".into())
         .spawn(work)
@@ -154,7 +155,7 @@ pub(super) fn in_thread(path: &Path, work: impl FnOnce() + Send + 'static) -> Re
         Err(error) => Err(Error::new(
             ErrorKind::Os,
             VERB,
-            format!("{path}: no thread for the handshake: {error}"),
+            format!("{path}: could not start a thread for the handshake: {error}"),
         )),
     }
 }

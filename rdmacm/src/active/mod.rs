@@ -1,4 +1,5 @@
-//! The active side of a connection: resolving the address and the route, then connecting.
+//! The active side of a connection: resolving the address and the route, then connecting. The
+//! messenger and the datagram types build on it.
 
 mod connecting;
 mod external_qp;
@@ -12,7 +13,7 @@ use ibverbs::{QueuePair, Rc, Result};
 
 pub use self::connecting::Connecting;
 pub use self::external_qp::{ConnectPending, ConnectResponse};
-use self::handshake::Handshake;
+use self::handshake::IwarpHandshake;
 pub use self::ready::ReadyRoute;
 pub use self::resolver::Resolver;
 pub(crate) use self::resolving::Resolved;
@@ -23,26 +24,27 @@ use crate::params::ConnectParams;
 
 pub(crate) const VERB: &str = "rdma_connect";
 
-/// A queue pair and its identifier, of which the kernel may hold both until the peer answers.
+/// A queue pair and its identifier during connection setup. The kernel may hold both until the peer
+/// answers.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    // Dropped in this order: the queue pair before its identifier.
+    // Drop order: the queue pair before its identifier.
     pub(crate) qp: QueuePair<Rc>,
     pub(crate) id: Id,
 }
 
 impl Attempt {
-    pub(crate) fn request(&self, params: &ConnectParams<'_>, path: &Path) -> Result<()> {
+    pub(crate) fn send_request(&self, params: &ConnectParams<'_>, path: &Path) -> Result<()> {
         self.id.connect(params, QpIdentity::new(&self.qp), path)
     }
 
-    /// Ends a wait without an answer. On iWARP the kernel holds the queue pair until the peer
-    /// answers or its own timer (10 s with Soft-iWARP) is over, and destroying it waits for
-    /// that: a thread does it.
-    pub(crate) fn give_up(self, path: &Path) {
+    /// Abandons a connection that the peer has not answered. On iWARP the kernel holds the queue
+    /// pair until the peer answers or a kernel timeout expires (10 s with Soft-iWARP). Destroying
+    /// the queue pair blocks for that long, so a thread does it.
+    pub(crate) fn abandon(self, path: &Path) {
         if path.is_iwarp() {
-            // Without a thread it is dropped here, and waits.
-            let _ = handshake::in_thread(path, move || drop(self));
+            // If no thread can be started, the closure is dropped here and blocks.
+            let _ = handshake::spawn(path, move || drop(self));
         }
     }
 }

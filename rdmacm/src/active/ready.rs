@@ -1,4 +1,4 @@
-//! A route with a queue pair, ready to connect.
+//! Routes with a queue pair.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::id::{Id, Path};
 use crate::params::ConnectParams;
 use crate::progress::InProgress;
 
-/// A route with a queue pair in INIT: post the first receives, then connect.
+/// A route with a queue pair in INIT. Post the first receives, then connect.
 ///
 /// # Example
 /// ```no_run
@@ -21,7 +21,7 @@ use crate::progress::InProgress;
 /// # fn f(route: Route, qp: QueuePair<Rc>) -> Result<Connection, ibverbs::Error> {
 /// let mut ready: ReadyRoute = route.with_qp(qp)?;
 /// let buf = ready.qp_mut().pd().buf(4096)?;
-/// ready.qp_mut().post_recv(wr::recv(buf))?; // there before the peer can send
+/// ready.qp_mut().post_recv(wr::recv(buf))?; // posted before the peer can send
 /// Ok(ready.connect(&ConnectParams::default(), Duration::from_secs(5))?)
 /// # }
 /// ```
@@ -31,7 +31,7 @@ use crate::progress::InProgress;
 #[derive(Debug)]
 #[must_use = "nothing is connected until `connect`"]
 pub struct ReadyRoute {
-    // Dropped in this order: the queue pair before its identifier.
+    // Drop order: the queue pair before its identifier.
     qp: QueuePair<Rc>,
     id: Id,
     path: Path,
@@ -49,22 +49,25 @@ impl ReadyRoute {
         }
     }
 
-    /// The queue pair: receives posted now are there before the peer's first message can be.
+    /// Returns the queue pair. Receives posted now are in place before the peer's first message can
+    /// arrive.
     pub fn qp_mut(&mut self) -> &mut QueuePair<Rc> {
         &mut self.qp
     }
 
-    /// Sends the request and waits for the answer, together at most for `timeout`.
+    /// Sends the connect request and waits for the connection, at most for `timeout`.
     ///
-    /// The buffers posted to the queue pair go back to their pools if it fails; on iWARP, after a
-    /// timeout, only when the kernel lets go of it (see the [crate documentation](crate)).
+    /// On failure the buffers posted to the queue pair return to their pools. On iWARP, after a
+    /// timeout, they return only when the kernel releases the queue pair (see the [crate
+    /// documentation](crate#time-limits)).
     ///
     /// # Errors
-    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) and a
-    ///   [`Rejection`](crate::Rejection): the peer rejected, or nobody listens;
-    /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): no answer in time;
-    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not
-    ///   fit, a count out of range.
+    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) with a
+    ///   [`Rejection`](crate::Rejection): the peer rejected the request, or nothing listens on the
+    ///   port.
+    /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): the peer did not answer in time.
+    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): the private data is too
+    ///   long, or a parameter is out of range.
     ///
     /// # References
     /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html),
@@ -77,10 +80,10 @@ impl ReadyRoute {
         self.start(params)?.wait(Some(timeout))
     }
 
-    /// Sends the request, and does not wait for the answer.
+    /// Sends the connect request without waiting for the answer.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), as far as they are known at once.
+    /// Same as [`connect`](Self::connect), if the failure is immediate.
     ///
     /// # Example
     /// ```no_run
@@ -88,7 +91,7 @@ impl ReadyRoute {
     /// # fn connect(ready: ReadyRoute) -> Result<(), Box<dyn std::error::Error>> {
     /// let mut connecting = ready.start(&ConnectParams::default())?;
     /// while connecting.try_finish()?.is_none() {
-    ///     // … do something else, or poll(2) on connecting.as_fd() …
+    ///     // Do other work here, or poll(2) connecting.as_fd().
     /// }
     /// # Ok(())
     /// # }

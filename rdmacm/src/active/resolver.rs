@@ -1,4 +1,4 @@
-//! From an address to a route.
+//! Resolution of an address to a device and a route.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::progress::InProgress;
 /// let route = rdmacm::Resolver::new("10.99.0.1:7471".parse()?)
 ///     .timeout(Duration::from_secs(1))
 ///     .resolve()?;
-/// println!("over {} port {}", route.device_name(), route.port_num());
+/// println!("device {} port {}", route.device_name(), route.port_num());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -37,17 +37,18 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// For `peer`, an IPv4 or IPv6 address and the port that it listens on.
+    /// Creates a resolver for `peer`, an IPv4 or IPv6 address and the port on which the peer
+    /// listens.
     pub fn new(peer: SocketAddr) -> Self {
-        Self::to(peer.into())
+        Self::with_peer(peer.into())
     }
 
-    /// For `peer`, the GID and service number of an InfiniBand port (`AF_IB`).
+    /// Creates a resolver for `peer`, the GID and the service ID of an InfiniBand port (`AF_IB`).
     pub fn new_ib(peer: IbAddr) -> Self {
-        Self::to(peer.into())
+        Self::with_peer(peer.into())
     }
 
-    pub(crate) fn to(peer: Address) -> Self {
+    pub(crate) fn with_peer(peer: Address) -> Self {
         let timeout = Duration::from_secs(2);
         Self {
             peer,
@@ -59,45 +60,46 @@ impl Resolver {
         }
     }
 
-    /// From this local address, and so over the device that has it. Without, the system's routing
-    /// chooses.
+    /// Sets the local IP address, which determines the device. By default the system's routing
+    /// table selects it.
     pub fn source(self, source: IpAddr) -> Self {
         self.source_addr(SocketAddr::new(source, 0))
     }
 
-    /// From this local address and port; port 0 lets the system choose.
+    /// Sets the local IP address and port. With port 0 the system selects the port.
     pub fn source_addr(mut self, source: SocketAddr) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// From this local GID, to a peer given by its own.
+    /// Sets the local GID, for a peer with an `AF_IB` address.
     pub fn source_ib(mut self, source: IbAddr) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Over this device: from the first of its addresses that is of the peer's family.
+    /// Sets the device. The source is then its first address of the peer's family.
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.device = Some(name.into());
         self
     }
 
-    /// How long each of the two steps, address and route, may take; 2 s if not given.
+    /// Sets the time limit of each of the two steps, address and route resolution. The default is 2
+    /// s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Of another port space than TCP for connections and UDP for datagrams.
+    /// Sets the port space. The default is TCP for connections and UDP for datagrams.
     pub fn port_space(mut self, port_space: PortSpace) -> Self {
         self.port_space = Some(port_space);
         self
     }
 
-    /// The type of service: the traffic class of packets on RoCE v2 (DSCP in the upper six bits),
-    /// the service level by the subnet manager's rules on InfiniBand, that of the TCP
-    /// connection on iWARP.
+    /// Sets the type of service. On RoCE v2 it is the traffic class of packets (DSCP in the upper
+    /// six bits). On InfiniBand the subnet manager maps it to a service level. On iWARP it is the
+    /// type of service of the TCP connection.
     ///
     /// # References
     /// [`rdma_set_option(3)`](https://man7.org/linux/man-pages/man3/rdma_set_option.3.html)
@@ -106,28 +108,28 @@ impl Resolver {
         self
     }
 
-    /// Lets several identifiers have the same source address and port, as `SO_REUSEADDR` does.
+    /// Allows several identifiers to use the same source address and port, like `SO_REUSEADDR`.
     pub fn reuse_address(mut self, reuse: bool) -> Self {
         self.options.reuse_address = Some(reuse);
         self
     }
 
-    /// How long the queue pair waits for an acknowledgement before it sends again: 4.096 µs ×
-    /// 2^`ack_timeout`, 0 to 31. Without, the kernel computes it from the path. Of connections
+    /// Sets the acknowledgement timeout of the queue pair to 4.096 µs × 2^`ack_timeout`, with a
+    /// value from 0 to 31. By default the kernel computes it from the path. Applies to connections
     /// on InfiniBand and RoCE.
     pub fn ack_timeout(mut self, ack_timeout: u8) -> Self {
         self.options.ack_timeout = Some(ack_timeout);
         self
     }
 
-    /// Resolves the address to a device, then the route to the peer. Nothing is sent to the peer's
-    /// program yet.
+    /// Resolves the address to a device and then the route to the peer. Nothing is sent to the
+    /// peer's application yet.
     ///
     /// # Errors
-    /// - [`ErrorKind::NotFound`]: no RDMA device has the address (`ENODEV`); the text names the
-    ///   devices there are;
-    /// - [`ErrorKind::TimedOut`]: nobody answers for the address on the local network;
-    /// - `ENETUNREACH`: no route.
+    /// - [`ErrorKind::NotFound`]: no RDMA device has the address (`ENODEV`). The message lists the
+    ///   available devices.
+    /// - [`ErrorKind::TimedOut`]: no host on the local network has the address.
+    /// - `ENETUNREACH`: there is no route to the address.
     ///
     /// # References
     /// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html),
@@ -137,10 +139,10 @@ impl Resolver {
         self.start()?.wait(Some(limit))
     }
 
-    /// Begins to resolve, and does not wait.
+    /// Starts to resolve without waiting for the result.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve), as far as they are known at once.
+    /// Same as [`resolve`](Self::resolve), if the failure is immediate.
     ///
     /// # References
     /// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
@@ -162,8 +164,8 @@ impl Resolver {
         Ok(Resolving::new(id, self.peer, self.timeout))
     }
 
-    /// An identifier with the options given, and the source it shall have.
-    pub(crate) fn create_id(&self, usual: PortSpace) -> Result<(Id, Option<Address>)> {
+    /// Creates an identifier with these options, and returns it with its source address.
+    pub(crate) fn create_id(&self, default_space: PortSpace) -> Result<(Id, Option<Address>)> {
         let source = match &self.device {
             Some(device) => Some(address::device::choose(device, self.peer, self.source)?),
             None => self.source,
@@ -172,17 +174,20 @@ impl Resolver {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "rdma_resolve_addr",
-                format!("{} from {source}: addresses of two families", self.peer),
+                format!(
+                    "{} from {source}: the addresses are of different families",
+                    self.peer
+                ),
             ));
         }
-        let port_space = self.port_space.unwrap_or(usual);
-        if port_space.is_datagram() != usual.is_datagram() {
+        let port_space = self.port_space.unwrap_or(default_space);
+        if port_space.is_datagram() != default_space.is_datagram() {
             let what = format!(
-                "{}: port space {port_space} in the place of {usual}",
+                "{}: port space {port_space} instead of {default_space}",
                 self.peer
             );
             return Err(Error::new(ErrorKind::InvalidInput, "rdma_create_id", what)
-                .with_hint("TCP and IB are of connections, UDP and IPoIB of datagrams"));
+                .with_hint("use TCP or IB for connections, UDP or IPoIB for datagrams"));
         }
         let id = Id::create(port_space)?;
         self.options.apply(&id, &self.peer)?;
@@ -191,8 +196,7 @@ impl Resolver {
 }
 
 impl AddrInfo {
-    /// A resolver to the destination, from the source where there is one; `None` without a
-    /// destination.
+    /// Returns a resolver for these addresses, or `None` if there is no destination.
     pub fn resolver(&self) -> Option<Resolver> {
         let resolver = Resolver::new(self.destination?).port_space(self.port_space);
         Some(match self.source {

@@ -1,4 +1,4 @@
-//! An address on its way to a device and a route.
+//! Address and route resolution in progress.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,10 +15,10 @@ use crate::progress::sealed::Sealed;
 use crate::progress::{InProgress, already_finished};
 use crate::wait::Descriptor;
 
-/// How much longer than the kernel this side waits, so that the kernel's reason arrives.
+/// Time that this side waits longer than the kernel, so that the kernel's error arrives first.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// What an address can be resolved to.
+/// Result type of a resolution.
 pub(crate) trait Resolved: Send + Sized {
     const PORT_SPACE: PortSpace;
 
@@ -31,17 +31,17 @@ enum Step {
     Route,
 }
 
-/// An address being resolved, to a [`Route`](crate::Route) or a
-/// [`DatagramRoute`](crate::datagram::DatagramRoute). Each of the two steps ends by itself when its
-/// time is over.
+/// An address being resolved to a [`Route`](crate::Route) or a
+/// [`DatagramRoute`](crate::datagram::DatagramRoute). The kernel limits the time of each of the two
+/// steps.
 ///
 /// # Example
 /// ```no_run
 /// use rdmacm::active::Resolving;
 /// use rdmacm::{InProgress, Resolver, Route};
 /// let resolving: Resolving<Route> = Resolver::new("10.99.0.1:7471".parse()?).start()?;
-/// // other work, and then
-/// let route = resolving.wait(None)?; // it ends by itself
+/// // Do other work here.
+/// let route = resolving.wait(None)?; // the kernel limits the time
 ///
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -55,7 +55,7 @@ pub struct Resolving<R> {
     step: Step,
     peer: Address,
     timeout: Duration,
-    becomes: PhantomData<fn() -> R>,
+    output: PhantomData<fn() -> R>,
 }
 
 impl<R> Resolving<R> {
@@ -67,11 +67,11 @@ impl<R> Resolving<R> {
             step: Step::Address,
             peer,
             timeout,
-            becomes: PhantomData,
+            output: PhantomData,
         }
     }
 
-    /// How long both steps take at most.
+    /// Returns the maximum time of both steps.
     pub(crate) fn limit(timeout: Duration) -> Duration {
         timeout.saturating_add(GRACE).saturating_mul(2)
     }
@@ -83,7 +83,7 @@ impl<R> Resolving<R> {
         }
     }
 
-    /// Goes as far as the events lead; `true` at the end.
+    /// Processes the available events. Returns `true` if the route is resolved.
     fn advance(&mut self) -> Result<bool> {
         let verb = self.verb();
         let id = self
@@ -116,10 +116,7 @@ impl<R> Sealed for Resolving<R> {
     }
 }
 
-#[allow(
-    private_bounds,
-    reason = "what an address can be resolved to is this crate's affair"
-)]
+#[allow(private_bounds, reason = "only this crate defines result types")]
 impl<R: Resolved> InProgress for Resolving<R> {
     type Output = R;
     type Error = Error;
@@ -145,7 +142,7 @@ impl<R: Resolved> InProgress for Resolving<R> {
 }
 
 impl<R> AsFd for Resolving<R> {
-    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }

@@ -1,4 +1,4 @@
-//! A resolved route to a peer.
+//! Resolved routes.
 
 use ibverbs::{
     AccessFlags, Context, DuplexTransport, QpState, QueuePair, Rc, Result, qp::QpChange,
@@ -12,8 +12,7 @@ use crate::id::path::path_accessors;
 use crate::id::{Id, Path, qp_change, transition};
 use crate::params::{ConnectParams, PrivateDataLimits};
 
-/// A route to a peer: the device is chosen, the queue pair is still missing. Dropping it leaves
-/// nothing behind.
+/// A resolved route to a peer, without a queue pair. Dropping it has no effect on the peer.
 ///
 /// # Example
 /// ```no_run
@@ -33,7 +32,7 @@ use crate::params::{ConnectParams, PrivateDataLimits};
 /// # References
 /// [`rdma_resolve_route(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)
 #[derive(Debug)]
-#[must_use = "a route leads nowhere until `with_qp` and `connect`"]
+#[must_use = "a route does nothing until `with_qp` and `connect`"]
 pub struct Route {
     id: Id,
     path: Path,
@@ -59,16 +58,16 @@ path_accessors!(
 );
 
 impl Route {
-    /// How much private data fits.
+    /// Returns the maximum length of private data.
     pub fn private_data_limits(&self) -> PrivateDataLimits {
         self.path.private_data_limits()
     }
 
-    /// Opens the device, to make the queue pair on. With several connections over one device, open
-    /// it once and share that.
+    /// Opens the device, to create the queue pair on it. For several connections over one device,
+    /// open it once and share the context.
     ///
     /// # Errors
-    /// As [`Device::open`](ibverbs::Device::open).
+    /// Same as [`Device::open`](ibverbs::Device::open).
     ///
     /// # References
     /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
@@ -76,19 +75,19 @@ impl Route {
         self.path.open()
     }
 
-    /// What the peer may do to memory that is registered for it; nothing if not given. Messages
-    /// need none.
+    /// Sets the operations that the peer may perform on registered memory. The default is none,
+    /// which is enough for messages.
     pub fn access(mut self, access: AccessFlags) -> Self {
         self.access = access;
         self
     }
 
-    /// Takes a fresh queue pair, made on any opening of [this device](Self::device_name), and moves
+    /// Adds a new queue pair, created on any context of [this device](Self::device_name), and moves
     /// it from RESET to INIT.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the text
-    /// names both.
+    /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) if the queue pair belongs to another
+    /// device. The message names both devices.
     ///
     /// # References
     /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
@@ -99,11 +98,11 @@ impl Route {
         Ok(ReadyRoute::new(qp, id, path))
     }
 
-    /// What a queue pair needs to enter INIT on this route, for applications that move it
-    /// themselves. Then [access](Self::access) is for them to give.
+    /// Returns the change that a queue pair needs to enter INIT on this route, for applications
+    /// that change its state themselves. [`access`](Self::access) does not apply then.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device was removed.
     ///
     /// # References
     /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
@@ -111,13 +110,14 @@ impl Route {
         qp_change::for_state(state, &self.id, &self.path)
     }
 
-    /// Sends the request for a queue pair, of any transport, that stays with the application, which
-    /// moves it itself; and does not wait. InfiniBand and RoCE only. [`with_qp`](Self::with_qp)
-    /// does all this for RC.
+    /// Sends a connect request for a queue pair of any transport that the application keeps and
+    /// moves through its states. Does not wait for the response. InfiniBand and RoCE only. For RC,
+    /// [`with_qp`](Self::with_qp) does all of this.
     ///
     /// # Errors
-    /// As [`ReadyRoute::start`]; [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on
-    /// iWARP, whose kernel moves the queue pair.
+    /// Same as [`ReadyRoute::start`]; also
+    /// [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on iWARP, where the kernel
+    /// changes the state of the queue pair.
     ///
     /// # Example
     /// ```no_run
@@ -128,23 +128,23 @@ impl Route {
     ///
     /// fn connect(route: Route, qp: &mut QueuePair<Uc>) -> Result<ConnectedId, ibverbs::Error> {
     ///     qp.modify(&route.qp_change(QpState::INIT)?)?;
-    ///     // … post receives …
-    ///     let answer = route
+    ///     // Post receives here.
+    ///     let response = route
     ///         .request(qp, &ConnectParams::default())?
     ///         .wait(Some(Duration::from_secs(5)))?;
-    ///     // What RC needs, UC is not given.
-    ///     let to_receive = answer.qp_change(QpState::RTR)?;
+    ///     // UC does not have these two attributes of RC.
+    ///     let to_rtr = response.qp_change(QpState::RTR)?;
     ///     qp.modify(&ibverbs::qp::QpChange {
     ///         max_dest_rd_atomic: None,
     ///         min_rnr_timer: None,
-    ///         ..to_receive
+    ///         ..to_rtr
     ///     })?;
-    ///     let sq_psn = answer.qp_change(QpState::RTS)?.sq_psn;
+    ///     let sq_psn = response.qp_change(QpState::RTS)?.sq_psn;
     ///     qp.modify(&ibverbs::qp::QpChange {
     ///         sq_psn,
     ///         ..ibverbs::qp::QpChange::to(QpState::RTS)
     ///     })?;
-    ///     answer.establish()
+    ///     response.establish()
     /// }
     /// ```
     ///

@@ -180,7 +180,7 @@ pub(crate) unsafe fn from_raw(address: *const sockaddr) -> Option<SocketAddr> {
                 .into(),
             )
         }
-        family if family == AF_IB.into() => {
+        family if family == i32::from(AF_IB) => {
             // SAFETY: see `AF_INET`.
             let raw = unsafe { address.cast::<sockaddr_ib>().read_unaligned() };
             let port = (u64::from_be(raw.sib_sid) & 0xffff) as u16;

@@ -1,4 +1,5 @@
-//! Datagrams: services found by their address (service ID resolution) and multicast groups.
+//! Datagrams: services found by their address (service ID resolution) and multicast groups. Built
+//! on the active and the passive side of connections.
 
 pub mod multicast;
 mod querying;
@@ -15,8 +16,9 @@ pub use self::service::{ServiceListener, ServiceRequest};
 pub use crate::address::UdAddress;
 use crate::id::{Id, Path};
 
-/// RESET to RTS, with the partition, the port and the key of the identifier (or another key).
-pub(crate) fn start(
+/// Moves a queue pair from RESET to RTS with the port and the partition of the identifier, and with
+/// `qkey` or else the identifier's Q_Key.
+pub(crate) fn start_qp(
     id: &Id,
     path: &Path,
     qp: &mut QueuePair<Ud>,

@@ -1,4 +1,4 @@
-//! A service of datagrams being asked.
+//! Queries of datagram services in progress.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -12,16 +12,16 @@ use crate::wait::Descriptor;
 
 pub(crate) const VERB: &str = "rdma_connect";
 
-/// Where a service of datagrams is, as it said itself. It is a plain value: nothing stays open.
+/// Address and private data of a datagram service. A plain value that keeps nothing open.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Ud, wr};
 /// use rdmacm::datagram::Service;
 /// # fn f(service: Service, qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
-/// println!("it says {:?}", service.private_data);
-/// let to = service.address.destination(qp)?;
-/// qp.post_send(wr::send_to(wr::Inline(b"hello"), to))?;
+/// println!("private data {:?}", service.private_data);
+/// let destination = service.address.destination(qp)?;
+/// qp.post_send(wr::send_to(wr::Inline(b"hello"), destination))?;
 /// # Ok(()) }
 /// ```
 ///
@@ -30,13 +30,14 @@ pub(crate) const VERB: &str = "rdma_connect";
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Service {
-    /// Where its datagrams go.
+    /// Destination of datagrams to the service.
     pub address: UdAddress,
-    /// What it gave along, padded with zeros.
+    /// Private data sent by the service, padded with zeros.
     pub private_data: Vec<u8>,
 }
 
-/// A service being asked by [`DatagramRoute::start_query`](crate::DatagramRoute::start_query).
+/// A query of a datagram service started by
+/// [`DatagramRoute::start_query`](crate::datagram::DatagramRoute::start_query).
 ///
 /// # Example
 /// ```no_run
@@ -45,7 +46,7 @@ pub struct Service {
 /// use std::time::Duration;
 /// # fn f(route: DatagramRoute) -> Result<(), rdmacm::ConnectError> {
 /// let querying: Querying = route.start_query(b"")?;
-/// // other work, and then
+/// // Do other work here.
 /// let service = querying.wait(Some(Duration::from_secs(5)))?;
 /// # Ok(()) }
 /// ```
@@ -106,7 +107,7 @@ impl InProgress for Querying {
 }
 
 impl AsFd for Querying {
-    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }

@@ -1,4 +1,4 @@
-//! A resolved route to a service of datagrams.
+//! Resolved routes to datagram services.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::params::{ConnectParams, PrivateDataLimits, check_private_data};
 use crate::progress::InProgress;
 
 impl Resolver {
-    /// Resolves to a service of datagrams. Nothing is sent to the peer's program yet.
+    /// Resolves the route to a datagram service. Nothing is sent to the peer's application yet.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve).
+    /// Same as [`resolve`](Self::resolve).
     ///
     /// # References
     /// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
@@ -28,10 +28,10 @@ impl Resolver {
         self.start_datagram()?.wait(Some(limit))
     }
 
-    /// Begins to resolve to a service of datagrams, and does not wait.
+    /// Starts to resolve the route to a datagram service without waiting for the result.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve), as far as they are known at once.
+    /// Same as [`resolve`](Self::resolve), if the failure is immediate.
     ///
     /// # References
     /// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
@@ -40,9 +40,9 @@ impl Resolver {
     }
 }
 
-/// A route to a service of datagrams: the device is chosen, the service is to be asked.
+/// A resolved route to a datagram service that has not been queried yet.
 ///
-/// One queue pair can speak with any number of services; it is started once, on one route.
+/// One queue pair can communicate with any number of services. Start it once, on one of the routes.
 ///
 /// # Example
 /// ```no_run
@@ -55,15 +55,15 @@ impl Resolver {
 /// let mut qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
 /// route.start_qp(&mut qp)?;
 /// let service = route.query(b"", Duration::from_secs(5))?;
-/// let to = service.address.destination(&mut qp)?;
-/// qp.post_send(wr::send_to(pd.buf(64)?, to))?;
+/// let destination = service.address.destination(&mut qp)?;
+/// qp.post_send(wr::send_to(pd.buf(64)?, destination))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # References
 /// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
 #[derive(Debug)]
-#[must_use = "a route leads nowhere until `query`"]
+#[must_use = "a route does nothing until `query`"]
 pub struct DatagramRoute {
     id: Id,
     path: Path,
@@ -85,15 +85,15 @@ path_accessors!(
 );
 
 impl DatagramRoute {
-    /// How much private data fits.
+    /// Returns the maximum length of private data.
     pub fn private_data_limits(&self) -> PrivateDataLimits {
         PrivateDataLimits::DATAGRAM
     }
 
-    /// Opens the device, to make the queue pair on.
+    /// Opens the device, to create the queue pair on it.
     ///
     /// # Errors
-    /// As [`Device::open`](ibverbs::Device::open).
+    /// Same as [`Device::open`](ibverbs::Device::open).
     ///
     /// # References
     /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
@@ -101,27 +101,28 @@ impl DatagramRoute {
         self.path.open()
     }
 
-    /// Moves a fresh queue pair of [this device](Self::device_name) from RESET to RTS, with the
-    /// partition and the queue key of the port space: it can receive and send from now on.
+    /// Moves a new queue pair of [this device](Self::device_name) from RESET to RTS with the
+    /// partition and the Q_Key of the port space. It can then receive and send.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the text
-    /// names both.
+    /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) if the queue pair belongs to another
+    /// device. The message names both devices.
     ///
     /// # References
     /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
     pub fn start_qp(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
-        datagram::start(&self.id, &self.path, qp, None)
+        datagram::start_qp(&self.id, &self.path, qp, None)
     }
 
-    /// Asks the service, giving it `private_data`, and waits for the answer at most for `timeout`.
+    /// Queries the service with `private_data` and waits for the answer, at most for `timeout`.
     ///
     /// # Errors
-    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) and a
-    ///   [`Rejection`](crate::Rejection): the service refused, or nobody listens;
-    /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): no answer in time;
-    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not
-    ///   fit.
+    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) with a
+    ///   [`Rejection`](crate::Rejection): the service rejected the request, or nothing listens on
+    ///   the port.
+    /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): the service did not answer in time.
+    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): the private data is too
+    ///   long.
     ///
     /// # References
     /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html), IBA 12.11 (service ID resolution)
@@ -133,10 +134,10 @@ impl DatagramRoute {
         self.start_query(private_data)?.wait(Some(timeout))
     }
 
-    /// Asks the service, and does not wait for the answer.
+    /// Queries the service without waiting for the answer.
     ///
     /// # Errors
-    /// As [`query`](Self::query), as far as they are known at once.
+    /// Same as [`query`](Self::query), if the failure is immediate.
     ///
     /// # References
     /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)

@@ -1,4 +1,4 @@
-//! ListeningId for those who look for a service of datagrams.
+//! Listeners of datagram services, and their requests.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,11 +15,12 @@ use crate::params::{ConnectParams, PrivateDataLimits, check_private_data};
 use crate::passive::{ListenOptions, ListeningId};
 
 impl ListenOptions {
-    /// Listens for those who look for a service of datagrams.
+    /// Listens for requests to a datagram service.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
-    /// [`ErrorKind::Unsupported`] on an address of an iWARP device, which has no datagrams.
+    /// Same as [`bind`](Self::bind); also
+    /// [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) for an address of an iWARP
+    /// device, which has no datagrams.
     ///
     /// # References
     /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html)
@@ -30,7 +31,8 @@ impl ListenOptions {
     }
 }
 
-/// A service of datagrams: it answers who asks for it with the number and the key of a queue pair.
+/// A listening datagram service. It answers a request with the number and the Q_Key of a queue
+/// pair.
 ///
 /// # Example
 /// ```no_run
@@ -46,10 +48,10 @@ impl ListenOptions {
 /// let mut is_started = false;
 /// while let Some(request) = listener.accept(None)? {
 ///     if !is_started {
-///         request.start_qp(&mut qp)?; // then post receives
+///         request.start_qp(&mut qp)?; // post receives next
 ///         is_started = true;
 ///     }
-///     request.accept(&qp, b"welcome")?; // any number of clients speak with the one queue pair
+///     request.accept(&qp, b"welcome")?; // all clients use the same queue pair
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -64,12 +66,12 @@ impl ServiceListener {
         Self(listening)
     }
 
-    /// The address that it listens on, with the port that the system chose.
+    /// Returns the local address, with the port selected by the system.
     pub fn local_addr(&self) -> SocketAddr {
         self.0.local_addr()
     }
 
-    /// What an [`EventChannel`](crate::EventChannel) calls it.
+    /// Returns the key that an [`EventChannel`](crate::EventChannel) returns for this listener.
     pub fn key(&self) -> IdKey {
         self.0.key()
     }
@@ -79,11 +81,11 @@ impl ServiceListener {
         self.0.channel()
     }
 
-    /// Waits for a request, at most for `timeout` (for ever when `None`); `Ok(None)` when the time
-    /// is over.
+    /// Waits for a request, at most for `timeout` (forever if `None`). Returns `Ok(None)` on
+    /// timeout.
     ///
     /// # Errors
-    /// As [`Listener::accept`](crate::Listener::accept).
+    /// Same as [`Listener::accept`](crate::Listener::accept).
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
@@ -91,11 +93,11 @@ impl ServiceListener {
         self.0.accept(timeout, ServiceRequest::new)
     }
 
-    /// Takes a request that is there already, for programs that wait on the [descriptor](AsFd) by
-    /// themselves.
+    /// Returns a request that has already arrived, if there is one. For programs that wait on the
+    /// [descriptor](AsFd) themselves.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// Same as [`accept`](Self::accept).
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
@@ -110,7 +112,7 @@ impl AsFd for ServiceListener {
     }
 }
 
-/// Someone who asks for a service of datagrams. Dropping it refuses.
+/// A request for the address of a datagram service. Dropping it rejects the request.
 ///
 /// # Example
 /// ```no_run
@@ -118,7 +120,7 @@ impl AsFd for ServiceListener {
 /// use rdmacm::datagram::ServiceRequest;
 /// # fn f(request: ServiceRequest, qp: &QueuePair<Ud>, is_full: bool) -> ibverbs::Result<()> {
 /// if is_full {
-///     request.reject(b"come back later")?;
+///     request.reject(b"try again later")?;
 /// } else {
 ///     request.accept(qp, b"welcome")?;
 /// }
@@ -128,7 +130,7 @@ impl AsFd for ServiceListener {
 /// # References
 /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html), [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
 #[derive(Debug)]
-#[must_use = "dropping a request refuses it"]
+#[must_use = "dropping a request rejects it"]
 pub struct ServiceRequest {
     id: Id,
     path: Path,
@@ -152,15 +154,15 @@ impl ServiceRequest {
         })
     }
 
-    /// What the peer gave along, padded with zeros.
+    /// Returns the private data sent by the peer, padded with zeros.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// Opens the device, to make the queue pair on.
+    /// Opens the device, to create the queue pair on it.
     ///
     /// # Errors
-    /// As [`Device::open`](ibverbs::Device::open).
+    /// Same as [`Device::open`](ibverbs::Device::open).
     ///
     /// # References
     /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
@@ -168,25 +170,25 @@ impl ServiceRequest {
         self.path.open()
     }
 
-    /// Moves a fresh queue pair of [this device](Self::device_name) from RESET to RTS: see
-    /// [`DatagramRoute::start_qp`](crate::DatagramRoute::start_qp).
+    /// Moves a new queue pair of [this device](Self::device_name) from RESET to RTS: see
+    /// [`DatagramRoute::start_qp`](crate::datagram::DatagramRoute::start_qp).
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`DatagramRoute::start_qp`](crate::datagram::DatagramRoute::start_qp).
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn start_qp(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
-        datagram::start(&self.id, &self.path, qp, None)
+        datagram::start_qp(&self.id, &self.path, qp, None)
     }
 
-    /// Answers with the number and the key of the queue pair, and with `private_data`. Post
-    /// receives first: the peer may send at once.
+    /// Answers with the number and the Q_Key of the queue pair, and with `private_data`. Post
+    /// receives first, because the peer may send immediately.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not
-    /// fit; [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch): a queue pair of another
-    /// device.
+    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) if the private data is too
+    /// long. [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) if the queue pair belongs to
+    /// another device.
     ///
     /// # References
     /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
@@ -211,10 +213,11 @@ impl ServiceRequest {
         )
     }
 
-    /// Refuses, giving a reason of at most [`PrivateDataLimits::reject`] bytes.
+    /// Rejects the request, with a reason of at most [`PrivateDataLimits::reject`] bytes as private
+    /// data.
     ///
     /// # Errors
-    /// As [`ConnectRequest::reject`](crate::ConnectRequest::reject).
+    /// Same as [`ConnectRequest::reject`](crate::ConnectRequest::reject).
     ///
     /// # References
     /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)

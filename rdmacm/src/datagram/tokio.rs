@@ -6,22 +6,22 @@ use super::{ServiceListener, ServiceRequest};
 use crate::passive::AsyncListener;
 
 impl AsyncListener<ServiceListener> {
-    /// As for [connections](AsyncListener::new).
+    /// Registers a listener with the current tokio runtime, which must have I/O enabled.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`AsyncListener::new`].
     ///
     /// # Panics
-    /// As there.
+    /// Panics if the runtime does not have I/O enabled.
     pub fn new_datagram(listener: ServiceListener) -> Result<Self> {
         let channel = listener.channel().clone();
         Self::with_channel(listener, &channel)
     }
 
-    /// Awaits a request. A dropped future loses none.
+    /// Awaits a request. Dropping the future loses no request.
     ///
     /// # Errors
-    /// As [`ServiceListener::accept`].
+    /// Same as [`ServiceListener::accept`].
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)

@@ -42,7 +42,11 @@ impl Path {
     }
 
     /// Fails if the queue pair belongs to another device.
-    pub(crate) fn check<T: DuplexTransport>(&self, verb: &'static str, qp: &QueuePair<T>) -> Result<()> {
+    pub(crate) fn check<T: DuplexTransport>(
+        &self,
+        verb: &'static str,
+        qp: &QueuePair<T>,
+    ) -> Result<()> {
         let device = qp.pd().context().device_name();
         if device == self.device {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Connections that send and receive messages, with queues and buffers included.
+//! Connections for messages that include their queues and buffers. Nothing else in the crate uses
+//! this module.
 
 mod resources;
 #[cfg(feature = "tokio")]
@@ -24,10 +25,10 @@ use crate::passive::ConnectRequest;
 use crate::progress::InProgress;
 use crate::wait::Deadline;
 
-/// A connection for messages: queue pair, completion queue and buffers are made, and receives are
-/// posted before the peer's first message can arrive.
+/// A connection for messages. It creates the queue pair, the completion queue and the buffers, and
+/// posts receives before the peer's first message can arrive.
 ///
-/// Who wants more than messages takes [`connection_mut`](Self::connection_mut).
+/// For one-sided operations use [`connection_mut`](Self::connection_mut).
 ///
 /// # Example
 /// ```no_run
@@ -46,7 +47,7 @@ use crate::wait::Deadline;
 ///     println!("{:?}", client.recv(LIMIT)?.as_deref());
 ///     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// });
-/// let request = listener.accept(Some(LIMIT))?.ok_or("nobody came")?;
+/// let request = listener.accept(Some(LIMIT))?.ok_or("no client connected")?;
 /// let mut server = Messenger::accept(request, &MessengerOptions::default(), LIMIT)?;
 /// while let Some(message) = server.recv(LIMIT)? {
 ///     server.send(&message, LIMIT)?;
@@ -55,25 +56,25 @@ use crate::wait::Deadline;
 /// ```
 #[derive(Debug)]
 pub struct Messenger {
-    // Dropped in this order: the connection first.
+    // Drop order: the connection before its queues and buffers.
     connection: Connection,
-    pub(crate) parts: Resources,
-    arrived: VecDeque<Buf>,
-    /// Ended requests that were posted by hand.
-    by_hand: VecDeque<Retired>,
-    /// Sends that have not completed.
-    on_their_way: usize,
-    /// On iWARP the accepting side waits for the other's first message.
-    may_speak: bool,
-    /// Why no message can go any more.
-    fault: Option<Error>,
+    pub(crate) resources: Resources,
+    received: VecDeque<Buf>,
+    /// Completed requests that the application posted itself.
+    completed_requests: VecDeque<Retired>,
+    /// Number of messages sent but not completed.
+    sends_in_flight: usize,
+    /// `false` on the passive side of iWARP until the peer's first message has received.
+    may_send: bool,
+    /// Error of a failed send, reported by the next call that sends.
+    send_error: Option<Error>,
 }
 
 impl Messenger {
     /// Connects to `peer`, at most for `timeout`.
     ///
     /// # Errors
-    /// As [`Resolver::resolve`] and [`ReadyRoute::connect`](crate::ReadyRoute::connect).
+    /// Same as [`Resolver::resolve`] and [`ReadyRoute::connect`](crate::ReadyRoute::connect).
     pub fn connect(
         peer: SocketAddr,
         options: &MessengerOptions<'_>,
@@ -82,10 +83,10 @@ impl Messenger {
         Self::connect_with(Resolver::new(peer).timeout(timeout), options, timeout)
     }
 
-    /// Connects by a resolver that knows more than the peer's address, at most for `timeout`.
+    /// Connects with a resolver that has further options, at most for `timeout`.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Same as [`connect`](Self::connect).
     pub fn connect_with(
         resolver: Resolver,
         options: &MessengerOptions<'_>,
@@ -93,145 +94,149 @@ impl Messenger {
     ) -> std::result::Result<Self, ConnectError> {
         let deadline = Deadline::after(timeout);
         let route = resolver.start()?.wait(deadline.remaining())?;
-        let (parts, qp) = Resources::new(&route.context()?, options)?;
+        let (resources, qp) = Resources::new(&route.context()?, options)?;
         let mut ready = route.access(options.access).with_qp(qp)?;
-        parts.refill(ready.qp_mut())?;
+        resources.refill(ready.qp_mut())?;
         let connection = ready.start(&options.params)?.wait(deadline.remaining())?;
-        Ok(Self::new(connection, parts, true))
+        Ok(Self::new(connection, resources, true))
     }
 
-    /// Accepts a request, at most for `timeout`.
+    /// Accepts a connect request, at most for `timeout`.
     ///
     /// # Errors
-    /// As [`ReadyRequest::accept`](crate::ReadyRequest::accept).
+    /// Same as [`ReadyRequest::accept`](crate::ReadyRequest::accept).
     pub fn accept(
         request: ConnectRequest,
         options: &MessengerOptions<'_>,
         timeout: Duration,
     ) -> std::result::Result<Self, ConnectError> {
-        let (parts, qp) = Resources::new(&request.context()?, options)?;
+        let (resources, qp) = Resources::new(&request.context()?, options)?;
         let mut pending = request.access(options.access).with_qp(qp)?;
-        parts.refill(pending.qp_mut())?;
+        resources.refill(pending.qp_mut())?;
         let connection = pending.start(&options.params)?.wait(Some(timeout))?;
-        let may_speak = connection.transport() != TransportType::IWARP;
-        Ok(Self::new(connection, parts, may_speak))
+        let may_send = connection.transport() != TransportType::IWARP;
+        Ok(Self::new(connection, resources, may_send))
     }
 
-    pub(crate) fn new(connection: Connection, parts: Resources, may_speak: bool) -> Self {
+    pub(crate) fn new(connection: Connection, resources: Resources, may_send: bool) -> Self {
         Self {
             connection,
-            parts,
-            arrived: VecDeque::new(),
-            by_hand: VecDeque::new(),
-            on_their_way: 0,
-            may_speak,
-            fault: None,
+            resources,
+            received: VecDeque::new(),
+            completed_requests: VecDeque::new(),
+            sends_in_flight: 0,
+            may_send,
+            send_error: None,
         }
     }
 
-    /// The connection: addresses, private data, events, and the queue pair.
+    /// Returns the connection, for its addresses, private data and queue pair.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// The connection, for other operations than messages: reads, writes, atomics. Give them a
-    /// [tag](wr::SendRequest::tag) other than 0, and take their ends from
+    /// Returns the connection, for READ, WRITE and atomic operations. Give these requests a
+    /// [tag](wr::SendRequest::tag) other than 0, and get their completions from
     /// [`completed`](Self::completed).
     pub fn connection_mut(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
-    /// Sends a copy of `message`: waits until there is room for it, at most for `timeout`, and not
-    /// until it has arrived ([`flush`](Self::flush) does).
+    /// Sends a copy of `message`. Waits at most for `timeout` until a send buffer is free, but not
+    /// for the delivery. Use [`flush`](Self::flush) to wait for that.
     ///
     /// # Errors
-    /// - [`ErrorKind::InvalidInput`]: longer than `max_len`; or over iWARP, by the side that
-    ///   accepted, before the first message of the other has arrived: there the side that connects
-    ///   speaks first;
-    /// - [`ErrorKind::Disconnected`]: the peer is gone;
-    /// - [`ErrorKind::TimedOut`]: no room in time.
+    /// - [`ErrorKind::InvalidInput`]: the message is longer than `max_len`. On iWARP also if the
+    ///   accepting side sends before the first message of the connecting side has received.
+    /// - [`ErrorKind::Disconnected`]: the connection has ended.
+    /// - [`ErrorKind::TimedOut`]: no send buffer became free in time.
     pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
         let deadline = Deadline::after(timeout);
         while !self.try_send(message)? {
-            self.rest(deadline)?;
+            self.sleep(deadline)?;
         }
         Ok(())
     }
 
-    /// Waits until all messages sent have reached the peer's memory (on iWARP: the peer's side of
-    /// the TCP connection), at most for `timeout`.
+    /// Waits until all messages sent have reached the peer's memory, at most for `timeout`. On
+    /// iWARP it waits until they have reached the peer's end of the TCP connection.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     pub fn flush(&mut self, timeout: Duration) -> Result<()> {
         let deadline = Deadline::after(timeout);
         while !self.try_flush()? {
-            self.rest(deadline)?;
+            self.sleep(deadline)?;
         }
         Ok(())
     }
 
-    /// The next message, waiting for it at most for `timeout`; `None` when the peer has ended the
-    /// connection and all its messages were taken.
+    /// Returns the next message, waiting at most for `timeout`. Returns `None` after the connection
+    /// has ended and all its messages were returned.
     ///
-    /// The buffer is posted anew some time after it was dropped: who keeps them all receives no
-    /// more.
+    /// The buffer is posted again after it is dropped. A program that keeps all buffers receives no
+    /// more messages.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`]: no message in time. [`ErrorKind::NotFound`]: the device is removed.
+    /// [`ErrorKind::TimedOut`] if no message received in time. [`ErrorKind::NotFound`] if the
+    /// device was removed.
     pub fn recv(&mut self, timeout: Duration) -> Result<Option<Buf>> {
         let deadline = Deadline::after(timeout);
         loop {
-            if let Poll::Ready(outcome) = self.try_recv()? {
-                return Ok(outcome);
+            if let Poll::Ready(message) = self.try_recv()? {
+                return Ok(message);
             }
-            self.rest(deadline)?;
+            self.sleep(deadline)?;
         }
     }
 
-    /// The end of a request that was posted by hand with a tag other than 0, waiting for it at most
-    /// for `timeout`.
+    /// Returns the next completed request that the application posted with a tag other than 0,
+    /// waiting at most for `timeout`.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`]: nothing ended in time. [`ErrorKind::Disconnected`]: the connection ended first. Whether the request
-    /// succeeded is for [`Retired::ok`] to say.
+    /// [`ErrorKind::TimedOut`] if no request completed in time. [`ErrorKind::Disconnected`] if the
+    /// connection ended first. A failed request is not an error here: see [`Retired::ok`].
     pub fn completed(&mut self, timeout: Duration) -> Result<Retired> {
         let deadline = Deadline::after(timeout);
         loop {
             if let Some(retired) = self.try_completed()? {
                 return Ok(retired);
             }
-            self.rest(deadline)?;
+            self.sleep(deadline)?;
         }
     }
 
     pub(crate) fn try_completed(&mut self) -> Result<Option<Retired>> {
         self.progress()?;
-        match self.by_hand.pop_front() {
-            None if self.connection.is_disconnected() => Err(self.gone()),
-            ended => Ok(ended),
+        match self.completed_requests.pop_front() {
+            None if self.connection.is_disconnected() => Err(self.disconnected_error()),
+            request => Ok(request),
         }
     }
 
-    /// Sends if there is room.
+    /// Sends if a send slot and a buffer are free. Returns `false` otherwise.
     pub(crate) fn try_send(&mut self, message: &[u8]) -> Result<bool> {
-        self.progress_to_send()?;
+        self.progress_and_check()?;
         if self.connection.is_disconnected() {
-            return Err(self.gone());
+            return Err(self.disconnected_error());
         }
-        if !self.may_speak {
+        if !self.may_send {
             return Err(
                 Error::new(ErrorKind::InvalidInput, "ibv_post_send", self.describe()).with_hint(
-                    "over iWARP the side that connected speaks first: receive a message before",
+                    "on iWARP the connecting side must send first; receive a message before sending",
                 ),
             );
         }
-        if message.len() > self.parts.sends.buf_size() {
-            let what = format!("{}: a message of {} bytes", self.describe(), message.len());
+        if message.len() > self.resources.send_pool.buf_size() {
+            let what = format!(
+                "{}: the message is {} bytes long",
+                self.describe(),
+                message.len()
+            );
             return Err(
                 Error::new(ErrorKind::InvalidInput, "ibv_post_send", what).with_hint(format!(
-                    "make the messenger with a max_len above {}",
-                    self.parts.sends.buf_size()
+                    "create the messenger with max_len larger than {} bytes",
+                    self.resources.send_pool.buf_size()
                 )),
             );
         }
@@ -239,49 +244,48 @@ impl Messenger {
         if qp.send_slots_free() == 0 {
             return Ok(false);
         }
-        let Some(mut buf) = self.parts.sends.take() else {
+        let Some(mut buf) = self.resources.send_pool.take() else {
             return Ok(false);
         };
         buf.set_len(message.len());
         buf.copy_from_slice(message);
         qp.post_send(wr::send(buf)).map_err(Error::from)?;
-        self.on_their_way += 1;
+        self.sends_in_flight += 1;
         Ok(true)
     }
 
-    /// Whether all are done.
+    /// Returns `true` if all sends have completed.
     pub(crate) fn try_flush(&mut self) -> Result<bool> {
-        self.progress_to_send()?;
-        match (self.on_their_way, self.connection.is_disconnected()) {
+        self.progress_and_check()?;
+        match (self.sends_in_flight, self.connection.is_disconnected()) {
             (0, _) => Ok(true),
-            (_, true) => Err(self.gone()),
+            (_, true) => Err(self.disconnected_error()),
             (_, false) => Ok(false),
         }
     }
 
-    /// The next message, or the end.
+    /// Returns the next message, or `None` if the connection has ended.
     pub(crate) fn try_recv(&mut self) -> Result<Poll<Option<Buf>>> {
         self.progress()?;
-        Ok(match self.arrived.pop_front() {
+        Ok(match self.received.pop_front() {
             None if !self.connection.is_disconnected() => Poll::Pending,
-            outcome => Poll::Ready(outcome),
+            message => Poll::Ready(message),
         })
     }
 
-    fn progress_to_send(&mut self) -> Result<()> {
+    fn progress_and_check(&mut self) -> Result<()> {
         self.progress()?;
-        self.fault.take().map_or(Ok(()), Err)
+        self.send_error.take().map_or(Ok(()), Err)
     }
 
-    /// Takes completions and events, posts receives, and arms the completion queue for the next
-    /// ones.
+    /// Processes completions and events, posts receives, and arms the completion queue.
     fn progress(&mut self) -> Result<()> {
-        while self.parts.channel.try_get()?.is_some() {
-            self.parts.cq.arm(false)?;
+        while self.resources.channel.try_get()?.is_some() {
+            self.resources.cq.arm(false)?;
         }
-        // What came before it was armed gives no event: so it is polled after.
+        // Completions from before the arming cause no event, so the queue is polled after it.
         loop {
-            let mut completions = self.parts.cq.poll()?;
+            let mut completions = self.resources.cq.poll()?;
             let Some(completion) = completions.next() else {
                 break;
             };
@@ -291,40 +295,42 @@ impl Messenger {
             let outcome = retired.ok();
             match (retired.direction(), outcome) {
                 (Direction::Recv, Ok(())) => {
-                    self.may_speak = true;
-                    self.arrived.extend(retired.into_buf());
+                    self.may_send = true;
+                    self.received.extend(retired.into_buf());
                 }
-                (Direction::Recv, Err(_)) => {} // flushed; the event says why
-                (Direction::Send, _) if retired.tag() != 0 => self.by_hand.push_back(retired),
+                (Direction::Recv, Err(_)) => {} // flushed; the disconnect event has the reason
+                (Direction::Send, _) if retired.tag() != 0 => {
+                    self.completed_requests.push_back(retired)
+                }
                 (Direction::Send, outcome) => {
-                    self.on_their_way = self.on_their_way.saturating_sub(1);
+                    self.sends_in_flight = self.sends_in_flight.saturating_sub(1);
                     if let (Err(error), false) = (outcome, self.connection.is_disconnected()) {
-                        self.fault.get_or_insert(error);
+                        self.send_error.get_or_insert(error);
                     }
                 }
             }
         }
         if !self.connection.is_disconnected() {
             self.connection.check_event()?;
-            self.parts.refill(self.connection.qp_mut())?;
+            self.resources.refill(self.connection.qp_mut())?;
         }
         Ok(())
     }
 
-    fn rest(&self, deadline: Deadline) -> Result<()> {
+    fn sleep(&self, deadline: Deadline) -> Result<()> {
         if deadline.has_passed() {
             return Err(timed_out("ibv_get_cq_event", &self.describe()));
         }
         self.connection
             .channel()
-            .sleep_or(self.parts.channel.as_fd(), deadline)
+            .sleep_or(self.resources.channel.as_fd(), deadline)
     }
 
-    fn gone(&self) -> Error {
+    fn disconnected_error(&self) -> Error {
         Error::new(
             ErrorKind::Disconnected,
             "ibv_post_send",
-            format!("{}: it is over", self.describe()),
+            format!("{}: the connection has ended", self.describe()),
         )
     }
 

@@ -1,4 +1,4 @@
-//! What a messenger is made with, and of.
+//! Options of a messenger, and the objects it creates.
 
 use ibverbs::{
     AccessFlags, CompletionChannel, CompletionQueue, Context, CqOptions, Error, Pool, QpOptions,
@@ -7,7 +7,7 @@ use ibverbs::{
 
 use crate::params::ConnectParams;
 
-/// How a [`Messenger`](crate::Messenger) is made.
+/// Options of a [`Messenger`](crate::Messenger).
 ///
 /// # Example
 /// ```no_run
@@ -24,19 +24,19 @@ use crate::params::ConnectParams;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessengerOptions<'a> {
-    /// The longest message, in bytes, in either direction. A longer one from the peer ends the
-    /// connection.
+    /// Maximum length of a message in bytes, in both directions. A longer message from the peer
+    /// ends the connection.
     pub max_len: usize,
-    /// Messages of either side that can be on their way. Twice as many receives are posted, before
+    /// Maximum number of messages of each side in flight. Twice as many receives are posted before
     /// the peer can send.
     ///
-    /// On InfiniBand and RoCE a peer that sends faster than this side receives is held back; on
-    /// iWARP nothing holds it back, and what finds no receive ends the connection: there the
-    /// two sides must not run further ahead of each other than this.
+    /// On InfiniBand and RoCE flow control slows down a peer that sends faster than this side
+    /// recv_pool. iWARP has no flow control: a message that finds no receive ends the connection,
+    /// so the application must limit the number of messages in flight.
     pub depth: u16,
-    /// What the peer may do to memory that is registered for it; messages need none.
+    /// Operations that the peer may perform on registered memory. Messages need none.
     pub access: AccessFlags,
-    /// What the handshake says.
+    /// Parameters of the connection handshake.
     pub params: ConnectParams<'a>,
 }
 
@@ -51,13 +51,13 @@ impl Default for MessengerOptions<'_> {
     }
 }
 
-/// What a queue pair is made of.
+/// Queues and buffer pools of a messenger.
 #[derive(Debug)]
 pub(crate) struct Resources {
     pub(crate) cq: CompletionQueue,
     pub(crate) channel: CompletionChannel,
-    receives: Pool,
-    pub(crate) sends: Pool,
+    recv_pool: Pool,
+    pub(crate) send_pool: Pool,
 }
 
 impl Resources {
@@ -82,19 +82,19 @@ impl Resources {
         };
         let qp = pd.create_qp::<Rc>(&cq, &cq, qp_options)?;
         let (count, len) = (usize::from(options.depth.max(1)), options.max_len.max(1));
-        let parts = Self {
+        let resources = Self {
             cq,
             channel,
-            receives: pd.pool(2 * count, len)?,
-            sends: pd.pool(count, len)?,
+            recv_pool: pd.pool(2 * count, len)?,
+            send_pool: pd.pool(count, len)?,
         };
-        Ok((parts, qp))
+        Ok((resources, qp))
     }
 
-    /// Posts every receive buffer that nobody has.
+    /// Posts all free receive buffers.
     pub(crate) fn refill(&self, qp: &mut QueuePair<Rc>) -> Result<()> {
         while qp.recv_slots_free() > 0 {
-            let Some(buf) = self.receives.take() else {
+            let Some(buf) = self.recv_pool.take() else {
                 break;
             };
             qp.post_recv(wr::recv(buf)).map_err(Error::from)?;

@@ -1,4 +1,4 @@
-//! The messenger, awaited.
+//! The messenger on tokio.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -16,8 +16,8 @@ use crate::passive::ConnectRequest;
 use crate::progress::InProgress;
 use crate::wait::Readable;
 
-/// A [`Messenger`] awaited on tokio. Every future may be dropped at any point: a message is sent or
-/// not, received or still there.
+/// A [`Messenger`] for tokio. Every future can be dropped at any time: a message is then either
+/// sent or not, and a received message is not lost.
 ///
 /// # Example
 /// ```no_run
@@ -44,16 +44,15 @@ pub struct AsyncMessenger {
 }
 
 impl AsyncMessenger {
-    /// Watches a messenger on the tokio runtime that this is called on, which must have I/O
-    /// enabled.
+    /// Registers a messenger with the current tokio runtime, which must have I/O enabled.
     ///
     /// # Errors
-    /// As [`AsyncListener::new`](crate::AsyncListener::new).
+    /// Same as [`AsyncListener::new`](crate::AsyncListener::new).
     ///
     /// # Panics
-    /// As there.
+    /// Panics if the runtime does not have I/O enabled.
     pub fn new(messenger: Messenger) -> Result<Self> {
-        let completions = Readable::new(Arc::new(messenger.parts.channel.clone()))?;
+        let completions = Readable::new(Arc::new(messenger.resources.channel.clone()))?;
         let events = messenger.connection().channel().register_with_tokio()?;
         Ok(Self {
             completions,
@@ -65,7 +64,7 @@ impl AsyncMessenger {
     /// Connects to `peer`.
     ///
     /// # Errors
-    /// As [`Messenger::connect`].
+    /// Same as [`Messenger::connect`].
     pub async fn connect(
         peer: SocketAddr,
         options: &MessengerOptions<'_>,
@@ -73,96 +72,100 @@ impl AsyncMessenger {
         Self::connect_with(Resolver::new(peer), options).await
     }
 
-    /// Connects by a resolver that knows more than the peer's address.
+    /// Connects with a resolver that has further options.
     ///
     /// # Errors
-    /// As [`Messenger::connect`].
+    /// Same as [`Messenger::connect`].
     pub async fn connect_with(
         resolver: Resolver,
         options: &MessengerOptions<'_>,
     ) -> std::result::Result<Self, ConnectError> {
         let route = resolver.start()?.finish().await?;
-        let (parts, qp) = Resources::new(&route.context()?, options)?;
+        let (resources, qp) = Resources::new(&route.context()?, options)?;
         let mut ready = route.access(options.access).with_qp(qp)?;
-        parts.refill(ready.qp_mut())?;
+        resources.refill(ready.qp_mut())?;
         let connection = ready.start(&options.params)?.finish().await?;
-        Ok(Self::new(Messenger::new(connection, parts, true))?)
+        Ok(Self::new(Messenger::new(connection, resources, true))?)
     }
 
-    /// Accepts a request.
+    /// Accepts a connect request.
     ///
     /// # Errors
-    /// As [`Messenger::accept`].
+    /// Same as [`Messenger::accept`].
     pub async fn accept(
         request: ConnectRequest,
         options: &MessengerOptions<'_>,
     ) -> std::result::Result<Self, ConnectError> {
-        let (parts, qp) = Resources::new(&request.context()?, options)?;
+        let (resources, qp) = Resources::new(&request.context()?, options)?;
         let mut pending = request.access(options.access).with_qp(qp)?;
-        parts.refill(pending.qp_mut())?;
+        resources.refill(pending.qp_mut())?;
         let connection = pending.start(&options.params)?.finish().await?;
-        let may_speak = connection.transport() != TransportType::IWARP;
-        Ok(Self::new(Messenger::new(connection, parts, may_speak))?)
+        let may_send = connection.transport() != TransportType::IWARP;
+        Ok(Self::new(Messenger::new(connection, resources, may_send))?)
     }
 
-    /// The messenger.
+    /// Returns the messenger.
     pub fn get_ref(&self) -> &Messenger {
         &self.messenger
     }
 
-    /// The messenger, watched no more.
+    /// Returns the messenger after deregistering it from the runtime.
     pub fn into_inner(self) -> Messenger {
         self.messenger
     }
 
-    /// Sends a copy of `message`, awaiting room for it.
+    /// Sends a copy of `message` after awaiting a free send buffer.
     ///
     /// # Errors
-    /// As [`Messenger::send`], without its time.
+    /// Same as [`Messenger::send`], except for the timeout.
     pub async fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.until(|messenger| messenger.try_send(message).map(|sent| sent.then_some(())))
-            .await
+        self.retry(|messenger| {
+            messenger
+                .try_send(message)
+                .map(|is_sent| is_sent.then_some(()))
+        })
+        .await
     }
 
-    /// Awaits that all messages sent have arrived.
+    /// Awaits the delivery of all messages sent.
     ///
     /// # Errors
-    /// As [`Messenger::flush`], without its time.
+    /// Same as [`Messenger::flush`], except for the timeout.
     pub async fn flush(&mut self) -> Result<()> {
-        self.until(|messenger| messenger.try_flush().map(|done| done.then_some(())))
+        self.retry(|messenger| messenger.try_flush().map(|is_done| is_done.then_some(())))
             .await
     }
 
-    /// Awaits the next message; `None` when the peer has ended the connection and all its messages
-    /// were taken.
+    /// Awaits the next message. Returns `None` after the connection has ended and all its messages
+    /// were returned.
     ///
     /// # Errors
-    /// As [`Messenger::recv`], without its time.
+    /// Same as [`Messenger::recv`], except for the timeout.
     pub async fn recv(&mut self) -> Result<Option<Buf>> {
-        self.until(|messenger| {
-            messenger.try_recv().map(|outcome| match outcome {
-                Poll::Ready(outcome) => Some(outcome),
+        self.retry(|messenger| {
+            messenger.try_recv().map(|poll| match poll {
+                Poll::Ready(message) => Some(message),
                 Poll::Pending => None,
             })
         })
         .await
     }
 
-    /// Awaits the end of a request that was posted by hand.
+    /// Awaits the completion of a request that the application posted itself.
     ///
     /// # Errors
-    /// As [`Messenger::completed`], without its time.
+    /// Same as [`Messenger::completed`], except for the timeout.
     pub async fn completed(&mut self) -> Result<Retired> {
-        self.until(Messenger::try_completed).await
+        self.retry(Messenger::try_completed).await
     }
 
-    /// The connection: see [`Messenger::connection_mut`].
+    /// Returns the connection: see [`Messenger::connection_mut`].
     pub fn connection_mut(&mut self) -> &mut Connection {
         self.messenger.connection_mut()
     }
 
-    /// Tries whenever something completed or happened.
-    async fn until<T>(
+    /// Calls `step` until it returns a value, waiting for completions or events between calls.
+    async fn retry<T>(
         &mut self,
         mut step: impl FnMut(&mut Messenger) -> Result<Option<T>>,
     ) -> Result<T> {
@@ -176,8 +179,8 @@ impl AsyncMessenger {
                 if let Some(done) = step(messenger)? {
                     return Poll::Ready(Ok(done));
                 }
-                // Both are asked, so that both wake; one that was readable and gave nothing new is
-                // cleared and asked again.
+                // Poll both, so that both wake the task. If one was readable without new data, its
+                // readiness is now cleared and the step is tried again.
                 let cleared = [
                     completions.poll_clear(context)?,
                     events.poll_clear(context)?,

@@ -1,4 +1,4 @@
-//! A connection on its way, at the passive side.
+//! Connections being established by the passive side.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -22,7 +22,7 @@ use crate::wait::Descriptor;
 /// use std::time::Duration;
 /// # fn f(pending: ReadyRequest) -> Result<(), rdmacm::ConnectError> {
 /// let accepting: Accepting = pending.start(&ConnectParams::default())?;
-/// // other work, and then
+/// // Do other work here.
 /// let connection = accepting.wait(Some(Duration::from_secs(5)))?;
 /// # Ok(()) }
 /// ```
@@ -38,7 +38,7 @@ pub struct Accepting {
 
 #[derive(Debug)]
 struct Accepted {
-    // Dropped in this order: the queue pair before its identifier.
+    // Drop order: the queue pair before its identifier.
     qp: QueuePair<Rc>,
     id: Id,
     private_data: Vec<u8>,
@@ -60,13 +60,13 @@ impl Accepting {
 }
 
 impl Accepting {
-    /// Tells the connection manager that the device says of the queue pair that the peer has spoken
-    /// ([`COMM_EST`](EventType::COMM_EST)), as a first message does too: the connection stands,
-    /// even if the peer's word of it was lost.
+    /// Forwards the event [`COMM_EST`](EventType::COMM_EST) of the queue pair to the connection
+    /// manager. It means that the peer's first message has arrived, which establishes the
+    /// connection even if the peer's last handshake message was lost.
     ///
     /// # Errors
-    /// `EISCONN` when the connection stands already; `EINVAL` for other events. On iWARP it does
-    /// nothing.
+    /// `EISCONN` if the connection is already established. `EINVAL` for other events. On iWARP the
+    /// call has no effect.
     ///
     /// # References
     /// [`rdma_notify(3)`](https://man7.org/linux/man-pages/man3/rdma_notify.3.html)
@@ -122,7 +122,7 @@ impl InProgress for Accepting {
 }
 
 impl AsFd for Accepting {
-    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }

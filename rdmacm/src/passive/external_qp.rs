@@ -1,4 +1,5 @@
-//! Connect requests accepted for a queue pair that stays with the application.
+//! Connect requests accepted for a queue pair that the application owns and moves through its
+//! states.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -14,7 +15,7 @@ use crate::progress::sealed::Sealed;
 use crate::progress::{InProgress, already_finished};
 use crate::wait::Descriptor;
 
-/// Accepts a request for such a queue pair.
+/// Accepts a connect request for a queue pair of the application.
 pub(crate) fn accept<T: DuplexTransport>(
     mut id: Id,
     path: Path,
@@ -33,9 +34,9 @@ pub(crate) fn accept<T: DuplexTransport>(
     })
 }
 
-/// A request accepted by
-/// [`ConnectRequest::accept_external`](crate::ConnectRequest::accept_external), until the peer's
-/// queue pair has followed. Dropping it disconnects.
+/// A connect request accepted by
+/// [`ConnectRequest::accept_external`](crate::ConnectRequest::accept_external) that the peer has
+/// not confirmed yet. Dropping it disconnects.
 ///
 /// # Example
 /// ```no_run
@@ -48,8 +49,8 @@ pub(crate) fn accept<T: DuplexTransport>(
 /// for state in [QpState::INIT, QpState::RTR, QpState::RTS] {
 ///     qp.modify(&request.qp_change(state)?)?;
 /// }
-/// let awaiting: EstablishPending = request.accept_external(qp, &ConnectParams::default())?;
-/// Ok(awaiting.wait(Some(Duration::from_secs(5)))?)
+/// let pending: EstablishPending = request.accept_external(qp, &ConnectParams::default())?;
+/// Ok(pending.wait(Some(Duration::from_secs(5)))?)
 /// # }
 /// ```
 ///
@@ -63,12 +64,12 @@ pub struct EstablishPending {
 }
 
 impl EstablishPending {
-    /// Tells the connection manager that the device says of the queue pair that the peer has spoken
-    /// ([`COMM_EST`](EventType::COMM_EST)), as a first message does too: the connection stands,
-    /// even if the peer's word of it was lost.
+    /// Forwards the event [`COMM_EST`](EventType::COMM_EST) of the queue pair to the connection
+    /// manager. It means that the peer's first message has arrived, which establishes the
+    /// connection even if the peer's last handshake message was lost.
     ///
     /// # Errors
-    /// `EISCONN` when the connection stands already; `EINVAL` for other events.
+    /// `EISCONN` if the connection is already established. `EINVAL` for other events.
     ///
     /// # References
     /// [`rdma_notify(3)`](https://man7.org/linux/man-pages/man3/rdma_notify.3.html)
@@ -116,7 +117,7 @@ impl InProgress for EstablishPending {
 }
 
 impl AsFd for EstablishPending {
-    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }

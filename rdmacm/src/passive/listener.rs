@@ -1,4 +1,4 @@
-//! ListeningId for connect requests.
+//! Listeners for connect requests.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,8 +9,8 @@ use ibverbs::Result;
 use crate::event::IdKey;
 use crate::passive::{ConnectRequest, ListeningId};
 
-/// A listening port. Several threads may accept from it; what they accept is independent of it and
-/// of each other.
+/// A listening port. Several threads may accept from it. Accepted connections are independent of
+/// the listener and of each other.
 ///
 /// # Example
 /// ```no_run
@@ -25,7 +25,7 @@ use crate::passive::{ConnectRequest, ListeningId};
 ///     let mut pending = request.with_qp(pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?)?;
 ///     pending.qp_mut().post_recv(wr::recv(pd.buf(4096)?))?;
 ///     let connection = pending.accept(&ConnectParams::default(), Duration::from_secs(5))?;
-///     println!("{} is here", connection.peer_addr());
+///     println!("{} connected", connection.peer_addr());
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -40,12 +40,12 @@ impl Listener {
         Self(listening)
     }
 
-    /// The address that it listens on, with the port that the system chose.
+    /// Returns the local address, with the port selected by the system.
     pub fn local_addr(&self) -> SocketAddr {
         self.0.local_addr()
     }
 
-    /// What an [`EventChannel`](crate::EventChannel) calls it.
+    /// Returns the key that an [`EventChannel`](crate::EventChannel) returns for this listener.
     pub fn key(&self) -> IdKey {
         self.0.key()
     }
@@ -55,13 +55,13 @@ impl Listener {
         self.0.channel()
     }
 
-    /// Waits for a request, at most for `timeout` (for ever when `None`); `Ok(None)` when the time
-    /// is over.
+    /// Waits for a connect request, at most for `timeout` (forever if `None`). Returns `Ok(None)`
+    /// on timeout.
     ///
     /// # Errors
-    /// When the device is removed or the address moved
-    /// ([`ErrorKind::NotFound`](ibverbs::ErrorKind::NotFound)), or when the process has no file
-    /// descriptor left: the request is then rejected, and the listener goes on.
+    /// [`ErrorKind::NotFound`](ibverbs::ErrorKind::NotFound) if the device was removed or the
+    /// address moved to another interface. Also fails if the process has no free file descriptors;
+    /// the request is then rejected, and the listener can still be used.
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
@@ -69,11 +69,11 @@ impl Listener {
         self.0.accept(timeout, ConnectRequest::new)
     }
 
-    /// Takes a request that is there already, for programs that wait on the [descriptor](AsFd) by
-    /// themselves.
+    /// Returns a connect request that has already arrived, if there is one. For programs that wait
+    /// on the [descriptor](AsFd) themselves.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// Same as [`accept`](Self::accept).
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)

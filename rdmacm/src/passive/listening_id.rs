@@ -1,4 +1,4 @@
-//! What listens: an identifier from whose channel several threads take requests.
+//! The listening identifier shared by both kinds of listeners.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::event::{CmEventType, Event, EventChannel, IdKey};
 use crate::id::Id;
 
-/// A listening identifier.
+/// A listening identifier, from which several threads can take requests.
 #[derive(Debug)]
 pub(crate) struct ListeningId {
     id: Mutex<Id>,
@@ -22,11 +22,11 @@ pub(crate) struct ListeningId {
 
 impl ListeningId {
     pub(crate) fn new(id: Id, bound: Address) -> Self {
-        let unknown = match bound {
+        let bound = match bound {
             Address::Ip(address) => address,
             Address::Ib(address) => SocketAddr::new(address.gid.as_ipv6().into(), address.port()),
         };
-        let local = id.local_addr().unwrap_or(unknown);
+        let local = id.local_addr().unwrap_or(bound);
         let (channel, key) = (id.channel().clone(), id.key());
         Self {
             id: Mutex::new(id),
@@ -52,40 +52,40 @@ impl ListeningId {
     pub(crate) fn accept<R>(
         &self,
         timeout: Option<Duration>,
-        make: impl Fn(Id, &Event) -> Result<R>,
+        create: impl Fn(Id, &Event) -> Result<R>,
     ) -> Result<Option<R>> {
-        self.channel.wait_for(timeout, || self.try_accept(&make))
+        self.channel.wait_for(timeout, || self.try_accept(&create))
     }
 
     pub(crate) fn try_accept<R>(
         &self,
-        make: impl Fn(Id, &Event) -> Result<R>,
+        create: impl Fn(Id, &Event) -> Result<R>,
     ) -> Result<Option<R>> {
         let id = self.id.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(mut event) = id.try_event()? {
             if let Some(new) = id.take_request_id(&mut event)? {
-                return make(new, &event).map(Some);
+                return create(new, &event).map(Some);
             }
-            fault(self.local, event.event_type())?;
+            check_event(self.local, event.event_type())?;
         }
         Ok(None)
     }
 }
 
-/// Which events of a listener are errors.
-fn fault(local: SocketAddr, event_type: CmEventType) -> Result<()> {
-    let (what, remedy) = match event_type {
+/// Returns the error that an event of a listener stands for, if it is one.
+fn check_event(local: SocketAddr, event_type: CmEventType) -> Result<()> {
+    let (cause, remedy) = match event_type {
         CmEventType::DEVICE_REMOVAL => (
             "the device was removed",
-            "drop the listener, so that the removal can go on",
+            "drop the listener so that the removal can complete",
         ),
-        CmEventType::ADDR_CHANGE => ("the address moved to another interface", "listen anew"),
+        CmEventType::ADDR_CHANGE => ("the address moved to another interface", "listen again"),
         _ => return Ok(()),
     };
     Err(Error::new(
         ErrorKind::NotFound,
         "rdma_listen",
-        format!("{local}: {what}"),
+        format!("{local}: {cause}"),
     )
     .with_hint(remedy))
 }
@@ -101,16 +101,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removed_device_and_a_moved_address_are_errors_of_the_listener() {
+    fn device_removal_and_address_change_are_errors() {
         let local: SocketAddr = "10.99.0.1:7471".parse().expect("an address");
         for event_type in [CmEventType::DEVICE_REMOVAL, CmEventType::ADDR_CHANGE] {
-            let error = fault(local, event_type).expect_err("an error");
+            let error = check_event(local, event_type).expect_err("an error");
             assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
             assert!(
                 error.to_string().contains("10.99.0.1:7471") && error.hint().is_some(),
                 "{error}"
             );
         }
-        fault(local, CmEventType::ESTABLISHED).expect("of somebody else");
+        check_event(local, CmEventType::ESTABLISHED).expect("no error");
     }
 }

@@ -1,4 +1,5 @@
-//! The passive side of a connection: listening, then accepting or rejecting connect requests.
+//! The passive side of a connection: listening, then accepting or rejecting connect requests. The
+//! messenger and the datagram services build on it.
 
 mod accepting;
 mod external_qp;

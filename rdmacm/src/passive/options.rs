@@ -1,4 +1,4 @@
-//! How to listen.
+//! Options of listeners.
 
 use std::net::SocketAddr;
 
@@ -10,8 +10,8 @@ use crate::event::EventChannel;
 use crate::id::{Id, IdOptions};
 use crate::passive::{Listener, ListeningId};
 
-/// How to listen, for connections ([`bind`](Self::bind)) or for those who look for a service of
-/// datagrams ([`bind_datagram`](Self::bind_datagram)).
+/// Options for listening for connect requests ([`bind`](Self::bind)) or for requests to a datagram
+/// service ([`bind_datagram`](Self::bind_datagram)).
 ///
 /// # Example
 /// ```no_run
@@ -29,7 +29,7 @@ use crate::passive::{Listener, ListeningId};
 /// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html),
 /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html)
 #[derive(Clone, Debug)]
-#[must_use = "nothing listens until `bind`"]
+#[must_use = "options do nothing until `bind`"]
 pub struct ListenOptions {
     backlog: u16,
     device: Option<String>,
@@ -45,7 +45,7 @@ impl Default for ListenOptions {
 }
 
 impl ListenOptions {
-    /// A backlog of 128, on whatever device has the address, otherwise as the system does it.
+    /// Creates options with a backlog of 128, any device, and the system's defaults.
     pub fn new() -> Self {
         Self {
             backlog: 128,
@@ -56,41 +56,41 @@ impl ListenOptions {
         }
     }
 
-    /// How many requests may wait to be accepted; more are rejected or left without an answer by
-    /// the kernel.
+    /// Sets the maximum number of requests that wait to be accepted. The kernel rejects or ignores
+    /// more.
     pub fn backlog(mut self, backlog: u16) -> Self {
         self.backlog = backlog;
         self
     }
 
-    /// On this device: where the address given is unspecified, on the first of the device's
-    /// addresses that is of its family.
+    /// Sets the device. An unspecified address is then replaced by the device's first address of
+    /// that family.
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.device = Some(name.into());
         self
     }
 
-    /// In another port space than TCP for connections and UDP for datagrams.
+    /// Sets the port space. The default is TCP for connections and UDP for datagrams.
     pub fn port_space(mut self, port_space: PortSpace) -> Self {
         self.port_space = Some(port_space);
         self
     }
 
-    /// The type of service of what is accepted: see
+    /// Sets the type of service of accepted connections: see
     /// [`Resolver::type_of_service`](crate::Resolver::type_of_service).
     pub fn type_of_service(mut self, type_of_service: u8) -> Self {
         self.options.type_of_service = Some(type_of_service);
         self
     }
 
-    /// Lets several identifiers have the same address and port as long as only one listens, as
-    /// `SO_REUSEADDR` does.
+    /// Allows several identifiers to use the same address and port if only one of them listens,
+    /// like `SO_REUSEADDR`.
     pub fn reuse_address(mut self, reuse: bool) -> Self {
         self.options.reuse_address = Some(reuse);
         self
     }
 
-    /// Keeps a listener on `::` to IPv6, so that another can have the same port for IPv4.
+    /// Restricts a listener on `::` to IPv6, so that another one can use the same port for IPv4.
     ///
     /// # References
     /// [`rdma_set_option(3)`](https://man7.org/linux/man-pages/man3/rdma_set_option.3.html)
@@ -99,26 +99,26 @@ impl ListenOptions {
         self
     }
 
-    /// How long the queue pairs of what is accepted wait for an acknowledgement: see
+    /// Sets the acknowledgement timeout of accepted connections: see
     /// [`Resolver::ack_timeout`](crate::Resolver::ack_timeout).
     pub fn ack_timeout(mut self, ack_timeout: u8) -> Self {
         self.options.ack_timeout = Some(ack_timeout);
         self
     }
 
-    /// Has the requests arrive at a channel with the events of others: see [`EventChannel`]. What
-    /// is accepted begins on a channel of its own.
+    /// Delivers the requests on a shared channel: see [`EventChannel`]. Accepted connections start
+    /// on channels of their own.
     pub fn channel(mut self, channel: &EventChannel) -> Self {
         self.channel = Some(channel.clone());
         self
     }
 
-    /// Listens for connections on an address: that of one device, or an unspecified one (`0.0.0.0`,
-    /// `::`) for all. Port 0 lets the system choose.
+    /// Listens for connect requests on an address of one device, or on an unspecified address
+    /// (`0.0.0.0`, `::`) of all devices. With port 0 the system selects the port.
     ///
     /// # Errors
-    /// `EADDRINUSE` (the port is taken), `EADDRNOTAVAIL` (not an address of this host), `ENODEV`
-    /// (no RDMA device has it); the text says what to do.
+    /// `EADDRINUSE` if the port is in use. `EADDRNOTAVAIL` if this host does not have the address.
+    /// `ENODEV` if no RDMA device has it. The message includes a remedy.
     ///
     /// # References
     /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html),
@@ -127,10 +127,10 @@ impl ListenOptions {
         Ok(Listener::new(self.listen(address.into(), PortSpace::TCP)?))
     }
 
-    /// Listens for connections on a GID and service number (`AF_IB`).
+    /// Listens for connect requests on a GID and a service ID (`AF_IB`).
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Same as [`bind`](Self::bind).
     ///
     /// # References
     /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html)
@@ -138,18 +138,18 @@ impl ListenOptions {
         Ok(Listener::new(self.listen(address.into(), PortSpace::TCP)?))
     }
 
-    pub(crate) fn listen(&self, address: Address, usual: PortSpace) -> Result<ListeningId> {
-        let port_space = self.port_space.unwrap_or(usual);
-        if port_space.is_datagram() != usual.is_datagram() {
-            let what = format!("{address}: port space {port_space} in the place of {usual}");
+    pub(crate) fn listen(&self, address: Address, default_space: PortSpace) -> Result<ListeningId> {
+        let port_space = self.port_space.unwrap_or(default_space);
+        if port_space.is_datagram() != default_space.is_datagram() {
+            let what = format!("{address}: port space {port_space} instead of {default_space}");
             return Err(Error::new(ErrorKind::InvalidInput, "rdma_create_id", what)
-                .with_hint("TCP and IB are of connections, UDP and IPoIB of datagrams"));
+                .with_hint("use TCP or IB for connections, UDP or IPoIB for datagrams"));
         }
         let address = match (&self.device, address) {
             (None, address) => address,
             (Some(device), Address::Ip(ip)) => {
-                let asked = (!ip.ip().is_unspecified()).then_some(address);
-                match address::device::choose(device, address, asked)? {
+                let requested = (!ip.ip().is_unspecified()).then_some(address);
+                match address::device::choose(device, address, requested)? {
                     Address::Ip(mut own) => {
                         own.set_port(ip.port());
                         own.into()
@@ -163,13 +163,15 @@ impl ListenOptions {
         };
         let mut id = Id::create(port_space)?;
         if let Some(channel) = &self.channel {
-            // Now, for the kernel leaves requests behind whose listener moves.
+            // Migrate before listening, because the kernel does not move pending requests of a
+            // listener.
             id.migrate(channel)?;
         }
         self.options.apply(&id, &address)?;
         id.bind(address)?;
         if let (true, Some(local)) = (port_space.is_datagram(), id.local_addr()) {
-            // Without a device it is bound to all addresses, and requests are looked at one by one.
+            // Without a device the listener is bound to all addresses, and each request is checked
+            // separately.
             if let Ok(path) = id.path_to("rdma_listen", local) {
                 path.check_datagram("rdma_listen")?;
             }
@@ -180,19 +182,19 @@ impl ListenOptions {
 }
 
 impl Listener {
-    /// Listens on an address: that of one device, or an unspecified one (`0.0.0.0`, `::`) for all.
-    /// Port 0 lets the system choose. [`ListenOptions`] say more.
+    /// Listens on an address of one device, or on an unspecified address (`0.0.0.0`, `::`) of all
+    /// devices. With port 0 the system selects the port. [`ListenOptions`] has more options.
     ///
-    /// `backlog` is how many requests may wait to be accepted; more are rejected or left without an
-    /// answer by the kernel.
+    /// `backlog` is the maximum number of requests that wait to be accepted. The kernel rejects or
+    /// ignores more.
     ///
     /// # Errors
-    /// As [`ListenOptions::bind`].
+    /// Same as [`ListenOptions::bind`].
     ///
     /// # Example
     /// ```no_run
     /// let listener = rdmacm::Listener::bind("10.99.0.1:0".parse()?, 16)?;
-    /// println!("listening on {}", listener.local_addr()); // with the port that the system chose
+    /// println!("listening on {}", listener.local_addr()); // with the port selected by the system
     ///
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -1,4 +1,4 @@
-//! A request with a queue pair, ready to be accepted.
+//! Connect requests with a queue pair.
 
 use std::time::Duration;
 
@@ -11,14 +11,15 @@ use crate::id::{Id, Path, QpIdentity, transition};
 use crate::params::{ConnectParams, check_private_data};
 use crate::progress::InProgress;
 
-/// What the peer offers, to be met and not exceeded.
+/// Depths peer_depthsed by the peer, which this side must not exceed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerDepths {
     pub(crate) responder_resources: u8,
     pub(crate) initiator_depth: u8,
 }
 
-/// A request with a queue pair in INIT: post the first receives, then accept. Dropping it rejects.
+/// A connect request with a queue pair in INIT. Post the first receives, then accept. Dropping it
+/// rejects the request.
 ///
 /// # Example
 /// ```no_run
@@ -26,10 +27,10 @@ pub(crate) struct PeerDepths {
 /// use ibverbs::{QueuePair, Rc, wr};
 /// use rdmacm::{ConnectParams, ConnectRequest, Connection, ReadyRequest};
 /// # fn f(request: ConnectRequest, qp: QueuePair<Rc>) -> Result<Connection, ibverbs::Error> {
-/// let mut pending: ReadyRequest = request.with_qp(qp)?;
-/// let buf = pending.qp_mut().pd().buf(4096)?;
-/// pending.qp_mut().post_recv(wr::recv(buf))?; // there before the first message
-/// Ok(pending.accept(&ConnectParams::default(), Duration::from_secs(5))?)
+/// let mut ready: ReadyRequest = request.with_qp(qp)?;
+/// let buf = ready.qp_mut().pd().buf(4096)?;
+/// ready.qp_mut().post_recv(wr::recv(buf))?; // posted before the first message
+/// Ok(ready.accept(&ConnectParams::default(), Duration::from_secs(5))?)
 /// # }
 /// ```
 ///
@@ -38,12 +39,12 @@ pub(crate) struct PeerDepths {
 #[derive(Debug)]
 #[must_use = "dropping it rejects the request"]
 pub struct ReadyRequest {
-    // Dropped in this order: the queue pair before its identifier.
+    // Drop order: the queue pair before its identifier.
     qp: QueuePair<Rc>,
     id: Id,
     path: Path,
     qp_num: Qpn,
-    offer: PeerDepths,
+    peer_depths: PeerDepths,
     private_data: Vec<u8>,
 }
 
@@ -52,7 +53,7 @@ impl ReadyRequest {
         qp: QueuePair<Rc>,
         id: Id,
         path: Path,
-        offer: PeerDepths,
+        peer_depths: PeerDepths,
         private_data: Vec<u8>,
     ) -> Self {
         let qp_num = qp.qp_num();
@@ -61,33 +62,34 @@ impl ReadyRequest {
             id,
             path,
             qp_num,
-            offer,
+            peer_depths,
             private_data,
         }
     }
 
-    /// The queue pair: receives posted now are there before the peer's first message can be.
+    /// Returns the queue pair. Receives posted now are in place before the peer's first message can
+    /// arrive.
     pub fn qp_mut(&mut self) -> &mut QueuePair<Rc> {
         &mut self.qp
     }
 
-    /// What the peer gave along.
+    /// Returns the private data sent by the peer.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// Accepts, and waits until the connection stands, at most for `timeout`.
+    /// Accepts the request and waits until the connection is established, at most for `timeout`.
     ///
-    /// On iWARP the side that connected sends first: until its first message has arrived, this side
-    /// must not send, or the connection fails.
+    /// On iWARP the active side must send first. The connection fails if this side sends before the
+    /// first message of the peer has arrived.
     ///
     /// # Errors
-    /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): the peer did not finish the
-    ///   handshake;
-    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected): it went away, or rejected
-    ///   in turn;
-    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): private data that does not
-    ///   fit, a count out of range.
+    /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): the peer did not complete the
+    ///   handshake in time.
+    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected): the peer disconnected, or
+    ///   rejected the acceptance.
+    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): the private data is too
+    ///   long, or a parameter is out of range.
     ///
     /// # References
     /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
@@ -99,10 +101,10 @@ impl ReadyRequest {
         self.start(params)?.wait(Some(timeout))
     }
 
-    /// Accepts, and does not wait until the connection stands.
+    /// Accepts the request without waiting until the connection is established.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept), as far as they are known at once.
+    /// Same as [`accept`](Self::accept), if the failure is immediate.
     ///
     /// # References
     /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
@@ -112,14 +114,16 @@ impl ReadyRequest {
             mut id,
             path,
             qp_num,
-            offer,
+            peer_depths,
             private_data,
         } = self;
         params.check(VERB, path.private_data_limits().reply)?;
         path.check_same(VERB, &qp, qp_num)?;
         let mut params = params.limited_to(qp.pd().context())?;
-        params.responder_resources = params.responder_resources.min(offer.responder_resources);
-        params.initiator_depth = params.initiator_depth.min(offer.initiator_depth);
+        params.responder_resources = params
+            .responder_resources
+            .min(peer_depths.responder_resources);
+        params.initiator_depth = params.initiator_depth.min(peer_depths.initiator_depth);
         if !path.is_iwarp() {
             transition::to_rts(&mut qp, &id, &params, &path)?;
         }
@@ -127,11 +131,11 @@ impl ReadyRequest {
         Ok(Accepting::new(qp, id, path, private_data))
     }
 
-    /// Rejects after all: see [`ConnectRequest::reject`](crate::ConnectRequest::reject). The
-    /// buffers posted to the queue pair go back to their pools.
+    /// Rejects the request: see [`ConnectRequest::reject`](crate::ConnectRequest::reject). The
+    /// buffers posted to the queue pair return to their pools.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`ConnectRequest::reject`](crate::ConnectRequest::reject).
     ///
     /// # References
     /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)

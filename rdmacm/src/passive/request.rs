@@ -1,4 +1,4 @@
-//! A peer that wants to connect.
+//! Connect requests.
 
 use ibverbs::{
     AccessFlags, Context, DuplexTransport, Error, QpState, QueuePair, Rc, Result, qp::QpChange,
@@ -12,10 +12,10 @@ use crate::id::path::path_accessors;
 use crate::id::{Id, Path, qp_change, transition};
 use crate::params::{ConnectParams, Ece, PrivateDataLimits, check_private_data};
 
-/// A peer's request to connect. Dropping it rejects.
+/// A peer's request to connect. Dropping it rejects the request.
 ///
-/// Answer within a few seconds: the peer's kernel gives up after its own time (10 s with
-/// Soft-iWARP, a minute or so on RoCE).
+/// Answer within a few seconds. The peer's kernel gives up after its own timeout, 10 s with
+/// Soft-iWARP and about one minute on RoCE.
 ///
 /// # Example
 /// ```no_run
@@ -26,7 +26,7 @@ use crate::params::{ConnectParams, Ece, PrivateDataLimits, check_private_data};
 ///     if request.private_data().starts_with(b"v1") {
 ///         serve(request);
 ///     } else {
-///         request.reject(b"only version 1 is spoken here")?;
+///         request.reject(b"only version 1 is supported")?;
 ///     }
 /// }
 /// # Ok(()) }
@@ -41,7 +41,7 @@ pub struct ConnectRequest {
     id: Id,
     path: Path,
     access: AccessFlags,
-    offer: PeerDepths,
+    peer_depths: PeerDepths,
     private_data: Vec<u8>,
 }
 
@@ -54,7 +54,7 @@ path_accessors!(
 impl ConnectRequest {
     pub(crate) fn new(id: Id, event: &Event) -> Result<Self> {
         let path = id.path("rdma_get_cm_event")?;
-        let offer = PeerDepths {
+        let peer_depths = PeerDepths {
             responder_resources: event.responder_resources(),
             initiator_depth: event.initiator_depth(),
         };
@@ -62,25 +62,26 @@ impl ConnectRequest {
             id,
             path,
             access: AccessFlags::empty(),
-            offer,
+            peer_depths,
             private_data: event.private_data().to_vec(),
         })
     }
 
-    /// What the peer gave along. On InfiniBand and RoCE padded with zeros to 56 bytes.
+    /// Returns the private data sent by the peer. On InfiniBand and RoCE it is padded with zeros to
+    /// 56 bytes.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// How much private data fits.
+    /// Returns the maximum length of private data.
     pub fn private_data_limits(&self) -> PrivateDataLimits {
         self.path.private_data_limits()
     }
 
-    /// What the peer's driver offers; all zeros when nothing.
+    /// Returns the options that the peer's driver sent; all zeros if there are none.
     ///
     /// # Errors
-    /// Fails when librdmacm is too old to know.
+    /// Fails if librdmacm does not support it.
     ///
     /// # References
     /// [`rdma_get_remote_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_get_remote_ece.3.html)
@@ -88,11 +89,11 @@ impl ConnectRequest {
         self.id.remote_ece(&self.path)
     }
 
-    /// Opens the device, to make the queue pair on. With several connections over one device, open
-    /// it once and share that.
+    /// Opens the device, to create the queue pair on it. For several connections over one device,
+    /// open it once and share the context.
     ///
     /// # Errors
-    /// As [`Device::open`](ibverbs::Device::open).
+    /// Same as [`Device::open`](ibverbs::Device::open).
     ///
     /// # References
     /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
@@ -100,21 +101,22 @@ impl ConnectRequest {
         self.path.open()
     }
 
-    /// What the peer may do to memory that is registered for it; nothing if not given. Messages
-    /// need none.
+    /// Sets the operations that the peer may perform on registered memory. The default is none,
+    /// which is enough for messages.
     pub fn access(mut self, access: AccessFlags) -> Self {
         self.access = access;
         self
     }
 
-    /// Takes a fresh queue pair, made on any opening of [this device](Self::device_name), and moves
+    /// Adds a new queue pair, created on any context of [this device](Self::device_name), and moves
     /// it from RESET to INIT.
     ///
     /// # Errors
-    /// - [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) when it is of another device; the
-    ///   text names both. The request is rejected then, as on every other error;
-    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) when the peer has gone
-    ///   meanwhile.
+    /// - [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) if the queue pair belongs to another
+    ///   device. The message names both devices. As with every other error, the request is then
+    ///   rejected.
+    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) if the peer has
+    ///   disconnected.
     ///
     /// # References
     /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
@@ -123,20 +125,20 @@ impl ConnectRequest {
             id,
             path,
             access,
-            offer,
+            peer_depths,
             private_data,
         } = self;
         path.check("rdma_accept", &qp)?;
         transition::to_init(&mut qp, &id, access, &path)
-            .map_err(|error| why_gone(&id, &path, error))?;
-        Ok(ReadyRequest::new(qp, id, path, offer, private_data))
+            .map_err(|error| or_event_error(&id, &path, error))?;
+        Ok(ReadyRequest::new(qp, id, path, peer_depths, private_data))
     }
 
-    /// What a queue pair needs to enter INIT, then RTR, then RTS for this request, for applications
-    /// that move it themselves.
+    /// Returns the change that a queue pair needs to enter INIT, RTR and then RTS for this request,
+    /// for applications that change its state themselves.
     ///
     /// # Errors
-    /// Fails when the peer has gone meanwhile.
+    /// Fails if the peer has disconnected.
     ///
     /// # References
     /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
@@ -144,13 +146,14 @@ impl ConnectRequest {
         qp_change::for_state(state, &self.id, &self.path)
     }
 
-    /// Accepts for a queue pair, of any transport, that stays with the application, which has moved
-    /// it to RTS; and does not wait until the connection stands. InfiniBand and RoCE only.
-    /// [`with_qp`](Self::with_qp) does all this for RC.
+    /// Accepts the request for a queue pair of any transport that the application keeps and has
+    /// moved to RTS. Does not wait until the connection is established. InfiniBand and RoCE only.
+    /// For RC, [`with_qp`](Self::with_qp) does all of this.
     ///
     /// # Errors
-    /// As [`ReadyRequest::start`]; [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on
-    /// iWARP, whose kernel moves the queue pair.
+    /// Same as [`ReadyRequest::start`]; also
+    /// [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on iWARP, where the kernel
+    /// changes the state of the queue pair.
     ///
     /// # References
     /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
@@ -162,11 +165,12 @@ impl ConnectRequest {
         external_qp::accept(self.id, self.path, qp, params, self.private_data)
     }
 
-    /// Rejects, giving the peer a reason of at most [`PrivateDataLimits::reject`] bytes.
+    /// Rejects the request, with a reason of at most [`PrivateDataLimits::reject`] bytes as private
+    /// data.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) when the reason is too long:
-    /// the peer is rejected without. Fails too when the peer is gone already.
+    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) if the reason is too long; the
+    /// request is then rejected without one. Also fails if the peer has already disconnected.
     ///
     /// # References
     /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
@@ -175,11 +179,11 @@ impl ConnectRequest {
         self.id.reject(reason, &self.path)
     }
 
-    /// Rejects because the peer's [`Ece`] options are not acceptable; otherwise as
-    /// [`reject`](Self::reject).
+    /// Rejects the request because the peer's [`Ece`] options are not acceptable. Otherwise the
+    /// same as [`reject`](Self::reject).
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`reject`](Self::reject).
     ///
     /// # References
     /// [`rdma_reject_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
@@ -189,8 +193,9 @@ impl ConnectRequest {
     }
 }
 
-/// A peer that has gone shows in an event, and in an error that does not say so.
-fn why_gone(id: &Id, path: &Path, error: Error) -> Error {
+/// Replaces an error by the one of a pending event. If the peer has disconnected, the system call
+/// fails with `EINVAL` and only the event has the reason.
+fn or_event_error(id: &Id, path: &Path, error: Error) -> Error {
     match id.try_event() {
         Ok(Some(event)) => ConnectError::from_event("rdma_accept", path, &event).into(),
         _ => error,

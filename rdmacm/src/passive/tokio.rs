@@ -1,4 +1,4 @@
-//! EstablishPending requests.
+//! Connect requests awaited on tokio.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -8,8 +8,8 @@ use super::{ConnectRequest, Listener};
 use crate::event::EventChannel;
 use crate::wait::Readable;
 
-/// A [`Listener`] (or [`ServiceListener`](crate::datagram::ServiceListener)) whose requests are
-/// awaited on tokio. Several tasks may await at once.
+/// A [`Listener`] or [`ServiceListener`](crate::datagram::ServiceListener) that awaits requests on
+/// tokio. Several tasks may await at the same time.
 ///
 /// # Example
 /// ```no_run
@@ -30,7 +30,7 @@ use crate::wait::Readable;
 ///             .post_recv(wr::recv(pd.buf(4096)?))
 ///             .map_err(ibverbs::Error::from)?;
 ///         let mut connection = pending.start(&ConnectParams::default())?.finish().await?;
-///         connection.event().await?; // until the peer goes
+///         connection.event().await?; // until the peer disconnects
 ///         Ok::<(), ibverbs::Error>(())
 ///     });
 /// }
@@ -41,30 +41,30 @@ use crate::wait::Readable;
 /// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html)
 #[derive(Debug)]
 pub struct AsyncListener<L = Listener> {
-    // Dropped in this order: what tokio watches holds the channel, and no event of it.
+    // Drop order: `readable` keeps the channel open, but none of its events.
     readable: Readable,
     listener: L,
 }
 
 impl AsyncListener<Listener> {
-    /// For a task of a tokio runtime with I/O enabled.
+    /// Registers a listener with the current tokio runtime, which must have I/O enabled.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) outside of a runtime, and for
-    /// a listener on an [`EventChannel`](crate::EventChannel) for many, which is itself
-    /// awaited; or when the process has no file descriptor left.
+    /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) outside a runtime, and for a
+    /// listener on a shared [`EventChannel`](crate::EventChannel); await the channel instead. Also
+    /// fails if the process has no free file descriptors.
     ///
     /// # Panics
-    /// On a runtime whose I/O is not enabled.
+    /// Panics if the runtime does not have I/O enabled.
     pub fn new(listener: Listener) -> Result<Self> {
         let channel = listener.channel().clone();
         Self::with_channel(listener, &channel)
     }
 
-    /// Awaits a request. A dropped future loses none.
+    /// Awaits a connect request. Dropping the future loses no request.
     ///
     /// # Errors
-    /// As [`Listener::accept`].
+    /// Same as [`Listener::accept`].
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
@@ -83,12 +83,12 @@ impl<L> AsyncListener<L> {
         &self.readable
     }
 
-    /// The listener.
+    /// Returns the listener.
     pub fn get_ref(&self) -> &L {
         &self.listener
     }
 
-    /// The listener, watched no more.
+    /// Returns the listener after deregistering it from the runtime.
     pub fn into_inner(self) -> L {
         self.listener
     }

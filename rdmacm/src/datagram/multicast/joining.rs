@@ -1,4 +1,4 @@
-//! A multicast group being joined.
+//! Joins of multicast groups in progress.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -22,7 +22,7 @@ use crate::wait::Descriptor;
 /// use rdmacm::{InProgress, Resolver};
 /// use std::time::Duration;
 /// let joining: Joining = Resolver::new("239.1.2.3:0".parse()?).start_join(JoinAs::FULL_MEMBER)?;
-/// // other work, and then
+/// // Do other work here.
 /// let group = joining.wait(Some(Duration::from_secs(5)))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -34,49 +34,50 @@ pub struct Joining {
     id: Option<Id>,
     channel: EventChannel,
     group: Address,
-    how: JoinAs,
-    /// Once the device is known.
+    join_as: JoinAs,
+    /// Set after the device is resolved.
     path: Option<Path>,
 }
 
 impl Resolver {
-    /// Joins the multicast group whose address the resolver was made for, an IPv4 or IPv6 multicast
-    /// address; the port does not matter. The network interface is that of
-    /// [`source`](Self::source) or [`device`](Self::device), or as the system's routing chooses.
-    /// Waits twice the [timeout](Self::timeout) at most.
+    /// Joins the multicast group at the resolver's address, an IPv4 or IPv6 multicast address with
+    /// any port. The network interface is selected by [`source`](Self::source), by
+    /// [`device`](Self::device), or by the system's routing table. Waits at most twice the
+    /// [timeout](Self::timeout).
     ///
-    /// In the port space UDP a group has an address of its own, in [`IPOIB`](PortSpace::IPOIB) that
-    /// of IP over InfiniBand.
+    /// In the port space UDP the group has a GID of its own. In [`IPOIB`](PortSpace::IPOIB) it has
+    /// the GID that IP over InfiniBand uses.
     ///
     /// # Errors
     /// - [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on iWARP, which has no
-    ///   datagrams, and for IPv6 groups on RoCE v2, which Linux does not have;
-    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): no multicast address;
-    /// - as [`resolve`](Self::resolve).
+    ///   datagrams, and for IPv6 groups on RoCE v2, which Linux does not support.
+    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) if the address is not a
+    ///   multicast address.
+    /// - Otherwise the same as [`resolve`](Self::resolve).
     ///
     /// # References
     /// [`rdma_join_multicast_ex(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast_ex.3.html)
-    pub fn join(self, how: JoinAs) -> Result<Membership> {
+    pub fn join(self, join_as: JoinAs) -> Result<Membership> {
         let limit = Resolving::<()>::limit(self.step_timeout());
-        self.start_join(how)?.wait(Some(limit))
+        self.start_join(join_as)?.wait(Some(limit))
     }
 
-    /// Begins to join, and does not wait.
+    /// Starts to join without waiting for the result.
     ///
     /// # Errors
-    /// As [`join`](Self::join), as far as they are known at once.
+    /// Same as [`join`](Self::join), if the failure is immediate.
     ///
     /// # References
     /// [`rdma_join_multicast(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast.3.html)
-    pub fn start_join(self, how: JoinAs) -> Result<Joining> {
+    pub fn start_join(self, join_as: JoinAs) -> Result<Joining> {
         let group = self.peer();
         if !group.is_multicast() {
             return Err(Error::new(
                 ibverbs::ErrorKind::InvalidInput,
                 VERB,
-                format!("{group}: no multicast address"),
+                format!("{group}: not a multicast address"),
             )
-            .with_hint("IPv4: 224.0.0.0 to 239.255.255.255; IPv6: ff00::/8"));
+            .with_hint("expected an IPv4 address in 224.0.0.0/4 or an IPv6 address in ff00::/8"));
         }
         let (id, source) = self.create_id(PortSpace::UDP)?;
         id.resolve_addr(source, group, self.step_timeout())?;
@@ -85,14 +86,15 @@ impl Resolver {
             id: Some(id),
             channel,
             group,
-            how,
+            join_as,
             path: None,
         })
     }
 }
 
 impl Joining {
-    /// Goes as far as the events lead; where the group is, at the end.
+    /// Processes the available events. Returns the path and the group's address after the group is
+    /// joined.
     fn advance(&mut self, id: &Id) -> Result<Option<(Path, UdAddress)>> {
         while let Some(event) = id.try_event()? {
             match (event.event_type(), event.datagram(), &self.path) {
@@ -103,7 +105,7 @@ impl Joining {
                     };
                     let path = id.path_to(VERB, peer)?;
                     path.check_datagram(VERB)?;
-                    id.join(self.group, self.how, &path)?;
+                    id.join(self.group, self.join_as, &path)?;
                     self.path = Some(path);
                 }
                 (CmEventType::MULTICAST_JOIN, Some(target), Some(path)) => {
@@ -115,10 +117,10 @@ impl Joining {
         Ok(None)
     }
 
-    /// What librdmacm keeps of a group that it was told to join goes only when it is left.
-    fn give_up(&self, id: &Id) {
+    /// Leaves the group. librdmacm releases the memory of a requested join only then.
+    fn leave(&self, id: &Id) {
         if self.path.is_some() {
-            // There is nobody who could be told.
+            // Called on drop and on errors, so there is no caller to report a failure to.
             let _ = id.leave(self.group, &self.group);
         }
     }
@@ -152,7 +154,7 @@ impl InProgress for Joining {
                 Ok(None)
             }
             Err(error) => {
-                self.give_up(&id);
+                self.leave(&id);
                 Err(error)
             }
         }
@@ -160,7 +162,7 @@ impl InProgress for Joining {
 }
 
 impl AsFd for Joining {
-    /// Readable when there is something to do: call [`try_finish`](InProgress::try_finish).
+    /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
@@ -169,7 +171,7 @@ impl AsFd for Joining {
 impl Drop for Joining {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            self.give_up(&id);
+            self.leave(&id);
         }
     }
 }

@@ -27,37 +27,42 @@ use crate::newtype::c_value;
 pub(crate) const VERB: &str = "rdma_join_multicast";
 
 c_value! {
-    /// How a group is joined (`enum rdma_cm_mc_join_flags`).
+    /// Membership type of a multicast group (`enum rdma_cm_mc_join_flags`).
     ///
     /// # Example
     /// ```no_run
     /// use rdmacm::Resolver;
     /// use rdmacm::datagram::multicast::JoinAs;
     /// let group = Resolver::new("239.1.2.3:0".parse()?).join(JoinAs::SEND_ONLY)?;
-    /// println!("over {}", group.device_name());
+    /// println!("device {}", group.device_name());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # References
     /// [`rdma_join_multicast_ex(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast_ex.3.html)
     pub struct JoinAs(u32) {
-        /// To send and to receive.
+        /// Send and receive.
         FULL_MEMBER = rdma_sys::RDMA_MC_JOIN_FLAG_FULLMEMBER => "full member",
-        /// To send only; the group is made if it does not exist. Not on every fabric.
+        /// Send only. The group is created if it does not exist. Not every fabric supports this.
         SEND_ONLY = rdma_sys::RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER => "send-only full member",
     }
 }
 
 impl Id {
-    pub(crate) fn join(&self, group: Address, how: JoinAs, what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn join(
+        &self,
+        group: Address,
+        join_as: JoinAs,
+        what: &dyn fmt::Display,
+    ) -> Result<()> {
         let mut raw = RawAddress::from(group);
         let mut attr = rdma_cm_join_mc_attr_ex {
             comp_mask: RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
-            join_flags: how.0,
+            join_flags: join_as.0,
             addr: raw.as_mut_ptr(),
         };
-        // SAFETY: the identifier is alive and has no queue pair of its own; attributes and address
-        // are valid during the call.
+        // SAFETY: `self` keeps the identifier alive, and its `qp` is null. The attributes and the
+        // address are valid during the call.
         let returned =
             unsafe { rdma_join_multicast_ex(self.as_ptr(), &raw mut attr, std::ptr::null_mut()) };
         zero_or_last(VERB, what, returned)
@@ -65,16 +70,16 @@ impl Id {
 
     pub(crate) fn leave(&self, group: Address, what: &dyn fmt::Display) -> Result<()> {
         let mut raw = RawAddress::from(group);
-        // SAFETY: the identifier is alive and has no queue pair of its own; the address is valid
-        // during the call. It waits until the events of the group are acknowledged, which
-        // each is before the call that took it returns.
+        // SAFETY: `self` keeps the identifier alive, and its `qp` is null. The address is valid
+        // during the call. The call waits for unacknowledged events of the group, and there are
+        // none because `Event` acknowledges each when it is read.
         let returned = unsafe { rdma_leave_multicast(self.as_ptr(), raw.as_mut_ptr()) };
         zero_or_last("rdma_leave_multicast", what, returned)
     }
 }
 
-/// A membership of a multicast group, from [`Resolver::join`](crate::Resolver::join). Dropping it
-/// leaves the group.
+/// Membership of a multicast group, returned by [`Resolver::join`](crate::Resolver::join). Dropping
+/// it leaves the group.
 ///
 /// # Example
 /// ```no_run
@@ -89,10 +94,10 @@ impl Id {
 /// let mut cq = pd.context().create_cq(CqOptions::default())?;
 /// let mut qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
 /// group.start_qp(&mut qp)?;
-/// qp.post_recv(wr::recv(pd.buf(GRH_LEN + 64)?))?; // what arrives follows 40 bytes of route
+/// qp.post_recv(wr::recv(pd.buf(GRH_LEN + 64)?))?; // 40 bytes of route precede the data
 /// group.attach(&mut qp)?;
-/// let all = group.destination(&mut qp)?;
-/// qp.post_send(wr::send_to(pd.buf(64)?, all))?;
+/// let destination = group.destination(&mut qp)?;
+/// qp.post_send(wr::send_to(pd.buf(64)?, destination))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -120,27 +125,28 @@ impl Membership {
         }
     }
 
-    /// The device that the group is reached by.
+    /// Returns the name of the device through which the group is reached.
     pub fn device_name(&self) -> &str {
         &self.path.device
     }
 
-    /// The port of the device, from 1.
+    /// Returns the port number of the device, starting at 1.
     pub fn port_num(&self) -> u8 {
         self.path.port_num
     }
 
-    /// The local address.
+    /// Returns the local address.
     pub fn local_addr(&self) -> SocketAddr {
         self.path.local
     }
 
-    /// The group's GID, way, number and key.
+    /// Returns the address of the group: address handle attributes, queue pair number and Q_Key.
     pub fn ud_address(&self) -> UdAddress {
         self.address
     }
 
-    /// The group's GID; all zeros without a global route, which every group has.
+    /// Returns the GID of the group. It is all zeros without a global route, but every group has
+    /// one.
     pub fn gid(&self) -> Gid {
         self.address
             .ah_attr
@@ -148,10 +154,10 @@ impl Membership {
             .map_or(Gid([0; 16]), |grh| grh.dgid)
     }
 
-    /// Opens the device, to make the queue pair on.
+    /// Opens the device, to create the queue pair on it.
     ///
     /// # Errors
-    /// As [`Device::open`](ibverbs::Device::open).
+    /// Same as [`Device::open`](ibverbs::Device::open).
     ///
     /// # References
     /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
@@ -159,23 +165,23 @@ impl Membership {
         self.path.open()
     }
 
-    /// Moves a fresh queue pair of [this device](Self::device_name) from RESET to RTS, with the
-    /// group's key.
+    /// Moves a new queue pair of [this device](Self::device_name) from RESET to RTS with the Q_Key
+    /// of the group.
     ///
     /// # Errors
-    /// As [`DatagramRoute::start_qp`](crate::DatagramRoute::start_qp).
+    /// Same as [`DatagramRoute::start_qp`](crate::datagram::DatagramRoute::start_qp).
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn start_qp(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
-        datagram::start(&self.id, &self.path, qp, Some(self.address.qkey))
+        datagram::start_qp(&self.id, &self.path, qp, Some(self.address.qkey))
     }
 
-    /// Has the queue pair receive what is sent to the group, until it is [detached](Self::detach)
-    /// or destroyed.
+    /// Attaches a queue pair to the group. It receives the group's datagrams until it is
+    /// [detached](Self::detach) or destroyed.
     ///
     /// # Errors
-    /// As [`attach_mcast`](QueuePair::attach_mcast).
+    /// Same as [`attach_mcast`](QueuePair::attach_mcast).
     ///
     /// # References
     /// [`ibv_attach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
@@ -184,10 +190,10 @@ impl Membership {
         qp.attach_mcast(self.gid(), self.address.ah_attr.dlid)
     }
 
-    /// Has the queue pair receive it no more.
+    /// Detaches a queue pair from the group.
     ///
     /// # Errors
-    /// As [`detach_mcast`](QueuePair::detach_mcast).
+    /// Same as [`detach_mcast`](QueuePair::detach_mcast).
     ///
     /// # References
     /// [`ibv_attach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
@@ -195,10 +201,10 @@ impl Membership {
         qp.detach_mcast(self.gid(), self.address.ah_attr.dlid)
     }
 
-    /// The destination for datagrams to all members: see [`UdAddress::destination`].
+    /// Returns the destination for datagrams to all members: see [`UdAddress::destination`].
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`UdAddress::destination`].
     ///
     /// # References
     /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
@@ -206,12 +212,12 @@ impl Membership {
         self.address.destination(qp)
     }
 
-    /// Takes an event that is there already.
+    /// Returns the next event, if there is one.
     ///
     /// # Errors
-    /// When the membership has ended: the device is removed ([`ErrorKind::NotFound`]), the address
-    /// moved to another interface ([`ErrorKind::PortDown`]), or the fabric forgot the group.
-    /// Join anew.
+    /// Fails if the membership has ended: [`ErrorKind::NotFound`] if the device was removed,
+    /// [`ErrorKind::PortDown`] if the address moved to another interface, and other kinds if the
+    /// fabric removed the group. Join again to continue.
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
@@ -219,14 +225,14 @@ impl Membership {
         let Some(event) = self.id.try_event()? else {
             return Ok(None);
         };
-        meaning(&self.describe(), event).map(Some)
+        event_or_error(&self.describe(), event).map(Some)
     }
 
-    /// Waits for an event, at most for `timeout` (for ever when `None`); `Ok(None)` when the time
-    /// is over.
+    /// Waits for an event, at most for `timeout` (forever if `None`). Returns `Ok(None)` on
+    /// timeout.
     ///
     /// # Errors
-    /// As [`check_event`](Self::check_event).
+    /// Same as [`check_event`](Self::check_event).
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
@@ -235,16 +241,15 @@ impl Membership {
         channel.wait_for(timeout, || self.check_event())
     }
 
-    /// What an [`EventChannel`] calls it.
+    /// Returns the key that an [`EventChannel`] returns for this membership.
     pub fn key(&self) -> IdKey {
         self.id.key()
     }
 
-    /// Has the events arrive at another channel, those too that nobody has taken yet: see
-    /// [`EventChannel`].
+    /// Moves the membership to another [`EventChannel`], together with its unread events.
     ///
     /// # Errors
-    /// Fails when the device is gone; the membership stays where it was.
+    /// Fails if the device was removed. The membership then stays on its channel.
     ///
     /// # References
     /// [`rdma_migrate_id(3)`](https://man7.org/linux/man-pages/man3/rdma_migrate_id.3.html)
@@ -252,11 +257,10 @@ impl Membership {
         self.id.migrate(to)
     }
 
-    /// Leaves the group, and says if that failed. Queue pairs that are attached should be detached
-    /// or destroyed before.
+    /// Leaves the group and reports failures. Detach or destroy the attached queue pairs first.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device was removed.
     ///
     /// # References
     /// [`rdma_leave_multicast(3)`](https://man7.org/linux/man-pages/man3/rdma_leave_multicast.3.html)
@@ -270,22 +274,23 @@ impl Membership {
     }
 }
 
-/// Which events of a membership are errors.
-fn meaning(what: &str, event: Event) -> Result<CmEvent> {
+/// Returns the event, or the error that it stands for.
+fn event_or_error(what: &str, event: Event) -> Result<CmEvent> {
     match event.event_type() {
         CmEventType::DEVICE_REMOVAL | CmEventType::MULTICAST_ERROR => {
             Err(ConnectError::from_event(VERB, &what, &event).into())
         }
         CmEventType::ADDR_CHANGE => {
             let what = format!("{what}: the local address moved to another interface");
-            Err(Error::new(ErrorKind::PortDown, VERB, what).with_hint("join anew to follow it"))
+            Err(Error::new(ErrorKind::PortDown, VERB, what)
+                .with_hint("join again to follow the address"))
         }
         _ => Ok(event.into_public()),
     }
 }
 
 impl AsFd for Membership {
-    /// Readable when there is an event. On a channel for many: when there is one of any of them.
+    /// Readable if there is an event. On a shared channel: if there is an event of any identifier.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.id.channel().as_fd()
     }
@@ -294,7 +299,7 @@ impl AsFd for Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         if !self.has_left {
-            // The identifier is destroyed next, which leaves too.
+            // Destroying the identifier next also leaves the group, so this call may fail.
             let _ = self.id.leave(self.group, &self.describe());
         }
     }
@@ -305,12 +310,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removed_device_a_moved_address_and_a_forgotten_group_are_errors() {
+    fn the_end_of_a_membership_is_an_error() {
         for (event_type, kind) in [
             (CmEventType::DEVICE_REMOVAL, ErrorKind::NotFound),
             (CmEventType::ADDR_CHANGE, ErrorKind::PortDown),
         ] {
-            let error = meaning(
+            let error = event_or_error(
                 "group 239.1.2.3 over rxe0",
                 Event::for_test(event_type, 8, 0),
             )
@@ -318,11 +323,12 @@ mod tests {
             assert_eq!(error.kind(), kind, "{error}");
             assert!(error.to_string().contains("239.1.2.3"), "{error}");
         }
-        meaning(
+        event_or_error(
             "group",
             Event::for_test(CmEventType::MULTICAST_ERROR, 8, -libc::ENETDOWN),
         )
-        .expect_err("forgotten");
-        meaning("group", Event::for_test(CmEventType::TIMEWAIT_EXIT, 8, 0)).expect("no error");
+        .expect_err("an error");
+        event_or_error("group", Event::for_test(CmEventType::TIMEWAIT_EXIT, 8, 0))
+            .expect("no error");
     }
 }
