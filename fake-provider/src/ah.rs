@@ -1,4 +1,4 @@
-//! Address handles. The device has one port, so that every handle leads to it.
+//! Address handles. The device has one port, so a handle stores only its protection domain.
 
 use std::ffi::c_int;
 
@@ -7,12 +7,12 @@ use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_pd, ibv_wc};
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
-use crate::world::Ah;
+use crate::state::Ah;
 
 /// `ibv_create_ah(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    // SAFETY: the caller gives a live domain and readable attributes.
+    // SAFETY: the caller passes a valid domain and readable attributes.
     unsafe {
         if (*attr).port_num == 1 {
             create(pd)
@@ -30,7 +30,7 @@ unsafe extern "C" fn ibv_create_ah_from_wc(
     _: *mut ibv_grh,
     port: u8,
 ) -> *mut ibv_ah {
-    // SAFETY: the caller gives a live domain.
+    // SAFETY: the caller passes a valid domain.
     unsafe {
         if port == 1 {
             create(pd)
@@ -40,23 +40,25 @@ unsafe extern "C" fn ibv_create_ah_from_wc(
     }
 }
 
+/// Creates an address handle.
+///
 /// # Safety
-/// The domain is alive.
+/// The domain is valid.
 unsafe fn create(pd: *mut ibv_pd) -> *mut ibv_ah {
     // SAFETY: the caller's promise.
     unsafe {
         let context = (*pd).context;
-        let mut world = FakeDevice::of_context(context).world();
-        if let Some(errno) = world.faults.take(Verb::CreateAh) {
+        let mut state = FakeDevice::from_context(context).state();
+        if let Some(errno) = state.faults.take(Verb::CreateAh) {
             return null(errno);
         }
-        let number = world.ahs.insert(Ah {
+        let index = state.ahs.insert(Ah {
             pd: crate::handle::pd(pd),
         });
         Box::into_raw(Box::new(ibv_ah {
             context,
             pd,
-            handle: u32::try_from(number).unwrap_or(u32::MAX),
+            handle: u32::try_from(index).unwrap_or(u32::MAX),
         }))
     }
 }
@@ -64,26 +66,26 @@ unsafe fn create(pd: *mut ibv_pd) -> *mut ibv_ah {
 /// `ibv_destroy_ah(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
-    // SAFETY: the caller gives a live handle, and gives it up if the answer is 0.
+    // SAFETY: the caller passes a valid handle, and does not use it again if 0 is returned.
     unsafe {
-        let (number, mut world) = (
+        let (index, mut state) = (
             crate::handle::ah(ah),
-            FakeDevice::of_context((*ah).context).world(),
+            FakeDevice::from_context((*ah).context).state(),
         );
-        if let Some(errno) = world.faults.take(Verb::DestroyAh) {
+        if let Some(errno) = state.faults.take(Verb::DestroyAh) {
             return errno;
         }
-        let waiting = world.qps.iter().flat_map(|qp| qp.waiting.iter());
-        let requests = waiting
-            .filter(|(send, _)| send.to.is_some_and(|to| to.ah == number))
+        let pending = state.qps.iter().flat_map(|qp| qp.pending.iter());
+        let requests = pending
+            .filter(|(send, _)| send.to.is_some_and(|to| to.ah == index))
             .count();
         if requests > 0 {
-            world.violation(format!(
+            state.violation(format!(
                 "an address handle was destroyed with {requests} requests on it"
             ));
         }
-        world.ahs.remove(number);
-        drop(world);
+        state.ahs.remove(index);
+        drop(state);
         drop(Box::from_raw(ah));
     }
     0

@@ -1,4 +1,4 @@
-//! Completion channels: a pipe with a byte for each event.
+//! Completion channels. A channel is a pipe that holds one byte per event.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint, c_void};
@@ -8,69 +8,69 @@ use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
-use crate::world::{Channel, World};
+use crate::state::{Channel, DeviceState};
 
 /// `ibv_create_comp_channel(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
-    // SAFETY: the caller gives an open context.
-    let (mut world, number) = unsafe {
+    // SAFETY: the caller passes a valid context.
+    let (mut state, index) = unsafe {
         (
-            FakeDevice::of_context(context).world(),
+            FakeDevice::from_context(context).state(),
             crate::handle::context(context),
         )
     };
-    if let Some(errno) = world.faults.take(Verb::CreateCompChannel) {
+    if let Some(errno) = state.faults.take(Verb::CreateCompChannel) {
         return null(errno);
     }
     let mut ends = [-1; 2];
-    // SAFETY: the array has room for both descriptors.
+    // SAFETY: `pipe` writes two descriptors, and the array has two elements.
     if unsafe { libc::pipe(ends.as_mut_ptr()) } != 0 {
         return std::ptr::null_mut();
     }
     let [fd, writer] = ends;
-    let number = world.channels.insert(Channel {
-        context: number,
+    let index = state.channels.insert(Channel {
+        context: index,
         writer,
         events: VecDeque::new(),
     });
-    // The place of the count holds the channel's number.
+    // `refcnt` belongs to the provider. It stores the index of the channel.
     Box::into_raw(Box::new(ibv_comp_channel {
         context,
         fd,
-        refcnt: c_int::try_from(number).unwrap_or(-1),
+        refcnt: c_int::try_from(index).unwrap_or(-1),
     }))
 }
 
 /// `ibv_destroy_comp_channel(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: the caller gives a live channel, and gives it up if the answer is 0.
+    // SAFETY: the caller passes a valid channel, and does not use it again if 0 is returned.
     unsafe {
-        let mut world = FakeDevice::of_context((*channel).context).world();
-        if let Some(errno) = world.faults.take(Verb::DestroyCompChannel) {
+        let mut state = FakeDevice::from_context((*channel).context).state();
+        if let Some(errno) = state.faults.take(Verb::DestroyCompChannel) {
             return errno;
         }
-        let number = World::channel_number(channel);
-        let children = world.cqs.iter().filter(|cq| cq.channel == number).count();
+        let index = DeviceState::channel_index(channel);
+        let children = state.cqs.iter().filter(|cq| cq.channel == index).count();
         if children > 0 {
-            world.violation(format!(
+            state.violation(format!(
                 "a channel was destroyed with {children} completion queues alive"
             ));
             return libc::EBUSY;
         }
-        if let Some(gone) = number.and_then(|number| world.channels.remove(number)) {
+        if let Some(gone) = index.and_then(|index| state.channels.remove(index)) {
             libc::close(gone.writer);
         }
         libc::close((*channel).fd);
-        drop(world);
+        drop(state);
         drop(Box::from_raw(channel));
     }
     0
 }
 
-impl World {
-    /// Reports on the channel of a queue that was armed.
+impl DeviceState {
+    /// Adds an event of a completion queue to its channel, if it has one.
     pub(crate) fn notify(&mut self, cq: usize) {
         let Some(channel) = self.cqs.get(cq).and_then(|queue| queue.channel) else {
             return;
@@ -79,7 +79,8 @@ impl World {
             return;
         };
         channel.events.push_back(cq);
-        // SAFETY: one byte into a pipe of this crate's own.
+        // SAFETY: `writer` is the open write end of the channel's pipe, and the buffer has one
+        // byte.
         let written = unsafe { libc::write(channel.writer, [1_u8].as_ptr().cast(), 1) };
         if written != 1 {
             self.violation("the pipe of a completion channel is full");
@@ -95,24 +96,24 @@ unsafe extern "C" fn ibv_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     let mut byte = 0_u8;
-    // SAFETY: the caller gives a live channel; one byte from its pipe. The lock is not held: the
-    // pipe may be a blocking one.
+    // SAFETY: the caller passes a valid channel, and the buffer has one byte. The lock is not held
+    // because the read may block.
     if unsafe { libc::read((*channel).fd, (&raw mut byte).cast(), 1) } != 1 {
         return -1;
     }
-    // SAFETY: as above; a queue with an event is alive until the event is acknowledged, and the
-    // caller gives places for the answers.
+    // SAFETY: as above. The program must not destroy a completion queue before it acknowledges the
+    // event, and both result pointers are valid for writes.
     unsafe {
-        let mut world = FakeDevice::of_context((*channel).context).world();
-        let number =
-            World::channel_number(channel).and_then(|number| world.channels.get_mut(number));
-        let Some(queue) = number.and_then(|channel| channel.events.pop_front()) else {
+        let mut state = FakeDevice::from_context((*channel).context).state();
+        let index =
+            DeviceState::channel_index(channel).and_then(|index| state.channels.get_mut(index));
+        let Some(queue) = index.and_then(|channel| channel.events.pop_front()) else {
             return -1;
         };
-        let Some(queue) = world.cqs.get_mut(queue) else {
+        let Some(queue) = state.cqs.get_mut(queue) else {
             return -1;
         };
-        queue.unacknowledged += 1;
+        queue.unacked_events += 1;
         *cq = queue.handle.0;
         *cq_context = (*queue.handle.0).cq_context;
     }
@@ -122,19 +123,19 @@ unsafe extern "C" fn ibv_get_cq_event(
 /// `ibv_ack_cq_events(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
-    // SAFETY: the caller gives a live queue.
-    let (mut world, number) = unsafe {
+    // SAFETY: the caller passes a valid queue.
+    let (mut state, index) = unsafe {
         (
-            FakeDevice::of_context((*cq).context).world(),
+            FakeDevice::from_context((*cq).context).state(),
             crate::handle::cq(cq),
         )
     };
-    let left = world.cqs.get_mut(number).and_then(|queue| {
-        queue.unacknowledged = queue.unacknowledged.checked_sub(count)?;
-        Some(queue.unacknowledged)
+    let left = state.cqs.get_mut(index).and_then(|queue| {
+        queue.unacked_events = queue.unacked_events.checked_sub(count)?;
+        Some(queue.unacked_events)
     });
     if left.is_none() {
-        world.violation("more events were acknowledged than taken");
+        state.violation("more events were acknowledged than taken");
     }
 }
 

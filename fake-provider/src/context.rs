@@ -1,4 +1,4 @@
-//! Openings of a device, their function tables, and queries.
+//! Opening and closing a device, its function tables, and queries.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -14,34 +14,34 @@ use rdma_sys::{
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::request::MAX_SGE;
-use crate::world::{Context, MAX_CQE, MAX_WR};
+use crate::state::{Context, MAX_CQE, MAX_WR};
 use crate::{cq, cq_ex, flow, mw, null, post, qp, set_errno, srq, td, xrc};
 
-/// Entries of the port's GID table.
+/// Length of the port's GID table.
 const GIDS: u8 = 2;
 
 /// `ibv_open_device(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    // SAFETY: the caller gives a device of the list.
-    let fake = unsafe { FakeDevice::of(device) };
-    let mut world = fake.world();
-    if let Some(errno) = world.faults.take(Verb::OpenDevice) {
+    // SAFETY: the caller passes a device of the list.
+    let fake = unsafe { FakeDevice::from_raw(device) };
+    let mut state = fake.state();
+    if let Some(errno) = state.faults.take(Verb::OpenDevice) {
         return null(errno);
     }
     let mut ends = [-1; 2];
-    // SAFETY: the array has room for both descriptors.
+    // SAFETY: `pipe` writes two descriptors, and the array has two elements.
     if unsafe { libc::pipe(ends.as_mut_ptr()) } != 0 {
         return std::ptr::null_mut();
     }
     let [reader, writer] = ends;
-    let number = world.contexts.insert(Context {
+    let index = state.contexts.insert(Context {
         reader,
         writer,
         events: VecDeque::new(),
     });
-    let windows = world.profile.windows;
-    let made = Box::into_raw(Box::new(verbs_context {
+    let windows = state.profile.windows;
+    let object = Box::into_raw(Box::new(verbs_context {
         query_port: Some(query_port),
         create_cq_ex: Some(cq_ex::create_cq_ex),
         create_qp_ex: Some(qp::create_qp_ex),
@@ -69,8 +69,8 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
                 dealloc_mw: windows.then_some(mw::dealloc_mw),
                 ..Default::default()
             },
-            // This descriptor is never read; the place holds the number of the opening.
-            cmd_fd: c_int::try_from(number).unwrap_or(-1),
+            // `libibverbs` does not read this descriptor. It stores the index of the context.
+            cmd_fd: c_int::try_from(index).unwrap_or(-1),
             async_fd: reader,
             num_comp_vectors: 1,
             abi_compat: __VERBS_ABI_IS_EXTENDED,
@@ -78,42 +78,42 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
         },
         ..Default::default()
     }));
-    // SAFETY: just made; the pointer may be followed back to the whole structure, as
-    // `verbs_get_ctx` does.
-    unsafe { &raw mut (*made).context }
+    // SAFETY: the allocation was just made. The pointer keeps the provenance of the whole
+    // structure, which `verbs_get_ctx` needs.
+    unsafe { &raw mut (*object).context }
 }
 
 /// `ibv_close_device(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: the caller gives an open context, and gives it up.
+    // SAFETY: the caller passes a valid context and does not use it again if 0 is returned.
     unsafe {
-        let mut world = FakeDevice::of_context(context).world();
-        let number = crate::handle::context(context);
-        if let Some(errno) = world.faults.take(Verb::CloseDevice) {
+        let mut state = FakeDevice::from_context(context).state();
+        let index = crate::handle::context(context);
+        if let Some(errno) = state.faults.take(Verb::CloseDevice) {
             return errno;
         }
-        let children = world.pds.iter().filter(|pd| pd.context == number).count()
-            + world.cqs.iter().filter(|cq| cq.context == number).count()
-            + world
+        let children = state.pds.iter().filter(|pd| pd.context == index).count()
+            + state.cqs.iter().filter(|cq| cq.context == index).count()
+            + state
                 .channels
                 .iter()
-                .filter(|channel| channel.context == number)
+                .filter(|channel| channel.context == index)
                 .count()
-            + world.tds.iter().filter(|td| td.context == number).count()
-            + world
+            + state.tds.iter().filter(|td| td.context == index).count()
+            + state
                 .xrcds
                 .iter()
-                .filter(|xrcd| xrcd.context == number)
+                .filter(|xrcd| xrcd.context == index)
                 .count();
         if children > 0 {
-            world.violation(format!("a device was closed with {children} objects alive"));
+            state.violation(format!("a device was closed with {children} objects alive"));
         }
-        if let Some(gone) = world.contexts.remove(number) {
+        if let Some(gone) = state.contexts.remove(index) {
             libc::close(gone.writer);
             libc::close(gone.reader);
         }
-        drop(world);
+        drop(state);
         drop(Box::from_raw(rdma_sys::verbs_get_ctx(context)));
     }
     0
@@ -125,17 +125,17 @@ unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
-    // SAFETY: the caller gives an open context.
-    let fake = unsafe { FakeDevice::of_context(context) };
-    if let Some(errno) = fake.world().faults.take(Verb::QueryDevice) {
+    // SAFETY: the caller passes a valid context.
+    let fake = unsafe { FakeDevice::from_context(context) };
+    if let Some(errno) = fake.state().faults.take(Verb::QueryDevice) {
         return errno;
     }
-    let more = fake.world().profile.more_verbs;
+    let more = fake.state().profile.more_verbs;
     let count = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
-    let answer = ibv_device_attr {
+    let result = ibv_device_attr {
         node_guid: fake.guid_be(),
         sys_image_guid: fake.guid_be(),
-        vendor_id: fake.world().profile.vendor_id,
+        vendor_id: fake.state().profile.vendor_id,
         max_mr_size: u64::MAX,
         max_qp: 4096,
         max_qp_wr: count(MAX_WR),
@@ -155,8 +155,8 @@ unsafe extern "C" fn ibv_query_device(
         },
         ..Default::default()
     };
-    // SAFETY: the caller gives a place for the answer.
-    unsafe { attr.write(answer) };
+    // SAFETY: the caller passes a pointer that is valid for writes.
+    unsafe { attr.write(result) };
     0
 }
 
@@ -166,9 +166,9 @@ unsafe extern "C" fn query_port(
     attr: *mut ibv_port_attr,
     length: usize,
 ) -> c_int {
-    // SAFETY: the caller gives an open context.
-    let fault = unsafe { FakeDevice::of_context(context) }
-        .world()
+    // SAFETY: the caller passes a valid context.
+    let fault = unsafe { FakeDevice::from_context(context) }
+        .state()
         .faults
         .take(Verb::QueryPort);
     if port_num != 1 || length < size_of::<ibv_port_attr>() {
@@ -177,7 +177,7 @@ unsafe extern "C" fn query_port(
     if let Some(errno) = fault {
         return errno;
     }
-    let answer = ibv_port_attr {
+    let result = ibv_port_attr {
         state: IBV_PORT_ACTIVE,
         phys_state: 5,
         max_mtu: IBV_MTU_4096,
@@ -190,8 +190,8 @@ unsafe extern "C" fn query_port(
         link_layer: 2, // IBV_LINK_LAYER_ETHERNET
         ..Default::default()
     };
-    // SAFETY: the caller gives a place of this length for the answer.
-    unsafe { attr.write(answer) };
+    // SAFETY: the caller passes a pointer that is valid for writes of `length` bytes.
+    unsafe { attr.write(result) };
     0
 }
 
@@ -207,12 +207,12 @@ unsafe extern "C" fn ibv_query_gid(
     _: *mut ibv_context,
     port_num: u8,
     index: c_int,
-    answer: *mut ibv_gid,
+    result: *mut ibv_gid,
 ) -> c_int {
     match u8::try_from(index) {
         Ok(index) if index < GIDS && port_num == 1 => {
-            // SAFETY: the caller gives a place for the answer.
-            unsafe { answer.write(gid(index)) };
+            // SAFETY: the caller passes a pointer that is valid for writes.
+            unsafe { result.write(gid(index)) };
             0
         }
         _ => {
@@ -222,7 +222,7 @@ unsafe extern "C" fn ibv_query_gid(
     }
 }
 
-/// What the header's `ibv_query_gid_ex` calls.
+/// Target of the inline function `ibv_query_gid_ex`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _ibv_query_gid_ex(
     context: *mut ibv_context,
@@ -235,16 +235,16 @@ unsafe extern "C" fn _ibv_query_gid_ex(
     if flags != 0 || entry_size != size_of::<ibv_gid_entry>() || port_num != 1 {
         return libc::EINVAL;
     }
-    let Some(place) = u8::try_from(index).ok().filter(|&index| index < GIDS) else {
+    let Some(slot) = u8::try_from(index).ok().filter(|&index| index < GIDS) else {
         return libc::ENODATA;
     };
-    // SAFETY: the caller gives an open context.
-    let iwarp = unsafe { FakeDevice::of_context(context) }
-        .world()
+    // SAFETY: the caller passes a valid context.
+    let iwarp = unsafe { FakeDevice::from_context(context) }
+        .state()
         .profile
         .iwarp;
-    // SAFETY: the caller gives a place of this size for the answer.
-    unsafe { entry.write(gid_entry(place, iwarp)) };
+    // SAFETY: the caller passes a pointer that is valid for writes of `entry_size` bytes.
+    unsafe { entry.write(gid_entry(slot, iwarp)) };
     0
 }
 
@@ -263,7 +263,7 @@ fn gid_entry(index: u8, iwarp: bool) -> ibv_gid_entry {
     }
 }
 
-/// What the header's `ibv_query_gid_table` calls.
+/// Target of the inline function `ibv_query_gid_table`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _ibv_query_gid_table(
     context: *mut ibv_context,
@@ -272,27 +272,27 @@ unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     entry_size: usize,
 ) -> isize {
-    // SAFETY: the caller gives an open context.
-    let mut world = unsafe { FakeDevice::of_context(context) }.world();
-    if let Some(errno) = world.faults.take(Verb::QueryGidTable) {
+    // SAFETY: the caller passes a valid context.
+    let mut state = unsafe { FakeDevice::from_context(context) }.state();
+    if let Some(errno) = state.faults.take(Verb::QueryGidTable) {
         return -isize::try_from(errno).unwrap_or(1);
     }
     if flags != 0 || entry_size != size_of::<ibv_gid_entry>() || max_entries < GIDS.into() {
         return -isize::try_from(libc::EINVAL).unwrap_or(1);
     }
     for index in 0..GIDS {
-        // SAFETY: the caller gives room for `max_entries`, which is at least so many.
+        // SAFETY: the caller passes an array of `max_entries`, which is at least `GIDS`.
         unsafe {
             entries
                 .add(index.into())
-                .write(gid_entry(index, world.profile.iwarp));
+                .write(gid_entry(index, state.profile.iwarp));
         };
     }
     GIDS.into()
 }
 
-/// `ibv_query_port(3)` of old: what a context without the extended table is asked by. No context of
-/// this crate is.
+/// The exported `ibv_query_port(3)`, used only for a context without the extended function table.
+/// All contexts of this crate have that table.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_port(
     _: *mut ibv_context,

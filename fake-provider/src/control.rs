@@ -1,4 +1,4 @@
-//! What a test sees of the provider.
+//! The interface for tests.
 
 use std::fmt;
 use std::sync::MutexGuard;
@@ -6,12 +6,13 @@ use std::sync::MutexGuard;
 use crate::device::FakeDevice;
 use crate::fault::{PostFault, Verb};
 use crate::profile::Profile;
-use crate::world::World;
+use crate::state::DeviceState;
 
-/// A fake device, and the test's hand on it. Each is a device of its own, so that tests run side by
-/// side.
+/// A fake device and the controls of a test over it. Each `Fake` is a separate device, so tests can
+/// run in parallel.
 ///
-/// Dropping it takes the device off the list, and panics if a rule of verbs was broken on it.
+/// Dropping it removes the device from the device list. The drop panics if the program under test
+/// violated a rule of the verbs API.
 ///
 /// # Example
 /// ```
@@ -22,9 +23,12 @@ pub struct Fake {
     device: &'static FakeDevice,
 }
 
-/// How many objects of a device are alive.
+/// Number of live objects of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each counts the objects of that name")]
+#[allow(
+    missing_docs,
+    reason = "each field counts the objects it is named after"
+)]
 pub struct Live {
     pub contexts: usize,
     pub pds: usize,
@@ -42,7 +46,7 @@ pub struct Live {
 }
 
 impl Fake {
-    /// Adds a device with these manners.
+    /// Adds a device with this behavior.
     pub fn new(profile: Profile) -> Self {
         crate::keep_entry_points();
         Self {
@@ -50,113 +54,114 @@ impl Fake {
         }
     }
 
-    /// A device with the extended verbs, as Soft-RoCE.
+    /// Adds a device with the extended verbs, similar to Soft-RoCE.
     pub fn extended() -> Self {
         Self::new(Profile::RXE)
     }
 
-    /// A device with the classic verbs only, as Soft-iWARP.
+    /// Adds a device with only the classic verbs, similar to Soft-iWARP.
     pub fn classic() -> Self {
         Self::new(Profile::SIW)
     }
 
-    /// The device's name.
+    /// Returns the name of the device.
     pub fn name(&self) -> &str {
         self.device.name()
     }
 
-    /// Changes its manners from now on.
+    /// Changes the behavior of the device.
     pub fn set(&self, change: impl FnOnce(&mut Profile)) {
-        change(&mut self.world().profile);
+        change(&mut self.state().profile);
     }
 
-    /// Executes nothing of what is posted from now on, until [`resume`](Self::resume).
+    /// Stops the execution of requests until [`resume`](Self::resume) is called.
     pub fn stall(&self) {
-        self.world().stalled = true;
+        self.state().stalled = true;
     }
 
-    /// Executes what was posted meanwhile, queue pair by queue pair, and goes on.
+    /// Executes the requests posted since [`stall`](Self::stall), one queue pair after another, and
+    /// continues normally.
     pub fn resume(&self) {
-        let mut world = self.world();
-        world.stalled = false;
-        for qp in world.qp_numbers() {
-            world.progress(qp);
+        let mut state = self.state();
+        state.stalled = false;
+        for qp in state.qp_indices() {
+            state.progress(qp);
         }
     }
 
-    /// An asynchronous event of this type (`enum ibv_event_type`) happens to each object of the
-    /// device that it can happen to: queues, or port 1.
+    /// Raises an asynchronous event of this type (`enum ibv_event_type`) for each object of the
+    /// device that it applies to. Port events are raised for port 1.
     pub fn raise(&self, event_type: u32) {
-        self.world().raise_all(event_type);
+        self.state().raise_all(event_type);
     }
 
-    /// The next call of `verb` fails with this error number (positive, or 0 for a failure without a
-    /// reason). Several add up. [`Verb::GetDeviceList`], which names no device, fails in this
-    /// thread only.
+    /// Makes the next call of `verb` fail with this error number: positive, or 0 for a failure that
+    /// sets no `errno`. Faults of several calls are queued. [`Verb::GetDeviceList`] takes no
+    /// device, so it fails only on the calling thread.
     pub fn fail_next(&self, verb: Verb, errno: i32) {
-        let mut world = self.world();
+        let mut state = self.state();
         match verb {
-            Verb::PollCq => world.faults.add_poll(0, errno),
-            verb => world.faults.add(verb, errno),
+            Verb::PollCq => state.faults.add_poll(0, errno),
+            verb => state.faults.add(verb, errno),
         }
     }
 
-    /// A poll fails after so many more entries were handed out.
+    /// Makes a poll fail after the next `entries` completions.
     pub fn fail_poll_after(&self, entries: usize, errno: i32) {
-        self.world().faults.add_poll(entries, errno);
+        self.state().faults.add_poll(entries, errno);
     }
 
-    /// The next post to the queue fails in this way.
+    /// Makes the next post to a queue fail.
     pub fn fail_post(&self, fault: PostFault) {
-        self.world().faults.add_post(fault);
+        self.state().faults.add_post(fault);
     }
 
-    /// What is alive now.
+    /// Returns the number of live objects.
     pub fn live(&self) -> Live {
-        let world = self.world();
+        let state = self.state();
         Live {
-            contexts: world.contexts.len(),
-            pds: world.pds.len(),
-            mrs: world.mrs.len(),
-            mws: world.mws.len(),
-            channels: world.channels.len(),
-            cqs: world.cqs.len(),
-            qps: world.qps.len(),
-            srqs: world.srqs.len(),
-            ahs: world.ahs.len(),
-            xrcds: world.xrcds.len(),
-            tds: world.tds.len(),
-            parents: world.parents.len(),
-            flows: world.flows.len(),
+            contexts: state.contexts.len(),
+            pds: state.pds.len(),
+            mrs: state.mrs.len(),
+            mws: state.mws.len(),
+            channels: state.channels.len(),
+            cqs: state.cqs.len(),
+            qps: state.qps.len(),
+            srqs: state.srqs.len(),
+            ahs: state.ahs.len(),
+            xrcds: state.xrcds.len(),
+            tds: state.tds.len(),
+            parents: state.parents.len(),
+            flows: state.flows.len(),
         }
     }
 
-    /// The rules of verbs that were broken so far; none of them is asked about again.
+    /// Returns the violations of the verbs API so far and clears them.
     pub fn take_violations(&self) -> Vec<String> {
-        std::mem::take(&mut self.world().violations)
+        std::mem::take(&mut self.state().violations)
     }
 
-    /// Whether every fault that was ordered has happened.
+    /// Returns `true` if every injected fault has occurred.
     pub fn all_faults_happened(&self) -> bool {
-        self.world().faults.is_empty()
+        self.state().faults.is_empty()
     }
 
-    /// Panics if an object is alive or a rule was broken.
+    /// Checks that no object is alive, no rule was violated, and every injected fault has occurred.
     ///
     /// # Panics
-    /// It is an assertion.
+    /// Panics if one of these conditions is false.
     #[track_caller]
     pub fn assert_clean(&self) {
-        assert_eq!(self.live(), Live::default(), "objects are left");
-        assert_eq!(self.world().violations, Vec::<String>::new());
+        assert_eq!(self.live(), Live::default(), "live objects");
+        assert_eq!(self.state().violations, Vec::<String>::new());
         assert!(
             self.all_faults_happened(),
-            "a fault that was ordered did not happen"
+            "an injected fault has not occurred"
         );
     }
 
-    fn world(&self) -> MutexGuard<'static, World> {
-        self.device.world()
+    fn state(&self) -> MutexGuard<'static, DeviceState> {
+        self.device.state()
     }
 }
 
@@ -171,11 +176,11 @@ impl fmt::Debug for Fake {
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        self.device.take_off_list();
+        self.device.unlist();
         let violations = self.take_violations();
         assert!(
             violations.is_empty() || std::thread::panicking(),
-            "rules of verbs were broken: {violations:#?}"
+            "rules of the verbs API were violated: {violations:#?}"
         );
     }
 }

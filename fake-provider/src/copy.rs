@@ -1,4 +1,4 @@
-//! Moving bytes between memory that is known by number alone.
+//! Copies of bytes between memory ranges that are known only by address.
 
 use std::ptr;
 
@@ -8,7 +8,7 @@ fn address(sge: &ibv_sge) -> usize {
     usize::try_from(sge.addr).unwrap_or(0)
 }
 
-/// Copies one list of entries into another, which has room for it.
+/// Copies a gather list to a scatter list of at least the same length.
 pub(crate) fn gather(from: &[ibv_sge], into: &[ibv_sge]) {
     copy(
         from.iter().map(|sge| {
@@ -21,13 +21,13 @@ pub(crate) fn gather(from: &[ibv_sge], into: &[ibv_sge]) {
     );
 }
 
-/// Copies bytes into entries, which have room for them.
+/// Copies bytes to a scatter list of at least the same length.
 pub(crate) fn scatter_bytes(bytes: &[u8], into: &[ibv_sge]) {
     copy(std::iter::once((bytes.as_ptr(), bytes.len())), into);
 }
 
-/// Copies bytes, and after them a list of entries, into entries, which have room for both.
-pub(crate) fn gather_after(bytes: &[u8], from: &[ibv_sge], into: &[ibv_sge]) {
+/// Copies a header followed by a gather list to a scatter list with enough space for both.
+pub(crate) fn gather_with_header(bytes: &[u8], from: &[ibv_sge], into: &[ibv_sge]) {
     let entries = from.iter().map(|sge| {
         (
             ptr::with_exposed_provenance(address(sge)),
@@ -40,20 +40,20 @@ pub(crate) fn gather_after(bytes: &[u8], from: &[ibv_sge], into: &[ibv_sge]) {
     );
 }
 
-/// Copies bytes, and after them others, into entries, which have room for both.
-pub(crate) fn scatter_both(first: &[u8], then: &[u8], into: &[ibv_sge]) {
+/// Copies a header followed by other bytes to a scatter list with enough space for both.
+pub(crate) fn scatter_with_header(first: &[u8], then: &[u8], into: &[ibv_sge]) {
     copy(
         [(first.as_ptr(), first.len()), (then.as_ptr(), then.len())].into_iter(),
         into,
     );
 }
 
-/// Copies the first bytes of entries, which have so many.
+/// Copies the first bytes of a gather list, which must not be shorter than `into`.
 pub(crate) fn peek(from: &[ibv_sge], into: &mut [u8]) {
     let mut left = into;
     for sge in from {
         let (here, rest) = left.split_at_mut(left.len().min(sge.length as usize));
-        // SAFETY: the entry was held against a live region, as in `copy`.
+        // SAFETY: the entry lies within a valid region, which the caller checked, as in `copy`.
         unsafe {
             ptr::copy(
                 ptr::with_exposed_provenance(address(sge)),
@@ -65,10 +65,10 @@ pub(crate) fn peek(from: &[ibv_sge], into: &mut [u8]) {
     }
 }
 
-/// The number that these 8 bytes are.
+/// Reads an 8-byte integer.
 pub(crate) fn fetch(from: &[ibv_sge; 1]) -> u64 {
     let start: *const u64 = ptr::with_exposed_provenance(address(&from[0]));
-    // SAFETY: the entry was held against a live region and covers 8 bytes.
+    // SAFETY: the caller checked that the entry lies within a valid region and has 8 bytes.
     unsafe { start.read_unaligned() }
 }
 
@@ -90,9 +90,10 @@ fn copy(sources: impl Iterator<Item = (*const u8, usize)>, into: &[ibv_sge]) {
                 continue;
             }
             let step = left.min(room);
-            // SAFETY: the entries were held against live regions, so both ranges are memory that
-            // the program gave to this device; they may overlap. That it stays so while
-            // requests are in flight is what the tests on this crate are there to prove.
+            // SAFETY: the caller checked all entries against live regions, so both ranges are
+            // memory that the program registered. They may overlap. The program must
+            // keep the memory valid while requests are in flight; the tests that use
+            // this crate verify that under Miri.
             unsafe {
                 ptr::copy(from, target, step);
                 (from, target) = (from.add(step), target.add(step));

@@ -1,4 +1,4 @@
-//! Completion queues by the classic verbs.
+//! Classic completion queues.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
@@ -6,13 +6,13 @@ use std::ffi::{c_int, c_void};
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 
 use crate::device::FakeDevice;
-use crate::event::settled;
-use crate::event_kind::Of;
+use crate::event::EventSource;
+use crate::event::wait_acknowledged;
 use crate::fault::Verb;
 use crate::null;
-use crate::world::{Cq, Cqe, Handle, MAX_CQE, World};
+use crate::state::{Cq, Cqe, DeviceState, Handle, MAX_CQE};
 
-/// A completion queue as C sees it, and the entry that a poll of the extended verbs stands on.
+/// C representation of a completion queue, with the current entry of an extended poll.
 #[repr(C)]
 pub(crate) struct FakeCq {
     pub(crate) ex: ibv_cq_ex,
@@ -28,9 +28,9 @@ unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
-    // SAFETY: the caller gives an open context.
-    let fault = unsafe { FakeDevice::of_context(context) }
-        .world()
+    // SAFETY: the caller passes a valid context.
+    let fault = unsafe { FakeDevice::from_context(context) }
+        .state()
         .faults
         .take(Verb::CreateCq);
     if let Some(errno) = fault {
@@ -42,30 +42,30 @@ unsafe extern "C" fn ibv_create_cq(
         cq_context,
         ..Default::default()
     };
-    // SAFETY: the caller gives an open context and a live channel, or NULL.
+    // SAFETY: the caller passes a valid context and a channel that is valid or NULL.
     unsafe { create(&empty, u32::try_from(cqe).unwrap_or(u32::MAX), comp_vector) }
 }
 
-/// Makes a queue, as deep as asked or deeper.
+/// Creates a completion queue with at least `requested` entries.
 ///
 /// # Safety
-/// Context and channel are alive.
-pub(crate) unsafe fn create(empty: &ibv_cq_ex, asked: u32, vector: c_int) -> *mut ibv_cq {
-    if asked == 0 || asked > MAX_CQE || vector != 0 {
+/// The context is valid, and so is the channel if it is not NULL.
+pub(crate) unsafe fn create(empty: &ibv_cq_ex, requested: u32, vector: c_int) -> *mut ibv_cq {
+    if requested == 0 || requested > MAX_CQE || vector != 0 {
         return null(libc::EINVAL);
     }
     // SAFETY: the caller's promise.
-    let (mut world, context) = unsafe {
+    let (mut state, context) = unsafe {
         (
-            FakeDevice::of_context(empty.context).world(),
+            FakeDevice::from_context(empty.context).state(),
             crate::handle::context(empty.context),
         )
     };
-    let depth = rounded(&world, asked);
-    let channel = World::channel_number(empty.channel);
-    let handle = u32::try_from(world.cqs.next()).unwrap_or(u32::MAX);
+    let depth = round_up(&state, requested);
+    let channel = DeviceState::channel_index(empty.channel);
+    let handle = u32::try_from(state.cqs.next()).unwrap_or(u32::MAX);
     let cqe = c_int::try_from(depth).unwrap_or(c_int::MAX);
-    let made = Box::into_raw(Box::new(FakeCq {
+    let object = Box::into_raw(Box::new(FakeCq {
         ex: ibv_cq_ex {
             handle,
             cqe,
@@ -74,76 +74,78 @@ pub(crate) unsafe fn create(empty: &ibv_cq_ex, asked: u32, vector: c_int) -> *mu
         current: ibv_wc::default(),
     }));
     let depth = depth as usize;
-    world.cqs.insert(Cq {
+    state.cqs.insert(Cq {
         context,
-        handle: Handle(made.cast()),
+        handle: Handle(object.cast()),
         depth,
         entries: VecDeque::with_capacity(depth),
         channel,
         armed: None,
-        unacknowledged: 0,
-        events_taken: 0,
+        unacked_events: 0,
+        unacked_async_events: 0,
         polling: None,
     });
-    made.cast()
+    object.cast()
 }
 
-/// Sizes as the software drivers round them: rxe to one less than a power of two, siw to a power of
-/// two.
-pub(crate) fn rounded(world: &World, asked: u32) -> u32 {
-    match asked {
+/// Rounds a queue size up as the software drivers do: rxe to one less than a power of two, siw to a
+/// power of two.
+pub(crate) fn round_up(state: &DeviceState, requested: u32) -> u32 {
+    match requested {
         0 => 0,
-        _ if world.profile.iwarp => asked.next_power_of_two(),
-        _ => (asked + 1).next_power_of_two() - 1,
+        _ if state.profile.iwarp => requested.next_power_of_two(),
+        _ => (requested + 1).next_power_of_two() - 1,
     }
 }
 
 /// `ibv_destroy_cq(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: the caller gives a live queue, and gives it up if the answer is 0.
+    // SAFETY: the caller passes a valid queue, and does not use it again if 0 is returned.
     unsafe {
-        let device = FakeDevice::of_context((*cq).context);
-        let (mut world, number) = (device.world(), crate::handle::cq(cq));
-        if let Some(errno) = world.faults.take(Verb::DestroyCq) {
+        let device = FakeDevice::from_context((*cq).context);
+        let (mut state, index) = (device.state(), crate::handle::cq(cq));
+        if let Some(errno) = state.faults.take(Verb::DestroyCq) {
             return errno;
         }
-        let users = world
+        let users = state
             .qps
             .iter()
-            .filter(|qp| qp.send_cq == number || qp.recv_cq == number)
+            .filter(|qp| qp.send_cq == index || qp.recv_cq == index)
             .count()
-            + world
+            + state
                 .srqs
                 .iter()
-                .filter(|srq| srq.xrc.is_some_and(|(_, cq)| cq == number))
+                .filter(|srq| srq.xrc.is_some_and(|(_, cq)| cq == index))
                 .count();
         if users > 0 {
-            world.violation(format!(
+            state.violation(format!(
                 "a completion queue was destroyed with {users} queues on it"
             ));
             return libc::EBUSY;
         }
-        world = settled(device, world, Of::Cq(number));
-        if world
+        state = wait_acknowledged(device, state, EventSource::Cq(index));
+        if state
             .cqs
-            .get(number)
-            .is_some_and(|queue| queue.unacknowledged > 0 || queue.polling.is_some())
+            .get(index)
+            .is_some_and(|queue| queue.unacked_events > 0 || queue.polling.is_some())
         {
-            world.violation("a completion queue was destroyed with events not acknowledged, or a poll not ended");
+            state.violation(
+                "a completion queue was destroyed with unacknowledged events or an open poll",
+            );
         }
-        let channel = world.cqs.remove(number).and_then(|queue| queue.channel);
-        if let Some(channel) = channel.and_then(|channel| world.channels.get_mut(channel)) {
-            channel.events.retain(|&event| event != number);
+        let channel = state.cqs.remove(index).and_then(|queue| queue.channel);
+        if let Some(channel) = channel.and_then(|channel| state.channels.get_mut(channel)) {
+            channel.events.retain(|&event| event != index);
         }
-        drop(world);
+        drop(state);
         drop(Box::from_raw(cq.cast::<FakeCq>()));
     }
     0
 }
 
-impl World {
-    /// Takes the oldest completion, and frees the places of the send queue that it reports on.
+impl DeviceState {
+    /// Removes the oldest completion and frees the send queue slots that it reports as complete.
     #[inline]
     pub(crate) fn take_completion(&mut self, cq: usize) -> Option<ibv_wc> {
         let Cqe {
@@ -153,7 +155,7 @@ impl World {
             releases,
         } = self.cqs.get_mut(cq)?.entries.pop_front()?;
         if let Some(pair) = self.qps.get_mut(qp).filter(|pair| pair.uid == uid) {
-            pair.sends_used -= releases;
+            pair.send_slots_used -= releases;
         }
         Some(wc)
     }
@@ -161,22 +163,22 @@ impl World {
 
 /// `ibv_poll_cq(3)`.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, max: c_int, wcs: *mut ibv_wc) -> c_int {
-    // SAFETY: the caller gives a live queue.
-    let (mut world, number) = unsafe {
+    // SAFETY: the caller passes a valid queue.
+    let (mut state, index) = unsafe {
         (
-            FakeDevice::of_context((*cq).context).world(),
+            FakeDevice::from_context((*cq).context).state(),
             crate::handle::cq(cq),
         )
     };
     for filled in 0..max {
-        if let Some(errno) = world.faults.take_poll() {
-            // A provider that fails after entries would lose them: none does.
+        if let Some(errno) = state.faults.take_poll() {
+            // No real provider fails after it has written entries: they would be lost.
             return if filled == 0 { -errno } else { filled };
         }
-        let Some(wc) = world.take_completion(number) else {
+        let Some(wc) = state.take_completion(index) else {
             return filled;
         };
-        // SAFETY: the caller gives room for `max` entries.
+        // SAFETY: the caller passes an array of `max` entries.
         unsafe { wcs.add(filled.unsigned_abs() as usize).write(wc) };
     }
     max
@@ -184,17 +186,17 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, max: c_int, wcs: *mut i
 
 /// `ibv_req_notify_cq(3)`.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: the caller gives a live queue.
-    let (mut world, number) = unsafe {
+    // SAFETY: the caller passes a valid queue.
+    let (mut state, index) = unsafe {
         (
-            FakeDevice::of_context((*cq).context).world(),
+            FakeDevice::from_context((*cq).context).state(),
             crate::handle::cq(cq),
         )
     };
-    if let Some(errno) = world.faults.take(Verb::ReqNotifyCq) {
+    if let Some(errno) = state.faults.take(Verb::ReqNotifyCq) {
         return errno;
     }
-    if let Some(queue) = world.cqs.get_mut(number) {
+    if let Some(queue) = state.cqs.get_mut(index) {
         queue.armed = Some(solicited_only != 0);
     }
     0

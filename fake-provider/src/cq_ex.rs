@@ -1,4 +1,4 @@
-//! Completion queues by the extended verbs.
+//! Extended completion queues.
 
 use std::ffi::{c_int, c_uint};
 
@@ -14,10 +14,9 @@ use crate::cq::FakeCq;
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
-use crate::thread::Thread;
-use crate::world::World;
+use crate::state::DeviceState;
 
-/// The fields that a queue can be made with: those of Soft-RoCE.
+/// Completion fields that every profile supports. Soft-RoCE supports the same ones.
 const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_IMM
     | IBV_WC_EX_WITH_QP_NUM
@@ -26,7 +25,7 @@ const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_SL
     | IBV_WC_EX_WITH_DLID_PATH_BITS;
 
-/// Those that a device with more has.
+/// Completion fields of a profile with `extra_fields`.
 const EXTRA_FIELDS: u32 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
     | IBV_WC_EX_WITH_CVLAN
@@ -37,24 +36,24 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    // SAFETY: the caller gives an open context and readable attributes.
-    let (attr, mut world) = unsafe { (&*attr, FakeDevice::of_context(context).world()) };
-    if !world.profile.extended_cq || attr.comp_mask != 0 {
+    // SAFETY: the caller passes a valid context and readable attributes.
+    let (attr, mut state) = unsafe { (&*attr, FakeDevice::from_context(context).state()) };
+    if !state.profile.extended_cq || attr.comp_mask != 0 {
         return null(libc::EOPNOTSUPP);
     }
-    if let Some(errno) = world.faults.take(Verb::CreateCqEx) {
+    if let Some(errno) = state.faults.take(Verb::CreateCqEx) {
         return null(errno);
     }
-    let fields = if world.profile.extra_fields {
+    let fields = if state.profile.extra_fields {
         FIELDS | EXTRA_FIELDS
     } else {
         FIELDS
     };
-    drop(world);
+    drop(state);
     if attr.wc_flags & !u64::from(fields) != 0 {
         return null(libc::EOPNOTSUPP);
     }
-    let asked_for = |flag: u32| attr.wc_flags & u64::from(flag) != 0;
+    let requested = |flag: u32| attr.wc_flags & u64::from(flag) != 0;
     let empty = ibv_cq_ex {
         context,
         channel: attr.channel,
@@ -65,73 +64,73 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         read_opcode: Some(read_opcode),
         read_vendor_err: Some(read_vendor_err),
         read_wc_flags: Some(read_wc_flags),
-        // Only what was asked for is there: calling another one is a crash, as with a real
+        // A field that was not requested has no reader. Calling it crashes, as with a real
         // provider.
-        read_byte_len: asked_for(IBV_WC_EX_WITH_BYTE_LEN).then_some(read_byte_len),
-        read_imm_data: asked_for(IBV_WC_EX_WITH_IMM).then_some(read_imm_data),
-        read_qp_num: asked_for(IBV_WC_EX_WITH_QP_NUM).then_some(read_qp_num),
-        read_src_qp: asked_for(IBV_WC_EX_WITH_SRC_QP).then_some(read_src_qp),
-        read_slid: asked_for(IBV_WC_EX_WITH_SLID).then_some(read_slid),
-        read_sl: asked_for(IBV_WC_EX_WITH_SL).then_some(read_sl),
-        read_dlid_path_bits: asked_for(IBV_WC_EX_WITH_DLID_PATH_BITS)
+        read_byte_len: requested(IBV_WC_EX_WITH_BYTE_LEN).then_some(read_byte_len),
+        read_imm_data: requested(IBV_WC_EX_WITH_IMM).then_some(read_imm_data),
+        read_qp_num: requested(IBV_WC_EX_WITH_QP_NUM).then_some(read_qp_num),
+        read_src_qp: requested(IBV_WC_EX_WITH_SRC_QP).then_some(read_src_qp),
+        read_slid: requested(IBV_WC_EX_WITH_SLID).then_some(read_slid),
+        read_sl: requested(IBV_WC_EX_WITH_SL).then_some(read_sl),
+        read_dlid_path_bits: requested(IBV_WC_EX_WITH_DLID_PATH_BITS)
             .then_some(read_dlid_path_bits),
-        read_completion_ts: asked_for(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
+        read_completion_ts: requested(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
             .then_some(read_completion_ts),
-        read_completion_wallclock_ns: asked_for(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+        read_completion_wallclock_ns: requested(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
             .then_some(read_completion_wallclock_ns),
-        read_cvlan: asked_for(IBV_WC_EX_WITH_CVLAN).then_some(read_cvlan),
-        read_flow_tag: asked_for(IBV_WC_EX_WITH_FLOW_TAG).then_some(read_flow_tag),
+        read_cvlan: requested(IBV_WC_EX_WITH_CVLAN).then_some(read_cvlan),
+        read_flow_tag: requested(IBV_WC_EX_WITH_FLOW_TAG).then_some(read_flow_tag),
         ..Default::default()
     };
-    // SAFETY: the caller gives an open context and a live channel, or NULL.
-    let made = unsafe {
+    // SAFETY: the caller passes a valid context and a channel that is valid or NULL.
+    let object = unsafe {
         crate::cq::create(
             &empty,
             attr.cqe,
             c_int::try_from(attr.comp_vector).unwrap_or(-1),
         )
     };
-    made.cast()
+    object.cast()
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, _: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: the caller gives a live queue.
+    // SAFETY: the caller passes a valid queue.
     unsafe { step(cq, true) }
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: the caller gives a live queue.
+    // SAFETY: the caller passes a valid queue.
     unsafe { step(cq, false) }
 }
 
-/// Moves to the next entry. A poll is begun by a `start_poll` that found one, and only then.
+/// Moves to the next entry. `start_poll` begins a poll only if it finds an entry.
 ///
 /// # Safety
-/// The queue is alive, and used by one thread.
+/// The queue is valid, and no other thread polls it.
 unsafe fn step(cq: *mut ibv_cq_ex, first: bool) -> c_int {
     // SAFETY: the caller's promise.
-    let (mut world, number) = unsafe {
+    let (mut state, index) = unsafe {
         (
-            FakeDevice::of_context((*cq).context).world(),
+            FakeDevice::from_context((*cq).context).state(),
             crate::handle::cq(cq.cast()),
         )
     };
-    if let Some(errno) = world.faults.take_poll() {
+    if let Some(errno) = state.faults.take_poll() {
         return errno;
     }
-    let wc = world.take_completion(number);
-    let begun = world.cqs.get_mut(number).is_some_and(|queue| {
+    let wc = state.take_completion(index);
+    let begun = state.cqs.get_mut(index).is_some_and(|queue| {
         let begun = queue.polling.is_some();
         if wc.is_some() {
-            queue.polling = Some(Thread::this());
+            queue.polling = Some(ThreadToken::current());
         }
         begun
     });
     if begun == first {
-        world.violation("a poll was begun twice, or stepped on without being begun");
+        state.violation("ibv_start_poll was called twice, or ibv_next_poll without ibv_start_poll");
     }
     let Some(wc) = wc else { return libc::ENOENT };
-    // SAFETY: the caller's promise; the handle of a queue is a whole FakeCq.
+    // SAFETY: the caller's promise; each `ibv_cq_ex` of this crate is the start of a `FakeCq`.
     unsafe {
         (*cq).wr_id = wc.wr_id;
         (*cq).status = wc.status;
@@ -141,41 +140,53 @@ unsafe fn step(cq: *mut ibv_cq_ex, first: bool) -> c_int {
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: the caller gives a live queue.
-    let (mut world, number) = unsafe {
+    // SAFETY: the caller passes a valid queue.
+    let (mut state, index) = unsafe {
         (
-            FakeDevice::of_context((*cq).context).world(),
+            FakeDevice::from_context((*cq).context).state(),
             crate::handle::cq(cq.cast()),
         )
     };
-    if world
+    if state
         .cqs
-        .get_mut(number)
+        .get_mut(index)
         .and_then(|queue| queue.polling.take())
         .is_none()
     {
-        world.violation("a poll was ended that was not begun");
+        state.violation("ibv_end_poll was called without ibv_start_poll");
     }
 }
 
-impl World {
-    /// As below, of the queues that a queue pair completes on.
-    pub(crate) fn locks_of(&mut self, pair: usize, what: &str) {
+/// Identity of a thread that polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadToken(usize);
+
+impl ThreadToken {
+    pub(crate) fn current() -> Self {
+        thread_local!(static TOKEN: u8 = const { 0 });
+        Self(TOKEN.with(|here| std::ptr::from_ref(here).addr()))
+    }
+}
+
+impl DeviceState {
+    /// Calls [`check_poll_lock`](Self::check_poll_lock) for the completion queues of a queue pair.
+    pub(crate) fn check_poll_lock_of_qp(&mut self, pair: usize, what: &str) {
         if let Some(queues) = self.qps.get(pair).map(|pair| [pair.send_cq, pair.recv_cq]) {
-            self.locks(&queues, what);
+            self.check_poll_lock(&queues, what);
         }
     }
 
-    /// What takes the lock of these queues, which a provider may hold for a poll: on the same
-    /// thread it would wait for itself.
-    pub(crate) fn locks(&mut self, queues: &[usize], what: &str) {
-        let own = Some(Thread::this());
+    /// Records a violation if this thread has an open poll on one of the queues. A provider may
+    /// hold the queue's lock during a poll, so an operation that takes the same lock would
+    /// deadlock.
+    pub(crate) fn check_poll_lock(&mut self, queues: &[usize], what: &str) {
+        let own = Some(ThreadToken::current());
         if queues
             .iter()
             .any(|&cq| self.cqs.get(cq).is_some_and(|queue| queue.polling == own))
         {
             self.violation(format!(
-                "{what} within a poll of its completion queue, which would not return"
+                "{what} within a poll of its completion queue, which would deadlock"
             ));
         }
     }
@@ -185,14 +196,15 @@ macro_rules! readers {
     ($($name:ident: $kind:ty = $read:expr;)*) => {$(
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $kind {
             let read: fn(&ibv_wc) -> $kind = $read;
-            // SAFETY: the caller gives a live queue, whose handle is a whole FakeCq.
+            // SAFETY: the caller passes a valid queue, which is the start of a `FakeCq`.
             read(unsafe { &(*cq.cast::<FakeCq>()).current })
         }
     )*};
 }
 
 readers! {
-    // Numbers that a test can tell apart, and that differ from entry to entry.
+    // Values that differ between fields, and where possible between entries, so that a test detects a
+    // reader of the wrong field.
     read_completion_ts: u64 = |wc| 1_000 + u64::from(wc.byte_len);
     read_completion_wallclock_ns: u64 = |wc| 2_000 + u64::from(wc.byte_len);
     read_cvlan: u16 = |_| 42;

@@ -1,4 +1,4 @@
-//! Devices: the list, and what is asked of a device without opening it.
+//! The device list, and queries that need no open device.
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
@@ -12,19 +12,19 @@ use rdma_sys::{
 
 use crate::fault::Verb;
 use crate::profile::Profile;
-use crate::world::World;
+use crate::state::DeviceState;
 
-/// A device of the process; it stays for ever, as a handle to it may.
+/// A device. It is never freed, because the program may keep a pointer to it.
 #[repr(C)]
 pub(crate) struct FakeDevice {
     raw: ibv_device,
     name: String,
     guid: u64,
     listed: AtomicBool,
-    world: Mutex<World>,
+    state: Mutex<DeviceState>,
 }
 
-// SAFETY: `raw` is never written after the device was made; the rest is behind a lock.
+// SAFETY: `raw` is not written after the device was created. Everything else is behind a lock.
 unsafe impl Send for FakeDevice {}
 // SAFETY: as above.
 unsafe impl Sync for FakeDevice {}
@@ -52,8 +52,8 @@ impl FakeDevice {
             },
             ..Default::default()
         };
-        for (place, byte) in raw.name.iter_mut().zip(name.bytes()) {
-            *place = byte.cast_signed_to_char();
+        for (slot, byte) in raw.name.iter_mut().zip(name.bytes()) {
+            *slot = byte.to_c_char();
         }
         let guid = 0x00fa_4e00_0000_0000 + all.len() as u64;
         let device = Box::leak(Box::new(Self {
@@ -61,7 +61,7 @@ impl FakeDevice {
             name,
             guid,
             listed: AtomicBool::new(true),
-            world: Mutex::new(World::new(profile)),
+            state: Mutex::new(DeviceState::new(profile)),
         }));
         all.push(device);
         device
@@ -75,47 +75,48 @@ impl FakeDevice {
         self.guid.to_be()
     }
 
-    pub(crate) fn take_off_list(&self) {
+    pub(crate) fn unlist(&self) {
         self.listed.store(false, Ordering::Relaxed);
     }
 
     #[inline]
-    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> MutexGuard<'_, DeviceState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn as_raw(&'static self) -> *mut ibv_device {
         ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// The device behind a C pointer.
+    /// Returns the device for a C pointer.
     ///
     /// # Safety
-    /// The pointer is one that the list gave.
+    /// The pointer comes from the device list.
     #[inline]
-    pub(crate) unsafe fn of(device: *mut ibv_device) -> &'static Self {
-        // SAFETY: the list gives pointers to whole devices, which stay for ever.
+    pub(crate) unsafe fn from_raw(device: *mut ibv_device) -> &'static Self {
+        // SAFETY: the device list contains pointers to whole `FakeDevice` values, which are never
+        // freed.
         unsafe { &*device.cast::<Self>() }
     }
 
-    /// The device that a context is an opening of.
+    /// Returns the device of a context.
     ///
     /// # Safety
-    /// The context is alive.
+    /// The context is valid.
     #[inline]
-    pub(crate) unsafe fn of_context(context: *mut ibv_context) -> &'static Self {
-        // SAFETY: the caller's promise; a context names the device that it was opened on.
-        unsafe { Self::of((*context).device) }
+    pub(crate) unsafe fn from_context(context: *mut ibv_context) -> &'static Self {
+        // SAFETY: the caller's promise; `device` of a context is the device it was opened on.
+        unsafe { Self::from_raw((*context).device) }
     }
 }
 
-/// `c_char` is signed on some machines and unsigned on others.
-trait ToChar {
-    fn cast_signed_to_char(self) -> c_char;
+/// Conversion to `c_char`, which is signed on some targets and unsigned on others.
+trait ToCChar {
+    fn to_c_char(self) -> c_char;
 }
 
-impl ToChar for u8 {
-    fn cast_signed_to_char(self) -> c_char {
+impl ToCChar for u8 {
+    fn to_c_char(self) -> c_char {
         c_char::from_ne_bytes([self])
     }
 }
@@ -128,15 +129,18 @@ unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_dev
         .copied()
         .filter(|device| device.listed.load(Ordering::Relaxed))
         .collect();
-    let fault = listed
-        .iter()
-        .find_map(|device| device.world().faults.take_own(Verb::GetDeviceList));
+    let fault = listed.iter().find_map(|device| {
+        device
+            .state()
+            .faults
+            .take_for_this_thread(Verb::GetDeviceList)
+    });
     if let Some(errno) = fault {
         return crate::null(errno);
     }
     let mut list: Vec<*mut ibv_device> = listed.iter().map(|device| device.as_raw()).collect();
     if !count.is_null() {
-        // SAFETY: the caller gives a place for the count.
+        // SAFETY: `count` is not NULL, so the caller passes a pointer that is valid for writes.
         unsafe { *count = c_int::try_from(list.len()).unwrap_or(0) };
     }
     list.push(ptr::null_mut());
@@ -146,7 +150,8 @@ unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_dev
 /// `ibv_free_device_list(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
-    // SAFETY: the list was made above: a boxed slice that a NULL ends, freed once.
+    // SAFETY: the list comes from `ibv_get_device_list`: a boxed slice that ends with NULL, freed
+    // once.
     unsafe {
         let mut length = 1;
         while !(*list.add(length - 1)).is_null() {
@@ -159,14 +164,14 @@ unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
 /// `ibv_get_device_guid(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> __be64 {
-    // SAFETY: the caller gives a device of the list.
-    unsafe { FakeDevice::of(device) }.guid_be()
+    // SAFETY: the caller passes a device of the list.
+    unsafe { FakeDevice::from_raw(device) }.guid_be()
 }
 
 /// `ibv_get_device_name(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    // SAFETY: the caller gives a device of the list, whose name is NUL-terminated.
+    // SAFETY: the caller passes a device of the list. Its name is NUL-terminated.
     unsafe { (&raw const (*device).name).cast() }
 }
 

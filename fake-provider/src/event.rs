@@ -1,4 +1,4 @@
-//! Asynchronous events: a queue for each opening of a device, and a byte in its pipe for each
+//! Asynchronous events. Each context has a queue of events, and a pipe that holds one byte per
 //! event.
 
 use std::ffi::c_int;
@@ -6,84 +6,125 @@ use std::sync::MutexGuard;
 use std::thread;
 use std::time::Duration;
 
-use rdma_sys::{ibv_async_event, ibv_async_event__bindgen_ty_1, ibv_context};
+use rdma_sys::{
+    IBV_EVENT_COMM_EST, IBV_EVENT_CQ_ERR, IBV_EVENT_PATH_MIG, IBV_EVENT_PATH_MIG_ERR,
+    IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED,
+    IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SQ_DRAINED, IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED,
+    ibv_async_event, ibv_async_event__bindgen_ty_1, ibv_context,
+};
 
 use crate::device::FakeDevice;
-use crate::event_kind::{Event, Of, of_type};
 use crate::fault::Verb;
 use crate::set_errno;
-use crate::world::{Context, World};
+use crate::state::{Context, DeviceState};
 
-impl World {
-    /// An event of this type happens to everything that it can happen to; those of ports, to port
-    /// 1.
+/// The object that an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventSource {
+    Cq(usize),
+    Qp(usize),
+    Srq(usize),
+    /// A port, or another number.
+    Number(c_int),
+}
+
+/// An event that was not read yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub(crate) event_type: u32,
+    pub(crate) source: EventSource,
+}
+
+/// Returns the constructor of the event source for an event type.
+pub(crate) fn source_of(event_type: u32) -> fn(usize) -> EventSource {
+    match event_type {
+        IBV_EVENT_CQ_ERR => EventSource::Cq,
+        IBV_EVENT_QP_FATAL
+        | IBV_EVENT_QP_REQ_ERR
+        | IBV_EVENT_QP_ACCESS_ERR
+        | IBV_EVENT_COMM_EST
+        | IBV_EVENT_SQ_DRAINED
+        | IBV_EVENT_PATH_MIG
+        | IBV_EVENT_PATH_MIG_ERR
+        | IBV_EVENT_QP_LAST_WQE_REACHED => EventSource::Qp,
+        IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => EventSource::Srq,
+        _ => |index| EventSource::Number(c_int::try_from(index).unwrap_or(-1)),
+    }
+}
+
+impl DeviceState {
+    /// Raises an event for all objects that it applies to, or for port 1.
     pub(crate) fn raise_all(&mut self, event_type: u32) {
-        let of = of_type(event_type);
-        let queues: Vec<usize> = match of(1) {
-            Of::Cq(_) => self.cqs.numbers().collect(),
-            Of::Qp(_) => self.qps.numbers().collect(),
-            Of::Srq(_) => self.srqs.numbers().collect(),
-            of @ Of::Number(_) => {
-                for context in self.contexts.numbers().collect::<Vec<_>>() {
-                    self.report(context, Event { event_type, of });
+        let to_source = source_of(event_type);
+        let queues: Vec<usize> = match to_source(1) {
+            EventSource::Cq(_) => self.cqs.indices().collect(),
+            EventSource::Qp(_) => self.qps.indices().collect(),
+            EventSource::Srq(_) => self.srqs.indices().collect(),
+            source @ EventSource::Number(_) => {
+                for context in self.contexts.indices().collect::<Vec<_>>() {
+                    self.report(context, Event { event_type, source });
                 }
                 return;
             }
         };
         for queue in queues {
-            self.raise(event_type, of(queue));
+            self.raise(event_type, to_source(queue));
         }
     }
 
-    /// An event of one queue, which the opening hears of that it was made on.
-    pub(crate) fn raise(&mut self, event_type: u32, of: Of) {
-        let of_domain = |world: &Self, pd: usize| world.pds.get(pd).map(|pd| pd.context);
-        let context = match of {
-            Of::Cq(cq) => self.cqs.get(cq).map(|cq| cq.context),
-            Of::Qp(qp) => self
+    /// Raises an event in the context of its queue. Objects without a C handle raise no events.
+    pub(crate) fn raise(&mut self, event_type: u32, source: EventSource) {
+        let of_domain = |state: &Self, pd: usize| state.pds.get(pd).map(|pd| pd.context);
+        let context = match source {
+            EventSource::Cq(cq) => self.cqs.get(cq).map(|cq| cq.context),
+            EventSource::Qp(qp) => self
                 .qps
                 .get(qp)
                 .filter(|qp| !qp.handle.0.is_null())
                 .and_then(|qp| of_domain(self, qp.pd)),
-            Of::Srq(srq) => self
+            EventSource::Srq(srq) => self
                 .srqs
                 .get(srq)
                 .filter(|srq| !srq.handle.0.is_null())
                 .and_then(|srq| of_domain(self, srq.pd)),
-            Of::Number(_) => None,
+            EventSource::Number(_) => None,
         };
         if let Some(context) = context {
-            self.report(context, Event { event_type, of });
+            self.report(context, Event { event_type, source });
         }
     }
 
     fn report(&mut self, context: usize, event: Event) {
-        let Some(opening) = self.contexts.get_mut(context) else {
+        let Some(context) = self.contexts.get_mut(context) else {
             return;
         };
-        opening.events.push_back(event);
-        // SAFETY: one byte into a pipe of this crate's own.
-        let written = unsafe { libc::write(opening.writer, [1_u8].as_ptr().cast(), 1) };
+        context.events.push_back(event);
+        // SAFETY: `writer` is the open write end of the context's pipe, and the buffer has one
+        // byte.
+        let written = unsafe { libc::write(context.writer, [1_u8].as_ptr().cast(), 1) };
         if written != 1 {
             self.violation("the pipe of asynchronous events is full");
         }
     }
 
-    /// The count of an object's events that were taken and not yet acknowledged.
-    fn taken(&mut self, of: Of) -> Option<&mut u32> {
-        match of {
-            Of::Cq(cq) => self.cqs.get_mut(cq).map(|cq| &mut cq.events_taken),
-            Of::Qp(qp) => self.qps.get_mut(qp).map(|qp| &mut qp.events_taken),
-            Of::Srq(srq) => self.srqs.get_mut(srq).map(|srq| &mut srq.events_taken),
-            Of::Number(_) => None,
+    /// Returns the number of events that were read and not acknowledged.
+    fn unacked_events(&mut self, source: EventSource) -> Option<&mut u32> {
+        match source {
+            EventSource::Cq(cq) => self.cqs.get_mut(cq).map(|cq| &mut cq.unacked_async_events),
+            EventSource::Qp(qp) => self.qps.get_mut(qp).map(|qp| &mut qp.unacked_async_events),
+            EventSource::Srq(srq) => self
+                .srqs
+                .get_mut(srq)
+                .map(|srq| &mut srq.unacked_async_events),
+            EventSource::Number(_) => None,
         }
     }
 
-    /// Takes the events away that nobody has taken of an object that is about to go.
-    pub(crate) fn forget_events(&mut self, of: Of) {
+    /// Discards the unread events of an object that will be destroyed.
+    pub(crate) fn forget_events(&mut self, source: EventSource) {
         for context in self.contexts.iter_mut() {
             let before = context.events.len();
-            context.events.retain(|event| event.of != of);
+            context.events.retain(|event| event.source != source);
             for _ in context.events.len()..before {
                 context.read();
             }
@@ -92,97 +133,99 @@ impl World {
 }
 
 impl Context {
-    /// Takes a byte out of the pipe, which has one for each event.
+    /// Reads one byte from the pipe.
     fn read(&self) {
         let mut byte = 0_u8;
-        // SAFETY: one byte from a pipe of this crate's own. It does not block: nobody else reads,
-        // and there is one.
+        // SAFETY: `reader` is the open read end of this context's pipe, and the buffer has one
+        // byte. The read does not block: the pipe has a byte per event, and only this
+        // function reads it.
         unsafe { libc::read(self.reader, (&raw mut byte).cast(), 1) };
     }
 }
 
-/// How often destroying looks whether an event was acknowledged, and how long it sleeps in between.
-const PATIENCE: u32 = 2000;
-const NAP: Duration = Duration::from_millis(1);
+/// Number of times that a destroy operation checks for acknowledged events, and the time between
+/// two checks.
+const MAX_ACK_POLLS: u32 = 2000;
+const ACK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Waits until all events of an object that were taken are acknowledged, as libibverbs does before
-/// it destroys one.
-pub(crate) fn settled<'a>(
+/// Waits until all events of an object that were read are acknowledged, as libibverbs does before
+/// it destroys the object.
+pub(crate) fn wait_acknowledged<'a>(
     device: &'a FakeDevice,
-    mut world: MutexGuard<'a, World>,
-    of: Of,
-) -> MutexGuard<'a, World> {
-    for _ in 0..PATIENCE {
-        if world.taken(of).is_none_or(|taken| *taken == 0) {
-            world.forget_events(of);
-            return world;
+    mut state: MutexGuard<'a, DeviceState>,
+    source: EventSource,
+) -> MutexGuard<'a, DeviceState> {
+    for _ in 0..MAX_ACK_POLLS {
+        if state.unacked_events(source).is_none_or(|taken| *taken == 0) {
+            state.forget_events(source);
+            return state;
         }
-        drop(world);
-        thread::sleep(NAP);
-        world = device.world();
+        drop(state);
+        thread::sleep(ACK_POLL_INTERVAL);
+        state = device.state();
     }
-    world.violation(format!(
-        "{of:?} was destroyed with an event that nobody acknowledges: libibverbs waits for ever"
+    state.violation(format!(
+        "{source:?} was destroyed with an unacknowledged event, on which libibverbs blocks forever"
     ));
-    world
+    state
 }
 
-/// `ibv_get_async_event(3)`, with the descriptor not blocking.
+/// `ibv_get_async_event(3)` with a nonblocking descriptor.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    // SAFETY: the caller gives an open context.
-    let (mut world, number) = unsafe {
+    // SAFETY: the caller passes a valid context.
+    let (mut state, index) = unsafe {
         (
-            FakeDevice::of_context(context).world(),
+            FakeDevice::from_context(context).state(),
             crate::handle::context(context),
         )
     };
-    let fault = world.faults.take(Verb::GetAsyncEvent);
-    let taken = world
+    let fault = state.faults.take(Verb::GetAsyncEvent);
+    let taken = state
         .contexts
-        .get_mut(number)
+        .get_mut(index)
         .filter(|_| fault.is_none())
-        .and_then(|opening| {
-            let event = opening.events.pop_front()?;
-            opening.read();
+        .and_then(|context| {
+            let event = context.events.pop_front()?;
+            context.read();
             Some(event)
         });
-    let Some(Event { event_type, of }) = taken else {
+    let Some(Event { event_type, source }) = taken else {
         set_errno(fault.unwrap_or(libc::EAGAIN));
         return -1;
     };
-    if let Some(taken) = world.taken(of) {
+    if let Some(taken) = state.unacked_events(source) {
         *taken += 1;
     }
     let mut element = ibv_async_event__bindgen_ty_1 {
         cq: std::ptr::null_mut(),
     };
-    // An event of an object that is gone was taken off the list with it.
-    match of {
-        Of::Cq(cq) => {
-            element.cq = world
+    // Events of destroyed objects were discarded, so the object exists.
+    match source {
+        EventSource::Cq(cq) => {
+            element.cq = state
                 .cqs
                 .get(cq)
                 .map_or(std::ptr::null_mut(), |cq| cq.handle.0);
         }
-        Of::Qp(qp) => {
-            element.qp = world
+        EventSource::Qp(qp) => {
+            element.qp = state
                 .qps
                 .get(qp)
                 .map_or(std::ptr::null_mut(), |qp| qp.handle.0);
         }
-        Of::Srq(srq) => {
-            element.srq = world
+        EventSource::Srq(srq) => {
+            element.srq = state
                 .srqs
                 .get(srq)
                 .map_or(std::ptr::null_mut(), |srq| srq.handle.0);
         }
-        Of::Number(number) => element.port_num = number,
+        EventSource::Number(index) => element.port_num = index,
     }
-    // SAFETY: the caller gives a place for the answer.
+    // SAFETY: the caller passes a pointer that is valid for writes.
     unsafe {
         event.write(ibv_async_event {
             element,
@@ -192,39 +235,40 @@ unsafe extern "C" fn ibv_get_async_event(
     0
 }
 
-/// `ibv_ack_async_event(3)`. It looks into the object: Miri finds one that is gone.
+/// `ibv_ack_async_event(3)`. It reads the object, so Miri detects one that was freed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    // SAFETY: the caller gives an event that it took; its object is alive until this has happened.
-    let (device, of) = unsafe {
+    // SAFETY: the caller passes an event that it read. Its object is valid until the event is
+    // acknowledged.
+    let (device, source) = unsafe {
         let ibv_async_event {
             element,
             event_type,
         } = *event;
-        let of = of_type(event_type);
-        match of(0) {
-            Of::Cq(_) => (
-                FakeDevice::of_context((*element.cq).context),
-                of(crate::handle::cq(element.cq)),
+        let to_source = source_of(event_type);
+        match to_source(0) {
+            EventSource::Cq(_) => (
+                FakeDevice::from_context((*element.cq).context),
+                to_source(crate::handle::cq(element.cq)),
             ),
-            Of::Qp(_) => (
-                FakeDevice::of_context((*element.qp).context),
-                of(crate::handle::qp(element.qp)),
+            EventSource::Qp(_) => (
+                FakeDevice::from_context((*element.qp).context),
+                to_source(crate::handle::qp(element.qp)),
             ),
-            Of::Srq(_) => (
-                FakeDevice::of_context((*element.srq).context),
-                of(crate::handle::srq(element.srq)),
+            EventSource::Srq(_) => (
+                FakeDevice::from_context((*element.srq).context),
+                to_source(crate::handle::srq(element.srq)),
             ),
-            Of::Number(_) => return,
+            EventSource::Number(_) => return,
         }
     };
-    let mut world = device.world();
-    let left = world.taken(of).and_then(|taken| {
+    let mut state = device.state();
+    let left = state.unacked_events(source).and_then(|taken| {
         *taken = taken.checked_sub(1)?;
         Some(())
     });
     if left.is_none() {
-        world.violation("more asynchronous events were acknowledged than taken");
+        state.violation("more asynchronous events were acknowledged than taken");
     }
 }
 

@@ -1,10 +1,10 @@
-//! Faults that a test orders.
+//! Faults injected by a test.
 
 use std::thread::{self, ThreadId};
 
 /// A verb that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each is the verb of that name")]
+#[allow(missing_docs, reason = "each variant is the verb it is named after")]
 pub enum Verb {
     GetDeviceList,
     OpenDevice,
@@ -45,7 +45,7 @@ pub enum Verb {
     DestroyFlow,
 }
 
-/// Where requests are posted.
+/// A kind of queue that requests are posted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     /// The send queue.
@@ -56,31 +56,30 @@ pub enum Queue {
     SharedRecv,
 }
 
-/// How the next post to a queue fails.
+/// A failure of the next post to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PostFault {
-    /// To which queue.
+    /// The queue.
     pub queue: Queue,
-    /// The request of the list that fails, from 0; those before it are posted. The extended verbs
-    /// post all or nothing.
+    /// Index of the failing request in the posted list. The requests before it are posted. The
+    /// extended verbs post all requests of a batch or none.
     pub at: usize,
-    /// The error number, positive.
+    /// Error number, positive.
     pub errno: i32,
-    /// Whether the provider says which request was not posted, by `bad_wr`. The extended verbs
-    /// have no such thing.
-    pub says_which: bool,
-    /// Whether the failing request (for the extended verbs: all of the batch) is executed all the
-    /// same.
+    /// If `true`, the provider sets `bad_wr`. The extended verbs have no such argument.
+    pub sets_bad_wr: bool,
+    /// If `true`, the failing request is executed although an error is returned. For the extended
+    /// verbs, the whole batch is executed.
     pub executed: bool,
 }
 
-/// The faults that are due.
+/// Injected faults that have not occurred.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// The verb, how it fails, and who ordered it.
+    /// The verb, the error number, and the thread that injected the fault.
     verbs: Vec<(Verb, i32, ThreadId)>,
     posts: Vec<PostFault>,
-    /// Entries that polls hand out before one fails, and how.
+    /// Number of completions before a poll fails, and the error number.
     poll: Option<(usize, i32)>,
 }
 
@@ -93,33 +92,33 @@ impl Faults {
         self.posts.push(fault);
     }
 
-    /// The error number that this call of `verb` fails with, if it does.
+    /// Removes the first fault of `verb` and returns its error number.
     pub(crate) fn take(&mut self, verb: Verb) -> Option<i32> {
-        let place = self.verbs.iter().position(|(due, ..)| *due == verb)?;
-        Some(self.verbs.remove(place).1)
+        let slot = self.verbs.iter().position(|(due, ..)| *due == verb)?;
+        Some(self.verbs.remove(slot).1)
     }
 
-    /// The same for a verb that names no device: it fails for the thread that ordered it, and not
-    /// for a test beside it.
-    pub(crate) fn take_own(&mut self, verb: Verb) -> Option<i32> {
+    /// Removes the first fault of `verb` that the calling thread injected. A verb without a device
+    /// must not fail for a test on another thread.
+    pub(crate) fn take_for_this_thread(&mut self, verb: Verb) -> Option<i32> {
         let here = thread::current().id();
-        let place = self
+        let slot = self
             .verbs
             .iter()
             .position(|(due, _, by)| *due == verb && *by == here)?;
-        Some(self.verbs.remove(place).1)
+        Some(self.verbs.remove(slot).1)
     }
 
     pub(crate) fn take_post(&mut self, queue: Queue) -> Option<PostFault> {
-        let place = self.posts.iter().position(|due| due.queue == queue)?;
-        Some(self.posts.remove(place))
+        let slot = self.posts.iter().position(|due| due.queue == queue)?;
+        Some(self.posts.remove(slot))
     }
 
     pub(crate) fn add_poll(&mut self, entries: usize, errno: i32) {
         self.poll = Some((entries, errno));
     }
 
-    /// The error number that handing out one more entry fails with, if it does.
+    /// Counts one completion. Returns an error number if the poll must fail instead.
     pub(crate) fn take_poll(&mut self) -> Option<i32> {
         let (entries, errno) = self.poll.take()?;
         match entries.checked_sub(1) {

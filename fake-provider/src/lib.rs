@@ -1,40 +1,43 @@
-//! A verbs provider written in Rust. Linked into a test or benchmark it takes libibverbs' place.
+//! A verbs provider written in Rust. In a test or benchmark that links it, it replaces libibverbs.
 //!
-//! # How it takes its place
+//! # Linking
 //!
-//! It defines the entry points of libibverbs that this workspace calls, unmangled. A definition in
-//! the executable wins over one in a shared library, and Miri, which has no shared libraries, finds
-//! nothing else: `rdma-sys` and `ibverbs` run unchanged on top. Nothing of them knows of the fake.
-//! [`Fake::new`] adds a device, which the crates above find by its name; it refers to every entry
-//! point, so that the linker takes them all or none.
+//! The crate defines the entry points of libibverbs that this workspace calls, without name
+//! mangling. A definition in the executable takes precedence over one in a shared library, and
+//! under Miri there are no shared libraries. `rdma-sys` and `ibverbs` therefore run unchanged on
+//! top of it. [`Fake::new`] adds a device, which those crates find by name. It also refers to every
+//! entry point, so that the linker includes all of them.
 //!
-//! # How it is built
+//! # Modules
 //!
 //! ```text
-//! control  profile  fault          what a test sees: make a device, choose its manners, break it, look into it
-//! device  context  pd  td  mr  mw  ah  channel  event  the entry points, one file an object
-//! cq  cq_ex  qp  srq  xrc  flow  post  wr   (classic and extended tables)
-//! world  request  slab  queue  wire  unconnected  window  copy   the device: plain safe data behind one lock; `copy` moves the bytes
+//! control  profile  fault               for tests: create a device, choose its behavior, inject faults, inspect it
+//! device  context  pd  td  mr  mw  ah   entry points, one file per kind of object
+//! channel  event  srq  xrc  flow
+//! cq  cq_ex  qp  post  wr               entry points and function tables, classic and extended
+//! state  request  slab  handle          state of a device: plain safe data behind one lock
+//! queue  execute  unconnected  window   execution of requests, and remote access to memory
+//! copy                                  copies between registered memory ranges
 //! ```
 //!
-//! The C structures are thin handles: a device pointer and a number. All that they stand for is in
-//! the `World` of their device, in safe Rust. `unsafe` is left where C's pointers come in (handles,
-//! lists of requests) and where bytes move: as with a real device those moves go through numbers,
-//! `ptr::with_exposed_provenance`, so Miri checks that the memory of a request is allocated, that
-//! no reference to it is in use, and that no thread races with it, when the "device" touches it.
+//! A C structure holds only a device pointer and an index. Everything else is in the
+//! `DeviceState`, in safe Rust. `unsafe` is needed where C pointers enter (handles and lists of
+//! requests) and where bytes are copied. As in a real device, copies use integer addresses
+//! (`ptr::with_exposed_provenance`). Miri therefore checks that the memory of a request is
+//! allocated, that no conflicting reference to it is in use, and that no thread races with the
+//! device.
 //!
-//! # What it does
+//! # Supported features
 //!
-//! Loopback: reliable queue pairs of one device, connected by number (XRC too, where
-//! [`Profile::more_verbs`] says so), and datagrams. A send is done when it is posted, unless the
-//! device is [stalled](Fake::stall) or the receiver not ready. Whatever is against the rules of
-//! verbs, such as an object destroyed before what depends on it, a key that names no region, or a
-//! region deregistered with requests on it, is recorded as a violation, and fails the test when the
-//! [`Fake`] is dropped.
+//! Loopback between reliable queue pairs of one device, connected by queue pair number (also XRC,
+//! with [`Profile::more_verbs`]), and datagrams. A send is executed when it is posted, unless the
+//! device is [stalled](Fake::stall) or the peer has no receive. A violation of the verbs API is
+//! recorded, and the test fails when the [`Fake`] is dropped. Examples are an object destroyed
+//! before its children, a key without a region, or a region deregistered with requests in flight.
 
 #![allow(
     unsafe_code,
-    reason = "it is the C side of an FFI: it takes and gives raw pointers throughout"
+    reason = "the crate implements a C interface, which consists of raw pointers"
 )]
 
 mod ah;
@@ -46,7 +49,7 @@ mod cq;
 mod cq_ex;
 mod device;
 mod event;
-mod event_kind;
+mod execute;
 mod fault;
 mod flow;
 mod handle;
@@ -60,21 +63,19 @@ mod queue;
 mod request;
 mod slab;
 mod srq;
+mod state;
 mod td;
-mod thread;
 mod unconnected;
 mod window;
-mod wire;
-mod world;
 mod wr;
 mod xrc;
 
 pub use control::{Fake, Live};
 pub use fault::{PostFault, Queue, Verb};
-pub use profile::{AfterDestroy, DeadPosts, NotReady, Profile};
+pub use profile::{AfterDestroy, ErrorStatePosts, NotReady, Profile};
 
-/// Refers to every entry point, so that an executable that uses the crate has all of them: half a
-/// library replaced would be none.
+/// Refers to every entry point, so that the linker includes all of them. Otherwise some calls would
+/// reach the real libibverbs.
 fn keep_entry_points() {
     std::hint::black_box(
         [
@@ -109,7 +110,7 @@ fn set_errno(errno: i32) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// The convention "NULL and errno".
+/// Sets `errno` and returns NULL.
 fn null<T>(errno: i32) -> *mut T {
     set_errno(errno);
     std::ptr::null_mut()

@@ -12,7 +12,7 @@ use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
 use crate::request::Data;
-use crate::world::{Mr, World};
+use crate::state::{DeviceState, Mr};
 
 /// `ibv_reg_mr(3)`.
 #[unsafe(no_mangle)]
@@ -34,8 +34,8 @@ unsafe extern "C" fn ibv_reg_mr(
     }
 }
 
-/// What the header's `ibv_reg_mr` calls when optional flags are asked for. The address must be the
-/// memory's own here.
+/// Target of the inline function `ibv_reg_mr` if optional access flags are set. The IO virtual
+/// address must be the address of the memory.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_reg_mr_iova2(
     pd: *mut ibv_pd,
@@ -44,10 +44,14 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller gives a live domain.
-    let (context, mut world) =
-        unsafe { ((*pd).context, FakeDevice::of_context((*pd).context).world()) };
-    if let Some(errno) = world.faults.take(Verb::RegMr) {
+    // SAFETY: the caller passes a valid domain.
+    let (context, mut state) = unsafe {
+        (
+            (*pd).context,
+            FakeDevice::from_context((*pd).context).state(),
+        )
+    };
+    if let Some(errno) = state.faults.take(Verb::RegMr) {
         return null(errno);
     }
     let remote_writes = access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) != 0;
@@ -55,20 +59,21 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     if length == 0 || iova != address || (remote_writes && access & IBV_ACCESS_LOCAL_WRITE == 0) {
         return null(libc::EINVAL);
     }
-    // SAFETY: the caller's memory is mapped; a driver pins it, this one looks at both ends.
+    // SAFETY: the caller passes a mapped range. A driver would pin it; this function reads both
+    // ends.
     unsafe { touch(address, length) };
-    let place = world.mrs.next();
-    let key = world.new_key(place);
+    let slot = state.mrs.next();
+    let key = state.new_key(slot);
     // SAFETY: as above.
-    let pd_number = unsafe { crate::handle::pd(pd) };
-    let number = world.mrs.insert(Mr {
-        pd: pd_number,
+    let pd_index = unsafe { crate::handle::pd(pd) };
+    let index = state.mrs.insert(Mr {
+        pd: pd_index,
         key,
         address,
         length,
         access,
     });
-    let handle = u32::try_from(number).unwrap_or(u32::MAX);
+    let handle = u32::try_from(index).unwrap_or(u32::MAX);
     Box::into_raw(Box::new(ibv_mr {
         context,
         pd,
@@ -83,45 +88,46 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
 /// `ibv_dereg_mr(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: the caller gives a live region, and gives it up if the answer is 0.
+    // SAFETY: the caller passes a valid region, and does not use it again if 0 is returned.
     unsafe {
-        let mut world = FakeDevice::of_context((*mr).context).world();
-        if let Some(errno) = world.faults.take(Verb::DeregMr) {
+        let mut state = FakeDevice::from_context((*mr).context).state();
+        if let Some(errno) = state.faults.take(Verb::DeregMr) {
             return errno;
         }
-        let requests = world.requests_on((*mr).lkey);
+        let requests = state.requests_on((*mr).lkey);
         if requests > 0 {
-            world.violation(format!(
+            state.violation(format!(
                 "a region was deregistered with {requests} requests on it"
             ));
         }
-        let windows = world.windows_of_region((*mr).handle as usize);
+        let windows = state.windows_of_region((*mr).handle as usize);
         if windows > 0 {
-            world.violation(format!(
+            state.violation(format!(
                 "a region was deregistered with {windows} windows bound to it"
             ));
             return libc::EINVAL;
         }
-        // Its memory must be there to the end: Miri finds memory that was freed before.
+        // The program must free the memory only after this call. Otherwise Miri reports this
+        // access.
         touch((*mr).addr.addr() as u64, (*mr).length);
-        world.mrs.remove((*mr).handle as usize);
-        drop(world);
+        state.mrs.remove((*mr).handle as usize);
+        drop(state);
         drop(Box::from_raw(mr));
     }
     0
 }
 
-impl World {
-    /// The region that a key opens in a domain.
+impl DeviceState {
+    /// Returns the region with this key, if it is in the domain.
     #[inline]
     pub(crate) fn region(&self, pd: usize, key: u32) -> Option<&Mr> {
-        let place = (key >> 8).checked_sub(1)?;
+        let slot = (key >> 8).checked_sub(1)?;
         self.mrs
-            .get(place as usize)
+            .get(slot as usize)
             .filter(|region| region.key == key && region.pd == pd)
     }
 
-    /// How many requests in flight name this key.
+    /// Returns the number of requests in flight that use this key.
     fn requests_on(&self, key: u32) -> usize {
         let shared = self.srqs.iter().flat_map(|srq| srq.recvs.iter());
         let recvs = self
@@ -130,7 +136,7 @@ impl World {
             .flat_map(|qp| qp.recvs.iter())
             .chain(shared)
             .map(|recv| recv.sges);
-        let sends = self.qps.iter().flat_map(|qp| qp.waiting.iter());
+        let sends = self.qps.iter().flat_map(|qp| qp.pending.iter());
         let sends = sends.filter_map(|(send, _)| match send.data {
             Data::Registered(sges) => Some(sges),
             Data::Bind(_) | Data::Inline { .. } => None,
@@ -143,7 +149,7 @@ impl World {
 }
 
 impl Mr {
-    /// Whether the region has all of an entry's bytes.
+    /// Returns `true` if the entry lies within the region.
     pub(crate) fn covers(&self, sge: &ibv_sge) -> bool {
         let end = self.address + self.length as u64;
         sge.addr >= self.address
@@ -157,7 +163,7 @@ impl Mr {
 /// Reads both ends of a range.
 ///
 /// # Safety
-/// It is mapped, and nobody writes to it now.
+/// The range is mapped, and no other thread writes to it.
 unsafe fn touch(address: u64, length: usize) {
     let start: *const u8 = ptr::with_exposed_provenance(usize::try_from(address).unwrap_or(0));
     // SAFETY: the caller's promise.

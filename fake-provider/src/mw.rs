@@ -1,4 +1,4 @@
-//! Memory windows as C sees them. What they open is in `window`.
+//! Memory windows: the C interface. `window` implements the bindings.
 
 use std::ffi::c_int;
 
@@ -11,25 +11,25 @@ use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
 use crate::request::{Bind, Data, Remote, SendWr};
-use crate::window::WINDOW;
-use crate::world::Mw;
+use crate::state::Mw;
+use crate::window::WINDOW_BIT;
 
 /// `ibv_alloc_mw(3)`.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, type_: ibv_mw_type) -> *mut ibv_mw {
-    // SAFETY: the caller gives a live domain.
-    let (context, number) = unsafe { ((*pd).context, crate::handle::pd(pd)) };
+    // SAFETY: the caller passes a valid domain.
+    let (context, index) = unsafe { ((*pd).context, crate::handle::pd(pd)) };
     // SAFETY: as above.
-    let mut world = unsafe { FakeDevice::of_context(context) }.world();
-    if let Some(errno) = world.faults.take(Verb::AllocMw) {
+    let mut state = unsafe { FakeDevice::from_context(context) }.state();
+    if let Some(errno) = state.faults.take(Verb::AllocMw) {
         return null(errno);
     }
     if !matches!(type_, IBV_MW_TYPE_1 | IBV_MW_TYPE_2) {
         return null(libc::EINVAL);
     }
-    let place = world.mws.next();
-    let key = world.new_key(place) | WINDOW;
-    let handle = u32::try_from(world.mws.insert(Mw {
-        pd: number,
+    let slot = state.mws.next();
+    let key = state.new_key(slot) | WINDOW_BIT;
+    let handle = u32::try_from(state.mws.insert(Mw {
+        pd: index,
         kind: type_,
         key,
         bound: None,
@@ -46,38 +46,38 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, type_: ibv_mw_type) ->
 
 /// `ibv_dealloc_mw(3)`.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: the caller gives a live window, and gives it up if the answer is 0.
+    // SAFETY: the caller passes a valid window, and does not use it again if 0 is returned.
     unsafe {
-        let mut world = FakeDevice::of_context((*mw).context).world();
-        if let Some(errno) = world.faults.take(Verb::DeallocMw) {
+        let mut state = FakeDevice::from_context((*mw).context).state();
+        if let Some(errno) = state.faults.take(Verb::DeallocMw) {
             return errno;
         }
-        world.mws.remove(crate::handle::mw(mw));
-        drop(world);
+        state.mws.remove(crate::handle::mw(mw));
+        drop(state);
         drop(Box::from_raw(mw));
     }
     0
 }
 
-/// `ibv_bind_mw(3)`: a request of the send queue, with a key that is chosen here.
+/// `ibv_bind_mw(3)`. It posts a request, and the provider chooses the key.
 pub(crate) unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     mw: *mut ibv_mw,
     bind: *mut ibv_mw_bind,
 ) -> c_int {
-    // SAFETY: the caller gives a live queue pair, a live window and a readable request that names a
-    // live region or none.
-    let (mut world, place, bind, data, rkey) = unsafe {
-        let world = FakeDevice::of_context((*qp).context).world();
+    // SAFETY: the caller passes a valid queue pair, a valid window, and a readable request whose
+    // region is valid or NULL.
+    let (mut state, slot, bind, data, rkey) = unsafe {
+        let state = FakeDevice::from_context((*qp).context).state();
         (
-            world,
+            state,
             crate::handle::qp(qp),
             &*bind,
-            of_info(mw, &(*bind).bind_info),
+            bind_data(mw, &(*bind).bind_info),
             ibv_inc_rkey((*mw).rkey),
         )
     };
-    if let Some(errno) = world.faults.take(Verb::BindMw) {
+    if let Some(errno) = state.faults.take(Verb::BindMw) {
         return errno;
     }
     let (wr_id, flags) = (bind.wr_id, bind.send_flags);
@@ -95,20 +95,20 @@ pub(crate) unsafe extern "C" fn bind_mw(
         to: None,
         srqn: None,
     };
-    if let Err(errno) = world.check_send(place, &send) {
+    if let Err(errno) = state.check_send(slot, &send) {
         return errno;
     }
-    world.take_send(place, send, &[]);
+    state.enqueue_send(slot, send, &[]);
     // SAFETY: as above.
     unsafe { (*mw).rkey = rkey };
     0
 }
 
-/// What a request to bind says.
+/// Returns the data of a bind request.
 ///
 /// # Safety
-/// The window is alive, and so is the region, or it is NULL.
-pub(crate) unsafe fn of_info(mw: *mut ibv_mw, info: &ibv_mw_bind_info) -> Data {
+/// The window is valid. The region is valid or NULL.
+pub(crate) unsafe fn bind_data(mw: *mut ibv_mw, info: &ibv_mw_bind_info) -> Data {
     // SAFETY: the caller's promise.
     let (mw, mr) = unsafe {
         (

@@ -7,9 +7,10 @@ use rdma_sys::{ibv_context, ibv_pd};
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
-use crate::world::Pd;
+use crate::state::Pd;
 
-/// A domain as C sees it: its handle is that of the protection domain, also of a parent domain.
+/// C representation of a protection domain or parent domain. The handle of a parent domain is that
+/// of its protection domain.
 #[repr(C)]
 pub(crate) struct FakePd {
     raw: ibv_pd,
@@ -17,7 +18,11 @@ pub(crate) struct FakePd {
 }
 
 impl FakePd {
-    pub(crate) fn make(context: *mut ibv_context, pd: usize, parent: Option<usize>) -> *mut ibv_pd {
+    pub(crate) fn new_raw(
+        context: *mut ibv_context,
+        pd: usize,
+        parent: Option<usize>,
+    ) -> *mut ibv_pd {
         let handle = u32::try_from(pd).unwrap_or(u32::MAX);
         Box::into_raw(Box::new(Self {
             raw: ibv_pd { context, handle },
@@ -26,12 +31,12 @@ impl FakePd {
         .cast()
     }
 
-    /// The number of the parent domain, if it is one.
+    /// Returns the index of the parent domain, if `pd` is one.
     ///
     /// # Safety
-    /// The domain is alive.
+    /// The domain is valid.
     pub(crate) unsafe fn parent(pd: *mut ibv_pd) -> Option<usize> {
-        // SAFETY: the caller's promise; every domain is a whole FakePd.
+        // SAFETY: the caller's promise; each `ibv_pd` of this crate is the start of a `FakePd`.
         unsafe { (*pd.cast::<Self>()).parent }
     }
 }
@@ -39,65 +44,65 @@ impl FakePd {
 /// `ibv_alloc_pd(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    // SAFETY: the caller gives an open context.
-    let (mut world, number) = unsafe {
+    // SAFETY: the caller passes a valid context.
+    let (mut state, index) = unsafe {
         (
-            FakeDevice::of_context(context).world(),
+            FakeDevice::from_context(context).state(),
             crate::handle::context(context),
         )
     };
-    if let Some(errno) = world.faults.take(Verb::AllocPd) {
+    if let Some(errno) = state.faults.take(Verb::AllocPd) {
         return null(errno);
     }
-    let number = world.pds.insert(Pd { context: number });
-    FakePd::make(context, number, None)
+    let index = state.pds.insert(Pd { context: index });
+    FakePd::new_raw(context, index, None)
 }
 
 /// `ibv_dealloc_pd(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    // SAFETY: the caller gives a live domain, and gives it up if the answer is 0.
+    // SAFETY: the caller passes a valid domain, and does not use it again if 0 is returned.
     unsafe {
-        let mut world = FakeDevice::of_context((*pd).context).world();
-        let number = crate::handle::pd(pd);
-        if let Some(errno) = world.faults.take(Verb::DeallocPd) {
+        let mut state = FakeDevice::from_context((*pd).context).state();
+        let index = crate::handle::pd(pd);
+        if let Some(errno) = state.faults.take(Verb::DeallocPd) {
             return errno;
         }
         if let Some(parent) = FakePd::parent(pd) {
-            let children = world
+            let children = state
                 .qps
                 .iter()
                 .filter(|qp| qp.parent == Some(parent))
                 .count();
             if children > 0 {
-                world.violation(format!(
+                state.violation(format!(
                     "a parent domain was deallocated with {children} queue pairs alive"
                 ));
                 return libc::EBUSY;
             }
-            world.parents.remove(parent);
-            drop(world);
+            state.parents.remove(parent);
+            drop(state);
             drop(Box::from_raw(pd.cast::<FakePd>()));
             return 0;
         }
-        let children = world.mrs.iter().filter(|mr| mr.pd == number).count()
-            + world.mws.iter().filter(|mw| mw.pd == number).count()
-            + world.qps.iter().filter(|qp| qp.pd == number).count()
-            + world.srqs.iter().filter(|srq| srq.pd == number).count()
-            + world
+        let children = state.mrs.iter().filter(|mr| mr.pd == index).count()
+            + state.mws.iter().filter(|mw| mw.pd == index).count()
+            + state.qps.iter().filter(|qp| qp.pd == index).count()
+            + state.srqs.iter().filter(|srq| srq.pd == index).count()
+            + state
                 .parents
                 .iter()
-                .filter(|parent| parent.pd == number)
+                .filter(|parent| parent.pd == index)
                 .count()
-            + world.ahs.iter().filter(|ah| ah.pd == number).count();
+            + state.ahs.iter().filter(|ah| ah.pd == index).count();
         if children > 0 {
-            world.violation(format!(
+            state.violation(format!(
                 "a domain was deallocated with {children} objects alive"
             ));
             return libc::EBUSY;
         }
-        world.pds.remove(number);
-        drop(world);
+        state.pds.remove(index);
+        drop(state);
         drop(Box::from_raw(pd.cast::<FakePd>()));
     }
     0

@@ -1,4 +1,4 @@
-//! Posting by the classic verbs.
+//! Posting with the classic verbs.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -12,7 +12,7 @@ use rdma_sys::{
 use crate::device::FakeDevice;
 use crate::fault::{PostFault, Queue};
 use crate::request::{Data, RecvWr, Remote, SendWr, Sges, To};
-use crate::world::World;
+use crate::state::DeviceState;
 
 /// `ibv_post_send(3)`.
 pub(crate) unsafe extern "C" fn post_send(
@@ -20,34 +20,34 @@ pub(crate) unsafe extern "C" fn post_send(
     mut wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller gives a live queue pair.
-    let (place, mut world) = unsafe {
+    // SAFETY: the caller passes a valid queue pair.
+    let (slot, mut state) = unsafe {
         (
             crate::handle::qp(qp),
-            FakeDevice::of_context((*qp).context).world(),
+            FakeDevice::from_context((*qp).context).state(),
         )
     };
-    let fault = world.faults.take_post(Queue::Send);
+    let fault = state.faults.take_post(Queue::Send);
     let mut index = 0;
     while !wr.is_null() {
-        // SAFETY: the caller gives a list of valid requests.
+        // SAFETY: the caller passes a list of valid requests.
         let request = unsafe { &*wr };
         if let Some(fault) = fault.filter(|fault| fault.at == index) {
             if fault.executed {
                 // SAFETY: as above.
-                let _ = unsafe { post_one_send(&mut world, place, request) };
+                let _ = unsafe { post_one_send(&mut state, slot, request) };
             }
-            if fault.says_which {
-                // SAFETY: the caller gives a place for the answer.
+            if fault.sets_bad_wr {
+                // SAFETY: the caller passes a pointer that is valid for writes.
                 unsafe { *bad_wr = wr };
             }
-            return world.signed(fault.errno);
+            return state.signed(fault.errno);
         }
         // SAFETY: as above.
-        if let Err(errno) = unsafe { post_one_send(&mut world, place, request) } {
-            // SAFETY: the caller gives a place for the answer.
+        if let Err(errno) = unsafe { post_one_send(&mut state, slot, request) } {
+            // SAFETY: the caller passes a pointer that is valid for writes.
             unsafe { *bad_wr = wr };
-            return world.signed(errno);
+            return state.signed(errno);
         }
         index += 1;
         wr = request.next;
@@ -58,12 +58,16 @@ pub(crate) unsafe extern "C" fn post_send(
 /// Posts one request of a list.
 ///
 /// # Safety
-/// The request and its list of entries are valid, and so are the bytes that it names inline.
-unsafe fn post_one_send(world: &mut World, qp: usize, request: &ibv_send_wr) -> Result<(), i32> {
+/// The request, its gather list and its inline data are readable.
+unsafe fn post_one_send(
+    state: &mut DeviceState,
+    qp: usize,
+    request: &ibv_send_wr,
+) -> Result<(), i32> {
     // SAFETY: the caller's promise.
     let list = unsafe { entries(request.sg_list, request.num_sge) };
-    let sges = Sges::of(list).ok_or(libc::EINVAL)?;
-    // SAFETY: every field of the unions is a plain number.
+    let sges = Sges::from_list(list).ok_or(libc::EINVAL)?;
+    // SAFETY: all fields of the unions are integers, which have no invalid values.
     let (imm_be, rdma, atomic) = unsafe {
         (
             request.__bindgen_anon_1.imm_data,
@@ -78,7 +82,7 @@ unsafe fn post_one_send(world: &mut World, qp: usize, request: &ibv_send_wr) -> 
             compare_add: atomic.compare_add,
             swap: atomic.swap,
         },
-        // The key is where others have immediate data.
+        // `invalidate_rkey` shares a union with the immediate data.
         IBV_WR_LOCAL_INV => Remote {
             rkey: imm_be,
             ..Remote::default()
@@ -99,63 +103,64 @@ unsafe fn post_one_send(world: &mut World, qp: usize, request: &ibv_send_wr) -> 
         to: None,
         srqn: None,
     };
-    if world.is_xrc(qp) {
-        // SAFETY: the field of the union is a plain number.
+    if state.is_xrc(qp) {
+        // SAFETY: the field is an integer, which has no invalid values.
         send.srqn = Some(unsafe { request.qp_type.xrc.remote_srqn });
     }
     if request.opcode == IBV_WR_BIND_MW {
-        // SAFETY: a request to bind names a live window, and a live region or none.
+        // SAFETY: a bind request names a valid window, and a region that is valid or NULL.
         unsafe {
             let bind = &request.__bindgen_anon_2.bind_mw;
             send.remote = Remote {
                 rkey: bind.rkey,
                 ..Remote::default()
             };
-            send.data = crate::mw::of_info(bind.mw, &bind.bind_info);
+            send.data = crate::mw::bind_data(bind.mw, &bind.bind_info);
         }
     }
-    if world.is_datagram(qp) {
-        // SAFETY: every field of the union is a plain number or pointer; a datagram names a live
-        // address handle.
+    if state.is_datagram(qp) {
+        // SAFETY: all fields of the union are integers or pointers. A datagram names a valid
+        // address handle or NULL.
         let ud = unsafe { request.wr.ud };
         if ud.ah.is_null() {
             return Err(libc::EINVAL);
         }
-        // SAFETY: as above.
+        // SAFETY: as above; the handle is not NULL.
+        let ah = unsafe { crate::handle::ah(ud.ah) };
         send.to = Some(To {
-            ah: unsafe { crate::handle::ah(ud.ah) },
+            ah,
             qpn: ud.remote_qpn,
             qkey: ud.remote_qkey,
         });
         send.remote = Remote::default();
     }
     if request.send_flags & IBV_SEND_INLINE == 0 {
-        world.check_send(qp, &send)?;
-        world.take_send(qp, send, &[]);
+        state.check_send(qp, &send)?;
+        state.enqueue_send(qp, send, &[]);
         return Ok(());
     }
-    // Only one piece inline is needed so far.
-    let [piece] = sges.as_slice() else {
+    // The crate supports one entry of inline data.
+    let [entry] = sges.as_slice() else {
         return Err(libc::EOPNOTSUPP);
     };
-    let start: *const u8 = ptr::with_exposed_provenance(usize::try_from(piece.addr).unwrap_or(0));
-    let length = piece.length as usize;
+    let start: *const u8 = ptr::with_exposed_provenance(usize::try_from(entry.addr).unwrap_or(0));
+    let length = entry.length as usize;
     send.data = Data::Inline { start: 0, length };
-    world.check_send(qp, &send)?;
-    // SAFETY: the caller's promise.
+    state.check_send(qp, &send)?;
     let bytes = if length == 0 {
         &[]
     } else {
+        // SAFETY: the caller's promise.
         unsafe { std::slice::from_raw_parts(start, length) }
     };
-    world.take_send(qp, send, bytes);
+    state.enqueue_send(qp, send, bytes);
     Ok(())
 }
 
-/// A list of entries as a slice.
+/// Returns a gather or scatter list as a slice.
 ///
 /// # Safety
-/// It is valid for so many.
+/// The list has `count` readable entries.
 unsafe fn entries<'a>(list: *const ibv_sge, count: c_int) -> &'a [ibv_sge] {
     match usize::try_from(count) {
         // SAFETY: the caller's promise.
@@ -164,8 +169,9 @@ unsafe fn entries<'a>(list: *const ibv_sge, count: c_int) -> &'a [ibv_sge] {
     }
 }
 
-impl World {
-    /// Whether a send can be posted: state, operation, sizes, room.
+impl DeviceState {
+    /// Checks that a send can be posted: the state of the queue pair, the operation, the sizes, and
+    /// a free slot.
     pub(crate) fn check_send(&self, qp: usize, send: &SendWr) -> Result<(), i32> {
         let pair = self.qps.get(qp).ok_or(libc::EINVAL)?;
         if !matches!(pair.state, IBV_QPS_RTS | IBV_QPS_ERR) {
@@ -182,15 +188,15 @@ impl World {
         );
         let known = fetches
             || (windows && self.profile.windows)
-            || crate::wire::PUSHES.contains(&send.opcode);
-        let datagram = matches!(send.opcode, IBV_WR_SEND | IBV_WR_SEND_WITH_IMM);
-        if !known || (atomic && self.profile.iwarp) || (pair.qkey.is_some() && !datagram) {
+            || crate::execute::OUTBOUND_OPCODES.contains(&send.opcode);
+        let send_datagram = matches!(send.opcode, IBV_WR_SEND | IBV_WR_SEND_WITH_IMM);
+        if !known || (atomic && self.profile.iwarp) || (pair.qkey.is_some() && !send_datagram) {
             return Err(libc::EOPNOTSUPP);
         }
         if pair.raw && send.opcode != IBV_WR_SEND {
             return Err(libc::EOPNOTSUPP);
         }
-        if pair.half.is_some() && send.srqn.is_none() {
+        if pair.xrc_role.is_some() && send.srqn.is_none() {
             return Err(libc::EINVAL);
         }
         let reachable = send
@@ -214,7 +220,7 @@ impl World {
             }
             _ => {}
         }
-        if pair.sends_used >= pair.caps.max_send_wr {
+        if pair.send_slots_used >= pair.caps.max_send_wr {
             Err(libc::ENOMEM)
         } else {
             Ok(())
@@ -226,7 +232,7 @@ impl World {
     }
 
     fn is_xrc(&self, qp: usize) -> bool {
-        self.qps.get(qp).is_some_and(|pair| pair.half.is_some())
+        self.qps.get(qp).is_some_and(|pair| pair.xrc_role.is_some())
     }
 
     fn check_recv(&self, qp: usize, sges: &Sges) -> Result<(), i32> {
@@ -251,19 +257,19 @@ pub(crate) unsafe extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller gives a live queue pair.
-    let (place, mut world) = unsafe {
+    // SAFETY: the caller passes a valid queue pair.
+    let (slot, mut state) = unsafe {
         (
             crate::handle::qp(qp),
-            FakeDevice::of_context((*qp).context).world(),
+            FakeDevice::from_context((*qp).context).state(),
         )
     };
-    let fault = world.faults.take_post(Queue::Recv);
-    let check = |world: &World, sges: &Sges| world.check_recv(place, sges);
-    // SAFETY: the caller gives a list of valid requests, and a place for the answer.
+    let fault = state.faults.take_post(Queue::Recv);
+    let check = |state: &DeviceState, sges: &Sges| state.check_recv(slot, sges);
+    // SAFETY: the caller passes a list of valid requests, and `bad_wr` is valid for writes.
     unsafe {
-        post_list(&mut world, fault, wr, bad_wr, check, |world, recv| {
-            world.take_recv(place, recv);
+        post_list(&mut state, fault, wr, bad_wr, check, |state, recv| {
+            state.enqueue_recv(slot, recv);
         })
     }
 }
@@ -271,26 +277,26 @@ pub(crate) unsafe extern "C" fn post_recv(
 /// Posts a list of receives.
 ///
 /// # Safety
-/// The requests and their lists of entries are valid, and `bad_wr` can be written.
+/// The requests and their scatter lists are readable, and `bad_wr` is valid for writes.
 pub(crate) unsafe fn post_list(
-    world: &mut World,
+    state: &mut DeviceState,
     fault: Option<PostFault>,
     mut wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
-    check: impl Fn(&World, &Sges) -> Result<(), i32>,
-    take: impl Fn(&mut World, RecvWr),
+    check: impl Fn(&DeviceState, &Sges) -> Result<(), i32>,
+    take: impl Fn(&mut DeviceState, RecvWr),
 ) -> c_int {
     let mut index = 0;
     while !wr.is_null() {
-        // SAFETY: the caller gives a list of valid requests, each with a list of valid entries.
+        // SAFETY: the caller passes a list of readable requests, each with a readable scatter list.
         let (request, list) = unsafe { (&*wr, entries((*wr).sg_list, (*wr).num_sge)) };
         let fault = fault.filter(|fault| fault.at == index);
-        let sges = Sges::of(list).ok_or(libc::EINVAL);
-        let checked = sges.and_then(|sges| check(world, &sges).map(|()| sges));
+        let sges = Sges::from_list(list).ok_or(libc::EINVAL);
+        let checked = sges.and_then(|sges| check(state, &sges).map(|()| sges));
         match checked {
             Ok(sges) if fault.is_none_or(|fault| fault.executed) => {
                 take(
-                    world,
+                    state,
                     RecvWr {
                         wr_id: request.wr_id,
                         sges,
@@ -299,17 +305,17 @@ pub(crate) unsafe fn post_list(
             }
             Ok(_) => {}
             Err(errno) => {
-                // SAFETY: the caller gives a place for the answer.
+                // SAFETY: the caller passes a pointer that is valid for writes.
                 unsafe { *bad_wr = wr };
-                return world.signed(errno);
+                return state.signed(errno);
             }
         }
         if let Some(fault) = fault {
-            if fault.says_which {
-                // SAFETY: the caller gives a place for the answer.
+            if fault.sets_bad_wr {
+                // SAFETY: the caller passes a pointer that is valid for writes.
                 unsafe { *bad_wr = wr };
             }
-            return world.signed(fault.errno);
+            return state.signed(fault.errno);
         }
         index += 1;
         wr = request.next;

@@ -1,70 +1,71 @@
-//! The manners of a device: where real providers differ.
+//! Behavior of a device where real providers differ.
 
-/// What a device has, and what it does where providers differ.
+/// Features and behavior of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
-    reason = "each is a fact of its own about a device"
+    reason = "the features of a device are independent of each other"
 )]
 pub struct Profile {
-    /// Has queue pairs with the extended verbs (`ibv_wr_*`).
+    /// Supports extended queue pairs (`ibv_wr_*`).
     pub extended_qp: bool,
-    /// Has completion queues with the extended verbs (`ibv_start_poll` …).
+    /// Supports extended completion queues (`ibv_start_poll`).
     pub extended_cq: bool,
-    /// Those have timestamps, VLAN tags and flow tags, too.
+    /// Extended completion queues also support timestamps, VLAN tags and flow tags.
     pub extra_fields: bool,
-    /// Has what neither software driver has: XRC, raw packets, thread and parent domains, path
-    /// migration, queues that change their length.
+    /// Supports verbs that neither software driver has: XRC, raw packets, thread and parent
+    /// domains, path migration, and resizing of queues.
     pub more_verbs: bool,
-    /// What `ibv_query_device` says of its maker: `0xffffff` for Soft-RoCE.
+    /// `vendor_id` returned by `ibv_query_device`. Soft-RoCE returns `0xffffff`.
     pub vendor_id: u32,
-    /// Has memory windows.
+    /// Supports memory windows.
     pub windows: bool,
     /// Posts return negative error numbers.
     pub negative_errno: bool,
-    /// Is an iWARP device; InfiniBand else.
+    /// Is an iWARP device. Otherwise the device is a RoCE device.
     pub iwarp: bool,
-    /// A send that meets no receive.
+    /// Behavior of a send without a posted receive.
     pub not_ready: NotReady,
-    /// The completions of a queue pair that is destroyed.
+    /// Behavior of completions when their queue pair is destroyed.
     pub after_destroy: AfterDestroy,
-    /// A request that is posted to a queue pair in the error state.
-    pub dead_posts: DeadPosts,
+    /// Behavior of a post to a queue pair in the error state.
+    pub error_state_posts: ErrorStatePosts,
 }
 
-/// What becomes of a send when the peer has no receive posted.
+/// Behavior of a send when the peer has no posted receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotReady {
-    /// It waits for one (`rnr_retry` 7).
+    /// The send waits for a receive, as with `rnr_retry` 7.
     Wait,
-    /// It fails, and the queue pair with it.
+    /// The send fails, and the queue pair enters the error state.
     Fail,
-    /// It succeeds, and both queue pairs go to the error state (siw: the connection is dropped).
-    Lose,
+    /// The send succeeds, and both queue pairs enter the error state. This is how siw drops a
+    /// connection.
+    Disconnect,
 }
 
-/// What becomes of the completions of a queue pair that is destroyed.
+/// Behavior of completions when their queue pair is destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterDestroy {
-    /// Those in the completion queue stay there.
+    /// Completions stay in the completion queue.
     Leave,
-    /// They vanish.
+    /// Completions are removed from the completion queue.
     Drop,
-    /// They stay, and what was in flight is flushed after them.
+    /// Completions stay, and requests in flight complete as flushed.
     LeaveAndFlush,
 }
 
-/// What becomes of a request posted to a queue pair in the error state.
+/// Behavior of a post to a queue pair in the error state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeadPosts {
-    /// It completes as flushed.
+pub enum ErrorStatePosts {
+    /// The request completes as flushed.
     Flush,
-    /// The post succeeds, and nothing ever comes of it.
-    Swallow,
+    /// The post succeeds, but the request never completes.
+    Discard,
 }
 
 impl Profile {
-    /// As Soft-RoCE behaves: extended verbs, positive error numbers.
+    /// Behavior of Soft-RoCE: extended verbs, positive error numbers.
     pub const RXE: Self = Self {
         extended_qp: true,
         extended_cq: true,
@@ -76,11 +77,11 @@ impl Profile {
         iwarp: false,
         not_ready: NotReady::Wait,
         after_destroy: AfterDestroy::Leave,
-        dead_posts: DeadPosts::Flush,
+        error_state_posts: ErrorStatePosts::Flush,
     };
 
-    /// As Soft-iWARP behaves: classic verbs only, negative error numbers, flushes after a destroy.
-    /// Unlike it, this one connects without `rdma_cm`.
+    /// Behavior of Soft-iWARP: only classic verbs, negative error numbers, flushes on destroy.
+    /// Unlike Soft-iWARP, queue pairs connect without `rdma_cm`.
     pub const SIW: Self = Self {
         extended_qp: false,
         extended_cq: false,
@@ -90,8 +91,8 @@ impl Profile {
         windows: false,
         negative_errno: true,
         iwarp: true,
-        not_ready: NotReady::Lose,
+        not_ready: NotReady::Disconnect,
         after_destroy: AfterDestroy::LeaveAndFlush,
-        dead_posts: DeadPosts::Swallow,
+        error_state_posts: ErrorStatePosts::Discard,
     };
 }

@@ -1,4 +1,4 @@
-//! Queue pairs: made, moved through their states, destroyed.
+//! Queue pairs: creation, state changes, destruction.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -12,23 +12,23 @@ use rdma_sys::{
     ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
 
-use crate::cq::rounded;
+use crate::cq::round_up;
 use crate::device::FakeDevice;
-use crate::event::settled;
-use crate::event_kind::Of;
+use crate::event::EventSource;
+use crate::event::wait_acknowledged;
 use crate::fault::Verb;
 use crate::pd::FakePd;
 use crate::profile::AfterDestroy;
 use crate::request::{Batch, MAX_SGE};
-use crate::world::{Half, Handle, MAX_INLINE, MAX_WR, Qp, World};
+use crate::state::{DeviceState, Handle, MAX_INLINE, MAX_WR, Qp, XrcRole};
 use crate::{null, wr};
 
-impl World {
-    pub(crate) fn qp_numbers(&self) -> Vec<usize> {
-        self.qps.numbers().collect()
+impl DeviceState {
+    pub(crate) fn qp_indices(&self) -> Vec<usize> {
+        self.qps.indices().collect()
     }
 
-    /// A queue pair without room for requests.
+    /// Returns a queue pair in RESET with queues of length 0.
     pub(crate) fn empty_qp(&mut self, pd: usize, [send_cq, recv_cq]: [usize; 2]) -> Qp {
         let uid = self.next_uid;
         self.next_uid += 1;
@@ -39,7 +39,7 @@ impl World {
             send_cq,
             recv_cq,
             srq: None,
-            half: None,
+            xrc_role: None,
             raw: false,
             parent: None,
             qkey: None,
@@ -50,10 +50,10 @@ impl World {
             migration: ibv_qp_attr::default(),
             signal_all: false,
             recvs: VecDeque::new(),
-            waiting: VecDeque::new(),
-            sends_used: 0,
-            unreported: 0,
-            events_taken: 0,
+            pending: VecDeque::new(),
+            send_slots_used: 0,
+            unreported_sends: 0,
+            unacked_async_events: 0,
             batch: Batch::default(),
         }
     }
@@ -62,7 +62,7 @@ impl World {
 /// `ibv_create_qp(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    // SAFETY: the caller gives a live domain, and attributes that can be read and written.
+    // SAFETY: the caller passes a valid domain and attributes that are valid for reads and writes.
     unsafe { create(pd, &mut *attr, Verb::CreateQp, &ibv_qp_ex::default()) }
 }
 
@@ -71,15 +71,18 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    // SAFETY: the caller gives an open context and valid attributes, which begin with the classic
-    // ones.
+    // SAFETY: the caller passes a valid context and valid attributes. Extended attributes begin
+    // with the classic ones, so the cast is valid.
     unsafe {
-        let extended = FakeDevice::of_context(context).world().profile.extended_qp;
+        let extended = FakeDevice::from_context(context)
+            .state()
+            .profile
+            .extended_qp;
         if (*attr).qp_type == IBV_QPT_XRC_RECV {
             return crate::xrc::create_recv(context, &*attr);
         }
         let mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        let operations = wr::operations(FakeDevice::of_context(context).world().profile.windows);
+        let operations = wr::operations(FakeDevice::from_context(context).state().profile.windows);
         if !extended || (*attr).comp_mask != mask || (*attr).send_ops_flags & !operations != 0 {
             return null(libc::EOPNOTSUPP);
         }
@@ -92,10 +95,11 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     }
 }
 
-/// Makes a queue pair with at least what is asked for, and says in `attr.cap` what it has.
+/// Creates a queue pair with at least the requested capacities and writes the actual ones to
+/// `attr.cap`.
 ///
 /// # Safety
-/// Domain and completion queues are alive.
+/// The domain, the completion queues and the shared receive queue are valid.
 unsafe fn create(
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
@@ -103,26 +107,26 @@ unsafe fn create(
     table: &ibv_qp_ex,
 ) -> *mut ibv_qp {
     // SAFETY: the caller's promise.
-    let (context, pd_number, parent) =
+    let (context, pd_index, parent) =
         unsafe { ((*pd).context, crate::handle::pd(pd), FakePd::parent(pd)) };
     // SAFETY: as above.
-    let mut world = unsafe { FakeDevice::of_context(context) }.world();
-    if let Some(errno) = world.faults.take(verb) {
+    let mut state = unsafe { FakeDevice::from_context(context) }.state();
+    if let Some(errno) = state.faults.take(verb) {
         return null(errno);
     }
-    let Some(caps) = granted(&world, &attr.cap) else {
+    let Some(caps) = granted(&state, &attr.cap) else {
         return null(libc::EINVAL);
     };
-    let datagrams = attr.qp_type == IBV_QPT_UD && !world.profile.iwarp;
-    let xrc = attr.qp_type == IBV_QPT_XRC_SEND && world.profile.more_verbs;
-    let raw = attr.qp_type == IBV_QPT_RAW_PACKET && world.profile.more_verbs;
+    let datagrams = attr.qp_type == IBV_QPT_UD && !state.profile.iwarp;
+    let xrc = attr.qp_type == IBV_QPT_XRC_SEND && state.profile.more_verbs;
+    let raw = attr.qp_type == IBV_QPT_RAW_PACKET && state.profile.more_verbs;
     if !datagrams && !xrc && !raw && !matches!(attr.qp_type, IBV_QPT_RC | IBV_QPT_UC) {
         return null(libc::EOPNOTSUPP);
     }
     if xrc && (caps.max_recv_wr > 0 || !attr.recv_cq.is_null() || !attr.srq.is_null()) {
         return null(libc::EINVAL);
     }
-    // SAFETY: a shared receive queue that the caller names is alive.
+    // SAFETY: the caller passes a valid shared receive queue.
     let srq = (!attr.srq.is_null()).then(|| unsafe { crate::handle::srq(attr.srq) });
     attr.cap = caps;
     let (sends, recvs) = (caps.max_send_wr as usize, caps.max_recv_wr as usize);
@@ -138,23 +142,23 @@ unsafe fn create(
     };
     // SAFETY: the caller's promise.
     let send_cq = unsafe { crate::handle::cq(attr.send_cq) };
-    // SAFETY: as above.
     let recv_cq = if xrc {
         usize::MAX
     } else {
+        // SAFETY: the caller's promise.
         unsafe { crate::handle::cq(attr.recv_cq) }
     };
-    let empty = world.empty_qp(pd_number, [send_cq, recv_cq]);
-    let place = world.qps.insert(Qp {
+    let empty = state.empty_qp(pd_index, [send_cq, recv_cq]);
+    let slot = state.qps.insert(Qp {
         srq,
-        half: xrc.then_some(Half::Send),
+        xrc_role: xrc.then_some(XrcRole::Send),
         raw,
         parent,
         qkey: datagrams.then_some(0),
         caps,
         signal_all: attr.sq_sig_all != 0,
         recvs: VecDeque::with_capacity(recvs),
-        waiting: VecDeque::with_capacity(sends),
+        pending: VecDeque::with_capacity(sends),
         batch,
         ..empty
     });
@@ -165,34 +169,35 @@ unsafe fn create(
         send_cq: attr.send_cq,
         recv_cq: attr.recv_cq,
         srq: attr.srq,
-        handle: u32::try_from(place).unwrap_or(u32::MAX),
-        qp_num: crate::handle::number_of(place),
+        handle: u32::try_from(slot).unwrap_or(u32::MAX),
+        qp_num: crate::handle::qp_num(slot),
         state: IBV_QPS_RESET,
         qp_type: attr.qp_type,
         ..Default::default()
     };
-    let made: *mut ibv_qp = Box::into_raw(Box::new(ibv_qp_ex { qp_base, ..*table })).cast();
-    if let Some(pair) = world.qps.get_mut(place) {
-        pair.handle = Handle(made);
+    let object: *mut ibv_qp = Box::into_raw(Box::new(ibv_qp_ex { qp_base, ..*table })).cast();
+    if let Some(pair) = state.qps.get_mut(slot) {
+        pair.handle = Handle(object);
     }
-    made
+    object
 }
 
-/// What not every device can change: its path, and how long its queues are.
-const MORE: u32 = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_CAP;
+/// Attributes that only a device with `more_verbs` can change: paths and queue lengths.
+const EXTRA_ATTRS: u32 = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_CAP;
 
-impl World {
-    fn modify_more(&mut self, place: usize, attr: &ibv_qp_attr, mask: u32) -> c_int {
+impl DeviceState {
+    fn modify_extra(&mut self, slot: usize, attr: &ibv_qp_attr, mask: u32) -> c_int {
         let has = |flag: u32| mask & flag != 0;
-        if mask & MORE == 0 {
+        if mask & EXTRA_ATTRS == 0 {
             return 0;
         }
         let caps = granted(self, &attr.cap).filter(|_| self.profile.more_verbs);
-        let (Some(pair), Some(caps)) = (self.qps.get_mut(place), caps) else {
+        let (Some(pair), Some(caps)) = (self.qps.get_mut(slot), caps) else {
             return libc::EINVAL;
         };
         if has(IBV_QP_CAP)
-            && (pair.sends_used > caps.max_send_wr || pair.recvs.len() > caps.max_recv_wr as usize)
+            && (pair.send_slots_used > caps.max_send_wr
+                || pair.recvs.len() > caps.max_recv_wr as usize)
         {
             return libc::EINVAL;
         }
@@ -206,7 +211,7 @@ impl World {
             };
         }
         if has(IBV_QP_PATH_MIG_STATE) {
-            // The peer of a loopback has always loaded its path too.
+            // Both ends are on this device, so the peer has loaded its alternate path.
             let armed = attr.path_mig_state == IBV_MIG_REARM && pair.migration.alt_port_num != 0;
             pair.migration.path_mig_state = if armed {
                 IBV_MIG_ARMED
@@ -218,18 +223,18 @@ impl World {
     }
 }
 
-/// Sizes as a software driver rounds them up; `None` for more than the device has.
-fn granted(world: &World, asked: &ibv_qp_cap) -> Option<ibv_qp_cap> {
-    let sge = asked.max_send_sge.max(asked.max_recv_sge);
-    let wr = asked.max_send_wr.max(asked.max_recv_wr);
-    if sge as usize > MAX_SGE || wr > MAX_WR || asked.max_inline_data > MAX_INLINE {
+/// Rounds capacities up as a software driver does. Returns `None` if they exceed the limits.
+fn granted(state: &DeviceState, requested: &ibv_qp_cap) -> Option<ibv_qp_cap> {
+    let sge = requested.max_send_sge.max(requested.max_recv_sge);
+    let wr = requested.max_send_wr.max(requested.max_recv_wr);
+    if sge as usize > MAX_SGE || wr > MAX_WR || requested.max_inline_data > MAX_INLINE {
         return None;
     }
     Some(ibv_qp_cap {
-        max_send_wr: rounded(world, asked.max_send_wr),
-        max_recv_wr: rounded(world, asked.max_recv_wr),
-        max_inline_data: asked.max_inline_data.max(16 * asked.max_send_sge),
-        ..*asked
+        max_send_wr: round_up(state, requested.max_send_wr),
+        max_recv_wr: round_up(state, requested.max_recv_wr),
+        max_inline_data: requested.max_inline_data.max(16 * requested.max_send_sge),
+        ..*requested
     })
 }
 
@@ -237,7 +242,8 @@ fn granted(world: &World, asked: &ibv_qp_cap) -> Option<ibv_qp_cap> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     let extended: *mut ibv_qp_ex = qp.cast();
-    // SAFETY: the caller gives a live queue pair; each is a whole ibv_qp_ex here.
+    // SAFETY: the caller passes a valid queue pair, which is the start of an `ibv_qp_ex` in this
+    // crate.
     if unsafe { (*extended).wr_start }.is_some() {
         extended
     } else {
@@ -248,34 +254,34 @@ unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 /// `ibv_modify_qp(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
-    // SAFETY: the caller gives a live queue pair and readable attributes.
-    let (place, attr, mut world) = unsafe {
+    // SAFETY: the caller passes a valid queue pair and readable attributes.
+    let (slot, attr, mut state) = unsafe {
         (
             crate::handle::qp(qp),
             &*attr,
-            FakeDevice::of_context((*qp).context).world(),
+            FakeDevice::from_context((*qp).context).state(),
         )
     };
-    if let Some(errno) = world.faults.take(Verb::ModifyQp) {
+    if let Some(errno) = state.faults.take(Verb::ModifyQp) {
         return errno;
     }
     let mask = u32::try_from(mask).unwrap_or(0);
     let has = |flag: u32| mask & flag != 0;
-    let answer = world.modify_more(place, attr, mask);
-    if answer != 0 || mask & MORE == mask {
-        return answer;
+    let result = state.modify_extra(slot, attr, mask);
+    if result != 0 || mask & EXTRA_ATTRS == mask {
+        return result;
     }
-    let Some(pair) = world.qps.get_mut(place) else {
+    let Some(pair) = state.qps.get_mut(slot) else {
         return libc::EINVAL;
     };
     if pair.batch.open {
-        world.violation("a queue pair was modified between ibv_wr_start and its end");
+        state.violation("a queue pair was modified between ibv_wr_start and ibv_wr_complete");
         return libc::EINVAL;
     }
     if has(IBV_QP_STATE) && attr.qp_state == IBV_QPS_RESET {
-        world.locks_of(place, "a queue pair was reset");
+        state.check_poll_lock_of_qp(slot, "a queue pair was reset");
     }
-    let Some(pair) = world.qps.get_mut(place) else {
+    let Some(pair) = state.qps.get_mut(slot) else {
         return libc::EINVAL;
     };
     let allowed = match attr.qp_state {
@@ -294,13 +300,13 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
         pair.access = attr.qp_access_flags;
     }
     if has(IBV_QP_DEST_QPN) {
-        pair.peer = crate::handle::place_of(attr.dest_qp_num);
+        pair.peer = crate::handle::qp_index(attr.dest_qp_num);
     }
     if has(IBV_QP_QKEY) && pair.qkey.is_some() {
         pair.qkey = Some(attr.qkey);
     }
     if attr.qp_state == IBV_QPS_ERR {
-        world.enter_error(place);
+        state.enter_error(slot);
     } else {
         pair.state = attr.qp_state;
     }
@@ -315,20 +321,20 @@ unsafe extern "C" fn ibv_query_qp(
     _: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: the caller gives a live queue pair.
-    let (place, mut world) = unsafe {
+    // SAFETY: the caller passes a valid queue pair.
+    let (slot, mut state) = unsafe {
         (
             crate::handle::qp(qp),
-            FakeDevice::of_context((*qp).context).world(),
+            FakeDevice::from_context((*qp).context).state(),
         )
     };
-    if let Some(errno) = world.faults.take(Verb::QueryQp) {
+    if let Some(errno) = state.faults.take(Verb::QueryQp) {
         return errno;
     }
-    let Some(pair) = world.qps.get(place) else {
+    let Some(pair) = state.qps.get(slot) else {
         return libc::EINVAL;
     };
-    // SAFETY: the caller gives places for both answers.
+    // SAFETY: the caller passes two pointers that are valid for writes.
     unsafe {
         attr.write(ibv_qp_attr {
             qp_state: pair.state,
@@ -346,50 +352,50 @@ unsafe extern "C" fn ibv_query_qp(
 /// `ibv_destroy_qp(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: the caller gives a live queue pair, and gives it up if the answer is 0.
+    // SAFETY: the caller passes a valid queue pair, and does not use it again if 0 is returned.
     unsafe {
-        let device = FakeDevice::of_context((*qp).context);
-        let (place, mut world) = (crate::handle::qp(qp), device.world());
-        if let Some(errno) = world.faults.take(Verb::DestroyQp) {
-            return world.signed(errno);
+        let device = FakeDevice::from_context((*qp).context);
+        let (slot, mut state) = (crate::handle::qp(qp), device.state());
+        if let Some(errno) = state.faults.take(Verb::DestroyQp) {
+            return state.signed(errno);
         }
-        if world.close_shared_qp(place) {
-            drop(world);
+        if state.close_shared(slot) {
+            drop(state);
             drop(Box::from_raw(qp.cast::<ibv_qp_ex>()));
             return 0;
         }
-        world.locks_of(place, "a queue pair was destroyed");
-        let flows = world.flows.iter().filter(|flow| flow.qp == place).count();
+        state.check_poll_lock_of_qp(slot, "a queue pair was destroyed");
+        let flows = state.flows.iter().filter(|flow| flow.qp == slot).count();
         if flows > 0 {
-            world.violation(format!(
+            state.violation(format!(
                 "a queue pair was destroyed with {flows} flow rules"
             ));
             return libc::EBUSY;
         }
-        if world.qps.get(place).is_some_and(|pair| pair.batch.open) {
-            world.violation("a queue pair was destroyed between ibv_wr_start and its end");
+        if state.qps.get(slot).is_some_and(|pair| pair.batch.open) {
+            state.violation("a queue pair was destroyed between ibv_wr_start and ibv_wr_complete");
         }
-        let windows = world.windows_of_pair(place);
+        let windows = state.windows_of_pair(slot);
         if windows > 0 {
-            // Soft-RoCE waits for them, and goes on after 50 seconds.
-            world.violation(format!(
+            // Soft-RoCE waits until the windows are unbound, for at most 50 seconds.
+            state.violation(format!(
                 "a queue pair was destroyed with {windows} windows bound"
             ));
         }
-        world = settled(device, world, Of::Qp(place));
-        if world.profile.after_destroy == AfterDestroy::LeaveAndFlush {
-            world.flush(place);
+        state = wait_acknowledged(device, state, EventSource::Qp(slot));
+        if state.profile.after_destroy == AfterDestroy::LeaveAndFlush {
+            state.flush(slot);
         }
-        if let Some(gone) = world.qps.remove(place) {
-            if world.profile.after_destroy == AfterDestroy::Drop {
+        if let Some(gone) = state.qps.remove(slot) {
+            if state.profile.after_destroy == AfterDestroy::Drop {
                 for cq in [gone.send_cq, gone.recv_cq] {
-                    if let Some(queue) = world.cqs.get_mut(cq) {
+                    if let Some(queue) = state.cqs.get_mut(cq) {
                         queue.entries.retain(|entry| entry.uid != gone.uid);
                     }
                 }
             }
         }
-        drop(world);
+        drop(state);
         drop(Box::from_raw(qp.cast::<ibv_qp_ex>()));
     }
     0

@@ -1,4 +1,4 @@
-//! The queues of a queue pair: requests come in, wait, are flushed, and leave completions.
+//! Queues of a queue pair: requests are accepted, deferred, flushed and completed.
 
 use rdma_sys::{
     IBV_EVENT_QP_LAST_WQE_REACHED, IBV_QPS_ERR, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
@@ -11,53 +11,53 @@ use rdma_sys::{
     ibv_wr_opcode,
 };
 
-use crate::event_kind::Of;
-use crate::handle::number_of;
-use crate::profile::DeadPosts;
+use crate::event::EventSource;
+use crate::handle::qp_num;
+use crate::profile::ErrorStatePosts;
 use crate::request::{Data, RecvWr, SendWr};
-use crate::world::{Cqe, World};
+use crate::state::{Cqe, DeviceState};
 
-impl World {
-    /// Takes a send that was checked; `inline` has its bytes, if it has any inline.
-    pub(crate) fn take_send(&mut self, qp: usize, send: SendWr, inline: &[u8]) {
+impl DeviceState {
+    /// Accepts a send that was checked. `inline` contains its inline data, if there is any.
+    pub(crate) fn enqueue_send(&mut self, qp: usize, send: SendWr, inline: &[u8]) {
         let stalled = self.stalled;
-        let dead_posts = self.profile.dead_posts;
+        let error_state_posts = self.profile.error_state_posts;
         let Some(pair) = self.qps.get_mut(qp) else {
             return;
         };
-        pair.sends_used += 1;
+        pair.send_slots_used += 1;
         if pair.state == IBV_QPS_ERR {
-            if dead_posts == DeadPosts::Flush {
+            if error_state_posts == ErrorStatePosts::Flush {
                 self.complete_send(qp, &send, IBV_WC_WR_FLUSH_ERR);
             }
             return;
         }
-        if stalled || !pair.waiting.is_empty() || !self.execute(qp, &send, inline) {
-            self.wait(qp, send, inline);
+        if stalled || !pair.pending.is_empty() || !self.execute(qp, &send, inline) {
+            self.defer(qp, send, inline);
         }
-        self.drop_lost();
+        self.disconnect_lost();
     }
 
-    /// Lets a send wait, with a copy of its inline bytes.
-    fn wait(&mut self, qp: usize, mut send: SendWr, inline: &[u8]) {
+    /// Defers a send. Its inline data is copied.
+    fn defer(&mut self, qp: usize, mut send: SendWr, inline: &[u8]) {
         let mut own = Vec::new();
         if let Data::Inline { start, length } = &mut send.data {
             own.extend_from_slice(&inline[*start..*start + *length]);
             *start = 0;
         }
         if let Some(pair) = self.qps.get_mut(qp) {
-            pair.waiting.push_back((send, own));
+            pair.pending.push_back((send, own));
         }
     }
 
-    /// Takes a receive that was checked.
-    pub(crate) fn take_recv(&mut self, qp: usize, recv: RecvWr) {
-        let dead_posts = self.profile.dead_posts;
+    /// Accepts a receive that was checked.
+    pub(crate) fn enqueue_recv(&mut self, qp: usize, recv: RecvWr) {
+        let error_state_posts = self.profile.error_state_posts;
         let Some(pair) = self.qps.get_mut(qp) else {
             return;
         };
         if pair.state == IBV_QPS_ERR {
-            if dead_posts == DeadPosts::Flush {
+            if error_state_posts == ErrorStatePosts::Flush {
                 self.complete_recv(qp, recv.wr_id, IBV_WC_WR_FLUSH_ERR, 0, None);
             }
             return;
@@ -68,39 +68,39 @@ impl World {
         }
     }
 
-    /// Executes what waits on this queue pair, as far as it can be.
+    /// Executes the pending sends of a queue pair until one must wait.
     pub(crate) fn progress(&mut self, qp: usize) {
         while !self.stalled {
             let Some((send, inline)) = self
                 .qps
                 .get_mut(qp)
-                .and_then(|pair| pair.waiting.pop_front())
+                .and_then(|pair| pair.pending.pop_front())
             else {
                 return;
             };
             let done = self.execute(qp, &send, &inline);
-            self.drop_lost();
+            self.disconnect_lost();
             if !done {
                 if let Some(pair) = self.qps.get_mut(qp) {
-                    pair.waiting.push_front((send, inline));
+                    pair.pending.push_front((send, inline));
                 }
                 return;
             }
         }
     }
 
-    /// Ends connections that were lost.
-    fn drop_lost(&mut self) {
-        while let Some(qp) = self.lost.pop() {
+    /// Ends the connections that failed while a request was executed.
+    fn disconnect_lost(&mut self) {
+        while let Some(qp) = self.to_disconnect.pop() {
             self.enter_error(qp);
         }
     }
 
-    /// Puts a queue pair into the error state and flushes what is in flight, in order.
+    /// Moves a queue pair to the error state and flushes its requests in order.
     pub(crate) fn enter_error(&mut self, qp: usize) {
         if let Some(pair) = self.qps.get_mut(qp) {
             if pair.srq.is_some() && pair.state != IBV_QPS_ERR {
-                self.raise(IBV_EVENT_QP_LAST_WQE_REACHED, Of::Qp(qp));
+                self.raise(IBV_EVENT_QP_LAST_WQE_REACHED, EventSource::Qp(qp));
             }
         }
         if let Some(pair) = self.qps.get_mut(qp) {
@@ -113,7 +113,7 @@ impl World {
         while let Some((send, _)) = self
             .qps
             .get_mut(qp)
-            .and_then(|pair| pair.waiting.pop_front())
+            .and_then(|pair| pair.pending.pop_front())
         {
             self.complete_send(qp, &send, IBV_WC_WR_FLUSH_ERR);
         }
@@ -126,17 +126,17 @@ impl World {
         let Some(pair) = self.qps.get_mut(qp) else {
             return;
         };
-        pair.unreported += 1;
+        pair.unreported_sends += 1;
         if status == IBV_WC_SUCCESS && send.flags & IBV_SEND_SIGNALED == 0 && !pair.signal_all {
             return;
         }
-        let releases = std::mem::take(&mut pair.unreported);
+        let releases = std::mem::take(&mut pair.unreported_sends);
         let opcode = completed(send.opcode);
         let wc = ibv_wc {
             wr_id: send.wr_id,
             status,
             opcode,
-            qp_num: number_of(qp),
+            qp_num: qp_num(qp),
             ..Default::default()
         };
         let (cq, uid) = (pair.send_cq, pair.uid);
@@ -164,7 +164,7 @@ impl World {
         self.complete_recv_on(cq, qp, wr_id, status, length, from);
     }
 
-    /// As `complete_recv`, on this completion queue.
+    /// Completes a receive on this completion queue.
     pub(crate) fn complete_recv_on(
         &mut self,
         cq: usize,
@@ -181,7 +181,7 @@ impl World {
             IBV_WR_SEND_WITH_INV => IBV_WC_WITH_INV,
             _ => 0,
         };
-        // A key that was invalidated comes in the place of immediate data.
+        // The invalidated key shares a union with the immediate data.
         let wc_flags = from.map_or(0, flags);
         let imm_data = from.map_or(0, |send| if wc_flags == 0 { 0 } else { send.imm_be });
         let wc = ibv_wc {
@@ -193,7 +193,7 @@ impl World {
                 IBV_WC_RECV
             },
             byte_len: u32::try_from(length).unwrap_or(u32::MAX),
-            qp_num: number_of(qp),
+            qp_num: qp_num(qp),
             wc_flags,
             __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data },
             ..Default::default()
@@ -212,7 +212,7 @@ impl World {
         );
     }
 
-    /// The completion of a receive that a datagram of the queue pair `from` came into.
+    /// Completes a receive that was filled by a datagram of queue pair `from`.
     pub(crate) fn complete_datagram(
         &mut self,
         qp: usize,
@@ -228,8 +228,8 @@ impl World {
             status: IBV_WC_SUCCESS,
             opcode: IBV_WC_RECV,
             byte_len: u32::try_from(length).unwrap_or(u32::MAX),
-            qp_num: number_of(qp),
-            src_qp: number_of(from),
+            qp_num: qp_num(qp),
+            src_qp: qp_num(from),
             wc_flags: IBV_WC_GRH | if with_imm { IBV_WC_WITH_IMM } else { 0 },
             __bindgen_anon_1: ibv_wc__bindgen_ty_1 {
                 imm_data: send.imm_be,
@@ -270,7 +270,7 @@ impl World {
     }
 }
 
-/// What a completion calls an operation.
+/// Returns the completion opcode of an operation.
 fn completed(opcode: ibv_wr_opcode) -> ibv_wc_opcode {
     match opcode {
         IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => IBV_WC_RDMA_WRITE,

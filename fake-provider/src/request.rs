@@ -1,8 +1,8 @@
-//! Requests, as the device keeps them.
+//! Requests in the representation of the device.
 
 use rdma_sys::{ibv_sge, ibv_wr_opcode};
 
-/// Gather or scatter entries of a request at most.
+/// Maximum number of gather or scatter entries of a request.
 pub(crate) const MAX_SGE: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -19,13 +19,13 @@ pub(crate) struct SendWr {
     pub(crate) imm_be: u32,
     pub(crate) data: Data,
     pub(crate) remote: Remote,
-    /// Of a datagram.
+    /// Destination of a datagram.
     pub(crate) to: Option<To>,
-    /// Of XRC: the number of the shared receive queue that it is for.
+    /// Number of the shared receive queue of an XRC request.
     pub(crate) srqn: Option<u32>,
 }
 
-/// Where a datagram goes.
+/// Destination of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct To {
     pub(crate) ah: usize,
@@ -33,7 +33,7 @@ pub(crate) struct To {
     pub(crate) qkey: u32,
 }
 
-/// The peer's memory that a request names, and the operands of an atomic.
+/// Remote memory of a request, and the operands of an atomic operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Remote {
     pub(crate) addr: u64,
@@ -42,21 +42,21 @@ pub(crate) struct Remote {
     pub(crate) swap: u64,
 }
 
-/// Where a send's bytes are.
+/// Payload of a send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Data {
     Registered(Sges),
-    /// Copied when it was posted: this many bytes at this place of the batch's, or of the send's
-    /// own.
+    /// Bytes copied when the request was posted: a range of the inline buffer of the batch or of
+    /// the deferred request.
     Inline {
         start: usize,
         length: usize,
     },
-    /// None: a window is to be bound.
+    /// No payload. The request binds a memory window.
     Bind(Bind),
 }
 
-/// The memory that a window is to open. A length of 0 unbinds one of type 1.
+/// Memory range for a memory window. A length of 0 unbinds a window of type 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bind {
     pub(crate) mw: usize,
@@ -73,7 +73,7 @@ pub(crate) struct Sges {
 }
 
 impl Sges {
-    pub(crate) fn of(list: &[ibv_sge]) -> Option<Self> {
+    pub(crate) fn from_list(list: &[ibv_sge]) -> Option<Self> {
         let mut all = [ibv_sge::default(); MAX_SGE];
         all.get_mut(..list.len())?.copy_from_slice(list);
         Some(Self {
@@ -91,12 +91,12 @@ impl Sges {
     }
 }
 
-/// What `ibv_wr_start` began.
+/// Requests between `ibv_wr_start` and `ibv_wr_complete`.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) open: bool,
     pub(crate) sends: Vec<SendWr>,
     pub(crate) inline: Vec<u8>,
-    /// A setter was given what the queue does not take: `ibv_wr_complete` says so.
+    /// Error number of a setter that got invalid arguments. `ibv_wr_complete` returns it.
     pub(crate) error: i32,
 }

@@ -1,65 +1,66 @@
-//! Objects by number. Numbers are reused at once, as devices do, so that a stale one is found out.
+//! Objects by index. An index is reused as soon as possible, as devices do, so that tests detect
+//! the use of a stale one.
 
 pub(crate) struct Slab<T> {
-    places: Vec<Option<T>>,
+    slots: Vec<Option<T>>,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { places: Vec::new() }
+        Self { slots: Vec::new() }
     }
 }
 
 impl<T> Slab<T> {
-    /// The number that the next object will get.
+    /// Returns the index that the next object will get.
     pub(crate) fn next(&self) -> usize {
-        self.places
+        self.slots
             .iter()
             .position(Option::is_none)
-            .unwrap_or(self.places.len())
+            .unwrap_or(self.slots.len())
     }
 
     pub(crate) fn insert(&mut self, value: T) -> usize {
-        let number = self.next();
-        if number == self.places.len() {
-            self.places.push(Some(value));
+        let index = self.next();
+        if index == self.slots.len() {
+            self.slots.push(Some(value));
         } else {
-            self.places[number] = Some(value);
+            self.slots[index] = Some(value);
         }
-        number
+        index
     }
 
-    /// Above every number in use.
+    /// Returns an upper bound of the indices in use, exclusive.
     pub(crate) fn end(&self) -> usize {
-        self.places.len()
+        self.slots.len()
     }
 
-    pub(crate) fn get(&self, number: usize) -> Option<&T> {
-        self.places.get(number)?.as_ref()
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        self.slots.get(index)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, number: usize) -> Option<&mut T> {
-        self.places.get_mut(number)?.as_mut()
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.slots.get_mut(index)?.as_mut()
     }
 
-    pub(crate) fn remove(&mut self, number: usize) -> Option<T> {
-        self.places.get_mut(number)?.take()
+    pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
+        self.slots.get_mut(index)?.take()
     }
 
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> {
-        self.places
+    pub(crate) fn indices(&self) -> impl Iterator<Item = usize> {
+        self.slots
             .iter()
             .enumerate()
-            .filter(|(_, place)| place.is_some())
-            .map(|(number, _)| number)
+            .filter(|(_, slot)| slot.is_some())
+            .map(|(index, _)| index)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.places.iter_mut().flatten()
+        self.slots.iter_mut().flatten()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.places.iter().flatten()
+        self.slots.iter().flatten()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -7,41 +7,41 @@ use rdma_sys::{
     IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
 };
 
-use crate::cq::rounded;
+use crate::cq::round_up;
 use crate::device::FakeDevice;
-use crate::event::settled;
-use crate::event_kind::Of;
+use crate::event::EventSource;
+use crate::event::wait_acknowledged;
 use crate::fault::{Queue, Verb};
 use crate::null;
 use crate::post::post_list;
 use crate::request::{MAX_SGE, RecvWr, Sges};
-use crate::world::{Handle, MAX_WR, Srq, World};
+use crate::state::{DeviceState, Handle, MAX_WR, Srq};
 
 /// `ibv_create_srq(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    // SAFETY: the caller gives a live domain, and attributes that can be read and written.
-    let (context, number, init) = unsafe { ((*pd).context, crate::handle::pd(pd), &mut *init) };
+    // SAFETY: the caller passes a valid domain and attributes that are valid for reads and writes.
+    let (context, index, init) = unsafe { ((*pd).context, crate::handle::pd(pd), &mut *init) };
     // SAFETY: as above.
-    let mut world = unsafe { FakeDevice::of_context(context) }.world();
-    if let Some(errno) = world.faults.take(Verb::CreateSrq) {
+    let mut state = unsafe { FakeDevice::from_context(context) }.state();
+    if let Some(errno) = state.faults.take(Verb::CreateSrq) {
         return null(errno);
     }
-    let Some(number) = world.insert_srq(number, &mut init.attr, None) else {
+    let Some(index) = state.insert_srq(index, &mut init.attr, None) else {
         return null(libc::EINVAL);
     };
-    let handle = u32::try_from(number).unwrap_or(u32::MAX);
-    let made = Box::into_raw(Box::new(ibv_srq {
+    let handle = u32::try_from(index).unwrap_or(u32::MAX);
+    let object = Box::into_raw(Box::new(ibv_srq {
         context,
         srq_context: init.srq_context,
         pd,
         handle,
         ..Default::default()
     }));
-    if let Some(queue) = world.srqs.get_mut(number) {
-        queue.handle = Handle(made);
+    if let Some(queue) = state.srqs.get_mut(index) {
+        queue.handle = Handle(object);
     }
-    made
+    object
 }
 
 /// `ibv_modify_srq(3)`.
@@ -51,15 +51,15 @@ unsafe extern "C" fn ibv_modify_srq(
     attr: *mut ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
-    // SAFETY: the caller gives a live queue and readable attributes.
-    let (number, attr, mut world) = unsafe {
+    // SAFETY: the caller passes a valid queue and readable attributes.
+    let (index, attr, mut state) = unsafe {
         (
             crate::handle::srq(srq),
             &*attr,
-            FakeDevice::of_context((*srq).context).world(),
+            FakeDevice::from_context((*srq).context).state(),
         )
     };
-    let Some(queue) = world.srqs.get_mut(number) else {
+    let Some(queue) = state.srqs.get_mut(index) else {
         return libc::EINVAL;
     };
     let has = |flag: u32| u32::try_from(mask).unwrap_or(0) & flag != 0;
@@ -78,10 +78,10 @@ unsafe extern "C" fn ibv_modify_srq(
 /// `ibv_query_srq(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
-    // SAFETY: the caller gives a live queue and a place for the answer.
+    // SAFETY: the caller passes a valid queue and a pointer that is valid for writes.
     unsafe {
-        let world = FakeDevice::of_context((*srq).context).world();
-        let Some(queue) = world.srqs.get(crate::handle::srq(srq)) else {
+        let state = FakeDevice::from_context((*srq).context).state();
+        let Some(queue) = state.srqs.get(crate::handle::srq(srq)) else {
             return libc::EINVAL;
         };
         let size = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
@@ -97,26 +97,26 @@ unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -
 /// `ibv_destroy_srq(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
-    // SAFETY: the caller gives a live queue, and gives it up if the answer is 0.
+    // SAFETY: the caller passes a valid queue, and does not use it again if 0 is returned.
     unsafe {
-        let device = FakeDevice::of_context((*srq).context);
-        let (number, mut world) = (crate::handle::srq(srq), device.world());
-        if let Some(errno) = world.faults.take(Verb::DestroySrq) {
+        let device = FakeDevice::from_context((*srq).context);
+        let (index, mut state) = (crate::handle::srq(srq), device.state());
+        if let Some(errno) = state.faults.take(Verb::DestroySrq) {
             return errno;
         }
-        let users = world.qps.iter().filter(|qp| qp.srq == Some(number)).count();
+        let users = state.qps.iter().filter(|qp| qp.srq == Some(index)).count();
         if users > 0 {
-            world.violation(format!(
+            state.violation(format!(
                 "a shared receive queue was destroyed with {users} queue pairs on it"
             ));
             return libc::EBUSY;
         }
-        if let Some((_, cq)) = world.srqs.get(number).and_then(|srq| srq.xrc) {
-            world.locks(&[cq], "a shared receive queue was destroyed");
+        if let Some((_, cq)) = state.srqs.get(index).and_then(|srq| srq.xrc) {
+            state.check_poll_lock(&[cq], "a shared receive queue was destroyed");
         }
-        world = settled(device, world, Of::Srq(number));
-        world.srqs.remove(number);
-        drop(world);
+        state = wait_acknowledged(device, state, EventSource::Srq(index));
+        state.srqs.remove(index);
+        drop(state);
         drop(Box::from_raw(srq));
     }
     0
@@ -128,22 +128,24 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller gives a live queue, a list of valid requests and a place for the answer.
+    // SAFETY: the caller passes a valid queue and a list of valid requests, and `bad_wr` is valid
+    // for writes.
     unsafe {
-        let (place, mut world) = (
+        let (slot, mut state) = (
             crate::handle::srq(srq),
-            FakeDevice::of_context((*srq).context).world(),
+            FakeDevice::from_context((*srq).context).state(),
         );
-        let fault = world.faults.take_post(Queue::SharedRecv);
-        let check = |world: &World, sges: &Sges| world.check_srq_recv(place, sges);
-        post_list(&mut world, fault, wr, bad_wr, check, |world, recv| {
-            world.take_srq_recv(place, recv);
+        let fault = state.faults.take_post(Queue::SharedRecv);
+        let check = |state: &DeviceState, sges: &Sges| state.check_srq_recv(slot, sges);
+        post_list(&mut state, fault, wr, bad_wr, check, |state, recv| {
+            state.enqueue_srq_recv(slot, recv);
         })
     }
 }
 
-impl World {
-    /// Makes a queue and says how large it is; `None` for more than the device has.
+impl DeviceState {
+    /// Creates a queue and writes its actual capacities to `attr`. Returns `None` if they exceed
+    /// the limits.
     pub(crate) fn insert_srq(
         &mut self,
         pd: usize,
@@ -153,7 +155,7 @@ impl World {
         if attr.max_wr > MAX_WR || attr.max_sge as usize > MAX_SGE {
             return None;
         }
-        attr.max_wr = rounded(self, attr.max_wr);
+        attr.max_wr = round_up(self, attr.max_wr);
         let (depth, max_sge) = (attr.max_wr as usize, attr.max_sge as usize);
         let (recvs, handle) = (VecDeque::with_capacity(depth), Handle(std::ptr::null_mut()));
         Some(self.srqs.insert(Srq {
@@ -163,7 +165,7 @@ impl World {
             max_sge,
             limit: 0,
             handle,
-            events_taken: 0,
+            unacked_async_events: 0,
             xrc,
         }))
     }
@@ -180,23 +182,23 @@ impl World {
         }
     }
 
-    fn take_srq_recv(&mut self, srq: usize, recv: RecvWr) {
+    fn enqueue_srq_recv(&mut self, srq: usize, recv: RecvWr) {
         let Some(queue) = self.srqs.get_mut(srq) else {
             return;
         };
         queue.recvs.push_back(recv);
-        // Who waits for a receive of one of its queue pairs.
-        for number in 0..self.qps.end() {
+        // Continue the peers whose sends wait for a receive of this queue.
+        for index in 0..self.qps.end() {
             let waits = self
                 .qps
-                .get(number)
-                .and_then(|qp| Some((qp.peer?, qp.waiting.front()?.0.srqn)));
+                .get(index)
+                .and_then(|qp| Some((qp.peer?, qp.pending.front()?.0.srqn)));
             let Some((peer, srqn)) = waits else { continue };
             if self
                 .target(peer, srqn)
                 .is_some_and(|target| target.srq == Some(srq))
             {
-                self.progress(number);
+                self.progress(index);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Thread domains, and parent domains, which join one with a protection domain.
+//! Thread domains, and parent domains, which combine one with a protection domain.
 
 use std::ffi::c_int;
 
@@ -8,13 +8,13 @@ use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
 use crate::pd::FakePd;
-use crate::world::{Parent, Td};
+use crate::state::{Parent, Td};
 
-/// A thread domain as C sees it, and its number.
+/// C representation of a thread domain, with its index.
 #[repr(C)]
 struct FakeTd {
     raw: ibv_td,
-    number: usize,
+    index: usize,
 }
 
 /// `ibv_alloc_td(3)`.
@@ -22,52 +22,54 @@ pub(crate) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     _: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
-    // SAFETY: the caller gives an open context.
-    let (mut world, opening) = unsafe {
+    // SAFETY: the caller passes a valid context.
+    let (mut state, context_index) = unsafe {
         (
-            FakeDevice::of_context(context).world(),
+            FakeDevice::from_context(context).state(),
             crate::handle::context(context),
         )
     };
-    if !world.profile.more_verbs {
+    if !state.profile.more_verbs {
         return null(libc::EOPNOTSUPP);
     }
-    if let Some(errno) = world.faults.take(Verb::AllocTd) {
+    if let Some(errno) = state.faults.take(Verb::AllocTd) {
         return null(errno);
     }
-    let number = world.tds.insert(Td { context: opening });
+    let index = state.tds.insert(Td {
+        context: context_index,
+    });
     Box::into_raw(Box::new(FakeTd {
         raw: ibv_td { context },
-        number,
+        index,
     }))
     .cast()
 }
 
 /// `ibv_dealloc_td(3)`.
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
-    // SAFETY: the caller gives a live domain, whose handle is a whole FakeTd, and gives it up if
-    // the answer is 0.
+    // SAFETY: the caller passes a valid thread domain, which is the start of a `FakeTd`, and does
+    // not use it again if 0 is returned.
     unsafe {
-        let (number, mut world) = (
-            (*td.cast::<FakeTd>()).number,
-            FakeDevice::of_context((*td).context).world(),
+        let (index, mut state) = (
+            (*td.cast::<FakeTd>()).index,
+            FakeDevice::from_context((*td).context).state(),
         );
-        if let Some(errno) = world.faults.take(Verb::DeallocTd) {
+        if let Some(errno) = state.faults.take(Verb::DeallocTd) {
             return errno;
         }
-        let children = world
+        let children = state
             .parents
             .iter()
-            .filter(|parent| parent.td == number)
+            .filter(|parent| parent.td == index)
             .count();
         if children > 0 {
-            world.violation(format!(
+            state.violation(format!(
                 "a thread domain was deallocated with {children} parent domains alive"
             ));
             return libc::EBUSY;
         }
-        world.tds.remove(number);
-        drop(world);
+        state.tds.remove(index);
+        drop(state);
         drop(Box::from_raw(td.cast::<FakeTd>()));
     }
     0
@@ -78,24 +80,24 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
-    // SAFETY: the caller gives an open context and readable attributes.
-    let (mut world, attr) = unsafe { (FakeDevice::of_context(context).world(), &*attr) };
-    if !world.profile.more_verbs {
+    // SAFETY: the caller passes a valid context and readable attributes.
+    let (mut state, attr) = unsafe { (FakeDevice::from_context(context).state(), &*attr) };
+    if !state.profile.more_verbs {
         return null(libc::EOPNOTSUPP);
     }
-    if let Some(errno) = world.faults.take(Verb::AllocParentDomain) {
+    if let Some(errno) = state.faults.take(Verb::AllocParentDomain) {
         return null(errno);
     }
     if attr.comp_mask != 0 || attr.td.is_null() {
         return null(libc::EINVAL);
     }
-    // SAFETY: the caller gives live domains.
+    // SAFETY: the caller passes valid domains.
     let (pd, td) = unsafe {
         (
             crate::handle::pd(attr.pd),
-            (*attr.td.cast::<FakeTd>()).number,
+            (*attr.td.cast::<FakeTd>()).index,
         )
     };
-    let parent = world.parents.insert(Parent { pd, td });
-    FakePd::make(context, pd, Some(parent))
+    let parent = state.parents.insert(Parent { pd, td });
+    FakePd::new_raw(context, pd, Some(parent))
 }

@@ -1,4 +1,4 @@
-//! What keys open to a peer: regions, and windows to them.
+//! Remote access to memory: the keys of regions and of memory windows.
 
 use rdma_sys::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_WRITE,
@@ -7,35 +7,35 @@ use rdma_sys::{
 };
 
 use crate::request::{Bind, Data, SendWr};
-use crate::world::{Binding, Mw, World};
+use crate::state::{Binding, DeviceState, Mw};
 
-/// The bit of a key that windows have and regions have not.
-pub(crate) const WINDOW: u32 = 1 << 31;
+/// Bit that is set in keys of windows and clear in keys of regions.
+pub(crate) const WINDOW_BIT: u32 = 1 << 31;
 
-/// The bits of a key that the user of a window of type 2 chooses.
-const USERS: u32 = 0xff;
+/// Bits of a key that the program chooses when it binds a window of type 2.
+const TAG_BITS: u32 = 0xff;
 
-impl World {
-    /// A key for what gets this place: the place above, a count below, so that a key that is used
-    /// again is another one.
-    pub(crate) fn new_key(&mut self, place: usize) -> u32 {
+impl DeviceState {
+    /// Returns a key for an object in this slot. The upper bits are the slot, the lower bits a
+    /// counter, so that an object in a reused slot has a different key.
+    pub(crate) fn new_key(&mut self, slot: usize) -> u32 {
         self.next_key = (self.next_key + 1) % 0x100;
-        (u32::try_from(place).unwrap_or(0) + 1) << 8 | self.next_key
+        (u32::try_from(slot).unwrap_or(0) + 1) << 8 | self.next_key
     }
 
-    /// The place of the window with this key.
+    /// Returns the slot of the window with this key.
     fn window(&self, pd: usize, key: u32) -> Option<usize> {
-        let place = ((key & !WINDOW) >> 8).checked_sub(1)? as usize;
-        let window = self.mws.get(place)?;
-        (window.key == key && window.pd == pd).then_some(place)
+        let slot = ((key & !WINDOW_BIT) >> 8).checked_sub(1)? as usize;
+        let window = self.mws.get(slot)?;
+        (window.key == key && window.pd == pd).then_some(slot)
     }
 
-    /// What a key opens of these bytes, in this domain, to the peer of this queue pair; `None` if
-    /// not all of them.
+    /// Returns the access flags that a key grants to the peer of a queue pair for these bytes.
+    /// Returns `None` if the key does not cover all of them.
     #[inline]
-    pub(crate) fn opened(&self, qp: usize, pd: usize, bytes: &ibv_sge) -> Option<u32> {
+    pub(crate) fn remote_access(&self, qp: usize, pd: usize, bytes: &ibv_sge) -> Option<u32> {
         let key = bytes.lkey;
-        if key & WINDOW == 0 {
+        if key & WINDOW_BIT == 0 {
             return self
                 .region(pd, key)
                 .filter(|region| region.covers(bytes))
@@ -47,7 +47,7 @@ impl World {
         (within && bound.qp.is_none_or(|only| only == qp)).then_some(bound.access)
     }
 
-    /// Does a request to bind a window, or to unbind one of type 1.
+    /// Executes a request to bind a window, or to unbind one of type 1.
     pub(crate) fn bind(&mut self, qp: usize, send: &SendWr) -> ibv_wc_status {
         match &send.data {
             Data::Bind(bind) => self
@@ -65,8 +65,8 @@ impl World {
             ref bound,
             ..
         } = self.mws.get(bind.mw).filter(|window| window.pd == pd)?;
-        let fresh = kind == IBV_MW_TYPE_1 || (bound.is_none() && key != old && bind.length > 0);
-        if !fresh || key & !USERS != old & !USERS {
+        let allowed = kind == IBV_MW_TYPE_1 || (bound.is_none() && key != old && bind.length > 0);
+        if !allowed || key & !TAG_BITS != old & !TAG_BITS {
             return None;
         }
         let bound = if bind.length == 0 {
@@ -79,7 +79,7 @@ impl World {
         Some(())
     }
 
-    /// What a window would open: part of a region that allows it.
+    /// Returns the binding for a window, if the region allows it.
     fn binding(&self, qp: usize, pd: usize, kind: u32, bind: &Bind) -> Option<Binding> {
         let (mr, address, length) = (bind.mr?, bind.address, u32::try_from(bind.length).ok()?);
         let writes = bind.access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) != 0;
@@ -103,10 +103,10 @@ impl World {
         })
     }
 
-    /// Ends the binding of type 2 that a key names, if it was made for this queue pair.
+    /// Invalidates a binding of type 2, if it belongs to this queue pair.
     pub(crate) fn unbind(&mut self, qp: usize, key: u32) -> Option<()> {
-        let place = self.window(self.qps.get(qp)?.pd, key)?;
-        let window = self.mws.get_mut(place)?;
+        let slot = self.window(self.qps.get(qp)?.pd, key)?;
+        let window = self.mws.get_mut(slot)?;
         if window.bound.as_ref()?.qp != Some(qp) {
             return None;
         }
@@ -114,7 +114,7 @@ impl World {
         Some(())
     }
 
-    /// How many windows are bound to a region.
+    /// Returns the number of windows that are bound to a region.
     pub(crate) fn windows_of_region(&self, mr: usize) -> usize {
         self.mws
             .iter()
@@ -122,7 +122,7 @@ impl World {
             .count()
     }
 
-    /// How many windows are bound for the peer of a queue pair.
+    /// Returns the number of windows that are bound to a queue pair.
     pub(crate) fn windows_of_pair(&self, qp: usize) -> usize {
         self.mws
             .iter()

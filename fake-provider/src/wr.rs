@@ -1,4 +1,5 @@
-//! Posting by the extended verbs: `ibv_wr_start`, requests, `ibv_wr_complete` or `ibv_wr_abort`.
+//! Posting with the extended verbs: `ibv_wr_start`, requests, then `ibv_wr_complete` or
+//! `ibv_wr_abort`.
 
 use std::ffi::{c_int, c_void};
 use std::sync::MutexGuard;
@@ -16,9 +17,9 @@ use rdma_sys::{
 use crate::device::FakeDevice;
 use crate::fault::Queue;
 use crate::request::{Batch, Data, Remote, SendWr, Sges, To};
-use crate::world::World;
+use crate::state::DeviceState;
 
-/// The operations that a queue pair can be made with.
+/// Returns the operations (`send_ops_flags`) that a queue pair can support.
 pub(crate) fn operations(windows: bool) -> u64 {
     if windows {
         OPERATIONS | WINDOWS
@@ -38,8 +39,8 @@ const OPERATIONS: u64 = (IBV_QP_EX_WITH_SEND
 const WINDOWS: u64 =
     (IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV) as u64;
 
-/// The functions of a queue pair made with these operations; others stay NULL, so that calling one
-/// is a crash.
+/// Returns the function table for these operations. Other functions stay NULL, so calling one
+/// crashes.
 pub(crate) fn table(operations: u64) -> ibv_qp_ex {
     let has = |flag: u32| operations & u64::from(flag) != 0;
     ibv_qp_ex {
@@ -66,100 +67,102 @@ pub(crate) fn table(operations: u64) -> ibv_qp_ex {
     }
 }
 
+/// Locks the device and returns its state and the slot of the queue pair.
+///
 /// # Safety
-/// The queue pair is alive.
+/// The queue pair is valid.
 #[inline]
-unsafe fn world_and_place(qp: *mut ibv_qp_ex) -> (MutexGuard<'static, World>, usize) {
-    // SAFETY: the caller's promise; an ibv_qp_ex begins with an ibv_qp.
+unsafe fn state_and_slot(qp: *mut ibv_qp_ex) -> (MutexGuard<'static, DeviceState>, usize) {
+    // SAFETY: the caller's promise; an `ibv_qp_ex` begins with an `ibv_qp`.
     unsafe {
         (
-            FakeDevice::of_context((*qp).qp_base.context).world(),
+            FakeDevice::from_context((*qp).qp_base.context).state(),
             crate::handle::qp(qp.cast()),
         )
     }
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller gives a live queue pair.
-    let (mut world, place) = unsafe { world_and_place(qp) };
-    let Some(pair) = world.qps.get_mut(place) else {
+    // SAFETY: the caller passes a valid queue pair.
+    let (mut state, slot) = unsafe { state_and_slot(qp) };
+    let Some(pair) = state.qps.get_mut(slot) else {
         return;
     };
     if std::mem::replace(&mut pair.batch.open, true) {
-        // With a real provider this thread would now wait for itself.
-        world.violation("ibv_wr_start was called twice");
+        // A real provider would deadlock here.
+        state.violation("ibv_wr_start was called twice");
     }
 }
 
-/// Ends a batch and takes it out.
-fn end(world: &mut World, place: usize) -> Batch {
-    let batch = world
+/// Ends a batch and returns it.
+fn end(state: &mut DeviceState, slot: usize) -> Batch {
+    let batch = state
         .qps
-        .get_mut(place)
+        .get_mut(slot)
         .map(|pair| std::mem::take(&mut pair.batch))
         .unwrap_or_default();
     if !batch.open {
-        world.violation("ibv_wr_complete or ibv_wr_abort was called without ibv_wr_start");
+        state.violation("ibv_wr_complete or ibv_wr_abort was called without ibv_wr_start");
     }
     batch
 }
 
-/// Puts the batch back, empty, so that its room is used again.
-fn put_back(world: &mut World, place: usize, mut batch: Batch) {
+/// Returns the empty batch to the queue pair, so that its allocations are reused.
+fn put_back(state: &mut DeviceState, slot: usize, mut batch: Batch) {
     batch.sends.clear();
     batch.inline.clear();
     (batch.open, batch.error) = (false, 0);
-    if let Some(pair) = world.qps.get_mut(place) {
+    if let Some(pair) = state.qps.get_mut(slot) {
         pair.batch = batch;
     }
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller gives a live queue pair.
-    let (mut world, place) = unsafe { world_and_place(qp) };
-    let batch = end(&mut world, place);
-    put_back(&mut world, place, batch);
+    // SAFETY: the caller passes a valid queue pair.
+    let (mut state, slot) = unsafe { state_and_slot(qp) };
+    let batch = end(&mut state, slot);
+    put_back(&mut state, slot, batch);
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: the caller gives a live queue pair.
-    let (mut world, place) = unsafe { world_and_place(qp) };
-    let fault = world.faults.take_post(Queue::Send);
-    let batch = end(&mut world, place);
-    let mut answer = batch.error;
+    // SAFETY: the caller passes a valid queue pair.
+    let (mut state, slot) = unsafe { state_and_slot(qp) };
+    let fault = state.faults.take_post(Queue::Send);
+    let batch = end(&mut state, slot);
+    let mut result = batch.error;
     if let Some(fault) = fault {
-        answer = fault.errno;
+        result = fault.errno;
     }
-    if answer == 0 || fault.is_some_and(|fault| fault.executed) {
+    if result == 0 || fault.is_some_and(|fault| fault.executed) {
         for send in &batch.sends {
-            match world.check_send(place, send) {
-                Ok(()) => world.take_send(place, *send, &batch.inline),
+            match state.check_send(slot, send) {
+                Ok(()) => state.enqueue_send(slot, *send, &batch.inline),
                 Err(errno) => {
-                    answer = errno;
+                    result = errno;
                     break;
                 }
             }
         }
     }
-    put_back(&mut world, place, batch);
-    world.signed(answer)
+    put_back(&mut state, slot, batch);
+    state.signed(result)
 }
 
 /// Begins a request of the batch.
 ///
 /// # Safety
-/// The queue pair is alive.
+/// The queue pair is valid.
 unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode, imm_be: u32, remote: Remote) {
     // SAFETY: the caller's promise.
-    let ((mut world, place), wr_id, flags) =
-        unsafe { (world_and_place(qp), (*qp).wr_id, (*qp).wr_flags) };
-    let Some(pair) = world.qps.get_mut(place) else {
+    let ((mut state, slot), wr_id, flags) =
+        unsafe { (state_and_slot(qp), (*qp).wr_id, (*qp).wr_flags) };
+    let Some(pair) = state.qps.get_mut(slot) else {
         return;
     };
     if !pair.batch.open {
-        return world.violation("a request was written without ibv_wr_start");
+        return state.violation("a request was added without ibv_wr_start");
     }
-    if pair.sends_used as usize + pair.batch.sends.len() >= pair.caps.max_send_wr as usize {
+    if pair.send_slots_used as usize + pair.batch.sends.len() >= pair.caps.max_send_wr as usize {
         pair.batch.error = libc::ENOMEM;
         return;
     }
@@ -176,14 +179,14 @@ unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode, imm_be: u32, remote: 
     });
 }
 
-/// Sets the data of the request begun last.
+/// Sets the payload of the last request.
 ///
 /// # Safety
-/// The queue pair is alive.
+/// The queue pair is valid.
 unsafe fn set(qp: *mut ibv_qp_ex, data: impl FnOnce(&mut Batch) -> Option<Data>) {
     // SAFETY: the caller's promise.
-    let (mut world, place) = unsafe { world_and_place(qp) };
-    let Some(pair) = world.qps.get_mut(place) else {
+    let (mut state, slot) = unsafe { state_and_slot(qp) };
+    let Some(pair) = state.qps.get_mut(slot) else {
         return;
     };
     let data = data(&mut pair.batch);
@@ -194,17 +197,17 @@ unsafe fn set(qp: *mut ibv_qp_ex, data: impl FnOnce(&mut Batch) -> Option<Data>)
 }
 
 unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller gives a live queue pair.
+    // SAFETY: the caller passes a valid queue pair.
     unsafe { begin(qp, IBV_WR_SEND, 0, Remote::default()) }
 }
 
 unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm_data: __be32) {
-    // SAFETY: the caller gives a live queue pair.
+    // SAFETY: the caller passes a valid queue pair.
     unsafe { begin(qp, IBV_WR_SEND_WITH_IMM, imm_data, Remote::default()) }
 }
 
 unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
-    // SAFETY: the caller gives a live queue pair.
+    // SAFETY: the caller passes a valid queue pair.
     unsafe {
         begin(
             qp,
@@ -220,7 +223,7 @@ unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
 }
 
 unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, imm_data: __be32) {
-    // SAFETY: the caller gives a live queue pair.
+    // SAFETY: the caller passes a valid queue pair.
     unsafe {
         begin(
             qp,
@@ -236,7 +239,7 @@ unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, addr: u64,
 }
 
 unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
-    // SAFETY: the caller gives a live queue pair.
+    // SAFETY: the caller passes a valid queue pair.
     unsafe {
         begin(
             qp,
@@ -258,7 +261,7 @@ unsafe extern "C" fn wr_atomic_cmp_swp(
     compare: u64,
     swap: u64,
 ) {
-    // SAFETY: the caller gives a live queue pair.
+    // SAFETY: the caller passes a valid queue pair.
     unsafe {
         begin(
             qp,
@@ -275,7 +278,7 @@ unsafe extern "C" fn wr_atomic_cmp_swp(
 }
 
 unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, add: u64) {
-    // SAFETY: the caller gives a live queue pair.
+    // SAFETY: the caller passes a valid queue pair.
     unsafe {
         begin(
             qp,
@@ -297,7 +300,8 @@ unsafe extern "C" fn wr_bind_mw(
     rkey: u32,
     info: *const ibv_mw_bind_info,
 ) {
-    // SAFETY: the caller gives a live queue pair, a live window, and what names a live region.
+    // SAFETY: the caller passes a valid queue pair, a valid window, and a region that is valid or
+    // NULL.
     unsafe {
         begin(
             qp,
@@ -308,13 +312,13 @@ unsafe extern "C" fn wr_bind_mw(
                 ..Remote::default()
             },
         );
-        let bind = crate::mw::of_info(mw, &*info);
+        let bind = crate::mw::bind_data(mw, &*info);
         set(qp, |_| Some(bind));
     }
 }
 
 unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
-    // SAFETY: the caller gives a live queue pair.
+    // SAFETY: the caller passes a valid queue pair.
     unsafe {
         begin(
             qp,
@@ -329,33 +333,33 @@ unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
 }
 
 unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
-    // SAFETY: the caller gives a live queue pair.
+    // SAFETY: the caller passes a valid queue pair.
     unsafe { begin(qp, IBV_WR_SEND_WITH_INV, rkey, Remote::default()) }
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    // SAFETY: the caller gives a live queue pair.
+    // SAFETY: the caller passes a valid queue pair.
     unsafe {
         set(qp, |_| {
-            Sges::of(&[ibv_sge { addr, length, lkey }]).map(Data::Registered)
+            Sges::from_list(&[ibv_sge { addr, length, lkey }]).map(Data::Registered)
         });
     }
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    // SAFETY: the caller gives a live queue pair and a list of so many entries.
+    // SAFETY: the caller passes a valid queue pair and a list of `count` readable entries.
     unsafe {
         let list = if count == 0 {
             &[]
         } else {
             std::slice::from_raw_parts(list, count)
         };
-        set(qp, |_| Sges::of(list).map(Data::Registered));
+        set(qp, |_| Sges::from_list(list).map(Data::Registered));
     }
 }
 
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
-    // SAFETY: the caller gives a live queue pair, and so many bytes.
+    // SAFETY: the caller passes a valid queue pair and `length` readable bytes.
     unsafe {
         let bytes = if length == 0 {
             &[]
@@ -376,9 +380,9 @@ unsafe extern "C" fn wr_set_ud_addr(
     remote_qpn: u32,
     remote_qkey: u32,
 ) {
-    // SAFETY: the caller gives a live queue pair and a live address handle.
-    let ((mut world, place), ah) = unsafe { (world_and_place(qp), crate::handle::ah(ah)) };
-    let Some(pair) = world.qps.get_mut(place) else {
+    // SAFETY: the caller passes a valid queue pair and a valid address handle.
+    let ((mut state, slot), ah) = unsafe { (state_and_slot(qp), crate::handle::ah(ah)) };
+    let Some(pair) = state.qps.get_mut(slot) else {
         return;
     };
     match pair.batch.sends.last_mut() {
@@ -394,9 +398,9 @@ unsafe extern "C" fn wr_set_ud_addr(
 }
 
 unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
-    // SAFETY: the caller gives a live queue pair.
-    let (mut world, place) = unsafe { world_and_place(qp) };
-    let Some(pair) = world.qps.get_mut(place) else {
+    // SAFETY: the caller passes a valid queue pair.
+    let (mut state, slot) = unsafe { state_and_slot(qp) };
+    let Some(pair) = state.qps.get_mut(slot) else {
         return;
     };
     match pair.batch.sends.last_mut() {

@@ -214,7 +214,7 @@ fn a_batch_refused_part_way_gives_back_what_was_not_posted() {
         queue: Queue::Send,
         at: 2,
         errno: libc::ENOMEM,
-        says_which: true,
+        sets_bad_wr: true,
         executed: false,
     });
     let bufs: Vec<_> = [&b"0"[..], b"1", b"2", b"3"]
@@ -259,7 +259,7 @@ fn receives_refused_part_way_come_back_and_the_others_stay() {
             queue: Queue::Recv,
             at: 1,
             errno: libc::ENOMEM,
-            says_which: true,
+            sets_bad_wr: true,
             executed: false,
         });
         let bufs: Vec<_> = (0..3).map(|_| pair.pool.take().expect("free")).collect();
@@ -295,7 +295,7 @@ fn a_batch_in_doubt_keeps_its_buffers_until_they_complete_or_the_queue_pair_is_d
                 queue: Queue::Send,
                 at,
                 errno: libc::EIO,
-                says_which: false,
+                sets_bad_wr: false,
                 executed,
             });
             let (one, two) = (pair.buf(b"1"), pair.buf(b"2"));

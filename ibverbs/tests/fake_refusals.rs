@@ -4,7 +4,7 @@
 mod fake;
 
 use fake::{FORMS, Pair, open, small};
-use fake_provider::{DeadPosts, Fake, PostFault, Profile, Queue, Verb};
+use fake_provider::{ErrorStatePosts, Fake, PostFault, Profile, Queue, Verb};
 use ibverbs::{
     CqOptions, Device, Errno, ErrorKind, PostError, QpOptions, QpState, Rc, WcStatus, wr,
 };
@@ -13,11 +13,11 @@ const REFUSED: PostFault = PostFault {
     queue: Queue::Send,
     at: 0,
     errno: libc::ENOMEM,
-    says_which: true,
+    sets_bad_wr: true,
     executed: false,
 };
 const IN_DOUBT: PostFault = PostFault {
-    says_which: false,
+    sets_bad_wr: false,
     ..REFUSED
 };
 
@@ -272,10 +272,11 @@ fn a_queue_pair_in_the_wrong_state_refuses_with_a_remedy() {
 
 #[test]
 fn requests_to_a_dead_queue_pair_come_back_with_its_destruction_at_the_latest() {
-    for dead_posts in [DeadPosts::Flush, DeadPosts::Swallow] {
+    for error_state_posts in [ErrorStatePosts::Flush, ErrorStatePosts::Discard] {
         for form in FORMS {
             let mut pair = Pair::new(form);
-            pair.fake.set(|profile| profile.dead_posts = dead_posts);
+            pair.fake
+                .set(|profile| profile.error_state_posts = error_state_posts);
             pair.a.to_error().expect("ERR");
             let (send, recv) = (pair.buf(b"dead"), pair.pool.take().expect("free"));
             pair.a.post_send(wr::send(send).tag(1)).expect("accepted");

@@ -273,7 +273,7 @@ fn fault(in_doubt: bool) -> PostFault {
         queue: Queue::Send,
         at: 0,
         errno: libc::EINVAL,
-        says_which: !in_doubt,
+        sets_bad_wr: !in_doubt,
         executed: false,
     }
 }

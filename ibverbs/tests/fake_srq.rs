@@ -333,13 +333,13 @@ fn an_error_or_a_panic_in_a_batch_of_receives_gives_the_buffers_back() {
 #[test]
 fn what_the_provider_refuses_of_a_batch_comes_back_and_what_is_in_doubt_stays() {
     for form in FORMS {
-        for says_which in [true, false] {
+        for sets_bad_wr in [true, false] {
             let mut store = Store::new(form);
             let fault = PostFault {
                 queue: Queue::SharedRecv,
                 at: 1,
                 errno: libc::ENOMEM,
-                says_which,
+                sets_bad_wr,
                 executed: false,
             };
             store.fake.fail_post(fault);
@@ -356,7 +356,7 @@ fn what_the_provider_refuses_of_a_batch_comes_back_and_what_is_in_doubt_stays() 
             let rejected = error.into_rejected().len();
             assert_eq!(
                 (rejected, pool.available()),
-                if says_which { (2, 7) } else { (0, 5) }
+                if sets_bad_wr { (2, 7) } else { (0, 5) }
             );
             store.finish();
         }

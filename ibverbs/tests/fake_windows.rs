@@ -252,7 +252,7 @@ fn a_binding_in_doubt_keeps_window_and_region_until_the_queue_pair_goes() {
                 queue: Queue::Send,
                 at: 0,
                 errno: libc::ENOMEM,
-                says_which: false,
+                sets_bad_wr: false,
                 executed,
             };
             pair.fake.fail_post(fault);

@@ -57,6 +57,9 @@ pub fn report_no_device(reason: &str) {
 }
 
 /// Returns `true` if the device is an iWARP adapter: its queue pairs need rdma_cm to connect.
+///
+/// # Panics
+/// Panics if the device does not exist.
 pub fn is_iwarp(device: &str) -> bool {
     fs::read_to_string(format!("/sys/class/infiniband/{device}/node_type"))
         .unwrap_or_else(|error| panic!("node type of {device}: {error}"))

@@ -1,4 +1,4 @@
-//! The device as plain data: its objects by number, behind one lock.
+//! State of a device: plain data behind one lock. Objects are stored by index.
 
 use std::collections::VecDeque;
 
@@ -6,30 +6,31 @@ use rdma_sys::{
     ibv_comp_channel, ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_state, ibv_srq, ibv_wc,
 };
 
-use crate::event_kind::Event;
+use crate::cq_ex::ThreadToken;
+use crate::event::Event;
 use crate::fault::Faults;
 use crate::profile::Profile;
 use crate::request::{Batch, RecvWr, SendWr};
 use crate::slab::Slab;
-use crate::thread::Thread;
 
-/// Bytes inline at most.
+/// Maximum size of inline data, in bytes.
 pub(crate) const MAX_INLINE: u32 = 512;
-/// Requests of a queue at most.
+/// Maximum number of requests in a queue.
 pub(crate) const MAX_WR: u32 = 32_768;
-/// Entries of a completion queue at most.
+/// Maximum number of entries in a completion queue.
 pub(crate) const MAX_CQE: u32 = 65_536;
 
-/// A C handle that the world hands out again; never followed here.
+/// A C handle that is returned to the program. This crate does not dereference it while it holds
+/// the lock, except for the contexts of completion queues.
 #[derive(Clone, Copy)]
 pub(crate) struct Handle<T>(pub(crate) *mut T);
 
-// SAFETY: only the number is kept; who follows it answers for that.
+// SAFETY: the pointer is only a value here. Code that dereferences it upholds its own invariants.
 unsafe impl<T> Send for Handle<T> {}
 
-pub(crate) struct World {
+pub(crate) struct DeviceState {
     pub(crate) profile: Profile,
-    /// Nothing that is posted is executed.
+    /// If `true`, posted requests are not executed.
     pub(crate) stalled: bool,
     pub(crate) faults: Faults,
     pub(crate) violations: Vec<String>,
@@ -46,17 +47,17 @@ pub(crate) struct World {
     pub(crate) tds: Slab<Td>,
     pub(crate) parents: Slab<Parent>,
     pub(crate) flows: Slab<Flow>,
-    /// Connections to be ended once the request that lost them is done.
-    pub(crate) lost: Vec<usize>,
+    /// Queue pairs that enter the error state after the current request.
+    pub(crate) to_disconnect: Vec<usize>,
     pub(crate) next_uid: u64,
     pub(crate) next_key: u32,
 }
 
 pub(crate) struct Context {
-    /// The pipe of its events: one byte goes in for each.
+    /// The pipe of the asynchronous events. It holds one byte per event.
     pub(crate) reader: i32,
     pub(crate) writer: i32,
-    /// Events that nobody has taken.
+    /// Unread events.
     pub(crate) events: VecDeque<Event>,
 }
 
@@ -68,13 +69,13 @@ pub(crate) struct Td {
     pub(crate) context: usize,
 }
 
-/// A protection domain joined with a thread domain.
+/// A protection domain combined with a thread domain.
 pub(crate) struct Parent {
     pub(crate) pd: usize,
     pub(crate) td: usize,
 }
 
-/// A rule: a queue pair receives the frames to this hardware address, or all.
+/// A flow rule: a queue pair receives the frames to this MAC address, or all frames.
 pub(crate) struct Flow {
     pub(crate) qp: usize,
     pub(crate) to: Option<[u8; 6]>,
@@ -86,26 +87,26 @@ pub(crate) struct Srq {
     pub(crate) depth: usize,
     pub(crate) max_sge: usize,
     pub(crate) limit: u32,
-    /// Null for those of XRC, whose events nobody needs so far.
+    /// NULL for a shared receive queue of an XRC domain, which raises no events.
     pub(crate) handle: Handle<ibv_srq>,
-    /// Events taken and not yet acknowledged.
-    pub(crate) events_taken: u32,
-    /// Of an XRC domain: which, and the completion queue of its receives.
+    /// Number of events that were read and not acknowledged.
+    pub(crate) unacked_async_events: u32,
+    /// XRC domain and completion queue, for a shared receive queue of XRC.
     pub(crate) xrc: Option<(usize, usize)>,
 }
 
-/// An XRC domain; those that open it by the same descriptor share it.
+/// An XRC domain. All opens with the same descriptor share it.
 pub(crate) struct Xrcd {
     pub(crate) context: usize,
     pub(crate) file: Option<i32>,
     pub(crate) opens: usize,
 }
 
-/// Which half of an extended reliable connection a queue pair is.
+/// Role of an XRC queue pair.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Half {
+pub(crate) enum XrcRole {
     Send,
-    /// The receiving one, of this XRC domain, opened so many times.
+    /// Receives, in an XRC domain. `opens` counts the handles of the queue pair.
     Recv {
         xrcd: usize,
         opens: usize,
@@ -126,25 +127,25 @@ pub(crate) struct Mr {
 
 pub(crate) struct Mw {
     pub(crate) pd: usize,
-    /// Its type.
+    /// Type of the window (`IBV_MW_TYPE_*`).
     pub(crate) kind: u32,
     pub(crate) key: u32,
     pub(crate) bound: Option<Binding>,
 }
 
-/// What a window opens.
+/// Memory range that a window grants access to.
 pub(crate) struct Binding {
     pub(crate) mr: usize,
     pub(crate) address: u64,
     pub(crate) length: u32,
     pub(crate) access: u32,
-    /// The one queue pair whose peer may use it, for type 2.
+    /// Queue pair whose peer may use the window, for a window of type 2.
     pub(crate) qp: Option<usize>,
 }
 
 pub(crate) struct Channel {
     pub(crate) context: usize,
-    /// One byte goes in for each event.
+    /// Write end of the pipe that holds one byte per event.
     pub(crate) writer: i32,
     pub(crate) events: VecDeque<usize>,
 }
@@ -155,16 +156,16 @@ pub(crate) struct Cq {
     pub(crate) depth: usize,
     pub(crate) entries: VecDeque<Cqe>,
     pub(crate) channel: Option<usize>,
-    /// Armed: for solicited events only, if true.
+    /// `Some` if notification is armed, with `true` for solicited events only.
     pub(crate) armed: Option<bool>,
-    pub(crate) unacknowledged: u32,
-    /// Asynchronous events taken and not yet acknowledged.
-    pub(crate) events_taken: u32,
-    /// A poll of the extended verbs is begun, by this thread.
-    pub(crate) polling: Option<Thread>,
+    pub(crate) unacked_events: u32,
+    /// Number of asynchronous events that were read and not acknowledged.
+    pub(crate) unacked_async_events: u32,
+    /// Thread with an open extended poll.
+    pub(crate) polling: Option<ThreadToken>,
 }
 
-/// A completion, and how many places of the send queue are free when it is polled.
+/// A completion, and the number of send queue slots that polling it frees.
 #[derive(Clone, Copy)]
 pub(crate) struct Cqe {
     pub(crate) wc: ibv_wc,
@@ -174,43 +175,44 @@ pub(crate) struct Cqe {
 }
 
 pub(crate) struct Qp {
-    /// Never reused, unlike the number.
+    /// Unique ID. Unlike the index and the queue pair number, it is not reused.
     pub(crate) uid: u64,
-    /// Null for the receiving halves of XRC, which have several.
+    /// NULL for a receiving XRC queue pair, which can have several handles.
     pub(crate) handle: Handle<ibv_qp>,
     pub(crate) pd: usize,
     pub(crate) send_cq: usize,
     pub(crate) recv_cq: usize,
-    /// Where its receives are, if they are shared.
+    /// Shared receive queue.
     pub(crate) srq: Option<usize>,
-    pub(crate) half: Option<Half>,
-    /// Sends and receives whole frames.
+    pub(crate) xrc_role: Option<XrcRole>,
+    /// Sends and receives raw Ethernet frames.
     pub(crate) raw: bool,
-    /// The parent domain that it was made in.
+    /// Parent domain that the queue pair was created in.
     pub(crate) parent: Option<usize>,
-    /// Of a datagram queue pair: the key that senders must know.
+    /// Q_Key of a datagram queue pair.
     pub(crate) qkey: Option<u32>,
     pub(crate) state: ibv_qp_state,
     pub(crate) peer: Option<usize>,
-    /// What the peer may do to this side's memory.
+    /// Operations that the peer may perform on local memory.
     pub(crate) access: u32,
     pub(crate) caps: ibv_qp_cap,
-    /// The alternate path that was set, and where the queue pair stands between its two.
+    /// Attributes of the alternate path, and the path migration state.
     pub(crate) migration: ibv_qp_attr,
     pub(crate) signal_all: bool,
     pub(crate) recvs: VecDeque<RecvWr>,
-    /// Sends that wait: the device is stalled, or the receiver not ready.
-    pub(crate) waiting: VecDeque<(SendWr, Vec<u8>)>,
-    /// Places of the send queue taken.
-    pub(crate) sends_used: u32,
-    /// Places of unsignalled sends that are done, freed by the next completion.
-    pub(crate) unreported: u32,
-    /// Events taken and not yet acknowledged.
-    pub(crate) events_taken: u32,
+    /// Sends that could not be executed: the device is stalled, or the peer has no posted receive.
+    /// Each has a copy of its inline data.
+    pub(crate) pending: VecDeque<(SendWr, Vec<u8>)>,
+    /// Number of send queue slots in use.
+    pub(crate) send_slots_used: u32,
+    /// Number of completed unsignaled sends. The next completion frees their slots.
+    pub(crate) unreported_sends: u32,
+    /// Number of events that were read and not acknowledged.
+    pub(crate) unacked_async_events: u32,
     pub(crate) batch: Batch,
 }
 
-impl World {
+impl DeviceState {
     pub(crate) fn new(profile: Profile) -> Self {
         Self {
             profile,
@@ -230,19 +232,19 @@ impl World {
             tds: Slab::default(),
             parents: Slab::default(),
             flows: Slab::default(),
-            lost: Vec::new(),
+            to_disconnect: Vec::new(),
             next_uid: 0,
             next_key: 0,
         }
     }
 
-    /// Records that the user of the library broke a rule of verbs.
+    /// Records that the program violated a rule of the verbs API.
     #[cold]
     pub(crate) fn violation(&mut self, text: impl Into<String>) {
         self.violations.push(text.into());
     }
 
-    /// The error number as this provider's posts return it.
+    /// Returns the error number with the sign that posts of this profile use.
     pub(crate) fn signed(&self, errno: i32) -> i32 {
         if self.profile.negative_errno {
             -errno
@@ -251,9 +253,9 @@ impl World {
         }
     }
 
-    /// A C channel's number.
-    pub(crate) fn channel_number(channel: *mut ibv_comp_channel) -> Option<usize> {
-        // SAFETY: a channel that a caller names is alive, or NULL.
+    /// Returns the index of a completion channel.
+    pub(crate) fn channel_index(channel: *mut ibv_comp_channel) -> Option<usize> {
+        // SAFETY: the caller passes a valid channel or NULL.
         unsafe { channel.as_ref() }.and_then(|channel| usize::try_from(channel.refcnt).ok())
     }
 }

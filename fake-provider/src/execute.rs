@@ -1,4 +1,4 @@
-//! Execution: requests meet the peer's receives and memory, and bytes move.
+//! Execution of requests on connected queue pairs.
 
 use rdma_sys::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
@@ -11,14 +11,14 @@ use rdma_sys::{
 };
 
 use crate::copy::{fetch, gather, scatter_bytes};
-use crate::event_kind::Of;
-use crate::handle::srq_of;
+use crate::event::EventSource;
+use crate::handle::srq_index;
 use crate::profile::NotReady;
 use crate::request::{Data, RecvWr, SendWr, Sges};
-use crate::world::{Half, World};
+use crate::state::{DeviceState, XrcRole};
 
-/// Operations that move bytes to the peer.
-pub(crate) const PUSHES: [ibv_wr_opcode; 5] = [
+/// Operations that transfer bytes to the peer.
+pub(crate) const OUTBOUND_OPCODES: [ibv_wr_opcode; 5] = [
     IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM,
     IBV_WR_SEND_WITH_INV,
@@ -26,20 +26,20 @@ pub(crate) const PUSHES: [ibv_wr_opcode; 5] = [
     IBV_WR_RDMA_WRITE_WITH_IMM,
 ];
 
-/// What became of a request.
+/// Result of an attempt to execute a request.
 pub(crate) enum Outcome {
     Done(ibv_wc_status),
-    /// It waits for a receive of the peer.
-    Waits,
+    /// The request waits until the peer posts a receive.
+    Pending,
 }
 
-use Outcome::{Done, Waits};
+use Outcome::{Done, Pending};
 
-impl World {
-    /// Does one request; `false` if it has to wait.
+impl DeviceState {
+    /// Executes a request. Returns `false` if it must wait.
     pub(crate) fn execute(&mut self, qp: usize, send: &SendWr, inline: &[u8]) -> bool {
         match self.outcome(qp, send, inline) {
-            Waits => return false,
+            Pending => return false,
             Done(IBV_WC_SUCCESS) => self.complete_send(qp, send, IBV_WC_SUCCESS),
             Done(status) => {
                 self.complete_send(qp, send, status);
@@ -51,10 +51,10 @@ impl World {
 
     fn outcome(&mut self, qp: usize, send: &SendWr, inline: &[u8]) -> Outcome {
         if let Some(to) = send.to {
-            return self.datagram(qp, to, send, inline);
+            return self.send_datagram(qp, to, send, inline);
         }
         if self.qps.get(qp).is_some_and(|pair| pair.raw) {
-            return self.frame(qp, send, inline);
+            return self.send_frame(qp, send, inline);
         }
         match send.opcode {
             IBV_WR_BIND_MW => return Done(self.bind(qp, send)),
@@ -64,15 +64,16 @@ impl World {
         let Some((pd, peer)) = self.peer_of(qp) else {
             return Done(IBV_WC_RETRY_EXC_ERR);
         };
-        let fetches = !PUSHES.contains(&send.opcode);
+        let fetches = !OUTBOUND_OPCODES.contains(&send.opcode);
         if let Data::Registered(sges) = &send.data {
             let needed = match fetches {
-                // The answer to an iWARP read is a write by the peer.
+                // The peer answers an iWARP read with a write, so the sink needs remote write
+                // access.
                 true if self.profile.iwarp => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
                 true => IBV_ACCESS_LOCAL_WRITE,
                 false => 0,
             };
-            if !self.registered(pd, sges, needed) {
+            if !self.check_registered(pd, sges, needed) {
                 return Done(IBV_WC_LOC_PROT_ERR);
             }
         }
@@ -89,42 +90,43 @@ impl World {
         }
     }
 
-    /// Domain and peer of a queue pair that can reach it.
+    /// Returns the protection domain and the peer of a queue pair, if both ends are connected.
     fn peer_of(&self, qp: usize) -> Option<(usize, usize)> {
         let pair = self.qps.get(qp)?;
         let peer = pair.peer?;
         let other = self.qps.get(peer)?;
         let connected = matches!(other.state, IBV_QPS_RTR | IBV_QPS_RTS) && other.peer == Some(qp);
-        let fits = match pair.half {
-            None => other.half.is_none(),
-            Some(_) => matches!(other.half, Some(Half::Recv { .. })),
+        let fits = match pair.xrc_role {
+            None => other.xrc_role.is_none(),
+            Some(_) => matches!(other.xrc_role, Some(XrcRole::Recv { .. })),
         };
         (connected && fits).then_some((pair.pd, peer))
     }
 
-    /// What a message to a queue pair reaches: of XRC, by the number of a shared receive queue of
-    /// the same XRC domain.
+    /// Returns the destination of a message to a queue pair. For XRC, the message names a shared
+    /// receive queue, which must be in the same XRC domain.
     pub(crate) fn target(&self, peer: usize, srqn: Option<u32>) -> Option<Target> {
         let other = self.qps.get(peer)?;
-        let Some(Half::Recv { xrcd, .. }) = other.half else {
+        let Some(XrcRole::Recv { xrcd, .. }) = other.xrc_role else {
             return Some(Target {
                 pd: other.pd,
                 srq: other.srq,
                 cq: other.recv_cq,
             });
         };
-        let number = srq_of(srqn?)?;
-        let srq = self.srqs.get(number)?;
-        let (of, cq) = srq.xrc?;
-        (of == xrcd).then_some(Target {
+        let index = srq_index(srqn?)?;
+        let srq = self.srqs.get(index)?;
+        let (srq_xrcd, cq) = srq.xrc?;
+        (srq_xrcd == xrcd).then_some(Target {
             pd: srq.pd,
-            srq: Some(number),
+            srq: Some(index),
             cq,
         })
     }
 
-    /// The oldest receive of a queue pair, of its own or shared.
-    pub(crate) fn pop_posted(&mut self, qp: usize, srqn: Option<u32>) -> Option<RecvWr> {
+    /// Removes the oldest receive from the receive queue or the shared receive queue of a queue
+    /// pair.
+    pub(crate) fn pop_recv(&mut self, qp: usize, srqn: Option<u32>) -> Option<RecvWr> {
         match self.target(qp, srqn)?.srq {
             None => self.qps.get_mut(qp)?.recvs.pop_front(),
             Some(srq) => {
@@ -132,7 +134,7 @@ impl World {
                 let recv = queue.recvs.pop_front();
                 if queue.recvs.len() < queue.limit as usize {
                     queue.limit = 0;
-                    self.raise(IBV_EVENT_SRQ_LIMIT_REACHED, Of::Srq(srq));
+                    self.raise(IBV_EVENT_SRQ_LIMIT_REACHED, EventSource::Srq(srq));
                 }
                 recv
             }
@@ -140,11 +142,11 @@ impl World {
     }
 
     fn deliver(&mut self, qp: usize, peer: usize, send: &SendWr, inline: &[u8]) -> Outcome {
-        let recv = match self.take_posted(qp, peer, send.srqn) {
+        let recv = match self.take_recv(qp, peer, send.srqn) {
             Ok(recv) => recv,
             Err(outcome) => return outcome,
         };
-        let length = length_of(send);
+        let length = payload_len(send);
         let (pd, cq) = self
             .target(peer, send.srqn)
             .map_or((usize::MAX, usize::MAX), |target| (target.pd, target.cq));
@@ -154,7 +156,7 @@ impl World {
             Some(IBV_WC_LOC_QP_OP_ERR)
         } else if length > recv.sges.length() {
             Some(IBV_WC_LOC_LEN_ERR)
-        } else if !self.registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE) {
+        } else if !self.check_registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE) {
             Some(IBV_WC_LOC_PROT_ERR)
         } else {
             None
@@ -164,27 +166,27 @@ impl World {
             self.enter_error(peer);
             return Done(IBV_WC_REM_INV_REQ_ERR);
         }
-        put(send, inline, recv.sges.as_slice());
+        write_payload(send, inline, recv.sges.as_slice());
         self.complete_recv_on(cq, peer, recv.wr_id, IBV_WC_SUCCESS, length, Some(send));
         Done(IBV_WC_SUCCESS)
     }
 
     fn write(&mut self, qp: usize, peer: usize, send: &SendWr, inline: &[u8]) -> Outcome {
-        let length = length_of(send);
+        let length = payload_len(send);
         let Some(target) = self.remote(peer, send, length, IBV_ACCESS_REMOTE_WRITE) else {
             self.enter_error(peer);
             return Done(IBV_WC_REM_ACCESS_ERR);
         };
         if send.opcode == IBV_WR_RDMA_WRITE {
-            put(send, inline, &target);
+            write_payload(send, inline, &target);
             return Done(IBV_WC_SUCCESS);
         }
         let cq = self
             .target(peer, send.srqn)
             .map_or(usize::MAX, |target| target.cq);
-        match self.take_posted(qp, peer, send.srqn) {
+        match self.take_recv(qp, peer, send.srqn) {
             Ok(recv) => {
-                put(send, inline, &target);
+                write_payload(send, inline, &target);
                 self.complete_recv_on(cq, peer, recv.wr_id, IBV_WC_SUCCESS, length, Some(send));
                 Done(IBV_WC_SUCCESS)
             }
@@ -219,36 +221,31 @@ impl World {
         Done(IBV_WC_SUCCESS)
     }
 
-    /// The peer's oldest receive, or what becomes of the sender without one.
-    fn take_posted(
-        &mut self,
-        qp: usize,
-        peer: usize,
-        srqn: Option<u32>,
-    ) -> Result<RecvWr, Outcome> {
-        if let Some(recv) = self.pop_posted(peer, srqn) {
+    /// Removes the peer's oldest receive. Without one, returns the outcome for the sender.
+    fn take_recv(&mut self, qp: usize, peer: usize, srqn: Option<u32>) -> Result<RecvWr, Outcome> {
+        if let Some(recv) = self.pop_recv(peer, srqn) {
             return Ok(recv);
         }
         Err(match self.profile.not_ready {
-            NotReady::Wait => Waits,
+            NotReady::Wait => Pending,
             NotReady::Fail => Done(IBV_WC_RNR_RETRY_EXC_ERR),
-            NotReady::Lose => {
-                self.lost.extend([qp, peer]);
+            NotReady::Disconnect => {
+                self.to_disconnect.extend([qp, peer]);
                 Done(IBV_WC_SUCCESS)
             }
         })
     }
 
-    /// Whether regions of the domain cover all entries; a key that names none is a fault of the
-    /// program under test.
-    pub(crate) fn registered(&mut self, pd: usize, sges: &Sges, access: u32) -> bool {
+    /// Returns `true` if live regions of the domain cover all entries and grant `access`. If not,
+    /// records a violation: the program under test used an invalid key.
+    pub(crate) fn check_registered(&mut self, pd: usize, sges: &Sges, access: u32) -> bool {
         for sge in sges.as_slice() {
             if !self
                 .region(pd, sge.lkey)
                 .is_some_and(|region| region.covers(sge) && region.access & access == access)
             {
                 self.violation(format!(
-                    "a request names memory that is not registered for it: {sge:?}"
+                    "a request uses memory that is not registered for it: {sge:?}"
                 ));
                 return false;
             }
@@ -256,8 +253,7 @@ impl World {
         true
     }
 
-    /// The peer's memory that a request names, if it is open to it; nothing of it for a length of
-    /// 0.
+    /// Returns the peer's memory that a request names, if the peer grants `access` to it.
     fn remote(&self, peer: usize, send: &SendWr, length: usize, access: u32) -> Option<Piece> {
         let other = self.qps.get(peer)?;
         let length = u32::try_from(length).ok()?;
@@ -267,28 +263,28 @@ impl World {
             lkey: send.remote.rkey,
         };
         let pd = self.target(peer, send.srqn)?.pd;
-        (self.opened(peer, pd, &sge)? & other.access & access == access).then_some([sge])
+        (self.remote_access(peer, pd, &sge)? & other.access & access == access).then_some([sge])
     }
 }
 
-/// How a request ends whose key named a window that it may invalidate, or did not.
+/// Returns the completion status of a request that invalidates a memory window.
 fn invalidated(unbound: Option<()>) -> ibv_wc_status {
     unbound.map_or(IBV_WC_LOC_QP_OP_ERR, |()| IBV_WC_SUCCESS)
 }
 
-/// What a message reaches: the domain of its memory, the shared receive queue that it takes a
-/// receive of, and where that completes.
+/// Destination of a message: the protection domain of the receive buffer, the shared receive queue
+/// if there is one, and the completion queue.
 pub(crate) struct Target {
     pub(crate) pd: usize,
     pub(crate) srq: Option<usize>,
     pub(crate) cq: usize,
 }
 
-/// The peer's memory of one request is one piece.
+/// Remote memory of a request. A request names one contiguous range.
 type Piece = [ibv_sge; 1];
 
-/// How many bytes a request moves to the peer.
-pub(crate) fn length_of(send: &SendWr) -> usize {
+/// Returns the number of bytes that a request transfers to the peer.
+pub(crate) fn payload_len(send: &SendWr) -> usize {
     match &send.data {
         Data::Registered(sges) => sges.length(),
         Data::Inline { length, .. } => *length,
@@ -296,8 +292,8 @@ pub(crate) fn length_of(send: &SendWr) -> usize {
     }
 }
 
-/// Moves the bytes of a request into these entries.
-pub(crate) fn put(send: &SendWr, inline: &[u8], into: &[ibv_sge]) {
+/// Copies the payload of a request to a scatter list.
+pub(crate) fn write_payload(send: &SendWr, inline: &[u8], into: &[ibv_sge]) {
     match &send.data {
         Data::Registered(sges) => gather(sges.as_slice(), into),
         Data::Inline { start, length } => scatter_bytes(&inline[*start..*start + *length], into),
