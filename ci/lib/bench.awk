@@ -1,9 +1,9 @@
-# Reads figures.csv of ci/guest/bench. Prints the table (-v markdown=1: as Markdown), or with -v suspects=1 the rows in which rperf falls so far behind that chance
-# does not explain it.
+# Reads figures.csv of ci/guest/bench and prints the table, with -v markdown=1 as Markdown. With
+# -v suspects=1 prints the rows in which rperf is behind by more than rounds differ.
 
 BEGIN { FS = "," }
 
-function keep(program, kind, value,    key) {
+function add(program, kind, value,    key) {
     if (value == "") return
     key = row SUBSEP program SUBSEP kind
     values[key, ++count[key]] = value
@@ -15,13 +15,13 @@ function keep(program, kind, value,    key) {
     if ($1 > rounds) rounds = $1
     device[row] = $2; test[row] = $3; size[row] = $4
     unit = $3 ~ /_bw$/ ? 1e6 : 1e3
-    if ($6 != "") keep($5, "figure", $6 / unit)
-    if ($7 != "") keep($5, "mean", $7 / unit)
-    # Processor seconds a gigabyte, or a million messages where one at a time is sent.
-    if ($8 > 0 && $9 > 0) keep($5, "cpu", $8 / 1e3 * ($3 ~ /_bw$/ ? 1e9 / $9 : 1e6 / ($9 / $4)))
+    if ($6 != "") add($5, "figure", $6 / unit)
+    if ($7 != "") add($5, "mean", $7 / unit)
+    # CPU seconds per gigabyte, or per million messages in latency tests.
+    if ($8 > 0 && $9 > 0) add($5, "cpu", $8 / 1e3 * ($3 ~ /_bw$/ ? 1e9 / $9 : 1e6 / ($9 / $4)))
 }
 
-# Sorts the values of a key.
+# Sorts the values of a key into s, and returns their number.
 function sorted(key,    n, i, j, v) {
     n = count[key]
     for (i = 1; i <= n; i++) s[i] = values[key, i] + 0
@@ -40,7 +40,7 @@ function cell(program, kind) {
     if (!has(program, kind)) return "-"
     return sprintf("%.4g (%.3g..%.3g)", median(program, kind), least(program, kind), most(program, kind))
 }
-# Above 1: ours is better.
+# Returns the ratio of two programs; above 1 ours is better.
 function ratio(ours, theirs, kind) {
     if (!has(ours, kind) || !has(theirs, kind)) return "-"
     return sprintf("%.2f", is_bw ? median(ours, kind) / median(theirs, kind) : median(theirs, kind) / median(ours, kind))
@@ -51,27 +51,27 @@ function cpu_ratio(theirs) {
 }
 function cpu(program) { return has(program, "cpu") ? sprintf("%.3g", median(program, "cpu")) : "-" }
 
-# Whether every round of ours is behind every round of theirs by more than a factor.
+# Returns 1 if every round of ours is behind every round of theirs by more than a factor.
 function behind(ours, theirs, kind, factor) {
     if (!has(ours, kind) || !has(theirs, kind)) return 0
     if (is_bw) return most(ours, kind) < least(theirs, kind) * factor
     return least(ours, kind) * factor > most(theirs, kind)
 }
 
-# The same as cell, in Markdown's way with what is not there.
+# Returns the cell, or an en dash if there are no values.
 function md(program, kind) { return has(program, kind) ? cell(program, kind) : "–" }
-function plain(text) { return text == "-" ? "–" : text }
-# Of two values the better one, where there are both.
+function dash(text) { return text == "-" ? "–" : text }
+# Returns the better of two values, or the only one that is not 0.
 function better(a, b, greater) {
     if (a == 0 || b == 0) return a + b
     return (a > b) == greater ? a : b
 }
 function share(ours, theirs) { return ours > 0 && theirs > 0 ? sprintf("%.2f", ours / theirs) : "–" }
-# What fails the aim is set in bold.
-function held(text, ok) { return text == "–" || ok ? text : "**" text "**" }
+# Returns the text, in bold if it misses its aim.
+function mark(text, ok) { return text == "–" || ok ? text : "**" text "**" }
 
 function markdown_bandwidth(    i, r, c, l) {
-    print "| | | bytes | rperf | qperf | perftest | of the better | rperf `-cp1` | bare C | of it | CPU rperf | qperf | perftest | of the lesser |"
+    print "| | | bytes | rperf | qperf | perftest | / better | rperf `-cp1` | C loop | / C loop | CPU rperf | qperf | perftest | / lesser |"
     print "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     for (i = 1; i <= row_count; i++) {
         row = rows[i]; is_bw = test[row] ~ /_bw$/
@@ -80,12 +80,12 @@ function markdown_bandwidth(    i, r, c, l) {
         l = share(median("polling", "figure"), median("loop", "figure"))
         c = share(median("rperf", "cpu"), better(median("qperf", "cpu"), median("perftest", "cpu"), 0))
         printf "| %s | %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", device[row], test[row], size[row],
-            md("rperf", "figure"), md("qperf", "figure"), md("perftest", "figure"), held(r, r >= 1), md("polling", "figure"), md("loop", "figure"),
-            held(l, l >= 0.98), plain(cpu("rperf")), plain(cpu("qperf")), plain(cpu("perftest")), held(c, c <= 1)
+            md("rperf", "figure"), md("qperf", "figure"), md("perftest", "figure"), mark(r, r >= 1), md("polling", "figure"), md("loop", "figure"),
+            mark(l, l >= 0.98), dash(cpu("rperf")), dash(cpu("qperf")), dash(cpu("perftest")), mark(c, c <= 1)
     }
 }
 function markdown_latency(    i, p, q, l, c) {
-    print "| | | bytes | rperf | perftest | to it | rperf, mean | qperf, mean | to it | rperf `-cp1` | bare C | to it | CPU rperf | qperf | perftest | to the lesser |"
+    print "| | | bytes | rperf | perftest | / perftest | rperf, mean | qperf, mean | / qperf | rperf `-cp1` | C loop | / C loop | CPU rperf | qperf | perftest | / lesser |"
     print "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     for (i = 1; i <= row_count; i++) {
         row = rows[i]; is_bw = test[row] ~ /_bw$/
@@ -95,15 +95,15 @@ function markdown_latency(    i, p, q, l, c) {
         l = share(median("polling", "figure"), median("loop", "figure"))
         c = share(median("rperf", "cpu"), better(median("qperf", "cpu"), median("perftest", "cpu"), 0))
         printf "| %s | %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", device[row], test[row], size[row],
-            md("rperf", "figure"), md("perftest", "figure"), held(p, p <= 1), md("rperf", "mean"), md("qperf", "mean"), held(q, q <= 1),
-            md("polling", "figure"), md("loop", "figure"), held(l, l <= 1.02), plain(cpu("rperf")), plain(cpu("qperf")), plain(cpu("perftest")), held(c, c <= 1)
+            md("rperf", "figure"), md("perftest", "figure"), mark(p, p <= 1), md("rperf", "mean"), md("qperf", "mean"), mark(q, q <= 1),
+            md("polling", "figure"), md("loop", "figure"), mark(l, l <= 1.02), dash(cpu("rperf")), dash(cpu("qperf")), dash(cpu("perftest")), mark(c, c <= 1)
     }
 }
 function markdown_all() {
-    printf "Medians of %d rounds (smallest..largest). What misses its aim is bold; – is what a program cannot run.\n\n", rounds
-    printf "Bandwidth in MB/s; processor seconds of both ends a gigabyte. qperf (`-cm1`) writes with immediate data, the others without.\n\n"
+    printf "Medians of %d rounds (smallest..largest). Values that miss their aim are bold; – is what a program cannot run.\n\n", rounds
+    printf "Bandwidth in MB/s; CPU seconds of both ends per gigabyte. qperf (`-cm1`) writes with immediate data, the others without.\n\n"
     markdown_bandwidth()
-    printf "\nOne-way latency in µs, the median where not said; processor seconds of both ends a million messages.\n\n"
+    printf "\nOne-way latency in µs, medians if not stated otherwise; CPU seconds of both ends per million messages.\n\n"
     markdown_latency()
 }
 
@@ -112,7 +112,8 @@ END {
     for (i = 1; i <= row_count; i++) {
         row = rows[i]; is_bw = test[row] ~ /_bw$/
         if (suspects) {
-            # Half of what a peer does, or three quarters of the bare loop: far outside what rounds differ by.
+            # Half of a peer or three quarters of the loop in C is far outside the variation of
+            # rounds.
             if (behind("rperf", "qperf", is_bw ? "figure" : "mean", 0.5)) print row, "qperf"
             else if (behind("rperf", "perftest", "figure", 0.5)) print row, "perftest"
             else if (behind("polling", "loop", "figure", 0.75)) print row, "loop"
@@ -120,7 +121,7 @@ END {
         }
         if (i == 1) {
             printf "Medians of %d rounds (smallest..largest): bandwidth in MB/s, latency in us. Ratios above 1: rperf is better.\n", rounds
-            printf "%-4s %-13s %8s  %-22s %-22s %-22s %6s %6s  %-22s %-22s %6s\n", "", "test", "bytes", "rperf", "qperf -cm1", "perftest", "/qperf", "/perft", "rperf -cp1", "bare C loop", "/loop"
+            printf "%-4s %-13s %8s  %-22s %-22s %-22s %6s %6s  %-22s %-22s %6s\n", "", "test", "bytes", "rperf", "qperf -cm1", "perftest", "/qperf", "/perft", "rperf -cp1", "C loop", "/loop"
         }
         theirs = is_bw ? "figure" : "mean"
         printf "%-4s %-13s %8d  %-22s %-22s %-22s %6s %6s  %-22s %-22s %6s\n", device[row], test[row], size[row],
@@ -128,12 +129,12 @@ END {
             cell("polling", "figure"), cell("loop", "figure"), ratio("polling", "loop", "figure")
     }
     if (suspects || row_count == 0) exit
-    printf "\nProcessor seconds of both ends together, a gigabyte (bandwidth) or a million messages (latency). Ratios below 1: rperf takes less.\n"
+    printf "\nCPU seconds of both ends together, per gigabyte (bandwidth) or per million messages (latency). Ratios below 1: rperf uses less.\n"
     printf "%-4s %-13s %8s  %9s %9s %9s %6s %6s  %10s %9s\n", "", "test", "bytes", "rperf", "qperf", "perftest", "/qperf", "/perft", "rperf -cp1", "C loop"
     for (i = 1; i <= row_count; i++) {
         row = rows[i]
         printf "%-4s %-13s %8d  %9s %9s %9s %6s %6s  %10s %9s\n", device[row], test[row], size[row], cpu("rperf"), cpu("qperf"), cpu("perftest"),
             cpu_ratio("qperf"), cpu_ratio("perftest"), cpu("polling"), cpu("loop")
     }
-    print "Latency: the median; m is the mean of rperf, which is all that qperf has and is held against."
+    print "Latency is the median; m is the mean of rperf, which is compared with the mean of qperf."
 }

@@ -1,7 +1,7 @@
-# shellcheck shell=bash disable=SC2034 # some of this is for the other parts
-# What every part of the lab uses: progress lines, errors, places, sizes.
+# shellcheck shell=bash disable=SC2034 # other files use some of the variables
+# Progress lines, errors and the cache, for all scripts of the lab.
 
-# Exit statuses of the lab itself; any other is the command's own.
+# Exit statuses of the lab itself. All others are those of the command.
 readonly STATUS_TIMEOUT=124
 readonly STATUS_LAB_FAILED=125
 
@@ -14,8 +14,8 @@ elapsed() {
     printf '%d.%d' $((ms / 1000)) $((ms % 1000 / 100))
 }
 
-# One line of progress on stderr, with the seconds since the start.
-say() {
+# Prints a line of progress on stderr, with the seconds since the start.
+info() {
     [[ $LAB_QUIET == 1 ]] || printf 'lab %5ss  %s\n' "$(elapsed)" "$*" >&2
 }
 
@@ -24,40 +24,40 @@ die() {
     exit "$STATUS_LAB_FAILED"
 }
 
-# The administrator's programs too, which are not on every user's path.
+# Searches the administrator's directories as well, which are not in every user's PATH.
 program_path() { PATH=$PATH:/usr/sbin:/sbin command -v "$1"; }
 
 have() { program_path "$1" >/dev/null 2>&1; }
 
-# Runs a long command with its output in a log, and says every ten seconds
-# that it is still at work; on failure shows the log's end.
+# Runs a long command with its output in a log, and reports every ten seconds that it is still
+# running. If it fails, prints the end of the log.
 run_logged() {
-    local what=$1 log pid ticks=0
+    local task=$1 log pid ticks=0
     shift
     mkdir -p "$LAB_CACHE/logs"
-    log=$LAB_CACHE/logs/$(tr -cs 'a-zA-Z0-9\n' - <<<"$what").log
-    say "$what"
+    log=$LAB_CACHE/logs/$(tr -cs 'a-zA-Z0-9\n' - <<<"$task").log
+    info "$task"
     "$@" >"$log" 2>&1 &
     pid=$!
     while kill -0 "$pid" 2>/dev/null; do
         sleep 0.1
         ticks=$((ticks + 1))
-        ((ticks % 100 != 0)) || say "… still at it: $what"
+        ((ticks % 100 != 0)) || info "… still running: $task"
     done
     if ! wait "$pid"; then
-        printf 'lab: failed: %s\nlab: the last lines of %s:\n' "$what" "$log" >&2
+        printf 'lab: failed: %s\nlab: the last lines of %s:\n' "$task" "$log" >&2
         tail -n 20 "$log" | sed 's/^/    /' >&2
         return 1
     fi
 }
 
-# Holds the cache's lock while a command changes it, so that two labs started
-# at once on a fresh machine do the work once.
+# Holds the lock of the cache while a command changes it, so that two labs started at the same time
+# fill it once.
 with_cache_lock() {
     mkdir -p "$LAB_CACHE"
     exec {LAB_LOCK_FD}>"$LAB_CACHE/.lock"
     if ! flock -n "$LAB_LOCK_FD"; then
-        say "waiting for another lab that is filling the cache"
+        info "waiting for another lab that is filling the cache"
         flock "$LAB_LOCK_FD"
     fi
     "$@" {LAB_LOCK_FD}>&-
@@ -70,6 +70,6 @@ sudo_if_needed() {
     elif have sudo; then
         sudo "$@"
     else
-        die "this needs root, and there is no sudo: run as root: $*"
+        die "root is required and sudo is not installed; run as root: $*"
     fi
 }

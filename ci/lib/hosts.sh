@@ -1,37 +1,38 @@
 # shellcheck shell=bash
-# Running on this machine itself: on RDMA devices it has, or on rxe0 and siw0
-# added to its kernel for the time of one command.
+# Runs a command on this machine itself: on its RDMA devices, or on rxe0 and siw0 that are added to
+# its kernel during the command.
 
-HOST_KERNEL_WHY_NOT=
+HOST_KERNEL_PROBLEM=
 
 # shellcheck disable=SC2034 # read by guest/devices
 LAB_HOST=1 LAB_HOSTS=1
 # shellcheck source-path=SCRIPTDIR source=../guest/devices
-. "$LAB_ROOM/guest/devices"
+. "$LAB_SCRIPTS/guest/devices"
 
-# Whether the running kernel can add the lab's links, leaving it as it was.
-host_kernel_can() {
-    HOST_KERNEL_WHY_NOT=
+# Succeeds if the running kernel can add the lab's links. Does not change anything except loading
+# the module rdma_rxe.
+host_kernel_supported() {
+    HOST_KERNEL_PROBLEM=
     if ((EUID != 0)); then
-        HOST_KERNEL_WHY_NOT="adding links needs root"
+        HOST_KERNEL_PROBLEM="adding links needs root"
     elif ! have rdma || ! have modprobe; then
-        HOST_KERNEL_WHY_NOT="the programs rdma (iproute2) and modprobe (kmod) are not installed"
+        HOST_KERNEL_PROBLEM="the programs rdma (iproute2) and modprobe (kmod) are not installed"
     elif [[ -e /sys/class/infiniband/rxe0 || -e /sys/class/infiniband/siw0 || -e /sys/class/net/rxenet ]]; then
-        HOST_KERNEL_WHY_NOT="it has a device rxe0 or siw0 of its own already (--host uses those)"
+        HOST_KERNEL_PROBLEM="a device rxe0 or siw0 exists already (--host uses it)"
     elif [[ ! -d /sys/module/rdma_rxe ]] && ! modprobe -q rdma_rxe; then
-        HOST_KERNEL_WHY_NOT="it has no module rdma_rxe"
+        HOST_KERNEL_PROBLEM="there is no module rdma_rxe"
     fi
-    [[ -z $HOST_KERNEL_WHY_NOT ]]
+    [[ -z $HOST_KERNEL_PROBLEM ]]
 }
 
 run_on_host_kernel() {
     local timeout=$1 status=0
     shift
-    say "adding rxe0 and siw0 to this machine's kernel for the time of the command"
+    info "adding rxe0 and siw0 to this machine's kernel during the command"
     trap remove_lab_devices EXIT
     modprobe -a crc32_generic ib_uverbs rdma_ucm ib_umad 2>/dev/null || true
-    modprobe -q siw || say "this kernel has no siw: rxe0 only"
-    make_lab_devices || die "the RDMA devices could not be made on this machine's kernel; RDMA_LAB=vm uses a virtual machine"
+    modprobe -q siw || info "this kernel has no siw: rxe0 only"
+    make_lab_devices || die "creating the RDMA devices in this machine's kernel failed" "help: RDMA_LAB=vm uses a virtual machine"
     export_lines < <(describe_devices "$(lab_drivers)")
     export RDMA_LAB_BACKEND=host-kernel
     run_limited "$timeout" "$@" || status=$?
@@ -59,14 +60,14 @@ run_on_host_devices() {
     names=$(host_device_names)
     [[ -n $names ]] || die "--host: this machine has no RDMA device (/sys/class/infiniband is empty)"
     export RDMA_LAB_DEVICES=$names RDMA_LAB_BACKEND=host-devices RDMA_LAB_HOST=1 RDMA_LAB_HOSTS=1
-    say "on this machine's own devices: $RDMA_LAB_DEVICES"
+    info "running on this machine's own devices: $RDMA_LAB_DEVICES"
     run_limited "$timeout" "$@"
 }
 
 run_limited() {
     local timeout=$1 line
     shift
-    ulimit -l unlimited 2>/dev/null || say "note: locked memory is limited to $(ulimit -l) KiB"
+    ulimit -l unlimited 2>/dev/null || info "note: locked memory is limited to $(ulimit -l) KiB"
     ulimit -n 65536 2>/dev/null || true
     line=$(shell_line "$@")
     if ((timeout > 0)); then

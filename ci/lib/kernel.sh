@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# A kernel with Soft-RoCE and Soft-iWARP in the cache: Debian's image, unpacked,
-# its modules, and siw built beside them (Debian does not build that one).
+# Fills the cache with a kernel that has Soft-RoCE and Soft-iWARP: Debian's unpacked image, its
+# modules, and siw, which Debian does not build.
 #
 #   $LAB_CACHE/kernel/VERSION/boot/vmlinuz-VERSION, vmlinux-VERSION
 #   $LAB_CACHE/kernel/VERSION/lib/modules/VERSION/
-#   $LAB_CACHE/kernel/current → VERSION, made last: the cache is complete
+#   $LAB_CACHE/kernel/current → VERSION, created last, when the cache is complete
 
 readonly KERNEL_SERIES=6.12
-# Parts of the module tree that a lab can need; they are kept uncompressed,
-# which under emulation is much the quicker to load.
+# Parts of the module tree that a lab can need. They are stored uncompressed, because that loads
+# much faster under emulation.
 readonly MODULE_DIRS=(
     drivers/infiniband/core drivers/infiniband/sw drivers/infiniband/ulp
     drivers/net/{veth,dummy,virtio_net,net_failover,ifb}.ko.xz drivers/net/{bonding,macvlan}
@@ -17,7 +17,8 @@ readonly MODULE_DIRS=(
 )
 
 cached_kernel() {
-    # A kernel of this machine's is a link to all it has; one without fs/nfsd was cached before the lab wanted that.
+    # An installed kernel of this machine is a link to all its modules. A cache without fs/nfsd is
+    # from a version of the lab that did not include it.
     [[ -L $LAB_CACHE/kernel/current && -d $LAB_CACHE/kernel/current/lib/modules ]] || return
     if [[ ! -L $(echo "$LAB_CACHE"/kernel/current/lib/modules/*) && ! -d $(echo "$LAB_CACHE"/kernel/current/lib/modules/*/kernel/fs/nfsd) ]]; then
         return 1
@@ -25,11 +26,11 @@ cached_kernel() {
     readlink "$LAB_CACHE/kernel/current"
 }
 
-# shellcheck disable=SC2034 # for the other parts
+# shellcheck disable=SC2034 # used by other files
 # Sets KERNEL_IMAGE, KERNEL_VERSION and KERNEL_MODULES.
 find_kernel() {
     if [[ -n ${RDMA_LAB_KERNEL:-} ]]; then
-        use_given_kernel
+        use_custom_kernel
         return
     fi
     KERNEL_VERSION=$(cached_kernel)
@@ -41,10 +42,10 @@ bootable_image() {
     if [[ -e $1/vmlinux-$2 ]]; then echo "$1/vmlinux-$2"; else echo "$1/vmlinuz-$2"; fi
 }
 
-# shellcheck disable=SC2034 # for the other parts
-# RDMA_LAB_KERNEL=vmlinuz with RDMA_LAB_MODULES=…/lib/modules/VERSION.
-use_given_kernel() {
-    [[ -r $RDMA_LAB_KERNEL ]] || die "RDMA_LAB_KERNEL=$RDMA_LAB_KERNEL: no such readable file"
+# shellcheck disable=SC2034 # used by other files
+# Uses RDMA_LAB_KERNEL=vmlinuz with RDMA_LAB_MODULES=…/lib/modules/VERSION.
+use_custom_kernel() {
+    [[ -r $RDMA_LAB_KERNEL ]] || die "RDMA_LAB_KERNEL=$RDMA_LAB_KERNEL: file not found or not readable"
     [[ -d ${RDMA_LAB_MODULES:-} ]] ||
         die "with RDMA_LAB_KERNEL, set RDMA_LAB_MODULES to its directory …/lib/modules/VERSION"
     KERNEL_MODULES=$(realpath "$RDMA_LAB_MODULES")
@@ -55,7 +56,7 @@ use_given_kernel() {
     KERNEL_IMAGE=$(link_kernel "$RDMA_LAB_KERNEL" "$KERNEL_MODULES" "$VM_DIR/kernel")
 }
 
-# Lays out a kernel that lies elsewhere as virtme looks for it; says its image.
+# Links a kernel into the layout that virtme expects, and prints the path of its image.
 link_kernel() {
     local image=$1 modules=$2 dir=$3 version=${2##*/}
     mkdir -p "$dir/boot" "$dir/lib/modules"
@@ -64,7 +65,7 @@ link_kernel() {
     echo "$dir/boot/vmlinuz-$version"
 }
 
-# A kernel installed on this machine that has rdma_rxe, where Debian's cannot be had.
+# Prints the newest installed kernel of this machine that has rdma_rxe.
 installed_kernel_with_rxe() {
     local image version
     for image in /boot/vmlinuz-*; do
@@ -77,20 +78,20 @@ use_installed_kernel() {
     local version
     version=$(installed_kernel_with_rxe)
     [[ -n $version ]] || return
-    say "using this machine's installed kernel $version"
+    info "using this machine's installed kernel $version"
     link_kernel "/boot/vmlinuz-$version" "/lib/modules/$version" "$LAB_CACHE/kernel/$version" >/dev/null
     ln -sfn "$version" "$LAB_CACHE/kernel/current"
 }
 
 fill_kernel_cache() {
-    [[ $(uname -m) == x86_64 ]] || die "the lab's virtual machine is for x86_64 only as yet" \
-        "on $(uname -m) give this machine RDMA devices and use --host, or a kernel with rdma_rxe and be root"
+    [[ $(uname -m) == x86_64 ]] || die "virtual machines of the lab need x86_64, this machine is $(uname -m)" \
+        "help: use this machine's RDMA devices with --host, or its kernel as root if it has rdma_rxe"
     if ! have apt-get || ! have dpkg-deb; then
         use_installed_kernel && return
-        die "there is no apt here to fetch Debian's kernel $KERNEL_SERIES with," \
-            "and no kernel in /boot whose /lib/modules/VERSION has rdma_rxe." \
-            "Set RDMA_LAB_KERNEL=/boot/vmlinuz-VERSION and RDMA_LAB_MODULES=/lib/modules/VERSION to a kernel" \
-            "that has the modules rdma_rxe, siw (if possible), virtio_net, veth, 9p and 9pnet_virtio," \
+        die "no kernel found: apt, which downloads Debian's kernel $KERNEL_SERIES, is not available," \
+            "and no kernel in /boot has rdma_rxe in /lib/modules/VERSION" \
+            "help: set RDMA_LAB_KERNEL=/boot/vmlinuz-VERSION and RDMA_LAB_MODULES=/lib/modules/VERSION to a kernel" \
+            "with the modules rdma_rxe, siw (if possible), virtio_net, veth, 9p and 9pnet_virtio," \
             "and install: ${VM_TOOLS[*]}"
     fi
     ensure_build_tools
@@ -98,9 +99,9 @@ fill_kernel_cache() {
     version=$(debian_kernel_version)
     if [[ -z $version ]]; then
         use_installed_kernel && return
-        die "apt knows no linux-image of the series $KERNEL_SERIES, and no kernel in /boot has rdma_rxe." \
-            "On Debian 12 enable bookworm-security; elsewhere install a kernel that has it," \
-            "or set RDMA_LAB_KERNEL=/boot/vmlinuz-VERSION and RDMA_LAB_MODULES=/lib/modules/VERSION."
+        die "no kernel found: apt has no linux-image of the series $KERNEL_SERIES, and no kernel in /boot has rdma_rxe" \
+            "help: on Debian 12 enable bookworm-security; on other systems install a kernel with rdma_rxe," \
+            "or set RDMA_LAB_KERNEL=/boot/vmlinuz-VERSION and RDMA_LAB_MODULES=/lib/modules/VERSION"
     fi
     work=$LAB_CACHE/kernel/work
     rm -rf "$work"
@@ -108,11 +109,11 @@ fill_kernel_cache() {
     download_kernel_packages "$version" "$work/debs"
     unpack_image "$version" "$work"
     build_siw "$version" "$work" ||
-        say "siw could not be built: the lab will have rxe0 only"
+        info "building siw failed: the lab will have rxe0 only"
     publish_kernel "$version" "$work"
 }
 
-# The version behind the metapackage, as in 6.12.117+deb12-amd64.
+# Prints the version that the metapackage depends on, for example 6.12.117+deb12-amd64.
 debian_kernel_version() {
     local version
     version=$(newest_kernel_known_to_apt)
@@ -137,7 +138,7 @@ download_kernel_packages() {
         "linux-kbuild-$base" "linux-source-$KERNEL_SERIES=$(package_version "linux-headers-$version")")
     fetch_packages "$2" "${packages[@]}" && return
     refresh_apt_lists
-    fetch_packages "$2" "${packages[@]}" || die "apt could not download the kernel's packages"
+    fetch_packages "$2" "${packages[@]}" || die "downloading the kernel's packages with apt failed"
 }
 
 package_version() { apt-cache policy "$1" | sed -n 's/ *Candidate: //p'; }
@@ -158,12 +159,12 @@ unpack_image() {
     cp "$work/image/boot/vmlinuz-$version" "$work/kernel/boot/"
     extract_vmlinux "$work/kernel/boot/vmlinuz-$version" "$work/kernel/boot/vmlinux-$version" ||
         rm -f "$work/kernel/boot/vmlinux-$version"
-    run_logged "taking the modules a lab needs" copy_modules "$tree" "$dest"
+    run_logged "copying the modules of the lab" copy_modules "$tree" "$dest"
 }
 
-# The kernel inside the compressed image starts a second sooner under
-# emulation, by its PVH entry. The image's header says where it lies; its last
-# four bytes are the unpacked length, which zstd does not want.
+# Extracts the kernel from the compressed image: it starts a second sooner under emulation, through
+# its PVH entry. The image's header has its offset. The last four bytes are the unpacked length,
+# which zstd must not see.
 extract_vmlinux() {
     local setup offset length
     setup=$(od -An -tu1 -j 497 -N 1 "$1")
@@ -182,12 +183,11 @@ copy_modules() {
     find "$dest" -name '*.ko.xz' -print0 | xargs -0 -r -P "$(nproc)" -n 32 xz -d
 }
 
-# Builds drivers/infiniband/sw/siw out of the tree, with the headers packages
-# unpacked, not installed.
+# Builds drivers/infiniband/sw/siw outside the kernel tree, with unpacked headers packages.
 build_siw() {
     local version=$1 work=$2 headers=$2/headers/usr/src/linux-headers-$1 compiler
     unpack_headers "$version" "$work"
-    compiler=$(compiler_of_headers "$version" "$work")
+    compiler=$(headers_compiler "$version" "$work")
     have "$compiler" || install_packages "$compiler"
     ensure_kbuild_runs "$work/headers"
     run_logged "unpacking siw from linux-source-$KERNEL_SERIES" unpack_siw_source "$work" &&
@@ -197,8 +197,8 @@ build_siw() {
             "$work/kernel/lib/modules/$version/kernel/drivers/infiniband/sw/siw/siw.ko"
 }
 
-# The headers' Makefile names its other half by an absolute path: turned to
-# where that lies now. Their vmlinux serves only to add BTF, with a tool more.
+# Unpacks the headers. Their Makefile includes the common one by an absolute path, which is changed
+# to the cache. Their vmlinux is only used to add BTF, which needs another tool.
 unpack_headers() {
     local version=$1 work=$2 package
     for package in "linux-headers-$version" "linux-headers-${version%-amd64}-common" "linux-kbuild-${version%-amd64}"; do
@@ -208,11 +208,12 @@ unpack_headers() {
     rm -f "$work/headers/usr/src/linux-headers-$version/vmlinux"
 }
 
-compiler_of_headers() {
+# Prints the compiler that the headers package depends on.
+headers_compiler() {
     dpkg-deb -f "$2/debs/linux-headers-$1"_*.deb Depends | grep -oE 'gcc-[0-9]+' | head -n 1
 }
 
-# The headers' own programs (objtool) want libelf.
+# Installs libelf, which the headers' own programs (objtool) need.
 ensure_kbuild_runs() {
     local objtool
     objtool=$(find "$1" -type f -name 'objtool*' -perm -u+x | head -n 1)
@@ -230,7 +231,7 @@ unpack_siw_source() {
     [[ -e $1/siw/siw_main.c ]]
 }
 
-# Indexes the modules and makes the kernel the current one, in that order.
+# Indexes the modules, then makes the kernel the current one.
 publish_kernel() {
     local version=$1 work=$2
     run_logged "indexing the modules" depmod_path -b "$work/kernel" "$version"
@@ -238,7 +239,7 @@ publish_kernel() {
     mv "$work/kernel" "$LAB_CACHE/kernel/$version"
     ln -sfn "$version" "$LAB_CACHE/kernel/current"
     rm -rf "$work"
-    say "kernel $version is in the cache ($(du -sh "$LAB_CACHE/kernel/$version" | cut -f1))"
+    info "kernel $version is in the cache ($(du -sh "$LAB_CACHE/kernel/$version" | cut -f1))"
 }
 
 depmod_path() { PATH=$PATH:/usr/sbin:/sbin depmod "$@"; }

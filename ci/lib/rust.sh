@@ -1,43 +1,45 @@
 # shellcheck shell=bash
-# What building the workspace needs: a C linker, the RDMA libraries, and Rust.
+# Installs what building the workspace needs: a C linker, the RDMA libraries, and Rust.
 
 readonly BUILD_PACKAGES=(gcc libc6-dev pkg-config libibverbs-dev librdmacm-dev libibumad-dev ibverbs-providers)
 
-# The Rust whose lints the code is held to, and which a machine without any gets: a newer one knows newer lints.
+# The Rust version whose lints apply, and which is installed if there is none. Newer versions have
+# newer lints.
 readonly RUST_VERSION=1.95.0
 
-# The oldest Rust that builds the workspace, from Cargo.toml.
+# Prints the oldest Rust that builds the workspace, from Cargo.toml.
 msrv() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
 
 version_at_least() { [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }
 
 ensure_build_packages() {
-    have apt-get || { say "no apt here: libibverbs, librdmacm and libibumad with headers must be installed"; return; }
+    have apt-get || { info "apt is not available: libibverbs, librdmacm and libibumad with headers must be installed"; return; }
     local missing
     mapfile -t missing < <(not_installed "${BUILD_PACKAGES[@]}")
     install_packages "${missing[@]}"
 }
 
-# A Rust that is new enough: the one there is, else rustup's from the distribution, else rustup's own installer.
+# Provides a Rust that is new enough: the installed one, or one from the distribution's rustup, or
+# from rustup's own installer.
 ensure_rust() {
     local found
     if [[ -f $HOME/.cargo/env ]]; then
-        # shellcheck source=/dev/null # rustup's, outside the tree
+        # shellcheck source=/dev/null # a file of rustup, outside the tree
         . "$HOME/.cargo/env"
     fi
     if have cargo; then
         found=$(cargo --version | cut -d ' ' -f 2)
         version_at_least "$found" "$(msrv)" && return
-        say "cargo $found is older than $(msrv): installing a newer one by rustup"
+        info "cargo $found is older than $(msrv): installing a newer one with rustup"
     fi
     if ! have rustup; then
-        # Bookworm refers to a rustup that it does not have.
+        # Debian 12 has a package entry for rustup, but no package.
         if have apt-get && apt-cache policy rustup | grep -q 'Candidate: [0-9]'; then
             install_packages rustup
         else
             have curl || install_packages curl ca-certificates
             run_logged "installing rustup" install_rustup ||
-                die "Rust could not be installed: install Rust $(msrv) or newer (https://rustup.rs) and run this again"
+                die "installing Rust failed: install Rust $(msrv) or newer (https://rustup.rs) and run this again"
             # shellcheck source=/dev/null
             . "$HOME/.cargo/env"
         fi
@@ -46,7 +48,8 @@ ensure_rust() {
     rustup default "$RUST_VERSION" >/dev/null 2>&1
 }
 
-# Rustup's installer, of a stated origin and with its checksum; it leaves the shell's files alone.
+# Runs rustup's installer from its official origin after checking its checksum. It does not change
+# the shell's startup files.
 install_rustup() {
     local from dir status=0
     from=https://static.rust-lang.org/rustup/dist/$(uname -m)-unknown-linux-gnu
@@ -58,11 +61,4 @@ install_rustup() {
         "$dir/rustup-init" -y --no-modify-path --profile minimal --default-toolchain "$RUST_VERSION" -c rustfmt -c clippy || status=$?
     rm -rf "$dir"
     return "$status"
-}
-
-# Runs a command whose own output is the progress.
-shown() {
-    say "$1"
-    shift
-    "$@"
 }

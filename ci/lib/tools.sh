@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# The programs the lab needs on this machine, installed with apt where it exists.
+# Installs the programs that the lab needs on this machine, with apt where it exists.
 
 readonly VIRTME_VERSION=1.42
 
 # shellcheck disable=SC2034 # used by name, in missing_packages
-# program → Debian package, for running a virtual machine from a full cache
+# Program → Debian package, for running a virtual machine from a complete cache.
 readonly -A VM_TOOLS=(
     [qemu-system-x86_64]=qemu-system-x86
     [busybox]=busybox-static
@@ -13,7 +13,7 @@ readonly -A VM_TOOLS=(
     [file]=file
 )
 # shellcheck disable=SC2034
-# … and, besides, for filling the cache
+# Additional programs for filling the cache.
 readonly -A BUILD_TOOLS=(
     [gcc]=gcc
     [make]=make
@@ -23,7 +23,7 @@ readonly -A BUILD_TOOLS=(
     [python3]=python3
 )
 
-# The programs our own are compared with, and what building against them needs.
+# The programs that ours are compared with, and the packages for building with their libraries.
 readonly PEER_PACKAGES=(
     rdma-core libibverbs1 ibverbs-providers librdmacm1 libibumad3
     libibverbs-dev librdmacm-dev libibumad-dev pkg-config
@@ -36,22 +36,22 @@ apt_quietly() {
         -o DPkg::Lock::Timeout=600 "$@"
 }
 
-# True when apt knows at least one package (a fresh image has empty lists).
+# Succeeds if apt knows at least one package (new images have empty lists).
 apt_lists_present() { apt-cache show iproute2 >/dev/null 2>&1; }
 
 refresh_apt_lists() { run_logged "apt-get update" apt_quietly update; }
 
 install_packages() {
     (($# > 0)) || return 0
-    have apt-get || die "there is no apt-get here; install these (Debian's names) yourself: $*"
+    have apt-get || die "apt-get is not available; install these packages (Debian's names): $*"
     apt_lists_present || refresh_apt_lists
     run_logged "installing with apt: $*" apt_quietly install --no-install-recommends "$@" && return
     refresh_apt_lists
-    run_logged "installing with apt, again: $*" apt_quietly install --no-install-recommends "$@" ||
-        die "apt could not install: $*"
+    run_logged "installing with apt, second attempt: $*" apt_quietly install --no-install-recommends "$@" ||
+        die "installing with apt failed: $*"
 }
 
-# Names the packages for those programs of an associative array that are missing.
+# Prints the packages of the missing programs of an associative array.
 missing_packages() {
     local -n tools=$1
     local program
@@ -85,10 +85,10 @@ ensure_python() { have python3 || install_packages python3; }
 
 ensure_peers() {
     local missing
-    have dpkg-query || die "there is no dpkg here; install the counterparts of: ${PEER_PACKAGES[*]}"
+    have dpkg-query || die "dpkg is not available; install the equivalents of: ${PEER_PACKAGES[*]}"
     mapfile -t missing < <(not_installed "${PEER_PACKAGES[@]}")
     install_packages "${missing[@]}"
-    say "test peers: all ${#PEER_PACKAGES[@]} packages installed"
+    info "test peers: all ${#PEER_PACKAGES[@]} packages are installed"
 }
 
 virtme_dir() { echo "$LAB_CACHE/virtme-ng-$VIRTME_VERSION"; }
@@ -100,15 +100,15 @@ install_virtme() {
     dir=$(virtme_dir)
     ensure_build_tools
     rm -rf "$dir"
-    install_virtme_into "$dir" || die "virtme-ng $VIRTME_VERSION could not be installed from PyPI"
+    install_virtme_into "$dir" || die "installing virtme-ng $VIRTME_VERSION from PyPI failed"
     touch "$dir/ready"
 }
 
-# Prefers the distribution's python3: its venv module is the package above.
+# Prefers the distribution's python3, whose venv module is the package installed above.
 install_virtme_into() {
     local python=python3
     [[ -x /usr/bin/python3 ]] && /usr/bin/python3 -c 'import ensurepip' 2>/dev/null && python=/usr/bin/python3
-    run_logged "making a Python environment for virtme-ng" "$python" -m venv "$1" &&
+    run_logged "creating a Python environment for virtme-ng" "$python" -m venv "$1" &&
         run_logged "installing virtme-ng $VIRTME_VERSION from PyPI" \
             "$1/bin/pip" install --disable-pip-version-check "virtme-ng==$VIRTME_VERSION"
 }

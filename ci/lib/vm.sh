@@ -1,32 +1,33 @@
 # shellcheck shell=bash
-# Virtual machines on this machine's own root file system, by virtme-ng.
+# Runs virtual machines on this machine's root file system, with virtme-ng.
 #
-# Each has a directory in $VM_DIR that both sides see:
-#   init, devices   the guest's programs       config, modules, command   what to run
-#   out, err        pipes for its output       console, virtme        logs
-#   started, status, failure                   what the guest reports
+# Each machine has a directory in $VM_DIR that both sides can access:
+#   init, devices   programs of the guest      config, modules, command   input
+#   out, err        pipes for its output       console, virtme            logs
+#   started, status, failure                   reports of the guest
 
-# Instead of virtme's own arguments, which end in its own init: that one waits
-# for udev and tidies the file system, and would not find our output's ports.
-# A processor that stands still for a minute ends the machine, as a panic does: it would end at the time limit only.
+# Kernel arguments that replace those of virtme. Its own init waits for udev, cleans up the file
+# system, and does not know the ports of our output.
+# A processor that is stuck for a minute ends the machine, which would otherwise run until its time
+# limit.
 readonly KERNEL_STALLS='rcupdate.rcu_cpu_stall_timeout=60 sysctl.kernel.panic_on_rcu_stall=1'
 readonly KERNEL_ARGUMENTS="console=ttyS0 panic=-1 $KERNEL_STALLS nokaslr mitigations=off net.ifnames=0"
-# … where processors are emulated: one that its host did not run for a while makes the kernel doubt its time stamp counter, and read the
-# HPET from then on, which takes microseconds each time
+# Additional arguments under emulation. When the host has not run an emulated processor for a while,
+# the kernel would stop trusting its time stamp counter and read the HPET, which takes microseconds.
 readonly KERNEL_EMULATED='tsc=reliable'
-# … and, where the console goes to a log, what to say in it
+# Additional arguments if the console goes to a log.
 readonly KERNEL_LOGGING='earlyprintk=serial,ttyS0,115200 loglevel=4'
 readonly DEFAULT_CPUS=2
-readonly BOOT_LIMIT=300 # seconds until a guest must have its devices
+readonly BOOT_LIMIT=300 # seconds in which a guest must create its devices
 TCG_CPU=${RDMA_LAB_TCG_CPU:-max,la57=off}
 VM_DIR=
 declare -a VM_PIDS=() READER_PIDS=()
 
 make_vm_dir() {
-    local place=${TMPDIR:-/tmp} dir
-    # the guest has a /run and a /dev of its own, and the kernel's arguments no quotes
-    [[ $place != *[[:space:]]* && $place != /run/* && $place != /dev/* ]] || place=/tmp
-    dir=$(mktemp -d "$place/rdma-lab.XXXXXX") || die "no directory could be made in $place"
+    local parent=${TMPDIR:-/tmp} dir
+    # The guest has its own /run and /dev, and kernel arguments cannot contain spaces.
+    [[ $parent != *[[:space:]]* && $parent != /run/* && $parent != /dev/* ]] || parent=/tmp
+    dir=$(mktemp -d "$parent/rdma-lab.XXXXXX") || die "creating a directory in $parent failed"
     printf '#!/bin/sh\nexec setpriv --pdeathsig KILL qemu-system-x86_64 "$@"\n' >"$dir/qemu"
     chmod +x "$dir/qemu"
     echo "$dir"
@@ -39,8 +40,8 @@ vm_prepare() {
     VM_DIR=${VM_DIR:-$(make_vm_dir)}
     dir=$VM_DIR/host$host
     mkdir -p "$dir" "$VM_DIR/shared"
-    cp "$LAB_ROOM/guest/devices" "$LAB_ROOM/guest/lab-link" "$dir/"
-    sed "1s|/bin/busybox|$(command -v busybox)|" "$LAB_ROOM/guest/init" >"$dir/init"
+    cp "$LAB_SCRIPTS/guest/devices" "$LAB_SCRIPTS/guest/lab-link" "$dir/"
+    sed "1s|/bin/busybox|$(command -v busybox)|" "$LAB_SCRIPTS/guest/init" >"$dir/init"
     list_modules >"$dir/modules"
     write_config "$host" "$hosts" "$mode" >"$dir/config"
     write_command "$host" "$hosts" "$@" >"$dir/command"
@@ -48,7 +49,7 @@ vm_prepare() {
     mkfifo "$dir/out" "$dir/err"
 }
 
-# The module files to insert, dependencies first.
+# Prints the module files to insert, dependencies first.
 list_modules() {
     local -a names
     read -ra names <<<"$LAB_MODULE_NAMES virtio_net"
@@ -66,11 +67,12 @@ write_config() {
         LAB_IP "$(program_path ip)" LAB_HOSTNAME "$name" LAB_MODULES "$KERNEL_MODULES" LAB_CACHED_USR "$(usr_can_be_cached)"
 }
 
-# Not when the caller works there, for what the host changes there goes unseen.
+# Prints 0 if the caller works in /usr, because a cache would hide changes that the host makes
+# there.
 usr_can_be_cached() { if [[ $PWD/ == /usr/* ]]; then echo 0; else echo 1; fi; }
 
-# A script that runs the command as it would run here: same environment,
-# directory and arguments; and knowing that it is in the lab.
+# Prints a script that runs the command with the same environment, directory and arguments as here,
+# plus the variables of the lab.
 write_command() {
     local host=$1 hosts=$2 line drivers=rxe
     shift 2
@@ -92,8 +94,8 @@ write_command() {
     printf 'exec %s\n' "$(shell_line "$@")"
 }
 
-# A word alone that is no program is a line for the shell; else the words are
-# a command and its arguments, passed on as they are.
+# Prints a shell command line. A single word that is not a program is a line for the shell;
+# otherwise the words are a command and its arguments, passed on unchanged.
 shell_line() {
     if (($# == 1)) && ! have "$1"; then
         printf 'bash -c %q' "$1"
@@ -102,7 +104,7 @@ shell_line() {
     fi
 }
 
-# The QEMU options that differ by how the machine is driven.
+# Prints the QEMU options that depend on the accelerator.
 vm_cpu_options() {
     if [[ $LAB_BACKEND == vm-kvm ]]; then
         echo "-machine accel=kvm"
@@ -111,14 +113,15 @@ vm_cpu_options() {
     fi
 }
 
-# Two machines: two cables, one for rxe and one for siw, of datagrams between
-# Unix sockets (they need no order of start, and nothing else hears them).
+# Prints the QEMU options of the network. Two machines are connected by two links, one for rxe and
+# one for siw, which send datagrams between Unix sockets. They need no order of start and are
+# private.
 vm_network_options() {
-    local host=$1 hosts=$2 cable
+    local host=$1 hosts=$2 link
     ((hosts == 2)) || return 0
-    for cable in 0 1; do
-        printf '%s ' -netdev "dgram,id=lab$cable,local.type=unix,local.path=$VM_DIR/cable$cable.$host,remote.type=unix,remote.path=$VM_DIR/cable$cable.$((3 - host))" \
-            -device "virtio-net-pci,netdev=lab$cable,mac=52:54:00:1a:b$cable:0$host,host_mtu=9000"
+    for link in 0 1; do
+        printf '%s ' -netdev "dgram,id=lab$link,local.type=unix,local.path=$VM_DIR/link$link.$host,remote.type=unix,remote.path=$VM_DIR/link$link.$((3 - host))" \
+            -device "virtio-net-pci,netdev=lab$link,mac=52:54:00:1a:b$link:0$host,host_mtu=9000"
     done
 }
 
@@ -130,7 +133,7 @@ vm_command() {
     [[ $LAB_BACKEND == vm-kvm ]] || kvm=(--disable-kvm) emulated=$KERNEL_EMULATED
     read -ra cpu < <(vm_cpu_options)
     read -ra network < <(vm_network_options "$host" "$hosts") || true
-    # shellcheck disable=SC2054 # QEMU wants the commas
+    # shellcheck disable=SC2054 # commas are part of QEMU's options
     VM_COMMAND=(
         "$(virtme_dir)/bin/virtme-run" --mods auto --kimg "$KERNEL_IMAGE" --rw --force-9p
         --qemu-bin "$VM_DIR/qemu" --disable-monitor --disable-microvm "${kvm[@]}" --memory "${LAB_MEM}M" --cpus "${LAB_CPUS:-$DEFAULT_CPUS}"
@@ -147,7 +150,7 @@ vm_command() {
     )
 }
 
-# Starts host N's machine in the background, its output flowing to ours.
+# Starts host N's machine in the background and copies its output to ours.
 vm_start() {
     local host=$1 hosts=$2 dir=$VM_DIR/host$1
     vm_command "$host" "$hosts" run
@@ -158,7 +161,7 @@ vm_start() {
         cat <"$dir/out" & READER_PIDS+=($!)
         cat <"$dir/err" >&2 & READER_PIDS+=($!)
     fi
-    # the machine dies with the lab, however that ends
+    # The machine is killed when the lab ends for any reason.
     setsid setpriv --pdeathsig KILL "${VM_COMMAND[@]}" \
         </dev/null > >(cat >"$dir/console") 2> >(cat >"$dir/virtme") &
     VM_PIDS[host]=$!
@@ -169,7 +172,7 @@ vm_stop_all() {
     for pid in "${VM_PIDS[@]}"; do kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true; done
     for pid in "${VM_PIDS[@]}"; do wait "$pid" 2>/dev/null || true; done
     VM_PIDS=()
-    # readers whose machine never opened its end would wait for ever
+    # Opens each pipe, because a reader blocks forever if its machine never opened the other end.
     for fifo in "$VM_DIR"/host*/{out,err}; do
         [[ -p $fifo ]] && { exec {LAB_FIFO_FD}<>"$fifo"; exec {LAB_FIFO_FD}>&-; }
     done
@@ -189,93 +192,95 @@ all_vms_alive() {
     for pid in "${VM_PIDS[@]}"; do kill -0 "$pid" 2>/dev/null || return 1; done
 }
 
-# Waits until host N's machine reports a file, a machine is gone, or a time
-# (ms) is over: vm_await N FILE UNTIL. Status 1: gone; 2: over.
+# Waits until host N's machine has created a file: vm_await N FILE DEADLINE (ms). Returns 1 if a
+# machine has ended and 2 after the deadline.
 vm_await() {
-    local host=$1 file=$VM_DIR/host$1/$2 until=$3
+    local host=$1 file=$VM_DIR/host$1/$2 deadline=$3
     while [[ ! -e $file ]]; do
         if ! all_vms_alive; then [[ -e $file ]] && return; return 1; fi
-        (($(date +%s%3N) < until)) || return 2
+        (($(date +%s%3N) < deadline)) || return 2
         sleep 0.1
     done
 }
 
 vm_failed() {
-    local dir=$VM_DIR/host$1 what=$2
+    local dir=$VM_DIR/host$1 problem=$2
     vm_stop_all
     {
-        echo "lab: $what"
-        [[ ! -e $dir/failure ]] || sed 's/^/lab: the guest says: /' "$dir/failure"
+        echo "lab: $problem"
+        [[ ! -e $dir/failure ]] || sed 's/^/lab: guest: /' "$dir/failure"
         tail -n 5 "$dir/virtme" | sed 's/^/lab: virtme: /'
-        echo "lab: the console's last lines:"
+        echo "lab: last lines of the console:"
         tail -n 60 "$dir/console" | tr -d '\r' | sed 's/^/    /'
     } >&2
     return "$STATUS_LAB_FAILED"
 }
 
-# Runs the prepared machines; the status is that of the last host's command.
-# vm_run HOSTS TIMEOUT (0: none).
+# Runs the prepared machines and returns the status of the last host's command: vm_run HOSTS TIMEOUT
+# (in seconds, 0: none).
 vm_run() {
-    local hosts=$1 timeout=$2 why=0 limit
-    limit=$(date +%s%3N)
-    limit=$((timeout > 0 ? limit + timeout * 1000 : limit + 10 ** 12))
-    vm_boot "$hosts" "$limit" || why=$?
-    if ((why == 1)); then
-        # Emulated processors now and then trip over code that another one has just patched (ci/README.md). Nothing has begun yet.
-        say "the kernel died while it started: once more"
+    local hosts=$1 timeout=$2 status=0 deadline
+    deadline=$(date +%s%3N)
+    deadline=$((timeout > 0 ? deadline + timeout * 1000 : deadline + 10 ** 12))
+    vm_boot "$hosts" "$deadline" || status=$?
+    if ((status == 1)); then
+        # Emulated kernels occasionally die while they patch their own code (ci/README.md). The
+        # command has not started yet.
+        info "the kernel died during boot: starting it again"
         rm -f "$VM_DIR"/host*/started
-        why=0
-        vm_boot "$hosts" "$limit" || why=$?
-        ((why != 1)) || why=$STATUS_LAB_FAILED
+        status=0
+        vm_boot "$hosts" "$deadline" || status=$?
+        ((status != 1)) || status=$STATUS_LAB_FAILED
     fi
-    ((why == 0)) || return "$why"
-    say "up; running the command"
-    vm_await_command "$hosts" "$limit" "$timeout"
+    ((status == 0)) || return "$status"
+    info "up; running the command"
+    vm_await_command "$hosts" "$deadline" "$timeout"
 }
 
-# Starts the machines and waits until all are up: vm_boot HOSTS LIMIT. Status 1: an emulated one ended without a word, which may not happen again.
+# Starts the machines and waits until all are up: vm_boot HOSTS DEADLINE. Returns 1 if an emulated
+# kernel panicked, which may not happen again.
 vm_boot() {
-    local hosts=$1 limit=$2 host why boot_limit
-    boot_limit=$(($(date +%s%3N) + BOOT_LIMIT * 1000))
+    local hosts=$1 deadline=$2 host status boot_deadline
+    boot_deadline=$(($(date +%s%3N) + BOOT_LIMIT * 1000))
     for ((host = 1; host <= hosts; host++)); do vm_start "$host" "$hosts"; done
     for ((host = 1; host <= hosts; host++)); do
-        why=0
-        vm_await "$host" started $((limit < boot_limit ? limit : boot_limit)) || why=$?
-        if ((why == 1)); then
-            vm_failed "$host" "the virtual machine ended before its RDMA devices were up" || why=$?
-            if [[ $LAB_BACKEND != vm-kvm && ! -e $VM_DIR/host$host/failure ]] && grep -q 'Kernel panic' "$VM_DIR/host$host/console"; then why=1; fi
-            return "$why"
-        elif ((why == 2)); then
-            vm_failed "$host" "the virtual machine did not come up in time" || why=$?
-            if (($(date +%s%3N) >= limit)); then why=$STATUS_TIMEOUT; fi
-            return "$why"
+        status=0
+        vm_await "$host" started $((deadline < boot_deadline ? deadline : boot_deadline)) || status=$?
+        if ((status == 1)); then
+            vm_failed "$host" "the virtual machine ended before its RDMA devices were up" || status=$?
+            if [[ $LAB_BACKEND != vm-kvm && ! -e $VM_DIR/host$host/failure ]] && grep -q 'Kernel panic' "$VM_DIR/host$host/console"; then status=1; fi
+            return "$status"
+        elif ((status == 2)); then
+            vm_failed "$host" "the virtual machine did not start in time" || status=$?
+            if (($(date +%s%3N) >= deadline)); then status=$STATUS_TIMEOUT; fi
+            return "$status"
         fi
     done
 }
 
 vm_await_command() {
-    local hosts=$1 limit=$2 why=0 status
-    vm_await "$hosts" status "$limit" || why=$?
-    case $why in
+    local hosts=$1 deadline=$2 result=0 status
+    vm_await "$hosts" status "$deadline" || result=$?
+    case $result in
     1) vm_failed "$hosts" "the virtual machine ended before its command did"; return ;;
-    2) vm_stop_all; say "time limit of $3 s reached: ended"; return "$STATUS_TIMEOUT" ;;
+    2) vm_stop_all; info "the time limit of $3 s has ended the command"; return "$STATUS_TIMEOUT" ;;
     esac
     status=$(<"$VM_DIR/host$hosts/status")
     if ((hosts == 2)) && [[ -e $VM_DIR/host1/status && $(<"$VM_DIR/host1/status") != 0 ]]; then
-        say "note: host1's command had ended with status $(<"$VM_DIR/host1/status")"
+        info "note: host1's command had ended with status $(<"$VM_DIR/host1/status")"
     fi
     vm_stop_all
-    say "the command ended with status $status"
+    info "the command ended with status $status"
     return "$status"
 }
 
-# An interactive shell on the machine's console.
+# Runs an interactive shell on the machine's console.
 vm_shell() {
     local status=0
     vm_command 1 1 shell
     "${VM_COMMAND[@]}" 2> >(cat >"$VM_DIR/host1/virtme") || true
     [[ ! -t 0 ]] || stty sane
-    [[ -e $VM_DIR/host1/status ]] || vm_failed 1 "the virtual machine ended without a word" || return
+    [[ -e $VM_DIR/host1/status ]] || vm_failed 1 "the virtual machine ended without a status" || return
     status=$(<"$VM_DIR/host1/status")
     return "$status"
 }

@@ -1,14 +1,13 @@
 #!/bin/bash
-# shellcheck disable=SC2016 # for the shell inside, not this one
-# Tests of the lab itself. Most facts are asked in one start of a machine, for
-# a start takes seconds; run it as it is: ci/tests/lab.sh
+# shellcheck disable=SC2016 # expanded by the shell inside the lab
+# Tests of ci/lab. Most of them share one start of a machine, because a start takes seconds.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 work=$(mktemp -d "${TMPDIR:-/tmp}/lab-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 failures=0
 
-expect() { # NAME, then a test that must succeed
+expect() { # NAME COMMAND…: reports success if the command succeeds
     local name=$1
     shift
     if "$@"; then
@@ -19,26 +18,27 @@ expect() { # NAME, then a test that must succeed
     fi
 }
 
-says() { grep -qE -- "$2" "$1"; }
+contains() { grep -qE -- "$2" "$1"; }
 fails_with() { # STATUS COMMAND…
     local wanted=$1 status=0
     shift
     "$@" >"$work/fails" 2>&1 || status=$?
-    [[ $status == "$wanted" ]] || { echo "      status $status, not $wanted:"; sed 's/^/      /' "$work/fails"; return 1; }
+    [[ $status == "$wanted" ]] || { echo "      status $status, expected $wanted:"; sed 's/^/      /' "$work/fails"; return 1; }
 }
 
 test_usage() {
-    expect "--help explains" says <(./lab --help) '^usage:'
+    expect "--help prints the usage" contains <(./lab --help) '^usage:'
     expect "no command is an error" fails_with 125 ./lab run --
     expect "an unknown option is an error" fails_with 125 ./lab run --no-such
-    expect "two hosts want two commands" fails_with 125 ./lab run --hosts 2 -- true
+    expect "two hosts need two commands" fails_with 125 ./lab run --hosts 2 -- true
 }
 
-# One start: status, streams, arguments, directory, environment, files, devices.
+# Tests with one start: status, streams, arguments, directory, environment, files, devices.
 test_one_host() {
     local status=0
     cat >"$work/inside" <<'EOF'
-# A server takes its time to be there, where everything is emulated: what listens by rdma_cm says LISTEN, by TCP 0A.
+# Waits for a server, which starts slowly under emulation. A listener shows as LISTEN (rdma_cm) or
+# 0A (TCP).
 listens() { local n; for n in {1..200}; do { rdma resource show cm_id; cat /proc/net/tcp /proc/net/tcp6; } | grep -q "$1" && return; sleep 0.1; done; return 1; }
 printf '<%s>' "$@"; echo
 pwd; echo "variable: $LAB_TEST_VARIABLE"; echo "to stderr" >&2; echo "written inside" >"$LAB_TEST_FILE"
@@ -63,77 +63,77 @@ EOF
     LAB_TEST_VARIABLE=$'two\nlines and "$quotes"' LAB_TEST_FILE=$work/from-inside \
         ./lab run --timeout 300 --kernel labs.argument -- bash "$work/inside" 'a b' "it's" '"$HOME"' '' $'tab\there' '*' \
         2>"$work/err" >"$work/out" || status=$?
-    expect "the command's status" test "$status" = 42
-    expect "arguments survive" says "$work/out" "^<a b><it's><\"\\\$HOME\"><><tab	here><\*>\$"
-    expect "environment survives" says "$work/out" '^lines and "\$quotes"$'
-    expect "same directory" says "$work/out" "^$PWD\$"
-    expect "stderr is apart" says "$work/err" '^to stderr$'
+    expect "status of the command" test "$status" = 42
+    expect "arguments are unchanged" contains "$work/out" "^<a b><it's><\"\\\$HOME\"><><tab	here><\*>\$"
+    expect "environment is unchanged" contains "$work/out" '^lines and "\$quotes"$'
+    expect "same directory" contains "$work/out" "^$PWD\$"
+    expect "stderr is a separate stream" contains "$work/err" '^to stderr$'
     expect "stderr is not in stdout" test "$(grep -c 'to stderr' "$work/out")" = 0
-    expect "files written inside are here" says "$work/from-inside" '^written inside$'
-    expect "devices are named" says "$work/out" '^devices: rxe0 siw0 at 10.99.0.1 fd99::1$'
-    expect "a clock that does not leave the machine" says "$work/out" "^clock: (tsc|kvm-clock|its host's)$"
-    expect "limits" says "$work/out" '^memlock: unlimited nofile: 65536$'
-    expect "its kernel's arguments" says "$work/out" '^labs\.argument$'
-    expect "rxe0 is ACTIVE" says "$work/out" '^link rxe0/1 state ACTIVE'
-    expect "siw0 is ACTIVE" says "$work/out" '^link siw0/1 state ACTIVE'
-    expect "ibv_devinfo sees rxe0, MTU 4096" says "$work/out" 'hca_id: rxe0 .*ACTIVE.*active_mtu: 4096'
-    expect "ibv_devinfo sees siw0" says "$work/out" 'hca_id: siw0 .*ACTIVE'
-    expect "rdma_cm's configfs" says "$work/out" '^/sys/kernel/config/rdma_cm$'
-    expect "netem" says "$work/out" 'qdisc netem .* delay 1ms'
-    expect "a link can be cut" says "$work/out" '^after down: link rxe0/1 state DOWN'
-    expect "and keeps its IPv6 address" says "$work/out" '^after up: rxenet.*fd99::1'
-    expect "rping over rxe0" says "$work/out" '^rping over rxe0$'
-    expect "rping over siw0" says "$work/out" '^rping over siw0$'
-    expect "ib_send_bw over rxe0" says "$work/out" '^ib_send_bw over rxe0$'
-    expect "qperf over rxe0" says "$work/out" '^qperf over rxe0$'
+    expect "files written inside exist outside" contains "$work/from-inside" '^written inside$'
+    expect "devices are named" contains "$work/out" '^devices: rxe0 siw0 at 10.99.0.1 fd99::1$'
+    expect "the clock does not leave the virtual machine" contains "$work/out" "^clock: (tsc|kvm-clock|its host's)$"
+    expect "limits" contains "$work/out" '^memlock: unlimited nofile: 65536$'
+    expect "kernel arguments" contains "$work/out" '^labs\.argument$'
+    expect "rxe0 is ACTIVE" contains "$work/out" '^link rxe0/1 state ACTIVE'
+    expect "siw0 is ACTIVE" contains "$work/out" '^link siw0/1 state ACTIVE'
+    expect "ibv_devinfo shows rxe0, MTU 4096" contains "$work/out" 'hca_id: rxe0 .*ACTIVE.*active_mtu: 4096'
+    expect "ibv_devinfo shows siw0" contains "$work/out" 'hca_id: siw0 .*ACTIVE'
+    expect "rdma_cm's configfs" contains "$work/out" '^/sys/kernel/config/rdma_cm$'
+    expect "netem" contains "$work/out" 'qdisc netem .* delay 1ms'
+    expect "a link can be cut" contains "$work/out" '^after down: link rxe0/1 state DOWN'
+    expect "a cut link keeps its IPv6 address" contains "$work/out" '^after up: rxenet.*fd99::1'
+    expect "rping over rxe0" contains "$work/out" '^rping over rxe0$'
+    expect "rping over siw0" contains "$work/out" '^rping over siw0$'
+    expect "ib_send_bw over rxe0" contains "$work/out" '^ib_send_bw over rxe0$'
+    expect "qperf over rxe0" contains "$work/out" '^qperf over rxe0$'
     ((failures == 0)) || { sed 's/^/    /' "$work/out" "$work/err"; }
 }
 
 test_two_hosts() {
     local status=0
     ./lab run --hosts 2 --timeout 300 -- \
-        'echo "I am $(hostname)"; rping -s -a "$RDMA_LAB_RXE_ADDR" -C 3; rping -s -a "$RDMA_LAB_SIW_ADDR" -C 3; sleep 1000' -- \
+        'echo "host: $(hostname)"; rping -s -a "$RDMA_LAB_RXE_ADDR" -C 3; rping -s -a "$RDMA_LAB_SIW_ADDR" -C 3; sleep 1000' -- \
         'again() { for n in 1 2 3 4 5 6 7 8 9 10; do "$@" && return; sleep 1; done; return 1; }
          again timeout 15 rping -c -a "$RDMA_LAB_RXE_PEER" -C 3 && echo over rxe
          again timeout 15 rping -c -a "$RDMA_LAB_SIW_PEER" -C 3 && echo over siw; exit 9' 2>"$work/err2" >"$work/out2" || status=$?
     expect "two hosts: the client's status" test "$status" = 9
-    expect "two hosts: the server's output" says "$work/out2" '^host1\| I am host1$'
-    expect "two hosts: rping over rxe" says "$work/out2" '^host2\| over rxe$'
-    expect "two hosts: rping over siw" says "$work/out2" '^host2\| over siw$'
+    expect "two hosts: the server's output" contains "$work/out2" '^host1\| host: host1$'
+    expect "two hosts: rping over rxe" contains "$work/out2" '^host2\| over rxe$'
+    expect "two hosts: rping over siw" contains "$work/out2" '^host2\| over siw$'
 }
 
 test_endings() {
     local start=$SECONDS pid status=0
     expect "a time limit gives 124" fails_with 124 ./lab run --timeout 9 -- sleep 1000
-    expect "and ends it in time" test $((SECONDS - start)) -le 20
-    expect "also while it starts" fails_with 124 ./lab run --timeout 1 -- sleep 1000
+    expect "a time limit ends the command in time" test $((SECONDS - start)) -le 20
+    expect "a time limit during boot gives 124" fails_with 124 ./lab run --timeout 1 -- sleep 1000
     TMPDIR=$work ./lab run -q -- sleep 1000 2>/dev/null &
     pid=$!
-    expect "a machine is there" within 30 machine_is_there
+    expect "a machine is running" within 30 machine_is_running
     kill -TERM "$pid"
     wait "$pid" || status=$?
-    expect "a signal ends it with 143" test "$status" = 143
-    expect "and leaves no machine behind" fails_with 1 machine_is_there
+    expect "a signal gives 143" test "$status" = 143
+    expect "a signal leaves no machine running" fails_with 1 machine_is_running
     echo 'no kernel' >"$work/vmlinuz"
     mkdir -p "$work/lib/modules/1.2.3"
     export RDMA_LAB=tcg RDMA_LAB_KERNEL=$work/vmlinuz RDMA_LAB_MODULES=$work/lib/modules/1.2.3
     expect "a bad kernel gives 125" fails_with 125 ./lab run --timeout 60 -- true
-    expect "and says why" says "$work/fails" 'virtme: .*kernel'
+    expect "a bad kernel is reported" contains "$work/fails" 'virtme: .*kernel'
     RDMA_LAB_KERNEL=$work/none
-    expect "no kernel gives 125" fails_with 125 ./lab run -- true
-    expect "and says which" says "$work/fails" "RDMA_LAB_KERNEL=$work/none"
+    expect "a missing kernel gives 125" fails_with 125 ./lab run -- true
+    expect "a missing kernel is named" contains "$work/fails" "RDMA_LAB_KERNEL=$work/none"
 }
 
 within() { # SECONDS COMMAND…
-    local until=$((SECONDS + $1))
+    local deadline=$((SECONDS + $1))
     shift
     until "$@"; do
-        ((SECONDS < until)) || return 1
+        ((SECONDS < deadline)) || return 1
         sleep 0.2
     done
 }
 
-machine_is_there() { pgrep -f "qemu-system.*$work/rdma-lab" >/dev/null; }
+machine_is_running() { pgrep -f "qemu-system.*$work/rdma-lab" >/dev/null; }
 
 test_usage
 case ${1:-} in
