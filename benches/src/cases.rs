@@ -18,10 +18,8 @@ use crate::rig::{
     peer_step_receive_batch, peer_step_send,
 };
 use crate::safe::{
-    measured_rust_batch_buf, measured_rust_batch_buf_in_place, measured_rust_batch_held,
-    measured_rust_batch_held_in_place, measured_rust_recv_buf, measured_rust_recv_buf_in_place,
-    measured_rust_recv_held, measured_rust_recv_held_in_place, measured_rust_send_buf,
-    measured_rust_send_buf_in_place, measured_rust_send_held, measured_rust_send_held_in_place,
+    measured_rust_batch_buf, measured_rust_batch_held, measured_rust_recv_buf,
+    measured_rust_recv_held, measured_rust_send_buf, measured_rust_send_held,
 };
 
 /// One measured function.
@@ -228,9 +226,9 @@ pub const CASES: [Case; 9 * VARIANTS] = cases! {
     "send" Extended "buffers" 1 => Rust Sender measured_rust_send_buf;
     "send" ExtendedPoll "C" 1 => C Sender measured_c_send_extended_poll;
     "send" ExtendedPoll "raw" 1 => Raw Sender measured_raw_send_extended_poll;
-    "send" ExtendedPoll "held" 1 => Rust Sender measured_rust_send_held_in_place;
+    "send" ExtendedPoll "held" 1 => Rust Sender measured_rust_send_held;
     "send" ExtendedPoll "C, buffers" 1 => C Sender measured_c_send_buf_extended_poll;
-    "send" ExtendedPoll "buffers" 1 => Rust Sender measured_rust_send_buf_in_place;
+    "send" ExtendedPoll "buffers" 1 => Rust Sender measured_rust_send_buf;
     "batch of 32" Classic "C" BATCH => C Sender measured_c_batch_classic;
     "batch of 32" Classic "raw" BATCH => Raw Sender measured_raw_batch_classic;
     "batch of 32" Classic "held" BATCH => Rust Sender measured_rust_batch_held;
@@ -243,9 +241,9 @@ pub const CASES: [Case; 9 * VARIANTS] = cases! {
     "batch of 32" Extended "buffers" BATCH => Rust Sender measured_rust_batch_buf;
     "batch of 32" ExtendedPoll "C" BATCH => C Sender measured_c_batch_extended_poll;
     "batch of 32" ExtendedPoll "raw" BATCH => Raw Sender measured_raw_batch_extended_poll;
-    "batch of 32" ExtendedPoll "held" BATCH => Rust Sender measured_rust_batch_held_in_place;
+    "batch of 32" ExtendedPoll "held" BATCH => Rust Sender measured_rust_batch_held;
     "batch of 32" ExtendedPoll "C, buffers" BATCH => C Sender measured_c_batch_buf_extended_poll;
-    "batch of 32" ExtendedPoll "buffers" BATCH => Rust Sender measured_rust_batch_buf_in_place;
+    "batch of 32" ExtendedPoll "buffers" BATCH => Rust Sender measured_rust_batch_buf;
     "receive" Classic "C" 1 => C Receiver measured_c_recv_classic;
     "receive" Classic "raw" 1 => Raw Receiver measured_raw_recv_classic;
     "receive" Classic "held" 1 => Rust Receiver measured_rust_recv_held;
@@ -258,9 +256,9 @@ pub const CASES: [Case; 9 * VARIANTS] = cases! {
     "receive" Extended "buffers" 1 => Rust Receiver measured_rust_recv_buf;
     "receive" ExtendedPoll "C" 1 => C Receiver measured_c_recv_extended_poll;
     "receive" ExtendedPoll "raw" 1 => Raw Receiver measured_raw_recv_extended_poll;
-    "receive" ExtendedPoll "held" 1 => Rust Receiver measured_rust_recv_held_in_place;
+    "receive" ExtendedPoll "held" 1 => Rust Receiver measured_rust_recv_held;
     "receive" ExtendedPoll "C, buffers" 1 => C Receiver measured_c_recv_buf_extended_poll;
-    "receive" ExtendedPoll "buffers" 1 => Rust Receiver measured_rust_recv_buf_in_place;
+    "receive" ExtendedPoll "buffers" 1 => Rust Receiver measured_rust_recv_buf;
 };
 
 /// Owns the state of the C loop.

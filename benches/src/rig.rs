@@ -7,9 +7,7 @@ use std::ffi::{c_int, c_void};
 use fake_provider::{Fake, Profile};
 use ibverbs::{
     AsRaw, Buf, CompletionQueue, CqOptions, Device, Frozen, GidIndex, Held, Mtu, Pool, QpOptions,
-    QueuePair, Rc, RcPath, Result, Retired, Sink,
-    cq_ex::{CompletionQueueEx, CqFields},
-    wr,
+    QueuePair, Rc, RcPath, Result, Retired, Sink, wr,
 };
 
 /// Requests per batch.
@@ -39,10 +37,6 @@ pub struct Rig {
     pub(crate) b: QueuePair<Rc>,
     pub(crate) cq_a: CompletionQueue,
     pub(crate) cq_b: CompletionQueue,
-    /// Used instead of `cq_a` with [`Verbs::ExtendedPoll`].
-    pub(crate) cq_ex_a: CompletionQueueEx,
-    /// Used instead of `cq_b` with [`Verbs::ExtendedPoll`].
-    pub(crate) cq_ex_b: CompletionQueueEx,
     /// Memory that `a` sends.
     pub(crate) source: Held<Frozen>,
     /// Memory that `b` receives into.
@@ -69,18 +63,12 @@ impl Rig {
         let pd = context.alloc_pd()?;
         let options = CqOptions {
             depth: 128,
+            extended: extended_cq,
             ..CqOptions::default()
         };
         let (cq_a, cq_b) = (context.create_cq(options)?, context.create_cq(options)?);
-        let cq_ex_a = context.create_cq_ex(options, CqFields::new())?;
-        let cq_ex_b = context.create_cq_ex(options, CqFields::new())?;
-        let (used_a, used_b) = if extended_cq {
-            (&*cq_ex_a, &*cq_ex_b)
-        } else {
-            (&cq_a, &cq_b)
-        };
-        let mut a = pd.create_qp::<Rc>(used_a, used_a, QpOptions::default())?;
-        let mut b = pd.create_qp::<Rc>(used_b, used_b, QpOptions::default())?;
+        let mut a = pd.create_qp::<Rc>(&cq_a, &cq_a, QpOptions::default())?;
+        let mut b = pd.create_qp::<Rc>(&cq_b, &cq_b, QpOptions::default())?;
         let path = RcPath::new(1, GidIndex(0), Mtu::B1024);
         let (endpoint_a, endpoint_b) = (a.endpoint(&path)?, b.endpoint(&path)?);
         for (qp, peer) in [(&mut a, &endpoint_b), (&mut b, &endpoint_a)] {
@@ -96,8 +84,6 @@ impl Rig {
             b,
             cq_a,
             cq_b,
-            cq_ex_a,
-            cq_ex_b,
             source,
             sink,
             bufs,
@@ -121,38 +107,22 @@ impl Rig {
 
     /// Retires all completions of both queue pairs and keeps their buffers.
     pub(crate) fn retire_all(&mut self) -> Result<()> {
-        retire_completions(
-            &mut self.cq_a,
-            &mut self.cq_ex_a,
-            &mut self.a,
-            &mut self.bufs,
-        )?;
-        retire_completions(
-            &mut self.cq_b,
-            &mut self.cq_ex_b,
-            &mut self.b,
-            &mut self.bufs,
-        )
+        retire_completions(&mut self.cq_a, &mut self.a, &mut self.bufs)?;
+        retire_completions(&mut self.cq_b, &mut self.b, &mut self.bufs)
     }
 
     /// Returns the raw handle of the CQ of `a` (`sender`) or `b`.
     pub(crate) fn raw_cq(&self, sender: bool) -> *mut <CompletionQueue as AsRaw>::Raw {
-        match (self.extended_cq, sender) {
-            (false, true) => self.cq_a.as_raw(),
-            (false, false) => self.cq_b.as_raw(),
-            (true, true) => self.cq_ex_a.as_raw(),
-            (true, false) => self.cq_ex_b.as_raw(),
+        if sender {
+            self.cq_a.as_raw()
+        } else {
+            self.cq_b.as_raw()
         }
     }
 
     /// The step of the peer of a sender: `b` retires its receives and posts `count` new ones.
     fn receive(&mut self, count: usize) -> Result<()> {
-        retire_completions(
-            &mut self.cq_b,
-            &mut self.cq_ex_b,
-            &mut self.b,
-            &mut self.bufs,
-        )?;
+        retire_completions(&mut self.cq_b, &mut self.b, &mut self.bufs)?;
         for _ in 0..count {
             self.b.post_recv(wr::recv(self.sink))?;
         }
@@ -161,40 +131,25 @@ impl Rig {
 
     /// The step of the peer of a receiver: `a` sends one message.
     fn send(&mut self) -> Result<()> {
-        retire_completions(
-            &mut self.cq_a,
-            &mut self.cq_ex_a,
-            &mut self.a,
-            &mut self.bufs,
-        )?;
+        retire_completions(&mut self.cq_a, &mut self.a, &mut self.bufs)?;
         Ok(self.a.post_send(wr::send(self.source))?)
     }
 }
 
-/// Retires all completions of two CQs and keeps the buffers. Completions of requests that the C or
+/// Retires all completions of a CQ and keeps the buffers. Completions of requests that the C or
 /// raw loop posted are ignored.
 fn retire_completions(
     cq: &mut CompletionQueue,
-    cq_ex: &mut CompletionQueueEx,
     qp: &mut QueuePair<Rc>,
     bufs: &mut Vec<Buf>,
 ) -> Result<()> {
     loop {
         let completions = cq.poll()?;
-        let mut count = completions.len();
+        if completions.is_empty() {
+            return Ok(());
+        }
         for completion in completions {
             bufs.extend(qp.retire(completion).ok().and_then(Retired::into_buf));
-        }
-        count += cq_ex.poll_each(|completion| -> Result<()> {
-            bufs.extend(
-                qp.retire_in_place(completion)
-                    .ok()
-                    .and_then(Retired::into_buf),
-            );
-            Ok(())
-        })?;
-        if count == 0 {
-            return Ok(());
         }
     }
 }

@@ -196,8 +196,8 @@ pub mod caps {
 /// Extended completion queues: completions with a timestamp, a VLAN tag or a flow tag.
 pub mod cq_ex {
     pub use crate::cq::{
-        CompletionEx, CompletionInPlace, CompletionQueueEx, CompletionsEx, CqFields, Disabled,
-        Enabled, Field, FieldSet, InPlace,
+        CompletionEx, CompletionQueueEx, CompletionsEx, CqFields, Disabled, Enabled, Field,
+        FieldSet,
     };
 }
 

@@ -5,7 +5,7 @@ mod fake;
 
 use std::time::Duration;
 
-use fake::{connect, open, small};
+use fake::{connect, open, path, small};
 use fake_provider::{Fake, Profile};
 use ibverbs::{Completion, CqOptions, ErrorKind, Rc, WcStatus, cq_ex::CqFields, wr};
 
@@ -73,6 +73,31 @@ fn each_completion_has_the_fields_that_were_asked_for_and_is_retired_as_any_othe
     );
     b.retire(flushed.into()).expect("mine");
     drop((a, b, recv_cq, send_cq, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn an_error_is_reported_after_the_entries_before_it() {
+    let fake = Fake::new(RICH);
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("domain");
+    let mut cq = context
+        .create_cq_ex(CqOptions::default(), CqFields::new().timestamp())
+        .expect("queue");
+    let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
+    qp.init(&path()).expect("INIT");
+    for tag in 0..2 {
+        qp.post_recv(wr::recv(wr::Empty).tag(tag)).expect("receive");
+    }
+    qp.to_error().expect("error state");
+    fake.fail_poll_after(2, libc::EIO);
+    for tag in 0..2 {
+        let flushed = cq.poll().expect("poll").next().expect("flushed");
+        assert_eq!(qp.retire(flushed.into()).expect("in flight").tag(), tag);
+    }
+    assert_eq!(cq.poll().expect_err("the error").kind(), ErrorKind::Os);
+    assert!(cq.poll().expect("reported once").is_empty());
+    drop((qp, cq, pd, context));
     fake.assert_clean();
 }
 

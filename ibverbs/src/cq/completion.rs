@@ -1,22 +1,24 @@
-//! One completion, on its way from the completion queue to the queue pair that retires it.
+//! A work completion, from the poll until a queue pair retires it.
 
 use std::fmt;
 
 use rdma_sys::{IBV_WC_GRH, ibv_wc};
 
-use super::says::Ended;
 use super::status::{WcOpcode, WcStatus};
-use crate::identity::{Direction, QueueId, WrId};
+use super::wc::WcFields;
+use crate::identity::{Direction, QueueId};
 use crate::numbers::Qpn;
 use crate::port::Lid;
 
-/// A completion: how one work request ended. Give it to
-/// [`QueuePair::retire`](crate::QueuePair::retire), which returns the buffer.
+/// A work completion: the result of one work request.
+/// [`QueuePair::retire`](crate::QueuePair::retire) consumes it and returns the request's buffer.
 ///
-/// It borrows the completion queue, so it cannot be kept past the next poll; it is not `Clone` and
-/// cannot be made by hand, so a request is retired at most once. Dropped, it leaves its buffer and
-/// its place with the queue: those of a send come back when a later one retires, those of a receive
-/// when the queue pair is destroyed, which takes one round of receives more until then.
+/// A completion borrows the completion queue, so it cannot be kept past the next poll. It is not
+/// `Clone` and cannot be constructed outside this crate, so a request is retired at most once.
+///
+/// Dropping a completion without retiring it leaves the buffer and the slot of its request with the
+/// queue pair. A send is retired with the next later one. A receive stays until the queue pair is
+/// destroyed, and at most one more round of the receive queue can be posted behind it.
 ///
 /// # Example
 /// ```no_run
@@ -33,38 +35,45 @@ use crate::port::Lid;
 ///
 /// # References
 /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
-#[must_use = "a completion that is not retired keeps its place in the queue"]
+#[must_use = "a completion that is not retired keeps the slot of its request"]
 pub struct Completion<'cq> {
     wc: &'cq ibv_wc,
 }
 
 impl<'cq> Completion<'cq> {
+    #[inline]
     pub(crate) fn new(wc: &'cq ibv_wc) -> Self {
         Self { wc }
     }
 
-    /// How the request ended.
-    pub fn status(&self) -> WcStatus {
-        WcStatus(self.wc.status)
+    #[inline]
+    pub(crate) fn wc(&self) -> &'cq ibv_wc {
+        self.wc
     }
 
-    /// Whether it did what was asked.
+    /// Returns the status of the request.
+    pub fn status(&self) -> WcStatus {
+        self.wc.status()
+    }
+
+    /// Returns `true` if the request succeeded.
     pub fn is_success(&self) -> bool {
         self.status().is_success()
     }
 
-    /// What kind of request it was; valid for a success only.
+    /// Returns the opcode. It is valid for a success only.
     pub fn opcode(&self) -> WcOpcode {
         WcOpcode(self.wc.opcode)
     }
 
-    /// Whether it was a send (or any request of the send queue) or a receive; valid for failures
-    /// too.
+    /// Returns the queue to which the request was posted. It is valid for failures too.
     pub fn direction(&self) -> Direction {
-        self.wr_id().direction()
+        self.wc.wr_id().direction()
     }
 
-    /// How many bytes were received; valid for a successful receive only.
+    /// Returns the number of bytes received, 0 for a send.
+    ///
+    /// It is valid for a success only.
     pub fn byte_len(&self) -> usize {
         if self.direction() == Direction::Recv {
             self.wc.byte_len as usize
@@ -73,30 +82,25 @@ impl<'cq> Completion<'cq> {
         }
     }
 
-    /// The immediate data that came with the message, in host order.
+    /// Returns the immediate data that arrived with the message, in host byte order.
     pub fn imm_data(&self) -> Option<u32> {
         self.wc.imm_data()
     }
 
-    #[inline]
-    pub(crate) fn entry(&self) -> &'cq ibv_wc {
-        self.wc
-    }
-
-    /// The number of the queue pair, as the device gave it. Numbers are reused;
-    /// [`queue`](Self::queue) is not.
+    /// Returns the queue pair number. Devices reuse numbers; [`queue`](Self::queue) is never
+    /// reused.
     pub fn qp_num(&self) -> Qpn {
         Qpn(self.wc.qp_num)
     }
 
-    /// Which queue pair of this process it belongs to: what to look it up by when many share a
-    /// completion queue.
+    /// Returns the identity of the queue pair, or of the shared receive queue, that retires this
+    /// completion.
     pub fn queue(&self) -> QueueId {
-        self.wr_id().queue()
+        self.wc.wr_id().queue()
     }
 
-    /// Where a received datagram came from; valid for a successful receive of a datagram queue pair
-    /// only.
+    /// Returns the source of a received datagram. It is valid only for a successful receive on a
+    /// datagram queue pair.
     pub fn source(&self) -> UdSource {
         UdSource {
             qpn: Qpn(self.wc.src_qp),
@@ -107,13 +111,9 @@ impl<'cq> Completion<'cq> {
         }
     }
 
-    /// The vendor's error code, for a failure.
+    /// Returns the vendor's error code of a failure.
     pub fn vendor_err(&self) -> u32 {
         self.wc.vendor_err
-    }
-
-    fn wr_id(&self) -> WrId {
-        self.wc.wr_id()
     }
 }
 
@@ -127,19 +127,16 @@ impl fmt::Debug for Completion<'_> {
     }
 }
 
-/// Where a datagram came from.
+/// Source of a received datagram.
 ///
 /// # Example
-/// An answer to whoever sent a datagram:
+/// This replies to the sender of a datagram:
 /// ```no_run
-/// use ibverbs::{
-///     Buf, Qkey, QueuePair, Ud, UdSource,
-///     wr::{self, Destination},
-/// };
+/// use ibverbs::{Buf, Qkey, QueuePair, Ud, UdSource, wr::{self, Destination}};
 /// # fn f(qp: &mut QueuePair<Ud>, source: UdSource, received: &Buf) -> ibverbs::Result<()> {
-/// let back = qp.pd().create_ah_to_source(1, &source, received)?;
+/// let ah = qp.pd().create_ah_to_source(1, &source, received)?;
 /// let destination = Destination {
-///     address: qp.hold_address(&back)?,
+///     address: qp.hold_address(&ah)?,
 ///     qpn: source.qpn,
 ///     qkey: Qkey(0x1111_1111),
 /// };
@@ -153,20 +150,20 @@ impl fmt::Debug for Completion<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UdSource {
-    /// The sending queue pair.
+    /// Number of the sending queue pair.
     pub qpn: Qpn,
     /// LID of the sending port; 0 on RoCE.
     pub slid: Lid,
     /// Service level.
     pub sl: u8,
-    /// Low bits of the LID that it was sent to.
+    /// Low bits of the destination LID.
     pub dlid_path_bits: u8,
-    /// Whether the first 40 bytes of the buffer hold a global route header.
+    /// `true` if the first 40 bytes of the buffer hold a global route header.
     pub has_grh: bool,
 }
 
 impl UdSource {
-    /// The fields of a completion that an address handle is made from.
+    /// Returns a work completion with the fields that `ibv_create_ah_from_wc` reads.
     pub(crate) fn to_raw(self) -> ibv_wc {
         ibv_wc {
             src_qp: self.qpn.0,

@@ -1,8 +1,8 @@
-//! The extended form of a completion queue: the provider hands out fields, which are copied into
-//! plain entries.
+//! Extended completion queues: `ibv_create_cq_ex`, and polling with `ibv_start_poll`,
+//! `ibv_next_poll` and `ibv_end_poll`.
 //!
-//! Copying under one `start_poll … end_poll` means that no lock of the provider is held while the
-//! caller looks at completions.
+//! The provider may hold a lock between `ibv_start_poll` and `ibv_end_poll`. All entries are copied
+//! in between, so no lock is held while the caller reads completions.
 
 #![allow(unsafe_code)]
 
@@ -20,13 +20,14 @@ use rdma_sys::{
 
 use super::id::CqId;
 use super::options::CqOptions;
+use super::wc::WcFields;
 use crate::device::Context;
 use crate::error::Result;
-use crate::identity::{Direction, WrId};
+use crate::identity::Direction;
 use crate::raw::AsRaw;
 
-/// The fields of a classic entry.
-const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
+/// The fields of an `ibv_wc`.
+const WC_FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_IMM
     | IBV_WC_EX_WITH_QP_NUM
     | IBV_WC_EX_WITH_SRC_QP
@@ -34,70 +35,72 @@ const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_SL
     | IBV_WC_EX_WITH_DLID_PATH_BITS;
 
-/// Creates an extended queue; `None` when the provider refuses, and the classic verb then says why,
-/// if it refuses too.
+/// Creates an extended queue; returns `None`, with the reason in `errno`, if the provider refuses.
 ///
-/// The flag for use by a single thread is not asked for: a queue pair may be destroyed on another
-/// thread than the one that polls, and destroying takes the lock that the flag would remove.
+/// The queue is not created with `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: a queue pair may be
+/// destroyed on another thread than the polling one, and that needs the lock which the flag
+/// removes.
 pub(crate) fn create(
     context: &Context,
     options: CqOptions<'_>,
     id: CqId,
-    more_fields: u32,
+    additional_fields: u32,
 ) -> Option<NonNull<ibv_cq_ex>> {
     let mut attr = ibv_cq_init_attr_ex {
         cqe: options.depth,
         cq_context: id.as_context(),
         channel: options.channel.map_or(ptr::null_mut(), AsRaw::as_raw),
         comp_vector: options.comp_vector,
-        wc_flags: u64::from(FIELDS | more_fields),
+        wc_flags: u64::from(WC_FIELDS | additional_fields),
         ..Default::default()
     };
     // SAFETY: context and channel are alive, the attributes are valid during the call.
     NonNull::new(unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) })
 }
 
-/// Whether each entry needs a `start_poll` and an `end_poll` of its own: the Soft-RoCE provider of
-/// rdma-core 44 loses an entry when `next_poll` finds the queue empty, because `end_poll` then
-/// steps past the end.
-pub(crate) fn one_by_one(context: &Context) -> Result<bool> {
+/// Returns `true` if a poll must end after each entry.
+///
+/// The Soft-RoCE provider of rdma-core 44 loses an entry when `ibv_next_poll` finds the queue
+/// empty, because `ibv_end_poll` then advances past the end.
+pub(crate) fn polls_single_entries(context: &Context) -> Result<bool> {
     context.is_soft_roce()
 }
 
-/// Fills entries from the queue, at most so many; returns how many, and what the call returned that
-/// ended it, 0 at the end of the queue or of the entries. `read` fills one from the completion that
-/// is current. `ONE_BY_ONE` as [above](one_by_one).
+/// Copies completions into `entries` until either is exhausted, with `read` for each.
+///
+/// Returns the number of entries, and the value that the provider returned for an error, 0 for
+/// none. If `single_entries`, each entry has a poll [of its own](polls_single_entries).
 ///
 /// # Safety
-/// The queue is alive and used by one thread; there are `count` entries, one at least.
+/// The queue is alive and no other thread polls it.
 #[inline]
-pub(crate) unsafe fn poll<E, const ONE_BY_ONE: bool>(
+pub(crate) unsafe fn poll<E, const N: usize>(
     cq: NonNull<ibv_cq_ex>,
-    entries: *mut E,
-    count: u32,
-    read: impl Fn(*mut ibv_cq_ex, *mut E),
-) -> (u32, i32) {
+    single_entries: bool,
+    entries: &mut [E; N],
+    read: impl Fn(*mut ibv_cq_ex, &mut E),
+) -> (usize, i32) {
     let cq = cq.as_ptr();
     let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
-    let mut filled = 0_u32;
-    // SAFETY: the caller's promise; the attributes are valid during the call. A poll is begun,
-    // once, when this or a later call returned 0; it is ended once, before another begins.
-    unsafe {
-        let mut returned = ibv_start_poll(cq, &raw mut attr);
-        if returned != 0 {
-            return (0, unless_empty(returned));
+    // SAFETY: the queue is alive and the attributes are valid during the call.
+    let mut returned = unsafe { ibv_start_poll(cq, &raw mut attr) };
+    if returned != 0 {
+        return (0, error_unless_empty(returned));
+    }
+    let mut filled = 0;
+    loop {
+        read(cq, &mut entries[filled]);
+        filled += 1;
+        if filled == N {
+            break;
         }
-        loop {
-            read(cq, entries.add(filled as usize));
-            filled += 1;
-            if filled == count {
-                break;
-            }
-            if ONE_BY_ONE {
+        // SAFETY: a poll is in progress. A failed `ibv_start_poll` leaves none in progress.
+        unsafe {
+            if single_entries {
                 ibv_end_poll(cq);
                 returned = ibv_start_poll(cq, &raw mut attr);
                 if returned != 0 {
-                    return (filled, unless_empty(returned));
+                    return (filled, error_unless_empty(returned));
                 }
             } else {
                 returned = ibv_next_poll(cq);
@@ -106,14 +109,15 @@ pub(crate) unsafe fn poll<E, const ONE_BY_ONE: bool>(
                 }
             }
         }
-        ibv_end_poll(cq);
-        (filled, unless_empty(returned))
     }
+    // SAFETY: a poll is in progress.
+    unsafe { ibv_end_poll(cq) };
+    (filled, error_unless_empty(returned))
 }
 
-/// That there is nothing more is no error.
+/// Returns 0 for an empty queue, which is not an error.
 #[inline]
-pub(crate) fn unless_empty(returned: i32) -> i32 {
+fn error_unless_empty(returned: i32) -> i32 {
     if returned == libc::ENOENT {
         0
     } else {
@@ -121,68 +125,36 @@ pub(crate) fn unless_empty(returned: i32) -> i32 {
     }
 }
 
-/// Copies the current completion, as far as its fields are valid.
+/// Copies the valid fields of the current completion.
 ///
 /// # Safety
-/// An entry of `cq` must be current; `entry` can be written.
+/// A poll of `cq` is in progress and has a current completion.
 #[inline]
-pub(crate) unsafe fn read(cq: *mut ibv_cq_ex, entry: *mut ibv_wc) {
-    // SAFETY: an entry is current; the fields read were asked for at creation, or are always there.
+pub(crate) unsafe fn read(cq: *mut ibv_cq_ex, wc: &mut ibv_wc) {
+    // SAFETY: a completion is current. Its readers exist: the queue was created with `WC_FIELDS`.
     unsafe {
-        (*entry).wr_id = (*cq).wr_id;
-        (*entry).status = (*cq).status;
-        if (*cq).status != IBV_WC_SUCCESS {
-            read_failed(cq, entry);
+        wc.wr_id = (*cq).wr_id;
+        wc.status = (*cq).status;
+        wc.qp_num = ibv_wc_read_qp_num(cq);
+        if wc.status != IBV_WC_SUCCESS {
+            wc.vendor_err = ibv_wc_read_vendor_err(cq);
             return;
         }
-        (*entry).qp_num = ibv_wc_read_qp_num(cq);
-        (*entry).opcode = ibv_wc_read_opcode(cq);
-        // Read again, so that it need not be kept over the calls.
-        let wr_id = WrId((*cq).wr_id);
-        if wr_id.direction() == Direction::Recv {
-            (*entry).byte_len = ibv_wc_read_byte_len(cq);
-            (*entry).wc_flags = ibv_wc_read_wc_flags(cq);
-            if WrId((*cq).wr_id).may_be_datagram() {
-                read_source(cq, entry);
+        wc.opcode = ibv_wc_read_opcode(cq);
+        if wc.wr_id().direction() == Direction::Recv {
+            wc.byte_len = ibv_wc_read_byte_len(cq);
+            wc.wc_flags = ibv_wc_read_wc_flags(cq);
+            if wc.wr_id().may_be_datagram() {
+                wc.src_qp = ibv_wc_read_src_qp(cq);
+                // An `ibv_wc` has 16 bits for the LID.
+                wc.slid = u16::try_from(ibv_wc_read_slid(cq)).unwrap_or(u16::MAX);
+                wc.sl = ibv_wc_read_sl(cq);
+                wc.dlid_path_bits = ibv_wc_read_dlid_path_bits(cq);
             }
-            if (*entry).wc_flags & !IBV_WC_GRH != 0 {
-                // The immediate data, or the key that the peer invalidated: the same field.
-                (*entry).__bindgen_anon_1.imm_data = ibv_wc_read_imm_data(cq);
+            if wc.wc_flags & !IBV_WC_GRH != 0 {
+                // The invalidated key is in the same field.
+                wc.__bindgen_anon_1.imm_data = ibv_wc_read_imm_data(cq);
             }
         }
-    }
-}
-
-/// What a completion says that is none of a success.
-///
-/// # Safety
-/// As [`read`].
-#[cold]
-#[inline(never)]
-unsafe fn read_failed(cq: *mut ibv_cq_ex, entry: *mut ibv_wc) {
-    // SAFETY: as there.
-    unsafe {
-        (*entry).qp_num = ibv_wc_read_qp_num(cq);
-        (*entry).vendor_err = ibv_wc_read_vendor_err(cq);
-    }
-}
-
-/// The classic entry has 16 bits for it.
-pub(crate) fn narrow_slid(slid: u32) -> u16 {
-    u16::try_from(slid).unwrap_or(u16::MAX)
-}
-
-/// Where a datagram came from.
-///
-/// # Safety
-/// As [`read`].
-#[inline(never)]
-unsafe fn read_source(cq: *mut ibv_cq_ex, entry: *mut ibv_wc) {
-    // SAFETY: as there.
-    unsafe {
-        (*entry).src_qp = ibv_wc_read_src_qp(cq);
-        (*entry).slid = narrow_slid(ibv_wc_read_slid(cq));
-        (*entry).sl = ibv_wc_read_sl(cq);
-        (*entry).dlid_path_bits = ibv_wc_read_dlid_path_bits(cq);
     }
 }

@@ -1,7 +1,8 @@
-//! Completion queues: where finished work requests are reported.
+//! Completion queues: creation, polling, events, and the completions they return.
+//!
+//! A queue pair or a shared receive queue retires each completion against its table of requests in
+//! flight (`in_flight/`).
 
-mod burst;
-mod change;
 mod channel;
 mod completion;
 mod completion_ex;
@@ -9,18 +10,16 @@ mod completions;
 mod extended;
 mod fields;
 mod id;
-mod in_place;
+mod inner;
+mod modify;
 mod options;
-mod poll_each;
-mod polling;
+mod poll_state;
 mod queue;
-mod says;
-mod shared;
-pub(crate) mod standing;
+mod queue_ex;
 mod status;
 #[cfg(feature = "tokio")]
 mod tokio;
-mod with_fields;
+mod wc;
 
 pub use self::channel::CompletionChannel;
 pub use self::completion::{Completion, UdSource};
@@ -28,12 +27,11 @@ pub use self::completion_ex::{CompletionEx, CompletionsEx};
 pub use self::completions::Completions;
 pub use self::fields::{CqFields, Disabled, Enabled, Field, FieldSet};
 pub use self::id::CqId;
-pub use self::in_place::{CompletionInPlace, InPlace};
+pub(crate) use self::inner::CqInner;
 pub use self::options::CqOptions;
 pub use self::queue::CompletionQueue;
-pub(crate) use self::says::{Ended, Said, Says};
-pub(crate) use self::shared::Shared;
+pub use self::queue_ex::CompletionQueueEx;
 pub use self::status::{WcOpcode, WcStatus};
 #[cfg(feature = "tokio")]
 pub use self::tokio::AsyncCompletionQueue;
-pub use self::with_fields::CompletionQueueEx;
+pub(crate) use self::wc::WcFields;

@@ -1,4 +1,4 @@
-//! A completion queue: made and armed.
+//! Completion queues: creation, polling and arming.
 
 #![allow(unsafe_code)]
 
@@ -6,18 +6,18 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use rdma_sys::{ibv_cq, ibv_create_cq, ibv_req_notify_cq, ibv_wc};
+use rdma_sys::{ibv_cq, ibv_create_cq, ibv_poll_cq, ibv_req_notify_cq, ibv_wc};
 
-use super::burst::{BURST, Mode, Rest};
+use super::completions::Completions;
 use super::extended;
 use super::id::CqId;
+use super::inner::CqInner;
 use super::options::CqOptions;
-use super::shared::Shared;
+use super::poll_state::{POLL_BATCH, PollState};
 use crate::convert::{non_null, zero_or_errno};
 use crate::device::Context;
 use crate::errno::Errno;
 use crate::error::{Error, Result};
-use crate::fixed::Fixed;
 use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
 
@@ -27,12 +27,12 @@ use crate::raw::AsRaw;
 /// ```no_run
 /// # use ibverbs::{CompletionQueue, Error, QueuePair, Rc};
 /// fn retire_all(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> Result<usize, Error> {
-///     let mut done = 0;
+///     let mut retired = 0;
 ///     for completion in cq.poll()? {
 ///         qp.retire(completion)?.ok()?;
-///         done += 1;
+///         retired += 1;
 ///     }
-///     Ok(done)
+///     Ok(retired)
 /// }
 /// ```
 ///
@@ -40,30 +40,34 @@ use crate::raw::AsRaw;
 /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html),
 /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
 pub struct CompletionQueue {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) raw: NonNull<ibv_cq>,
-    /// Entries copied out of the provider's queue: `filled` of them, of which the last ones were
-    /// not taken yet.
-    pub(crate) entries: Fixed<ibv_wc>,
-    pub(crate) filled: u32,
-    pub(crate) rest: Rest,
-    /// See [`extended::one_by_one`].
-    pub(crate) one_by_one: bool,
-    /// An error that came after entries: reported by the next poll.
-    pub(crate) deferred: Option<Errno>,
+    inner: Arc<CqInner>,
+    verbs: PollVerbs,
+    state: PollState<ibv_wc>,
 }
 
-// SAFETY: polling needs `&mut self`, so one thread at a time; the provider's queue is not bound to
-// a thread.
+/// The verbs that poll a queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PollVerbs {
+    /// `ibv_poll_cq`.
+    Classic,
+    /// `ibv_start_poll`, `ibv_next_poll` and `ibv_end_poll`: the handle is an `ibv_cq_ex`.
+    Extended {
+        /// See [`extended::polls_single_entries`].
+        single_entries: bool,
+    },
+}
+
+// SAFETY: polling needs `&mut self`, so one thread at a time polls; providers do not bind a queue
+// to a thread.
 unsafe impl Send for CompletionQueue {}
-// SAFETY: through `&self` only its identity and size are read.
+// SAFETY: `&self` only reads the identity and the depth.
 unsafe impl Sync for CompletionQueue {}
 
 impl Context {
     /// Creates a completion queue.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when it is deeper than the device's `max_cqe`.
+    /// [`ErrorKind::InvalidInput`] if it is deeper than the device's `max_cqe`.
     ///
     /// # Example
     /// ```no_run
@@ -73,7 +77,7 @@ impl Context {
     ///     depth: 1024,
     ///     ..CqOptions::default()
     /// })?;
-    /// println!("{} completions fit", cq.depth()); // at least 1024
+    /// println!("the queue holds {} completions", cq.depth()); // at least 1024
     ///
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
@@ -82,30 +86,40 @@ impl Context {
     /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html),
     /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
     pub fn create_cq(&self, options: CqOptions<'_>) -> Result<CompletionQueue> {
-        CompletionQueue::create(self, options)
-    }
-}
-
-impl CompletionQueue {
-    fn create(context: &Context, options: CqOptions<'_>) -> Result<Self> {
-        Self::create_by(context, options, |id| {
-            match options
+        let single_entries = options.extended && extended::polls_single_entries(self)?;
+        CompletionQueue::create_with(self, options, |id| {
+            let raw = options
                 .extended
-                .then(|| extended::create(context, options, id, 0))
-                .flatten()
-            {
-                Some(raw) => Ok((raw.cast(), true)),
-                None => Ok((Self::create_classic(context, options, id)?, false)),
+                .then(|| extended::create(self, options, id, 0))
+                .flatten();
+            match raw {
+                Some(raw) => Ok((raw.cast(), PollVerbs::Extended { single_entries })),
+                None => Ok((create_classic(self, options, id)?, PollVerbs::Classic)),
             }
         })
     }
+}
 
-    /// By a function that says too whether it made an extended one: an `ibv_cq_ex`, which begins
-    /// with the fields of an `ibv_cq`.
-    pub(crate) fn create_by(
+/// Creates a queue with the classic verb.
+fn create_classic(context: &Context, options: CqOptions<'_>, id: CqId) -> Result<NonNull<ibv_cq>> {
+    let channel = options.channel.map_or(ptr::null_mut(), AsRaw::as_raw);
+    let depth = i32::try_from(options.depth).unwrap_or(i32::MAX);
+    let vector = i32::try_from(options.comp_vector).unwrap_or(i32::MAX);
+    let what = || format!("{} entries on {}", options.depth, context.device_name());
+    non_null("ibv_create_cq", what, || {
+        // SAFETY: context and channel are alive; the context pointer of the queue is a number that
+        // is never dereferenced.
+        unsafe { ibv_create_cq(context.as_raw(), depth, id.as_context(), channel, vector) }
+    })
+}
+
+impl CompletionQueue {
+    /// Creates a queue with `create`, which returns the handle and the verbs that poll it. The
+    /// handle of an extended queue is an `ibv_cq_ex`, which begins with the fields of an `ibv_cq`.
+    pub(crate) fn create_with(
         context: &Context,
         options: CqOptions<'_>,
-        make: impl FnOnce(CqId) -> Result<(NonNull<ibv_cq>, bool)>,
+        create: impl FnOnce(CqId) -> Result<(NonNull<ibv_cq>, PollVerbs)>,
     ) -> Result<Self> {
         if let Some(channel) = options.channel {
             if channel.context().as_raw() != context.as_raw() {
@@ -118,79 +132,106 @@ impl CompletionQueue {
                         channel.context().device_name()
                     ),
                 )
-                .with_hint("make both on the same opening of the device"));
+                .with_hint("create both on the same `Context`"));
             }
         }
         let id = CqId::next();
-        let (raw, extended) = make(id)?;
-        let shared = Arc::new(Shared {
-            raw,
-            id,
-            context: context.clone(),
-            channel: options.channel.cloned(),
-        });
-        let one_by_one = extended && extended::one_by_one(context)?;
+        let (raw, verbs) = create(id)?;
         Ok(Self {
-            shared,
-            raw,
-            entries: Fixed::new(BURST.into()),
-            filled: 0,
-            rest: Rest {
-                mode: Mode::of(extended, one_by_one),
-                left: 0,
-            },
-            one_by_one,
-            deferred: None,
+            inner: Arc::new(CqInner {
+                raw,
+                id,
+                context: context.clone(),
+                channel: options.channel.cloned(),
+            }),
+            verbs,
+            state: PollState::new(),
         })
     }
 
-    fn create_classic(
-        context: &Context,
-        options: CqOptions<'_>,
-        id: CqId,
-    ) -> Result<NonNull<ibv_cq>> {
-        let channel = options.channel.map_or(ptr::null_mut(), AsRaw::as_raw);
-        let depth = i32::try_from(options.depth).unwrap_or(i32::MAX);
-        let vector = i32::try_from(options.comp_vector).unwrap_or(i32::MAX);
-        let what = || format!("{} entries on {}", options.depth, context.device_name());
-        non_null("ibv_create_cq", what, || {
-            // SAFETY: context and channel are alive; the queue's context pointer is a number that
-            // is never followed.
-            unsafe { ibv_create_cq(context.as_raw(), depth, id.as_context(), channel, vector) }
-        })
+    /// Returns completions without waiting: an empty iterator if there are none, and at most 32.
+    ///
+    /// The completions are valid until the next poll. Those that the iterator has not returned are
+    /// returned first by the next poll; none is lost.
+    ///
+    /// # Errors
+    /// An error is not a completion: requests in flight stay in flight.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{CompletionQueue, QueuePair, Rc};
+    /// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+    /// for completion in cq.poll()? {
+    ///     let retired = qp.retire(completion)?;
+    ///     println!("request {}: {}", retired.tag(), retired.status());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html),
+    /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    #[inline]
+    pub fn poll(&mut self) -> Result<Completions<'_>> {
+        let (raw, verbs) = (self.inner.raw, self.verbs);
+        let polled = self.state.poll(|entries| match verbs {
+            PollVerbs::Classic => {
+                // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
+                let returned =
+                    unsafe { ibv_poll_cq(raw.as_ptr(), POLL_BATCH as i32, entries.as_mut_ptr()) };
+                usize::try_from(returned).map_or((0, returned), |filled| (filled, 0))
+            }
+            PollVerbs::Extended { single_entries } => {
+                // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it.
+                // It was created by `ibv_create_cq_ex`.
+                unsafe {
+                    extended::poll(raw.cast(), single_entries, entries, |cq, entry| {
+                        extended::read(cq, entry);
+                    })
+                }
+            }
+        });
+        match polled {
+            Ok(entries) => Ok(Completions(entries)),
+            Err(returned) => Err(poll_error(&self.inner, verbs, returned)),
+        }
     }
 
-    /// Which queue this is, as [`CompletionChannel::wait`](crate::CompletionChannel::wait) reports
-    /// it.
+    pub(crate) fn poll_error(&self, returned: i32) -> Error {
+        poll_error(&self.inner, self.verbs, returned)
+    }
+
+    /// Returns the identity of this queue, as reported by
+    /// [`CompletionChannel::wait`](crate::CompletionChannel::wait).
     pub fn id(&self) -> CqId {
-        self.shared.id
+        self.inner.id
     }
 
-    /// How many entries it holds, as the device rounded it.
+    /// Returns the number of entries that the queue holds. The device may have rounded it up.
     pub fn depth(&self) -> usize {
-        // SAFETY: the queue is alive; its size is set at creation.
-        let cqe = unsafe { (*self.shared.as_ptr()).cqe };
+        // SAFETY: the queue is alive. Only `resize` changes its size, which needs `&mut self`.
+        let cqe = unsafe { (*self.inner.as_ptr()).cqe };
         usize::try_from(cqe).unwrap_or(0)
     }
 
-    /// Whether it is polled by the extended verbs.
+    /// Returns `true` if the queue is polled with the extended verbs.
     pub fn is_extended(&self) -> bool {
-        self.rest.mode != Mode::Classic
+        self.verbs != PollVerbs::Classic
     }
 
-    /// Asks for one event on the channel at the next completion, or at the next solicited (or
-    /// failed) one.
+    /// Requests one event on the channel for the next completion, or only for the next one that is
+    /// solicited or failed.
     ///
-    /// Poll once more before waiting: entries that are there already give no event.
+    /// Poll once more before waiting: entries that are already in the queue cause no event.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device was removed.
     ///
     /// # Example
     /// ```no_run
     /// use ibverbs::{CompletionChannel, CompletionQueue};
     /// # fn f(channel: &CompletionChannel, cq: &mut CompletionQueue) -> ibverbs::Result<()> {
-    /// cq.arm(false)?; // first arm, then look
+    /// cq.arm(false)?; // arm first, then poll
     /// if cq.poll()?.is_empty() {
     ///     channel.wait(None)?;
     /// }
@@ -201,32 +242,57 @@ impl CompletionQueue {
     /// [`ibv_req_notify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html)
     pub fn arm(&mut self, solicited_only: bool) -> Result<()> {
         // SAFETY: the queue is alive.
-        let returned =
-            unsafe { ibv_req_notify_cq(self.shared.as_ptr(), i32::from(solicited_only)) };
+        let returned = unsafe { ibv_req_notify_cq(self.inner.as_ptr(), i32::from(solicited_only)) };
         zero_or_errno(
             "ibv_req_notify_cq",
-            || self.shared.context.device_name().into(),
+            || self.inner.context.device_name().into(),
             returned,
         )
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub(crate) fn inner(&self) -> &Arc<CqInner> {
+        &self.inner
     }
+
+    pub(crate) fn raw(&self) -> NonNull<ibv_cq> {
+        self.inner.raw
+    }
+}
+
+/// Returns the error for the value with which the provider reported a failed poll.
+#[cold]
+fn poll_error(queue: &CqInner, verbs: PollVerbs, returned: i32) -> Error {
+    let device = queue.context.device_name();
+    let error = match verbs {
+        // Providers return -1 or -2, which are not error numbers.
+        PollVerbs::Classic => Error::new(
+            ErrorKind::Os,
+            "ibv_poll_cq",
+            format!("{device}: the provider returned {returned}"),
+        ),
+        PollVerbs::Extended { .. } => Error::of_verb(
+            "ibv_start_poll",
+            Errno::from_return(returned),
+            device.to_owned(),
+        ),
+    };
+    error.with_hint(
+        "the queue may have overflowed: make it as deep as the number of requests that can be outstanding",
+    )
 }
 
 impl AsRaw for CompletionQueue {
     type Raw = ibv_cq;
 
     fn as_raw(&self) -> *mut ibv_cq {
-        self.shared.as_ptr()
+        self.inner.as_ptr()
     }
 }
 
 impl fmt::Debug for CompletionQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CompletionQueue")
-            .field("device", &self.shared.context.device_name())
+            .field("device", &self.inner.context.device_name())
             .field("depth", &self.depth())
             .field("extended", &self.is_extended())
             .finish_non_exhaustive()

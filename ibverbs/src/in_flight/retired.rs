@@ -3,21 +3,20 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rdma_sys::{IBV_WC_WITH_IMM, IBV_WC_WITH_INV};
+use rdma_sys::{IBV_WC_WITH_INV, ibv_wc};
 
 use super::kept::InFlight;
 use super::slot::Entry;
-use crate::cq::{Ended, Said, Says, WcOpcode, WcStatus};
+use crate::cq::{WcFields, WcOpcode, WcStatus};
 use crate::error::{Error, Result};
-use crate::identity::{Direction, QueueId, WrId};
+use crate::identity::{Direction, QueueId};
 use crate::kind::ErrorKind;
 use crate::mr::{Buf, BufList};
 use crate::mw::Bound;
 
 /// A finished request: how it ended, and the buffer it was posted with.
 ///
-/// A failed request gives its buffer back too. What more the completion said is copied; of a poll
-/// in place it is read where the provider shows it, and `C` is [`InPlace`](crate::cq_ex::InPlace).
+/// A failed request gives its buffer back too.
 ///
 /// # Example
 /// ```no_run
@@ -38,35 +37,25 @@ use crate::mw::Bound;
 ///
 /// # References
 /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
-pub struct Retired<C: Says = Said> {
+pub struct Retired {
     payload: InFlight,
     tag: u64,
-    wr_id: WrId,
-    status: WcStatus,
-    said: C,
+    wc: ibv_wc,
 }
 
-impl<C: Says> Retired<C> {
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub(crate) fn new(
-        completion: impl Ended,
-        Entry { payload, tag }: Entry,
-        status: WcStatus,
-        said: C,
-    ) -> Self {
+impl Retired {
+    #[inline]
+    pub(crate) fn new(wc: &ibv_wc, Entry { payload, tag }: Entry) -> Self {
         Self {
             payload,
             tag,
-            wr_id: completion.wr_id(),
-            status,
-            said,
+            wc: *wc,
         }
     }
 
     /// The window that was being invalidated, if the request succeeded.
     pub(crate) fn into_invalidated(self) -> Option<Arc<Bound>> {
-        if self.status.is_success() {
+        if self.is_success() {
             self.payload.into_invalidated()
         } else {
             None
@@ -76,12 +65,11 @@ impl<C: Says> Retired<C> {
     /// The key of this side's that the message of the peer invalidated
     /// ([`wr::send_with_inv`](crate::wr::send_with_inv)).
     pub fn invalidated_rkey(&self) -> Option<u32> {
-        self.told(IBV_WC_WITH_INV)
+        self.imm_or_invalidated(IBV_WC_WITH_INV)
     }
 
-    /// What a received message carried, if one of these flags says that it did.
-    pub(crate) fn told(&self, flags: u32) -> Option<u32> {
-        (self.received() && self.said.wc_flags() & flags != 0).then(|| self.said.immediate())
+    pub(crate) fn imm_or_invalidated(&self, flags: u32) -> Option<u32> {
+        self.wc.imm_or_invalidated(flags)
     }
 
     /// The number that the request was posted with.
@@ -91,41 +79,37 @@ impl<C: Says> Retired<C> {
 
     /// How it ended.
     pub fn status(&self) -> WcStatus {
-        self.status
+        self.wc.status()
     }
 
     /// Whether it did what was asked.
     pub fn is_success(&self) -> bool {
-        self.status.is_success()
+        self.status().is_success()
     }
 
     /// What kind of request it was; valid for a success only.
     pub fn opcode(&self) -> WcOpcode {
-        WcOpcode(self.said.opcode())
+        WcOpcode(self.wc.opcode)
     }
 
     /// Whether it was posted to the send or to the receive queue.
     pub fn direction(&self) -> Direction {
-        self.wr_id.direction()
+        self.wc.wr_id().direction()
     }
 
     /// How many bytes were received; 0 for sends and failures.
     pub fn byte_len(&self) -> usize {
-        if self.received() {
-            self.said.byte_len() as usize
-        } else {
-            0
-        }
+        self.wc.received_len()
     }
 
     /// The immediate data that came with the message.
     pub fn imm_data(&self) -> Option<u32> {
-        self.told(IBV_WC_WITH_IMM).map(u32::from_be)
+        self.wc.imm_data()
     }
 
     /// The vendor's error code, for a failure.
     pub fn vendor_err(&self) -> u32 {
-        self.said.vendor_err()
+        self.wc.vendor_err
     }
 
     /// `Ok` for a success.
@@ -138,7 +122,7 @@ impl<C: Says> Retired<C> {
         if self.is_success() {
             Ok(())
         } else {
-            Err(failed(self.direction(), self.status, self.vendor_err()))
+            Err(failed(self.direction(), self.status(), self.vendor_err()))
         }
     }
 
@@ -151,16 +135,12 @@ impl<C: Says> Retired<C> {
 
     /// The list of buffers, if it was posted with one; after a receive it shows what was received.
     pub fn into_list(self) -> Option<BufList> {
-        let len = self.received().then(|| self.byte_len());
+        let len = self.wc.is_received().then(|| self.byte_len());
         let mut list = self.payload.into_list()?;
         if let Some(len) = len {
             list.show(len);
         }
         Some(list)
-    }
-
-    fn received(&self) -> bool {
-        self.direction() == Direction::Recv && self.is_success()
     }
 }
 
@@ -185,11 +165,11 @@ extern "C" fn failed(direction: Direction, status: WcStatus, vendor_err: u32) ->
     }
 }
 
-impl<C: Says> fmt::Debug for Retired<C> {
+impl fmt::Debug for Retired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Retired")
             .field("direction", &self.direction())
-            .field("status", &self.status)
+            .field("status", &self.status())
             .field("tag", &self.tag)
             .field("byte_len", &self.byte_len())
             .finish_non_exhaustive()

@@ -10,7 +10,9 @@ use std::ptr::NonNull;
 
 use super::kept::InFlight;
 use super::likely::less_likely;
-use crate::cq::{Says, WcStatus};
+use rdma_sys::ibv_wc;
+
+use crate::cq::WcFields;
 use crate::fixed::Fixed;
 use crate::identity::WrId;
 
@@ -32,13 +34,13 @@ impl Entry {
 
     /// Lets its buffer show what was received, if that is what became of it.
     #[inline]
-    pub(crate) fn received(self, status: WcStatus, completion: impl Says) -> Self {
-        if !status.is_success() {
+    pub(crate) fn received(self, wc: &ibv_wc) -> Self {
+        if !wc.status().is_success() {
             less_likely();
             return self;
         }
         if self.payload.is_buf() {
-            self.payload.show(completion.byte_len() as usize);
+            self.payload.show(wc.byte_len as usize);
         }
         self
     }

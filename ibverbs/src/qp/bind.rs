@@ -9,7 +9,6 @@ use rdma_sys::{IBV_SEND_SIGNALED, IBV_WC_IP_CSUM_OK, ibv_bind_mw, ibv_mw_bind};
 
 use super::pair::QueuePair;
 use crate::convert::zero_or_errno;
-use crate::cq::Says;
 use crate::error::{Error, Result};
 use crate::in_flight::{InFlight, Retired};
 use crate::kind::ErrorKind;
@@ -92,7 +91,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
     }
 }
 
-impl<C: Says> Retired<C> {
+impl Retired {
     /// Returns the window that a successful [`wr::invalidate`](crate::wr::invalidate) or
     /// [`QueuePair::unbind_mw`] unbound, so that it can be bound again. Returns `None` for another
     /// request, another window type or a failed request. The window is then freed.
@@ -117,15 +116,12 @@ impl BoundWindow<Type2> {
     /// # Errors
     /// Returns the bound window if the message did not invalidate it or requests that use it are
     /// still in flight.
-    pub fn invalidated_by(
-        self,
-        received: &Retired<impl Says>,
-    ) -> std::result::Result<Window<Type2>, Self> {
+    pub fn invalidated_by(self, received: &Retired) -> std::result::Result<Window<Type2>, Self> {
         // Soft-RoCE's provider passes on the kernel's flag for an invalidation, which has the value
         // of another flag of libibverbs.
         let invalidated = received.invalidated_rkey().or_else(|| {
             received
-                .told(IBV_WC_IP_CSUM_OK)
+                .imm_or_invalidated(IBV_WC_IP_CSUM_OK)
                 .filter(|_| self.bound.pd().context().is_soft_roce().unwrap_or(false))
         });
         if invalidated != Some(self.bound.rkey()) {

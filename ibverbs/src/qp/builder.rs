@@ -146,7 +146,7 @@ pub(crate) fn create<T: SendTransport>(
 ) -> Result<CreatedQp> {
     let pd = parts.pd;
     for cq in [Some(parts.send_cq), parts.recv_cq].into_iter().flatten() {
-        let cq_context = cq.shared().context();
+        let cq_context = cq.inner().context();
         if cq_context.as_raw() != pd.context().as_raw() {
             return Err(Error::new(
                 ErrorKind::Mismatch,

@@ -9,7 +9,6 @@ use rdma_sys::{IBV_QP_STATE, ibv_modify_qp, ibv_qp, ibv_qp_attr, ibv_qp_init_att
 use super::state::QpState;
 use super::transitions;
 use crate::convert::zero_or_errno;
-use crate::cq::standing;
 use crate::device::{Context, TransportType};
 use crate::error::{Error, Result};
 use crate::numbers::Qpn;
@@ -73,11 +72,6 @@ impl<'qp> Control<'qp> {
     /// Modifies the queue pair. If the driver fails, the error names attributes that the transition
     /// requires or does not allow.
     pub(crate) fn modify_raw(self, state: &str, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
-        if mask & IBV_QP_STATE != 0 && attr.qp_state == QpState::RESET.0 {
-            standing::refuse_inside("ibv_modify_qp", || {
-                format!("{} to {state}", self.describe())
-            })?;
-        }
         crate::trace::stepped(self.qp_num().0, state, mask);
         // SAFETY: the queue pair is alive; the attributes are valid during the call.
         let returned = unsafe { ibv_modify_qp(self.raw.as_ptr(), attr, mask as i32) };

@@ -13,7 +13,6 @@ use super::builder::{CreatedQp, Parts, QpCaps};
 use super::control::Control;
 use super::tables::Tables;
 use crate::convert::zero_or_errno;
-use crate::cq::standing;
 use crate::device::TransportType;
 use crate::error::Result;
 use crate::identity::QueueId;
@@ -169,9 +168,6 @@ impl<T: SendTransport> QueuePair<T> {
     /// # Errors
     /// If the driver refuses, what the queue pair owned is leaked and counted
     /// ([`leaked_objects`](crate::leaked_objects)).
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) within
-    /// [`poll_each`](crate::cq_ex::CompletionQueueEx::poll_each): it is destroyed after it,
-    /// and its buffers go back to their pools.
     ///
     /// # Example
     /// ```no_run
@@ -186,7 +182,6 @@ impl<T: SendTransport> QueuePair<T> {
     /// # References
     /// [`ibv_destroy_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)
     pub fn destroy(self) -> Result<Reclaimed> {
-        standing::refuse_inside("ibv_destroy_qp", || self.describe())?;
         let mut this = ManuallyDrop::new(self);
         this.destroy_raw()?;
         let with_tag = |entry: Entry| {
@@ -235,22 +230,6 @@ impl<T: SendTransport> QueuePair<T> {
         zero_or_errno("ibv_destroy_qp", || self.describe(), returned)
     }
 
-    /// The queue pair as another value, of one that is being dropped.
-    fn moved_out(&mut self) -> Self {
-        // SAFETY: the other one's from here on: nothing of them is dropped with this.
-        let tables = unsafe { ManuallyDrop::take(&mut self.tables) };
-        Self {
-            raw: self.raw,
-            extended: self.extended,
-            caps: self.caps,
-            fetches_as_writes: self.fetches_as_writes,
-            has_extra_ops: self.has_extra_ops,
-            tables: ManuallyDrop::new(tables),
-            scratch: std::mem::replace(&mut self.scratch, Scratch::new(0, 0, false)),
-            transport: PhantomData,
-        }
-    }
-
     pub(crate) fn control(&self) -> Control<'_> {
         // SAFETY: the queue pair is alive while it is borrowed, and of its domain's context.
         unsafe { Control::new(self.raw, T::QP_TYPE, self.tables.owner.pd.context()) }
@@ -263,10 +242,6 @@ impl<T: SendTransport> QueuePair<T> {
 
 impl<T: SendTransport> Drop for QueuePair<T> {
     fn drop(&mut self) {
-        if standing::inside() {
-            let other = self.moved_out();
-            return standing::later(move || drop(other));
-        }
         if self.destroy_raw().is_ok() {
             // SAFETY: not used after; the device touches nothing of it any more.
             unsafe { ManuallyDrop::drop(&mut self.tables) }

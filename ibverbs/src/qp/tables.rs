@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use rdma_sys::ibv_wc;
+
 use super::builder::{CreatedQp, Parts};
-use crate::cq::{Ended, Shared, WcStatus};
+use crate::cq::{CqInner, WcFields};
 use crate::flow::Flows;
 use crate::identity::Requests;
 use crate::in_flight::{Entry, Ring, less_likely};
@@ -21,8 +23,8 @@ pub(crate) struct Tables {
     pub(crate) addresses: Addresses,
     pub(crate) windows: Windows,
     pub(crate) flows: Flows,
-    _send_cq: Arc<Shared>,
-    _recv_cq: Option<Arc<Shared>>,
+    _send_cq: Arc<CqInner>,
+    _recv_cq: Option<Arc<CqInner>>,
     _srq: Option<Arc<SrqInner>>,
     #[allow(dead_code, reason = "kept to be dropped")]
     pub(crate) parent: Option<ParentDomain>,
@@ -54,8 +56,8 @@ impl Tables {
             addresses: Addresses::default(),
             windows: Windows::default(),
             flows: Flows::default(),
-            _send_cq: Arc::clone(of.send_cq.shared()),
-            _recv_cq: of.recv_cq.map(|cq| Arc::clone(cq.shared())),
+            _send_cq: Arc::clone(of.send_cq.inner()),
+            _recv_cq: of.recv_cq.map(|cq| Arc::clone(cq.inner())),
             _srq: of.srq.map(|srq| Arc::clone(srq.shared())),
             parent: None,
             _attached: of.pd.attach_queue_pair(),
@@ -66,34 +68,27 @@ impl Tables {
     /// which request it is, so that it is not kept over the call in the case that is rare.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub(crate) fn retire(&mut self, completion: impl Ended) -> Option<(Entry, WcStatus)> {
-        let wr_id = completion.wr_id();
+    pub(crate) fn retire(&mut self, wc: &ibv_wc) -> Option<Entry> {
+        let wr_id = wc.wr_id();
         if let Some(entry) = self.sends.retire_oldest(wr_id) {
-            return Some((entry, completion.status()));
+            return Some(entry);
         }
         less_likely();
         if let Some(entry) = self.recvs.table.retire_oldest(wr_id) {
-            let status = completion.status();
-            return Some((entry.received(status, completion), status));
+            return Some(entry.received(wc));
         }
-        let entry = self.retire_other(completion)?;
-        Some((entry, completion.status()))
+        self.retire_other(wc)
     }
 
     /// As [`retire`](Self::retire), for what is not the oldest, or keeps what is rare. One call, so
     /// that loops which retire prepare for no other.
     #[cold]
     #[inline(never)]
-    fn retire_other(&mut self, completion: impl Ended) -> Option<Entry> {
-        let wr_id = completion.wr_id();
+    fn retire_other(&mut self, wc: &ibv_wc) -> Option<Entry> {
+        let wr_id = wc.wr_id();
         if let Some(sent) = self.sends.retire_send(wr_id) {
             return Some(sent);
         }
-        Some(
-            self.recvs
-                .table
-                .retire_receive(wr_id)?
-                .received(completion.status(), completion),
-        )
+        Some(self.recvs.table.retire_receive(wr_id)?.received(wc))
     }
 }

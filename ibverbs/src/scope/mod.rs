@@ -17,7 +17,7 @@ pub use self::end::ScopeResult;
 use self::lent::Brand;
 pub use self::lent::{Lent, LentMut};
 use self::parts::Parts;
-use crate::cq::{Completion, CompletionQueue, standing};
+use crate::cq::{Completion, CompletionQueue};
 use crate::error::{Error, Result};
 use crate::in_flight::{ForeignCompletion, Reclaimed, Retired};
 use crate::kind::ErrorKind;
@@ -117,9 +117,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     /// Registers memory that requests of this scope may read.
     ///
     /// # Errors
-    /// As [`ProtectionDomain::pool`](crate::ProtectionDomain::pool), and within
-    /// [`poll_each`](crate::cq_ex::CompletionQueueEx::poll_each), where the queue pair could not be
-    /// destroyed to end the loan.
+    /// Those of [`ProtectionDomain::pool`](crate::ProtectionDomain::pool).
     ///
     /// # Example
     /// Requests may name parts of it:
@@ -136,7 +134,6 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn lend(&mut self, bytes: &'env [u8]) -> Result<Lent<'scope>> {
-        standing::refuse_inside("lend", || self.parts.qp.describe())?;
         // SAFETY: it is borrowed for 'env, which outlasts the scope, and that ends its parts before
         // it is over.
         let sge = unsafe {
@@ -155,7 +152,6 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn lend_mut(&mut self, bytes: &'env mut [u8]) -> Result<LentMut<'scope>> {
-        standing::refuse_inside("lend", || self.parts.qp.describe())?;
         // SAFETY: as above, for writing.
         let sge = unsafe {
             self.parts

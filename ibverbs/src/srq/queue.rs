@@ -13,9 +13,7 @@ use rdma_sys::{ibv_create_srq, ibv_destroy_srq, ibv_srq, ibv_srq_attr, ibv_srq_i
 
 use super::options::{Basic, SrqOptions, SrqType};
 use crate::convert::non_null;
-use crate::cq::{
-    Completion, CompletionInPlace, Ended, FieldSet, InPlace, Said, Says, Shared, standing,
-};
+use crate::cq::{Completion, CqInner, WcFields};
 use crate::error::Result;
 use crate::identity::{QueueId, Requests};
 use crate::in_flight::RecvSlab;
@@ -72,7 +70,7 @@ struct Receiving {
 pub(crate) struct XrcParts {
     pub(crate) xrcd: XrcDomain,
     /// Where its receives complete.
-    pub(crate) _cq: Arc<Shared>,
+    pub(crate) _cq: Arc<CqInner>,
     /// Peers reach the memory of the protection domain through it, as through a queue pair.
     pub(crate) attached: AttachedQueuePair,
 }
@@ -95,19 +93,6 @@ impl SrqInner {
 
 impl Drop for SrqInner {
     fn drop(&mut self) {
-        if standing::inside() {
-            // SAFETY: the other one's from here on: nothing of it is dropped with this, which is of
-            // no XRC domain any more.
-            let receiving = unsafe { ManuallyDrop::take(self.receiving.get_mut()) };
-            let receiving = UnsafeCell::new(ManuallyDrop::new(receiving));
-            let inner = Self {
-                raw: self.raw,
-                pd: self.pd.clone(),
-                xrc: self.xrc.take(),
-                receiving,
-            };
-            return standing::later(move || drop(inner));
-        }
         // SAFETY: the last owner goes; every queue pair that receives from the queue held an Arc of
         // this.
         let returned = unsafe { ibv_destroy_srq(self.raw.as_ptr()) };
@@ -299,49 +284,11 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         &mut self,
         completion: Completion<'_>,
     ) -> std::result::Result<Retired, ForeignCompletion> {
-        self.retire_as(completion.entry(), Said::of)
-    }
-
-    /// As [`QueuePair::retire_in_place`](crate::QueuePair::retire_in_place), of a receive of this
-    /// queue.
-    ///
-    /// # Errors
-    /// As there.
-    ///
-    /// # References
-    /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    #[allow(
-        clippy::needless_pass_by_value,
-        reason = "consuming the completion is the rule: a request is retired once"
-    )]
-    pub fn retire_in_place<'poll, F: FieldSet>(
-        &mut self,
-        completion: CompletionInPlace<'poll, F>,
-    ) -> std::result::Result<Retired<InPlace<'poll>>, ForeignCompletion> {
-        self.retire_as(completion.shown(), |ended| ended)
-    }
-
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    fn retire_as<E: Ended, C: Says>(
-        &mut self,
-        ended: E,
-        keep: impl FnOnce(E) -> C,
-    ) -> std::result::Result<Retired<C>, ForeignCompletion> {
-        match self.receiving().receives.table.retire(ended.wr_id()) {
-            Some(entry) => {
-                let status = ended.status();
-                Ok(Retired::new(
-                    ended,
-                    entry.received(status, ended),
-                    status,
-                    keep(ended),
-                ))
-            }
+        let wc = completion.wc();
+        match self.receiving().receives.table.retire(wc.wr_id()) {
+            Some(entry) => Ok(Retired::new(wc, entry.received(wc))),
             None => Err(ForeignCompletion {
-                queue: ended.wr_id().queue(),
+                queue: completion.queue(),
             }),
         }
     }

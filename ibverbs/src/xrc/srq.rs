@@ -51,7 +51,7 @@ impl ProtectionDomain {
             )
         };
         options.check(VERB, what)?;
-        for other in [xrcd.context(), cq.shared().context()] {
+        for other in [xrcd.context(), cq.inner().context()] {
             if other.as_raw() != context.as_raw() {
                 let (its, mine) = (other.device_name(), context.device_name());
                 let what =
@@ -85,7 +85,7 @@ impl ProtectionDomain {
         })?;
         let xrc = XrcParts {
             xrcd: xrcd.clone(),
-            _cq: Arc::clone(cq.shared()),
+            _cq: Arc::clone(cq.inner()),
             attached: self.attach_queue_pair(),
         };
         // SAFETY: just made, of these domains, with the owner's identity.

@@ -1,4 +1,4 @@
-//! What can be changed of a completion queue that is in use: its depth, and how eagerly it reports.
+//! Changes to a completion queue in use: its depth and event moderation.
 
 #![allow(unsafe_code)]
 
@@ -15,12 +15,13 @@ use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
 
 impl CompletionQueue {
-    /// Makes the queue deeper, or less deep; what it holds stays. [`depth`](Self::depth) says what
-    /// the device gave.
+    /// Changes the depth of the queue; its entries stay. [`depth`](Self::depth) then returns the
+    /// depth granted by the device.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device cannot (siw), [`ErrorKind::InvalidInput`] above
-    /// `max_cqe` and below the number of entries it holds.
+    /// [`ErrorKind::Unsupported`] if the device cannot resize queues (siw).
+    /// [`ErrorKind::InvalidInput`] if `depth` is 0, above `max_cqe`, or below the number of
+    /// entries in the queue.
     ///
     /// # References
     /// [`ibv_resize_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_resize_cq.3.html)
@@ -30,26 +31,26 @@ impl CompletionQueue {
                 "{} entries instead of {} on {}",
                 depth,
                 self.depth(),
-                self.shared().context().device_name()
+                self.inner().context().device_name()
             )
         };
         let entries = i32::try_from(depth).ok().filter(|&entries| entries > 0);
         let Some(entries) = entries else {
             return Err(Error::new(ErrorKind::InvalidInput, "ibv_resize_cq", what()));
         };
-        // SAFETY: the queue is alive, and used by nobody else in the meantime.
+        // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it.
         let returned = unsafe { ibv_resize_cq(self.as_raw(), entries) };
         zero_or_errno("ibv_resize_cq", what, returned)
     }
 
-    /// Lets the device wait with an event until `count` completions are there, or `period` has
-    /// passed since the first (in whole microseconds): fewer interrupts, later. 0 and 0 turn it
-    /// off.
+    /// Delays completion events until the queue has `count` completions or `period`, in whole
+    /// microseconds, has passed since the first. This saves interrupts and adds latency. A count
+    /// and a period of 0 turn moderation off.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device cannot (both software devices),
-    /// [`ErrorKind::InvalidInput`] above what [`CqModerationCaps`](crate::caps::CqModerationCaps)
-    /// says.
+    /// [`ErrorKind::Unsupported`] if the device has no moderation (both software devices).
+    /// [`ErrorKind::InvalidInput`] if a value is above the maximum in
+    /// [`CqModerationCaps`](crate::caps::CqModerationCaps).
     ///
     /// # References
     /// [`ibv_modify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_cq.3.html)
@@ -57,12 +58,12 @@ impl CompletionQueue {
         let what = || {
             format!(
                 "one event for {count} completions or {period:?} on {}",
-                self.shared().context().device_name()
+                self.inner().context().device_name()
             )
         };
         let Ok(microseconds) = u16::try_from(period.as_micros()) else {
             return Err(Error::new(ErrorKind::InvalidInput, "ibv_modify_cq", what())
-                .with_hint("the verb takes at most 65535 µs"));
+                .with_hint("the period can be at most 65535 µs"));
         };
         let mut attr = ibv_modify_cq_attr {
             attr_mask: IBV_CQ_ATTR_MODERATE,
@@ -71,7 +72,7 @@ impl CompletionQueue {
                 cq_period: microseconds,
             },
         };
-        // SAFETY: the queue is alive and the attributes valid during the call.
+        // SAFETY: the queue is alive and the attributes are valid during the call.
         let returned = unsafe { ibv_modify_cq(self.as_raw(), &raw mut attr) };
         zero_or_errno("ibv_modify_cq", what, returned)
     }

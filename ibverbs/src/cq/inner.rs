@@ -1,0 +1,47 @@
+//! The shared part of a completion queue.
+
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use rdma_sys::{ibv_cq, ibv_destroy_cq};
+
+use super::channel::CompletionChannel;
+use super::id::CqId;
+use crate::device::Context;
+
+/// The `ibv_cq`, shared by its [`CompletionQueue`](crate::CompletionQueue) and the queue pairs that
+/// complete on it; the last one to drop it destroys it.
+pub(crate) struct CqInner {
+    pub(crate) raw: NonNull<ibv_cq>,
+    pub(crate) id: CqId,
+    pub(crate) context: Context,
+    pub(crate) channel: Option<CompletionChannel>,
+}
+
+// SAFETY: the one `CompletionQueue` polls and arms the queue, with `&mut self`. Queue pairs only
+// create and destroy themselves on it, which is thread safe in libibverbs.
+unsafe impl Send for CqInner {}
+// SAFETY: see `Send`.
+unsafe impl Sync for CqInner {}
+
+impl CqInner {
+    pub(crate) fn as_ptr(&self) -> *mut ibv_cq {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl Drop for CqInner {
+    fn drop(&mut self) {
+        // SAFETY: this is the last owner: each queue pair on the queue holds an `Arc` of this.
+        // Events are acknowledged when they are read, so the call does not wait.
+        let returned = unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
+        if returned != 0 {
+            crate::leak::with(&(self.context.clone(), self.channel.clone()));
+        }
+    }
+}

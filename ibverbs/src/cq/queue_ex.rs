@@ -1,0 +1,208 @@
+//! Completion queues with additional completion fields.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::time::Duration;
+
+use rdma_sys::{
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+    IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_SUCCESS, ibv_cq_ex,
+    ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns, ibv_wc_read_cvlan,
+    ibv_wc_read_flow_tag,
+};
+
+use super::completion_ex::{CompletionsEx, EntryEx};
+use super::extended;
+use super::fields::{CqFields, FieldSet};
+use super::options::CqOptions;
+use super::poll_state::PollState;
+use super::queue::{CompletionQueue, PollVerbs};
+use crate::device::Context;
+use crate::errno::Errno;
+use crate::error::{Error, Result};
+
+/// A completion queue whose completions have the additional fields `F`. A field that the queue was
+/// not created with cannot be read: the program does not compile.
+///
+/// It dereferences to a [`CompletionQueue`], so it is accepted wherever a reference to one is.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{CqOptions, QpOptions, Rc, cq_ex::CqFields};
+/// # let context = ibverbs::Device::by_name("mlx5_0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// let mut cq = context.create_cq_ex(CqOptions::default(), CqFields::new().timestamp())?;
+/// let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
+/// // post, and then
+/// for completion in cq.poll()? {
+///     println!(
+///         "completed at {} of the device's clock",
+///         completion.timestamp()
+///     );
+///     qp.retire(completion.into())?.ok()?;
+/// }
+/// # Ok::<(), ibverbs::Error>(())
+/// ```
+///
+/// # References
+/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+pub struct CompletionQueueEx<F: FieldSet = CqFields> {
+    queue: CompletionQueue,
+    single_entries: bool,
+    state: PollState<EntryEx>,
+    fields: PhantomData<F>,
+}
+
+impl Context {
+    /// Creates a completion queue with additional fields. [`CqOptions::extended`] is ignored.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no extended
+    /// completion queues, or lacks one of the fields. The software devices have none of the fields.
+    ///
+    /// # References
+    /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    pub fn create_cq_ex<F: FieldSet>(
+        &self,
+        options: CqOptions<'_>,
+        _fields: F,
+    ) -> Result<CompletionQueueEx<F>> {
+        let single_entries = extended::polls_single_entries(self)?;
+        let queue = CompletionQueue::create_with(self, options, |id| {
+            let raw = extended::create(self, options, id, F::FLAGS)
+                .ok_or_else(|| self.create_cq_ex_error::<F>(options))?;
+            Ok((raw.cast(), PollVerbs::Extended { single_entries }))
+        })?;
+        Ok(CompletionQueueEx {
+            queue,
+            single_entries,
+            state: PollState::new(),
+            fields: PhantomData,
+        })
+    }
+
+    /// Returns the error that the provider left in `errno`.
+    #[cold]
+    fn create_cq_ex_error<F: FieldSet>(&self, options: CqOptions<'_>) -> Error {
+        let names: Vec<&str> = F::NAMES.into_iter().flatten().collect();
+        let names = if names.is_empty() {
+            "no additional fields".to_owned()
+        } else {
+            names.join(", ")
+        };
+        let what = format!(
+            "{} entries with {names} on {}",
+            options.depth,
+            self.device_name()
+        );
+        Error::of_verb("ibv_create_cq_ex", Errno::last(), what)
+    }
+}
+
+impl<F: FieldSet> CompletionQueueEx<F> {
+    /// Returns completions without waiting. See [`CompletionQueue::poll`].
+    ///
+    /// # Errors
+    /// An error is not a completion: requests in flight stay in flight.
+    ///
+    /// # References
+    /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    pub fn poll(&mut self) -> Result<CompletionsEx<'_, F>> {
+        let (cq, single_entries) = (self.queue.raw(), self.single_entries);
+        let polled = self.state.poll(|entries| {
+            // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. It
+            // was created by `ibv_create_cq_ex` with the fields `F`.
+            unsafe {
+                extended::poll(cq.cast(), single_entries, entries, |cq, entry| {
+                    read::<F>(cq, entry);
+                })
+            }
+        });
+        match polled {
+            Ok(entries) => Ok(CompletionsEx::new(entries)),
+            Err(returned) => Err(self.queue.poll_error(returned)),
+        }
+    }
+
+    /// Requests one event on the channel. See [`CompletionQueue::arm`].
+    ///
+    /// # Errors
+    /// Those of [`CompletionQueue::arm`].
+    ///
+    /// # References
+    /// [`ibv_req_notify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html)
+    pub fn arm(&mut self, solicited_only: bool) -> Result<()> {
+        self.queue.arm(solicited_only)
+    }
+
+    /// Moderates completion events. See [`CompletionQueue::moderate`].
+    ///
+    /// # Errors
+    /// Those of [`CompletionQueue::moderate`].
+    ///
+    /// # References
+    /// [`ibv_modify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_cq.3.html)
+    pub fn moderate(&mut self, count: u16, period: Duration) -> Result<()> {
+        self.queue.moderate(count, period)
+    }
+
+    /// Changes the depth of the queue. See [`CompletionQueue::resize`].
+    ///
+    /// # Errors
+    /// Those of [`CompletionQueue::resize`].
+    ///
+    /// # References
+    /// [`ibv_resize_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_resize_cq.3.html)
+    pub fn resize(&mut self, depth: u32) -> Result<()> {
+        self.queue.resize(depth)
+    }
+}
+
+/// Copies the valid fields of the current completion, with the additional ones.
+///
+/// # Safety
+/// A poll of `cq`, which was created with the fields `F`, is in progress and has a current
+/// completion.
+unsafe fn read<F: FieldSet>(cq: *mut ibv_cq_ex, entry: &mut EntryEx) {
+    let has = |flag: u32| F::FLAGS & flag != 0;
+    // SAFETY: a completion is current; the reader of a field in `F` exists.
+    unsafe {
+        extended::read(cq, &mut entry.wc);
+        if has(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) {
+            entry.timestamp = ibv_wc_read_completion_ts(cq);
+        }
+        if has(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) {
+            entry.wallclock_ns = ibv_wc_read_completion_wallclock_ns(cq);
+        }
+        if entry.wc.status != IBV_WC_SUCCESS {
+            (entry.cvlan, entry.flow_tag) = (0, 0);
+            return;
+        }
+        if has(IBV_WC_EX_WITH_CVLAN) {
+            entry.cvlan = ibv_wc_read_cvlan(cq);
+        }
+        if has(IBV_WC_EX_WITH_FLOW_TAG) {
+            entry.flow_tag = ibv_wc_read_flow_tag(cq);
+        }
+    }
+}
+
+impl<F: FieldSet> Deref for CompletionQueueEx<F> {
+    type Target = CompletionQueue;
+
+    fn deref(&self) -> &CompletionQueue {
+        &self.queue
+    }
+}
+
+impl<F: FieldSet> fmt::Debug for CompletionQueueEx<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueueEx")
+            .field("queue", &self.queue)
+            .field("fields", &F::NAMES)
+            .finish_non_exhaustive()
+    }
+}

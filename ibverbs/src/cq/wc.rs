@@ -1,0 +1,72 @@
+//! Fields of a work completion that need interpretation.
+
+use rdma_sys::{IBV_WC_GRH, IBV_WC_WITH_IMM, ibv_wc};
+
+use super::status::WcStatus;
+use crate::identity::{Direction, WrId};
+
+/// Interpreted fields of an `ibv_wc`, for [`Completion`](crate::Completion), which borrows one, and
+/// [`Retired`](crate::Retired), which owns a copy.
+pub(crate) trait WcFields {
+    fn wr_id(&self) -> WrId;
+
+    fn status(&self) -> WcStatus;
+
+    /// Returns `true` for a successful receive. Only then are the length, the flags and the
+    /// immediate data of this completion: polling by the extended verbs leaves them as they were
+    /// otherwise.
+    fn is_received(&self) -> bool;
+
+    /// Returns the number of bytes received, 0 if this is not a successful receive.
+    fn received_len(&self) -> usize;
+
+    /// Returns the immediate data or the invalidated key, in the byte order of the device, if the
+    /// message was received with one of these `flags`.
+    fn imm_or_invalidated(&self, flags: u32) -> Option<u32>;
+
+    /// Returns the immediate data of a received message in host byte order.
+    fn imm_data(&self) -> Option<u32> {
+        self.imm_or_invalidated(IBV_WC_WITH_IMM).map(u32::from_be)
+    }
+
+    /// Returns `true` if the buffer begins with a global route header.
+    fn has_grh(&self) -> bool;
+}
+
+impl WcFields for ibv_wc {
+    #[inline]
+    fn wr_id(&self) -> WrId {
+        WrId(self.wr_id)
+    }
+
+    #[inline]
+    fn status(&self) -> WcStatus {
+        WcStatus(self.status)
+    }
+
+    #[inline]
+    fn is_received(&self) -> bool {
+        self.wr_id().direction() == Direction::Recv && self.status().is_success()
+    }
+
+    #[inline]
+    fn received_len(&self) -> usize {
+        if self.is_received() {
+            self.byte_len as usize
+        } else {
+            0
+        }
+    }
+
+    #[allow(unsafe_code)]
+    fn imm_or_invalidated(&self, flags: u32) -> Option<u32> {
+        (self.is_received() && self.wc_flags & flags != 0).then(|| {
+            // SAFETY: both fields of the union are 32-bit integers.
+            unsafe { self.__bindgen_anon_1.imm_data }
+        })
+    }
+
+    fn has_grh(&self) -> bool {
+        self.wc_flags & IBV_WC_GRH != 0
+    }
+}
