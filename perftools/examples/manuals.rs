@@ -1,8 +1,8 @@
-//! Writes the manual pages and the shells' completions of all three tools: `cargo run -p perftools
-//! --example manuals -- DIR`.
+//! Writes the manual pages and shell completions of all tools to a directory.
 //!
-//! DIR gets `man1/`, for `/usr/share/man`, and `bash/`, `zsh/` and `fish/`, for where the shells
-//! look for completions.
+//! `cargo run -p perftools --example manuals -- DIR` creates `DIR/man1`, to be installed in
+//! `/usr/share/man`, and `DIR/bash`, `DIR/zsh` and `DIR/fish`, to be installed in the completion
+//! directories of the shells.
 
 use std::path::Path;
 use std::{env, fs, io};
@@ -11,18 +11,20 @@ use clap::Command;
 use clap_complete::{Shell, generate_to};
 use clap_mangen::Man;
 
-#[allow(dead_code, reason = "a test calls what it calls")]
+#[allow(dead_code, reason = "a test includes this file and calls `write`")]
 fn main() -> io::Result<()> {
     match env::args_os().nth(1) {
         Some(dir) => write(Path::new(&dir)),
-        None => Err(io::Error::other("wanted: the directory to write to")),
+        None => Err(io::Error::other(
+            "write the manual pages: expected the target directory as argument",
+        )),
     }
 }
 
-/// Writes them all.
+/// Writes all manual pages and completions below `dir`.
 pub(crate) fn write(dir: &Path) -> io::Result<()> {
-    let make = |name: &str| fs::create_dir_all(dir.join(name)).map(|()| dir.join(name));
-    let pages = make("man1")?;
+    let subdirectory = |name: &str| fs::create_dir_all(dir.join(name)).map(|()| dir.join(name));
+    let pages = subdirectory("man1")?;
     for mut command in perftools::commands::all() {
         let name = command.get_name().to_owned();
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
@@ -30,31 +32,33 @@ pub(crate) fn write(dir: &Path) -> io::Result<()> {
                 shell,
                 &mut command.clone(),
                 &name,
-                make(&shell.to_string())?,
+                subdirectory(&shell.to_string())?,
             )?;
         }
         command.build();
-        for part in command
+        for subcommand in command
             .get_subcommands()
-            .filter(|part| part.get_name() != "help")
+            .filter(|subcommand| subcommand.get_name() != "help")
         {
-            page(part.clone(), &format!("{name}-{}", part.get_name()), &pages)?;
+            let page_name = format!("{name}-{}", subcommand.get_name());
+            write_page(subcommand.clone(), &page_name, &pages)?;
         }
-        page(command, &name, &pages)?;
+        write_page(command, &name, &pages)?;
     }
     Ok(())
 }
 
-/// Writes the page of a tool or of one of its commands. The text behind the help is examples, so
-/// its lines stay as they are.
-fn page(command: Command, name: &str, dir: &Path) -> io::Result<()> {
-    let after = command
+/// Writes the manual page of a tool or of one of its subcommands.
+///
+/// The text after the help consists of examples and notes. Its line breaks are preserved.
+fn write_page(command: Command, name: &str, dir: &Path) -> io::Result<()> {
+    let after_help = command
         .get_after_help()
         .map(ToString::to_string)
         .unwrap_or_default();
-    let has_parts = command
+    let has_subcommands = command
         .get_subcommands()
-        .any(|part| part.get_name() != "help");
+        .any(|subcommand| subcommand.get_name() != "help");
     let usage_name: &'static str = Box::leak(name.to_owned().into_boxed_str());
     let man = Man::new(command.name(usage_name))
         .title(name)
@@ -65,21 +69,21 @@ fn page(command: Command, name: &str, dir: &Path) -> io::Result<()> {
     man.render_synopsis_section(&mut text)?;
     man.render_description_section(&mut text)?;
     man.render_options_section(&mut text)?;
-    if has_parts {
+    if has_subcommands {
         man.render_subcommands_section(&mut text)?;
     }
     let mut text = String::from_utf8(text).map_err(io::Error::other)?;
-    let (examples, rest) = after.split_once("\n\n").unwrap_or((&after, ""));
+    let (examples, notes) = after_help.split_once("\n\n").unwrap_or((&after_help, ""));
     if let Some(examples) = examples.strip_prefix("Examples:\n") {
         text.extend([".SH EXAMPLES\n.nf\n", &verbatim(examples), "\n.fi\n"]);
     }
-    if !rest.is_empty() {
-        text.extend([".SH NOTES\n", &verbatim(rest), "\n"]);
+    if !notes.is_empty() {
+        text.extend([".SH NOTES\n", &verbatim(notes), "\n"]);
     }
     fs::write(dir.join(format!("{name}.1")), text.replace('…', "..."))
 }
 
-/// Text that no macro is in.
+/// Escapes text so that roff prints it unchanged.
 fn verbatim(text: &str) -> String {
     let line = |line: &str| {
         let line = line.replace('\\', "\\e").replace('-', "\\-");
