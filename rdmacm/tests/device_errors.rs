@@ -147,7 +147,7 @@ fn a_message_arrives_that_invalidates_a_key_of_the_peer() {
     for (place, iwarp) in ipv4() {
         leaves_nothing(&place, || {
             let (mut a, mut b) = place.pair();
-            // Soft-iWARP has no windows: there it is the key of a region (ci/DRIVERS.md, surprise
+            // Soft-iWARP has no windows: there it is the key of a region (ci/DRIVERS.md, fault
             // 40).
             let open = if iwarp {
                 OPEN
