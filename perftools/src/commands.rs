@@ -4,12 +4,12 @@
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
-use crate::args::help::{EXAMPLES, TOPICS};
-use crate::args::info::Info;
-use crate::args::options::Options;
-use crate::args::ping::PingArgs;
-use crate::diagnose::SUBJECTS;
-use crate::test::Test;
+use crate::ribinfo::args::Info;
+use crate::ribinfo::check::SUBJECTS;
+use crate::ribping::args::PingArgs;
+use crate::rperf::args::help::{EXAMPLES, TOPICS};
+use crate::rperf::args::options::Options;
+use crate::rperf::spec::test::Test;
 
 /// Each tool.
 pub fn all() -> [Command; 3] {

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::{fs, io};
 
 use clap::Parser;
-use perftools::args::info::Info;
-use perftools::facts::peer::PeerFacts;
-use perftools::facts::root::Root;
+use perftools::ribinfo::args::Info;
+use perftools::ribinfo::collect::peer::PeerFacts;
+use perftools::ribinfo::collect::root::Root;
 
 /// The end of time, as the caches of exports have it.
 const NEVER: u32 = i32::MAX as u32;
@@ -17,7 +17,7 @@ const NEVER: u32 = i32::MAX as u32;
 /// What `ribinfo check nfs` says.
 fn check() -> String {
     let info = Info::try_parse_from(["ribinfo", "check", "nfs"]).expect("a sound command line");
-    perftools::info::run(&info).expect("an answer").0
+    perftools::ribinfo::run(&info).expect("an answer").0
 }
 
 /// Runs a command; whether it succeeded, and quietly.

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use ibverbs::{Context, Device, RemoteMemory, device::TransportType};
 use nix::ifaddrs::getifaddrs;
-use perftools::args::ping::PingArgs;
-use perftools::ping;
-use perftools::ping::rping::message::{decode, encode};
-use perftools::ping::stop::Stop;
+use perftools::ribping;
+use perftools::ribping::args::PingArgs;
+use perftools::ribping::rping::message::{decode, encode};
+use perftools::ribping::stop::StopFlag;
 use rdmacm::{Listener, Messenger, MessengerOptions};
 use serde_json::Value;
 
@@ -145,7 +145,8 @@ fn run(program: &str, args: &[&str]) -> Output {
 fn pinged(args: &[&str]) -> Result<Value, String> {
     let args = PingArgs::try_parse_from([&["ribping", "--json", "-t", "5000"], args].concat())
         .expect("a command line");
-    let (report, ended) = ping::run(&args, &Stop::default()).map_err(|error| error.to_string())?;
+    let (report, ended) =
+        ribping::run(&args, &StopFlag::default()).map_err(|error| error.to_string())?;
     ended.map_err(|error| error.to_string())?;
     Ok(serde_json::from_str(&report.text(true)).expect("JSON"))
 }
@@ -363,7 +364,8 @@ fn strange_servers_are_no_answers() {
                 let line = format!("ribping --json -c 1 -t 700 --via rdma_cm --cm-port 7199 {ip}");
                 let args =
                     PingArgs::try_parse_from(line.split_whitespace()).expect("a command line");
-                let (report, ended) = ping::run(&args, &Stop::default()).expect("a connection");
+                let (report, ended) =
+                    ribping::run(&args, &StopFlag::default()).expect("a connection");
                 assert_eq!(
                     (report.counts().transmitted, report.counts().received),
                     (1, 0),

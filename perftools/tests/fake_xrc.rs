@@ -5,22 +5,24 @@ use std::time::Duration;
 
 use clap::Parser;
 use fake_provider::{Fake, Profile};
-use perftools::args::options::Options;
-use perftools::config::Spec;
-use perftools::control::client::{self, Target};
-use perftools::control::rules::Rules;
-use perftools::control::server::Server;
-use perftools::error::Result;
-use perftools::report::record::{Measured, Outcome};
-use perftools::stats::watch::Watch;
-use perftools::test::Test;
-use perftools::transport::verbs::Verbs;
+use perftools::common::error::Result;
+use perftools::rperf::args::options::Options;
+use perftools::rperf::control::client::{self, ServerAddr};
+use perftools::rperf::control::rules::Rules;
+use perftools::rperf::control::server::Server;
+use perftools::rperf::report::record::{Measured, Outcome};
+use perftools::rperf::spec::Spec;
+use perftools::rperf::spec::test::Test;
+use perftools::rperf::stats::monitor::MonitorOptions;
+use perftools::rperf::transport::verbs::VerbsBackend;
 
 fn spec(fake: &Fake, test: Test, options: &str) -> Result<Spec> {
     let words = ["rperf", "--id", fake.name()]
         .into_iter()
         .chain(options.split_whitespace());
-    Spec::new(test, &Options::try_parse_from(words).expect("options"))
+    Options::try_parse_from(words)
+        .expect("options")
+        .to_spec(test)
 }
 
 /// Runs a test between a server and a client here.
@@ -30,16 +32,16 @@ fn run(spec: &Spec) -> Result<Measured> {
         .quiet();
     let (address, stopper) = (server.local_addr().expect("address"), server.stopper());
     std::thread::scope(|scope| {
-        scope.spawn(move || server.run(&Verbs));
+        scope.spawn(move || server.run(&VerbsBackend));
         let wait = Duration::from_secs(5);
-        let target = Target {
+        let target = ServerAddr {
             host: address.ip().to_string(),
             port: address.port(),
             wait,
             token: None,
             qperf: false,
         };
-        let outcome = client::run(&target, spec, &Verbs, Watch::default());
+        let outcome = client::run(&target, spec, &VerbsBackend, MonitorOptions::default());
         stopper.stop();
         match outcome? {
             Outcome::Measured(measured) => Ok(*measured),

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use perftools::args::{self, Invocation};
+use perftools::rperf::args::{self, Invocation};
 
 /// The options that `qperf --help opts` lists, each with a value where it takes one.
 fn options() -> Vec<(String, Option<&'static str>)> {
@@ -90,7 +90,7 @@ fn what_only_one_end_has_is_that_ends_alone() {
     let Ok(Invocation::Client { tests, .. }) = args::parse(line.split(' ')) else {
         panic!("{line}")
     };
-    let spec = perftools::config::Spec::new(tests[0].0, &tests[0].1).unwrap();
+    let spec = tests[0].1.to_spec(tests[0].0).unwrap();
     let (client, server) = (spec.client.path, spec.server.path);
     assert_eq!(
         (client.service_level, server.service_level),

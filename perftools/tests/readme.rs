@@ -3,9 +3,9 @@
 mod common;
 
 use clap::Parser;
-use perftools::args;
-use perftools::args::info::Info;
-use perftools::args::ping::PingArgs;
+use perftools::ribinfo::args::Info;
+use perftools::ribping::args::PingArgs;
+use perftools::rperf::args;
 
 use common::readme;
 
@@ -18,7 +18,7 @@ fn every_command_of_the_readme_is_understood() {
             ["ribping", _, ..] => {
                 let args = PingArgs::try_parse_from(&words)
                     .unwrap_or_else(|error| panic!("{line}: {error}"));
-                perftools::ping::session::Plan::new(&args)
+                perftools::ribping::session::PingConfig::new(&args)
                     .unwrap_or_else(|error| panic!("{line}: {error}"));
                 seen.0 += 1;
             }

@@ -8,18 +8,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use perftools::args::info::Info;
-use perftools::facts::cpus::list;
-use perftools::facts::device::{Named, parse_guid};
-use perftools::facts::eipoib::slave;
-use perftools::facts::filter::{Packet, iptables, nft};
-use perftools::facts::hwaddr::HwAddr;
-use perftools::facts::limits::{is_free, memlock};
-use perftools::facts::mounts::mounts;
-use perftools::facts::opensm::{Conf, Sysconfig};
-use perftools::facts::partitions;
-use perftools::facts::rate::Rate;
-use perftools::facts::root::{number, unsigned};
+use perftools::common::cpus::list;
+use perftools::ribinfo::args::Info;
+use perftools::ribinfo::collect::device::{Named, parse_guid};
+use perftools::ribinfo::collect::eipoib::slave;
+use perftools::ribinfo::collect::filter::{Packet, iptables, nft};
+use perftools::ribinfo::collect::hwaddr::HwAddr;
+use perftools::ribinfo::collect::limits::{is_free, memlock};
+use perftools::ribinfo::collect::mounts::mounts;
+use perftools::ribinfo::collect::opensm::{Conf, Sysconfig};
+use perftools::ribinfo::collect::partitions;
+use perftools::ribinfo::collect::rate::Rate;
+use perftools::ribinfo::collect::root::{number, unsigned};
 
 const INPUTS: u32 = 1_000_000;
 
@@ -400,7 +400,7 @@ fn a_host_with_any_file_damaged_is_shown_and_checked() {
                 let info =
                     Info::try_parse_from(["ribinfo", command, "--root", root.to_str().unwrap()])
                         .unwrap();
-                let (text, _) = perftools::info::run(&info).unwrap();
+                let (text, _) = perftools::ribinfo::run(&info).unwrap();
                 assert!(
                     !text.contains('\x1b') || command != "check",
                     "{}: {text}",

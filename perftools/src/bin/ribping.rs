@@ -5,5 +5,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    perftools::ping::main(std::env::args_os().map(|word| word.to_string_lossy().into_owned()))
+    perftools::ribping::main(std::env::args_os().map(|word| word.to_string_lossy().into_owned()))
 }

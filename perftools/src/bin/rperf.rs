@@ -5,9 +5,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    perftools::run::main(
-        std::env::args_os()
-            .skip(1)
-            .map(|word| word.to_string_lossy().into_owned()),
-    )
+    perftools::rperf::main(std::env::args_os().map(|word| word.to_string_lossy().into_owned()))
 }

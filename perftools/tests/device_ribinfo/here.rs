@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use perftools::args::info::Info;
+use perftools::ribinfo::args::Info;
 
 pub(crate) fn ribinfo() -> Command {
     Command::new(env!("CARGO_BIN_EXE_ribinfo"))
@@ -52,7 +52,7 @@ pub(crate) fn output(command: &mut Command) -> (String, i32) {
 /// under emulation.
 pub(crate) fn said(args: &[&str]) -> (String, i32) {
     let info = Info::try_parse_from([&["ribinfo"], args].concat()).expect("a sound command line");
-    match perftools::info::run(&info) {
+    match perftools::ribinfo::run(&info) {
         Ok((text, status)) => (text, status.into()),
         Err(error) => (error.to_string(), 3),
     }

@@ -2,8 +2,8 @@
 
 use std::process::{Child, Command, Stdio};
 
-use perftools::control::facts;
-use perftools::facts::root::Root;
+use perftools::ribinfo::collect::root::Root;
+use perftools::ribinfo::peer;
 
 use super::here::{check, finds, ribinfo, roce, wait};
 use super::place::{Tree, with_roce_v1};
@@ -39,7 +39,7 @@ impl Served {
     fn tree(tree: &Tree) -> Self {
         let root = Root::at(&tree.0).expect("a tree");
         Self::by(|port| {
-            std::thread::spawn(move || facts::serve(&root, facts::ANY, port));
+            std::thread::spawn(move || peer::serve(&root, peer::ANY, port));
             None
         })
     }

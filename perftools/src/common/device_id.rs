@@ -1,0 +1,51 @@
+//! Names of devices and ports on the command line.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A device, with or without a port: `rxe0`, `mlx5_0:1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DeviceId {
+    /// The device's name.
+    pub name: String,
+    /// The port; none: the first active one.
+    pub port: Option<u8>,
+}
+
+impl FromStr for DeviceId {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (name, port) = text
+            .split_once(':')
+            .map_or((text, None), |(n, p)| (n, Some(p)));
+        if name.is_empty() || name.len() > 63 || name.contains(|c: char| c.is_control() || c == '/')
+        {
+            return Err(format!(
+                "`{text}` is not a device; write NAME or NAME:PORT, such as mlx5_0:1"
+            ));
+        }
+        let port = port.map(|p| {
+            p.parse()
+                .ok()
+                .filter(|p| *p > 0)
+                .ok_or_else(|| format!("`{p}` is not a port; ports are numbered from 1"))
+        });
+        Ok(Self {
+            name: name.to_owned(),
+            port: port.transpose()?,
+        })
+    }
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}:{port}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}

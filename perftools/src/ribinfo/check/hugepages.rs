@@ -1,0 +1,43 @@
+//! Huge pages: fewer translations for large registrations.
+
+use super::finding::Finding;
+use crate::ribinfo::collect::HostFacts;
+
+pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+    let meminfo = facts.root.text("/proc/meminfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = meminfo
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|rest| rest.split_whitespace().next())
+            .and_then(|number| number.parse::<u64>().ok())
+    };
+    let transparent = facts
+        .root
+        .value("/sys/kernel/mm/transparent_hugepage/enabled")
+        .unwrap_or_default();
+    let transparent = transparent
+        .split(['[', ']'])
+        .nth(1)
+        .map_or_else(String::new, |mode| format!("; transparent ones: {mode}"));
+    vec![match (
+        field("HugePages_Total"),
+        field("HugePages_Free"),
+        field("Hugepagesize"),
+    ) {
+        (Some(0), _, Some(size)) => Finding::ok(format!(
+            "no pages of {size} kB are reserved{transparent} (sysctl vm.nr_hugepages=N reserves)"
+        )),
+        (Some(total), Some(0), Some(size)) => Finding::warning(format!(
+            "none of the {total} reserved pages of {size} kB is free{transparent}"
+        ))
+        .mend(format!(
+            "sysctl vm.nr_hugepages={}",
+            total.saturating_mul(2)
+        )),
+        (Some(total), Some(free), Some(size)) => Finding::ok(format!(
+            "{free} of {total} reserved pages of {size} kB are free{transparent}"
+        )),
+        _ => Finding::ok(format!("the kernel has none{transparent}")),
+    }]
+}

@@ -1,0 +1,170 @@
+//! What the link of an InfiniBand port can do, as its own PortInfo says.
+
+use std::time::Duration;
+
+use ibumad::mad::{LinkSpeed, LinkSpeedExt, LinkWidth, PortInfo};
+use ibumad::{Ca, Port, PortAttr, RetryPolicy, Target};
+use serde::{Deserialize, Serialize};
+
+use super::rate::LaneSpeed;
+
+/// How long the own port may take to say what it is.
+const RETRY: RetryPolicy = RetryPolicy {
+    timeout: Duration::from_millis(500),
+    tries: 2,
+};
+
+/// A port's, or why it does not say: it is asked by a datagram that only root may send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortCaps {
+    /// The device.
+    pub device: String,
+    /// From 1.
+    pub port: u8,
+    /// What it can do.
+    pub caps: Result<LinkCaps, String>,
+}
+
+/// What the port can do, and what its settings let it do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkCaps {
+    /// `…Supported`.
+    pub supported: LinkSet,
+    /// `…Enabled`.
+    pub enabled: LinkSet,
+}
+
+/// Sets of widths and speeds, as PortInfo has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkSet {
+    /// `LinkWidth…`.
+    pub width: u8,
+    /// `LinkSpeed…`.
+    pub speed: u8,
+    /// `LinkSpeedExt…`.
+    pub speed_ext: u8,
+}
+
+impl LinkSet {
+    /// The most lanes.
+    pub fn lanes(self) -> Option<u32> {
+        let all = [
+            LinkWidth::X12,
+            LinkWidth::X8,
+            LinkWidth::X4,
+            LinkWidth::X2,
+            LinkWidth::X1,
+        ];
+        all.into_iter()
+            .find(|width| self.width & width.0 != 0)
+            .and_then(LinkWidth::lanes)
+            .map(u32::from)
+    }
+
+    /// The fastest speed of a lane.
+    pub fn lane_speed(self) -> Option<LaneSpeed> {
+        let ext = [
+            (LinkSpeedExt::NDR, "NDR"),
+            (LinkSpeedExt::HDR, "HDR"),
+            (LinkSpeedExt::EDR, "EDR"),
+            (LinkSpeedExt::FDR, "FDR"),
+        ];
+        let old = [
+            (LinkSpeed::QDR, "QDR"),
+            (LinkSpeed::DDR, "DDR"),
+            (LinkSpeed::SDR, "SDR"),
+        ];
+        let name = ext
+            .into_iter()
+            .find(|(speed, _)| self.speed_ext & speed.0 != 0)
+            .map(|(_, name)| name)
+            .or_else(|| {
+                old.into_iter()
+                    .find(|(speed, _)| self.speed & speed.0 != 0)
+                    .map(|(_, name)| name)
+            });
+        name.and_then(LaneSpeed::named)
+    }
+}
+
+impl From<PortInfo> for LinkCaps {
+    fn from(info: PortInfo) -> Self {
+        Self {
+            supported: LinkSet {
+                width: info.link_width_supported().0,
+                speed: info.link_speed_supported().0,
+                speed_ext: info.link_speed_ext_supported().0,
+            },
+            enabled: LinkSet {
+                width: info.link_width_enabled().0,
+                speed: info.link_speed_enabled().0,
+                speed_ext: info.link_speed_ext_enabled().0,
+            },
+        }
+    }
+}
+
+/// Asks every InfiniBand port of this host.
+pub fn ask() -> Vec<PortCaps> {
+    let ports = infiniband_ports().unwrap_or_default();
+    ports
+        .into_iter()
+        .map(|port| PortCaps {
+            caps: ask_at(&port.ca_name, port.port_num).map_err(|error| format!("{error:#}")),
+            device: port.ca_name,
+            port: port.port_num,
+        })
+        .collect()
+}
+
+fn ask_at(device: &str, port: u8) -> ibumad::Result<LinkCaps> {
+    let smi = Port::open(device, port)?
+        .subnet_management()?
+        .with_retry(RETRY);
+    smi.port_info(&Target::local(), port).map(LinkCaps::from)
+}
+
+/// Returns the InfiniBand ports of this host, from which management datagrams can be sent. Adapters
+/// that cannot be queried are omitted.
+///
+/// # Errors
+/// There is no list of adapters.
+pub(super) fn infiniband_ports() -> ibumad::Result<Vec<PortAttr>> {
+    let cas = Ca::names()?
+        .into_iter()
+        .filter_map(|name| Ca::by_name(&name).ok());
+    Ok(cas
+        .flat_map(|ca| ca.ports)
+        .filter(|port| port.link_layer.is_infiniband())
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_widest_and_the_fastest_count() {
+        let set = LinkSet {
+            width: 0b11,
+            speed: 0b111,
+            speed_ext: 0,
+        };
+        assert_eq!(
+            (set.lanes(), set.lane_speed()),
+            (Some(4), LaneSpeed::named("QDR"))
+        );
+        assert_eq!(
+            LinkSet {
+                speed_ext: 0b11,
+                ..set
+            }
+            .lane_speed(),
+            LaneSpeed::named("EDR")
+        );
+        assert_eq!(
+            (LinkSet::default().lanes(), LinkSet::default().lane_speed()),
+            (None, None)
+        );
+    }
+}

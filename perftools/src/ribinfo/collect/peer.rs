@@ -1,0 +1,183 @@
+//! What a host tells another of itself, for `ribinfo check --peer`.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::roce::{V1, V2};
+use super::root::Root;
+use super::verbs::VerbsPort;
+use super::{device, roce};
+use crate::common::error::{Error, Result};
+
+/// What a host tells another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerFacts {
+    /// Its name.
+    pub host: String,
+    /// Its ports.
+    pub ports: Vec<PeerPort>,
+}
+
+/// A port of the peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerPort {
+    /// The device.
+    pub device: String,
+    /// From 1.
+    pub port: u32,
+    /// Whether it is iWARP.
+    pub iwarp: bool,
+    /// `InfiniBand` or `Ethernet`.
+    pub link_layer: String,
+    /// Whether it is ready.
+    pub active: bool,
+    /// What rdma_cm uses on a RoCE port.
+    pub roce_mode: Option<String>,
+    /// What its GID table has.
+    pub kinds: Vec<String>,
+    /// The IP addresses in its GID table.
+    pub addresses: Vec<IpAddr>,
+    /// The subnet prefix of an InfiniBand port.
+    pub subnet_prefix: Option<u64>,
+    /// The MTU in force, in bytes.
+    pub mtu: Option<u32>,
+    /// The network interface behind it.
+    #[serde(default)]
+    pub netdev: Option<String>,
+}
+
+impl PeerPort {
+    /// Whether it speaks RoCE.
+    pub fn is_roce(&self) -> bool {
+        self.link_layer == "Ethernet" && !self.iwarp
+    }
+
+    /// What has to be the same for two ports to reach each other.
+    pub fn technology(&self) -> &'static str {
+        technology(&self.link_layer, self.iwarp)
+    }
+}
+
+/// What has to be the same for two ports to reach each other.
+pub fn technology(link_layer: &str, iwarp: bool) -> &'static str {
+    match (link_layer, iwarp) {
+        ("Ethernet", true) => "iWARP",
+        ("Ethernet", false) => "RoCE",
+        _ => "InfiniBand",
+    }
+}
+
+impl PeerFacts {
+    /// This host's.
+    pub fn here(root: &Root) -> Self {
+        let verbs = root.verbs();
+        let mut ports = Vec::new();
+        for device in device::all(root) {
+            for port in &device.ports {
+                let roce = roce::is_roce(&device, port);
+                let mut kinds: Vec<String> = port
+                    .gids
+                    .iter()
+                    .filter_map(|row| row.kind.clone())
+                    .collect();
+                kinds.sort();
+                kinds.dedup();
+                ports.push(PeerPort {
+                    device: device.name.clone(),
+                    port: port.port,
+                    iwarp: device.is_iwarp(),
+                    link_layer: port.link_layer.clone(),
+                    active: port.is_active(),
+                    roce_mode: roce.then(|| roce::mode(port).to_owned()),
+                    kinds,
+                    addresses: if roce {
+                        port.gids.iter().filter_map(|row| row.gid.to_ip()).collect()
+                    } else {
+                        Vec::new()
+                    },
+                    subnet_prefix: port.subnet_prefix().filter(|_| !port.is_ethernet()),
+                    mtu: verbs
+                        .device(&device.name)
+                        .and_then(|d| d.port(port.port))
+                        .and_then(VerbsPort::active_mtu_bytes),
+                    netdev: port.netdev.clone(),
+                });
+            }
+        }
+        // The kernel says "(none)" where nobody gave one.
+        let host = root
+            .value("/proc/sys/kernel/hostname")
+            .filter(|host| is_name(host));
+        let host = host.unwrap_or_else(|| "peer".to_owned());
+        Self { host, ports }
+    }
+
+    /// The same, if its names are names: they are shown, and stand in the commands that mend a
+    /// fault.
+    ///
+    /// # Errors
+    /// It has what no host tells.
+    pub fn checked(self) -> Result<Self> {
+        let is_kind = |text: &str| matches!(text, V1 | V2);
+        let is_sound = |port: &PeerPort| {
+            is_name(&port.device)
+                && matches!(
+                    port.link_layer.as_str(),
+                    "InfiniBand" | "IB" | "Ethernet" | "Unknown"
+                )
+                && port.roce_mode.as_deref().is_none_or(is_kind)
+                && port.netdev.as_deref().is_none_or(is_name)
+        };
+        if is_name(&self.host) && self.ports.iter().all(is_sound) {
+            return Ok(self);
+        }
+        Err(Error::protocol(
+            "the peer tells what no host tells: not shown",
+        ))
+    }
+}
+
+/// What hosts and devices may be called.
+fn is_name(text: &str) -> bool {
+    (1..=255).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peers_names_cannot_be_commands() {
+        let port = |device: &str| PeerPort {
+            device: device.into(),
+            port: 1,
+            iwarp: false,
+            link_layer: "Ethernet".into(),
+            active: true,
+            roce_mode: Some(V1.into()),
+            kinds: Vec::new(),
+            addresses: Vec::new(),
+            subnet_prefix: None,
+            mtu: None,
+            netdev: None,
+        };
+        let facts = |host: &str, device: &str| PeerFacts {
+            host: host.into(),
+            ports: vec![port(device)],
+        };
+        assert!(facts("node-1.lab", "mlx5_0").checked().is_ok());
+        for (host, device) in [
+            ("a\x1b[2J", "rxe0"),
+            ("a", "rxe0; reboot"),
+            ("a", "$(reboot)"),
+            ("", "rxe0"),
+            ("a", "a/b"),
+        ] {
+            assert!(facts(host, device).checked().is_err(), "{host} {device}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `ribinfo devices`, as ibv_devices.
+
+use serde::Serialize;
+
+use crate::common::error::{Error, Result};
+use crate::ribinfo::collect::root::Root;
+
+#[derive(Serialize)]
+struct Row<'a> {
+    device: &'a str,
+    node_guid: &'a str,
+    transport: &'a str,
+}
+
+/// The devices that libibverbs knows.
+///
+/// # Errors
+/// There is no list of devices.
+pub fn show(root: &Root, json: bool) -> Result<String> {
+    let verbs = root.verbs();
+    if let Some(error) = verbs.error {
+        return Err(Error::device(error));
+    }
+    let rows: Vec<Row<'_>> = verbs
+        .devices
+        .iter()
+        .map(|device| Row {
+            device: &device.hca_id,
+            node_guid: &device.node_guid,
+            transport: &device.transport,
+        })
+        .collect();
+    if json {
+        return super::json(&rows);
+    }
+    let mut text = format!(
+        "    {:<16}\t   node GUID\n    {:<16}\t----------------\n",
+        "device", "------"
+    );
+    for row in rows {
+        text += &format!(
+            "    {:<16}\t{}\n",
+            row.device,
+            row.node_guid.replace(':', "")
+        );
+    }
+    Ok(text)
+}

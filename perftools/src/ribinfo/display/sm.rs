@@ -1,0 +1,95 @@
+//! `ribinfo sm`, as sminfo, for every InfiniBand port.
+
+use serde::Serialize;
+
+use crate::common::error::{Error, Result};
+use crate::ribinfo::collect::root::Root;
+use crate::ribinfo::collect::sm::{PortSm, Sm};
+
+/// A port in JSON: either what the subnet manager says, or why it says nothing.
+#[derive(Serialize)]
+struct Row<'a> {
+    device: &'a str,
+    port: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sm: Option<SmRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct SmRow {
+    lid: u16,
+    guid: String,
+    activity_count: u32,
+    priority: u8,
+    state: u8,
+    state_name: &'static str,
+}
+
+impl<'a> From<&'a PortSm> for Row<'a> {
+    fn from(found: &'a PortSm) -> Self {
+        let row = |sm: &Sm| SmRow {
+            lid: sm.lid,
+            guid: format!("0x{:016x}", sm.guid),
+            activity_count: sm.activity_count,
+            priority: sm.priority,
+            state: sm.state,
+            state_name: sm.state_name(),
+        };
+        let sm = found.sm.as_ref().ok().map(row);
+        Self {
+            device: &found.device,
+            port: found.port,
+            sm,
+            error: found.sm.as_ref().err().map(String::as_str),
+        }
+    }
+}
+
+/// The subnet manager of every InfiniBand port; the status is not 0 where none answers.
+///
+/// # Errors
+/// There is no InfiniBand port, or none of them has a subnet manager that answers; in JSON that is
+/// an answer.
+pub fn show(root: &Root, json: bool) -> Result<(String, u8)> {
+    let all = root.sms().map_err(Error::device)?;
+    if json {
+        let status = if all.iter().any(|port| port.sm.is_ok()) {
+            0
+        } else {
+            super::UNKNOWN
+        };
+        return Ok((
+            super::json(&all.iter().map(Row::from).collect::<Vec<_>>())?,
+            status,
+        ));
+    }
+    if all.is_empty() {
+        return Err(Error::device(
+            "no InfiniBand port here; RoCE and iWARP have no subnet manager",
+        ));
+    }
+    if all.iter().all(|port| port.sm.is_err()) {
+        return Err(Error::device(
+            all.iter().map(line).collect::<Vec<_>>().join("; "),
+        ));
+    }
+    Ok((all.iter().map(|port| line(port) + "\n").collect(), 0))
+}
+
+fn line(found: &PortSm) -> String {
+    let by = format!("{}/{}", found.device, found.port);
+    match &found.sm {
+        Ok(sm) => format!(
+            "sminfo: sm lid {} sm guid 0x{:x}, activity count {} priority {} state {} {} (of {by})",
+            sm.lid,
+            sm.guid,
+            sm.activity_count,
+            sm.priority,
+            sm.state,
+            sm.state_name()
+        ),
+        Err(error) => format!("{by}: {error}"),
+    }
+}

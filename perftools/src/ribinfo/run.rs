@@ -1,0 +1,172 @@
+//! `ribinfo`: from the command line to the exit status.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde::Serialize;
+
+use super::args::{Check, Command, Global, Info};
+use super::check::finding::{Finding, Level, exit_status};
+use super::check::{SUBJECTS, check};
+use super::collect::HostFacts;
+use super::collect::peer::PeerFacts;
+use super::collect::probe::Probe;
+use super::collect::root::Root;
+use super::display::{self, UNKNOWN};
+use super::peer::{ANY, ask, serve};
+use crate::common::error::{Error, Kind, Result, tell};
+
+/// `ribinfo` with these arguments, the program's name first.
+pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
+    let info = match Info::try_parse_from(args) {
+        Ok(info) => info,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { UNKNOWN } else { 0 });
+        }
+    };
+    match run(&info).and_then(|(text, status)| print(&text).map(|()| status)) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            tell(format_args!("ribinfo: {error}"));
+            ExitCode::from(UNKNOWN)
+        }
+    }
+}
+
+/// Does what the command line says: what to print, and the exit status.
+///
+/// # Errors
+/// The question is wrong or cannot be answered.
+pub fn run(info: &Info) -> Result<(String, u8)> {
+    let root = root(&info.global)?;
+    let json = info.global.json;
+    let text = match &info.command {
+        Command::Devices => display::devices::show(&root, json)?,
+        Command::Devinfo {
+            verbose,
+            device,
+            port,
+        } => {
+            return display::devinfo::show(&root, *verbose, device.as_deref(), *port, json);
+        }
+        Command::Stat { device, port } => {
+            display::stat::show(&root, device.as_deref(), *port, json)?
+        }
+        Command::Gids => display::gids::show(&root, json)?,
+        Command::Links => display::links::show(&root, json)?,
+        Command::Sm => return display::sm::show(&root, json),
+        Command::Check(options) => return checked(&root, options, json),
+        Command::Facts => display::json(&PeerFacts::here(&root))?,
+        Command::Serve { port } => serve(&root, ANY, *port).map(|()| String::new())?,
+        Command::Capture { directory } => capture(root, directory).map(|()| String::new())?,
+    };
+    Ok((text, 0))
+}
+
+fn capture(root: Root, directory: &Path) -> Result<()> {
+    let root = root.keeping();
+    let facts = HostFacts::read(&root, &[], None);
+    let _ = check(&facts, &[]);
+    let _ = PeerFacts::here(&root);
+    let probe = Probe {
+        sms: root.sms().unwrap_or_default(),
+        ..facts.probe
+    };
+    root.save(directory, &probe)
+        .map_err(|e| Error::system(format!("cannot write to {}", directory.display()), &e))
+}
+
+fn root(global: &Global) -> Result<Root> {
+    match &global.root {
+        None => Ok(Root::host()),
+        Some(path) => {
+            Root::at(path).map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))
+        }
+    }
+}
+
+/// What `check --json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: u32,
+    status: Level,
+    findings: &'a [Finding],
+}
+
+fn checked(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
+    if options.list && json {
+        return Ok((display::json(&SUBJECTS)?, 0));
+    }
+    if options.list {
+        let lines: String = display::lines(
+            SUBJECTS
+                .iter()
+                .map(|subject| format!("{:<12}{}", subject.name, subject.about)),
+        );
+        return Ok((lines, 0));
+    }
+    if let Some(unknown) = options
+        .subjects
+        .iter()
+        .find(|name| SUBJECTS.iter().all(|subject| subject.name != *name))
+    {
+        let near = SUBJECTS.iter().max_by(|a, b| {
+            strsim::jaro_winkler(a.name, unknown).total_cmp(&strsim::jaro_winkler(b.name, unknown))
+        });
+        let near = near.map_or("", |subject| subject.name);
+        return Err(Error::usage(format!(
+            "{unknown} is no subject; did you mean {near}? `ribinfo check --list` lists them"
+        )));
+    }
+    let peer = match (&options.peer, &options.peer_facts) {
+        (Some(host), _) => Some(ask(host, options.peer_port).map_err(|error| error.to_string())),
+        (None, Some(path)) => {
+            let text = fs::read_to_string(path)
+                .map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))?;
+            let facts: PeerFacts = serde_json::from_str(&text).map_err(|e| {
+                Error::new(
+                    Kind::System,
+                    format!("{} is not what `ribinfo facts` prints: {e}", path.display()),
+                )
+            })?;
+            Some(Ok(facts
+                .checked()
+                .map_err(|error| error.context(path.display()))?))
+        }
+        (None, None) => None,
+    };
+    let mut findings = check(
+        &HostFacts::read(root, &options.subjects, peer),
+        &options.subjects,
+    );
+    let status = exit_status(&findings);
+    if options.quiet {
+        findings.retain(|finding| finding.level > Level::Ok);
+    }
+    let text = if json {
+        let status = match status {
+            0 => Level::Ok,
+            1 => Level::Warning,
+            _ => Level::Fault,
+        };
+        display::json(&Report {
+            schema: 1,
+            status,
+            findings: &findings,
+        })?
+    } else {
+        display::lines(&findings)
+    };
+    Ok((text, status))
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|e| Error::system("cannot write the output", &e))
+}

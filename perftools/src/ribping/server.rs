@@ -1,0 +1,179 @@
+//! `ribping -S`: answers on all ports at once, both ways.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::thread;
+
+use ibumad::{Ca, PortAttr};
+use ibverbs::{Device, device::TransportType};
+use rdmacm::Listener;
+
+use super::args::{PingArgs, TransportArg};
+use super::rping::server;
+use super::stop::StopFlag;
+use super::umad::UmadServer;
+use crate::common::error::{Error, Result, tell};
+
+/// Serves until it shall stop.
+///
+/// # Errors
+/// Nothing can be served; why is said for each port.
+pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<()> {
+    let datagrams = if args.via == TransportArg::RdmaCm {
+        Vec::new()
+    } else {
+        datagram_servers(args)?
+    };
+    let connections = if args.via == TransportArg::Umad {
+        Vec::new()
+    } else {
+        listeners(args)
+    };
+    if datagrams.is_empty() && connections.is_empty() {
+        return Err(Error::device(
+            "nothing to answer on: no port takes management datagrams (`modprobe ib_umad`, as root) or connections (`modprobe rdma_ucm`)",
+        ));
+    }
+    let mut outcome = Ok(());
+    thread::scope(|scope| {
+        let mut workers: Vec<_> = datagrams
+            .iter()
+            .map(|server| scope.spawn(|| server.run(stop, args.level())))
+            .collect();
+        workers.extend(
+            connections
+                .iter()
+                .map(|listener| scope.spawn(|| server::run(listener, args, stop))),
+        );
+        for worker in workers {
+            match worker.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tell(format_args!("ribping: {error}"));
+                    outcome = Err(Error::device("a port is gone"));
+                }
+                Err(_) => outcome = Err(Error::device("a server ended unexpectedly")),
+            }
+        }
+    });
+    outcome
+}
+
+/// A server of datagrams for each port that has them and that -C and -P allow.
+fn datagram_servers(args: &PingArgs) -> Result<Vec<UmadServer>> {
+    let oui = args.oui()?;
+    let mut servers = Vec::new();
+    for name in Ca::names().unwrap_or_default() {
+        if args.ca.as_ref().is_some_and(|wanted| *wanted != name) {
+            continue;
+        }
+        let ca = match Ca::by_name(&name) {
+            Ok(ca) => ca,
+            Err(error) => {
+                tell(format_args!("ribping: {error}"));
+                continue;
+            }
+        };
+        for port in ca
+            .ports
+            .iter()
+            .filter(|port| args.port.is_none_or(|number| number == port.port_num))
+        {
+            match UmadServer::new(&name, port.port_num, oui) {
+                Ok(server) => {
+                    tell(format_args!(
+                        "ribping: answering management datagrams at {}",
+                        describe(port)
+                    ));
+                    servers.push(server);
+                }
+                Err(error) => tell(format_args!("ribping: {error}")),
+            }
+        }
+    }
+    Ok(servers)
+}
+
+fn describe(port: &PortAttr) -> String {
+    let place = format!("{} port {}", port.ca_name, port.port_num);
+    if port.link_layer.is_infiniband() {
+        format!(
+            "{place} ({}, Lid {}, Guid {:#018x})",
+            port.link_layer, port.base_lid, port.port_guid
+        )
+    } else {
+        format!("{place} ({})", port.link_layer)
+    }
+}
+
+/// Listens for connections; a device that was named is asked for at each request.
+///
+/// A listener for all IPv6 addresses takes IPv4, too, but not on iWARP, and no other one can be
+/// beside it. So where there is iWARP, each address is listened on.
+fn listeners(args: &PingArgs) -> Vec<Listener> {
+    let bind = |ip: IpAddr| Listener::bind(SocketAddr::new(ip, args.cm_port), 64);
+    let bound: Vec<_> = if has_iwarp() {
+        // Addresses of interfaces without RDMA are refused.
+        own_addresses()
+            .into_iter()
+            .filter_map(|ip| bind(ip).ok())
+            .collect()
+    } else {
+        Vec::new()
+    };
+    if !bound.is_empty() {
+        let addresses: Vec<_> = bound
+            .iter()
+            .map(|listener| listener.local_addr().ip().to_string())
+            .collect();
+        tell(format_args!(
+            "ribping: answering connections at port {} of {}",
+            args.cm_port,
+            addresses.join(", ")
+        ));
+        return bound;
+    }
+    match bind(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| bind(Ipv4Addr::UNSPECIFIED.into())) {
+        Ok(listener) => {
+            tell(format_args!(
+                "ribping: answering connections at port {}",
+                args.cm_port
+            ));
+            vec![listener]
+        }
+        Err(error) => {
+            tell(format_args!("ribping: no connections: {error}"));
+            Vec::new()
+        }
+    }
+}
+
+fn has_iwarp() -> bool {
+    Device::list().is_ok_and(|devices| {
+        devices
+            .iter()
+            .any(|device| device.transport() == TransportType::IWARP)
+    })
+}
+
+/// The addresses of this host, but for those of the loopback and of one link only.
+fn own_addresses() -> Vec<IpAddr> {
+    let Ok(all) = nix::ifaddrs::getifaddrs() else {
+        return Vec::new();
+    };
+    let mut addresses: Vec<IpAddr> = all
+        .filter_map(|entry| entry.address)
+        .filter_map(
+            |address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+                (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+                (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+                _ => None,
+            },
+        )
+        .filter(|ip| {
+            !ip.is_loopback() && !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
+        })
+        .collect();
+    addresses.sort();
+    addresses.dedup();
+    addresses
+}

@@ -1,0 +1,297 @@
+//! The command line of `rperf`. [`split`] separates host, tests and options, [`qperf`] translates
+//! the option spellings of qperf, and clap parses the result into [`options::Options`], which makes
+//! a [`Spec`](crate::rperf::spec::Spec) for each test. [`run`](crate::rperf::run) uses it.
+
+mod auto;
+pub mod help;
+pub mod options;
+pub mod qperf;
+mod records;
+pub mod server;
+pub mod sockets;
+pub mod split;
+pub mod sweep;
+mod to_spec;
+pub mod tuning;
+mod values;
+
+use clap::Parser;
+
+use crate::common::error::{Error, Result};
+use crate::rperf::spec::test::Test;
+use options::Options;
+use split::Words;
+
+/// What the command line asks for.
+#[derive(Clone, Debug)]
+pub enum Invocation {
+    /// Print this text and end.
+    Print(String),
+    /// Be the server.
+    Server(Box<Options>),
+    /// Hold the records of two runs against each other.
+    Compare {
+        /// The file with the old run.
+        old: String,
+        /// The file with the new one.
+        new: String,
+        /// What may change without a word, as a share.
+        threshold: f64,
+    },
+    /// Find the best settings, and what limits.
+    Auto {
+        /// The server's host name or address; none: both ends here.
+        host: Option<String>,
+        /// The user's options that hold for every test.
+        words: Vec<String>,
+        /// All options.
+        options: Box<Options>,
+    },
+    /// Make a page of the records of these files.
+    Report {
+        /// The name of each run, where one is given, and its file.
+        files: Vec<(Option<String>, String)>,
+        /// Where the page goes; none: to standard output.
+        output: Option<String>,
+    },
+    /// Run tests against `host`, or with both ends on this machine.
+    Client {
+        /// The server's host name or address; none: both ends here.
+        host: Option<String>,
+        /// The tests in their order, each with the options that hold for it.
+        tests: Vec<(Test, Options)>,
+        /// All options together, for what holds for the whole run (output, the server's port).
+        global: Box<Options>,
+    },
+}
+
+/// Reads the command line (without the program's name).
+///
+/// # Errors
+/// A sentence for the user; the exit status is 2.
+pub fn parse<I, S>(args: I) -> Result<Invocation>
+where
+    I: IntoIterator<Item = S>,
+    S: Into<String>,
+{
+    let args: Vec<String> = args.into_iter().map(Into::into).collect();
+    if let Some(text) = help::asked(&args)? {
+        return Ok(Invocation::Print(text));
+    }
+    match args.split_first().map(|(word, rest)| (word.as_str(), rest)) {
+        Some(("compare", rest)) => return records::compare(rest),
+        Some(("report", rest)) => return records::report(rest),
+        _ => {}
+    }
+    let Words {
+        host,
+        tests,
+        options,
+    } = split::split(&args)?;
+    let global = read(&options)?;
+    if global.auto {
+        return auto::invocation(host, &tests, global, &options);
+    }
+    if tests.is_empty() {
+        return without_tests(host, global);
+    }
+    global.refuse_server_only()?;
+    let mut all = Vec::new();
+    for (test, options) in tests {
+        for run in sweep::runs(&read(&options)?)? {
+            let options: Vec<String> = options.iter().cloned().chain(run).collect();
+            all.push((test, read(&options)?));
+        }
+    }
+    let times = usize::from(global.tuning.repeat.unwrap_or(1));
+    if all.len() * times > sweep::MAX_RUNS {
+        return Err(Error::usage(format!(
+            "{} runs: the limit is {}",
+            all.len() * times,
+            sweep::MAX_RUNS
+        )));
+    }
+    let tests = std::iter::repeat_n(all, times).flatten().collect();
+    Ok(Invocation::Client {
+        host,
+        tests,
+        global: Box::new(global),
+    })
+}
+
+fn without_tests(host: Option<String>, global: Options) -> Result<Invocation> {
+    if let Some(host) = host {
+        let hint = Test::suggest(&host).map_or_else(String::new, |near| {
+            format!(" Did you mean the test {near}?")
+        });
+        return Err(Error::usage(format!(
+            "no test named: `{host}` is taken for a host, what shall run on it?{hint} Try `rperf {host} rc_bw rc_lat`; `rperf --help tests` lists the tests"
+        )));
+    }
+    if let Some(option) = global.client_only() {
+        return Err(Error::usage(format!(
+            "{option} is for a client, but no test is named; `rperf [OPTIONS] HOST TEST…` is a client, `rperf` alone a server"
+        )));
+    }
+    Ok(Invocation::Server(Box::new(global)))
+}
+
+/// Lets clap read long options.
+fn read(options: &[String]) -> Result<Options> {
+    Options::try_parse_from(std::iter::once("rperf").chain(options.iter().map(String::as_str)))
+        .map_err(|error| {
+            let text = error.render().to_string();
+            let text = text.trim_start_matches("error: ");
+            Error::usage(
+                text.split("\n\nUsage:")
+                    .next()
+                    .unwrap_or(text)
+                    .trim_end()
+                    .to_owned(),
+            )
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common::units::Size;
+    use crate::rperf::spec::modes::{Cm, Wait};
+    use std::time::Duration;
+
+    fn client(line: &str) -> (Option<String>, Vec<(Test, Options)>, Options) {
+        match parse(line.split_whitespace()) {
+            Ok(Invocation::Client {
+                host,
+                tests,
+                global,
+            }) => (host, tests, *global),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn error(line: &str) -> String {
+        match parse(line.split_whitespace()) {
+            Err(error) => {
+                assert_eq!(error.exit_status(), 2);
+                error.to_string()
+            }
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_apply_to_the_tests_that_follow() {
+        let (host, tests, _) = client("-m 1K node -t 5 rc_bw -m 2K rc_lat");
+        assert_eq!(host.as_deref(), Some("node"));
+        assert_eq!(tests[0].0, Test::RcBw);
+        assert_eq!(tests[0].1.msg_size, Some(Size(1024)));
+        assert_eq!(tests[0].1.time, Some(Duration::from_secs(5)));
+        assert_eq!(tests[1].1.msg_size, Some(Size(2048)));
+        assert_eq!(tests[1].1.time, Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn options_after_the_last_test_apply_to_all() {
+        let (_, tests, _) = client("node rc_bw rc_lat -m 4K -n 10");
+        assert!(
+            tests
+                .iter()
+                .all(|t| t.1.msg_size == Some(Size(4096)) && t.1.messages == Some(10))
+        );
+    }
+
+    #[test]
+    fn output_options_are_global_wherever_they_stand() {
+        for line in [
+            "--json node rc_bw rc_lat",
+            "node rc_bw --json rc_lat",
+            "node rc_bw rc_lat --json",
+        ] {
+            assert!(client(line).2.json, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_first_word_that_is_a_test_is_no_host() {
+        let (host, tests, _) = client("rc_bw rc_lat");
+        assert_eq!((host, tests.len()), (None, 2));
+        let (host, ..) = client("-H rc_bw rc_lat");
+        assert_eq!(host.as_deref(), Some("rc_bw"));
+    }
+
+    #[test]
+    fn qperfs_spellings_mean_the_same() {
+        let (_, tests, global) = client(
+            "-cm1 -cp1 -i rxe0:1 -ri siw0 -to 9 -e 5 -ub -uu -vvs -lp 4000 -ws 1 node rc_bw",
+        );
+        let o = &tests[0].1;
+        assert_eq!(o.use_cm, Some(Cm::On));
+        assert_eq!(o.wait, Some(Wait::Poll));
+        assert_eq!(o.id.as_ref().unwrap().to_string(), "rxe0:1");
+        assert_eq!(o.remote_id.as_ref().unwrap().to_string(), "siw0");
+        assert_eq!(o.timeout, Some(Duration::from_secs(9)));
+        assert_eq!(
+            (
+                global.precision,
+                global.bits,
+                global.unify_units,
+                global.verbose_more_stat
+            ),
+            (Some(5), true, true, true)
+        );
+        assert_eq!(
+            (global.listen_port, global.wait_server),
+            (4000, Some(Duration::from_secs(1)))
+        );
+        let (_, tests, _) = client("--use_cm 0 --cq_poll 0 -m=1K --msg_size 2K -vC node rc_lat");
+        let o = &tests[0].1;
+        assert_eq!(
+            (o.use_cm, o.wait, o.msg_size),
+            (Some(Cm::Off), Some(Wait::Events), Some(Size(2048)))
+        );
+        assert!(o.verbose_more_conf);
+    }
+
+    #[test]
+    fn no_words_is_the_server() {
+        assert!(matches!(
+            parse(Vec::<String>::new()),
+            Ok(Invocation::Server(_))
+        ));
+        assert!(matches!(parse(["-lp", "5"]), Ok(Invocation::Server(o)) if o.listen_port == 5));
+    }
+
+    #[test]
+    fn wrong_lines_say_what_to_do() {
+        for (line, says) in [
+            ("node rc_bv", "did you mean rc_bw"),
+            ("rc_bv", "Did you mean the test rc_bw"),
+            ("node", "no test named"),
+            ("-m 1K", "is for a client"),
+            ("node rc_bw -m", "-m needs a value"),
+            ("node rc_bw -m 1x", "not a size"),
+            ("node rc_bw --msgsize 1", "--msg-size"),
+            ("node rc_bw -zzz", "-zzz"),
+            ("node rc_bw -ap 2", "InfiniBand's alone"),
+            ("node rc_bw -sr 7", "2.5, 5, 10"),
+            ("node rc_bw -D", "does not exist here"),
+            ("node sdp_bw", "gone from Linux"),
+            ("node rc_bw --bind ::1", "--bind is for the server"),
+            ("node rc_bw -H other rc_lat", "two hosts"),
+            ("node rc_bw -n -5", "-5"),
+            ("node rc_bw -cm maybe", "maybe"),
+            ("--help nothing", "topic"),
+        ] {
+            let text = error(line);
+            assert!(text.contains(says), "{line}: {text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_words_are_read_or_refused(words in proptest::collection::vec("-{0,2}[a-z:=0-9_]{0,6}", 0..6)) {
+            let _ = parse(words);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! One test with many values of an option: `--sizes`, and qperf's `--loop` (`-oo`).
+
+use super::options::Options;
+use crate::common::error::{Error, Result};
+use crate::common::units::{Size, parse_time};
+
+/// The most runs that one line may come to.
+pub const MAX_RUNS: usize = 10_000;
+
+/// How a loop goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Add(u64),
+    Times(u64),
+}
+
+/// Options to add for each run that `options` ask for; one empty list where they ask for no sweep.
+///
+/// # Errors
+/// A loop over something that is no number, that never ends, or over too many values.
+pub fn runs(options: &Options) -> Result<Vec<Vec<String>>> {
+    let mut runs = vec![Vec::new()];
+    for text in &options.tuning.loops {
+        runs = product(&runs, &looped(text)?)?;
+    }
+    if let Some(text) = &options.tuning.sizes {
+        let sizes = sizes(text)?
+            .into_iter()
+            .map(|size| format!("--msg-size={size}"))
+            .collect::<Vec<_>>();
+        runs = product(&runs, &sizes)?;
+    }
+    Ok(runs)
+}
+
+fn product(runs: &[Vec<String>], values: &[String]) -> Result<Vec<Vec<String>>> {
+    if runs.len() * values.len() > MAX_RUNS {
+        return Err(Error::usage(format!(
+            "{} runs of one test: the limit is {MAX_RUNS}",
+            runs.len() * values.len()
+        )));
+    }
+    let with = |run: &Vec<String>, value: &String| run.iter().chain([value]).cloned().collect();
+    Ok(runs
+        .iter()
+        .flat_map(|run| values.iter().map(move |value| with(run, value)))
+        .collect())
+}
+
+/// `2..8M` or `64,4K,1M`.
+fn sizes(text: &str) -> Result<Vec<u64>> {
+    let size = |text: &str| {
+        text.parse::<Size>()
+            .map(|s| s.0)
+            .map_err(|e| Error::usage(format!("--sizes: {e}")))
+    };
+    match text.split_once("..") {
+        Some((first, _)) if size(first)? == 0 => Err(Error::usage(format!(
+            "--sizes {text}: a message has at least 1 byte; begin with 1"
+        ))),
+        Some((first, last)) => values(size(first)?, size(last)?, Step::Times(2), "--sizes"),
+        None => text.split(',').map(size).collect(),
+    }
+}
+
+/// `OPTION:FIRST:LAST[:STEP]`, as long options.
+fn looped(text: &str) -> Result<Vec<String>> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let (name, first, last, step) = match parts[..] {
+        [name, first, last] => (name, first, last, "*2"),
+        [name, first, last, step] => (name, first, last, step),
+        _ => {
+            return Err(Error::usage(format!(
+                "--loop {text}: write OPTION:FIRST:LAST:STEP, such as msg-size:1:64K:*2 or depth:1:128:+16"
+            )));
+        }
+    };
+    let name = super::qperf::loop_variable(name).ok_or_else(|| {
+        Error::usage(format!(
+            "--loop {text}: `{name}` is no option with a number; try msg-size, depth, messages or time"
+        ))
+    })?;
+    let time = matches!(
+        name.as_str(),
+        "time" | "timeout" | "warm-up" | "local-timeout" | "remote-timeout"
+    );
+    let number = |text: &str| {
+        let read = if time {
+            parse_time(text).map(|t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX))
+        } else {
+            text.parse::<Size>().map(|s| s.0)
+        };
+        read.map_err(|e| Error::usage(format!("--loop {name}: {e}")))
+    };
+    let step = match step.split_at_checked(1) {
+        Some(("*", times)) => Step::Times(times.parse().map_err(|_| {
+            Error::usage(format!(
+                "--loop {text}: `{times}` is not a whole number to multiply by"
+            ))
+        })?),
+        Some(("+", add)) => Step::Add(number(add)?),
+        _ => Step::Add(number(step)?),
+    };
+    let all = values(
+        number(first)?,
+        number(last)?,
+        step,
+        &format!("--loop {text}"),
+    )?;
+    Ok(all
+        .into_iter()
+        .map(|n| {
+            if time {
+                format!("--{name}={n}ns")
+            } else {
+                format!("--{name}={n}")
+            }
+        })
+        .collect())
+}
+
+fn values(first: u64, last: u64, step: Step, what: &str) -> Result<Vec<u64>> {
+    let next = |n: u64| match step {
+        Step::Add(add) => n.checked_add(add),
+        Step::Times(times) => n.checked_mul(times),
+    };
+    if first > last {
+        return Err(Error::usage(format!("{what}: it begins above its end")));
+    }
+    if first != last && next(first) == Some(first) {
+        return Err(Error::usage(format!(
+            "{what}: with this step it never ends"
+        )));
+    }
+    let all: Vec<u64> = std::iter::successors(Some(first), |n| next(*n))
+        .take_while(|n| *n <= last)
+        .take(MAX_RUNS + 1)
+        .collect();
+    if all.len() > MAX_RUNS {
+        return Err(Error::usage(format!("{what}: more than {MAX_RUNS} values")));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn of(line: &str) -> Result<Vec<String>> {
+        let options =
+            Options::try_parse_from(std::iter::once("rperf").chain(line.split_whitespace()))
+                .unwrap();
+        Ok(runs(&options)?.iter().map(|run| run.join(" ")).collect())
+    }
+
+    #[test]
+    fn sizes_double_or_are_listed() {
+        assert_eq!(
+            of("--sizes=2..16").unwrap(),
+            [
+                "--msg-size=2",
+                "--msg-size=4",
+                "--msg-size=8",
+                "--msg-size=16"
+            ]
+        );
+        assert_eq!(
+            of("--sizes=64,4K").unwrap(),
+            ["--msg-size=64", "--msg-size=4096"]
+        );
+        assert_eq!(of("--sizes=2..8M").unwrap().len(), 23);
+        assert_eq!(of("").unwrap(), [""]);
+    }
+
+    #[test]
+    fn loops_nest_and_end_without_a_step() {
+        assert_eq!(
+            of("--loop=msg_size:1:4").unwrap(),
+            ["--msg-size=1", "--msg-size=2", "--msg-size=4"]
+        );
+        let nested = of("--loop=depth:1:2:1 --loop=m:1K:2K:+1K").unwrap();
+        let expected = [
+            "--depth=1 --msg-size=1024",
+            "--depth=1 --msg-size=2048",
+            "--depth=2 --msg-size=1024",
+            "--depth=2 --msg-size=2048",
+        ];
+        assert_eq!(nested, expected);
+        assert_eq!(
+            of("--loop=time:500ms:1:250ms").unwrap()[1],
+            "--time=750000000ns"
+        );
+    }
+
+    #[test]
+    fn loops_that_make_no_sense_are_refused() {
+        for (line, says) in [
+            ("--loop=msg_size:1:4:0", "never ends"),
+            ("--loop=msg_size:0:4", "never ends"),
+            ("--loop=msg_size:1:4:*1", "never ends"),
+            ("--loop=msg_size:8:4", "above its end"),
+            ("--loop=verify:1:4", "no option with a number"),
+            ("--loop=msg_size", "OPTION:FIRST:LAST:STEP"),
+            ("--loop=msg_size:1:1M:1", "more than 10000"),
+            (
+                "--loop=depth:1:1000:1 --loop=msg_size:1:1000:1",
+                "the limit is 10000",
+            ),
+            ("--sizes=1..x", "--sizes"),
+            ("--sizes=0..8", "at least 1 byte; begin with 1"),
+            ("--sizes=8..1", "above its end"),
+        ] {
+            let text = of(line).unwrap_err().to_string();
+            assert!(text.contains(says), "{line}: {text}");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+use super::settings::Settings;
+use super::*;
+use crate::common::error::{Error, Kind};
+use crate::common::units::Style;
+use crate::rperf::args::options::Options;
+use crate::rperf::report::advice::Bottleneck;
+use crate::rperf::report::record::Outcome;
+use crate::rperf::report::text::tests::{latency, one_way};
+use crate::rperf::spec::modes::Wait;
+use crate::rperf::spec::test::Test;
+use crate::rperf::stats::cpu::HostCpuTime;
+use clap::Parser;
+
+/// A pair of hosts, by how much it moves with which settings.
+struct Pair<F> {
+    runs: u32,
+    moves: F,
+}
+
+/// What a run comes to: bytes a second (or a latency), and how busy the ends' threads and hosts
+/// are.
+struct Run {
+    figure: f64,
+    threads: [f64; 2],
+    hosts: [f64; 2],
+}
+
+impl<F: FnMut(Test, Settings) -> Result<Run>> Runner for Pair<F> {
+    fn run(&mut self, spec: &Spec) -> Result<Measured> {
+        self.runs += 1;
+        let run = (self.moves)(spec.test, Settings::of(spec))?;
+        let record = if spec.test.is_latency() {
+            latency()
+        } else {
+            one_way()
+        };
+        let Outcome::Measured(mut m) = record.outcome else {
+            panic!()
+        };
+        m.spec = spec.clone();
+        m.depth = spec.depth;
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss
+        )]
+        if let Some(p) = &mut m.latency {
+            p.p50 = run.figure as u64;
+        } else {
+            m.summary.bandwidth = Some(run.figure);
+            m.summary.msg_rate = run.figure / spec.msg_size as f64;
+        }
+        for (side, (thread, host)) in [&mut m.local_stats, &mut m.remote_stats]
+            .into_iter()
+            .zip(run.threads.into_iter().zip(run.hosts))
+        {
+            // Two seconds, one processor.
+            side.cpu.thread = thread * 2.0;
+            side.cpu.host = HostCpuTime {
+                kernel: host * 2.0,
+                ..HostCpuTime::default()
+            };
+        }
+        Ok(*m)
+    }
+}
+
+fn find(moves: impl FnMut(Test, Settings) -> Result<Run>, link: Option<f64>) -> (Advice, u32) {
+    find_in(MOST, moves, link)
+}
+
+fn find_in(
+    most: u32,
+    moves: impl FnMut(Test, Settings) -> Result<Run>,
+    link: Option<f64>,
+) -> (Advice, u32) {
+    let spec = Options::try_parse_from(["rperf"])
+        .unwrap()
+        .to_spec(Test::RcBw)
+        .unwrap();
+    let mut pair = Pair { runs: 0, moves };
+    let path_limits = |_: &Measured| PathLimits {
+        link,
+        one_host: false,
+    };
+    let advice = run(
+        &mut pair,
+        &spec,
+        Duration::from_millis(100),
+        most,
+        path_limits,
+        |test| format!("rperf node {test}"),
+    )
+    .unwrap();
+    (advice, pair.runs)
+}
+
+fn idle(figure: f64) -> Run {
+    Run {
+        figure,
+        threads: [0.2, 0.3],
+        hosts: [0.3, 0.4],
+    }
+}
+
+fn bounds(advice: &Advice) -> Vec<Option<Bottleneck>> {
+    advice.findings.iter().map(|f| f.bound).collect()
+}
+
+#[test]
+fn the_best_settings_are_found_and_said_as_a_command() {
+    let (advice, runs) = find(
+        |test, s| {
+            if test.is_latency() {
+                return Ok(idle(if s.wait == Wait::Poll { 5e3 } else { 9e3 }));
+            }
+            let wait = if s.wait == Wait::Poll { 2.0 } else { 1.0 };
+            let depth = if s.depth >= 64 { 1.0 } else { 3.0 };
+            let list = if s.post_list == 64 { 1.5 } else { 1.0 };
+            Ok(idle(
+                1e8 * wait * depth * list * if s.qps == 4 { 1.3 } else { 1.0 },
+            ))
+        },
+        None,
+    );
+    let commands: Vec<&str> = advice.findings.iter().map(|f| f.command.as_str()).collect();
+    assert_eq!(commands[0], "rperf node rc_lat --msg-size 1 --wait poll");
+    assert_eq!(
+        commands[1],
+        "rperf node rc_bw --msg-size 64 --wait poll --depth 16 --post-list 64 --qps 4"
+    );
+    assert_eq!(
+        commands[2],
+        "rperf node rc_bw --msg-size 65536 --wait poll --depth 16 --qps 4"
+    );
+    assert!(
+        (advice.findings[1].gain() - 11.7).abs() < 0.1
+            && (advice.findings[0].gain() - 1.8).abs() < 0.1
+    );
+    assert!(runs <= MOST && runs == advice.measurements, "{runs}");
+    assert_eq!(
+        bounds(&advice),
+        [None, Some(Bottleneck::Unknown), Some(Bottleneck::Unknown)]
+    );
+    assert!(
+        advice.findings[0]
+            .why
+            .contains("polling is 1.8 times as fast"),
+        "{}",
+        advice.findings[0].why
+    );
+}
+
+#[test]
+fn few_measurements_reach_every_goal_and_still_say_what_limits() {
+    for most in [5, 6, 9, 20] {
+        let (advice, runs) = find_in(most, |_, s| Ok(busy_and_better_asleep(s)), None);
+        assert_eq!((runs, advice.measurements), (advice.measurements, runs));
+        assert!(runs <= most, "{runs} of {most}");
+        assert_eq!(
+            bounds(&advice),
+            [
+                None,
+                Some(Bottleneck::LocalThread),
+                Some(Bottleneck::LocalThread)
+            ],
+            "{most}"
+        );
+    }
+}
+
+/// Better than at the start with many queue pairs, and the thread busy.
+#[allow(clippy::cast_lossless)]
+fn busy_and_better_asleep(s: Settings) -> Run {
+    Run {
+        figure: 1e8 * f64::from(s.qps),
+        threads: [0.95, 0.3],
+        hosts: [0.3, 0.3],
+    }
+}
+
+#[test]
+fn a_full_link_limits_bandwidth_and_a_busy_thread_the_rate() {
+    let (advice, _) = find(
+        |_, s| {
+            Ok(Run {
+                figure: 12e9,
+                threads: [if s.wait == Wait::Events { 0.97 } else { 1.0 }, 0.4],
+                hosts: [0.5, 0.5],
+            })
+        },
+        Some(1e11),
+    );
+    assert_eq!(
+        bounds(&advice),
+        [None, Some(Bottleneck::LocalThread), Some(Bottleneck::Link)]
+    );
+    let text = advice.render(Style::default());
+    assert!(
+        text.contains("the link: 96 Gb/sec of 100 Gb/sec are payload"),
+        "{text}"
+    );
+    assert!(
+        text.contains("the processor of this end: its thread is busy 97 % of the time"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_servers_processors_are_told_from_this_hosts() {
+    let (advice, _) = find(
+        |_, _| {
+            Ok(Run {
+                figure: 1e8,
+                threads: [0.1, 0.2],
+                hosts: [0.3, 0.99],
+            })
+        },
+        None,
+    );
+    assert_eq!(bounds(&advice)[1], Some(Bottleneck::RemoteHost));
+    assert!(
+        advice.findings[1].why.contains("the server's host")
+            && advice.findings[1]
+                .why
+                .contains("100 % of that in the kernel")
+    );
+}
+
+#[test]
+fn what_deeper_queues_still_improve_is_bound_by_latency() {
+    let (advice, _) = find(
+        |test, s| {
+            Ok(idle(if test.is_latency() {
+                1e6
+            } else {
+                1e5 * f64::from(s.depth)
+            }))
+        },
+        None,
+    );
+    assert_eq!(bounds(&advice)[2], Some(Bottleneck::Latency));
+    assert!(advice.findings[2].command.ends_with("--depth 1024"));
+}
+
+#[test]
+fn what_is_refused_is_said_and_passed_by() {
+    let refuse = |_: Test, s: Settings| match s {
+        Settings { qps, .. } if qps > 1 => Err(Error::limit("one queue pair only")),
+        _ => Ok(idle(1e8)),
+    };
+    let (advice, _) = find(refuse, None);
+    assert!(
+        advice
+            .refused
+            .iter()
+            .any(|line| line == "--qps 2: one queue pair only"),
+        "{:?}",
+        advice.refused
+    );
+    assert_eq!(advice.crossing, None);
+}
+
+#[test]
+fn a_peer_that_is_gone_ends_it() {
+    let spec = Options::try_parse_from(["rperf"])
+        .unwrap()
+        .to_spec(Test::RcBw)
+        .unwrap();
+    let mut runs = 0;
+    let moves = |_, _| {
+        runs += 1;
+        if runs > 3 {
+            Err(Error::new(Kind::Gone, "gone"))
+        } else {
+            Ok(idle(1e8))
+        }
+    };
+    let path_limits = |_: &Measured| PathLimits {
+        link: None,
+        one_host: true,
+    };
+    let error = run(
+        &mut Pair { runs: 0, moves },
+        &spec,
+        Duration::from_secs(1),
+        MOST,
+        path_limits,
+        str::to_owned,
+    )
+    .unwrap_err();
+    assert_eq!(error.kind(), Kind::Gone);
+    assert_eq!(runs, 4);
+}

@@ -1,0 +1,230 @@
+//! A wire within the process, for tests: it breaks when a message meets no posted receive, as iWARP
+//! does.
+
+mod tests;
+
+use std::collections::VecDeque;
+use std::result::Result as Either;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::common::error::{Error, Result};
+use crate::rperf::engine::{ExposedMemory, Peer, PollCounts, Wire};
+use crate::rperf::spec::test::Test;
+use crate::rperf::spec::{Limit, Shape};
+
+#[derive(Debug, Default)]
+struct Inbox {
+    receives: u32,
+    /// Numbers of messages that have arrived; `Err` is a credit, up to a number.
+    messages: VecDeque<Either<u64, u64>>,
+    broken: bool,
+    finished: Option<u64>,
+    failure: Option<Error>,
+}
+
+type Shared = Arc<(Mutex<Inbox>, Condvar)>;
+
+/// One end of a fake connection; its own [`Peer`] as well.
+#[derive(Debug)]
+pub(crate) struct FakeWire {
+    mine: Shared,
+    theirs: Shared,
+    shape: Shape,
+    signalled: u64,
+    posted: u64,
+    used: u32,
+    reached: u64,
+    /// Loses each message whose number divides by this.
+    pub(crate) loses: u64,
+    /// Drops every message from this one on.
+    pub(crate) mute_after: u64,
+}
+
+/// The control connection of a fake end.
+#[derive(Debug, Clone)]
+pub(crate) struct FakePeer {
+    mine: Shared,
+    theirs: Shared,
+}
+
+/// The shape of a test with messages of 100 bytes.
+pub(crate) fn shape(test: Test, depth: u32, limit: Limit) -> Shape {
+    let batch = (depth / 4).max(1);
+    let plan = test.plan().unwrap();
+    let credited = plan.verb.takes_receives();
+    Shape {
+        tuning: crate::rperf::spec::tuning::Tuning::default(),
+        plan,
+        msg_size: 100,
+        threads: 1,
+        flip: false,
+        receivers: 1,
+        heartbeat: Duration::from_millis(20),
+        qps: 1,
+        depth,
+        batch,
+        signal_every: batch,
+        credited,
+        limit,
+        verify: false,
+    }
+}
+
+/// Two connected ends.
+pub(crate) fn pair(shape: &Shape) -> [(FakeWire, FakePeer); 2] {
+    let (a, b) = (Shared::default(), Shared::default());
+    [(a.clone(), b.clone()), (b, a)].map(|(mine, theirs)| {
+        let wire = FakeWire {
+            mine: mine.clone(),
+            theirs: theirs.clone(),
+            shape: *shape,
+            signalled: 0,
+            posted: 0,
+            used: 0,
+            reached: 0,
+            loses: 0,
+            mute_after: u64::MAX,
+        };
+        (wire, FakePeer { mine, theirs })
+    })
+}
+
+impl FakeWire {
+    fn deliver(&self, message: Either<u64, u64>) -> Result<()> {
+        let mut inbox = self.theirs.0.lock().unwrap();
+        if inbox.receives == 0 && !self.shape.is_reliable() {
+            return Ok(());
+        }
+        if inbox.receives == 0 {
+            inbox.broken = true;
+            return Err(Error::device("a message met no receive"));
+        }
+        inbox.receives -= 1;
+        inbox.messages.push_back(message);
+        self.theirs.1.notify_all();
+        Ok(())
+    }
+}
+
+impl Wire for FakeWire {
+    fn exposed(&self) -> Option<ExposedMemory> {
+        None
+    }
+
+    fn peer_exposes(&mut self, _: ExposedMemory) {}
+
+    fn send(&mut self, first: u64, count: u32, signal_every: u32, last: u64) -> Result<()> {
+        for n in first..first + u64::from(count) {
+            let lost = self.loses > 0 && n % self.loses == 0;
+            if n < self.mute_after && !lost && self.shape.plan.has_receiver() {
+                self.deliver(Ok(n))?;
+            }
+            self.posted += 1;
+            if self.posted % u64::from(signal_every) == 0 || n + 1 >= last {
+                self.signalled = self.posted;
+            }
+        }
+        Ok(())
+    }
+
+    fn send_credit(&mut self, reached: u64) -> Result<()> {
+        self.signalled = self.posted;
+        self.deliver(Err(reached))
+    }
+
+    fn post_receives(&mut self) -> Result<()> {
+        self.mine.0.lock().unwrap().receives += self.shape.receives();
+        Ok(())
+    }
+
+    fn repost(&mut self) -> Result<()> {
+        self.mine.0.lock().unwrap().receives += std::mem::take(&mut self.used);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<PollCounts> {
+        let mut inbox = self.mine.0.lock().unwrap();
+        if inbox.broken {
+            return Err(Error::device("the connection broke"));
+        }
+        let mut progress = PollCounts {
+            sent: self.signalled,
+            completions: u32::from(self.signalled > 0),
+            ..PollCounts::default()
+        };
+        self.signalled = 0;
+        for message in inbox.messages.drain(..) {
+            progress.completions += 1;
+            self.used += 1;
+            match message {
+                Ok(number) => {
+                    progress.data += 1;
+                    progress.bytes += u64::from(self.shape.msg_size);
+                    self.reached = number + 1;
+                    progress.reached = self.reached;
+                }
+                Err(reached) => {
+                    progress.credits += 1;
+                    progress.acked = reached;
+                }
+            }
+        }
+        Ok(progress)
+    }
+
+    fn arm(&mut self, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn sleep(&mut self, limit: Duration) -> Result<()> {
+        let inbox = self.mine.0.lock().unwrap();
+        if inbox.messages.is_empty() {
+            drop(
+                self.mine
+                    .1
+                    .wait_timeout(inbox, limit.min(Duration::from_millis(2)))
+                    .unwrap(),
+            );
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, _: Instant) -> Result<()> {
+        Ok(())
+    }
+
+    fn verify_final(&mut self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn verified(&self) -> u64 {
+        0
+    }
+}
+
+impl FakePeer {
+    pub(crate) fn fail_other(&self, error: Error) {
+        self.theirs.0.lock().unwrap().failure = Some(error);
+    }
+}
+
+impl Peer for FakePeer {
+    fn finish(&self, sent: u64) -> Result<()> {
+        self.theirs.0.lock().unwrap().finished = Some(sent);
+        self.theirs.1.notify_all();
+        Ok(())
+    }
+
+    fn finished(&self) -> Option<u64> {
+        self.mine.0.lock().unwrap().finished
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.mine.0.lock().unwrap().failure.clone()
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        error
+    }
+}

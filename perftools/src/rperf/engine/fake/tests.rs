@@ -1,0 +1,246 @@
+use super::*;
+use crate::rperf::engine::run::run;
+use crate::rperf::engine::{Measurement, Role};
+use crate::rperf::spec::Side;
+use crate::rperf::spec::modes::Wait;
+use std::thread;
+
+fn side(wait: Wait, timeout_ms: u64) -> Side {
+    Side::new(wait, Duration::from_millis(timeout_ms))
+}
+
+fn both(shape: Shape, wait: Wait) -> (Result<Measurement>, Result<Measurement>) {
+    let ends = pair(&shape).map(|mut end| {
+        end.0.post_receives().unwrap();
+        end
+    });
+    run_ends(shape, wait, 5000, ends)
+}
+
+fn run_ends(
+    shape: Shape,
+    wait: Wait,
+    timeout_ms: u64,
+    ends: [(FakeWire, FakePeer); 2],
+) -> (Result<Measurement>, Result<Measurement>) {
+    let [mut client, mut server] = ends;
+    thread::scope(|scope| {
+        let s = scope.spawn(move || {
+            run(
+                Role::Server,
+                &shape,
+                &side(wait, timeout_ms),
+                &mut server.0,
+                &server.1,
+            )
+        });
+        let c = run(
+            Role::Client,
+            &shape,
+            &side(wait, timeout_ms),
+            &mut client.0,
+            &client.1,
+        );
+        if let Err(error) = &c {
+            client.1.fail_other(error.clone());
+        }
+        (c, s.join().unwrap())
+    })
+}
+
+#[test]
+fn every_message_of_a_counted_test_arrives_and_no_receiver_is_bare() {
+    for depth in [1, 2, 3, 5, 64] {
+        for n in [1, 7, 64, 1000] {
+            for wait in [Wait::Adaptive, Wait::Poll, Wait::Events] {
+                let (c, s) = both(shape(Test::RcBw, depth, Limit::Messages(n)), wait);
+                let (c, s) = (c.unwrap().stats, s.unwrap().stats);
+                assert_eq!(
+                    (c.sent.msgs, s.received.msgs, s.received.bytes),
+                    (n, n, n * 100)
+                );
+                assert_eq!((c.received.msgs, s.sent.msgs), (0, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn both_ways_at_once_each_end_gets_all() {
+    for depth in [1, 3, 16] {
+        let (c, s) = both(
+            shape(Test::RcBiBw, depth, Limit::Messages(500)),
+            Wait::Adaptive,
+        );
+        for end in [c.unwrap().stats, s.unwrap().stats] {
+            assert_eq!((end.sent.msgs, end.received.msgs), (500, 500));
+        }
+    }
+}
+
+#[test]
+fn a_timed_test_ends_in_time_and_counts_within_it() {
+    for test in [Test::RcBw, Test::RcBiBw, Test::RcLat] {
+        let time = Duration::from_millis(100);
+        let (c, s) = both(shape(test, 16, Limit::Time(time)), Wait::Adaptive);
+        let (c, s) = (c.unwrap().stats, s.unwrap().stats);
+        assert!(s.received.msgs > 0, "{test:?}");
+        let nanos = Duration::from_nanos(c.nanos);
+        assert!(nanos >= time && nanos < time * 4, "{test:?} {nanos:?}");
+    }
+}
+
+#[test]
+fn ping_pong_records_each_round_trip() {
+    let (c, s) = both(shape(Test::RcLat, 4, Limit::Messages(300)), Wait::Events);
+    let (c, s) = (c.unwrap(), s.unwrap());
+    let p = c.latency.unwrap().percentiles().unwrap();
+    assert_eq!(
+        (p.samples, s.stats.received.msgs, c.stats.received.msgs),
+        (300, 300, 300)
+    );
+    assert!(p.p50 > 0 && p.max >= p.p50);
+    assert!(s.latency.is_none());
+}
+
+#[test]
+fn a_silent_peer_ends_the_test_within_the_timeout() {
+    let shape = shape(Test::RcBw, 8, Limit::Messages(100));
+    let ends = pair(&shape).map(|mut end| {
+        end.0.post_receives().unwrap();
+        end.0.mute_after = 20;
+        end
+    });
+    let begin = std::time::Instant::now();
+    let (c, s) = run_ends(shape, Wait::Adaptive, 200, ends);
+    assert!(begin.elapsed() < Duration::from_secs(2));
+    for error in [c.unwrap_err(), s.unwrap_err()] {
+        assert!(
+            error
+                .to_string()
+                .contains("nothing arrived from the peer for 200 ms"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_peer_that_fails_ends_the_test_with_its_words() {
+    let shape = shape(Test::RcBw, 8, Limit::Time(Duration::from_secs(60)));
+    let [(mut wire, peer), (_, other)] = pair(&shape);
+    wire.post_receives().unwrap();
+    other.fail_other(Error::new(
+        crate::common::error::Kind::Peer,
+        "the server says: out of beans",
+    ));
+    let error = run(
+        Role::Server,
+        &shape,
+        &side(Wait::Adaptive, 5000),
+        &mut wire,
+        &peer,
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("out of beans"));
+}
+
+#[test]
+fn where_messages_can_be_lost_the_test_ends_and_says_how_many_were() {
+    for test in [Test::UcBw, Test::UdBiBw] {
+        for n in [1, 100, 1001] {
+            let shape = shape(test, 16, Limit::Messages(n));
+            let ends = pair(&shape).map(|mut end| {
+                end.0.post_receives().unwrap();
+                end.0.loses = 10;
+                end
+            });
+            let (c, s) = run_ends(shape, Wait::Adaptive, 5000, ends);
+            let (c, s) = (c.unwrap().stats, s.unwrap().stats);
+            assert_eq!((c.sent.msgs, s.received.msgs + s.lost), (n, n), "{test:?}");
+            assert!(s.lost >= n.div_ceil(10), "{test:?} {s:?}");
+        }
+    }
+}
+
+#[test]
+fn a_lost_ping_is_counted_and_not_waited_for() {
+    let shape = shape(Test::UdLat, 4, Limit::Messages(21));
+    let ends = pair(&shape).map(|mut end| {
+        end.0.post_receives().unwrap();
+        end
+    });
+    let [mut client, server] = ends;
+    client.0.loses = 10;
+    let (c, _) = run_ends(shape, Wait::Adaptive, 5000, [client, server]);
+    let c = c.unwrap();
+    assert_eq!(
+        (
+            c.stats.lost,
+            c.latency.unwrap().percentiles().unwrap().samples
+        ),
+        (3, 18)
+    );
+}
+
+#[test]
+fn where_the_peer_takes_no_part_it_stays_to_the_end() {
+    for test in [
+        Test::RcRdmaReadBw,
+        Test::RcRdmaReadBiBw,
+        Test::RcFetchAddMr,
+        Test::RcRdmaReadLat,
+    ] {
+        for limit in [Limit::Messages(100), Limit::Time(Duration::from_millis(50))] {
+            let (c, s) = both(shape(test, 16, limit), Wait::Poll);
+            let (c, s) = (c.unwrap().stats, s.unwrap().stats);
+            let done = c.sent.msgs + c.received.msgs;
+            assert!(
+                done > 0 && (limit != Limit::Messages(100) || done == 100),
+                "{test:?} {c:?}"
+            );
+            assert_eq!(
+                s.received.msgs > 0,
+                test == Test::RcRdmaReadBiBw,
+                "{test:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_warm_up_is_in_no_figure() {
+    let (time, warm_up) = (Duration::from_millis(100), Duration::from_millis(150));
+    for test in [
+        Test::RcBw,
+        Test::RcLat,
+        Test::RcRdmaReadLat,
+        Test::RcRdmaReadBw,
+    ] {
+        let mut shape = shape(test, 16, Limit::Time(time));
+        shape.tuning.warm_up = warm_up;
+        let begin = std::time::Instant::now();
+        let (c, _) = both(shape, Wait::Poll);
+        let c = c.unwrap();
+        assert!(
+            begin.elapsed() + time / 10 >= Duration::from_nanos(c.stats.nanos) + warm_up,
+            "{test:?} {c:?}"
+        );
+        let counted = c.stats.sent.msgs.max(c.stats.received.msgs);
+        let samples = c.latency.map(|l| l.percentiles().map_or(0, |p| p.samples));
+        assert!(
+            samples.is_none_or(|n| n <= counted),
+            "{test:?} {samples:?} {counted} {:?}",
+            c.stats
+        );
+    }
+}
+
+#[test]
+fn a_limited_rate_is_kept_to() {
+    let mut shape = shape(Test::RcBw, 16, Limit::Time(Duration::from_millis(300)));
+    shape.tuning.rate_limit = Some(100 * 1000);
+    let (c, s) = both(shape, Wait::Adaptive);
+    let (c, s) = (c.unwrap().stats, s.unwrap().stats);
+    assert!((150..=302).contains(&c.sent.msgs), "{c:?}");
+    assert!(s.received.msgs >= 140, "{s:?}");
+}

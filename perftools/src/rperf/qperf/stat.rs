@@ -1,0 +1,308 @@
+//! What an end counted.
+
+use super::bytes::{Reader, Writer};
+use crate::rperf::stats::cpu::{CpuUse, HostCpuTime};
+use crate::rperf::stats::{Count, SideStats};
+
+/// Length of the figures, with their padding.
+pub const LEN: usize = 256;
+/// Ticks a second in what this end sends: qperf divides by what it is told, so nanoseconds do.
+const TICKS: u32 = 1_000_000_000;
+
+/// Bytes, messages and errors of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Bytes.
+    pub bytes: u64,
+    /// Messages.
+    pub msgs: u64,
+    /// Errors.
+    pub errs: u64,
+}
+
+/// Clocks at one moment, in ticks: the wall's, then the host's processors' by what they did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // The fields of /proc/stat.
+pub struct Clocks {
+    pub real: u64,
+    pub user: u64,
+    pub nice: u64,
+    pub kernel: u64,
+    pub idle: u64,
+    pub iowait: u64,
+    pub irq: u64,
+    pub softirq: u64,
+    pub steal: u64,
+}
+
+/// What an end counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// Processors of its host.
+    pub no_cpus: u32,
+    /// Ticks a second of its clocks.
+    pub no_ticks: u32,
+    /// Most completions that one poll returned.
+    pub max_cqes: u32,
+    /// Its clocks when the test began.
+    pub start: Clocks,
+    /// Its clocks when the test ended.
+    pub end: Clocks,
+    /// What it sent.
+    pub sent: Counts,
+    /// What it received.
+    pub received: Counts,
+    /// What the peer sent without a hand in it: what this end read.
+    pub peer_sent: Counts,
+    /// What the peer received without a hand in it: this end's atomics.
+    pub peer_received: Counts,
+}
+
+impl Stat {
+    /// As it is sent.
+    pub fn encode(&self) -> [u8; LEN] {
+        let w = Writer::new()
+            .u32(self.no_cpus)
+            .u32(self.no_ticks)
+            .u32(self.max_cqes);
+        let w = [self.start, self.end].into_iter().fold(w, |w, c| {
+            let all = [
+                c.real, c.user, c.nice, c.kernel, c.idle, c.iowait, c.irq, c.softirq, c.steal,
+            ];
+            all.into_iter().fold(w, Writer::u64)
+        });
+        let counts = [self.sent, self.received, self.peer_sent, self.peer_received];
+        counts
+            .into_iter()
+            .fold(w, |w, c| w.u64(c.bytes).u64(c.msgs).u64(c.errs))
+            .done()
+    }
+
+    /// What was sent.
+    pub fn decode(bytes: &[u8; LEN]) -> Self {
+        let mut r = Reader(bytes);
+        let (no_cpus, no_ticks, max_cqes) = (r.u32(), r.u32(), r.u32());
+        let mut clocks = || Clocks {
+            real: r.u64(),
+            user: r.u64(),
+            nice: r.u64(),
+            kernel: r.u64(),
+            idle: r.u64(),
+            iowait: r.u64(),
+            irq: r.u64(),
+            softirq: r.u64(),
+            steal: r.u64(),
+        };
+        let (start, end) = (clocks(), clocks());
+        let mut counts = || Counts {
+            bytes: r.u64(),
+            msgs: r.u64(),
+            errs: r.u64(),
+        };
+        let [sent, received, peer_sent, peer_received] = [counts(), counts(), counts(), counts()];
+        Self {
+            no_cpus,
+            no_ticks,
+            max_cqes,
+            start,
+            end,
+            sent,
+            received,
+            peer_sent,
+            peer_received,
+        }
+    }
+
+    /// This end's figures, for a qperf peer.
+    pub fn of(side: &SideStats) -> Self {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Seconds of a test.
+        let ticks = |secs: f64| (secs * f64::from(TICKS)) as u64;
+        let host = &side.cpu.host;
+        Self {
+            no_cpus: side.cpu.cpus,
+            no_ticks: TICKS,
+            max_cqes: side.max_cqe,
+            start: Clocks::default(),
+            end: Clocks {
+                real: side.nanos,
+                user: ticks(host.user),
+                kernel: ticks(host.kernel),
+                iowait: ticks(host.iowait),
+                irq: ticks(host.intr),
+                ..Clocks::default()
+            },
+            sent: side.sent.into(),
+            received: side.received.into(),
+            ..Self::default()
+        }
+    }
+
+    /// A qperf peer's figures. What it knows of this end only (`peer_sent`, `peer_received`) is
+    /// left out.
+    #[allow(clippy::cast_precision_loss)] // Ticks below 2^53.
+    pub fn side(&self) -> SideStats {
+        let (a, b, ticks) = (&self.start, &self.end, f64::from(self.no_ticks.max(1)));
+        let secs = |from: u64, to: u64| to.saturating_sub(from) as f64 / ticks;
+        let real = u128::from(b.real.saturating_sub(a.real)) * 1_000_000_000
+            / u128::from(self.no_ticks.max(1));
+        SideStats {
+            sent: self.sent.into(),
+            received: self.received.into(),
+            nanos: u64::try_from(real).unwrap_or(u64::MAX),
+            max_cqe: self.max_cqes,
+            cpu: CpuUse {
+                host: HostCpuTime {
+                    user: secs(a.user, b.user) + secs(a.nice, b.nice),
+                    kernel: secs(a.kernel, b.kernel) + secs(a.steal, b.steal),
+                    intr: secs(a.irq, b.irq) + secs(a.softirq, b.softirq),
+                    iowait: secs(a.iowait, b.iowait),
+                },
+                cpus: self.no_cpus,
+                ..CpuUse::default()
+            },
+            ..SideStats::default()
+        }
+    }
+}
+
+impl From<Count> for Counts {
+    fn from(count: Count) -> Self {
+        Self {
+            bytes: count.bytes,
+            msgs: count.msgs,
+            errs: 0,
+        }
+    }
+}
+
+impl From<Counts> for Count {
+    fn from(counts: Counts) -> Self {
+        Self {
+            msgs: counts.msgs,
+            bytes: counts.bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_stand_where_qperf_has_them() {
+        let stat = Stat {
+            no_cpus: 1,
+            no_ticks: 2,
+            max_cqes: 3,
+            start: Clocks {
+                real: 4,
+                steal: 5,
+                ..Clocks::default()
+            },
+            end: Clocks {
+                real: 6,
+                steal: 7,
+                ..Clocks::default()
+            },
+            sent: Counts {
+                bytes: 8,
+                msgs: 9,
+                errs: 10,
+            },
+            received: Counts {
+                bytes: 11,
+                ..Counts::default()
+            },
+            peer_sent: Counts {
+                bytes: 12,
+                ..Counts::default()
+            },
+            peer_received: Counts {
+                errs: 13,
+                ..Counts::default()
+            },
+        };
+        let bytes = stat.encode();
+        let at = [0, 4, 8, 12, 76, 84, 148, 156, 164, 172, 180, 204, 244];
+        assert_eq!(
+            at.map(|at: usize| bytes[at]),
+            [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]
+        );
+        assert_eq!(Stat::decode(&bytes), stat);
+    }
+
+    #[test]
+    fn the_peers_ticks_become_seconds() {
+        let stat = Stat {
+            no_ticks: 100,
+            start: Clocks {
+                real: 1000,
+                user: 10,
+                idle: 7,
+                ..Clocks::default()
+            },
+            end: Clocks {
+                real: 1200,
+                user: 60,
+                nice: 10,
+                kernel: 20,
+                steal: 5,
+                softirq: 30,
+                idle: 999,
+                ..Clocks::default()
+            },
+            ..Stat::default()
+        };
+        let side = stat.side();
+        assert_eq!(side.nanos, 2_000_000_000);
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        let host = side.cpu.host;
+        assert!(
+            close(host.user, 0.6) && close(host.kernel, 0.25) && close(host.intr, 0.3),
+            "{host:?}"
+        );
+    }
+
+    #[test]
+    fn what_this_end_sends_reads_back_as_what_it_counted() {
+        let side = SideStats {
+            lost: 0,
+            sent: Count {
+                msgs: 3,
+                bytes: 300,
+            },
+            received: Count {
+                msgs: 4,
+                bytes: 400,
+            },
+            nanos: 1_234_567_890,
+            max_cqe: 9,
+            stalled: 0,
+            cpu: CpuUse {
+                host: HostCpuTime {
+                    user: 0.25,
+                    kernel: 0.5,
+                    intr: 0.125,
+                    iowait: 1.0,
+                },
+                cpus: 2,
+                ..CpuUse::default()
+            },
+            verified: 0,
+            threads: Vec::new(),
+        };
+        assert_eq!(Stat::of(&side).side(), side);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_figures_that_read_back(quarters: [[u8; 32]; 7], rest: [u8; 28]) {
+            let mut bytes = [0; LEN];
+            bytes[..224].copy_from_slice(quarters.as_flattened());
+            bytes[224..252].copy_from_slice(&rest);
+            let stat = Stat::decode(&bytes);
+            let _ = stat.side();
+            proptest::prop_assert_eq!(stat.encode(), bytes);
+        }
+    }
+}

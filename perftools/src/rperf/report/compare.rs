@@ -1,0 +1,242 @@
+//! Two runs held against each other: is the new one worse than the old, beyond chance?
+
+use std::fmt::Write;
+
+use super::json::Document;
+use super::record::{Measured, Outcome, Record};
+use crate::rperf::spec::Spec;
+
+/// How sure an interval is: Student's t for 95 %, two-sided, by degrees of freedom from 1 on.
+const T95: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+];
+
+/// What is said of one figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Worse than the threshold allows, and not by chance.
+    Worse,
+    /// Better than the threshold, and not by chance.
+    Better,
+    /// No difference that counts.
+    Same,
+    /// A difference above the threshold that chance may explain: more runs would tell.
+    Unclear,
+}
+
+/// One figure in both.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Which test, with what.
+    pub what: String,
+    /// `bandwidth`, `msg_rate` or `latency_p50`.
+    pub figure: &'static str,
+    /// Means of old and new.
+    pub means: (f64, f64),
+    /// Runs of old and new.
+    pub runs: (usize, usize),
+    /// Change in shares of the old mean; above 0 is more.
+    pub change: f64,
+    /// Half the width of the change's 95 % confidence interval; none with one run on a side.
+    pub interval: Option<f64>,
+    /// What it comes to.
+    pub verdict: Verdict,
+}
+
+/// Compares what both documents have; figures that are in one only are left out.
+pub fn compare(old: &Document, new: &Document, threshold: f64) -> Vec<Row> {
+    let (old, new) = (samples(old), samples(new));
+    let rows = old.iter().filter_map(|(what, figure, before)| {
+        let (.., after) = new.iter().find(|s| s.0 == *what && s.1 == *figure)?;
+        Some(row(what, figure, before, after, threshold))
+    });
+    rows.collect()
+}
+
+/// The table, for people.
+pub fn render(rows: &[Row]) -> String {
+    let mut text = String::new();
+    let width = rows.iter().map(|r| r.what.len()).max().unwrap_or(0);
+    for r in rows {
+        let interval = r
+            .interval
+            .map_or_else(|| "one run".to_owned(), |i| format!("± {:.1} %", i * 100.0));
+        let verdict = match r.verdict {
+            Verdict::Worse => "WORSE",
+            Verdict::Better => "better",
+            Verdict::Same => "same",
+            Verdict::Unclear => "unclear: run it more often (--repeat)",
+        };
+        // Writing to a string never fails.
+        let _ = writeln!(
+            text,
+            "{:<width$}  {:<12}  {:>14.0} → {:>14.0}  {:>+7.1} % {interval:<10}  {verdict}",
+            r.what,
+            r.figure,
+            r.means.0,
+            r.means.1,
+            r.change * 100.0
+        );
+    }
+    text
+}
+
+type Samples = (String, &'static str, Vec<f64>);
+
+/// All values of each figure, tests with the same parameters together, in the order of the
+/// document.
+fn samples(document: &Document) -> Vec<Samples> {
+    let mut all: Vec<Samples> = Vec::new();
+    for Record { test, outcome, .. } in &document.tests {
+        let Outcome::Measured(m) = outcome else {
+            continue;
+        };
+        let what = format!(
+            "{} {} B, {}, depth {}, {}{}",
+            test.name(),
+            m.spec.msg_size,
+            queue_pairs(&m.spec),
+            m.depth,
+            m.local.link,
+            if m.local.cm { " by rdma_cm" } else { "" }
+        );
+        let Some((figure, value)) = figure(m) else {
+            continue;
+        };
+        match all.iter_mut().find(|s| s.0 == what && s.1 == figure) {
+            Some(found) => found.2.push(value),
+            None => all.push((what, figure, vec![value])),
+        }
+    }
+    all
+}
+
+/// The queue pairs of a test, and what they do otherwise than usual.
+fn queue_pairs(spec: &Spec) -> String {
+    let threads = if spec.threads > 1 {
+        format!("{} threads of ", spec.threads)
+    } else {
+        String::new()
+    };
+    let flip = if spec.flip { ", flipped" } else { "" };
+    let receivers = spec.multicast.map_or_else(String::new, |group| {
+        format!(", {} receivers", group.receivers)
+    });
+    format!("{threads}{} QP{flip}{receivers}", spec.qps)
+}
+
+/// The figure that a test is about.
+#[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
+fn figure(m: &Measured) -> Option<(&'static str, f64)> {
+    match (&m.latency, m.plan, m.summary.bandwidth) {
+        (Some(p), ..) => Some(("latency_p50", p.p50 as f64)),
+        (None, Some(plan), _) if plan.verb.is_atomic() => Some(("msg_rate", m.summary.msg_rate)),
+        (None, _, bandwidth) => bandwidth.map(|b| ("bandwidth", b)),
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // A few runs.
+fn mean_and_error(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    (
+        mean,
+        if values.len() > 1 {
+            squares / (n - 1.0) / n
+        } else {
+            0.0
+        },
+    )
+}
+
+fn row(what: &str, figure: &'static str, before: &[f64], after: &[f64], threshold: f64) -> Row {
+    let ((old, old_error), (new, new_error)) = (mean_and_error(before), mean_and_error(after));
+    let change = if old > 0.0 { (new - old) / old } else { 0.0 };
+    // Welch, with the lesser degrees of freedom: rather too wide than too narrow.
+    let freedom = before.len().min(after.len()).saturating_sub(1);
+    let t = T95.get(freedom.saturating_sub(1)).copied().unwrap_or(1.96);
+    let interval = (freedom > 0 && old > 0.0).then(|| t * (old_error + new_error).sqrt() / old);
+    let gain = if figure == "latency_p50" {
+        -change
+    } else {
+        change
+    };
+    let certain = interval.is_none_or(|half| change.abs() > half);
+    let verdict = match (gain.abs() > threshold, certain) {
+        (false, _) => Verdict::Same,
+        (true, false) => Verdict::Unclear,
+        (true, true) if gain < 0.0 => Verdict::Worse,
+        (true, true) => Verdict::Better,
+    };
+    Row {
+        what: what.to_owned(),
+        figure,
+        means: (old, new),
+        runs: (before.len(), after.len()),
+        change,
+        interval,
+        verdict,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rperf::report::text::tests::{latency, one_way};
+
+    fn verdict(figure: &'static str, before: &[f64], after: &[f64]) -> Verdict {
+        row("x", figure, before, after, 0.05).verdict
+    }
+
+    #[test]
+    fn less_bandwidth_and_more_latency_are_worse() {
+        let (low, high) = (
+            [90.0, 91.0, 89.5, 90.2, 90.1],
+            [100.0, 101.0, 99.5, 100.2, 100.1],
+        );
+        assert_eq!(verdict("bandwidth", &high, &low), Verdict::Worse);
+        assert_eq!(verdict("bandwidth", &low, &high), Verdict::Better);
+        assert_eq!(verdict("latency_p50", &low, &high), Verdict::Worse);
+        assert_eq!(verdict("latency_p50", &high, &low), Verdict::Better);
+    }
+
+    #[test]
+    fn what_chance_explains_is_not_worse() {
+        assert_eq!(
+            verdict("bandwidth", &[100.0, 60.0, 140.0], &[90.0, 50.0, 120.0]),
+            Verdict::Unclear
+        );
+        assert_eq!(
+            verdict("bandwidth", &[100.0, 101.0], &[99.0, 98.0]),
+            Verdict::Same
+        );
+    }
+
+    #[test]
+    fn one_run_on_each_side_has_no_interval() {
+        let row = row("x", "bandwidth", &[100.0], &[80.0], 0.05);
+        assert_eq!((row.verdict, row.interval), (Verdict::Worse, None));
+        assert!(render(&[row]).contains("one run"));
+    }
+
+    #[test]
+    fn figures_meet_by_test_and_parameters() {
+        let old = Document::new(vec![one_way(), latency(), one_way()]);
+        let rows = compare(
+            &old,
+            &Document::new(vec![latency(), one_way(), one_way()]),
+            0.05,
+        );
+        assert_eq!(
+            rows.iter().map(|r| (r.figure, r.runs)).collect::<Vec<_>>(),
+            [("bandwidth", (2, 2)), ("latency_p50", (1, 1))]
+        );
+        assert!(
+            rows.iter()
+                .all(|r| r.verdict == Verdict::Same && r.change == 0.0)
+        );
+    }
+}

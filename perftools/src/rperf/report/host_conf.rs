@@ -1,0 +1,76 @@
+//! The configuration of a host, as the test `conf` reports it.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+use crate::common::system::host_name;
+
+/// What a host is, as the test `conf` shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HostConf {
+    /// Its name.
+    pub node: String,
+    /// Its processors.
+    pub cpu: String,
+    /// Its operating system.
+    pub os: String,
+    /// The version of rperf that runs there.
+    pub rperf: String,
+}
+
+impl HostConf {
+    /// Returns the configuration of this host.
+    pub fn of_this_host() -> Self {
+        let node = host_name();
+        let os = ["/proc/sys/kernel/ostype", "/proc/sys/kernel/osrelease"]
+            .map(|p| fs::read_to_string(p).unwrap_or_default());
+        Self {
+            node,
+            cpu: cpu(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
+            os: os.map(|s| s.trim().to_owned()).join(" "),
+            rperf: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+/// How many processors of which model, from the text of `/proc/cpuinfo`.
+fn cpu(info: &str) -> String {
+    let values = |key: &'static str| {
+        info.lines().filter_map(move |l| {
+            l.split_once(':')
+                .filter(|(k, _)| k.trim() == key)
+                .map(|(_, v)| v.trim())
+        })
+    };
+    let model = values("model name")
+        .next()
+        .unwrap_or(std::env::consts::ARCH);
+    match values("processor").count() {
+        0 | 1 => model.to_owned(),
+        n => format!("{n} Cores: {model}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_counted_and_named() {
+        let one = "processor\t: 0\nmodel name\t: CPU 9000\n";
+        assert_eq!(cpu(one), "CPU 9000");
+        assert_eq!(cpu(&one.repeat(2)), "2 Cores: CPU 9000");
+        assert_eq!(cpu(""), std::env::consts::ARCH);
+    }
+
+    #[test]
+    fn this_host_has_a_name_and_a_system() {
+        let conf = HostConf::of_this_host();
+        assert!(
+            !conf.node.is_empty() && conf.os.starts_with("Linux"),
+            "{conf:?}"
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! All figures as a table, and what spoils them.
+
+use std::fmt::Write;
+
+use super::escape::Escaped;
+use super::{Run, shown};
+use crate::rperf::report::record::{Measured, Outcome, Record};
+
+const COLUMNS: &[&str] = &[
+    "run",
+    "test",
+    "size",
+    "path",
+    "QPs",
+    "depth",
+    "bandwidth",
+    "messages",
+    "p50",
+    "p99",
+    "p99.9",
+    "max",
+    "lost",
+    "CPU here",
+    "CPU there",
+];
+
+/// The table of all that was measured.
+pub(super) fn figures(runs: &[Run]) -> String {
+    let mut out = String::from(
+        "<section>\n<h2>All figures</h2>\n<p>Latencies are one way, but there and back for reads and atomics. CPU is of the process that ran the test, in processors.</p>\n<div class=\"wide\"><table>\n<thead><tr>",
+    );
+    for (n, column) in COLUMNS.iter().enumerate() {
+        out += if n < TEXTS {
+            "<th class=\"text\">"
+        } else {
+            "<th>"
+        };
+        out += column;
+        out += "</th>";
+    }
+    out += "</tr></thead>\n<tbody>\n";
+    for run in runs {
+        for record in &run.document.tests {
+            if let Outcome::Measured(m) = &record.outcome {
+                row(&cells(run, record, m), &mut out);
+            }
+        }
+    }
+    out + "</tbody></table></div>\n</section>\n"
+}
+
+/// So many columns are text, the others figures.
+const TEXTS: usize = 2;
+const PATH: usize = 3;
+
+fn row(cells: &[String], out: &mut String) {
+    *out += "<tr>";
+    for (n, cell) in cells.iter().enumerate() {
+        let class = if n < TEXTS || n == PATH {
+            " class=\"text\""
+        } else {
+            ""
+        };
+        // Writing to a string never fails.
+        let _ = write!(out, "<td{class}>{}</td>", Escaped(cell));
+    }
+    *out += "</tr>\n";
+}
+
+fn cells(run: &Run, record: &Record, m: &Measured) -> Vec<String> {
+    let p = m.latency.as_ref();
+    let time = |nanos: Option<u64>| {
+        nanos.map_or_else(String::new, |n| shown::time(super::series::wide(n)))
+    };
+    let used = |side: &crate::rperf::stats::SideStats| {
+        let seconds = side.seconds();
+        if seconds > 0.0 {
+            format!("{:.2}", side.cpu.process / seconds)
+        } else {
+            String::new()
+        }
+    };
+    vec![
+        run.name.clone(),
+        record.test.name().to_owned(),
+        shown::size(super::series::wide(m.spec.msg_size)),
+        m.local.to_string(),
+        if m.spec.threads > 1 {
+            format!("{} × {}", m.spec.threads, m.spec.qps)
+        } else {
+            m.spec.qps.to_string()
+        },
+        m.depth.to_string(),
+        m.summary
+            .bandwidth
+            .map_or_else(String::new, shown::bandwidth),
+        shown::rate(m.summary.msg_rate),
+        time(p.map(|p| p.p50)),
+        time(p.map(|p| p.p99)),
+        time(p.map(|p| p.p99_9)),
+        time(p.map(|p| p.max)),
+        (m.local_stats.lost.saturating_add(m.remote_stats.lost)).to_string(),
+        used(&m.local_stats),
+        used(&m.remote_stats),
+    ]
+}
+
+/// Failed tests, dips and warnings; nothing where there are none.
+pub(super) fn remarks(runs: &[Run]) -> String {
+    let mut lines: Vec<(String, usize)> = Vec::new();
+    let mut add = |line: String| match lines.iter_mut().find(|known| known.0 == line) {
+        Some(known) => known.1 += 1,
+        None => lines.push((line, 1)),
+    };
+    for run in runs {
+        for record in &run.document.tests {
+            let of = format!("{}, {}", run.name, record.test.name());
+            match &record.outcome {
+                Outcome::Failed { error } => add(format!("{of} failed: {error}")),
+                Outcome::Measured(m) => {
+                    m.dips.iter().for_each(|dip| add(format!("{of}: {dip}")));
+                    m.warnings
+                        .iter()
+                        .for_each(|warning| add(format!("{}: {}", run.name, warning.text)));
+                }
+                Outcome::Conf { .. } | Outcome::Quit => {}
+            }
+        }
+    }
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut out =
+        String::from("<section>\n<h2>What to bear in mind</h2>\n<ul class=\"remarks\">\n");
+    for (line, times) in lines {
+        let times = if times > 1 {
+            format!(" ({times} times)")
+        } else {
+            String::new()
+        };
+        let _ = writeln!(out, "<li>{}{times}</li>", Escaped(&line));
+    }
+    out + "</ul>\n</section>\n"
+}
+
+/// What both ends are, where the run says so.
+pub(super) fn hosts(runs: &[Run]) -> String {
+    let mut out = String::new();
+    for run in runs {
+        for record in &run.document.tests {
+            let Outcome::Conf { local, remote } = &record.outcome else {
+                continue;
+            };
+            for (who, host) in [("this end", local), ("server", remote)] {
+                let text = format!(
+                    "{}, {who}: {}, {}, {}, rperf {}",
+                    run.name, host.node, host.cpu, host.os, host.rperf
+                );
+                let _ = writeln!(out, "<li>{}</li>", Escaped(&text));
+            }
+        }
+    }
+    if out.is_empty() {
+        out
+    } else {
+        format!("<section>\n<h2>Hosts</h2>\n<ul>\n{out}</ul>\n</section>\n")
+    }
+}

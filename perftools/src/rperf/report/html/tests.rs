@@ -1,0 +1,233 @@
+use super::*;
+use crate::rperf::report::host_conf::HostConf;
+use crate::rperf::report::record::{Outcome, Record};
+use crate::rperf::report::text::tests::{latency, one_way};
+use crate::rperf::report::warning::Warning;
+use crate::rperf::stats::interval::{Dip, DipKind};
+use proptest::prelude::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn run(name: &str, tests: Vec<Record>) -> Run {
+    Run {
+        name: name.into(),
+        document: Document::new(tests),
+    }
+}
+
+fn changed(mut record: Record, change: impl FnOnce(&mut Measured)) -> Record {
+    if let Outcome::Measured(m) = &mut record.outcome {
+        change(m);
+    }
+    record
+}
+
+fn of_size(size: u64, bandwidth: f64) -> Record {
+    changed(one_way(), |m| {
+        m.spec = m.spec.of_size(size);
+        m.summary.bandwidth = Some(bandwidth);
+    })
+}
+
+fn with_intervals(record: Record) -> Record {
+    changed(record, |m| {
+        let volume = m.latency.is_none();
+        m.intervals = (0..5)
+            .map(|n| Interval {
+                from: n * SECOND,
+                to: (n + 1) * SECOND,
+                msgs: 7,
+                bytes: 7000,
+                bandwidth: volume.then_some(7000.0),
+                latency_mean: (!volume).then_some(1000.0),
+                latency_max: (!volume).then_some(90_000),
+            })
+            .collect();
+        m.dips = vec![Dip {
+            kind: DipKind::Stall,
+            from: SECOND,
+            to: SECOND * 2,
+            share: 0.0,
+        }];
+    })
+}
+
+/// The names of all elements of a page, in their order.
+fn elements(page: &str) -> Vec<&str> {
+    page.split('<')
+        .skip(1)
+        .filter_map(|rest| rest.split(|c: char| c.is_whitespace() || c == '>').next())
+        .collect()
+}
+
+#[test]
+fn a_page_is_whole_in_itself() {
+    let page = page(&[run(
+        "a",
+        vec![
+            with_intervals(one_way()),
+            with_intervals(latency()),
+            of_size(64, 5e6),
+        ],
+    )]);
+    for outside in [
+        "http:", "https:", "url(", "src=", "href=", "@import", "<script",
+    ] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    for plot in [
+        "Bandwidth against message size",
+        "Latency by percentile",
+        "Bandwidth over time",
+        "Latency over time",
+    ] {
+        assert!(page.contains(plot), "{plot}");
+    }
+    assert!(page.contains("default-src 'none'") && page.contains("prefers-color-scheme: dark"));
+}
+
+#[test]
+fn nothing_in_a_record_is_markup() {
+    let page_of = |evil: &str| {
+        let spoil = |text: &mut String| evil.clone_into(text);
+        let host = HostConf {
+            node: evil.into(),
+            cpu: evil.into(),
+            os: evil.into(),
+            rperf: evil.into(),
+        };
+        let record = changed(with_intervals(one_way()), |m| {
+            for via in [&mut m.local, &mut m.remote] {
+                [&mut via.device, &mut via.link, &mut via.address]
+                    .into_iter()
+                    .for_each(spoil);
+            }
+            m.spec.client.id = Some(crate::common::device_id::DeviceId {
+                name: evil.into(),
+                port: None,
+            });
+            m.warnings = vec![Warning {
+                kind: evil.into(),
+                text: evil.into(),
+            }];
+        });
+        let failed = Record {
+            outcome: Outcome::Failed { error: evil.into() },
+            host: Some(evil.into()),
+            ..latency()
+        };
+        let conf = Record {
+            outcome: Outcome::Conf {
+                local: host.clone(),
+                remote: host,
+            },
+            ..latency()
+        };
+        let plain = changed(one_way(), |m| m.spec.msg_size = 64);
+        let mut hostile = run(evil, vec![record, failed, conf, plain, latency()]);
+        hostile.document.program = evil.into();
+        page(&[hostile, run("good", vec![one_way(), latency()])])
+    };
+    let good = page_of("harmless");
+    for evil in [
+        "<script>alert(1)</script>",
+        "\"><img src=x onerror=alert(1)>",
+        "'onmouseover='alert(1)'",
+        "</title></style></svg><script>alert(1)//",
+        "&lt;<!--",
+        "]]><x>",
+    ] {
+        let page = page_of(evil);
+        assert_eq!(elements(&page), elements(&good), "{evil}");
+        assert!(!page.contains(evil), "{evil}");
+    }
+}
+
+#[test]
+fn what_differs_makes_lines_and_names_them() {
+    let deep = |size| changed(of_size(size, 2e8), |m| m.spec.depth = 512);
+    let page = page(&[
+        run(
+            "old",
+            vec![of_size(64, 1e6), of_size(4096, 1e8), deep(64), deep(4096)],
+        ),
+        run("new", vec![of_size(64, 2e6), of_size(4096, 2e8)]),
+    ]);
+    for name in ["old, rc_bw", "old, rc_bw, depth 512", "new, rc_bw"] {
+        assert!(page.contains(&format!("</svg>{name}</li>")), "{name}");
+    }
+}
+
+#[test]
+fn sizes_that_are_usually_of_another_depth_are_on_one_line() {
+    let page = page(&[run(
+        "old",
+        [64, 65536, 1 << 20].map(|size| of_size(size, 1e8)).into(),
+    )]);
+    assert!(!page.contains("rc_bw, depth"));
+}
+
+#[test]
+fn runs_of_one_size_are_one_point_with_their_spread() {
+    let page = page(&[run(
+        "a",
+        vec![
+            of_size(64, 1e6),
+            of_size(64, 3e6),
+            of_size(64, 2e6),
+            of_size(128, 2e6),
+        ],
+    )]);
+    assert!(
+        page.contains("64 B: 2 MB/sec (median of 3, 1 MB/sec to 3 MB/sec)"),
+        "{page}"
+    );
+}
+
+#[test]
+fn one_size_makes_bars() {
+    let page = page(&[run("a", vec![one_way()]), run("b", vec![one_way()])]);
+    assert!(page.contains("Bandwidth, 64 KiB messages") && page.contains("class=\"bar c1\""));
+    // Of two tests too, each of a size of its own.
+    let other = Record {
+        test: crate::rperf::spec::test::Test::UcBw,
+        ..of_size(64, 1e6)
+    };
+    let both = super::page(&[run("a", vec![one_way(), other])]);
+    assert!(
+        both.contains("rc_bw, 64 KiB</text>") && both.contains("uc_bw, 64 B</text>"),
+        "{both}"
+    );
+}
+
+#[test]
+fn tests_that_measured_nothing_make_a_page_too() {
+    let failed = Record {
+        outcome: Outcome::Failed {
+            error: "no device".into(),
+        },
+        ..one_way()
+    };
+    let page = page(&[run("a", vec![failed])]);
+    assert!(page.contains("rc_bw failed: no device") && !page.contains("<figure>"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_figures_make_a_page(figures in proptest::collection::vec((any::<u64>(), proptest::num::f64::ANY), 1..5), times: [u64; 3]) {
+        let mut records: Vec<_> = figures.iter().map(|(size, value)| with_intervals(of_size(*size, *value))).collect();
+        records.extend(figures.iter().map(|(size, value)| changed(with_intervals(latency()), |m| {
+            m.spec.msg_size = *size;
+            (m.local_stats.lost, m.remote_stats.lost) = (*size, u64::MAX);
+            m.intervals[0] = Interval { from: times[0], to: times[1], latency_mean: Some(*value), latency_max: Some(times[2]), ..m.intervals[0] };
+            if let Some(p) = &mut m.latency {
+                (p.samples, p.p50, p.max) = (times[0], times[1], times[2]);
+            }
+        })));
+        let page = page(&[run("a", records)]);
+        for drawn in page.split('<').filter(|e| e.starts_with("path") || e.starts_with("rect") || e.starts_with("circle")) {
+            prop_assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{drawn}");
+        }
+    }
+}

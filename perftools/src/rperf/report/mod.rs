@@ -1,0 +1,16 @@
+//! The results of tests: a [`record`] with a versioned schema, warnings, and one file per output
+//! format. [`control`](crate::rperf::control) and [`qperf`](crate::rperf::qperf) fill the record,
+//! [`run`](crate::rperf::run) prints it.
+
+pub mod advice;
+pub mod compare;
+pub mod csv;
+pub mod host_conf;
+pub mod html;
+pub mod json;
+pub mod record;
+#[cfg(test)]
+mod schema;
+pub mod table;
+pub mod text;
+pub mod warning;

@@ -1,0 +1,58 @@
+//! Lines that are aligned with each other.
+
+use std::fmt::Write;
+
+use crate::common::units::Figure;
+
+/// Lines that are aligned with each other.
+#[derive(Default)]
+pub(super) struct Block {
+    lines: Vec<(String, Value)>,
+}
+
+enum Value {
+    Figure(Figure),
+    Text(String),
+}
+
+impl Block {
+    pub(super) fn figure(&mut self, name: impl Into<String>, figure: Figure) {
+        self.lines.push((name.into(), Value::Figure(figure)));
+    }
+
+    pub(super) fn text(&mut self, name: impl Into<String>, text: String) {
+        self.lines.push((name.into(), Value::Text(text)));
+    }
+
+    pub(super) fn print(&self, out: &mut String) {
+        let names = self.lines.iter().map(|l| l.0.len()).max().unwrap_or(0);
+        let digits = |value: &Value| match value {
+            Value::Figure(f) => f.digits.len(),
+            Value::Text(_) => 0,
+        };
+        let width = self.lines.iter().map(|l| digits(&l.1)).max().unwrap_or(0);
+        for (name, value) in &self.lines {
+            let done = match value {
+                Value::Text(text) => writeln!(out, "    {name:<names$}  =  {text}"),
+                Value::Figure(Figure {
+                    digits,
+                    unit,
+                    bytes: None,
+                }) => {
+                    writeln!(out, "    {name:<names$}  =  {digits:>width$} {unit}")
+                }
+                Value::Figure(Figure {
+                    digits,
+                    unit,
+                    bytes: Some(bytes),
+                }) => {
+                    writeln!(
+                        out,
+                        "    {name:<names$}  =  {digits:>width$} {unit} ({bytes})"
+                    )
+                }
+            };
+            debug_assert!(done.is_ok(), "a String takes all");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Lines that qperf has not.
+
+use super::Format;
+use super::block::Block;
+use crate::rperf::report::record::Measured;
+use crate::rperf::stats::{SideStats, ThreadStats};
+
+impl Format {
+    /// What a message cost this process and the server's, and what a gigabyte where bandwidth is
+    /// the figure.
+    #[allow(clippy::cast_precision_loss)] // Counts below 2^53.
+    fn costs(self, m: &Measured, block: &mut Block) {
+        let sides = [&m.local_stats, &m.remote_stats];
+        let most = |count: fn(&SideStats) -> u64| {
+            sides.into_iter().map(count).max().unwrap_or(0).max(1) as f64
+        };
+        let bytes = most(|s| s.sent.bytes + s.received.bytes);
+        let msgs = most(|s| s.sent.msgs + s.received.msgs);
+        for (who, side) in ["loc", "rem"].into_iter().zip(sides) {
+            if m.is_of_bandwidth() {
+                block.figure(
+                    format!("{who}_cpu_cost"),
+                    self.style.cost(side.cpu.process * 1e9 / bytes),
+                );
+            }
+            block.figure(
+                format!("{who}_cpu_msg"),
+                self.style.time(side.cpu.process * 1e9 / msgs),
+            );
+        }
+    }
+
+    /// The processor time of each thread, and where it ran.
+    fn threads(self, side: &SideStats) -> String {
+        let one = |thread: &ThreadStats| {
+            let used = self.style.time(thread.cpu * 1e9);
+            let on = thread
+                .on
+                .as_ref()
+                .map_or_else(String::new, |on| format!(" on {on}"));
+            format!("{used}{on}")
+        };
+        side.threads.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What qperf has not.
+    pub(super) fn own_lines(self, m: &Measured) -> Block {
+        let (s, v) = (&self.style, &self.verbosity);
+        let mut b = Block::default();
+        #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
+        if let Some(p) = &m.latency {
+            let mut line = |name: &str, nanos: u64| b.figure(name, s.time(nanos as f64));
+            line("min", p.min);
+            line("p50", p.p50);
+            if v.stat >= 1 {
+                line("p90", p.p90);
+            }
+            line("p99", p.p99);
+            line("p99.9", p.p99_9);
+            if v.stat >= 1 {
+                line("p99.99", p.p99_99);
+            }
+            line("max", p.max);
+            if v.stat >= 1 {
+                b.figure("samples", s.count(p.samples));
+            }
+        }
+        if v.time >= 1 {
+            self.costs(m, &mut b);
+            for (name, side) in [
+                ("loc_process", &m.local_stats),
+                ("rem_process", &m.remote_stats),
+            ] {
+                b.figure(name, s.time(side.cpu.process * 1e9));
+            }
+            for (name, side) in [
+                ("loc_threads", &m.local_stats),
+                ("rem_threads", &m.remote_stats),
+            ] {
+                if !side.threads.is_empty() {
+                    b.text(name, self.threads(side));
+                }
+            }
+        }
+        if m.spec.test.may_lose() {
+            b.figure("lost", s.count(m.local_stats.lost + m.remote_stats.lost));
+        }
+        let verified = m.local_stats.verified + m.remote_stats.verified;
+        if m.spec.verify {
+            b.figure("verified", s.size(verified));
+        }
+        if m.spec.threads > 1 {
+            b.figure("threads", s.count(u64::from(m.spec.threads)));
+        }
+        if v.used >= 2 {
+            b.figure("depth", s.count(u64::from(m.depth)));
+        }
+        b.text("via", m.local.to_string());
+        if v.conf >= 1
+            || (m.local.device.as_str(), m.local.address.as_str())
+                != (m.remote.device.as_str(), m.remote.address.as_str())
+        {
+            b.text("peer", m.remote.to_string());
+        }
+        b
+    }
+}

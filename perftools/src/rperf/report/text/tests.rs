@@ -1,0 +1,167 @@
+use super::*;
+use crate::common::histogram::Latencies;
+use crate::rperf::report::record::Measured;
+use crate::rperf::spec::connection::ConnectionInfo;
+use crate::rperf::spec::modes::{Cm, Wait};
+use crate::rperf::spec::test::Test;
+use crate::rperf::stats::cpu::{CpuUse, HostCpuTime};
+use crate::rperf::stats::summary::{Interpretation, Summary};
+use crate::rperf::stats::{Count, SideStats};
+use clap::Parser;
+
+fn via(cm: bool) -> ConnectionInfo {
+    ConnectionInfo {
+        device: "rxe0".into(),
+        port: 1,
+        link: "RoCE v2".into(),
+        gid_index: Some(1),
+        address: "::ffff:10.99.0.1".into(),
+        cm,
+        mtu: Some(4096),
+        port_mtu: Some(4096),
+        wait: Wait::Adaptive,
+    }
+}
+
+fn stats(sent: u64, received: u64, size: u64) -> SideStats {
+    SideStats {
+        sent: Count {
+            msgs: sent,
+            bytes: sent * size,
+        },
+        received: Count {
+            msgs: received,
+            bytes: received * size,
+        },
+        nanos: 2_000_000_000,
+        max_cqe: 32,
+        stalled: 0,
+        cpu: CpuUse {
+            thread: 0.5,
+            process: 0.6,
+            host: HostCpuTime {
+                kernel: 2.0,
+                ..HostCpuTime::default()
+            },
+            cpus: 1,
+            waited: 0.0,
+        },
+        verified: 0,
+        lost: 0,
+        threads: Vec::new(),
+    }
+}
+
+fn record(
+    test: Test,
+    options: &[&str],
+    local: SideStats,
+    remote: SideStats,
+    latency: Option<Latencies>,
+) -> Record {
+    let options =
+        Options::try_parse_from(std::iter::once("rperf").chain(options.iter().copied())).unwrap();
+    let spec = options.to_spec(test).unwrap();
+    let cm = spec.use_cm == Cm::On;
+    Record {
+        test,
+        host: Some("node1".into()),
+        outcome: Outcome::Measured(Box::new(Measured {
+            intervals: Vec::new(),
+            dips: Vec::new(),
+            warnings: Vec::new(),
+            spec,
+            depth: 128,
+            plan: test.plan(),
+            local: via(cm),
+            remote: via(cm),
+            summary: Summary::new(Interpretation::new(test, test.plan()), &local, &remote),
+            latency: latency.and_then(|l| l.percentiles()),
+            local_stats: local,
+            remote_stats: remote,
+        })),
+    }
+}
+
+pub(crate) fn one_way() -> Record {
+    record(
+        Test::RcBw,
+        &["--use-cm=on"],
+        stats(11_344, 0, 65_536),
+        stats(0, 10_735, 65_536),
+        None,
+    )
+}
+
+pub(crate) fn latency() -> Record {
+    let mut l = Latencies::new();
+    (1..=10_000).for_each(|n| l.record(100_000 + n * 10));
+    record(
+        Test::RcLat,
+        &[],
+        stats(6000, 6000, 1),
+        stats(6000, 6000, 1),
+        Some(l),
+    )
+}
+
+fn text(record: &Record, options: &[&str]) -> String {
+    let options =
+        Options::try_parse_from(std::iter::once("rperf").chain(options.iter().copied())).unwrap();
+    Format::new(&options).render(record)
+}
+
+#[test]
+fn plain() {
+    let both = record(
+        Test::RcBiBw,
+        &[],
+        stats(9000, 9000, 65_536),
+        stats(9000, 9000, 65_536),
+        None,
+    );
+    insta::assert_snapshot!(text(&one_way(), &[]) + &text(&latency(), &[]) + &text(&both, &[]));
+}
+
+#[test]
+fn verbose() {
+    insta::assert_snapshot!(text(&one_way(), &["--verbose"]) + &text(&latency(), &["--verbose"]));
+}
+
+#[test]
+fn very_verbose() {
+    insta::assert_snapshot!(
+        text(&one_way(), &["--verbose-more"]) + &text(&latency(), &["--verbose-more"])
+    );
+}
+
+#[test]
+fn unified() {
+    let options = [
+        "--verbose-more-stat",
+        "--unify-nodes",
+        "--unify-units",
+        "--precision=5",
+        "--bits",
+    ];
+    insta::assert_snapshot!(text(&one_way(), &options));
+}
+
+#[test]
+fn configuration() {
+    let host = HostConf {
+        node: "a".into(),
+        cpu: "2 × CPU".into(),
+        os: "Linux 6.12".into(),
+        rperf: "0.1.0".into(),
+    };
+    let record = Record {
+        test: Test::Conf,
+        host: None,
+        outcome: Outcome::Conf {
+            local: host.clone(),
+            remote: host,
+        },
+    };
+    insta::assert_snapshot!(text(&record, &[]));
+}

@@ -1,0 +1,224 @@
+//! Runs `rperf`: from the command line to the exit status. It connects all other directories; only
+//! the program itself uses it.
+
+mod auto;
+mod live;
+mod records;
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::common::error::{self, Error, Result};
+use crate::rperf::args::options::Options;
+use crate::rperf::args::{self, Invocation};
+use crate::rperf::control::client::{self, ServerAddr};
+use crate::rperf::control::rules::Rules;
+use crate::rperf::control::server::Server;
+use crate::rperf::control::token::Token;
+use crate::rperf::report::csv;
+use crate::rperf::report::json::{self, Document};
+use crate::rperf::report::record::{Outcome, Record};
+use crate::rperf::report::table::Table;
+use crate::rperf::report::text::Format;
+use crate::rperf::spec::Spec;
+use crate::rperf::spec::test::Test;
+use crate::rperf::stats::monitor::MonitorOptions;
+use crate::rperf::transport::verbs::VerbsBackend;
+use live::Live;
+
+/// Runs `rperf` with these arguments; the first one is the name of the program.
+pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
+    let outcome = match args::parse(args.into_iter().skip(1)) {
+        Ok(Invocation::Print(text)) => print(&text),
+        Ok(Invocation::Server(options)) => serve(&options),
+        Ok(Invocation::Compare {
+            old,
+            new,
+            threshold,
+        }) => records::hold_against(&old, &new, threshold),
+        Ok(Invocation::Report { files, output }) => records::report(&files, output.as_deref()),
+        Ok(Invocation::Auto {
+            host,
+            words,
+            options,
+        }) => search(host.as_deref(), &words, &options),
+        Ok(Invocation::Client {
+            host,
+            tests,
+            global,
+        }) => run(host.as_deref(), &tests, &global),
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error::tell(format_args!("rperf: {error}"));
+            ExitCode::from(error.exit_status())
+        }
+    }
+}
+
+fn serve(options: &Options) -> Result<()> {
+    let mut server = Server::bind(
+        options.bind,
+        options.listen_port,
+        Rules::new(&options.server)?,
+    )?;
+    if options.verbose || options.verbose_more {
+        server = server.verbose();
+    }
+    server.stopper().at_signals()?;
+    error::tell(format_args!("rperf: serving on {}", server.local_addr()?));
+    server.run(&VerbsBackend)
+}
+
+fn run(host: Option<&str>, tests: &[(Test, Options)], global: &Options) -> Result<()> {
+    // All specifications are checked before the first test runs.
+    let (mut specs, mut failed) = (Vec::new(), None);
+    for (test, options) in tests {
+        match options.to_spec(*test) {
+            Ok(spec) => specs.push(spec),
+            Err(error) if global.keep_going => tell(&mut failed, error),
+            Err(error) => return Err(error),
+        }
+    }
+    with_server(host, &mut specs, global, |server_addr, specs| {
+        run_tests(host, server_addr, specs, global, failed)
+    })
+}
+
+fn search(host: Option<&str>, words: &[String], options: &Options) -> Result<()> {
+    let mut spec = [options.to_spec(Test::RcBw)?];
+    with_server(host, &mut spec, options, |server_addr, spec| {
+        auto::run(host, server_addr, &spec[0], options, words)
+    })
+}
+
+/// Does something with a server: that on `host`, or one here.
+fn with_server(
+    host: Option<&str>,
+    specs: &mut [Spec],
+    global: &Options,
+    act: impl FnOnce(&ServerAddr, &[Spec]) -> Result<()>,
+) -> Result<()> {
+    let wait = global.wait_server.unwrap_or(Duration::from_secs(5));
+    if let Some(host) = host {
+        let token = global
+            .server
+            .token_file
+            .as_deref()
+            .map(Token::read)
+            .transpose()?;
+        let server_addr = ServerAddr {
+            host: host.to_owned(),
+            port: global.listen_port,
+            wait,
+            token,
+            qperf: global.server.qperf,
+        };
+        return act(&server_addr, specs);
+    }
+    // Both ends here: the other one is a thread, on a port that nobody else knows.
+    for spec in &mut *specs {
+        spec.server.id = spec.server.id.take().or_else(|| spec.client.id.clone());
+    }
+    let mut server =
+        Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, Rules::default())?.quiet();
+    let address = server.local_addr()?;
+    let stopper = server.stopper();
+    std::thread::scope(|scope| {
+        scope.spawn(move || server.run(&VerbsBackend));
+        let (host, port) = (address.ip().to_string(), address.port());
+        let server_addr = ServerAddr {
+            host,
+            port,
+            wait,
+            token: None,
+            qperf: false,
+        };
+        let outcome = act(&server_addr, specs);
+        stopper.stop();
+        outcome
+    })
+}
+
+/// Keeps a failure for the exit status, and tells the one before it.
+fn tell(failed: &mut Option<Error>, error: Error) {
+    if let Some(earlier) = failed.replace(error) {
+        error::tell(format_args!("rperf: {earlier}"));
+    }
+}
+
+fn run_tests(
+    host: Option<&str>,
+    server_addr: &ServerAddr,
+    specs: &[Spec],
+    global: &Options,
+    mut failed: Option<Error>,
+) -> Result<()> {
+    let format = Format::new(global);
+    let mut records = Vec::new();
+    let mut table = global.tuning.is_sweep().then(|| Table::new(format));
+    if global.csv {
+        print(csv::HEADER)?;
+    }
+    let live = Live::new(global, host, format.style, specs.len());
+    for spec in specs {
+        let monitor_options = MonitorOptions {
+            interval: global.interval,
+            observer: live.begin(spec),
+        };
+        let outcome = client::run(server_addr, spec, &VerbsBackend, monitor_options);
+        live.end()?;
+        let (outcome, error) = match outcome {
+            Ok(outcome) => (outcome, None),
+            Err(error) => (
+                Outcome::Failed {
+                    error: error.to_string(),
+                },
+                Some(error),
+            ),
+        };
+        let record = Record {
+            test: spec.test,
+            host: host.map(str::to_owned),
+            outcome,
+        };
+        match () {
+            () if global.json => {}
+            () if global.json_lines => print(&json::line(&record))?,
+            () if global.csv => print(&csv::render(&record))?,
+            () if table.is_some() && error.is_none() => {
+                print(
+                    &table
+                        .as_mut()
+                        .map_or_else(String::new, |t| t.render(&record)),
+                )?;
+            }
+            () if live.has_begun() => print(&format.figures(&record))?,
+            () => print(&format.render(&record))?,
+        }
+        records.push(record);
+        if let Some(error) = error.map(|error| error.context(spec.test.name())) {
+            tell(&mut failed, error);
+            // The first test that fails ends the run: what follows would most likely fail for the
+            // same reason.
+            if !global.keep_going {
+                break;
+            }
+        }
+    }
+    if global.json {
+        print(&Document::new(records).render())?;
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|e| Error::system("cannot write the output", &e))
+}

@@ -1,0 +1,31 @@
+//! The checked specification of a test: the only description of a test that the other directories
+//! see.
+//!
+//! A [`Spec`] is what the client sends to the server. Both ends check it with the same code:
+//! [`Spec::check`] against the limits of this program, [`Spec::fit`] against a device. `fit`
+//! returns a [`Shape`], the numbers that an engine needs. The types are shared by everything above.
+
+mod check;
+mod config;
+pub mod connection;
+mod fit;
+mod limits;
+pub mod modes;
+pub mod path;
+pub mod plan;
+mod shape;
+mod side;
+pub mod socket_kind;
+pub mod test;
+pub mod tuning;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::Spec;
+pub use fit::Bounds;
+pub(super) use limits::default_depth;
+pub use limits::{MAX_DEPTH, MAX_MEMORY, MAX_QPS, MAX_THREADS, MAX_TIME};
+pub use plan::MAX_MESSAGE;
+pub use shape::Shape;
+pub use side::{Limit, Multicast, Side, Sockets};

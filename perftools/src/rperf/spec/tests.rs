@@ -1,0 +1,254 @@
+use std::time::Duration;
+
+use super::plan::{Pattern, Verb};
+use super::test::Test;
+use super::*;
+use crate::common::error::Result;
+use crate::rperf::args::options::Options;
+use crate::rperf::spec::modes::Wait;
+use clap::Parser;
+
+fn spec(line: &str) -> Result<Spec> {
+    let args = std::iter::once("rperf").chain(line.split_whitespace());
+    Options::try_parse_from(args).unwrap().to_spec(Test::RcBw)
+}
+
+fn bounds() -> Bounds {
+    Bounds {
+        device: "dev0".into(),
+        max_msg: 8 << 20,
+        max_qp_wr: 1024,
+        max_cqe: 2048,
+        mtu: 4096,
+        infiniband: true,
+        signalled: 0..0,
+        atomics: true,
+        max_srq_wr: 1024,
+        xrc: true,
+    }
+}
+
+fn of(test: Test) -> Spec {
+    Options::try_parse_from(["rperf"])
+        .unwrap()
+        .to_spec(test)
+        .unwrap()
+}
+
+#[test]
+fn what_a_device_lacks_is_said_in_one_line() {
+    let iwarp = Bounds {
+        infiniband: false,
+        atomics: false,
+        xrc: false,
+        ..bounds()
+    };
+    for (test, what) in [
+        (
+            Test::UcBw,
+            "needs UC (unreliable connections), which dev0 lacks",
+        ),
+        (Test::UdLat, "needs UD"),
+        (Test::RcFetchAddMr, "needs atomics"),
+        (Test::XrcLat, "needs XRC"),
+    ] {
+        let text = of(test).fit(&iwarp).unwrap_err().to_string();
+        assert!(text.starts_with(what) && !text.contains('\n'), "{text}");
+    }
+    let shape = of(Test::RcRdmaWriteLat).fit(&iwarp).unwrap();
+    assert_eq!(
+        (shape.plan.verb, shape.plan.pattern),
+        (Verb::Write, Pattern::Polled)
+    );
+    let asked = Spec {
+        immediate: Some(true),
+        ..of(Test::RcRdmaWriteBw)
+    };
+    assert!(
+        asked
+            .fit(&iwarp)
+            .unwrap_err()
+            .to_string()
+            .contains("writes with immediate data, which dev0 lacks")
+    );
+}
+
+#[test]
+fn a_datagram_is_at_most_the_mtu() {
+    let text = Spec {
+        msg_size: 4097,
+        ..of(Test::UdBw)
+    }
+    .fit(&bounds())
+    .unwrap_err()
+    .to_string();
+    assert!(text.contains("4 KiB in one datagram"), "{text}");
+}
+
+#[test]
+fn defaults_are_qperfs() {
+    let s = spec("").unwrap();
+    assert_eq!(
+        (s.msg_size, s.limit),
+        (65536, Limit::Time(Duration::from_secs(2)))
+    );
+    assert_eq!(s.client.timeout, Duration::from_secs(5));
+}
+
+#[test]
+fn absurd_numbers_are_refused_with_the_limit_and_the_option() {
+    for (line, says) in [
+        ("--msg-size 8G", &["8 GiB", "1 GiB", "-m"][..]),
+        ("--msg-size 0", &["at least 1 byte", "-m"]),
+        ("--messages 0", &["-n"]),
+        ("--time 0", &["-t"]),
+        ("--time 10000h", &["-t", "7 d"]),
+        ("--depth 0", &["--depth", "16384"]),
+        ("--depth 1000000", &["--depth", "16384"]),
+        ("--mtu 1000", &["-mt", "4096"]),
+        ("--timeout 0", &["-to"]),
+    ] {
+        let text = spec(line).unwrap_err().to_string();
+        assert!(says.iter().all(|s| text.contains(s)), "{line}: {text}");
+    }
+}
+
+#[test]
+fn a_message_larger_than_the_device_carries_is_refused_by_the_devices_name() {
+    let text = spec("--msg-size 9M")
+        .unwrap()
+        .fit(&bounds())
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("dev0") && text.contains("8 MiB"), "{text}");
+}
+
+#[test]
+fn all_memory_of_a_test_counts_whatever_its_verb() {
+    for test in [
+        Test::RcBw,
+        Test::RcRdmaWriteBw,
+        Test::RcRdmaReadBw,
+        Test::RcRdmaWritePollLat,
+    ] {
+        let large = Spec {
+            msg_size: 8 << 20,
+            ..of(test)
+        };
+        assert_eq!(large.fit(&bounds()).unwrap().memory(), 16 << 20, "{test:?}");
+        let many = Spec {
+            qps: 256,
+            verify: true,
+            ..large
+        };
+        if let Ok(plan) = many.fit(&bounds()).map(|shape| shape.plan) {
+            let text = many.agreed(1, plan, &bounds()).unwrap_err().to_string();
+            assert!(
+                text.contains("of buffers: the limit is 2 GiB"),
+                "{test:?}: {text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_limited_rate_is_known_to_a_hundredth_of_a_second() {
+    for (line, signal_every) in [
+        ("", 64),
+        ("--rate-limit 300K", 1),
+        ("--rate-limit 50M", 8),
+        ("--rate-limit 50M --qps 2", 4),
+        ("--rate-limit 50G", 64),
+        ("--rate-limit 300K --cq-moderation 16", 16),
+    ] {
+        let mut spec = spec(line).unwrap();
+        spec.msg_size = 64 << 10;
+        spec.depth = 256;
+        assert_eq!(
+            spec.fit(&bounds()).unwrap().signal_every,
+            signal_every,
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_test_of_latency_asks_for_few_completions_or_those_it_was_told_to() {
+    for (line, signal_every) in [
+        ("", 32),
+        ("--cq-moderation 1", 1),
+        ("--cq-moderation 100", 32),
+        ("--verify", 1),
+    ] {
+        let mut spec = spec(line).unwrap();
+        spec.test = Test::RcLat;
+        spec.depth = 64;
+        assert_eq!(
+            spec.fit(&bounds()).unwrap().signal_every,
+            signal_every,
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_device_is_asked_for_each_completion_where_that_is_faster() {
+    let siw = Bounds {
+        infiniband: false,
+        signalled: 4096..16384,
+        ..bounds()
+    };
+    for (test, line, signal_every) in [
+        (Test::RcBw, "--msg-size 4K", 1),
+        (Test::RcRdmaWritePollLat, "--msg-size 8K", 1),
+        (Test::RcLat, "--msg-size 4K --cq-moderation 8", 8),
+        (Test::RcLat, "--msg-size 4095", 32),
+        (Test::RcBw, "--msg-size 16K", 254),
+        (Test::RcRdmaReadBw, "--msg-size 4K", 254),
+    ] {
+        let spec = Spec {
+            test,
+            ..spec(line).unwrap()
+        };
+        assert_eq!(
+            spec.fit(&siw).unwrap().signal_every,
+            signal_every,
+            "{test:?} {line}"
+        );
+        assert_ne!(
+            spec.fit(&bounds()).unwrap().signal_every,
+            1,
+            "{test:?} {line}"
+        );
+    }
+}
+
+#[test]
+fn remote_options_win_for_the_server() {
+    let s =
+        spec("--id a --remote-id b --wait poll --local-wait events --timeout 3 --remote-timeout 9")
+            .unwrap();
+    assert_eq!(s.client.id.unwrap().name, "a");
+    assert_eq!(s.server.id.unwrap().name, "b");
+    assert_eq!((s.client.wait, s.server.wait), (Wait::Events, Wait::Poll));
+    assert_eq!(
+        (s.client.timeout.as_secs(), s.server.timeout.as_secs()),
+        (3, 9)
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn every_shape_fits_its_device(depth in 1..=MAX_DEPTH, size in 1_u64..8 << 20, verify: bool, room in 16_u32..100_000, n in 1_u64..1000, qps in 1_u32..9) {
+        let mut s = spec("").unwrap();
+        (s.depth, s.msg_size, s.verify, s.qps) = (depth, size, verify, qps);
+        for limit in [s.limit, Limit::Messages(n)] {
+            s.limit = limit;
+            let shape = s.fit(&Bounds { max_qp_wr: room, max_cqe: room * 2 * qps, ..bounds() }).unwrap();
+            proptest::prop_assert!(shape.depth >= 1 && shape.depth <= depth * qps);
+            proptest::prop_assert!(shape.sends() <= room && shape.receives() <= room, "{shape:?}");
+            proptest::prop_assert!(shape.batch >= 1 && shape.batch <= shape.depth);
+            proptest::prop_assert_eq!(s.agreed(shape.depth, shape.plan, &bounds()).unwrap(), shape);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Processor time: of this process and this thread by nanosecond clocks, of the whole host from
+//! `/proc/stat`.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// `/proc/stat` counts in these: USER_HZ is 100 on every architecture that Linux runs RDMA on.
+const TICK: f64 = 0.01;
+
+/// Processor time used between two readings, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CpuUse {
+    /// The thread that ran the test.
+    pub thread: f64,
+    /// Its process (both ends, where both run in one process).
+    pub process: f64,
+    /// The whole host, by what it was used for; in steps of 10 ms.
+    pub host: HostCpuTime,
+    /// Processors of the host.
+    pub cpus: u32,
+    /// How long the thread that ran the test could have run, but had no processor.
+    #[serde(default)]
+    pub waited: f64,
+}
+
+impl Eq for CpuUse {}
+
+/// Processor time of the whole host in seconds, summed over its processors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "Host"))]
+pub struct HostCpuTime {
+    /// Programs, nice or not.
+    pub user: f64,
+    /// The kernel, and what a hypervisor took.
+    pub kernel: f64,
+    /// Interrupts, hard and soft.
+    pub intr: f64,
+    /// Idle, waiting for storage.
+    pub iowait: f64,
+}
+
+impl HostCpuTime {
+    /// All that is not idle (as qperf: waiting for storage counts).
+    pub fn busy(&self) -> f64 {
+        self.user + self.kernel + self.intr + self.iowait
+    }
+
+    /// Reads the first line of `/proc/stat`: user nice system idle iowait irq softirq steal.
+    fn parse(stat: &str) -> Option<Self> {
+        let line = stat.lines().next()?.strip_prefix("cpu ")?;
+        let mut f = [0.0; 8];
+        for (to, from) in f.iter_mut().zip(line.split_whitespace()) {
+            *to = from.parse::<f64>().ok()? * TICK;
+        }
+        Some(Self {
+            user: f[0] + f[1],
+            kernel: f[2] + f[7],
+            intr: f[5] + f[6],
+            iowait: f[4],
+        })
+    }
+
+    fn now() -> Self {
+        fs::read_to_string("/proc/stat")
+            .ok()
+            .and_then(|s| Self::parse(&s))
+            .unwrap_or_default()
+    }
+}
+
+/// A reading of all clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockReading {
+    wall: Instant,
+    thread: Duration,
+    process: Duration,
+    host: HostCpuTime,
+    waited: Duration,
+}
+
+impl ClockReading {
+    /// Reads the clocks of the calling thread, its process and the host, and the time last: what
+    /// follows begins then.
+    pub fn now() -> Self {
+        let clock = |id| clock_gettime(id).map(Duration::from).unwrap_or_default();
+        let host = HostCpuTime::now();
+        let thread = clock(ClockId::CLOCK_THREAD_CPUTIME_ID);
+        let process = clock(ClockId::CLOCK_PROCESS_CPUTIME_ID);
+        let waited = waited();
+        Self {
+            wall: Instant::now(),
+            thread,
+            process,
+            host,
+            waited,
+        }
+    }
+
+    /// The same with the time first: that of what has been counted up to now. (On a busy processor
+    /// the device's work may take milliseconds while the other clocks are read.)
+    pub fn of_counts() -> Self {
+        let wall = Instant::now();
+        Self {
+            wall,
+            ..Self::now()
+        }
+    }
+
+    /// When it was read.
+    pub fn wall(&self) -> Instant {
+        self.wall
+    }
+
+    /// What was used since `earlier`, on the same thread.
+    pub fn since(&self, earlier: &ClockReading) -> CpuUse {
+        let (a, b) = (&earlier.host, &self.host);
+        CpuUse {
+            thread: self.thread.saturating_sub(earlier.thread).as_secs_f64(),
+            process: self.process.saturating_sub(earlier.process).as_secs_f64(),
+            host: HostCpuTime {
+                user: (b.user - a.user).max(0.0),
+                kernel: (b.kernel - a.kernel).max(0.0),
+                intr: (b.intr - a.intr).max(0.0),
+                iowait: (b.iowait - a.iowait).max(0.0),
+            },
+            cpus: online(),
+            waited: self.waited.saturating_sub(earlier.waited).as_secs_f64(),
+        }
+    }
+}
+
+/// How long the calling thread has waited for a processor: the second number of its `schedstat`, in
+/// nanoseconds.
+fn waited() -> Duration {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split_whitespace().nth(1).and_then(|n| n.parse().ok());
+    nanos.map_or(Duration::ZERO, Duration::from_nanos)
+}
+
+/// Processors that this process may use.
+pub fn online() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_stat_is_read_by_its_fields() {
+        let host = HostCpuTime::parse("cpu  100 20 300 9999 50 6 7 8 0 0\ncpu0 1 2 3 4\n").unwrap();
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(
+            close(host.user, 1.2)
+                && close(host.kernel, 3.08)
+                && close(host.intr, 0.13)
+                && close(host.iowait, 0.5)
+        );
+        assert!(close(host.busy(), 4.91));
+        assert_eq!(HostCpuTime::parse("intr 1 2 3"), None);
+        assert_eq!(HostCpuTime::parse(""), None);
+    }
+
+    #[test]
+    fn work_shows_in_the_threads_clock() {
+        let before = ClockReading::now();
+        let mut x = 1_u64;
+        while before.wall.elapsed() < Duration::from_millis(20) {
+            x = std::hint::black_box(x.wrapping_mul(3));
+        }
+        let used = ClockReading::now().since(&before);
+        assert!(
+            used.thread > 0.001 && used.process >= used.thread * 0.5,
+            "{used:?}"
+        );
+    }
+}

@@ -1,0 +1,163 @@
+//! Which address of this end reaches which of the peer's.
+
+use std::cmp::Reverse;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::ControlAddrs;
+
+/// An address that a port can be reached by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortAddress {
+    /// The IP address; none on InfiniBand, where the LID is the address.
+    pub ip: Option<IpAddr>,
+    /// Bits of its network's prefix; 0 where unknown.
+    pub prefix: u8,
+    /// Index of its GID, where the port has GIDs.
+    pub gid_index: Option<u32>,
+}
+
+/// Bits that two addresses of one family share from the front; none of different families.
+fn common_bits(a: IpAddr, b: IpAddr) -> Option<u32> {
+    match (a, b) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
+        (IpAddr::V6(a), IpAddr::V6(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
+        _ => None,
+    }
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// The pair (index of mine, index of theirs) that most likely reaches: one family; rather both ends
+/// of the control connection; rather global than link-local; rather one subnet, and there rather
+/// IPv4; else rather more bits in common.
+pub fn choose(
+    mine: &[PortAddress],
+    theirs: &[PortAddress],
+    hosts: ControlAddrs,
+) -> Option<(usize, usize)> {
+    let score = |a: &PortAddress, b: &PortAddress| match (a.ip, b.ip) {
+        (None, None) => Some((0, false, false, false, 0)),
+        (Some(x), Some(y)) => {
+            let bits = common_bits(x, y)?;
+            // Where only one end of the control connection is an RDMA address, that end still says
+            // which network it is.
+            let control = u8::from(x == hosts.local) + u8::from(y == hosts.peer);
+            let prefix = u32::from(a.prefix.min(b.prefix));
+            let subnet = prefix > 0 && bits >= prefix;
+            // Within one subnet more bits in common mean nothing.
+            let share = if subnet {
+                0
+            } else {
+                bits * 1000 / if x.is_ipv4() { 32 } else { 128 }
+            };
+            Some((
+                control,
+                !is_link_local(x) && !is_link_local(y),
+                subnet,
+                x.is_ipv4() && subnet,
+                share,
+            ))
+        }
+        _ => None,
+    };
+    let mut best = None;
+    for (i, a) in mine.iter().enumerate() {
+        for (j, b) in theirs.iter().enumerate() {
+            if let Some(score) = score(a, b) {
+                best = best.max(Some((score, Reverse((i, j)))));
+            }
+        }
+    }
+    best.map(|(_, Reverse(pair))| pair)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(list: &[&str]) -> Vec<PortAddress> {
+        let one = |(index, text): (u32, &&str)| {
+            let (ip, prefix) = text.split_once('/').unwrap();
+            PortAddress {
+                ip: Some(ip.parse().unwrap()),
+                prefix: prefix.parse().unwrap(),
+                gid_index: Some(index),
+            }
+        };
+        (0..).zip(list).map(one).collect()
+    }
+
+    fn hosts(local: &str, peer: &str) -> ControlAddrs {
+        ControlAddrs {
+            local: local.parse().unwrap(),
+            peer: peer.parse().unwrap(),
+        }
+    }
+
+    fn chosen(mine: &[&str], theirs: &[&str], hosts: ControlAddrs) -> Option<(usize, usize)> {
+        choose(&candidates(mine), &candidates(theirs), hosts)
+    }
+
+    const A: &[&str] = &["fe80::1/64", "10.1.0.1/24", "fd01::1/64", "192.168.7.1/24"];
+    const B: &[&str] = &["fe80::2/64", "fd01::2/64", "192.168.7.2/24", "10.1.0.2/24"];
+
+    #[test]
+    fn the_addresses_of_the_control_connection_come_first() {
+        assert_eq!(chosen(A, B, hosts("fd01::1", "fd01::2")), Some((2, 1)));
+        assert_eq!(
+            chosen(A, B, hosts("192.168.7.1", "192.168.7.2")),
+            Some((3, 2))
+        );
+        assert_eq!(chosen(A, B, hosts("172.16.0.1", "fd01::2")), Some((2, 1)));
+    }
+
+    #[test]
+    fn over_another_control_network_a_shared_subnet_wins_and_ipv4_before_ipv6() {
+        let h = hosts("172.16.0.1", "172.16.0.2");
+        assert_eq!(chosen(A, B, h), Some((1, 3)));
+        assert_eq!(
+            chosen(
+                &["10.9.0.1/24", "fd01::1/64"],
+                &["10.1.0.2/24", "fd01::2/64"],
+                h
+            ),
+            Some((1, 1))
+        );
+    }
+
+    #[test]
+    fn link_local_serves_only_where_nothing_else_does() {
+        let h = hosts("127.0.0.1", "127.0.0.1");
+        assert_eq!(
+            chosen(
+                &["fe80::1/64", "10.0.0.1/8"],
+                &["fe80::1/64", "10.0.0.1/8"],
+                h
+            ),
+            Some((1, 1))
+        );
+        assert_eq!(chosen(&["fe80::1/64"], &["fe80::2/64"], h), Some((0, 0)));
+    }
+
+    #[test]
+    fn families_do_not_mix() {
+        let h = hosts("10.0.0.1", "10.0.0.2");
+        assert_eq!(chosen(&["10.0.0.1/24"], &["fd00::1/64"], h), None);
+        assert_eq!(chosen(&[], B, h), None);
+    }
+
+    #[test]
+    fn one_device_reaches_itself_by_one_address() {
+        for h in [hosts("127.0.0.1", "127.0.0.1"), hosts("::1", "::1")] {
+            let (i, j) = chosen(A, A, h).unwrap();
+            assert_eq!(i, j);
+        }
+    }
+}

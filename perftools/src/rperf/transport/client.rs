@@ -1,0 +1,142 @@
+//! The client's end of an RDMA test.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::address::PortAddress;
+use super::device;
+use super::endpoint::{PreparedQp, RdmaEndpoint};
+use super::host_memory::has_memory_for;
+use super::path_checks::by_cm;
+use super::wire::{AnyQp, VerbsWire};
+use super::{
+    ClientEndpoints, ClientInfo, ClientSetup, ConnectMethod, ConnectedEndpoint, ControlAddrs,
+    Offer, cm, cm_datagrams,
+};
+use crate::common::error::{Error, Result};
+use crate::rperf::spec::Spec;
+use crate::rperf::spec::plan::Service;
+
+/// The client's end.
+#[derive(Debug)]
+pub struct RdmaClient {
+    end: RdmaEndpoint,
+    spec: Spec,
+    prepared: Vec<PreparedQp>,
+}
+
+impl RdmaClient {
+    pub(super) fn new(spec: &Spec, hosts: ControlAddrs) -> Result<(Self, ClientInfo)> {
+        let opened = device::open(spec.client.id.as_ref(), hosts)?.at_gid(spec.client.gid_index)?;
+        by_cm(
+            opened.link,
+            spec.use_cm,
+            spec.marks_packets(),
+            opened.context.device_name(),
+        )?;
+        let fit = spec.fit(&opened.bounds)?;
+        let shape = spec.agreed(fit.depth, fit.plan, &opened.bounds)?;
+        has_memory_for(&shape, if hosts.local == hosts.peer { 2 } else { 1 })?;
+        let end = RdmaEndpoint::new(opened, shape, &spec.client)?;
+        let addresses = end.opened.addresses.clone();
+        let ask = ClientInfo {
+            link: end.opened.link,
+            addresses,
+            mtu: end.mtu(),
+            depth: shape.depth,
+            plan: shape.plan,
+        };
+        Ok((
+            Self {
+                end,
+                spec: spec.clone(),
+                prepared: Vec::new(),
+            },
+            ask,
+        ))
+    }
+
+    fn address(&self, offer: &Offer) -> Result<PortAddress> {
+        let found = self.end.opened.addresses.get(offer.client_address);
+        found.copied().ok_or_else(|| {
+            Error::protocol("the server chose an address that this end does not have")
+        })
+    }
+}
+
+impl ClientSetup for RdmaClient {
+    type Wire = VerbsWire;
+
+    fn answer(&mut self, offer: &Offer) -> Result<ClientEndpoints> {
+        if offer.depth > self.end.shape.depth {
+            return Err(Error::protocol(
+                "the server offers a greater depth than it was asked for",
+            ));
+        }
+        self.end.shape =
+            self.spec
+                .agreed(offer.depth, self.end.shape.plan, &self.end.opened.bounds)?;
+        match &offer.method {
+            ConnectMethod::Cm { .. } => Ok(ClientEndpoints { ends: Vec::new() }),
+            ConnectMethod::Direct(_) => {
+                if let Some(group) = offer.group {
+                    self.end.join_group(group, self.spec.client.timeout)?;
+                }
+                self.prepared = self.end.prepare(self.address(offer)?, offer.mtu)?;
+                Ok(ClientEndpoints {
+                    ends: self.prepared.iter().map(|one| one.plain.clone()).collect(),
+                })
+            }
+        }
+    }
+
+    fn connect(mut self, offer: &Offer, timeout: Duration) -> Result<ConnectedEndpoint<VerbsWire>> {
+        let address = self.address(offer)?;
+        match &offer.method {
+            ConnectMethod::Direct(server) => {
+                let prepared = std::mem::take(&mut self.prepared);
+                let lines = match offer.group {
+                    Some(_) => self.end.join_in(prepared, server, false)?,
+                    None => self.end.join(prepared, server)?,
+                };
+                let via = self.end.via(address, false, Some(offer.mtu));
+                self.end.connected(lines, via)
+            }
+            ConnectMethod::Cm {
+                address: server,
+                port,
+                token,
+            } => {
+                let source = address
+                    .ip
+                    .ok_or_else(|| Error::device("rdma_cm needs an IP address on this end"))?;
+                let shape = self.end.shape;
+                let target = cm::CmTarget {
+                    source,
+                    server: SocketAddr::new(*server, *port),
+                    token: *token,
+                    rd_atomic: self.end.rd_atomic(),
+                };
+                let lines = (0..self.end.lines()).map(|index| {
+                    let (verb, device) = (shape.plan.verb, self.end.device());
+                    if shape.plan.service == Service::Ud {
+                        let qp = self.end.queue_pair(index)?;
+                        return cm_datagrams::find(
+                            qp,
+                            device,
+                            &target,
+                            index,
+                            self.end.own(address),
+                            timeout,
+                        );
+                    }
+                    let qp = self.end.queue_pair(index)?;
+                    cm::connect(qp, device, &target, index, verb, timeout).map(AnyQp::Cm)
+                });
+                let lines = lines.collect::<Result<Vec<_>>>()?;
+                let via = self.end.via(address, true, None);
+                self.end.connected(lines, via)
+            }
+        }
+    }
+}

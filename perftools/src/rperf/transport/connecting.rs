@@ -1,0 +1,147 @@
+//! Connects the queue pairs that an end has prepared, to the peer's or to a group.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ibverbs::{AhAttr, Endpoint, GlobalRoute, Lid, Psn, Qpn, wr::Destination};
+
+use super::QpEndpoint;
+use super::endpoint::{PreparedQp, QKEY, RdmaEndpoint, UnconnectedQp};
+use super::multicast;
+use super::wire::AnyQp;
+use crate::common::error::{Error, Result};
+
+impl RdmaEndpoint {
+    /// Connects prepared queue pairs to the peer's.
+    pub(super) fn join(
+        &self,
+        prepared: Vec<PreparedQp>,
+        peers: &[QpEndpoint],
+    ) -> Result<Vec<AnyQp>> {
+        if prepared.len() != peers.len() {
+            return Err(Error::protocol(format!(
+                "the peer has {} queue pairs, not {}",
+                peers.len(),
+                prepared.len()
+            )));
+        }
+        prepared
+            .into_iter()
+            .zip(peers)
+            .map(|(one, peer)| self.join_one(one, peer))
+            .collect()
+    }
+
+    fn join_one(
+        &self,
+        PreparedQp { qp, mut path, .. }: PreparedQp,
+        peer: &QpEndpoint,
+    ) -> Result<AnyQp> {
+        let gid = peer
+            .gid
+            .parse()
+            .map_err(|_| Error::protocol(format!("the peer's GID `{}` is none", peer.gid)))?;
+        let remote = Endpoint {
+            qpn: Qpn(peer.qpn),
+            psn: Psn(peer.psn),
+            lid: Lid(peer.lid),
+            gid,
+        };
+        path.max_rd_atomic = self
+            .opened
+            .rd_atomic
+            .0
+            .min(peer.rd_atomic)
+            .min(self.rd_atomic());
+        match qp {
+            UnconnectedQp::Rc(mut qp) => qp.connect(&path, &remote).map(|()| AnyQp::Rc(qp)),
+            UnconnectedQp::Xrc(mut line) => {
+                return line
+                    .connect(&path, &remote, peer.xrc)
+                    .map(|()| AnyQp::Xrc(line));
+            }
+            UnconnectedQp::Uc(mut qp) => qp.connect(&path, &remote).map(|()| AnyQp::Uc(qp)),
+            UnconnectedQp::Ud(mut qp) => {
+                let mut to = match path.sgid_index {
+                    Some(index) => AhAttr::to_gid(path.port_num, index, gid),
+                    None => AhAttr::to_lid(path.port_num, remote.lid),
+                };
+                (to.sl, to.src_path_bits, to.static_rate) =
+                    (path.sl, path.src_path_bits, path.static_rate);
+                to.grh = to.grh.map(|grh| GlobalRoute {
+                    traffic_class: path.traffic_class,
+                    ..grh
+                });
+                let address = self
+                    .pd
+                    .create_ah(&to)
+                    .and_then(|handle| qp.hold_address(&handle));
+                address.map(|address| {
+                    AnyQp::Ud(
+                        qp,
+                        Destination {
+                            address,
+                            qpn: remote.qpn,
+                            qkey: QKEY,
+                        },
+                    )
+                })
+            }
+        }
+        .map_err(Error::from)
+    }
+
+    /// Joins the group of receivers: queue pairs that are prepared from now on belong to it.
+    pub(super) fn join_group(&mut self, group: IpAddr, timeout: Duration) -> Result<()> {
+        self.group = Some(multicast::join(group, self.device(), timeout)?);
+        Ok(())
+    }
+
+    /// Has prepared queue pairs receive what is sent to the group, and lets them answer the peer's;
+    /// or has the one send to it.
+    pub(super) fn join_in(
+        &self,
+        prepared: Vec<PreparedQp>,
+        peers: &[QpEndpoint],
+        receives: bool,
+    ) -> Result<Vec<AnyQp>> {
+        let group = self
+            .group
+            .as_ref()
+            .ok_or_else(|| Error::protocol("there is no group"))?;
+        let peer = peers
+            .first()
+            .ok_or_else(|| Error::protocol("the peer has no queue pair"))?;
+        let gid = peer
+            .gid
+            .parse()
+            .map_err(|_| Error::protocol(format!("the peer's GID `{}` is none", peer.gid)))?;
+        let lines = prepared.into_iter().map(|PreparedQp { qp, path, .. }| {
+            let UnconnectedQp::Ud(mut qp) = qp else {
+                return Err(Error::protocol("a group is of datagrams"));
+            };
+            if !receives {
+                let to = group.destination(&mut qp)?;
+                return Ok(AnyQp::Ud(qp, to));
+            }
+            group.attach(&mut qp)?;
+            let to = match path.sgid_index {
+                Some(index) => AhAttr::to_gid(path.port_num, index, gid),
+                None => AhAttr::to_lid(path.port_num, Lid(peer.lid)),
+            };
+            let address = self
+                .pd
+                .create_ah(&to)
+                .and_then(|address| qp.hold_address(&address))?;
+            Ok(AnyQp::Ud(
+                qp,
+                Destination {
+                    address,
+                    qpn: Qpn(peer.qpn),
+                    qkey: group.ud_address().qkey,
+                },
+            ))
+        });
+        lines.collect()
+    }
+}

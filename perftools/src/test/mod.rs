@@ -1,8 +1,0 @@
-//! The names of the tests, and what each does.
-
-mod id;
-mod names;
-mod nature;
-mod table;
-
-pub use id::Test;
