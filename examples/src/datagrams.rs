@@ -167,7 +167,7 @@ impl DatagramSocket {
             .ok_or("reply to a datagram: it has no immediate data with the queue pair number")?;
         let address = self
             .pd
-            .create_ah_to_source(port_num, &datagram.source, datagram.buf())?;
+            .create_ah_from_wc(port_num, &datagram.source, datagram.buf())?;
         Ok(Destination {
             address: self.qp.hold_address(&address)?,
             qpn: ibverbs::Qpn(qp_num),

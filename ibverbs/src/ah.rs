@@ -1,4 +1,4 @@
-//! Address handles: where a datagram goes.
+//! Address handles: destinations of datagrams.
 
 #![allow(unsafe_code)]
 
@@ -20,61 +20,60 @@ use crate::pd::ProtectionDomain;
 use crate::port::Lid;
 use crate::raw::AsRaw;
 
-/// The way to a port: what an address handle, or the path of a connection, is made of (`struct
-/// ibv_ah_attr`).
+/// The path to a port, for an address handle or for a connection (`struct ibv_ah_attr`).
 ///
 /// # Example
 /// ```
 /// use ibverbs::{AhAttr, Gid};
 /// let peer: Gid = "::ffff:10.99.0.1".parse().expect("an address");
-/// let way = AhAttr {
+/// let attr = AhAttr {
 ///     sl: 3,
-///     ..AhAttr::to_gid(1, 1, peer)
+///     ..AhAttr::for_gid(1, 1, peer)
 /// }; // from the GID at index 1 of port 1
-/// assert_eq!(way.grh.expect("a global route").hop_limit, 64);
+/// assert_eq!(attr.grh.expect("a global route").hop_limit, 64);
 /// ```
 ///
 /// # References
 /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AhAttr {
-    /// Local port, from 1.
+    /// Local port, numbered from 1.
     pub port_num: u8,
     /// LID of the destination; 0 on RoCE.
     pub dlid: Lid,
     /// Service level.
     pub sl: u8,
-    /// Low bits of this port's LID, where it has several.
+    /// Low bits of the local LID, if the port has several LIDs.
     pub src_path_bits: u8,
-    /// Rate limit code (`enum ibv_rate`); 0 for the port's own.
+    /// Rate limit, encoded (`enum ibv_rate`); 0 for no limit.
     pub static_rate: u8,
-    /// The global route; always there on RoCE.
+    /// Global route; required on RoCE.
     pub grh: Option<GlobalRoute>,
 }
 
-/// The global part of a route (`struct ibv_global_route`).
+/// The global part of a path (`struct ibv_global_route`).
 ///
 /// # Example
-/// A route with a DSCP of 26, which the network may give a queue of its own:
+/// This example sets a DSCP of 26, which switches can map to a priority:
 /// ```
 /// use ibverbs::{AhAttr, Gid, GlobalRoute};
-/// let way = AhAttr::to_gid(1, 1, Gid::default());
-/// let grh = way.grh.map(|grh| GlobalRoute {
+/// let attr = AhAttr::for_gid(1, 1, Gid::default());
+/// let grh = attr.grh.map(|grh| GlobalRoute {
 ///     traffic_class: 26 << 2,
 ///     ..grh
 /// });
-/// let way = AhAttr { grh, ..way };
+/// let attr = AhAttr { grh, ..attr };
 /// ```
 ///
 /// # References
 /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html); IBA 8.3
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobalRoute {
-    /// GID of the destination.
+    /// Destination GID.
     pub dgid: Gid,
-    /// Index of this port's GID.
+    /// Index of the local GID.
     pub sgid_index: GidIndex,
-    /// Hops that packets may make.
+    /// Maximum number of hops.
     pub hop_limit: u8,
     /// Traffic class (DSCP and ECN bits of RoCE v2 packets).
     pub traffic_class: u8,
@@ -83,8 +82,10 @@ pub struct GlobalRoute {
 }
 
 impl AhAttr {
-    /// The way to a GID, from the local GID at `sgid_index`: what RoCE needs.
-    pub fn to_gid(port_num: u8, sgid_index: impl Into<GidIndex>, dgid: Gid) -> Self {
+    /// Creates the path to a GID, from the local GID at `sgid_index`. RoCE needs this form.
+    ///
+    /// The hop limit is 64; all other values are 0.
+    pub fn for_gid(port_num: u8, sgid_index: impl Into<GidIndex>, dgid: Gid) -> Self {
         let sgid_index = sgid_index.into();
         let grh = GlobalRoute {
             dgid,
@@ -95,12 +96,12 @@ impl AhAttr {
         };
         Self {
             grh: Some(grh),
-            ..Self::to_lid(port_num, Lid(0))
+            ..Self::for_lid(port_num, Lid(0))
         }
     }
 
-    /// The way to a LID of the same InfiniBand subnet.
-    pub fn to_lid(port_num: u8, dlid: Lid) -> Self {
+    /// Creates the path to a LID in the same InfiniBand subnet.
+    pub fn for_lid(port_num: u8, dlid: Lid) -> Self {
         Self {
             port_num,
             dlid,
@@ -157,9 +158,10 @@ impl GlobalRoute {
     }
 }
 
-/// An address handle: where datagrams of a protection domain's queue pairs can go. Clones share it.
+/// An address handle: a destination for datagrams from queue pairs of its protection domain. Clones
+/// refer to the same handle.
 ///
-/// To send to it, let a datagram queue pair [hold](crate::QueuePair::hold_address) it.
+/// To send to it, let a UD queue pair [hold](crate::QueuePair::hold_address) it.
 ///
 /// # Example
 /// ```no_run
@@ -167,8 +169,8 @@ impl GlobalRoute {
 ///     AhAttr, Qkey, Qpn, QueuePair, Ud,
 ///     wr::{self, Destination},
 /// };
-/// # fn f(qp: &mut QueuePair<Ud>, way: AhAttr, qpn: Qpn) -> ibverbs::Result<()> {
-/// let address = qp.pd().create_ah(&way)?;
+/// # fn f(qp: &mut QueuePair<Ud>, attr: AhAttr, qpn: Qpn) -> ibverbs::Result<()> {
+/// let address = qp.pd().create_ah(&attr)?;
 /// let destination = Destination {
 ///     address: qp.hold_address(&address)?,
 ///     qpn,
@@ -188,14 +190,14 @@ struct Inner {
     pd: ProtectionDomain,
 }
 
-// SAFETY: an address handle is a number to the device; libibverbs' functions on it are thread safe.
+// SAFETY: libibverbs' functions on an address handle are thread-safe.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: the last owner goes; queue pairs that send to it held an Arc of this.
+        // SAFETY: this is the last reference: every queue pair that sends to it holds an Arc of it.
         let returned = unsafe { ibv_destroy_ah(self.raw.as_ptr()) };
         if returned != 0 {
             crate::leak::with(&self.pd);
@@ -203,22 +205,24 @@ impl Drop for Inner {
     }
 }
 
-/// The bytes at the start of a received datagram's buffer that the device fills with the global
-/// route header, or leaves alone.
+/// Length of the global route header (GRH) in bytes: 40.
+///
+/// A UD receive buffer starts with this many bytes that the device fills with the header, or leaves
+/// unchanged.
 pub const GRH_LEN: usize = size_of::<ibv_grh>();
 
 impl ProtectionDomain {
-    /// Makes an address handle.
+    /// Creates an address handle.
     ///
     /// # Errors
-    /// A GID index that is not there or a peer that cannot be resolved; [`ErrorKind::Unsupported`]
-    /// on iWARP, which has no datagrams.
+    /// - [`ErrorKind::Unsupported`]: the device is iWARP, which has no datagrams.
+    /// - Other kinds: the GID index is not valid, or the peer's address cannot be resolved.
     ///
     /// # Example
     /// ```no_run
     /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
     /// use ibverbs::AhAttr;
-    /// let peer = pd.create_ah(&AhAttr::to_gid(
+    /// let peer = pd.create_ah(&AhAttr::for_gid(
     ///     1,
     ///     1,
     ///     "::ffff:10.99.0.1".parse().expect("a GID"),
@@ -241,16 +245,17 @@ impl ProtectionDomain {
         })))
     }
 
-    /// Makes an address handle back to where a datagram came from: `source` as its completion said,
-    /// and the received buffer, whose first [`GRH_LEN`] bytes hold the route.
+    /// Creates an address handle for the sender of a received datagram.
+    ///
+    /// `source` comes from the completion. `received` is the receive buffer, whose first
+    /// [`GRH_LEN`] bytes can hold the sender's GID.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when the buffer is shorter than the header that the source
-    /// needs.
+    /// [`ErrorKind::InvalidInput`] if the buffer is shorter than the header that the source needs.
     ///
     /// # References
     /// [`ibv_create_ah_from_wc(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah_from_wc.3.html)
-    pub fn create_ah_to_source(
+    pub fn create_ah_from_wc(
         &self,
         port_num: u8,
         source: &UdSource,
@@ -261,17 +266,18 @@ impl ProtectionDomain {
         let mut grh = ibv_grh::default();
         if source.has_grh {
             let header = received.get(..GRH_LEN).ok_or_else(|| {
-                Error::new(ErrorKind::InvalidInput, VERB, what())
-                    .with_hint("the received buffer holds the route in its first 40 bytes")
+                Error::new(ErrorKind::InvalidInput, VERB, what()).with_hint(
+                    "pass the whole buffer: its first 40 bytes hold the global route header",
+                )
             })?;
-            // SAFETY: source and destination have GRH_LEN bytes; any bytes are a header.
+            // SAFETY: source and destination have GRH_LEN bytes, and any bytes are a valid header.
             unsafe {
                 std::ptr::copy_nonoverlapping(header.as_ptr(), (&raw mut grh).cast(), GRH_LEN);
             };
         }
         let mut wc: ibv_wc = source.to_raw();
         let raw = non_null(VERB, what, || {
-            // SAFETY: the domain is alive; entry and header are valid during the call.
+            // SAFETY: the domain is alive; completion and header are valid during the call.
             unsafe { ibv_create_ah_from_wc(self.as_raw(), &raw mut wc, &raw mut grh, port_num) }
         })?;
         Ok(AddressHandle(Arc::new(Inner {

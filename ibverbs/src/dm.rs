@@ -1,4 +1,4 @@
-//! Memory of the network device itself.
+//! Memory on the RDMA device.
 
 #![allow(unsafe_code)]
 
@@ -16,10 +16,10 @@ use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
 
-/// Memory of the network device itself: what it serves from there need not cross the bus. Clones
-/// share it.
+/// Memory on the RDMA device. Accesses from the network do not cross the PCI bus. Clones refer to
+/// the same memory.
 ///
-/// The processor copies in and out; requests and peers reach it when it is registered
+/// The CPU copies data in and out. Requests and peers can access the memory after it was registered
 /// ([`ProtectionDomain::reg_dm`](crate::ProtectionDomain::reg_dm)).
 ///
 /// # Example
@@ -45,15 +45,15 @@ struct Inner {
     context: Context,
 }
 
-// SAFETY: a handle; libibverbs' functions on it are thread safe, and copies that race mix bytes of
-// a device.
+// SAFETY: the memory is a handle, and the libibverbs functions on it are thread-safe. Concurrent
+// copies mix bytes of the device, not of this process.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: the last owner goes; regions held an Arc of this.
+        // SAFETY: this is the last reference: every region of the memory holds an Arc of it.
         if unsafe { ibv_free_dm(self.raw.as_ptr()) } != 0 {
             crate::leak::with(&self.context);
         }
@@ -61,11 +61,11 @@ impl Drop for Inner {
 }
 
 impl Context {
-    /// Allocates `len` bytes of the device's memory, at a multiple of 2^`log_align` bytes of it.
+    /// Allocates `len` bytes of device memory with an alignment of 2^`log_align` bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device has none; the extended attributes say how much
-    /// there is (`max_dm_size`).
+    /// [`ErrorKind::Unsupported`] if the device has no memory to allocate. The extended attributes
+    /// have the size (`max_dm_size`).
     ///
     /// # References
     /// [`ibv_alloc_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
@@ -76,7 +76,7 @@ impl Context {
             comp_mask: 0,
         };
         let what = || format!("{len} bytes on {}", self.device_name());
-        // SAFETY: the context is open, the attributes are valid during the call.
+        // SAFETY: the context is open, and the attributes are valid during the call.
         let raw = non_null("ibv_alloc_dm", what, || unsafe {
             ibv_alloc_dm(self.as_raw(), &raw mut attr)
         })?;
@@ -89,29 +89,29 @@ impl Context {
 }
 
 impl DeviceMemory {
-    /// Its length in bytes.
-    #[allow(clippy::len_without_is_empty, reason = "there is always some")]
+    /// Returns the length in bytes.
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.0.len
     }
 
-    /// The open device whose it is.
+    /// Returns the open device.
     pub fn context(&self) -> &Context {
         &self.0.context
     }
 
-    /// Copies bytes in, from `offset` on.
+    /// Copies bytes into the memory, starting at `offset`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when they do not lie within, or their place or length is not
-    /// what the device can copy (often multiples of 4).
+    /// [`ErrorKind::InvalidInput`] if the range is out of bounds, or if the device does not support
+    /// its offset or length (often, both must be multiples of 4).
     ///
     /// # References
     /// [`ibv_memcpy_to_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<()> {
         self.check(offset, from.len())?;
-        // SAFETY: the memory is alive, the range lies within, the bytes are readable during the
-        // call.
+        // SAFETY: the memory is alive, the range is in bounds, and the bytes are readable during
+        // the call.
         let returned =
             unsafe { ibv_memcpy_to_dm(self.as_raw(), offset, from.as_ptr().cast(), from.len()) };
         zero_or_errno(
@@ -121,16 +121,17 @@ impl DeviceMemory {
         )
     }
 
-    /// Copies bytes out, from `offset` on.
+    /// Copies bytes starting at `offset` out of the memory.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// Those of [`write`](Self::write).
     ///
     /// # References
     /// [`ibv_memcpy_from_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.check(offset, into.len())?;
-        // SAFETY: as in `write`; the bytes are writable.
+        // SAFETY: the memory is alive, the range is in bounds, and the bytes are writable during
+        // the call.
         let returned = unsafe {
             ibv_memcpy_from_dm(into.as_mut_ptr().cast(), self.as_raw(), offset, into.len())
         };
@@ -157,7 +158,7 @@ impl DeviceMemory {
 
     fn describe(&self, offset: u64, len: usize) -> String {
         format!(
-            "{len} bytes at {offset} of {} on {}",
+            "{len} bytes at offset {offset} of {} bytes on {}",
             self.0.len,
             self.0.context.device_name()
         )

@@ -1,12 +1,12 @@
-//! Whether a process that uses RDMA may fork.
+//! Support for `fork` in processes that use RDMA.
 //!
-//! Where the kernel copies registered pages at a fork (Linux 5.12 and later say so), nothing is
-//! needed: [`status`] is [`ForkStatus::UNNEEDED`]. On an older kernel a fork could give the parent
-//! a fresh copy of a page while the device writes to the old one, unless [`init`] was called before
-//! anything was opened: registered pages are then kept out of the child (`MADV_DONTFORK`).
+//! Linux 5.12 and later copy registered pages when a process forks, and nothing needs to be done:
+//! [`status`] returns [`ForkStatus::UNNEEDED`]. On older kernels, a fork can give the parent a new
+//! copy of a page while the device writes to the old one. To prevent that, call [`init`] before
+//! opening a device, which keeps registered pages out of the child (`MADV_DONTFORK`).
 //!
-//! In either case the child must not use objects of the parent: no queue, no region, not even their
-//! dropping. It opens the device anew, or calls `exec`.
+//! In both cases the child must not use objects of the parent, and must not even drop them. It can
+//! open the device again or call `exec`.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +20,7 @@ use crate::kind::ErrorKind;
 use crate::newtype::c_value;
 
 c_value! {
-    /// Whether forking is safe for registered memory (`enum ibv_fork_status`).
+    /// Safety of `fork` for registered memory (`enum ibv_fork_status`).
     ///
     /// # Example
     /// ```no_run
@@ -34,29 +34,31 @@ c_value! {
     /// # References
     /// [`ibv_is_fork_initialized(3)`](https://man7.org/linux/man-pages/man3/ibv_is_fork_initialized.3.html)
     pub struct ForkStatus(u32) {
-        /// It is not: `IBV_FORK_DISABLED`.
+        /// Not safe: `IBV_FORK_DISABLED`.
         DISABLED = rdma_sys::IBV_FORK_DISABLED => "disabled",
-        /// [`init`] was called, or the environment has RDMAV_FORK_SAFE: `IBV_FORK_ENABLED`.
+        /// Safe, because [`init`] was called or `RDMAV_FORK_SAFE` is set in the environment:
+        /// `IBV_FORK_ENABLED`.
         ENABLED = rdma_sys::IBV_FORK_ENABLED => "enabled",
-        /// The kernel copies registered pages at a fork: `IBV_FORK_UNNEEDED`.
+        /// Safe, because the kernel copies registered pages when a process forks:
+        /// `IBV_FORK_UNNEEDED`.
         UNNEEDED = rdma_sys::IBV_FORK_UNNEEDED => "unneeded",
     }
 }
 
-/// Whether this process has opened a device. The library's own switch is not made for being thrown
-/// while another thread registers memory, and without a device there is none to register.
+/// `true` after this process has opened a device. ibv_fork_init must not run while another thread
+/// registers memory, and there is no memory to register before a device is opened.
 static OPENED: Mutex<bool> = Mutex::new(false);
 
 fn opened() -> MutexGuard<'static, bool> {
     OPENED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says that a device is about to be opened.
-pub(crate) fn opening() {
+/// Records that a device is about to be opened.
+pub(crate) fn record_open() {
     *opened() = true;
 }
 
-/// Whether forking is safe for registered memory.
+/// Returns whether forking is safe for registered memory.
 ///
 /// # Example
 /// ```no_run
@@ -71,24 +73,25 @@ pub(crate) fn opening() {
 /// [`ibv_is_fork_initialized(3)`](https://man7.org/linux/man-pages/man3/ibv_is_fork_initialized.3.html)
 pub fn status() -> ForkStatus {
     let _opened = opened();
-    // SAFETY: asks the library, which asks the kernel; the switch is not thrown meanwhile.
+    // SAFETY: the call has no preconditions, except that no other thread calls ibv_fork_init, which
+    // the lock prevents.
     ForkStatus(unsafe { ibv_is_fork_initialized() })
 }
 
-/// Whether nothing more is to be done before a fork: the support is on, or not needed.
+/// Returns `true` if forking is safe: fork support is enabled or not needed.
 pub fn is_initialized() -> bool {
     status() != ForkStatus::DISABLED
 }
 
-/// Keeps registered memory out of children. To be called before the first device is opened; again
-/// is harmless.
+/// Keeps registered memory out of child processes.
 ///
-/// It costs a system call or two for each registration, and memory registered in huge pages needs
-/// `RDMAV_HUGEPAGES_SAFE` in the environment.
+/// Call this before the first device is opened; calling it again has no effect. It costs one or two
+/// system calls per registration. For memory registered in huge pages, `RDMAV_HUGEPAGES_SAFE` must
+/// be set in the environment.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] after a device was opened, unless fork support was on already;
-/// [`ErrorKind::Unsupported`] where the kernel cannot keep memory from children.
+/// - [`ErrorKind::InvalidInput`]: a device was opened before, and fork support was not enabled.
+/// - [`ErrorKind::Unsupported`]: the kernel cannot keep memory out of child processes.
 ///
 /// # References
 /// [`ibv_fork_init(3)`](https://man7.org/linux/man-pages/man3/ibv_fork_init.3.html)
@@ -99,14 +102,14 @@ pub fn init() -> Result<()> {
     if *opened {
         return match now {
             ForkStatus::DISABLED => {
-                Err(Error::new(ErrorKind::InvalidInput, "ibv_fork_init", "a device was opened already")
-                    .with_hint("call fork::init() first thing in main, or set RDMAV_FORK_SAFE=1 in the environment"))
+                Err(Error::new(ErrorKind::InvalidInput, "ibv_fork_init", "a device is already open")
+                    .with_hint("call fork::init() at the start of main, or set RDMAV_FORK_SAFE=1 in the environment"))
             }
             _ => Ok(()),
         };
     }
-    // SAFETY: no device is open and none is opened while the lock is held, so no memory is being
-    // registered.
+    // SAFETY: no device is open, and none can be opened while the lock is held, so no memory is
+    // being registered.
     let returned = unsafe { ibv_fork_init() };
     zero_or_errno("ibv_fork_init", || "this process".into(), returned)
 }

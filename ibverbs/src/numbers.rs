@@ -1,15 +1,15 @@
-//! Numbers that peers tell each other: of queue pairs and shared receive queues, of packets, and
-//! the keys of datagrams.
+//! Queue pair numbers, shared receive queue numbers, packet sequence numbers and queue keys.
 
 use std::fmt;
 
-/// The number of a queue pair on its device (24 bits). Numbers are reused after a queue pair is
-/// destroyed.
+/// The number of a queue pair on its device (24 bits).
+///
+/// The number is reused after the queue pair was destroyed.
 ///
 /// # Example
 /// ```no_run
 /// # fn f(qp: &mut ibverbs::QueuePair<ibverbs::Rc>, control: &mut impl std::io::Write) -> ibverbs::Result<()> {
-/// let number = qp.qp_num(); // to be told to the peer
+/// let number = qp.qp_num(); // the peer needs it
 /// writeln!(control, "{number}").expect("the connection to the peer"); // 0x000011
 /// # Ok(()) }
 /// ```
@@ -27,18 +27,18 @@ impl fmt::Display for Qpn {
 }
 
 impl Qpn {
-    /// Stands for all queue pairs that listen to a multicast group.
+    /// The queue pair number of multicast datagrams.
     pub const MULTICAST: Self = Self(0x00ff_ffff);
 }
 
-/// A queue key: datagrams are taken only from senders that know the receiver's.
+/// A queue key: a UD queue pair only accepts datagrams that carry its queue key.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{Psn, Qkey, QueuePair, Ud};
 /// # fn f(qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
-/// let known_to_senders = Qkey(0x1111_1111);
-/// qp.start(1, 0, known_to_senders, Psn(0))?;
+/// let qkey = Qkey(0x1111_1111);
+/// qp.start(1, 0, qkey, Psn(0))?;
 /// # Ok(()) }
 /// ```
 ///
@@ -66,7 +66,7 @@ pub struct Qkey(pub u32);
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Psn(pub u32);
 
-/// The number of a shared receive queue on its device (24 bits), by which XRC requests name it.
+/// The number of a shared receive queue on its device (24 bits), used in XRC requests.
 ///
 /// # Example
 /// ```no_run
@@ -74,8 +74,8 @@ pub struct Psn(pub u32);
 ///     QueuePair, wr,
 ///     xrc::{SrqNum, XrcSend},
 /// };
-/// # fn f(qp: &mut QueuePair<XrcSend>, number_the_peer_told: u32) -> ibverbs::Result<()> {
-/// let store = SrqNum(number_the_peer_told);
+/// # fn f(qp: &mut QueuePair<XrcSend>, from_peer: u32) -> ibverbs::Result<()> {
+/// let store = SrqNum(from_peer);
 /// qp.post_send(wr::send(wr::Inline(b"hello")).for_srq(store))?;
 /// # Ok(()) }
 /// ```

@@ -1,4 +1,4 @@
-//! The names that most programs use: `use ibverbs::prelude::*;`.
+//! Names that most programs use, for `use ibverbs::prelude::*`.
 
 pub use crate::{
     AccessFlags, AsRaw, Buf, Completion, CompletionChannel, CompletionQueue,

@@ -1,38 +1,38 @@
-//! Events for `tracing`, where the feature is on; nothing at all where it is off.
+//! Events of the feature `tracing`. They compile to nothing without the feature.
 
 use crate::errno::Errno;
 
 macro_rules! event {
     ($level:ident, $($what:tt)*) => {
-        // A subscriber is the program's: if it panics, what is being destroyed or taken back is so to its end all the same.
+        // A subscriber is user code. If it panics, the current operation must still complete.
         #[cfg(feature = "tracing")]
         let _ = std::panic::catch_unwind(|| tracing::$level!(target: "ibverbs", $($what)*));
     };
 }
 
-/// A device was opened.
+/// Emitted after a device was opened.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn opened(device: &str) {
     event!(debug, device, "opened");
 }
 
-/// A queue pair is about to take a step, with these attributes (`enum ibv_qp_attr_mask`).
+/// Emitted before a queue pair is modified, with the attribute mask (`enum ibv_qp_attr_mask`).
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn stepped(qp_num: u32, state: &str, attributes: u32) {
     event!(debug, qp_num, state, attributes, "modify");
 }
 
-/// A verb failed.
+/// Emitted when a verb failed.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn failed(verb: &str, errno: Errno, what: &str) {
     event!(debug, verb, errno = errno.0, what, "failed");
 }
 
-/// An object could not be destroyed.
+/// Emitted when an object could not be destroyed.
 pub(crate) fn leaked() {
     event!(
         error,
-        "an object could not be destroyed: it is leaked, with all that it guards"
+        "an object could not be destroyed and was leaked with its memory"
     );
 }
 
@@ -48,7 +48,7 @@ mod tests {
     use crate::errno::Errno;
     use crate::error::Error;
 
-    /// Writes down the fields of each event.
+    /// Records the fields of each event.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<String>>);
 
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscriber_that_panics_ends_nothing_in_the_middle() {
+    fn panicking_subscriber_does_not_interrupt_operations() {
         let log = Log::default();
         let poisoned = log.clone();
         let poison = move || {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verb_that_fails_is_an_event_with_its_errno() {
+    fn failed_verb_emits_event_with_errno() {
         let log = Log::default();
         tracing::subscriber::with_default(log.clone(), || {
             Error::of_verb("ibv_reg_mr", Errno(12), "4096 bytes on rxe0")

@@ -1,4 +1,4 @@
-//! Transports as types: an operation that a transport lacks does not compile.
+//! Transports as types, so that an operation that a transport lacks does not compile.
 
 use crate::newtype::c_value;
 
@@ -16,17 +16,17 @@ c_value! {
     /// # References
     /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
     pub struct QpType(u32) {
-        /// Reliable connection.
+        /// Reliable connection: `IBV_QPT_RC`.
         RC = rdma_sys::IBV_QPT_RC => "RC",
-        /// Unreliable connection.
+        /// Unreliable connection: `IBV_QPT_UC`.
         UC = rdma_sys::IBV_QPT_UC => "UC",
-        /// Unreliable datagram.
+        /// Unreliable datagram: `IBV_QPT_UD`.
         UD = rdma_sys::IBV_QPT_UD => "UD",
-        /// Raw packets.
+        /// Raw packets: `IBV_QPT_RAW_PACKET`.
         RAW_PACKET = rdma_sys::IBV_QPT_RAW_PACKET => "RAW_PACKET",
-        /// Extended reliable connection, sending half.
+        /// Sending side of an extended reliable connection: `IBV_QPT_XRC_SEND`.
         XRC_SEND = rdma_sys::IBV_QPT_XRC_SEND => "XRC_SEND",
-        /// Extended reliable connection, receiving half.
+        /// Receiving side of an extended reliable connection: `IBV_QPT_XRC_RECV`.
         XRC_RECV = rdma_sys::IBV_QPT_XRC_RECV => "XRC_RECV",
     }
 }
@@ -40,11 +40,10 @@ mod private {
     impl Sealed for super::RawPacket {}
 }
 
-/// What a [`QueuePair`](crate::QueuePair) speaks: all have a send queue, and what a transport can
-/// send does not depend on whether it receives.
+/// The transport of a [`QueuePair`](crate::QueuePair). Every transport can send.
 ///
 /// # Example
-/// A function for all queue pairs:
+/// This function accepts queue pairs of all transports:
 /// ```no_run
 /// use ibverbs::{QueuePair, SendTransport};
 /// fn idle<T: SendTransport>(qps: &[QueuePair<T>]) -> usize {
@@ -52,21 +51,21 @@ mod private {
 /// }
 /// ```
 pub trait SendTransport: private::Sealed + 'static {
-    /// Its number.
+    /// The queue pair type.
     const QP_TYPE: QpType;
-    /// The extended operations that a queue pair of it asks for (`IBV_QP_EX_WITH_*`).
+    /// Extended operations that a queue pair requires (`IBV_QP_EX_WITH_*`).
     #[doc(hidden)]
     const SEND_OPS: u64;
-    /// Those that it asks for too, and does without where the provider lacks them.
+    /// Extended operations that a queue pair requests but does not require.
     #[doc(hidden)]
     const EXTRA_OPS: u64 = 0;
 }
 
-/// A transport that sends and receives: what [`create_qp`](crate::ProtectionDomain::create_qp)
-/// makes queue pairs of.
+/// A transport that sends and receives. [`create_qp`](crate::ProtectionDomain::create_qp) creates
+/// its queue pairs.
 ///
 /// # Example
-/// A function for all queue pairs that receive:
+/// This function accepts all queue pairs that can receive:
 /// ```no_run
 /// use ibverbs::{DuplexTransport, QueuePair, wr};
 /// fn receive<T: DuplexTransport>(qp: &mut QueuePair<T>, size: usize) -> ibverbs::Result<()> {
@@ -76,10 +75,10 @@ pub trait SendTransport: private::Sealed + 'static {
 /// ```
 pub trait DuplexTransport: SendTransport {}
 
-/// A transport with one peer, connected through RTR to RTS.
+/// A transport with one peer. Its queue pairs go through RTR to RTS to connect.
 ///
 /// # Example
-/// A function for all that is connected, in one direction or both:
+/// This function accepts all queue pairs that connect to a peer:
 /// ```no_run
 /// use ibverbs::{ConnectedTransport, Endpoint, QueuePair, RcPath};
 /// fn connect<T: ConnectedTransport>(
@@ -93,10 +92,10 @@ pub trait DuplexTransport: SendTransport {}
 /// ```
 pub trait ConnectedTransport: SendTransport {}
 
-/// A transport with one peer, in both directions: what every connection has ([`Rc`], [`Uc`]).
+/// A transport with one peer that sends and receives ([`Rc`], [`Uc`]).
 ///
 /// # Example
-/// A function for both kinds of connections:
+/// This function accepts both kinds of connections:
 /// ```no_run
 /// use ibverbs::{ConnectedDuplexTransport, QueuePair, wr};
 /// fn greet<T: ConnectedDuplexTransport>(qp: &mut QueuePair<T>) -> ibverbs::Result<()> {
@@ -142,14 +141,14 @@ impl DuplexTransport for Rc {}
 impl ConnectedTransport for Rc {}
 impl ConnectedDuplexTransport for Rc {}
 
-/// Unreliable connection: ordered, not acknowledged, one peer. What is lost is lost whole messages.
+/// Unreliable connection: ordered, not acknowledged, one peer. Losses affect whole messages.
 ///
 /// # Example
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
 /// use ibverbs::{QpOptions, Uc};
-/// let qp = pd.create_qp::<Uc>(&cq, &cq, QpOptions::default())?; // sends and writes; no reads, no atomics
+/// let qp = pd.create_qp::<Uc>(&cq, &cq, QpOptions::default())?; // sends and writes, but no reads and atomics
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -168,7 +167,7 @@ impl DuplexTransport for Uc {}
 impl ConnectedTransport for Uc {}
 impl ConnectedDuplexTransport for Uc {}
 
-/// Unreliable datagram: messages of one packet, to and from anyone.
+/// Unreliable datagram: messages of one packet, to and from any number of peers.
 ///
 /// # Example
 /// ```no_run
@@ -176,7 +175,7 @@ impl ConnectedDuplexTransport for Uc {}
 /// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
 /// use ibverbs::{Psn, Qkey, QpOptions, Ud};
 /// let mut qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
-/// qp.start(1, 0, Qkey(0x1111_1111), Psn(0))?; // no peer: each request names one
+/// qp.start(1, 0, Qkey(0x1111_1111), Psn(0))?; // each request names its destination
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -192,9 +191,11 @@ impl SendTransport for Ud {
 
 impl DuplexTransport for Ud {}
 
-/// The sending half of an extended reliable connection: as [`Rc`], and each request names the
-/// shared receive queue of the peer that it is for ([`for_srq`](crate::wr::SendRequest::for_srq)).
-/// It receives nothing. See [`XrcDomain`](crate::xrc::XrcDomain).
+/// Sending side of an extended reliable connection (XRC).
+///
+/// It works like [`Rc`], except that each request names the shared receive queue of the peer
+/// ([`for_srq`](crate::wr::SendRequest::for_srq)), and that it cannot receive. See
+/// [`XrcDomain`](crate::xrc::XrcDomain).
 ///
 /// # Example
 /// ```no_run
@@ -219,9 +220,10 @@ impl SendTransport for XrcSend {
 
 impl ConnectedTransport for XrcSend {}
 
-/// Raw packets: whole Ethernet frames, headers and all, to and from the wire. What is received is
-/// said by [flow rules](crate::QueuePair::create_flow). The process needs the right to do so
-/// (`CAP_NET_RAW`).
+/// Raw packets: whole Ethernet frames, including headers.
+///
+/// [Flow rules](crate::QueuePair::create_flow) select the packets to receive. The process needs the
+/// capability `CAP_NET_RAW`.
 ///
 /// # Example
 /// ```no_run
@@ -230,7 +232,7 @@ impl ConnectedTransport for XrcSend {}
 /// use ibverbs::{QpOptions, RawPacket, flow::{FlowRule, FlowSpec}};
 /// let mut qp = pd.create_qp::<RawPacket>(&cq, &cq, QpOptions::default())?;
 /// qp.start(1)?;
-/// qp.create_flow(&FlowRule::new(1, [FlowSpec::to_udp_port(9000)]))?;
+/// qp.create_flow(&FlowRule::new(1, [FlowSpec::dst_udp_port(9000)]))?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///

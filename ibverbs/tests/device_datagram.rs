@@ -41,7 +41,7 @@ impl Datagram {
             .find(|entry| !entry.gid.is_link_local())
             .expect("an address");
         self.pd
-            .create_ah(&AhAttr::to_gid(1, own.index, gid.unwrap_or(own.gid)))
+            .create_ah(&AhAttr::for_gid(1, own.index, gid.unwrap_or(own.gid)))
             .expect("address handle")
     }
 
@@ -90,7 +90,7 @@ fn a_datagram_arrives_after_its_header_and_can_be_answered() {
             assert!(source.has_grh);
 
             let back =
-                b.pd.create_ah_to_source(1, &source, &bytes)
+                b.pd.create_ah_from_wc(1, &source, &bytes)
                     .expect("the way back");
             let back = Destination {
                 address: b.qp.hold_address(&back).expect("hold"),
@@ -209,7 +209,7 @@ fn iwarp_has_no_datagrams_and_says_so() {
             .expect_err("no UD");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         let error = pd
-            .create_ah(&AhAttr::to_lid(1, Lid(1)))
+            .create_ah(&AhAttr::for_lid(1, Lid(1)))
             .expect_err("no address handles");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }

@@ -61,7 +61,7 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
         );
         qp.modify(&init).expect("INIT");
         let rtr = QpChange {
-            address: Some(AhAttr::to_gid(1, entry.index, entry.gid)),
+            address: Some(AhAttr::for_gid(1, entry.index, entry.gid)),
             path_mtu: Some(Mtu::B1024),
             dest_qpn: Some(qp.qp_num()),
             rq_psn: Some(Psn(77)),

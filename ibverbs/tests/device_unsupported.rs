@@ -109,7 +109,7 @@ fn answers(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         ),
         (
             "`ibv_create_flow`",
-            rc().create_flow(&FlowRule::new(1, [FlowSpec::to_mac([0xff; 6])]))
+            rc().create_flow(&FlowRule::new(1, [FlowSpec::dst_mac([0xff; 6])]))
                 .map(drop),
         ),
         (
@@ -157,7 +157,7 @@ fn answers(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         ),
         (
             "`ibv_create_ah`",
-            pd.create_ah(&AhAttr::to_gid(1, own.index, own.gid))
+            pd.create_ah(&AhAttr::for_gid(1, own.index, own.gid))
                 .map(drop),
         ),
         (
@@ -220,7 +220,7 @@ fn lacking() -> Error {
 fn alternate(mut qp: QueuePair<Rc>, own: &GidEntry) -> Result<(), Error> {
     let path = RcPath::new(1, own.index, Mtu::B1024);
     qp.init(&path)?;
-    let address = AhAttr::to_gid(1, own.index, own.gid);
+    let address = AhAttr::for_gid(1, own.index, own.gid);
     qp.modify(&QpChange {
         address: Some(address),
         path_mtu: Some(path.mtu),

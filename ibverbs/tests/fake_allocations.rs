@@ -407,7 +407,7 @@ fn datagrams_allocate_nothing() {
         qp.start(1, 0, QKEY, Psn(0)).expect("RTS");
         let own = context.gids(1).expect("GIDs")[0];
         let handle = pd
-            .create_ah(&AhAttr::to_gid(1, own.index, own.gid))
+            .create_ah(&AhAttr::for_gid(1, own.index, own.gid))
             .expect("address handle");
         let address = qp.hold_address(&handle).expect("hold");
         let itself = Destination {

@@ -47,7 +47,7 @@ impl Datagrams {
     fn handle(&self) -> AddressHandle {
         let own = self.pd.context().gids(1).expect("GIDs")[0];
         self.pd
-            .create_ah(&AhAttr::to_gid(1, own.index, own.gid))
+            .create_ah(&AhAttr::for_gid(1, own.index, own.gid))
             .expect("address handle")
     }
 
@@ -105,7 +105,7 @@ fn a_datagram_arrives_after_its_header_and_can_be_answered() {
 
         let handle = both
             .pd
-            .create_ah_to_source(1, &source, &bytes)
+            .create_ah_from_wc(1, &source, &bytes)
             .expect("the way back");
         let back = Destination {
             address: both.b.hold_address(&handle).expect("hold"),

@@ -176,7 +176,7 @@ fn a_device_that_cannot_says_so() {
     let error = pair.a.modify(&lengths(15, 15)).expect_err("fixed");
     assert!(error.is_unsupported(), "{error}");
     let alternate = AlternatePath {
-        address: AhAttr::to_lid(1, Lid(7)),
+        address: AhAttr::for_lid(1, Lid(7)),
         pkey_index: 0,
         timeout: 14,
     };
@@ -198,7 +198,7 @@ fn an_alternate_path_is_set_armed_and_taken() -> Result<(), Error> {
     assert_eq!(pair.a.query()?.alternate, None);
     let peer = pair.context.gid(1, GidIndex(1))?.gid;
     let alternate = AlternatePath {
-        address: AhAttr::to_gid(1, GidIndex(1), peer),
+        address: AhAttr::for_gid(1, GidIndex(1), peer),
         pkey_index: 0,
         timeout: 9,
     };

@@ -114,7 +114,7 @@ fn a_frame_arrives_where_a_rule_says_so_and_is_lost_elsewhere() {
         wire.send(MINE, b"nobody listens");
         assert!(wire.arrived().is_empty());
         for (qp, mac) in wire.receivers.iter_mut().zip([MINE, YOURS]) {
-            qp.create_flow(&FlowRule::new(1, [FlowSpec::to_mac(mac)]))
+            qp.create_flow(&FlowRule::new(1, [FlowSpec::dst_mac(mac)]))
                 .expect("rule");
         }
         wire.send(YOURS, b"two");
@@ -160,7 +160,7 @@ fn rules_end_with_their_queue_pair_and_buffers_come_back() {
         wire.receives();
         for _ in 0..3 {
             wire.receivers[0]
-                .create_flow(&FlowRule::new(1, [FlowSpec::to_mac(MINE)]))
+                .create_flow(&FlowRule::new(1, [FlowSpec::dst_mac(MINE)]))
                 .expect("rule");
         }
         let Wire {
@@ -189,7 +189,7 @@ fn a_rule_that_the_driver_refuses_leaves_nothing() {
         .expect_err("no right");
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     assert!(error.to_string().contains("CAP_NET_RAW"), "{error}");
-    let many = FlowRule::new(1, vec![FlowSpec::to_udp_port(9); 300]);
+    let many = FlowRule::new(1, vec![FlowSpec::dst_udp_port(9); 300]);
     assert_eq!(
         wire.receivers[0]
             .create_flow(&many)

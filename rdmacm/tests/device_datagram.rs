@@ -95,7 +95,7 @@ fn a_service_is_found_and_speaks_with_several_clients_on_one_queue_pair() {
                     };
                     let back = post
                         .pd
-                        .create_ah_to_source(1, &source, &buf)
+                        .create_ah_from_wc(1, &source, &buf)
                         .expect("address");
                     let address = post.qp.hold_address(&back).expect("hold");
                     let qkey = ibverbs::Qkey(rdma_sys::RDMA_UDP_QKEY);

@@ -123,8 +123,8 @@ fn run(Args { common, size }: &Args) -> Result<()> {
 /// Returns the address of an endpoint: its GID if this port uses one, else its LID.
 fn address_of(local: &Local, sl: u8, remote: &Endpoint) -> AhAttr {
     let attr = match local.sgid_index() {
-        Some(index) => AhAttr::to_gid(local.port_num, index, remote.gid),
-        None => AhAttr::to_lid(local.port_num, remote.lid),
+        Some(index) => AhAttr::for_gid(local.port_num, index, remote.gid),
+        None => AhAttr::for_lid(local.port_num, remote.lid),
     };
     AhAttr {
         sl,

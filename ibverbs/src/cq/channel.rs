@@ -18,8 +18,8 @@ use crate::convert::non_null;
 use crate::device::Context;
 use crate::errno::Errno;
 use crate::error::{Error, Result};
+use crate::fd;
 use crate::raw::AsRaw;
-use crate::readable;
 
 /// What errors of waiting are about.
 const WHAT: &str = "completion channel";
@@ -108,7 +108,7 @@ impl CompletionChannel {
             },
         )?;
         let channel = Self(Arc::new(Inner { raw, context }));
-        readable::set_non_blocking(channel.as_fd(), WHAT)?;
+        fd::set_non_blocking(channel.as_fd(), WHAT)?;
         Ok(channel)
     }
 
@@ -157,7 +157,7 @@ impl CompletionChannel {
     /// # References
     /// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CqId>> {
-        readable::wait(self.as_fd(), WHAT, timeout, || self.try_get())
+        fd::wait_readable(self.as_fd(), WHAT, timeout, || self.try_get())
     }
 }
 

@@ -134,7 +134,7 @@ impl fmt::Debug for Completion<'_> {
 /// ```no_run
 /// use ibverbs::{Buf, Qkey, QueuePair, Ud, UdSource, wr::{self, Destination}};
 /// # fn f(qp: &mut QueuePair<Ud>, source: UdSource, received: &Buf) -> ibverbs::Result<()> {
-/// let ah = qp.pd().create_ah_to_source(1, &source, received)?;
+/// let ah = qp.pd().create_ah_from_wc(1, &source, received)?;
 /// let destination = Destination {
 ///     address: qp.hold_address(&ah)?,
 ///     qpn: source.qpn,

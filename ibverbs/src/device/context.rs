@@ -70,7 +70,7 @@ impl Device {
 
 impl Context {
     fn open(device: Device) -> Result<Self> {
-        crate::fork::opening();
+        crate::fork::record_open();
         let raw = non_null(
             "ibv_open_device",
             || device.name().into(),

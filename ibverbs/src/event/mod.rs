@@ -1,6 +1,6 @@
-//! Asynchronous events of a device: ports, queue pairs and queues that change state.
+//! Asynchronous events of a device: state changes of ports, queue pairs and queues.
 //!
-//! An application reads them from [`AsyncEvents`].
+//! Applications read them from [`AsyncEvents`].
 
 mod reader;
 mod types;

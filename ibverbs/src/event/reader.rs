@@ -1,4 +1,4 @@
-//! Where a context's asynchronous events come out.
+//! Reading the asynchronous events of a context.
 
 #![allow(unsafe_code)]
 
@@ -11,20 +11,18 @@ use super::types::AsyncEvent;
 use crate::device::Context;
 use crate::errno::Errno;
 use crate::error::{Error, Result};
+use crate::fd;
 use crate::raw::AsRaw;
-use crate::readable;
 
-/// The asynchronous events of an open device: ports going up and down, queues that broke, limits
-/// that were reached.
+/// The asynchronous events of an open device: port state changes, failed queues, limits reached.
 ///
-/// There is one source of events for each opening of a device. Cloning this, or asking the context
-/// again, gives another handle to the same source, and each event goes to one of those that take:
-/// read them in one place. A second [opening](crate::Device::open) has events of its own: those of
-/// ports come to both, those of a queue to the one that it was made on.
+/// Each open device has one event queue. Clones, and further calls of [`Context::async_events`],
+/// are handles to the same queue, and each event is returned to only one reader. If the device is
+/// [opened](crate::Device::open) twice, port events go to both contexts, and queue events to the
+/// context of the queue.
 ///
-/// An event is copied and acknowledged as it is taken, so destroying an object never waits for a
-/// program that has yet to handle its events; an event that was taken can be about an object that
-/// is gone.
+/// An event is copied and acknowledged when it is read, so destroying an object never waits for an
+/// unhandled event. An event can be about an object that was destroyed after the event was read.
 ///
 /// # Example
 /// ```no_run
@@ -50,14 +48,13 @@ pub struct AsyncEvents {
 }
 
 impl Context {
-    /// The asynchronous events of this opening of the device, from now on taken without blocking.
+    /// Returns the asynchronous events of this open device and makes reading them non-blocking.
     ///
-    /// Events that happened since the device was opened wait there. The descriptor stays
-    /// non-blocking: a raw `ibv_get_async_event` on the context returns EAGAIN when there is
-    /// nothing.
+    /// Events since the device was opened are queued. After this call, a raw `ibv_get_async_event`
+    /// on the context returns `EAGAIN` if there is no event.
     ///
     /// # Errors
-    /// Fails when the context has no descriptor for events.
+    /// Fails if the context has no descriptor for events.
     ///
     /// # References
     /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
@@ -65,28 +62,28 @@ impl Context {
         let events = AsyncEvents {
             context: self.clone(),
         };
-        readable::set_non_blocking(events.as_fd(), "asynchronous events")?;
+        fd::set_non_blocking(events.as_fd(), "asynchronous events")?;
         Ok(events)
     }
 }
 
 impl AsyncEvents {
-    /// The open device that the events are of.
+    /// Returns the open device of the events.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Takes an event that is there already.
+    /// Reads an event without waiting. Returns `None` if there is none.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device has been removed.
     ///
     /// # References
     /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
     pub fn try_get(&self) -> Result<Option<AsyncEvent>> {
         let mut raw = ibv_async_event::default();
-        // SAFETY: the context is open and the structure is valid for writing. Any thread may take
-        // events: each is read at once, by one of them.
+        // SAFETY: the context is open and the structure is writable. Several threads may read
+        // events; each event is returned to one of them.
         let returned = unsafe { ibv_get_async_event(self.context.as_raw(), &raw mut raw) };
         if returned != 0 {
             let errno = Errno::last();
@@ -99,26 +96,26 @@ impl AsyncEvents {
                 )),
             };
         }
-        // From here to the acknowledgement the object is alive: destroying it waits for the events
-        // that were read, in another thread too, and takes those away that were not.
-        // Nothing in between can fail or panic. SAFETY: just taken, and not yet
-        // acknowledged.
-        let event = unsafe { AsyncEvent::copy(&raw) };
-        // SAFETY: taken once, acknowledged once; nothing of its object is touched after.
+        // ibv_destroy_* waits until events that were read, on any thread, are acknowledged, and
+        // removes unread ones. So the object is alive until the acknowledgement below. Nothing
+        // before it can fail or panic.
+        // SAFETY: the event was just read and is not acknowledged yet.
+        let event = unsafe { AsyncEvent::from_raw(&raw) };
+        // SAFETY: each event is acknowledged once, and its object is not accessed afterwards.
         unsafe { ibv_ack_async_event(&raw mut raw) };
         Ok(Some(event))
     }
 
-    /// Sleeps until an event comes, at most for `timeout` (for ever when `None`); `Ok(None)` when
-    /// the time is over.
+    /// Waits for an event, for at most `timeout` (without limit if `None`). Returns `Ok(None)` if
+    /// the timeout expires.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device has been removed.
     ///
     /// # References
     /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>> {
-        readable::wait(self.as_fd(), "asynchronous events", timeout, || {
+        fd::wait_readable(self.as_fd(), "asynchronous events", timeout, || {
             self.try_get()
         })
     }
@@ -126,9 +123,8 @@ impl AsyncEvents {
 
 impl AsFd for AsyncEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is open while the context is, which the borrow ensures. A context
-        // without one (-1) does not come here: no AsyncEvents is made of it, as setting its
-        // flags fails.
+        // SAFETY: the descriptor is open as long as the context, which the borrow ensures. It is
+        // never -1: creating an AsyncEvents sets flags on it, which would have failed.
         unsafe { BorrowedFd::borrow_raw((*self.context.as_raw()).async_fd) }
     }
 }

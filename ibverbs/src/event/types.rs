@@ -1,4 +1,4 @@
-//! Asynchronous events as values: what happened, and to what.
+//! Asynchronous events as values: the type of event and the affected object.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use crate::newtype::c_value;
 use crate::numbers::Qpn;
 
 c_value! {
-    /// What happened (`enum ibv_event_type`).
+    /// The type of an asynchronous event (`enum ibv_event_type`).
     ///
     /// # Example
     /// ```no_run
@@ -21,7 +21,7 @@ c_value! {
     /// let events = context.async_events()?;
     /// while let Some(event) = events.try_get()? {
     ///     if event.event_type == EventType::GID_CHANGE {
-    ///         println!("look at the GIDs again: {}", context.gids(1)?.len());
+    ///         println!("the port now has {} GIDs", context.gids(1)?.len());
     ///     }
     /// }
     /// # Ok::<(), ibverbs::Error>(())
@@ -30,53 +30,56 @@ c_value! {
     /// # References
     /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html); IBA 11.6.3
     pub struct EventType(u32) {
-        /// A completion queue overflowed or broke: `IBV_EVENT_CQ_ERR`.
+        /// A completion queue overflowed or failed: `IBV_EVENT_CQ_ERR`.
         CQ_ERR = rdma_sys::IBV_EVENT_CQ_ERR => "CQ error",
-        /// A queue pair broke: `IBV_EVENT_QP_FATAL`.
+        /// A queue pair failed: `IBV_EVENT_QP_FATAL`.
         QP_FATAL = rdma_sys::IBV_EVENT_QP_FATAL => "local work queue catastrophic error",
-        /// A queue pair got an invalid request: `IBV_EVENT_QP_REQ_ERR`.
+        /// A queue pair received an invalid request: `IBV_EVENT_QP_REQ_ERR`.
         QP_REQ_ERR = rdma_sys::IBV_EVENT_QP_REQ_ERR => "invalid request local work queue error",
-        /// A queue pair got a request to memory that it may not touch: `IBV_EVENT_QP_ACCESS_ERR`.
+        /// A queue pair received a request for memory without access rights:
+        /// `IBV_EVENT_QP_ACCESS_ERR`.
         QP_ACCESS_ERR = rdma_sys::IBV_EVENT_QP_ACCESS_ERR => "local access violation work queue error",
-        /// The peer spoke before the connection manager said so: `IBV_EVENT_COMM_EST`.
+        /// The first packet arrived before the connection manager completed: `IBV_EVENT_COMM_EST`.
         COMM_EST = rdma_sys::IBV_EVENT_COMM_EST => "communication established",
-        /// A queue pair in SQD has finished its sends: `IBV_EVENT_SQ_DRAINED`.
+        /// A queue pair in the SQD state has completed its sends: `IBV_EVENT_SQ_DRAINED`.
         SQ_DRAINED = rdma_sys::IBV_EVENT_SQ_DRAINED => "send queue drained",
-        /// The alternate path is in use: `IBV_EVENT_PATH_MIG`.
+        /// The connection has migrated to the alternate path: `IBV_EVENT_PATH_MIG`.
         PATH_MIG = rdma_sys::IBV_EVENT_PATH_MIG => "path migrated",
-        /// The alternate path could not be taken: `IBV_EVENT_PATH_MIG_ERR`.
+        /// Migration to the alternate path failed: `IBV_EVENT_PATH_MIG_ERR`.
         PATH_MIG_ERR = rdma_sys::IBV_EVENT_PATH_MIG_ERR => "path migration request error",
-        /// The device broke, or goes away: `IBV_EVENT_DEVICE_FATAL`.
+        /// The device failed or is being removed: `IBV_EVENT_DEVICE_FATAL`.
         DEVICE_FATAL = rdma_sys::IBV_EVENT_DEVICE_FATAL => "local catastrophic error",
-        /// A port came up: `IBV_EVENT_PORT_ACTIVE`.
+        /// A port became active: `IBV_EVENT_PORT_ACTIVE`.
         PORT_ACTIVE = rdma_sys::IBV_EVENT_PORT_ACTIVE => "port active",
         /// A port went down: `IBV_EVENT_PORT_ERR`.
         PORT_ERR = rdma_sys::IBV_EVENT_PORT_ERR => "port error",
-        /// `IBV_EVENT_LID_CHANGE`.
+        /// A port has another LID: `IBV_EVENT_LID_CHANGE`.
         LID_CHANGE = rdma_sys::IBV_EVENT_LID_CHANGE => "LID change",
-        /// `IBV_EVENT_PKEY_CHANGE`.
+        /// The P_Key table of a port has changed: `IBV_EVENT_PKEY_CHANGE`.
         PKEY_CHANGE = rdma_sys::IBV_EVENT_PKEY_CHANGE => "P_Key change",
-        /// `IBV_EVENT_SM_CHANGE`.
+        /// A port has another subnet manager: `IBV_EVENT_SM_CHANGE`.
         SM_CHANGE = rdma_sys::IBV_EVENT_SM_CHANGE => "SM change",
-        /// A shared receive queue broke: `IBV_EVENT_SRQ_ERR`.
+        /// A shared receive queue failed: `IBV_EVENT_SRQ_ERR`.
         SRQ_ERR = rdma_sys::IBV_EVENT_SRQ_ERR => "SRQ catastrophic error",
         /// A shared receive queue has fewer receives than its limit: `IBV_EVENT_SRQ_LIMIT_REACHED`.
         SRQ_LIMIT_REACHED = rdma_sys::IBV_EVENT_SRQ_LIMIT_REACHED => "SRQ limit reached",
-        /// A queue pair in error takes no more of its shared receive queue: `IBV_EVENT_QP_LAST_WQE_REACHED`.
+        /// A queue pair in the error state consumes no more receives of its shared receive queue:
+        /// `IBV_EVENT_QP_LAST_WQE_REACHED`.
         QP_LAST_WQE_REACHED = rdma_sys::IBV_EVENT_QP_LAST_WQE_REACHED => "last WQE reached",
-        /// The subnet manager wants everything registered anew: `IBV_EVENT_CLIENT_REREGISTER`.
+        /// The subnet manager requests that clients register again: `IBV_EVENT_CLIENT_REREGISTER`.
         CLIENT_REREGISTER = rdma_sys::IBV_EVENT_CLIENT_REREGISTER => "client reregistration",
-        /// `IBV_EVENT_GID_CHANGE`.
+        /// The GID table of a port has changed: `IBV_EVENT_GID_CHANGE`.
         GID_CHANGE = rdma_sys::IBV_EVENT_GID_CHANGE => "GID table change",
-        /// A work queue broke: `IBV_EVENT_WQ_FATAL`.
+        /// A work queue failed: `IBV_EVENT_WQ_FATAL`.
         WQ_FATAL = rdma_sys::IBV_EVENT_WQ_FATAL => "WQ fatal",
     }
 }
 
-/// What an event is about: identities, which outlive their objects.
+/// The object that an event is about.
 ///
-/// Those of queues are of objects that this crate made; for an object made by raw calls they are
-/// whatever its maker put into its context pointer.
+/// Objects are named by identity, which stays valid after the object was dropped. Identities are
+/// those of objects created by this crate; for an object created with raw calls, the identity is
+/// the value of its context pointer.
 ///
 /// # Example
 /// ```no_run
@@ -101,26 +104,26 @@ c_value! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventSource {
-    /// The whole device.
+    /// The device.
     Device,
-    /// A port, from 1.
+    /// A port, numbered from 1.
     Port(u8),
     /// A completion queue, by [`CompletionQueue::id`](crate::CompletionQueue::id).
     CompletionQueue(CqId),
-    /// A queue pair, by [`QueuePair::id`](crate::QueuePair::id), and its number on the device.
-    #[allow(missing_docs, reason = "said above")]
+    /// A queue pair, by [`QueuePair::id`](crate::QueuePair::id) and by its number on the device.
+    #[allow(missing_docs, reason = "described in the variant's documentation")]
     QueuePair { queue: QueueId, qp_num: Qpn },
     /// A shared receive queue, by its identity.
     SharedReceiveQueue(QueueId),
-    /// A work queue of raw packets, by its number on the device.
+    /// A raw packet work queue, by its number on the device.
     WorkQueue(u32),
-    /// What an event of a type that this version does not know brought along.
+    /// The port number field of an event whose type this version does not know.
     Unknown(i32),
 }
 
-/// Something that happened to a device, a port or a queue, not asked for by a request.
+/// An asynchronous event of a device, a port or a queue.
 ///
-/// It is a plain value: it was acknowledged when it was taken, and holds nothing.
+/// This is a plain value: the event was acknowledged when it was read.
 ///
 /// # Example
 /// ```no_run
@@ -137,25 +140,24 @@ pub enum EventSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct AsyncEvent {
-    /// What happened.
+    /// The type of event.
     pub event_type: EventType,
-    /// To what.
+    /// The affected object.
     pub source: EventSource,
 }
 
 impl AsyncEvent {
-    /// Copies out what an event names.
+    /// Copies the identity of the affected object.
     ///
     /// # Safety
-    /// The event was taken by `ibv_get_async_event` and is not yet acknowledged, so that its object
-    /// is alive.
-    pub(crate) unsafe fn copy(raw: &ibv_async_event) -> Self {
+    /// The event must have been returned by `ibv_get_async_event` and not be acknowledged yet,
+    /// which keeps its object alive.
+    pub(crate) unsafe fn from_raw(raw: &ibv_async_event) -> Self {
         let event_type = EventType(raw.event_type);
         let element = &raw.element;
         let source = match event_type {
             EventType::CQ_ERR => {
-                // SAFETY: an event of this type names a live completion queue, by the caller's
-                // promise.
+                // SAFETY: an unacknowledged event of this type refers to a live completion queue.
                 EventSource::CompletionQueue(CqId::from_context(unsafe {
                     (*element.cq).cq_context
                 }))
@@ -168,7 +170,7 @@ impl AsyncEvent {
             | EventType::PATH_MIG
             | EventType::PATH_MIG_ERR
             | EventType::QP_LAST_WQE_REACHED => {
-                // SAFETY: as above, a live queue pair.
+                // SAFETY: an unacknowledged event of this type refers to a live queue pair.
                 let (context, number) = unsafe { ((*element.qp).qp_context, (*element.qp).qp_num) };
                 EventSource::QueuePair {
                     queue: QueueId::from_context(context),
@@ -176,25 +178,25 @@ impl AsyncEvent {
                 }
             }
             EventType::SRQ_ERR | EventType::SRQ_LIMIT_REACHED => {
-                // SAFETY: as above, a live shared receive queue.
+                // SAFETY: an unacknowledged event of this type refers to a live shared receive
+                // queue.
                 EventSource::SharedReceiveQueue(QueueId::from_context(unsafe {
                     (*element.srq).srq_context
                 }))
             }
             EventType::WQ_FATAL => {
-                // SAFETY: as above, a live work queue.
+                // SAFETY: an unacknowledged event of this type refers to a live work queue.
                 EventSource::WorkQueue(unsafe { (*element.wq).wq_num })
             }
             EventType::DEVICE_FATAL => EventSource::Device,
-            // SAFETY: the union was filled by the library with at least the bytes of a port's
-            // number.
-            other => Self::by_number(other, unsafe { element.port_num }),
+            // SAFETY: the library initialized at least the bytes of the port number.
+            other => Self::source_from_number(other, unsafe { element.port_num }),
         };
         Self { event_type, source }
     }
 
-    /// The source of an event that brings a number and no object.
-    fn by_number(event_type: EventType, number: i32) -> EventSource {
+    /// Returns the source of an event that has a number instead of an object.
+    fn source_from_number(event_type: EventType, number: i32) -> EventSource {
         match (event_type.name(), u8::try_from(number)) {
             (Some(_), Ok(port)) => EventSource::Port(port),
             _ => EventSource::Unknown(number),
@@ -231,9 +233,9 @@ mod tests {
     use super::*;
 
     fn event(event_type: u32, element: Element) -> AsyncEvent {
-        // SAFETY: the tests' objects are alive.
+        // SAFETY: the objects of the tests are alive.
         unsafe {
-            AsyncEvent::copy(&ibv_async_event {
+            AsyncEvent::from_raw(&ibv_async_event {
                 element,
                 event_type,
             })
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_names_its_object_by_identity() {
+    fn events_name_objects_by_identity() {
         let queue = QueueId::next().expect("identity");
         let mut qp = ibv_qp {
             qp_context: queue.as_context(),
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_an_object_names_a_port_or_the_device() {
+    fn events_without_object_name_port_or_device() {
         assert_eq!(
             event(EventType::PORT_ERR.0, number(2)).to_string(),
             "port error: port 2"
@@ -300,12 +302,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_event_is_a_value_and_nothing_is_followed() {
-        let odd = event(4711, number(77));
+    fn unknown_event_type_dereferences_nothing() {
+        let unknown = event(4711, number(77));
         assert_eq!(
-            (odd.event_type, odd.source),
+            (unknown.event_type, unknown.source),
             (EventType(4711), EventSource::Unknown(77))
         );
-        assert_eq!(odd.to_string(), "unknown (4711): number 77");
+        assert_eq!(unknown.to_string(), "unknown (4711): number 77");
     }
 }

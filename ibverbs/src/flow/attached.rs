@@ -1,4 +1,4 @@
-//! The flow rules of a queue pair, which end before it.
+//! Flow rules attached to a queue pair.
 
 #![allow(unsafe_code)]
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdma_sys::{ibv_destroy_flow, ibv_flow};
 
-/// Which rule of a queue pair: [`QueuePair::create_flow`](crate::QueuePair::create_flow).
+/// Identifies a flow rule created by [`QueuePair::create_flow`](crate::QueuePair::create_flow).
 ///
 /// # Example
 /// ```no_run
@@ -16,7 +16,7 @@ use rdma_sys::{ibv_destroy_flow, ibv_flow};
 ///     flow::{FlowId, FlowRule, FlowSpec},
 /// };
 /// # fn f(qp: &mut QueuePair<RawPacket>) -> ibverbs::Result<()> {
-/// let dns: FlowId = qp.create_flow(&FlowRule::new(1, [FlowSpec::to_udp_port(53)]))?;
+/// let dns: FlowId = qp.create_flow(&FlowRule::new(1, [FlowSpec::dst_udp_port(53)]))?;
 /// qp.destroy_flow(dns)?;
 /// # Ok(()) }
 /// ```
@@ -26,17 +26,17 @@ use rdma_sys::{ibv_destroy_flow, ibv_flow};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowId(u64);
 
-/// The rules of a queue pair.
+/// The flow rules attached to a queue pair.
 #[derive(Debug, Default)]
 pub(crate) struct Flows(Vec<(FlowId, NonNull<ibv_flow>)>);
 
-// SAFETY: a rule is a handle; libibverbs' functions on it are thread safe.
+// SAFETY: a rule is a handle, and the libibverbs functions on it are thread-safe.
 unsafe impl Send for Flows {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Flows {}
 
 impl Flows {
-    /// Keeps a rule that was made.
+    /// Adds a rule.
     pub(crate) fn add(&mut self, raw: NonNull<ibv_flow>) -> FlowId {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = FlowId(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -44,17 +44,17 @@ impl Flows {
         id
     }
 
-    /// A rule that is still to be ended, taken out.
+    /// Removes a rule without destroying it.
     pub(crate) fn take(&mut self, flow: FlowId) -> Option<NonNull<ibv_flow>> {
-        let place = self.0.iter().position(|(id, _)| *id == flow)?;
-        Some(self.0.swap_remove(place).1)
+        let index = self.0.iter().position(|(id, _)| *id == flow)?;
+        Some(self.0.swap_remove(index).1)
     }
 
-    /// Ends every rule: a queue pair that has some cannot be destroyed.
-    pub(crate) fn end(&mut self) {
+    /// Destroys all rules. A queue pair with rules cannot be destroyed.
+    pub(crate) fn destroy_all(&mut self) {
         for (_, raw) in std::mem::take(&mut self.0) {
-            // SAFETY: a rule that was made, ended once. What remains makes the destroy fail, which
-            // is reported.
+            // SAFETY: the rule is live and destroyed once. If this fails, destroying the queue pair
+            // fails as well, and that failure is reported.
             let _ = unsafe { ibv_destroy_flow(raw.as_ptr()) };
         }
     }

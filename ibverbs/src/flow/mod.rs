@@ -1,6 +1,6 @@
-//! Flow rules: which packets of a port a raw packet queue pair receives.
+//! Flow rules: the packets of a port that a raw packet queue pair receives.
 //!
-//! [`QueuePair::create_flow`](crate::QueuePair::create_flow) attaches them.
+//! [`QueuePair::create_flow`](crate::QueuePair::create_flow) attaches a rule.
 
 mod attached;
 mod packed;

@@ -1,4 +1,4 @@
-//! A flow rule as the verb takes it.
+//! Flow rules in the format of the verb.
 
 #![allow(unsafe_code)]
 
@@ -57,12 +57,12 @@ impl From<PortFilter> for ibv_flow_tcp_udp_filter {
     }
 }
 
-/// A rule as the verb takes it: its attributes, and the specifications after them without a gap.
+/// A rule in the format of the verb: the attributes, followed by the specifications without gaps.
 pub(crate) struct Packed(Vec<u32>);
 
 impl Packed {
-    /// `None` for more than fits.
-    pub(crate) fn of(rule: &FlowRule) -> Option<Self> {
+    /// Returns `None` if the rule is too large for the format.
+    pub(crate) fn new(rule: &FlowRule) -> Option<Self> {
         let mut packed = Self(Vec::new());
         let mut attr = ibv_flow_attr {
             type_: rule.flow_type.0,
@@ -81,7 +81,7 @@ impl Packed {
             packed.push_spec(*spec);
         }
         attr.size = u16::try_from(packed.0.len() * size_of::<u32>()).ok()?;
-        // SAFETY: the first words are the attributes', as `push` made them.
+        // SAFETY: `push` wrote the attributes to the first words.
         unsafe { packed.0.as_mut_ptr().cast::<ibv_flow_attr>().write(attr) };
         Some(packed)
     }
@@ -125,19 +125,20 @@ impl Packed {
         });
     }
 
-    /// Appends a structure of whole words.
+    /// Appends a structure whose size is a multiple of the word size.
     fn push<C: Copy>(&mut self, structure: C) {
         const { assert!(size_of::<C>() % size_of::<u32>() == 0 && align_of::<C>() <= align_of::<u32>()) };
         let start = self.0.len();
         self.0.resize(start + size_of::<C>() / size_of::<u32>(), 0);
-        // SAFETY: there is room for it, aligned as it needs. Bytes of padding are not read as
-        // words: the words are only passed on.
+        // SAFETY: `resize` made space for the structure, and its alignment is at most that of a
+        // word. Padding bytes are never read as words, because the words are only passed to the
+        // verb.
         unsafe { self.0.as_mut_ptr().add(start).cast::<C>().write(structure) };
     }
 }
 
-/// The size of a specification, which is small.
-#[allow(clippy::cast_possible_truncation, reason = "some ten bytes")]
+/// Returns the size of a specification.
+#[allow(clippy::cast_possible_truncation, reason = "specifications are small")]
 const fn size<C>() -> u16 {
     size_of::<C>() as u16
 }
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn specifications_follow_the_attributes_without_a_gap() {
+    fn specs_follow_the_attributes_without_gaps() {
         let ports = PortFilter {
             src: 0x1234,
             dst: 0x4321,
@@ -165,7 +166,7 @@ mod tests {
             dst: Ipv6Addr::UNSPECIFIED,
         };
         let specs = [
-            FlowSpec::to_mac([1, 2, 3, 4, 5, 6]),
+            FlowSpec::dst_mac([1, 2, 3, 4, 5, 6]),
             FlowSpec::Ipv4 {
                 value: ip(1),
                 mask: ip(255),
@@ -178,39 +179,39 @@ mod tests {
                 value: ports,
                 mask: ports,
             },
-            FlowSpec::to_udp_port(4791),
+            FlowSpec::dst_udp_port(4791),
         ];
-        let mut packed = Packed::of(&FlowRule {
+        let mut packed = Packed::new(&FlowRule {
             priority: 3,
             dont_trap: true,
             ..FlowRule::new(2, specs)
         })
         .expect("fits");
         let start = packed.as_mut_ptr();
-        // SAFETY: what `Packed` wrote.
+        // SAFETY: `Packed` wrote the attributes there.
         let attr = unsafe { *start };
         assert_eq!(
             (attr.num_of_specs, attr.port, attr.priority, attr.flags),
             (5, 2, 3, IBV_FLOW_ATTR_FLAGS_DONT_TRAP)
         );
-        let mut at = size_of::<ibv_flow_attr>();
-        let mut seen = Vec::new();
+        let mut offset = size_of::<ibv_flow_attr>();
+        let mut kinds = Vec::new();
         for _ in 0..attr.num_of_specs {
-            // SAFETY: within what `Packed` wrote.
-            let header: Header = unsafe { start.byte_add(at).cast::<Header>().read() };
-            seen.push(header.type_);
-            at += usize::from(header.size);
+            // SAFETY: the offset is within the memory that `Packed` wrote.
+            let header: Header = unsafe { start.byte_add(offset).cast::<Header>().read() };
+            kinds.push(header.type_);
+            offset += usize::from(header.size);
         }
-        assert_eq!(at, usize::from(attr.size));
-        let kinds = [
+        assert_eq!(offset, usize::from(attr.size));
+        let expected = [
             IBV_FLOW_SPEC_ETH,
             IBV_FLOW_SPEC_IPV4,
             IBV_FLOW_SPEC_IPV6,
             IBV_FLOW_SPEC_TCP,
             IBV_FLOW_SPEC_UDP,
         ];
-        assert_eq!(seen, kinds);
-        // SAFETY: the first specification is the Ethernet header's.
+        assert_eq!(kinds, expected);
+        // SAFETY: the first specification is that of the Ethernet header.
         let eth = unsafe { start.add(1).cast::<ibv_flow_spec_eth>().read() };
         assert_eq!(
             (eth.val.dst_mac, eth.mask.dst_mac),
@@ -220,6 +221,6 @@ mod tests {
             ibv_flow_tcp_udp_filter::from(ports).dst_port.to_ne_bytes(),
             [0x43, 0x21]
         );
-        assert!(Packed::of(&FlowRule::new(1, vec![FlowSpec::to_udp_port(1); 256])).is_none());
+        assert!(Packed::new(&FlowRule::new(1, vec![FlowSpec::dst_udp_port(1); 256])).is_none());
     }
 }

@@ -1,14 +1,14 @@
-//! Which packets a flow rule means.
+//! Flow rules and their specifications.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::newtype::c_value;
 
 c_value! {
-    /// Which packets a rule looks at (`enum ibv_flow_attr_type`).
+    /// The set of packets that a rule applies to (`enum ibv_flow_attr_type`).
     ///
     /// # Example
-    /// A copy of all that passes a port:
+    /// This example receives a copy of all packets of a port:
     /// ```no_run
     /// use ibverbs::{QueuePair, RawPacket, flow::{FlowRule, FlowType}};
     /// # fn f(qp: &mut QueuePair<RawPacket>) -> ibverbs::Result<()> {
@@ -19,26 +19,27 @@ c_value! {
     /// # References
     /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
     pub struct FlowType(u32) {
-        /// Those that its specifications name.
+        /// Packets that match the specifications of the rule: `IBV_FLOW_ATTR_NORMAL`.
         NORMAL = rdma_sys::IBV_FLOW_ATTR_NORMAL => "NORMAL",
-        /// All that no other rule takes.
+        /// All packets that match no other rule: `IBV_FLOW_ATTR_ALL_DEFAULT`.
         ALL_DEFAULT = rdma_sys::IBV_FLOW_ATTR_ALL_DEFAULT => "ALL_DEFAULT",
-        /// All multicast packets that no other rule takes.
+        /// All multicast packets that match no other rule: `IBV_FLOW_ATTR_MC_DEFAULT`.
         MC_DEFAULT = rdma_sys::IBV_FLOW_ATTR_MC_DEFAULT => "MC_DEFAULT",
-        /// All, beside those they are for.
+        /// Copies of all packets: `IBV_FLOW_ATTR_SNIFFER`.
         SNIFFER = rdma_sys::IBV_FLOW_ATTR_SNIFFER => "SNIFFER",
     }
 }
 
-/// A rule: which packets of a port a queue pair receives. See
-/// [`QueuePair::create_flow`](crate::QueuePair::create_flow).
+/// A flow rule, which selects packets of a port for a queue pair.
+///
+/// [`QueuePair::create_flow`](crate::QueuePair::create_flow) attaches a rule.
 ///
 /// # Example
 /// ```
 /// use ibverbs::flow::{FlowRule, FlowSpec};
 /// let rule = FlowRule {
 ///     priority: 1,
-///     ..FlowRule::new(1, [FlowSpec::to_mac([2, 0, 0, 0, 0, 1])])
+///     ..FlowRule::new(1, [FlowSpec::dst_mac([2, 0, 0, 0, 0, 1])])
 /// };
 /// assert_eq!(rule.specs.len(), 1);
 /// ```
@@ -47,20 +48,21 @@ c_value! {
 /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowRule {
-    /// Which packets it looks at.
+    /// The set of packets that the rule applies to.
     pub flow_type: FlowType,
-    /// The port, from 1.
+    /// The port, numbered from 1.
     pub port_num: u8,
-    /// Which rule comes first where several match: the lowest, 0.
+    /// Priority among several matching rules; 0 is the highest.
     pub priority: u16,
-    /// Whether rules after it see the packets too.
+    /// `true` if later rules can match the packets as well.
     pub dont_trap: bool,
-    /// What packets must be like: all of these, from the outermost header inwards.
+    /// Specifications of headers, from the outermost header inwards. A packet must match all of
+    /// them.
     pub specs: Vec<FlowSpec>,
 }
 
 impl FlowRule {
-    /// Packets of a port that are like all of these.
+    /// Creates a rule for packets of a port that match all specifications.
     pub fn new(port_num: u8, specs: impl Into<Vec<FlowSpec>>) -> Self {
         Self {
             flow_type: FlowType::NORMAL,
@@ -72,11 +74,11 @@ impl FlowRule {
     }
 }
 
-/// What one header of a packet must be like: the bits that are set in `mask` must be those of
-/// `value`.
+/// Specification of one header of a packet. The header must equal `value` in all bits that are set
+/// in `mask`.
 ///
 /// # Example
-/// UDP packets of one sender:
+/// This example selects UDP packets of one sender:
 /// ```
 /// use ibverbs::flow::{FlowRule, FlowSpec, Ipv4Filter};
 /// use std::net::Ipv4Addr;
@@ -91,14 +93,14 @@ impl FlowRule {
 ///         dst: any,
 ///     },
 /// };
-/// let rule = FlowRule::new(1, [from, FlowSpec::to_udp_port(9000)]);
+/// let rule = FlowRule::new(1, [from, FlowSpec::dst_udp_port(9000)]);
 /// ```
 ///
 /// # References
 /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "said above")]
+#[allow(missing_docs, reason = "described in the documentation of the enum")]
 pub enum FlowSpec {
     /// The Ethernet header.
     Eth { value: EthFilter, mask: EthFilter },
@@ -113,20 +115,20 @@ pub enum FlowSpec {
 }
 
 impl FlowSpec {
-    /// Frames to this hardware address.
-    pub fn to_mac(dst: [u8; 6]) -> Self {
-        let of = |dst| EthFilter {
+    /// Matches frames to this MAC address.
+    pub fn dst_mac(dst: [u8; 6]) -> Self {
+        let filter = |dst| EthFilter {
             dst,
             ..EthFilter::default()
         };
         Self::Eth {
-            value: of(dst),
-            mask: of([0xff; 6]),
+            value: filter(dst),
+            mask: filter([0xff; 6]),
         }
     }
 
-    /// UDP packets to this port.
-    pub fn to_udp_port(dst: u16) -> Self {
+    /// Matches UDP packets to this port.
+    pub fn dst_udp_port(dst: u16) -> Self {
         Self::Udp {
             value: PortFilter { src: 0, dst },
             mask: PortFilter {
@@ -137,10 +139,10 @@ impl FlowSpec {
     }
 }
 
-/// Fields of an Ethernet header, numbers in host order.
+/// Fields of an Ethernet header. Integers are in host byte order.
 ///
 /// # Example
-/// IPv6 frames, whomever they are for:
+/// This example selects all IPv6 frames:
 /// ```
 /// use ibverbs::flow::{EthFilter, FlowSpec};
 /// let value = EthFilter {
@@ -157,7 +159,7 @@ impl FlowSpec {
 /// # References
 /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the header's fields")]
+#[allow(missing_docs, reason = "the fields of the header")]
 pub struct EthFilter {
     pub dst: [u8; 6],
     pub src: [u8; 6],
@@ -168,7 +170,7 @@ pub struct EthFilter {
 /// Fields of an IPv4 header.
 ///
 /// # Example
-/// Packets to any address of `10.1.0.0/16`:
+/// This example selects packets to any address in `10.1.0.0/16`:
 /// ```
 /// use ibverbs::flow::{FlowSpec, Ipv4Filter};
 /// use std::net::Ipv4Addr;
@@ -185,7 +187,7 @@ pub struct EthFilter {
 /// # References
 /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the header's fields")]
+#[allow(missing_docs, reason = "the fields of the header")]
 pub struct Ipv4Filter {
     pub src: Ipv4Addr,
     pub dst: Ipv4Addr,
@@ -194,7 +196,7 @@ pub struct Ipv4Filter {
 /// Fields of an IPv6 header.
 ///
 /// # Example
-/// Packets to one address:
+/// This example selects packets to one address:
 /// ```
 /// use ibverbs::flow::{FlowSpec, Ipv6Filter};
 /// use std::net::Ipv6Addr;
@@ -202,7 +204,7 @@ pub struct Ipv4Filter {
 ///     src: Ipv6Addr::UNSPECIFIED,
 ///     dst,
 /// };
-/// let to_one = FlowSpec::Ipv6 {
+/// let localhost = FlowSpec::Ipv6 {
 ///     value: filter(Ipv6Addr::LOCALHOST),
 ///     mask: filter(Ipv6Addr::from([0xff; 16])),
 /// };
@@ -211,19 +213,19 @@ pub struct Ipv4Filter {
 /// # References
 /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the header's fields")]
+#[allow(missing_docs, reason = "the fields of the header")]
 pub struct Ipv6Filter {
     pub src: Ipv6Addr,
     pub dst: Ipv6Addr,
 }
 
-/// Ports of a TCP or UDP header, in host order.
+/// Ports of a TCP or UDP header, in host byte order.
 ///
 /// # Example
-/// Answers of web servers:
+/// This example selects responses of HTTPS servers:
 /// ```
 /// use ibverbs::flow::{FlowSpec, PortFilter};
-/// let answers = FlowSpec::Tcp {
+/// let responses = FlowSpec::Tcp {
 ///     value: PortFilter { src: 443, dst: 0 },
 ///     mask: PortFilter {
 ///         src: 0xffff,
@@ -235,7 +237,7 @@ pub struct Ipv6Filter {
 /// # References
 /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the header's fields")]
+#[allow(missing_docs, reason = "the fields of the header")]
 pub struct PortFilter {
     pub src: u16,
     pub dst: u16,

@@ -138,7 +138,7 @@ impl Retired {
         let len = self.wc.is_received().then(|| self.byte_len());
         let mut list = self.payload.into_list()?;
         if let Some(len) = len {
-            list.show(len);
+            list.set_total_len(len);
         }
         Some(list)
     }

@@ -1,4 +1,4 @@
-//! Advice about memory that the device brings in on demand.
+//! Prefetch advice for memory registered for on-demand paging.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ use crate::newtype::c_value;
 use crate::raw::AsRaw;
 
 c_value! {
-    /// What is advised (`enum ibv_advise_mr_advice`).
+    /// Advice about memory (`enum ibv_advise_mr_advice`).
     ///
     /// # Example
     /// ```no_run
@@ -19,37 +19,41 @@ c_value! {
     /// use ibverbs::{AccessFlags, MemoryOptions, mr::Advice};
     /// let options = MemoryOptions { on_demand: true, ..MemoryOptions::default() };
     /// let region = pd.shared_with(1 << 30, AccessFlags::REMOTE_READ, options)?;
-    /// region.advise(Advice::PREFETCH, true)?; // wait until the pages are there
+    /// region.advise(Advice::PREFETCH, true)?; // wait until the pages are present
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
     /// # References
     /// [`ibv_advise_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_advise_mr.3.html)
     pub struct Advice(u32) {
-        /// Bring the pages in for reading.
+        /// Page the memory in for reading.
         PREFETCH = rdma_sys::IBV_ADVISE_MR_ADVICE_PREFETCH => "prefetch",
-        /// Bring the pages in for writing.
+        /// Page the memory in for writing.
         PREFETCH_WRITE = rdma_sys::IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => "prefetch for writing",
-        /// Tell the device of pages that are in memory anyway.
+        /// Map pages that are already present, without page faults.
         PREFETCH_NO_FAULT = rdma_sys::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => "prefetch without faults",
     }
 }
 
 impl SharedRegion {
-    /// Advises the kernel about the region (or the [slice](Self::slice) that this is), as far as a
-    /// scatter entry reaches; it makes sense for memory registered [on
-    /// demand](crate::MemoryOptions::on_demand). With `wait`, it returns when that is done.
+    /// Gives the kernel advice about the region or [slice](Self::slice), up to the 4 GiB of a
+    /// scatter entry.
+    ///
+    /// This is useful for memory registered for [on-demand
+    /// paging](crate::MemoryOptions::on_demand). If `wait` is `true`, the call returns after the
+    /// advice was carried out.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device has no paging on
-    /// demand.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device does not support
+    /// on-demand paging.
     ///
     /// # References
     /// [`ibv_advise_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_advise_mr.3.html)
     pub fn advise(&self, advice: Advice, wait: bool) -> Result<()> {
-        let mut sge: ibv_sge = self.whole();
+        let mut sge: ibv_sge = self.sge();
         let flags = if wait { IBV_ADVISE_MR_FLAG_FLUSH } else { 0 };
-        // SAFETY: the domain is alive, the entry is valid during the call and names a live region.
+        // SAFETY: the domain is alive, and the entry is valid during the call and describes a live
+        // region.
         let returned =
             unsafe { ibv_advise_mr(self.pd().as_raw(), advice.0, flags, &raw mut sge, 1) };
         let what = || {

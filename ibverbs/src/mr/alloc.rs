@@ -1,4 +1,4 @@
-//! The allocation behind a region: raw, never moved and never a `Box`.
+//! The allocation behind a region: raw memory that never moves and is never a `Box`.
 
 #![allow(unsafe_code)]
 
@@ -14,37 +14,36 @@ use crate::kind::ErrorKind;
 
 const PAGE: usize = 4096;
 
-/// Memory that no Rust reference covers for longer than the owner of a piece lends one.
+/// Memory to which references only exist while a buffer in it is borrowed.
 ///
-/// It begins at a multiple of 8 and can be used up to the next multiple of 8 after its length, but
-/// for the caller's own memory.
+/// Except for caller memory, it starts at a multiple of 8 bytes, and the 8-byte word of its last
+/// byte belongs to it.
 pub(crate) struct Allocation {
     start: NonNull<u8>,
     len: usize,
     origin: Origin,
 }
 
-/// How it is given back.
+/// The source of the memory, which determines how it is freed.
 enum Origin {
     Heap(Layout),
     Mapped(usize),
     Caller(#[allow(dead_code, reason = "dropped with the allocation")] CallerMemory),
 }
 
-// SAFETY: plain memory with one owner; who may touch which part is the business of the types built
-// on it.
+// SAFETY: this is plain memory with one owner. The types built on it control access to its parts.
 unsafe impl Send for Allocation {}
-// SAFETY: as above; a shared Allocation gives out a pointer only.
+// SAFETY: a shared Allocation only gives out a pointer.
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
     pub(crate) fn new(len: usize, backing: Backing) -> Result<Self> {
         if len == 0 {
-            return Err(refused(len));
+            return Err(invalid_len(len));
         }
         match backing {
             Backing::Heap => Self::heap(len),
-            Backing::Pages => Self::mapped(len, PAGE, 0, "the memory does not fit"),
+            Backing::Pages => Self::mapped(len, PAGE, 0, "the system has not enough free memory"),
             Backing::HugePages(size) => Self::huge(len, size),
             Backing::Caller(memory) => Self::caller(len, memory),
         }
@@ -52,10 +51,11 @@ impl Allocation {
 
     fn heap(len: usize) -> Result<Self> {
         let layout = Layout::from_size_align(len, PAGE)
-            .map_err(|_| refused(len))?
+            .map_err(|_| invalid_len(len))?
             .pad_to_align();
-        // SAFETY: the layout's size is not zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| refused(len))?;
+        // SAFETY: the size of the layout is not zero.
+        let start =
+            NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| invalid_len(len))?;
         Ok(Self {
             start,
             len,
@@ -70,9 +70,10 @@ impl Allocation {
     fn mapped(len: usize, page: usize, flags: i32, hint: &'static str) -> Result<Self> {
         let size = len
             .checked_next_multiple_of(page)
-            .ok_or_else(|| refused(len))?;
+            .ok_or_else(|| invalid_len(len))?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
-        // SAFETY: a new anonymous mapping, where the kernel chooses.
+        // SAFETY: a new anonymous mapping at an address chosen by the kernel affects no other
+        // memory.
         let start = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -98,8 +99,9 @@ impl Allocation {
     fn caller(len: usize, memory: CallerMemory) -> Result<Self> {
         if memory.len() < len {
             return Err(
-                Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes"))
-                    .with_hint(format!("the caller's memory has {} bytes", memory.len())),
+                Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes")).with_hint(
+                    format!("the caller's memory has only {} bytes", memory.len()),
+                ),
             );
         }
         Ok(Self {
@@ -117,25 +119,26 @@ impl Allocation {
         self.len
     }
 
-    /// Whether the words of 8 bytes that cover it are all its own.
-    pub(crate) fn is_words(&self) -> bool {
+    /// Returns `true` if every 8-byte word that contains a byte of the memory belongs to it
+    /// completely.
+    pub(crate) fn is_whole_words(&self) -> bool {
         !matches!(self.origin, Origin::Caller(_))
             || (self.start.addr().get() % 8 == 0 && self.len % 8 == 0)
     }
 }
 
-fn refused(len: usize) -> Error {
+fn invalid_len(len: usize) -> Error {
     Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes"))
-        .with_hint("a region has at least one byte and fits into memory")
+        .with_hint("expected: at least 1 byte, at most the address space")
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
         match self.origin {
-            // SAFETY: allocated in `heap` with this layout, freed once.
+            // SAFETY: allocated in `heap` with this layout and freed once.
             Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
-            // SAFETY: mapped in `mapped` with this size, unmapped once. It cannot fail for a whole
-            // mapping.
+            // SAFETY: mapped in `mapped` with this size and unmapped once. Unmapping a whole
+            // mapping cannot fail.
             Origin::Mapped(size) => unsafe {
                 libc::munmap(self.start.as_ptr().cast(), size);
             },
@@ -149,11 +152,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_zeroed_and_whole_words() {
+    fn memory_is_zeroed_whole_words() {
         for len in [1, 7, 4096, 4097] {
             let memory = Allocation::new(len, Backing::Heap).expect("heap");
-            assert!(memory.is_words());
-            // SAFETY: the allocation has `len` bytes, zeroed.
+            assert!(memory.is_whole_words());
+            // SAFETY: the allocation has `len` initialized bytes.
             let bytes =
                 unsafe { std::slice::from_raw_parts(memory.start().as_ptr(), memory.len()) };
             assert!(bytes.len() == len && bytes.iter().all(|&byte| byte == 0));
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_refused_in_words() {
+    fn invalid_lengths_are_rejected_with_a_hint() {
         let error = Allocation::new(0, Backing::Pages).err().expect("no bytes");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.hint().is_some());
@@ -170,25 +173,28 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_the_callers_memory_is_dropped_with_it() {
+    fn owner_is_dropped_with_caller_memory() {
         let owner = std::sync::Arc::new(());
         let bytes = Box::into_raw(Box::new([7_u8; 16]));
         let start = NonNull::new(bytes.cast::<u8>()).expect("allocated");
-        // SAFETY: the memory is never freed and not used below.
+        // SAFETY: the memory is freed at the end of the test and not used before that.
         let memory = unsafe { CallerMemory::new(start, 16, std::sync::Arc::clone(&owner)) };
         assert!(
             Allocation::new(17, Backing::Caller(memory)).is_err(),
             "too long"
         );
         assert_eq!(std::sync::Arc::strong_count(&owner), 1);
-        // SAFETY: as above.
+        // SAFETY: as above; the first CallerMemory was dropped.
         let memory = unsafe { CallerMemory::new(start, 16, std::sync::Arc::clone(&owner)) };
         let allocation = Allocation::new(15, Backing::Caller(memory)).expect("fits");
-        assert!(!allocation.is_words(), "the last word is not all its own");
+        assert!(
+            !allocation.is_whole_words(),
+            "the last word is not complete"
+        );
         assert_eq!(std::sync::Arc::strong_count(&owner), 2);
         drop(allocation);
         assert_eq!(std::sync::Arc::strong_count(&owner), 1);
-        // SAFETY: from `Box::into_raw` above, and nothing uses it any more.
+        // SAFETY: the pointer comes from `Box::into_raw` above, and nothing uses it any more.
         drop(unsafe { Box::from_raw(bytes) });
     }
 }

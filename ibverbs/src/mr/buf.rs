@@ -1,4 +1,4 @@
-//! A buffer with one owner, cut from a registered region.
+//! Buffers with one owner, each a part of a registered region.
 
 #![allow(unsafe_code)]
 
@@ -10,25 +10,26 @@ use std::sync::Arc;
 
 use rdma_sys::ibv_sge;
 
-use super::pool_inner::{Home, Piece};
+use super::pool_inner::{PoolInner, PoolSlot};
 use crate::pd::{DomainKey, ProtectionDomain};
 
-/// A registered buffer with one owner: `&[u8]` and `&mut [u8]` while you own it.
+/// A registered buffer with one owner, accessible as `&[u8]` and `&mut [u8]`.
 ///
-/// Posting moves it into the queue pair; the completion of the request gives it back. Its memory is
-/// registered for local access only, so no peer can reach it, and the device writes to it only
-/// while it is posted.
+/// Posting moves the buffer into the queue pair, and the completion of the request returns it. Its
+/// memory is registered for local access only: peers cannot access it, and the device writes to it
+/// only while it is posted.
 ///
-/// The buffer shows its first `len()` bytes: all of it at first, what was received after a receive.
+/// The slice covers the first `len()` bytes. Initially that is the whole buffer; after a receive it
+/// is the received message.
 ///
-/// It is as large as a pointer: moving one into a request and back moves nothing else.
+/// A `Buf` is one pointer wide, so moving it is cheap.
 ///
 /// # Example
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
 /// let mut buf = pd.buf(4096)?;
 /// buf[..5].copy_from_slice(b"hello");
-/// buf.set_len(5); // what a send sends
+/// buf.set_len(5); // a send sends 5 bytes
 /// assert_eq!((&buf[..], buf.capacity()), (&b"hello"[..], 4096));
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -36,87 +37,84 @@ use crate::pd::{DomainKey, ProtectionDomain};
 /// # References
 /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
 #[repr(transparent)]
-pub struct Buf(NonNull<Piece>);
+pub struct Buf(NonNull<PoolSlot>);
 
-// SAFETY: a Buf is the one owner of its piece.
+// SAFETY: a Buf is the only owner of its slot.
 unsafe impl Send for Buf {}
-// SAFETY: a shared Buf only reads.
+// SAFETY: a shared Buf only allows reading.
 unsafe impl Sync for Buf {}
 
 impl Buf {
-    /// What the address of [`into_raw`](Self::into_raw) is a multiple of.
-    pub(crate) const ALIGN: usize = align_of::<Piece>();
+    /// Alignment of the address returned by [`into_raw`](Self::into_raw).
+    pub(crate) const ALIGN: usize = align_of::<PoolSlot>();
 
-    /// The buffer of a piece that is off the list and has none.
-    pub(crate) fn of(home: Arc<Home>, index: u32) -> Self {
-        let piece = NonNull::from(&home.pieces[index as usize]);
-        let buf = Self(piece);
-        buf.piece().len.set(buf.piece().whole.length);
-        buf.piece().home.set(Arc::into_raw(home)); // the count is the piece's now
+    /// Creates the buffer of a slot that is not on the free list and has no buffer.
+    pub(crate) fn from_slot(pool: Arc<PoolInner>, index: u32) -> Self {
+        let buf = Self(NonNull::from(&pool.slots[index as usize]));
+        buf.slot().len.set(buf.slot().sge.length);
+        // The slot owns this reference until `release` takes it back.
+        buf.slot().pool.set(Arc::into_raw(pool));
         buf
     }
 
-    /// As a pointer, which owns the buffer.
+    /// Converts the buffer to a pointer that owns it.
     #[inline]
     pub(crate) fn into_raw(self) -> NonNull<()> {
         ManuallyDrop::new(self).0.cast()
     }
 
     /// # Safety
-    /// The pointer is from [`into_raw`](Self::into_raw), and is used once.
+    /// The pointer must come from [`into_raw`](Self::into_raw) and be used once.
     #[inline]
     pub(crate) unsafe fn from_raw(raw: NonNull<()>) -> Self {
         Self(raw.cast())
     }
 
     #[inline]
-    fn piece(&self) -> &Piece {
-        // SAFETY: the piece lives as long as its Home, of which the Buf has a count.
+    fn slot(&self) -> &PoolSlot {
+        // SAFETY: the Buf owns a reference to the PoolInner that contains the slot.
         unsafe { self.0.as_ref() }
     }
 
-    /// How many bytes the buffer can hold.
+    /// Returns the number of bytes that the buffer can hold.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.piece().whole.length as usize
+        self.slot().sge.length as usize
     }
 
-    /// Shows the first `len` bytes from now on, at most [`capacity`](Self::capacity). The bytes
-    /// keep their values.
+    /// Sets the length of the slice, at most [`capacity`](Self::capacity). The bytes keep their
+    /// values.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
-        let piece = self.piece();
-        piece.len.set(
-            u32::try_from(len)
-                .unwrap_or(u32::MAX)
-                .min(piece.whole.length),
-        );
+        let slot = self.slot();
+        slot.len
+            .set(u32::try_from(len).unwrap_or(u32::MAX).min(slot.sge.length));
     }
 
-    /// What a send posts: the bytes shown.
+    /// Returns the entry that a send posts: the first `len()` bytes.
     #[inline]
-    pub(crate) fn shown(&self) -> ibv_sge {
-        let piece = self.piece();
+    pub(crate) fn sge(&self) -> ibv_sge {
+        let slot = self.slot();
         ibv_sge {
-            length: piece.len.get(),
-            ..piece.whole
+            length: slot.len.get(),
+            ..slot.sge
         }
     }
 
-    /// What a receive posts: all of the buffer.
+    /// Returns the entry that a receive posts: the whole buffer.
     #[inline]
-    pub(crate) fn whole(&self) -> ibv_sge {
-        self.piece().whole
+    pub(crate) fn capacity_sge(&self) -> ibv_sge {
+        self.slot().sge
     }
 
     #[inline]
     pub(crate) fn domain(&self) -> DomainKey {
-        self.piece().domain
+        self.slot().domain
     }
 
     pub(crate) fn pd(&self) -> &ProtectionDomain {
-        // SAFETY: the Buf has a count of its Home.
-        unsafe { &*self.piece().home.get() }.region.pd()
+        // SAFETY: the Buf owns a reference to the PoolInner.
+        unsafe { &*self.slot().pool.get() }.region.pd()
     }
 }
 
@@ -125,27 +123,28 @@ impl Deref for Buf {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        let piece = self.piece();
-        // SAFETY: the piece is initialised (zeroed at registration), `len` is at most its size, and
-        // while the Buf is owned neither a device nor another owner writes to it.
-        unsafe { std::slice::from_raw_parts(piece.start.as_ptr(), piece.len.get() as usize) }
+        let slot = self.slot();
+        // SAFETY: the memory is initialized (zeroed at registration) and `len` is at most its size.
+        // A posted Buf has moved, so no device and no other owner writes to the memory during the
+        // borrow.
+        unsafe { std::slice::from_raw_parts(slot.start.as_ptr(), slot.len.get() as usize) }
     }
 }
 
 impl DerefMut for Buf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        let piece = self.piece();
-        // SAFETY: as `deref`; the borrow is exclusive, and nobody reads the piece either.
-        unsafe { std::slice::from_raw_parts_mut(piece.start.as_ptr(), piece.len.get() as usize) }
+        let slot = self.slot();
+        // SAFETY: as in `deref`; the borrow is exclusive, so there are no other readers either.
+        unsafe { std::slice::from_raw_parts_mut(slot.start.as_ptr(), slot.len.get() as usize) }
     }
 }
 
 impl Drop for Buf {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: this is the one Buf of the piece, and it goes.
-        unsafe { Piece::give_back(self.0) }
+        // SAFETY: this is the only Buf of the slot, and it is not used afterwards.
+        unsafe { PoolSlot::release(self.0) }
     }
 }
 

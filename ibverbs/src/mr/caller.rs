@@ -1,4 +1,4 @@
-//! Memory that the caller brings.
+//! Memory provided by the caller.
 
 #![allow(unsafe_code)]
 
@@ -6,11 +6,11 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Memory of the caller's, for [`Backing::Caller`](crate::mr::Backing::Caller): a mapping of a file
-/// or another process, memory of a GPU's driver, an arena.
+/// Memory provided by the caller, for [`Backing::Caller`](crate::mr::Backing::Caller): for example
+/// a file mapping, memory of a GPU driver or an arena.
 ///
 /// # Example
-/// Memory that another library allocated, here a leaked vector:
+/// This example uses memory that another library allocated, here a leaked vector:
 /// ```no_run
 /// # #![allow(unsafe_code)]
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 /// };
 /// use std::ptr::NonNull;
 /// let arena = NonNull::from(Vec::leak(vec![0u8; 1 << 20])).cast::<u8>();
-/// // SAFETY: nobody else touches the arena, and it is never freed.
+/// SAFETY: no other code accesses the arena, and it is never freed.
 /// let memory = unsafe { CallerMemory::new(arena, 1 << 20, ()) };
 /// let options = MemoryOptions {
 ///     backing: Backing::Caller(memory),
@@ -35,18 +35,21 @@ use std::ptr::NonNull;
 pub struct CallerMemory {
     start: NonNull<u8>,
     len: usize,
-    /// Dropped when the device can no longer reach the memory; never if that cannot be said.
+    /// Dropped when the device can no longer access the memory; leaked if that cannot be
+    /// guaranteed.
     _owner: Box<dyn Any + Send + Sync>,
 }
 
-// SAFETY: `new` demands that nobody else uses the memory while this exists; the owner is Send.
+// SAFETY: `new` requires that no other code uses the memory while this exists; the owner is Send.
 unsafe impl Send for CallerMemory {}
-// SAFETY: a shared CallerMemory gives out a pointer only; the owner is Sync.
+// SAFETY: a shared CallerMemory only gives out a pointer; the owner is Sync.
 unsafe impl Sync for CallerMemory {}
 
 impl CallerMemory {
-    /// Takes `len` bytes at `start`. `owner` is dropped when they are no longer used, which may be
-    /// long after the last value that the caller sees was dropped, or never.
+    /// Wraps `len` bytes at `start`.
+    ///
+    /// `owner` is dropped when the memory is no longer used. That can be long after the last handle
+    /// was dropped, or never.
     ///
     /// # Example
     /// ```no_run
@@ -71,10 +74,12 @@ impl CallerMemory {
     /// ```
     ///
     /// # Safety
-    /// Until `owner` is dropped: the memory is mapped, initialised, readable and writable, at this
-    /// address, and no code uses it but through this value and what is made of it. (Other
-    /// processes may, as peers may, if it becomes a [`SharedRegion`](crate::SharedRegion) or a
-    /// [`Sink`](crate::Sink).)
+    /// Until `owner` is dropped, the memory must be mapped, initialized, readable and writable at
+    /// this address, and no code may access it except through this value and the objects created
+    /// from it.
+    ///
+    /// Other processes may access it, like peers, if it becomes a
+    /// [`SharedRegion`](crate::SharedRegion) or a [`Sink`](crate::Sink).
     pub unsafe fn new(start: NonNull<u8>, len: usize, owner: impl Any + Send + Sync) -> Self {
         Self {
             start,
@@ -87,12 +92,12 @@ impl CallerMemory {
         self.start
     }
 
-    /// How many bytes it has.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns `true` if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -1,10 +1,9 @@
-//! Copies into and out of memory that a device may change at any moment.
+//! Copies into and out of memory that a device may change at any time.
 //!
-//! Every access is a relaxed atomic access to an aligned word of 8 bytes, whatever the bytes asked
-//! for: threads of this process may then copy at once without a data race (volatile accesses would
-//! be one), and no access mixes sizes. It costs what a plain word costs. Bytes written to a part of
-//! a word go in by compare-and-swap, so that its other bytes keep what a device put there
-//! meanwhile.
+//! Every access is a relaxed atomic access to an aligned 8-byte word, so threads of this process
+//! can copy concurrently without a data race (volatile accesses would be one), and accesses never
+//! mix sizes. This costs as much as plain word accesses. A part of a word is written with
+//! compare-and-swap, which preserves concurrent writes of a device to its other bytes.
 
 #![allow(unsafe_code)]
 
@@ -12,24 +11,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORD: usize = size_of::<u64>();
 
-/// The word that holds the byte at `offset`.
+/// Returns the word that contains the byte at `offset`.
 ///
 /// # Safety
-/// `base` is aligned to 8; all of the word is within live memory that is accessed as words only.
+/// `base` must be aligned to 8. The whole word must be in live memory that is accessed as words
+/// only.
 unsafe fn word<'a>(base: *mut u8, offset: usize) -> &'a AtomicU64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { AtomicU64::from_ptr(base.add(offset - offset % WORD).cast()) }
 }
 
-/// Copies out the bytes from `offset` on.
+/// Copies bytes starting at `offset` out of the memory.
 ///
 /// # Safety
-/// `base` is aligned to 8, and all words that hold the bytes are within live memory that is
+/// `base` must be aligned to 8. All words that contain the bytes must be in live memory that is
 /// accessed as words only.
 pub(crate) unsafe fn copy_out(base: *mut u8, mut offset: usize, into: &mut [u8]) {
-    let (head, rest) = into.split_at_mut(head_of(offset, into.len()));
+    let (head, rest) = into.split_at_mut(head_len(offset, into.len()));
     if !head.is_empty() {
-        // SAFETY: the caller's promise; the word holds the byte at `offset`.
+        // SAFETY: guaranteed by the caller, for the word that contains the byte at `offset`.
         let bytes = unsafe { word(base, offset) }
             .load(Ordering::Relaxed)
             .to_ne_bytes();
@@ -54,18 +54,18 @@ pub(crate) unsafe fn copy_out(base: *mut u8, mut offset: usize, into: &mut [u8])
     }
 }
 
-/// Copies in the bytes from `offset` on.
+/// Copies bytes into the memory, starting at `offset`.
 ///
 /// # Safety
-/// As [`copy_out`].
+/// The same conditions as for [`copy_out`].
 pub(crate) unsafe fn copy_in(base: *mut u8, mut offset: usize, from: &[u8]) {
-    let (head, rest) = from.split_at(head_of(offset, from.len()));
+    let (head, rest) = from.split_at(head_len(offset, from.len()));
     if !head.is_empty() {
-        // SAFETY: the caller's promise; the word holds the byte at `offset`.
+        // SAFETY: guaranteed by the caller, for the word that contains the byte at `offset`.
         merge(unsafe { word(base, offset) }, offset % WORD, head);
         offset += head.len();
     }
-    let (words, tail) = rest.as_chunks_of_words();
+    let (words, tail) = as_chunks_of_words(rest);
     for eight in words {
         // SAFETY: as above.
         unsafe { word(base, offset) }.store(u64::from_ne_bytes(*eight), Ordering::Relaxed);
@@ -77,12 +77,12 @@ pub(crate) unsafe fn copy_in(base: *mut u8, mut offset: usize, from: &[u8]) {
     }
 }
 
-/// How many bytes come before the first whole word.
-fn head_of(offset: usize, len: usize) -> usize {
+/// Returns the number of bytes before the first whole word.
+fn head_len(offset: usize, len: usize) -> usize {
     ((WORD - offset % WORD) % WORD).min(len)
 }
 
-/// Replaces some bytes of a word.
+/// Replaces some bytes of a word atomically.
 fn merge(word: &AtomicU64, at: usize, bytes: &[u8]) {
     let merged = |number: u64| {
         let mut all = number.to_ne_bytes();
@@ -97,21 +97,13 @@ fn merge(word: &AtomicU64, at: usize, bytes: &[u8]) {
     }
 }
 
-trait Chunks {
-    fn as_chunks_of_words(&self) -> (&[[u8; WORD]], &[u8]);
-}
-
-impl Chunks for [u8] {
-    /// `slice::as_chunks`, which the oldest compiler supported lacks.
-    fn as_chunks_of_words(&self) -> (&[[u8; WORD]], &[u8]) {
-        let (whole, rest) = self.split_at(self.len() - self.len() % WORD);
-        // SAFETY: an array of bytes has the alignment and initialisation of a byte, and `whole` has
-        // so many of them.
-        (
-            unsafe { std::slice::from_raw_parts(whole.as_ptr().cast(), whole.len() / WORD) },
-            rest,
-        )
-    }
+/// `slice::as_chunks`, which the oldest supported compiler lacks.
+fn as_chunks_of_words(bytes: &[u8]) -> (&[[u8; WORD]], &[u8]) {
+    let (words, rest) = bytes.split_at(bytes.len() - bytes.len() % WORD);
+    // SAFETY: `words` is `words.len() / WORD` arrays long, and an array of bytes has the alignment
+    // of a byte.
+    let words = unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() / WORD) };
+    (words, rest)
 }
 
 #[cfg(test)]
@@ -121,9 +113,9 @@ mod tests {
     use crate::mr::options::Backing;
 
     #[test]
-    fn every_offset_and_length_copies_just_its_bytes() {
-        // Every place in a word, and every rest before, between and after whole words; and more
-        // where it costs nothing.
+    fn copies_exactly_the_bytes_of_any_range() {
+        // Covers every position in a word and every remainder before, between and after whole
+        // words; without Miri also longer ranges.
         let (offsets, lens) = if cfg!(miri) { (9, 18) } else { (17, 40) };
         for offset in 0..offsets {
             for len in 0..lens.min(40 - offset) {
@@ -131,7 +123,7 @@ mod tests {
                 let base = memory.start().as_ptr();
                 let bytes: Vec<u8> = (1..).take(len).collect();
                 let mut all = [0xff; 40];
-                // SAFETY: all ranges lie within the 40 bytes, which are words.
+                // SAFETY: all ranges are within the 40 bytes, which are whole words.
                 unsafe {
                     copy_in(base, 0, &all);
                     copy_in(base, offset, &bytes);
@@ -149,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_write_parts_of_one_word_lose_nothing() {
+    fn concurrent_partial_word_writes_are_not_lost() {
         const ROUNDS: u8 = if cfg!(miri) { 10 } else { 50 };
         let memory = Allocation::new(16, Backing::Heap).expect("memory");
         let memory = &memory;
@@ -158,7 +150,7 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..ROUNDS {
                         let offset = usize::from(part) * 3;
-                        // SAFETY: 15 of 16 bytes, in whole words.
+                        // SAFETY: the ranges are within 15 of the 16 bytes, which are whole words.
                         unsafe {
                             copy_in(memory.start().as_ptr(), offset, &[part * ROUNDS + round; 3]);
                         };

@@ -1,5 +1,5 @@
-//! Memory that the processor does not address: of another device, of the network device itself, or
-//! none at all.
+//! Memory without a CPU address: memory of another device, of the RDMA device itself, or none at
+//! all.
 
 #![allow(unsafe_code)]
 
@@ -19,14 +19,14 @@ use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 
-/// Registered memory that the processor does not address: a dma-buf of another device, [memory of
-/// the network device](DeviceMemory), or the null region. Clones share it.
+/// Registered memory that the CPU does not access. Clones refer to the same region.
 ///
-/// Requests send from it and receive into it through a [`Held`](crate::Held) token, and peers may
-/// be given access to it.
+/// This is a dma-buf of another device, [memory of the RDMA device](DeviceMemory) or the null
+/// region. Requests use it through a [`Held`](crate::Held) token, and peers can be granted access.
 ///
 /// # Example
-/// A gigabyte of a GPU's memory, which its driver exported, sent without crossing the processor's:
+/// This example sends from a gigabyte of GPU memory, exported as a dma-buf, without a copy in host
+/// memory:
 /// ```no_run
 /// use ibverbs::{AccessFlags, QueuePair, Rc, wr};
 /// use std::os::fd::BorrowedFd;
@@ -35,7 +35,7 @@ use crate::raw::AsRaw;
 ///     .pd()
 ///     .reg_dmabuf(dmabuf, 0, 1 << 30, AccessFlags::REMOTE_READ)?;
 /// let held = qp.hold(&region)?;
-/// qp.post_send(wr::send(held.slice(0..1 << 20).expect("within")))?;
+/// qp.post_send(wr::send(held.slice(0..1 << 20).expect("within the region")))?;
 /// # Ok(()) }
 /// ```
 ///
@@ -50,16 +50,17 @@ struct Inner {
     registration: Registration,
     len: u64,
     access: AccessFlags,
-    /// Outlives the registration.
+    /// Must outlive the registration.
     _memory: Option<DeviceMemory>,
 }
 
 impl ProtectionDomain {
-    /// Registers `len` bytes from `offset` on of a dma-buf: memory of another device, as its driver
-    /// exports it. The file descriptor can be closed afterwards.
+    /// Registers `len` bytes of a dma-buf, starting at `offset`. A dma-buf is memory of another
+    /// device, exported by its driver. The file descriptor can be closed afterwards.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the driver cannot do it, as Soft-RoCE and Soft-iWARP.
+    /// [`ErrorKind::Unsupported`] if the driver does not support it, as on Soft-RoCE and
+    /// Soft-iWARP.
     ///
     /// # References
     /// [`ibv_reg_dmabuf_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
@@ -79,12 +80,12 @@ impl ProtectionDomain {
             )
         };
         let mr = non_null("ibv_reg_dmabuf_mr", what, || {
-            // Addressed by its offset, which lies at the same place in a page as the memory.
-            // SAFETY: the domain and the descriptor are alive. The kernel keeps the memory behind
-            // it, which no reference covers.
+            // The address is the offset, which has the same position in a page as the memory.
+            // SAFETY: the domain and the descriptor are alive. The kernel keeps the memory alive,
+            // and no reference to it exists.
             unsafe { ibv_reg_dmabuf_mr(self.as_raw(), offset, len, offset, fd.as_raw_fd(), flags) }
         })?;
-        // SAFETY: just registered.
+        // SAFETY: the region was just registered in this domain and has no other owner.
         let registration = unsafe { Registration::from_raw(self, mr, offset) };
         Ok(DeviceRegion(Arc::new(Inner {
             registration,
@@ -94,11 +95,11 @@ impl ProtectionDomain {
         })))
     }
 
-    /// Registers `len` bytes from `offset` on of the device's own memory.
+    /// Registers `len` bytes of device memory, starting at `offset`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when they do not lie within, [`ErrorKind::Mismatch`] for memory
-    /// of another device.
+    /// - [`ErrorKind::InvalidInput`]: the range is not within the memory.
+    /// - [`ErrorKind::Mismatch`]: the memory belongs to another open device.
     ///
     /// # References
     /// [`ibv_reg_dm_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
@@ -112,7 +113,7 @@ impl ProtectionDomain {
         memory.check(offset, len)?;
         if memory.context().as_raw() != self.context().as_raw() {
             let what = format!(
-                "memory of {} for a domain of {}",
+                "device memory of {} in a protection domain of {}",
                 memory.context().device_name(),
                 self.context().device_name()
             );
@@ -127,10 +128,10 @@ impl ProtectionDomain {
             )
         };
         let mr = non_null("ibv_reg_dm_mr", what, || {
-            // SAFETY: domain and memory are alive, and of one device.
+            // SAFETY: the domain and the memory are alive and belong to the same device.
             unsafe { ibv_reg_dm_mr(self.as_raw(), memory.as_raw(), offset, len, flags) }
         })?;
-        // SAFETY: just registered.
+        // SAFETY: the region was just registered in this domain and has no other owner.
         let registration = unsafe { Registration::from_raw(self, mr, 0) };
         Ok(DeviceRegion(Arc::new(Inner {
             registration,
@@ -140,11 +141,11 @@ impl ProtectionDomain {
         })))
     }
 
-    /// The null region: what is received into it is dropped, and what is sent from it is
-    /// unspecified. It is as long as a scatter entry can be, and peers cannot name it.
+    /// Allocates the null region. Data received into it is discarded, and data sent from it is
+    /// unspecified. It has the maximum length of a scatter entry, and peers cannot access it.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device has none.
+    /// [`ErrorKind::Unsupported`] if the device does not support null regions.
     ///
     /// # References
     /// [`ibv_alloc_null_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_null_mr.3.html)
@@ -154,7 +155,7 @@ impl ProtectionDomain {
         let mr = non_null("ibv_alloc_null_mr", what, || unsafe {
             ibv_alloc_null_mr(self.as_raw())
         })?;
-        // SAFETY: just made.
+        // SAFETY: the region was just allocated in this domain and has no other owner.
         let registration = unsafe { Registration::from_raw(self, mr, 0) };
         let (len, access) = (u32::MAX.into(), AccessFlags::empty());
         Ok(DeviceRegion(Arc::new(Inner {
@@ -167,7 +168,7 @@ impl ProtectionDomain {
 }
 
 impl DeviceRegion {
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     #[allow(
         clippy::len_without_is_empty,
         reason = "a region has at least one byte"
@@ -176,7 +177,7 @@ impl DeviceRegion {
         self.0.len
     }
 
-    /// All of it as a peer names it, if it is open to peers.
+    /// Returns the whole region as a peer addresses it, or `None` if peers have no access.
     pub fn remote(&self) -> Option<RemoteMemory> {
         let Inner {
             registration,
@@ -193,8 +194,8 @@ impl DeviceRegion {
             })
     }
 
-    /// Its local memory, as far as a scatter entry reaches.
-    pub(crate) fn whole(&self) -> ibv_sge {
+    /// Returns the entry for the whole region, up to the maximum length of an entry.
+    pub(crate) fn sge(&self) -> ibv_sge {
         let length = u32::try_from(self.0.len).unwrap_or(u32::MAX);
         ibv_sge {
             addr: self.0.registration.base(),

@@ -1,4 +1,4 @@
-//! Read-only memory that many requests send at once, and that peers may read if it was made so.
+//! Read-only memory that any number of requests can send, and that peers can read if registered so.
 
 #![allow(unsafe_code)]
 
@@ -17,10 +17,10 @@ use super::remote::RemoteMemory;
 use crate::error::Result;
 use crate::pd::ProtectionDomain;
 
-/// A buffer that is read-only from now on. Clones share it.
+/// A read-only buffer. Clones refer to the same memory.
 ///
-/// To send from it, let a queue pair [`hold`](crate::QueuePair::hold) it once; each request then
-/// names the [`Held`](crate::Held) token, which costs nothing to copy.
+/// To send it, let a queue pair [`hold`](crate::QueuePair::hold) it once and post the
+/// [`Held`](crate::Held) token, which is free to copy.
 ///
 /// # Example
 /// ```no_run
@@ -28,7 +28,7 @@ use crate::pd::ProtectionDomain;
 /// fn send_twice(qp: &mut QueuePair<Rc>, buf: Buf) -> Result<(), Error> {
 ///     let held = qp.hold(&buf.freeze())?;
 ///     qp.post_send(wr::send(held))?;
-///     qp.post_send(wr::send(held.slice(0..16).expect("as long at least")))?;
+///     qp.post_send(wr::send(held.slice(0..16).expect("at least 16 bytes")))?;
 ///     Ok(())
 /// }
 /// ```
@@ -39,35 +39,34 @@ use crate::pd::ProtectionDomain;
 pub struct Frozen(Arc<Memory>);
 
 enum Memory {
-    /// What was a buffer.
+    /// A frozen buffer, registered for local access.
     Buf(Buf),
-    /// Registered for reads only, of peers too.
-    Open(Region),
+    /// A region that peers can read. No one can write to it.
+    Remote(Region),
 }
 
 impl Buf {
-    /// Makes the buffer read-only and shareable: it can then be sent by any number of requests at
-    /// once.
+    /// Makes the buffer read-only, so that any number of requests can send it concurrently.
     pub fn freeze(self) -> Frozen {
         Frozen(Arc::new(Memory::Buf(self)))
     }
 }
 
 impl ProtectionDomain {
-    /// `len` bytes that `fill` writes once, and that peers may then read: the device may write to
-    /// them for nobody.
+    /// Registers `len` bytes that `fill` writes once and that peers can read afterwards. The device
+    /// cannot write to them.
     ///
     /// # Example
     /// ```no_run
     /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
     /// let table = pd.frozen_shared(4096, Default::default(), |bytes| bytes.fill(7))?;
     /// assert_eq!(table[0], 7);
-    /// let told_to_the_peer = table.remote().expect("open to peers");
+    /// let for_the_peer = table.remote().expect("peers can read it");
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
     /// # Errors
-    /// As [`pool_with`](Self::pool_with).
+    /// Those of [`pool_with`](Self::pool_with).
     ///
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
@@ -79,34 +78,35 @@ impl ProtectionDomain {
     ) -> Result<Frozen> {
         let (flags, zero_based) = (options.flags(), options.zero_based);
         let memory = Allocation::new(len, options.backing)?;
-        // SAFETY: initialised memory of this length with no other user yet; the reference ends
-        // before it is registered.
+        // SAFETY: the memory is initialized, has this length and no other user yet. The reference
+        // ends before the memory is registered.
         fill(unsafe { std::slice::from_raw_parts_mut(memory.start().as_ptr(), len) });
         let region =
             Region::register_memory(self, memory, AccessFlags::REMOTE_READ, flags, zero_based)?;
-        Ok(Frozen(Arc::new(Memory::Open(region))))
+        Ok(Frozen(Arc::new(Memory::Remote(region))))
     }
 }
 
 impl Frozen {
-    /// Gives the buffer back if this is the last share of it: no clone, and no queue pair that
-    /// holds it.
+    /// Returns the buffer if this is its last reference: there is no clone, and no queue pair holds
+    /// it.
     ///
     /// # Errors
-    /// Returns itself while it is shared; always when peers may read it.
+    /// Returns `self` if there are other references, and always if peers can read it.
     pub fn try_thaw(self) -> std::result::Result<Buf, Self> {
         match Arc::try_unwrap(self.0) {
             Ok(Memory::Buf(buf)) => Ok(buf),
-            Ok(open @ Memory::Open(_)) => Err(Self(Arc::new(open))),
+            Ok(remote @ Memory::Remote(_)) => Err(Self(Arc::new(remote))),
             Err(shared) => Err(Self(shared)),
         }
     }
 
-    /// As a peer names it, if it was made by [`frozen_shared`](ProtectionDomain::frozen_shared).
+    /// Returns the memory as a peer addresses it, if it was created by
+    /// [`frozen_shared`](ProtectionDomain::frozen_shared).
     pub fn remote(&self) -> Option<RemoteMemory> {
         match &*self.0 {
             Memory::Buf(_) => None,
-            Memory::Open(region) => Some(RemoteMemory {
+            Memory::Remote(region) => Some(RemoteMemory {
                 addr: region.base(),
                 len: region.len() as u64,
                 rkey: region.rkey(),
@@ -117,15 +117,15 @@ impl Frozen {
     pub(crate) fn pd(&self) -> &ProtectionDomain {
         match &*self.0 {
             Memory::Buf(buf) => buf.pd(),
-            Memory::Open(region) => region.pd(),
+            Memory::Remote(region) => region.pd(),
         }
     }
 
-    /// What a send posts, as far as a scatter entry reaches.
-    pub(crate) fn shown(&self) -> ibv_sge {
+    /// Returns the entry that a send posts, up to the maximum length of an entry.
+    pub(crate) fn sge(&self) -> ibv_sge {
         match &*self.0 {
-            Memory::Buf(buf) => buf.shown(),
-            Memory::Open(region) => {
+            Memory::Buf(buf) => buf.sge(),
+            Memory::Remote(region) => {
                 let length = u32::try_from(region.len()).unwrap_or(u32::MAX);
                 ibv_sge {
                     addr: region.base(),
@@ -147,10 +147,10 @@ impl Deref for Frozen {
     fn deref(&self) -> &[u8] {
         match &*self.0 {
             Memory::Buf(buf) => buf,
-            // SAFETY: initialised memory of this length, alive while self is. It is registered for
-            // reads only, no request writes to it (a Frozen is no target), and there is
-            // no other way to it.
-            Memory::Open(region) => unsafe {
+            // SAFETY: the memory is initialized, has this length and lives as long as self. It is
+            // registered for reading only, requests cannot write to a Frozen, and there is no other
+            // access to it.
+            Memory::Remote(region) => unsafe {
                 std::slice::from_raw_parts(region.start().as_ptr(), region.len())
             },
         }
@@ -161,7 +161,7 @@ impl fmt::Debug for Frozen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frozen")
             .field("len", &self.len())
-            .field("open", &self.remote().is_some())
+            .field("remote", &self.remote().is_some())
             .finish()
     }
 }

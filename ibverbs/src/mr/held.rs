@@ -1,4 +1,4 @@
-//! What a queue pair keeps alive so that requests can name it without counting references.
+//! Memory that a queue pair keeps alive, so that requests can use it without reference counting.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,8 +17,8 @@ use crate::pd::ProtectionDomain;
 /// A token for memory that a queue pair holds until it is destroyed
 /// ([`QueuePair::hold`](crate::QueuePair::hold)).
 ///
-/// `Held<Frozen>` can be sent, `Held<Sink>` can be received into, `Held<SharedRegion>` both. The
-/// token is `Copy` and works on the queue pair that gave it.
+/// A `Held<Frozen>` can be sent, a `Held<Sink>` can be received into, a `Held<SharedRegion>` can do
+/// both. The token is `Copy` and only valid on the queue pair that returned it.
 ///
 /// # Example
 /// ```no_run
@@ -26,7 +26,7 @@ use crate::pd::ProtectionDomain;
 /// # fn f(qp: &mut QueuePair<Rc>, page: &Frozen) -> ibverbs::Result<()> {
 /// let held: Held<Frozen> = qp.hold(page)?; // once
 /// for _ in 0..3 {
-///     qp.post_send(wr::send(held))?; // as often as wanted, at no cost
+///     qp.post_send(wr::send(held))?; // the token can be posted repeatedly
 /// }
 /// # Ok(()) }
 /// ```
@@ -45,7 +45,7 @@ impl<K> Clone for Held<K> {
 impl<K> Copy for Held<K> {}
 
 impl<K: Hold> Held<K> {
-    /// A token for memory that the queue pair `queue` has begun to hold.
+    /// Creates a token for memory that the queue pair `queue` holds.
     pub(crate) fn new(memory: &K, queue: QueueId) -> Self {
         Self {
             sge: memory.sge(),
@@ -56,7 +56,7 @@ impl<K: Hold> Held<K> {
 }
 
 impl<K> Held<K> {
-    /// The same memory, cut to this range of bytes; `None` when the range does not lie within.
+    /// Returns a token for this range of bytes, or `None` if the range is out of bounds.
     pub fn slice(self, range: Range<usize>) -> Option<Self> {
         let start = u32::try_from(range.start).ok()?;
         let end = u32::try_from(range.end).ok()?;
@@ -71,12 +71,12 @@ impl<K> Held<K> {
         Some(Self { sge, ..self })
     }
 
-    /// How many bytes it covers.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.sge.length as usize
     }
 
-    /// Whether it covers none.
+    /// Returns `true` if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.sge.length == 0
     }
@@ -90,16 +90,16 @@ impl<K> Held<K> {
     }
 }
 
-/// A token for several pieces of held memory, in order, as one message
-/// ([`QueuePair::hold_list`](crate::QueuePair::hold_list)). `Copy`, as [`Held`] is.
+/// A token for several blocks of held memory that form one message
+/// ([`QueuePair::hold_list`](crate::QueuePair::hold_list)). It is `Copy`, like [`Held`].
 ///
 /// # Example
-/// A header and a body as one message:
+/// This example sends a header and a body as one message:
 /// ```no_run
 /// use ibverbs::{Frozen, QueuePair, Rc, wr};
 /// # fn f(qp: &mut QueuePair<Rc>, header: &Frozen, body: &Frozen) -> ibverbs::Result<()> {
-/// let pieces = [qp.hold(header)?, qp.hold(body)?];
-/// let message = qp.hold_list(&pieces)?;
+/// let parts = [qp.hold(header)?, qp.hold(body)?];
+/// let message = qp.hold_list(&parts)?;
 /// qp.post_send(wr::send(message))?;
 /// # Ok(()) }
 /// ```
@@ -111,11 +111,11 @@ pub struct HeldList<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-// SAFETY: the pointer is followed by the device library only, on the queue pair that keeps the
-// entries alive and unchanged.
+// SAFETY: only the verbs library dereferences the pointer, on behalf of the queue pair, which keeps
+// the entries alive and unchanged.
 #[allow(unsafe_code)]
 unsafe impl<K> Send for HeldList<K> {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 #[allow(unsafe_code)]
 unsafe impl<K> Sync for HeldList<K> {}
 
@@ -128,7 +128,7 @@ impl<K> Clone for HeldList<K> {
 impl<K> Copy for HeldList<K> {}
 
 impl<K> HeldList<K> {
-    /// A token for entries of `len` bytes together that the queue pair `queue` keeps.
+    /// Creates a token for entries that the queue pair `queue` keeps; `len` is their total length.
     pub(crate) fn new(sges: &Fixed<ibv_sge>, len: u64, queue: QueueId) -> Self {
         Self {
             sges: sges.as_ptr(),
@@ -139,12 +139,12 @@ impl<K> HeldList<K> {
         }
     }
 
-    /// How many bytes all pieces have together.
+    /// Returns the total length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether that is none.
+    /// Returns `true` if the total length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -153,7 +153,7 @@ impl<K> HeldList<K> {
         self.queue
     }
 
-    /// Where the entries are and how many.
+    /// Returns the address and number of the entries.
     pub(crate) fn sges(&self) -> (*const ibv_sge, usize) {
         (self.sges, self.count)
     }
@@ -162,7 +162,7 @@ impl<K> HeldList<K> {
 impl<K> fmt::Debug for HeldList<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HeldList")
-            .field("pieces", &self.count)
+            .field("entries", &self.count)
             .field("len", &self.len)
             .field("queue", &self.queue)
             .finish()
@@ -178,17 +178,17 @@ impl<K> fmt::Debug for Held<K> {
     }
 }
 
-/// Something that a queue pair keeps alive. Public only because [`Hold`] names it; it cannot be
-/// named from outside.
+/// Memory that a queue pair keeps alive. Public only because [`Hold`] mentions it; it cannot be
+/// named outside this crate.
 #[derive(Debug)]
-pub enum Keep {
-    /// Read by sends.
+pub enum HeldMemory {
+    /// Memory that sends read.
     Frozen(Frozen),
-    /// Written by receives.
+    /// Memory that receives write.
     Sink(Sink),
-    /// Open to peers.
+    /// Memory that peers can access.
     Shared(SharedRegion),
-    /// Not addressed by the processor.
+    /// Memory without a CPU address.
     Device(DeviceRegion),
 }
 
@@ -201,7 +201,8 @@ mod private {
 }
 
 /// Memory that a queue pair can hold: [`Frozen`], [`Sink`], [`SharedRegion`], [`DeviceRegion`].
-/// Sealed: what many requests may share is this crate's to say.
+///
+/// The trait is sealed, because sharing other memory between requests would not be sound.
 ///
 /// # Example
 /// ```no_run
@@ -211,7 +212,7 @@ mod private {
 /// }
 /// ```
 pub trait Hold: private::Sealed + Sized {
-    /// Whether peers may write to it.
+    /// `true` if peers can write to the memory.
     #[doc(hidden)]
     const OPEN_TO_PEER: bool = false;
     #[doc(hidden)]
@@ -219,9 +220,9 @@ pub trait Hold: private::Sealed + Sized {
     #[doc(hidden)]
     fn sge(&self) -> ibv_sge;
     #[doc(hidden)]
-    fn is(&self, kept: &Keep) -> bool;
+    fn is(&self, held: &HeldMemory) -> bool;
     #[doc(hidden)]
-    fn keep(&self) -> Keep;
+    fn share(&self) -> HeldMemory;
 }
 
 impl Hold for Frozen {
@@ -230,15 +231,15 @@ impl Hold for Frozen {
     }
 
     fn sge(&self) -> ibv_sge {
-        self.shown()
+        self.sge()
     }
 
-    fn is(&self, kept: &Keep) -> bool {
-        matches!(kept, Keep::Frozen(other) if self.same(other))
+    fn is(&self, held: &HeldMemory) -> bool {
+        matches!(held, HeldMemory::Frozen(other) if self.same(other))
     }
 
-    fn keep(&self) -> Keep {
-        Keep::Frozen(self.clone())
+    fn share(&self) -> HeldMemory {
+        HeldMemory::Frozen(self.clone())
     }
 }
 
@@ -248,15 +249,15 @@ impl Hold for Sink {
     }
 
     fn sge(&self) -> ibv_sge {
-        self.whole()
+        self.sge()
     }
 
-    fn is(&self, kept: &Keep) -> bool {
-        matches!(kept, Keep::Sink(other) if self.same(other))
+    fn is(&self, held: &HeldMemory) -> bool {
+        matches!(held, HeldMemory::Sink(other) if self.same(other))
     }
 
-    fn keep(&self) -> Keep {
-        Keep::Sink(self.clone())
+    fn share(&self) -> HeldMemory {
+        HeldMemory::Sink(self.clone())
     }
 }
 
@@ -268,15 +269,15 @@ impl Hold for SharedRegion {
     }
 
     fn sge(&self) -> ibv_sge {
-        self.whole()
+        self.sge()
     }
 
-    fn is(&self, kept: &Keep) -> bool {
-        matches!(kept, Keep::Shared(other) if self.same(other))
+    fn is(&self, held: &HeldMemory) -> bool {
+        matches!(held, HeldMemory::Shared(other) if self.same(other))
     }
 
-    fn keep(&self) -> Keep {
-        Keep::Shared(self.clone())
+    fn share(&self) -> HeldMemory {
+        HeldMemory::Shared(self.clone())
     }
 }
 
@@ -288,14 +289,14 @@ impl Hold for DeviceRegion {
     }
 
     fn sge(&self) -> ibv_sge {
-        self.whole()
+        self.sge()
     }
 
-    fn is(&self, kept: &Keep) -> bool {
-        matches!(kept, Keep::Device(other) if self.same(other))
+    fn is(&self, held: &HeldMemory) -> bool {
+        matches!(held, HeldMemory::Device(other) if self.same(other))
     }
 
-    fn keep(&self) -> Keep {
-        Keep::Device(self.clone())
+    fn share(&self) -> HeldMemory {
+        HeldMemory::Device(self.clone())
     }
 }

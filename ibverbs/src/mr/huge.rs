@@ -1,6 +1,6 @@
-//! Huge pages.
+//! Huge page sizes.
 
-/// The size of huge pages.
+/// The size of a huge page.
 ///
 /// # Example
 /// ```no_run
@@ -35,7 +35,7 @@ pub enum HugePageSize {
 }
 
 impl HugePageSize {
-    /// Bytes of one page.
+    /// Returns the size of one page in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Mib2 => 1 << 21,
@@ -43,7 +43,7 @@ impl HugePageSize {
         }
     }
 
-    /// What `mmap` is told.
+    /// Returns the `mmap` flags for this size.
     pub(crate) const fn map_flags(self) -> i32 {
         let size = match self {
             Self::Mib2 => libc::MAP_HUGE_2MB,
@@ -52,14 +52,14 @@ impl HugePageSize {
         libc::MAP_HUGETLB | size
     }
 
-    /// Where the administrator sets them aside.
+    /// Returns help for reserving pages of this size.
     pub(crate) const fn hint(self) -> &'static str {
         match self {
             Self::Mib2 => {
-                "set 2 MiB pages aside: echo N > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+                "reserve 2 MiB pages: echo N > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
             }
             Self::Gib1 => {
-                "set 1 GiB pages aside: echo N > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
+                "reserve 1 GiB pages: echo N > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Several buffers as one message.
+//! Lists of buffers that form one message.
 
 #![allow(unsafe_code)]
 
@@ -10,10 +10,10 @@ use rdma_sys::ibv_sge;
 use super::buf::Buf;
 use crate::pd::ProtectionDomain;
 
-/// Buffers that a request gathers from, or scatters to, in order. It moves into a request as a
-/// [`Buf`] does, and comes back by [`Retired::into_list`](crate::Retired::into_list).
+/// A list of buffers that a request gathers from or scatters to, in order.
 ///
-/// Making one allocates; posting it does not: make it once and use it again.
+/// A list moves into a request like a [`Buf`]; [`Retired::into_list`](crate::Retired::into_list)
+/// returns it. Creating a list allocates memory and posting it does not, so it should be reused.
 ///
 /// # Example
 /// ```no_run
@@ -31,23 +31,25 @@ pub struct BufList(Box<Inner>);
 #[derive(Debug)]
 struct Inner {
     bufs: Vec<Buf>,
-    /// Written when a request is made of the list, and not changed until it comes back.
+    /// Set when a request is created from the list and unchanged until the request completed.
     sges: Vec<ibv_sge>,
 }
 
 impl BufList {
-    /// The buffers in order. They must be of one protection domain, or posting refuses them.
+    /// Creates a list of buffers. Posting a list fails if its buffers are in different protection
+    /// domains.
     pub fn new(bufs: Vec<Buf>) -> Self {
         let sges = Vec::with_capacity(bufs.len());
         Self(Box::new(Inner { bufs, sges }))
     }
 
-    /// The buffers again.
+    /// Returns the buffers.
     pub fn into_bufs(self) -> Vec<Buf> {
         self.0.bufs
     }
 
-    /// Their domain, if they have one and the same.
+    /// Returns the protection domain of the buffers; `None` if there is no buffer or the domains
+    /// differ.
     pub(crate) fn pd(&self) -> Option<&ProtectionDomain> {
         let (first, rest) = self.0.bufs.split_first()?;
         rest.iter()
@@ -55,47 +57,48 @@ impl BufList {
             .then(|| first.pd())
     }
 
-    /// Prepares a send of what the buffers show.
+    /// Prepares the entries for a send of the first `len()` bytes of each buffer.
     pub(crate) fn prepare_source(&mut self) {
         let Inner { bufs, sges } = &mut *self.0;
         sges.clear();
-        sges.extend(bufs.iter().map(Buf::shown));
+        sges.extend(bufs.iter().map(Buf::sge));
     }
 
-    /// Prepares a receive into all of the buffers.
+    /// Prepares the entries for a receive into the whole buffers.
     pub(crate) fn prepare_target(&mut self) {
         let Inner { bufs, sges } = &mut *self.0;
         sges.clear();
-        sges.extend(bufs.iter().map(Buf::whole));
+        sges.extend(bufs.iter().map(Buf::capacity_sge));
     }
 
-    /// What the address of [`into_raw`](Self::into_raw) is a multiple of.
+    /// Alignment of the address returned by [`into_raw`](Self::into_raw).
     pub(crate) const ALIGN: usize = align_of::<Inner>();
 
-    /// As a pointer, which owns the list.
+    /// Converts the list to a pointer that owns it.
     pub(crate) fn into_raw(self) -> NonNull<()> {
-        // SAFETY: a box is not null.
+        // SAFETY: a box is never null.
         unsafe { NonNull::new_unchecked(Box::into_raw(self.0).cast()) }
     }
 
     /// # Safety
-    /// The pointer is from [`into_raw`](Self::into_raw), and is used once.
+    /// The pointer must come from [`into_raw`](Self::into_raw) and be used once.
     pub(crate) unsafe fn from_raw(raw: *mut ()) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Self(unsafe { Box::from_raw(raw.cast()) })
     }
 
-    /// The entries as prepared, on the heap: they do not move with the list.
+    /// Returns the prepared entries. They are on the heap and do not move with the list.
     pub(crate) fn sges(&self) -> &[ibv_sge] {
         &self.0.sges
     }
 
-    /// Lets the buffers show the first `len` bytes of all of them.
-    pub(crate) fn show(&mut self, mut len: usize) {
+    /// Sets the lengths of the buffers for a message of `len` bytes that starts in the first
+    /// buffer.
+    pub(crate) fn set_total_len(&mut self, mut len: usize) {
         for buf in &mut self.0.bufs {
-            let here = len.min(buf.capacity());
-            buf.set_len(here);
-            len -= here;
+            let filled = len.min(buf.capacity());
+            buf.set_len(filled);
+            len -= filled;
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Memory, split at registration by who may touch it.
+//! Memory, divided at registration by who may access it.
 //!
-//! | type | a device may | the CPU sees | posting |
+//! | type | device access | CPU access | use in requests |
 //! |---|---|---|---|
-//! | [`Buf`], a piece of a [`Pool`] | read and write while it is posted | `&[u8]`, `&mut [u8]` while owned | moves in; the completion gives it back |
-//! | [`BufList`], several of them | as one message | as the slices of its buffers | as a `Buf` |
-//! | [`Frozen`] | read | `&[u8]` | any number of sends at once, through [`Held`] |
-//! | [`SharedRegion`], open to peers | read and write at any time, and its peers too | copies in and out, atomics; no references | as local memory, through [`Held`] |
-//! | [`DeviceRegion`], where the processor has no address | as its access says | nothing | as local memory, through [`Held`] |
-//! | [`Sink`] | write | nothing | any number of receives at once, through [`Held`] |
+//! | [`Buf`], one buffer of a [`Pool`] | read and write while posted | `&[u8]` and `&mut [u8]` while owned | moves in; the completion returns it |
+//! | [`BufList`], several buffers as one message | like `Buf` | the slices of its buffers | like `Buf` |
+//! | [`Frozen`] | read | `&[u8]` | any number of sends, through [`Held`] |
+//! | [`SharedRegion`] | read and write at any time, also by peers | copies and atomics, no references | any number, through [`Held`] |
+//! | [`DeviceRegion`] | as registered | none: it has no CPU address | any number, through [`Held`] |
+//! | [`Sink`] | write | none | any number of receives, through [`Held`] |
 
 mod access;
 mod advise;
@@ -37,7 +37,7 @@ pub use self::buf::Buf;
 pub use self::caller::CallerMemory;
 pub use self::device_region::DeviceRegion;
 pub use self::frozen::Frozen;
-pub(crate) use self::held::Keep;
+pub(crate) use self::held::HeldMemory;
 pub use self::held::{Held, HeldList, Hold};
 pub use self::huge::HugePageSize;
 pub use self::list::BufList;

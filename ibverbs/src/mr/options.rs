@@ -1,4 +1,4 @@
-//! How memory is obtained and registered.
+//! Options for allocating and registering memory.
 
 use super::access::RawAccess;
 use super::caller::CallerMemory;
@@ -6,7 +6,9 @@ use super::huge::HugePageSize;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 
-/// How memory is obtained and registered: for [`pool_with`](crate::ProtectionDomain::pool_with),
+/// Options for allocating and registering memory.
+///
+/// Used by [`pool_with`](crate::ProtectionDomain::pool_with),
 /// [`shared_with`](crate::ProtectionDomain::shared_with) and
 /// [`sink_with`](crate::ProtectionDomain::sink_with).
 ///
@@ -29,21 +31,22 @@ use crate::kind::ErrorKind;
 /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
 #[derive(Debug, Default)]
 pub struct MemoryOptions {
-    /// Where the memory comes from.
+    /// The source of the memory. Default: [`Backing::Heap`].
     pub backing: Backing,
-    /// Pages are not pinned but brought in when the device needs them (`IBV_ACCESS_ON_DEMAND`),
-    /// where the device can (`odp_caps` of `ibv_devinfo -v`).
+    /// Pages the memory in when the device accesses it, instead of pinning it
+    /// (`IBV_ACCESS_ON_DEMAND`). The device must support it (`odp_caps` of `ibv_devinfo -v`).
+    /// Default: `false`.
     pub on_demand: bool,
-    /// The device's writes may become visible in another order than they were made, up to the
-    /// completion that ends them (`IBV_ACCESS_RELAXED_ORDERING`). A device that cannot ignores
-    /// it.
+    /// Allows the device's writes to become visible in any order before the completion
+    /// (`IBV_ACCESS_RELAXED_ORDERING`). Devices that do not support it ignore it. Default:
+    /// `false`.
     pub relaxed_ordering: bool,
-    /// Peers address the memory from 0 on rather than by its address in this process. For a
-    /// [`SharedRegion`](crate::SharedRegion) only.
+    /// Makes peers address the memory from 0 instead of by its address in this process. Only valid
+    /// for a [`SharedRegion`](crate::SharedRegion). Default: `false`.
     pub zero_based: bool,
 }
 
-/// Where memory comes from. It is zeroed, but for the caller's own, which stays as it is.
+/// The source of memory. All memory is zeroed, except the caller's.
 ///
 /// # Example
 /// ```no_run
@@ -64,32 +67,29 @@ pub struct MemoryOptions {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub enum Backing {
-    /// The allocator of the program, at a page boundary.
+    /// The program's allocator, aligned to a page.
     #[default]
     Heap,
-    /// Pages of its own from the kernel (`mmap`), returned to it when the memory is dropped.
+    /// Pages from the kernel (`mmap`), returned to the kernel when the memory is dropped.
     Pages,
-    /// Huge pages, which the administrator has set aside: fewer entries in the device's translation
-    /// tables.
+    /// Huge pages, which need fewer entries in the device's translation tables. The administrator
+    /// must have reserved them.
     HugePages(HugePageSize),
-    /// Memory of the caller's.
+    /// Memory provided by the caller.
     Caller(CallerMemory),
 }
 
 impl MemoryOptions {
-    /// Refuses an address base that only peers have a use for.
-    pub(crate) fn by_address(&self, what: &'static str) -> Result<()> {
+    /// Rejects `zero_based` for memory that peers do not access.
+    pub(crate) fn reject_zero_based(&self, what: &'static str) -> Result<()> {
         if self.zero_based {
-            return Err(
-                Error::new(ErrorKind::InvalidInput, what, "zero_based").with_hint(
-                    "only a SharedRegion, which peers address, can be addressed from 0 on",
-                ),
-            );
+            return Err(Error::new(ErrorKind::InvalidInput, what, "zero_based")
+                .with_hint("zero_based is only valid for a SharedRegion"));
         }
         Ok(())
     }
 
-    /// The flags that go with the access asked for.
+    /// Returns the flags to combine with the access rights.
     pub(crate) fn flags(&self) -> RawAccess {
         let mut flags = RawAccess::empty();
         flags.set(RawAccess::ON_DEMAND, self.on_demand);

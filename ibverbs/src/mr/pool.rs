@@ -1,4 +1,4 @@
-//! Pools: one registered region, cut into buffers of equal size.
+//! Pools of buffers of equal size in one registered region.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,18 +6,19 @@ use std::sync::Arc;
 use super::access::AccessFlags;
 use super::buf::Buf;
 use super::options::MemoryOptions;
-use super::pool_inner::Home;
+use super::pool_inner::PoolInner;
 use super::region::Region;
 use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 
-/// Pieces start at multiples of this, so that two of them never share a cache line.
+/// Alignment of buffers, so that two of them never share a cache line.
 const ALIGN: usize = 64;
 
-/// One registered region cut into buffers of equal size.
+/// A pool of buffers of equal size in one registered region.
 ///
-/// Buffers keep the region alive; a buffer that is dropped goes back to its pool.
+/// Dropping a buffer returns it to its pool. Buffers keep the region alive after the pool was
+/// dropped.
 ///
 /// # Example
 /// ```no_run
@@ -31,21 +32,23 @@ const ALIGN: usize = 64;
 /// # References
 /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
 #[derive(Clone)]
-pub struct Pool(Arc<Home>);
+pub struct Pool(Arc<PoolInner>);
 
 impl ProtectionDomain {
-    /// Registers `count` buffers of `size` bytes each, zeroed, as one memory region.
+    /// Registers `count` zeroed buffers of `size` bytes each as one memory region.
     ///
     /// # Errors
-    /// [`ErrorKind::LockedMemory`](crate::ErrorKind::LockedMemory) says what the limit is and how
-    /// to raise it.
+    /// - [`ErrorKind::LockedMemory`](crate::ErrorKind::LockedMemory): the memory could not be
+    ///   pinned, usually because of the limit on locked memory. The help text shows the limit and
+    ///   how to raise it.
+    /// - [`ErrorKind::InvalidInput`]: `count` or `size` is 0 or too large.
     ///
     /// # Example
     /// ```no_run
     /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
     /// let pool = pd.pool(64, 4096)?; // one region of 256 KiB
     /// let mut buf = pool.take().expect("64 are free");
-    /// buf.fill(0); // dropped, it is free again
+    /// buf.fill(0); // dropping it returns it to the pool
     ///
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
@@ -56,13 +59,13 @@ impl ProtectionDomain {
         self.pool_with(count, size, MemoryOptions::default())
     }
 
-    /// As [`pool`](Self::pool), of memory obtained and registered as `options` say. Each buffer
-    /// takes a multiple of 64 bytes of it.
+    /// Like [`pool`](Self::pool), with options for allocating and registering the memory. Each
+    /// buffer occupies a multiple of 64 bytes.
     ///
     /// # Errors
-    /// As [`pool`](Self::pool); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for what
-    /// the device cannot do, and what the kernel says where the memory is not to be had: no
-    /// huge pages set aside, the caller's memory too short or not writable.
+    /// Those of [`pool`](Self::pool), and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported)
+    /// if the device does not support an option. Fails if the memory cannot be allocated: no huge
+    /// pages are reserved, or the caller's memory is too short or not writable.
     ///
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
@@ -70,10 +73,10 @@ impl ProtectionDomain {
         Pool::register(self, count, size, options)
     }
 
-    /// Registers a single buffer of `size` bytes, zeroed.
+    /// Registers a single zeroed buffer of `size` bytes.
     ///
     /// # Errors
-    /// As [`pool`](Self::pool).
+    /// Those of [`pool`](Self::pool).
     ///
     /// # Example
     /// ```no_run
@@ -86,7 +89,7 @@ impl ProtectionDomain {
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn buf(&self, size: usize) -> Result<Buf> {
-        self.pool(1, size)?.take().ok_or_else(Pool::no_piece)
+        self.pool(1, size)?.take().ok_or_else(Pool::no_free_buffer)
     }
 }
 
@@ -97,56 +100,56 @@ impl Pool {
         size: usize,
         options: MemoryOptions,
     ) -> Result<Self> {
-        options.by_address("pool")?;
-        let refused = || {
+        options.reject_zero_based("pool")?;
+        let invalid_input = || {
             Error::new(
                 ErrorKind::InvalidInput,
                 "pool",
                 format!("{count} buffers of {size} bytes"),
             )
-            .with_hint("a pool has 1 to 2^32-1 buffers of 1 to 2^32-1 bytes")
+            .with_hint("expected: 1 to 2^32-1 buffers of 1 to 2^32-1 bytes")
         };
-        let (Ok(pieces), Ok(piece_size @ 1..)) = (u32::try_from(count), u32::try_from(size)) else {
-            return Err(refused());
+        let (Ok(slots), Ok(slot_size @ 1..)) = (u32::try_from(count), u32::try_from(size)) else {
+            return Err(invalid_input());
         };
         let stride = size.next_multiple_of(ALIGN);
         let total = stride
             .checked_mul(count)
             .filter(|&total| total > 0)
-            .ok_or_else(refused)?;
+            .ok_or_else(invalid_input)?;
         let region = Region::register(pd, total, AccessFlags::LOCAL_WRITE, options)?;
-        let free = (0..pieces).rev().collect();
-        Ok(Self(Arc::new(Home::new(
-            region, pieces, stride, piece_size, free,
+        let free = (0..slots).rev().collect();
+        Ok(Self(Arc::new(PoolInner::new(
+            region, slots, stride, slot_size, free,
         ))))
     }
 
-    /// Takes a free buffer; `None` when all are taken or in flight.
+    /// Takes a free buffer; `None` if all are taken or in flight.
     pub fn take(&self) -> Option<Buf> {
         let index = self.0.free().pop()?;
-        Some(Buf::of(Arc::clone(&self.0), index))
+        Some(Buf::from_slot(Arc::clone(&self.0), index))
     }
 
-    /// How many buffers are free now.
+    /// Returns the number of free buffers.
     pub fn available(&self) -> usize {
         self.0.free().len()
     }
 
-    /// The size of each buffer in bytes.
+    /// Returns the size of each buffer in bytes.
     pub fn buf_size(&self) -> usize {
         self.0.size as usize
     }
 
-    /// A region of at most 2^32-1 bytes as one buffer, which is taken.
-    pub(crate) fn of_whole(region: Region) -> Buf {
+    /// Makes a region of at most 2^32-1 bytes a single buffer.
+    pub(crate) fn whole_region(region: Region) -> Buf {
         let size = u32::try_from(region.len()).unwrap_or(u32::MAX);
-        Buf::of(
-            Arc::new(Home::new(region, 1, 0, size, Vec::with_capacity(1))),
+        Buf::from_slot(
+            Arc::new(PoolInner::new(region, 1, 0, size, Vec::with_capacity(1))),
             0,
         )
     }
 
-    fn no_piece() -> Error {
+    fn no_free_buffer() -> Error {
         Error::new(ErrorKind::QueueFull, "pool", "no buffer is free")
     }
 }

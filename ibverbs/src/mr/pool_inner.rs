@@ -1,4 +1,4 @@
-//! What the buffers of a pool share: one registered region, its pieces, and which of them are free.
+//! State shared by the buffers of a pool: the registered region, its slots and the free list.
 
 #![allow(unsafe_code)]
 
@@ -11,35 +11,35 @@ use rdma_sys::ibv_sge;
 use super::region::Region;
 use crate::pd::DomainKey;
 
-/// What the buffers of a pool share.
-pub(crate) struct Home {
+/// State shared by the buffers of a pool.
+pub(crate) struct PoolInner {
     pub(crate) region: Region,
     pub(crate) size: u32,
-    /// Fixed for good: a buffer points at its piece.
-    pub(crate) pieces: Box<[Piece]>,
+    /// Never moved or resized, because buffers point to their slots.
+    pub(crate) slots: Box<[PoolSlot]>,
     free: Mutex<Vec<u32>>,
 }
 
-/// What a buffer is: a place of the region. Who has the one buffer that points at it owns place and
-/// memory.
-pub(crate) struct Piece {
-    /// As a request describes all of it: ready to be copied.
-    pub(crate) whole: ibv_sge,
+/// A buffer's part of the region. The owner of the only [`Buf`](super::buf::Buf) that points to
+/// the slot owns the slot and its memory.
+pub(crate) struct PoolSlot {
+    /// Entry for the whole buffer.
+    pub(crate) sge: ibv_sge,
     pub(crate) start: NonNull<u8>,
     pub(crate) domain: DomainKey,
-    /// While the piece is taken: one count of the [`Home`]'s.
-    pub(crate) home: Cell<*const Home>,
+    /// One reference to the [`PoolInner`] while the slot is taken.
+    pub(crate) pool: Cell<*const PoolInner>,
     pub(crate) len: Cell<u32>,
     index: u32,
 }
 
-// SAFETY: the region and the list are both; a piece is only used by the one owner of its buffer,
-// or, while it is free, by who took it off the list.
-unsafe impl Send for Home {}
-// SAFETY: as above.
-unsafe impl Sync for Home {}
+// SAFETY: the region and the list are Send. A slot is only accessed by the owner of its buffer, or,
+// while it is being taken from the free list, by the thread that takes it.
+unsafe impl Send for PoolInner {}
+// SAFETY: as for Send; the region and the list are Sync as well.
+unsafe impl Sync for PoolInner {}
 
-impl Home {
+impl PoolInner {
     pub(crate) fn new(
         region: Region,
         count: u32,
@@ -47,30 +47,29 @@ impl Home {
         size: u32,
         free: Vec<u32>,
     ) -> Self {
-        let piece = |index: u32| {
-            // SAFETY: the region has `count` strides.
+        let slot = |index: u32| {
+            // SAFETY: the region is `count` strides long.
             let start = unsafe { region.start().add(index as usize * stride) };
-            // The device is outside the program: exposing says that the memory may be reached
-            // through the number alone.
+            // Exposes the provenance, because the device accesses the memory by its address alone.
             let addr = start.as_ptr().expose_provenance() as u64;
-            Piece {
-                whole: ibv_sge {
+            PoolSlot {
+                sge: ibv_sge {
                     addr,
                     length: size,
                     lkey: region.lkey(),
                 },
                 start,
                 domain: region.pd().key(),
-                home: Cell::new(ptr::null()),
+                pool: Cell::new(ptr::null()),
                 len: Cell::new(size),
                 index,
             }
         };
-        let pieces = (0..count).map(piece).collect();
+        let slots = (0..count).map(slot).collect();
         Self {
             region,
             size,
-            pieces,
+            slots,
             free: Mutex::new(free),
         }
     }
@@ -80,17 +79,17 @@ impl Home {
     }
 }
 
-impl Piece {
-    /// Back to the list, and the count with it.
+impl PoolSlot {
+    /// Returns the slot to the free list and drops its reference to the pool.
     ///
     /// # Safety
-    /// The one buffer of the piece goes.
+    /// Must be called once, by the drop of the only buffer of the slot.
     #[inline(never)]
-    pub(crate) unsafe fn give_back(this: NonNull<Self>) {
-        // SAFETY: the caller's promise; the count was taken with the piece. No reference to the
-        // piece is alive when the Home may end.
-        let (home, index) =
-            unsafe { (Arc::from_raw(this.as_ref().home.get()), this.as_ref().index) };
-        home.free().push(index);
+    pub(crate) unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: the caller guarantees that the slot is taken, so it owns one reference. No
+        // reference to the slot is alive when the PoolInner may be dropped.
+        let (pool, index) =
+            unsafe { (Arc::from_raw(this.as_ref().pool.get()), this.as_ref().index) };
+        pool.free().push(index);
     }
 }

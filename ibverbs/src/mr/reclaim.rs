@@ -1,4 +1,4 @@
-//! The way back: from memory that peers may write to, to memory with one owner. It takes a proof.
+//! Conversion of a shared region to a buffer, which requires proof that peers have no access.
 
 use std::fmt;
 
@@ -10,49 +10,53 @@ use crate::error::Error;
 use crate::kind::ErrorKind;
 
 impl SharedRegion {
-    /// Turns the whole region into a buffer with one owner, against the proof that no peer can
-    /// still reach it:
+    /// Converts the whole region to a buffer with one owner. Peers must not be able to access it
+    /// any more, which requires that:
     ///
-    /// 1. this is the last share of the region: no clone or slice, no queue pair that
-    ///    [holds](crate::QueuePair::hold) it, no memory window bound to it, as a window lets go of
-    ///    its region only when it is freed or a completion says that its key was invalidated;
-    /// 2. no queue pair of the protection domain is left, nor shared receive queue of an XRC
-    ///    domain, so nobody can name the region's own key. A region without a remote access of its
-    ///    own, which peers reached through windows only, does not need this;
-    /// 3. the region is deregistered. It is then registered anew for local access only.
+    /// 1. This is the last reference to the region: there is no clone or slice, no queue pair
+    ///    [holds](crate::QueuePair::hold) it, and no memory window is bound to it. A window
+    ///    releases its region when it is freed, or when a completion reports that its key was
+    ///    invalidated.
+    /// 2. The protection domain has no queue pair and no shared receive queue of an XRC domain, so
+    ///    the region's key cannot be used. A region without remote access rights of its own, which
+    ///    peers accessed through windows only, does not need this.
+    ///
+    /// The region is then deregistered and registered again for local access only.
     ///
     /// # Errors
-    /// Gives the region back, unchanged, with what is missing.
+    /// Returns the unchanged region and the reason:
+    /// - [`ErrorKind::Mismatch`]: one of the conditions above is not met.
+    /// - [`ErrorKind::InvalidInput`]: the region is larger than a buffer can be.
     ///
     /// # References
     /// [`ibv_dereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn try_into_buf(self) -> std::result::Result<Buf, ReclaimError> {
         if u32::try_from(self.region().len()).is_err() {
-            return Err(ReclaimError::because(
+            return Err(ReclaimError::new(
                 self,
                 ErrorKind::InvalidInput,
                 "it is larger than a buffer can be",
             ));
         }
         if self.access().intersects(AccessFlags::REMOTE) && self.pd().queue_pairs() > 0 {
-            let why = format!(
-                "{} queue pairs of its protection domain are alive",
+            let reason = format!(
+                "{} queue pairs of its protection domain exist",
                 self.pd().queue_pairs()
             );
-            return Err(ReclaimError::because(self, ErrorKind::Mismatch, &why));
+            return Err(ReclaimError::new(self, ErrorKind::Mismatch, &reason));
         }
         let (start, len) = (self.start, self.len);
         let region = self.into_region().map_err(|shared| {
-            ReclaimError::because(
+            ReclaimError::new(
                 shared,
                 ErrorKind::Mismatch,
                 "a clone, a queue pair or a memory window holds it",
             )
         })?;
         match region.into_local() {
-            Ok(region) => Ok(Pool::of_whole(region)),
+            Ok(region) => Ok(Pool::whole_region(region)),
             Err((region, error)) => {
-                let mut region = Self::of(region);
+                let mut region = Self::from_region(region);
                 (region.start, region.len) = (start, len);
                 Err(ReclaimError { region, error })
             }
@@ -60,16 +64,16 @@ impl SharedRegion {
     }
 }
 
-/// A region that could not be turned into a buffer, and why.
+/// A region that could not be converted to a buffer, and the reason.
 ///
 /// # Example
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
 /// use ibverbs::AccessFlags;
 /// let region = pd.shared(4096, AccessFlags::REMOTE_WRITE)?;
-/// if let Err(shared) = region.try_into_buf() {
-///     println!("{}", shared.error()); // a queue pair of the domain is alive
-///     let region = shared.into_region();
+/// if let Err(failed) = region.try_into_buf() {
+///     println!("{}", failed.error()); // a queue pair of the domain exists
+///     let region = failed.into_region();
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -79,9 +83,9 @@ pub struct ReclaimError {
 }
 
 impl ReclaimError {
-    fn because(region: SharedRegion, kind: ErrorKind, why: &str) -> Self {
+    fn new(region: SharedRegion, kind: ErrorKind, reason: &str) -> Self {
         let what = format!(
-            "a shared region of {} bytes stays shared: {why}",
+            "convert a shared region of {} bytes to a buffer: {reason}",
             region.len()
         );
         Self {
@@ -90,12 +94,12 @@ impl ReclaimError {
         }
     }
 
-    /// What is missing.
+    /// Returns the reason.
     pub fn error(&self) -> &Error {
         &self.error
     }
 
-    /// The region, as it was.
+    /// Returns the unchanged region.
     pub fn into_region(self) -> SharedRegion {
         self.region
     }
@@ -116,7 +120,7 @@ impl fmt::Display for ReclaimError {
 impl std::error::Error for ReclaimError {}
 
 impl From<ReclaimError> for Error {
-    fn from(still: ReclaimError) -> Self {
-        still.error
+    fn from(failed: ReclaimError) -> Self {
+        failed.error
     }
 }

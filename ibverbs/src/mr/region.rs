@@ -1,4 +1,4 @@
-//! A registered memory region with the memory behind it.
+//! Registered memory regions with their allocations.
 
 #![allow(unsafe_code)]
 
@@ -17,12 +17,12 @@ pub(crate) struct Region {
     registration: ManuallyDrop<Registration>,
     memory: ManuallyDrop<Allocation>,
     access: AccessFlags,
-    /// What was asked for besides, which stays when the access changes.
+    /// The other flags of the registration, which stay when the access rights change.
     flags: RawAccess,
 }
 
 impl Region {
-    /// Obtains `len` bytes and registers them.
+    /// Allocates and registers `len` bytes.
     pub(crate) fn register(
         pd: &ProtectionDomain,
         len: usize,
@@ -34,7 +34,7 @@ impl Region {
         Self::register_memory(pd, memory, access, flags, zero_based)
     }
 
-    /// Registers memory that is there.
+    /// Registers existing memory.
     pub(crate) fn register_memory(
         pd: &ProtectionDomain,
         memory: Allocation,
@@ -43,9 +43,9 @@ impl Region {
         zero_based: bool,
     ) -> Result<Self> {
         let all = RawAccess::from(access) | flags;
-        // SAFETY: the allocation outlives the registration: see `drop`.
+        // SAFETY: `drop` frees the allocation after the registration has ended.
         let registration =
-            unsafe { Registration::of_memory(pd, memory.start(), memory.len(), all, zero_based) }?;
+            unsafe { Registration::register(pd, memory.start(), memory.len(), all, zero_based) }?;
         Ok(Self {
             registration: ManuallyDrop::new(registration),
             memory: ManuallyDrop::new(memory),
@@ -62,8 +62,8 @@ impl Region {
         self.memory.len()
     }
 
-    pub(crate) fn is_words(&self) -> bool {
-        self.memory.is_words()
+    pub(crate) fn is_whole_words(&self) -> bool {
+        self.memory.is_whole_words()
     }
 
     pub(crate) fn lkey(&self) -> u32 {
@@ -74,7 +74,7 @@ impl Region {
         self.registration.rkey()
     }
 
-    /// By which address requests and peers name its first byte.
+    /// Returns the address by which requests and peers name the first byte.
     pub(crate) fn base(&self) -> u64 {
         self.registration.base()
     }
@@ -91,7 +91,7 @@ impl Region {
         &self.registration
     }
 
-    /// All that it is registered with, were the access this.
+    /// Returns all registration flags for these access rights.
     pub(crate) fn raw_access(&self, access: AccessFlags) -> RawAccess {
         RawAccess::from(access) | self.flags
     }
@@ -104,21 +104,23 @@ impl Region {
         self.access = access;
     }
 
-    /// The same memory, registered for local access only. On failure the region is as before.
+    /// Registers the memory again for local access only. On failure, the region is unchanged.
     pub(crate) fn into_local(self) -> std::result::Result<Self, (Self, Error)> {
         let (access, flags) = (AccessFlags::LOCAL_WRITE, self.flags);
         let all = self.raw_access(access);
-        // Registered anew before the old registration ends: what fails then leaves a region behind.
-        // SAFETY: the allocation outlives either registration, as it goes on in the region
-        // returned.
+        // The new registration is created before the old one ends, so that a failure leaves a
+        // registered region.
+        // SAFETY: the allocation outlives both registrations, because it moves to the returned
+        // region.
         let local =
-            unsafe { Registration::of_memory(self.pd(), self.start(), self.len(), all, false) };
+            unsafe { Registration::register(self.pd(), self.start(), self.len(), all, false) };
         let local = match local {
             Ok(local) => local,
             Err(error) => return Err((self, error)),
         };
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: both are taken out of `this` once, which is not dropped.
+        // SAFETY: both are taken once; `this` is not used again except for a field, and never
+        // dropped.
         let (old, memory) = unsafe {
             (
                 ManuallyDrop::take(&mut this.registration),
@@ -126,7 +128,7 @@ impl Region {
             )
         };
         let memory = ManuallyDrop::new(memory);
-        match old.end() {
+        match old.deregister() {
             Ok(()) => Ok(Self {
                 registration: ManuallyDrop::new(local),
                 memory,
@@ -148,13 +150,12 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: taken once. No request that names the region is in flight: queue pairs own the
-        // pieces they were given, and give them up only by a completion or after they were
-        // destroyed.
+        // SAFETY: taken once. No request in flight uses the region: queue pairs own the buffers of
+        // their requests until the completion or their own destruction.
         let registration = unsafe { ManuallyDrop::take(&mut self.registration) };
-        if registration.end_or_leak() {
-            // SAFETY: not used again; the device can no longer reach the memory.
+        if registration.deregister_or_leak() {
+            // SAFETY: not used again, and the device can no longer access the memory.
             unsafe { ManuallyDrop::drop(&mut self.memory) };
-        } // else the device may still reach the memory: it stays allocated for ever
+        } // otherwise the memory is leaked, because the device may still access it
     }
 }

@@ -1,4 +1,4 @@
-//! A memory region as the device knows it, whatever memory is behind it.
+//! Memory registrations, independent of the kind of memory.
 
 #![allow(unsafe_code)]
 
@@ -14,29 +14,30 @@ use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 
-/// A registered memory region. It is deregistered when dropped; who made it keeps the memory until
-/// then, and for ever if that fails.
+/// A memory registration, deregistered on drop. Its creator keeps the memory alive until then, and
+/// forever if deregistration fails.
 pub(crate) struct Registration {
     mr: NonNull<ibv_mr>,
     lkey: u32,
     rkey: u32,
-    /// By which address requests and peers name its first byte.
+    /// Address by which requests and peers name the first byte.
     base: u64,
     pd: ManuallyDrop<ProtectionDomain>,
 }
 
-// SAFETY: a region is a handle; libibverbs' functions on it are thread safe.
+// SAFETY: a region is a handle, and the libibverbs functions on it are thread-safe.
 unsafe impl Send for Registration {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Registration {}
 
 impl Registration {
-    /// Registers `len` bytes at `start`; with `zero_based`, they are named from 0 on.
+    /// Registers `len` bytes at `start`. With `zero_based`, they are addressed from 0.
     ///
     /// # Safety
-    /// The memory stays mapped until the region is deregistered, and for ever if that fails;
-    /// meanwhile it is left to the device as far as `access` and requests let it in.
-    pub(crate) unsafe fn of_memory(
+    /// The memory must stay mapped until the region is deregistered, and forever if that fails.
+    /// Until then, other code must not access it in ways that conflict with the accesses that
+    /// `access` and posted requests permit the device.
+    pub(crate) unsafe fn register(
         pd: &ProtectionDomain,
         start: NonNull<u8>,
         len: usize,
@@ -47,16 +48,15 @@ impl Registration {
         if zero_based && pd.context().query_device()?.is_soft_iwarp() {
             return Err(
                 Error::new(ErrorKind::Unsupported, "ibv_reg_mr_iova", what())
-                    .with_hint("siw takes memory by its address whatever it is asked"),
+                    .with_hint("Soft-iWARP only supports addressing by virtual address"),
             );
         }
-        // The device is outside the program: exposing says that the memory may be reached through
-        // the number alone.
+        // Exposes the provenance, because the device accesses the memory by its address alone.
         let address = start.as_ptr().expose_provenance() as u64;
         let base = if zero_based { 0 } else { address };
         let mr = non_null("ibv_reg_mr", what, || {
             let start = start.as_ptr().cast();
-            // SAFETY: the domain is alive; the memory is as the caller promises.
+            // SAFETY: the domain is alive; the caller guarantees the state of the memory.
             unsafe {
                 if zero_based {
                     ibv_reg_mr_iova(pd.as_raw(), start, len, base, access.bits() as i32)
@@ -65,16 +65,16 @@ impl Registration {
                 }
             }
         })?;
-        // SAFETY: just registered.
+        // SAFETY: the region was just registered in this domain and has no other owner.
         Ok(unsafe { Self::from_raw(pd, mr, base) })
     }
 
-    /// Takes over a region that a verb has just returned.
+    /// Takes ownership of a region that a verb has just returned.
     ///
     /// # Safety
-    /// `mr` is live, of `pd`, and nobody else deregisters it.
+    /// `mr` must be a live region of `pd` that no other code deregisters.
     pub(crate) unsafe fn from_raw(pd: &ProtectionDomain, mr: NonNull<ibv_mr>, base: u64) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the region is live.
         let (lkey, rkey) = unsafe { (mr.as_ref().lkey, mr.as_ref().rkey) };
         Self {
             mr,
@@ -105,16 +105,16 @@ impl Registration {
         self.mr.as_ptr()
     }
 
-    /// Reads the keys again, after a verb changed them.
+    /// Reads the keys again, after a verb has changed them.
     pub(crate) fn refresh(&mut self) {
         // SAFETY: the region is live.
         (self.lkey, self.rkey) = unsafe { (self.mr.as_ref().lkey, self.mr.as_ref().rkey) };
     }
 
-    /// Deregisters; on failure the region is as before.
-    pub(crate) fn end(self) -> std::result::Result<(), (Self, Error)> {
+    /// Deregisters the region. On failure, the region is unchanged.
+    pub(crate) fn deregister(self) -> std::result::Result<(), (Self, Error)> {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: live, and not used again if it succeeds.
+        // SAFETY: the region is live and is not used again if the call succeeds.
         let returned = unsafe { ibv_dereg_mr(this.mr.as_ptr()) };
         match zero_or_errno(
             "ibv_dereg_mr",
@@ -122,7 +122,7 @@ impl Registration {
             returned,
         ) {
             Ok(()) => {
-                // SAFETY: `this` is not used or dropped after.
+                // SAFETY: `this` is not used or dropped afterwards.
                 unsafe { ManuallyDrop::drop(&mut this.pd) };
                 Ok(())
             }
@@ -130,9 +130,10 @@ impl Registration {
         }
     }
 
-    /// Deregisters, or leaks and counts; whether the device can no longer reach the memory.
-    pub(crate) fn end_or_leak(self) -> bool {
-        match self.end() {
+    /// Deregisters the region, or leaks and counts it. Returns `true` if the device can no longer
+    /// access the memory.
+    pub(crate) fn deregister_or_leak(self) -> bool {
+        match self.deregister() {
             Ok(()) => true,
             Err((this, _)) => {
                 crate::leak::count();
@@ -145,9 +146,9 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: live until here, deregistered once: `end` forgets self.
+        // SAFETY: the region is live and deregistered once: `deregister` forgets self.
         if unsafe { ibv_dereg_mr(self.mr.as_ptr()) } == 0 {
-            // SAFETY: not used after.
+            // SAFETY: not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.pd) };
         } else {
             crate::leak::count();

@@ -1,18 +1,18 @@
-//! Memory of a peer, as it is told to this side.
+//! Memory of a peer.
 
-/// A piece of a peer's memory and the key that opens it: plain values, to be sent to the other side
-/// in any form.
+/// The address, length and remote key of a peer's memory.
 ///
-/// Knowing one does not make access safe or possible: the owner's registration decides, and the
-/// owner sees the memory as a [`SharedRegion`](crate::SharedRegion).
+/// These are plain values that can be sent in any form. Having them does not grant access: the
+/// registration by the owner decides, and the owner sees the memory as a
+/// [`SharedRegion`](crate::SharedRegion).
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
-/// # fn f(qp: &mut QueuePair<Rc>, told_by_the_peer: RemoteMemory) -> ibverbs::Result<()> {
-/// let record = told_by_the_peer
+/// # fn f(qp: &mut QueuePair<Rc>, from_peer: RemoteMemory) -> ibverbs::Result<()> {
+/// let record = from_peer
 ///     .slice(128, 64)
-///     .expect("64 bytes from 128 on");
+///     .expect("a memory of at least 192 bytes");
 /// let buf = qp.pd().buf(64)?;
 /// qp.post_send(wr::read(buf, record))?;
 /// # Ok(()) }
@@ -23,7 +23,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RemoteMemory {
-    /// Address in the peer's terms.
+    /// Address, as the peer registered it.
     pub addr: u64,
     /// Length in bytes.
     pub len: u64,
@@ -32,7 +32,7 @@ pub struct RemoteMemory {
 }
 
 impl RemoteMemory {
-    /// The `len` bytes from `offset` on; `None` when they do not lie within.
+    /// Returns `len` bytes starting at `offset`, or `None` if they are out of bounds.
     ///
     /// # Example
     /// ```

@@ -1,4 +1,4 @@
-//! Changing what a registered region is open to, without registering it anew.
+//! Changing the access rights of a registered region.
 
 #![allow(unsafe_code)]
 
@@ -18,12 +18,17 @@ use crate::error::Error;
 use crate::kind::ErrorKind;
 
 impl SharedRegion {
-    /// Changes what peers may do with the whole region. Its keys may change, so this must be the
-    /// last share of it: no clone or slice, no queue pair or memory window that holds it.
+    /// Changes the access rights of peers to the whole region.
+    ///
+    /// The keys can change, so this must be the last reference to the region: there is no clone or
+    /// slice, and no queue pair or memory window holds it.
     ///
     /// # Errors
-    /// Gives the region back, unchanged, unless the driver says that it can no longer be used; it
-    /// is then deregistered. [`ErrorKind::Unsupported`] where the driver cannot do it.
+    /// Returns the unchanged region, unless the driver reports that it can no longer be used; it is
+    /// then deregistered.
+    ///
+    /// - [`ErrorKind::Mismatch`]: there are other references to the region.
+    /// - [`ErrorKind::Unsupported`]: the driver does not support changing access rights.
     ///
     /// # References
     /// [`ibv_rereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_rereg_mr.3.html)
@@ -33,7 +38,8 @@ impl SharedRegion {
         let mut region = match self.into_region() {
             Ok(region) => region,
             Err(shared) => {
-                let what = "a shared region that a clone, a queue pair or a memory window holds";
+                let what = "change the access of a shared region that a clone, a queue pair or a memory \
+                            window holds";
                 let error = Error::new(ErrorKind::Mismatch, "ibv_rereg_mr", what);
                 return Err(ReregError {
                     region: Some(shared),
@@ -41,19 +47,19 @@ impl SharedRegion {
                 });
             }
         };
-        let outcome = change(&mut region, access);
-        let again = |region| {
-            let mut region = Self::of(region);
+        let result = change_access(&mut region, access);
+        let restore = |region| {
+            let mut region = Self::from_region(region);
             (region.start, region.len) = (start, len);
             region
         };
-        match outcome {
-            Ok(()) => Ok(again(region)),
-            Err((Left::AsBefore, error)) => Err(ReregError {
-                region: Some(again(region)),
+        match result {
+            Ok(()) => Ok(restore(region)),
+            Err((AfterFailure::Unchanged, error)) => Err(ReregError {
+                region: Some(restore(region)),
                 error,
             }),
-            Err((Left::Unusable, error)) => Err(ReregError {
+            Err((AfterFailure::Unusable, error)) => Err(ReregError {
                 region: None,
                 error,
             }),
@@ -61,18 +67,18 @@ impl SharedRegion {
     }
 }
 
-/// What a failure leaves of the region.
+/// The state of the region after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    AsBefore,
+enum AfterFailure {
+    Unchanged,
     Unusable,
 }
 
-fn change(region: &mut Region, access: AccessFlags) -> Result<(), (Left, Error)> {
+fn change_access(region: &mut Region, access: AccessFlags) -> Result<(), (AfterFailure, Error)> {
     let flags = region.raw_access(access).bits() as i32;
     let mr = region.registration().as_ptr();
-    // SAFETY: the region is live; neither domain nor addresses change. Nobody uses its keys: this
-    // is the last share of it.
+    // SAFETY: the region is live, and neither domain nor addresses change. This is its last
+    // reference, so its keys are not in use.
     let returned = unsafe {
         ibv_rereg_mr(
             mr,
@@ -84,8 +90,8 @@ fn change(region: &mut Region, access: AccessFlags) -> Result<(), (Left, Error)>
         )
     };
     let errno = Errno::last();
-    // A code of its own, with the reason in errno.
-    let Some(left) = left_by(returned, errno) else {
+    // The return value is a code of its own; the reason is in errno.
+    let Some(state) = after_failure(returned, errno) else {
         region.registration_mut().refresh();
         region.set_access(access);
         return Ok(());
@@ -95,24 +101,25 @@ fn change(region: &mut Region, access: AccessFlags) -> Result<(), (Left, Error)>
         region.len(),
         region.pd().context().device_name()
     );
-    Err((left, Error::of_verb("ibv_rereg_mr", errno, what)))
+    Err((state, Error::of_verb("ibv_rereg_mr", errno, what)))
 }
 
-/// How `enum ibv_rereg_mr_err_code` is read; `None` for a success.
-fn left_by(returned: i32, errno: Errno) -> Option<Left> {
+/// Interprets `enum ibv_rereg_mr_err_code`; `None` for success.
+fn after_failure(returned: i32, errno: Errno) -> Option<AfterFailure> {
     match returned {
-        // The new registration is valid; what failed concerns fork alone.
+        // The new registration is valid; the failure only concerns fork.
         0 | IBV_REREG_MR_ERR_DO_FORK_OLD => None,
-        // "The region should not be used", unless the command never reached a driver that knows it.
+        // The manual says that the region should not be used, unless the driver does not implement
+        // the command.
         IBV_REREG_MR_ERR_CMD | IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW => match errno.0 {
-            libc::EOPNOTSUPP | libc::ENOSYS => Some(Left::AsBefore),
-            _ => Some(Left::Unusable),
+            libc::EOPNOTSUPP | libc::ENOSYS => Some(AfterFailure::Unchanged),
+            _ => Some(AfterFailure::Unusable),
         },
-        _ => Some(Left::AsBefore),
+        _ => Some(AfterFailure::Unchanged),
     }
 }
 
-/// A region whose access could not be changed.
+/// A region whose access rights could not be changed.
 ///
 /// # Example
 /// ```no_run
@@ -122,8 +129,8 @@ fn left_by(returned: i32, errno: Errno) -> Option<Left> {
 /// let read_only = match region.rereg(AccessFlags::REMOTE_READ) {
 ///     Ok(region) => region,
 ///     Err(failed) => {
-///         println!("{}", failed.error()); // both software drivers have no such verb
-///         failed.into_region().expect("as it was") // peers write to it still
+///         println!("{}", failed.error()); // neither software driver supports it
+///         failed.into_region().expect("unchanged") // peers can still write to it
 ///     }
 /// };
 /// # Ok::<(), ibverbs::Error>(())
@@ -137,12 +144,12 @@ pub struct ReregError {
 }
 
 impl ReregError {
-    /// Why.
+    /// Returns the reason.
     pub fn error(&self) -> &Error {
         &self.error
     }
 
-    /// The region, as it was; `None` when the driver left it unusable.
+    /// Returns the unchanged region; `None` if the driver left it unusable.
     pub fn into_region(self) -> Option<SharedRegion> {
         self.region
     }
@@ -173,19 +180,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_odd_codes_say_what_is_left() {
+    fn error_codes_determine_the_state_of_the_region() {
         let unsupported = Errno(libc::EOPNOTSUPP);
         let invalid = Errno(libc::EINVAL);
-        assert_eq!(left_by(0, invalid), None);
-        assert_eq!(left_by(-3, invalid), None, "the new registration is valid");
-        assert_eq!(left_by(-1, invalid), Some(Left::AsBefore));
-        assert_eq!(left_by(-2, invalid), Some(Left::AsBefore));
-        assert_eq!(left_by(-4, invalid), Some(Left::Unusable));
+        assert_eq!(after_failure(0, invalid), None);
         assert_eq!(
-            left_by(-4, unsupported),
-            Some(Left::AsBefore),
-            "no driver heard of it"
+            after_failure(-3, invalid),
+            None,
+            "the new registration is valid"
         );
-        assert_eq!(left_by(-5, invalid), Some(Left::Unusable));
+        assert_eq!(after_failure(-1, invalid), Some(AfterFailure::Unchanged));
+        assert_eq!(after_failure(-2, invalid), Some(AfterFailure::Unchanged));
+        assert_eq!(after_failure(-4, invalid), Some(AfterFailure::Unusable));
+        assert_eq!(
+            after_failure(-4, unsupported),
+            Some(AfterFailure::Unchanged),
+            "the driver does not implement the command"
+        );
+        assert_eq!(after_failure(-5, invalid), Some(AfterFailure::Unusable));
     }
 }

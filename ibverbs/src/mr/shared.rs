@@ -1,4 +1,4 @@
-//! Memory that peers may read, write or do atomics on at any time.
+//! Memory that peers can read, write or update atomically at any time.
 
 #![allow(unsafe_code)]
 
@@ -18,11 +18,11 @@ use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 
-/// Memory that peers may access at any time, as its registration says. Clones share it.
+/// Memory that peers can access at any time, as registered. Clones refer to the same region.
 ///
-/// There are no references to it, ever: bytes are copied in and out, bounds-checked, and aligned
-/// numbers of 8 bytes are read and changed atomically. What a copy sees while a peer writes is some
-/// mixture of old and new bytes; agree with the peer on when to look.
+/// There are never references to the memory. Bytes are copied in and out with bounds checks, and
+/// aligned 8-byte words are accessed atomically. A copy during a peer's write returns a mixture of
+/// old and new bytes, so the peers need a protocol to agree when data is complete.
 ///
 /// To use it as local memory of requests, let a queue pair [`hold`](crate::QueuePair::hold) it.
 ///
@@ -32,8 +32,8 @@ use crate::pd::ProtectionDomain;
 /// use ibverbs::AccessFlags;
 /// let region = pd.shared(4096, AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE)?;
 /// region.write(0, b"hello")?;
-/// let told_to_the_peer = region.remote();
-/// let second_half = region.slice(2048..4096).expect("within");
+/// let for_the_peer = region.remote();
+/// let second_half = region.slice(2048..4096).expect("within the region");
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -42,24 +42,25 @@ use crate::pd::ProtectionDomain;
 #[derive(Clone)]
 pub struct SharedRegion {
     region: Arc<Region>,
-    /// Where it begins in the region.
+    /// Offset of the first byte in the region.
     pub(crate) start: usize,
     pub(crate) len: usize,
 }
 
 impl ProtectionDomain {
-    /// Registers `len` bytes, zeroed, that peers may access as `access` says. Local write access is
-    /// always part of it.
+    /// Registers `len` zeroed bytes that peers can access with the rights in `access`.
+    ///
+    /// Local write access is always included.
     ///
     /// # Errors
-    /// As [`pool`](Self::pool).
+    /// Those of [`pool`](Self::pool).
     ///
     /// # Example
     /// ```no_run
     /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
     /// use ibverbs::AccessFlags;
     /// let table = pd.shared(1 << 20, AccessFlags::REMOTE_READ)?;
-    /// println!("peers may read {:?}", table.remote());
+    /// println!("peers can read {:?}", table.remote());
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
@@ -69,11 +70,11 @@ impl ProtectionDomain {
         self.shared_with(len, access, MemoryOptions::default())
     }
 
-    /// As [`shared`](Self::shared), of memory obtained and registered as `options` say.
+    /// Like [`shared`](Self::shared), with options for allocating and registering the memory.
     ///
     /// # Errors
-    /// As [`pool_with`](Self::pool_with); the caller's memory must begin at a multiple of 8 and
-    /// `len` be one.
+    /// Those of [`pool_with`](Self::pool_with), and [`ErrorKind::InvalidInput`] if the address of
+    /// caller memory or `len` is not a multiple of 8.
     ///
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
@@ -84,20 +85,20 @@ impl ProtectionDomain {
         options: MemoryOptions,
     ) -> Result<SharedRegion> {
         let region = Region::register(self, len, access | AccessFlags::LOCAL_WRITE, options)?;
-        if !region.is_words() {
+        if !region.is_whole_words() {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "shared region",
-                format!("{len} bytes of the caller's"),
+                format!("{len} bytes of caller memory"),
             )
-            .with_hint("it begins at a multiple of 8 bytes and has a multiple of 8 bytes"));
+            .with_hint("the address and the length must be multiples of 8 bytes"));
         }
-        Ok(SharedRegion::of(region))
+        Ok(SharedRegion::from_region(region))
     }
 }
 
 impl SharedRegion {
-    pub(crate) fn of(region: Region) -> Self {
+    pub(crate) fn from_region(region: Region) -> Self {
         let len = region.len();
         Self {
             region: Arc::new(region),
@@ -106,18 +107,18 @@ impl SharedRegion {
         }
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it is a slice of no bytes.
+    /// Returns `true` if this is an empty slice.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The same memory, cut to this range of bytes; `None` when the range does not lie within. It
-    /// shares the region.
+    /// Returns the same memory restricted to a range of bytes, or `None` if the range is out of
+    /// bounds. Both refer to the same region.
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         if range.start > range.end || range.end > self.len {
             return None;
@@ -129,7 +130,7 @@ impl SharedRegion {
         })
     }
 
-    /// All of it as a peer names it.
+    /// Returns the memory as a peer addresses it.
     pub fn remote(&self) -> RemoteMemory {
         RemoteMemory {
             addr: self.address(),
@@ -138,83 +139,82 @@ impl SharedRegion {
         }
     }
 
-    /// What it was registered for.
+    /// Returns the access rights of the registration.
     pub fn access(&self) -> AccessFlags {
         self.region.access()
     }
 
-    /// Copies bytes out, from `offset` on.
+    /// Copies bytes starting at `offset` out of the region.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when they do not lie within the region.
+    /// [`ErrorKind::InvalidInput`] if the range is out of bounds.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        let offset = self.at(offset, into.len())?;
-        // SAFETY: the range lies within the region (see `at`), which is alive, made of words, and
-        // accessed by words only.
+        let offset = self.checked_offset(offset, into.len())?;
+        // SAFETY: the range is in bounds (`checked_offset`). The region is alive, consists of whole
+        // words and is only accessed as words.
         unsafe { copy_out(self.region.start().as_ptr(), offset, into) };
         fence(Ordering::Acquire);
         Ok(())
     }
 
-    /// Copies bytes in, from `offset` on.
+    /// Copies bytes into the region, starting at `offset`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when they do not lie within the region.
+    /// [`ErrorKind::InvalidInput`] if the range is out of bounds.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
-        let offset = self.at(offset, from.len())?;
+        let offset = self.checked_offset(offset, from.len())?;
         fence(Ordering::Release);
         // SAFETY: as in `read`.
         unsafe { copy_in(self.region.start().as_ptr(), offset, from) };
         Ok(())
     }
 
-    /// The 8 bytes at `offset` as an atomic number: whole values, never halves of two.
+    /// Reads the 8 bytes at `offset` atomically.
     ///
-    /// It is atomic towards this host's processors; towards the device as far as the device's
-    /// atomics are (`atomic_cap`).
+    /// The access is atomic with respect to the CPUs of this host. It is atomic with respect to the
+    /// device only if the device's `atomic_cap` is `GLOB`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when they do not lie within the region, or `offset` is no
-    /// multiple of 8 (counted from the start of the whole region), and for an ordering of
-    /// stores.
+    /// [`ErrorKind::InvalidInput`] if the range is out of bounds, if `offset` (counted from the
+    /// start of the whole region) is not a multiple of 8, or if `ordering` is not valid for a load.
     pub fn load(&self, offset: usize, ordering: Ordering) -> Result<u64> {
-        let number = self.atomic(offset)?;
+        let word = self.atomic(offset)?;
         match ordering {
-            Ordering::Relaxed | Ordering::Acquire | Ordering::SeqCst => Ok(number.load(ordering)),
+            Ordering::Relaxed | Ordering::Acquire | Ordering::SeqCst => Ok(word.load(ordering)),
             _ => Err(self
-                .out_of(offset, 8)
-                .with_hint("a load is Relaxed, Acquire or SeqCst")),
+                .invalid(offset, 8)
+                .with_hint("expected ordering of a load: Relaxed, Acquire or SeqCst")),
         }
     }
 
-    /// Replaces the 8 bytes at `offset`.
+    /// Writes the 8 bytes at `offset` atomically.
     ///
     /// # Errors
-    /// As [`load`](Self::load); for an ordering of loads.
+    /// Those of [`load`](Self::load), with the orderings that are valid for a store.
     pub fn store(&self, offset: usize, value: u64, ordering: Ordering) -> Result<()> {
-        let number = self.atomic(offset)?;
+        let word = self.atomic(offset)?;
         match ordering {
             Ordering::Relaxed | Ordering::Release | Ordering::SeqCst => {
-                number.store(value, ordering);
+                word.store(value, ordering);
             }
             _ => {
                 return Err(self
-                    .out_of(offset, 8)
-                    .with_hint("a store is Relaxed, Release or SeqCst"));
+                    .invalid(offset, 8)
+                    .with_hint("expected ordering of a store: Relaxed, Release or SeqCst"));
             }
         }
         Ok(())
     }
 
-    /// Replaces the 8 bytes at `offset` by `new` if they equal `current`; returns what was there,
-    /// as `Err` when it differed.
+    /// Replaces the 8 bytes at `offset` with `new` if they equal `current`. Returns the previous
+    /// value: as `Ok` if it was replaced, as `Err` if it differed.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// Those of [`load`](Self::load), except for the ordering.
     ///
     /// # Example
-    /// A lock that peers take by the device's atomics, where those are atomic towards the processor
-    /// too:
+    /// This example takes a lock that peers take with RDMA atomics. It requires a device whose
+    /// atomics are atomic with respect to the CPU:
     /// ```no_run
     /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
     /// use ibverbs::AccessFlags;
@@ -228,35 +228,34 @@ impl SharedRegion {
         current: u64,
         new: u64,
     ) -> Result<std::result::Result<u64, u64>> {
-        self.atomic(offset).map(|number| {
-            number.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
-        })
+        self.atomic(offset)
+            .map(|word| word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire))
     }
 
     fn atomic(&self, offset: usize) -> Result<&AtomicU64> {
-        let at = self.at(offset, 8)?;
+        let at = self.checked_offset(offset, 8)?;
         if at % 8 != 0 {
             return Err(self
-                .out_of(offset, 8)
-                .with_hint("an atomic number lies at a multiple of 8"));
+                .invalid(offset, 8)
+                .with_hint("the offset must be a multiple of 8"));
         }
-        // SAFETY: 8 bytes within the region, aligned (the region begins at a multiple of 8), alive
-        // while self is; all accesses of this host to it are atomic and by words, and a
-        // device's accesses are outside the memory model (see the crate's documentation).
+        // SAFETY: the 8 bytes are in bounds and aligned, because the region starts at a multiple of
+        // 8, and live as long as self. All accesses of this host are atomic accesses to words.
+        // Device accesses are outside the memory model (see the documentation of the crate).
         Ok(unsafe { AtomicU64::from_ptr(self.region.start().as_ptr().add(at).cast()) })
     }
 
-    /// The place in the whole region.
-    fn at(&self, offset: usize, len: usize) -> Result<usize> {
+    /// Returns the offset in the whole region, after a bounds check.
+    fn checked_offset(&self, offset: usize, len: usize) -> Result<usize> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            return Err(self.out_of(offset, len));
+            return Err(self.invalid(offset, len));
         }
         Ok(self.start + offset)
     }
 
     #[cold]
-    fn out_of(&self, offset: usize, len: usize) -> Error {
-        let what = format!("{len} bytes at {offset} of a region of {}", self.len);
+    fn invalid(&self, offset: usize, len: usize) -> Error {
+        let what = format!("{len} bytes at offset {offset} of {} bytes", self.len);
         Error::new(ErrorKind::InvalidInput, "shared region", what)
     }
 
@@ -264,8 +263,8 @@ impl SharedRegion {
         self.region.base() + self.start as u64
     }
 
-    /// Its local memory, as far as a scatter entry reaches.
-    pub(crate) fn whole(&self) -> ibv_sge {
+    /// Returns the entry for the whole memory, up to the maximum length of an entry.
+    pub(crate) fn sge(&self) -> ibv_sge {
         let length = u32::try_from(self.len).unwrap_or(u32::MAX);
         ibv_sge {
             addr: self.address(),
@@ -278,7 +277,7 @@ impl SharedRegion {
         self.region.pd()
     }
 
-    /// Whether both are of one region, perhaps different slices of it.
+    /// Returns `true` if both are parts of the same region.
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.region, &other.region)
     }
@@ -287,7 +286,7 @@ impl SharedRegion {
         &self.region
     }
 
-    /// The region itself, if this is the last share of it.
+    /// Returns the region if this is the last reference to it.
     pub(crate) fn into_region(self) -> std::result::Result<Region, Self> {
         let Self { region, start, len } = self;
         Arc::try_unwrap(region).map_err(|region| Self { region, start, len })

@@ -1,4 +1,4 @@
-//! Memory that is received into and never read.
+//! Memory that receives write to and that is never read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::pd::ProtectionDomain;
 
-/// Memory that any number of receives may write to at once, because nobody can read it: what a
-/// bandwidth test receives into.
+/// Memory that any number of receives can write to concurrently, because it can never be read. It
+/// is useful for bandwidth tests.
 ///
-/// To receive into it, let a queue pair [`hold`](crate::QueuePair::hold) it once and name the
-/// [`Held`](crate::Held) token in requests.
+/// To receive into it, let a queue pair [`hold`](crate::QueuePair::hold) it once and post the
+/// [`Held`](crate::Held) token.
 ///
 /// # Example
 /// ```no_run
@@ -37,11 +37,10 @@ use crate::pd::ProtectionDomain;
 pub struct Sink(Arc<Region>);
 
 impl ProtectionDomain {
-    /// Registers `size` bytes that can be received into by any number of requests at once, and that
-    /// nobody can read.
+    /// Registers `size` bytes that any number of receives can write to and that cannot be read.
     ///
     /// # Errors
-    /// As [`pool`](Self::pool).
+    /// Those of [`pool`](Self::pool).
     ///
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
@@ -49,10 +48,10 @@ impl ProtectionDomain {
         self.sink_with(size, MemoryOptions::default())
     }
 
-    /// As [`sink`](Self::sink), of memory obtained and registered as `options` say.
+    /// Like [`sink`](Self::sink), with options for allocating and registering the memory.
     ///
     /// # Errors
-    /// As [`pool_with`](Self::pool_with).
+    /// Those of [`pool_with`](Self::pool_with).
     ///
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
@@ -63,23 +62,24 @@ impl ProtectionDomain {
 
 impl Sink {
     fn register(pd: &ProtectionDomain, size: usize, options: MemoryOptions) -> Result<Self> {
-        options.by_address("sink")?;
+        options.reject_zero_based("sink")?;
         if u32::try_from(size).is_err() {
             return Err(
-                Error::new(ErrorKind::InvalidInput, "sink", format!("{size} bytes"))
-                    .with_hint("a scatter entry has at most 2^32-1 bytes"),
+                Error::new(ErrorKind::InvalidInput, "sink", format!("{size} bytes")).with_hint(
+                    "expected: at most 2^32-1 bytes, the maximum length of a scatter entry",
+                ),
             );
         }
         Region::register(pd, size, AccessFlags::LOCAL_WRITE, options)
             .map(|region| Self(Arc::new(region)))
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> usize {
         self.0.len()
     }
 
-    pub(crate) fn whole(&self) -> ibv_sge {
+    pub(crate) fn sge(&self) -> ibv_sge {
         ibv_sge {
             addr: self.0.base(),
             length: u32::try_from(self.0.len()).unwrap_or(u32::MAX),

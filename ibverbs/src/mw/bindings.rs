@@ -1,4 +1,4 @@
-//! Which windows requests of a queue pair have bound.
+//! Type 2 windows bound by requests of a queue pair.
 
 #![allow(unsafe_code)]
 
@@ -6,13 +6,14 @@ use std::sync::Weak;
 
 use super::window::Bound;
 
-/// Windows of type 2 bound by requests of one queue pair, which must end before it: Soft-RoCE, for
-/// one, waits 50 seconds for a bound one to let go of the queue pair that it destroys, and then
-/// frees it all the same.
+/// Type 2 windows bound by requests of one queue pair, which must be freed before it.
+///
+/// Otherwise Soft-RoCE waits 50 seconds for a bound window when it destroys the queue pair, and
+/// then destroys it anyway.
 #[derive(Debug, Default)]
-pub(crate) struct Windows(Vec<Weak<Bound>>);
+pub(crate) struct BoundWindows(Vec<Weak<Bound>>);
 
-impl Windows {
+impl BoundWindows {
     #[inline]
     pub(crate) fn extend(&mut self, window: Option<Weak<Bound>>) {
         if let Some(window) = window {
@@ -27,14 +28,15 @@ impl Windows {
         self.0.push(window);
     }
 
-    /// Ends the bindings that are left.
+    /// Frees the windows that are still bound.
     ///
     /// # Safety
-    /// The queue pair that they were posted to is destroyed next, with no request posted between.
-    pub(crate) unsafe fn end(&mut self) {
+    /// The queue pair of the bindings must be destroyed next, without posting another request.
+    pub(crate) unsafe fn free_all(&mut self) {
         for bound in self.0.drain(..).filter_map(|window| window.upgrade()) {
-            // SAFETY: a Binding is posted once, and it was here.
-            unsafe { bound.end() };
+            // SAFETY: a Binding is posted once, and it was posted to this queue pair, which posts
+            // nothing more.
+            unsafe { bound.free() };
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The handle of a memory window, and what it keeps alive.
+//! Handles of memory windows, and the objects that they keep alive.
 
 #![allow(unsafe_code)]
 
@@ -14,21 +14,21 @@ use super::kind::WindowType;
 use crate::mr::Region;
 use crate::pd::ProtectionDomain;
 
-/// The handle of a window and the memory that it may be bound to.
+/// The handle of a window, with the region that it may be bound to.
 pub(crate) struct Handle {
     pub(crate) mw: NonNull<ibv_mw>,
     pub(crate) kind: u32,
-    /// The key of its last binding.
+    /// The key of the last binding.
     pub(crate) rkey: u32,
-    /// Whether it was freed before its time, because the queue pair that bound it was about to be
-    /// destroyed.
+    /// `true` after the window was freed early, because the queue pair that bound it was about to
+    /// be destroyed.
     pub(crate) freed: AtomicBool,
     pub(crate) parents: ManuallyDrop<(Option<Arc<Region>>, ProtectionDomain)>,
 }
 
-// SAFETY: a window is a handle; libibverbs' functions on it are thread safe.
+// SAFETY: a window is a handle, and the libibverbs functions on it are thread-safe.
 unsafe impl Send for Handle {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Handle {}
 
 impl Handle {
@@ -36,11 +36,11 @@ impl Handle {
         self.mw.as_ptr()
     }
 
-    pub(crate) fn is<K: WindowType>(&self) -> bool {
+    pub(crate) fn has_type<K: WindowType>(&self) -> bool {
         self.kind == K::RAW
     }
 
-    /// It is bound to nothing, as the device said.
+    /// Releases the region, after the device reported that the window is not bound.
     pub(crate) fn unbound(mut self) -> Self {
         self.parents.0 = None;
         self
@@ -50,17 +50,17 @@ impl Handle {
         &self.parents.1
     }
 
-    /// Whether it can be bound anew.
+    /// Returns `true` if the window was not freed and can be bound again.
     pub(crate) fn is_live(&self) -> bool {
         !self.freed.load(Ordering::Acquire)
     }
 
-    /// Frees the window; whether it is free.
+    /// Frees the window. Returns `true` if it is free.
     ///
     /// # Safety
-    /// Nobody else uses the handle's pointer at this time.
+    /// No other code may use the pointer of the handle during the call.
     pub(crate) unsafe fn free(&self) -> bool {
-        // SAFETY: live, and the caller's promise.
+        // SAFETY: the window is live, and the caller guarantees exclusive use.
         if self.is_live() && unsafe { ibv_dealloc_mw(self.mw.as_ptr()) } == 0 {
             self.freed.store(true, Ordering::Release);
         }
@@ -70,12 +70,14 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: nobody else is left. Requests that name the window hold what this is part of.
+        // SAFETY: this is the only user: requests that name the window hold a reference to its
+        // owner.
         if unsafe { self.free() } {
-            // SAFETY: not used after; freeing a window ends its binding.
+            // SAFETY: not used afterwards; freeing a window ends its binding.
             unsafe { ManuallyDrop::drop(&mut self.parents) };
         } else {
-            crate::leak::count(); // it may still be bound: the region stays, too
+            // The window may still be bound, so its region is leaked, too.
+            crate::leak::count();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The types of memory windows.
+//! Types of memory windows.
 
 mod private {
     pub trait Sealed {}
@@ -25,12 +25,12 @@ mod private {
 /// # References
 /// [`ibv_alloc_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_mw.3.html)
 pub trait WindowType: private::Sealed + 'static {
-    /// Its number (`enum ibv_mw_type`).
+    /// The value of `enum ibv_mw_type`.
     #[doc(hidden)]
     const RAW: u32;
 }
 
-/// Bound by a verb of its own, which chooses the key
+/// A type 1 window, bound with a verb that chooses the key
 /// ([`QueuePair::bind_mw`](crate::QueuePair::bind_mw)).
 ///
 /// # Example
@@ -47,8 +47,8 @@ pub trait WindowType: private::Sealed + 'static {
 #[derive(Clone, Copy, Debug)]
 pub struct Type1;
 
-/// Bound by a request as any other, to a key known before ([`wr::bind`](crate::wr::bind)), and for
-/// the peer of one queue pair.
+/// A type 2 window, bound with a work request to a key that is known in advance
+/// ([`wr::bind`](crate::wr::bind)). Only the peer of the queue pair can use it.
 ///
 /// # Example
 /// ```no_run
@@ -56,7 +56,7 @@ pub struct Type1;
 /// # fn f(qp: &mut ibverbs::QueuePair<ibverbs::Rc>, region: &SharedRegion) -> ibverbs::Result<()> {
 /// let window = qp.pd().alloc_mw::<Type2>()?;
 /// let (bound, binding) = window.bind(region, AccessFlags::REMOTE_READ)?;
-/// qp.post_send(wr::bind(binding).unsignaled())?; // requests after it can tell the key
+/// qp.post_send(wr::bind(binding).unsignaled())?; // later requests can send the key
 /// # Ok(()) }
 /// ```
 ///

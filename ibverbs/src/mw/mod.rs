@@ -8,7 +8,7 @@ mod handle;
 mod kind;
 mod window;
 
-pub(crate) use self::bindings::Windows;
+pub(crate) use self::bindings::BoundWindows;
 pub use self::kind::{Type1, Type2, WindowType};
 pub(crate) use self::window::Bound;
 pub use self::window::{Binding, BoundWindow, Window};

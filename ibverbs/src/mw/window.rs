@@ -1,5 +1,5 @@
-//! Memory windows: keys to parts of a region that can be given and taken back without registering
-//! anew.
+//! Memory windows: remote keys for parts of a region that can be granted and revoked without
+//! registering memory again.
 
 #![allow(unsafe_code)]
 
@@ -21,21 +21,21 @@ use crate::raw::AsRaw;
 use super::handle::Handle;
 use super::kind::{Type2, WindowType};
 
-/// A memory window, not bound. Dropping it frees it.
+/// An unbound memory window. It is freed on drop.
 ///
 /// # Example
-/// A peer may read half a region until the window is invalidated:
+/// This example lets a peer read half of a region until the window is invalidated:
 /// ```no_run
 /// # use ibverbs::{AccessFlags, Completion, Error, QueuePair, Rc, SharedRegion, mw::Type2, wr};
 /// # fn f(qp: &mut QueuePair<Rc>, completion: Completion<'_>) -> Result<(), Error> {
 /// let region = qp.pd().shared(8192, AccessFlags::MW_BIND)?;
 /// let window = qp.pd().alloc_mw::<Type2>()?;
 /// let (bound, binding) = window.bind(
-///     &region.slice(0..4096).expect("within"),
+///     &region.slice(0..4096).expect("within the region"),
 ///     AccessFlags::REMOTE_READ,
 /// )?;
 /// qp.post_send(wr::bind(binding))?;
-/// let told_to_the_peer = bound.remote();
+/// let for_the_peer = bound.remote();
 /// // later
 /// qp.post_send(wr::invalidate(bound))?;
 /// let window = qp
@@ -56,23 +56,17 @@ impl ProtectionDomain {
     /// Allocates a memory window of type `K`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device has no windows of that type.
+    /// [`ErrorKind::Unsupported`] if the device does not support windows of this type.
     ///
     /// # References
     /// [`ibv_alloc_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_mw.3.html)
     pub fn alloc_mw<K: WindowType>(&self) -> Result<Window<K>> {
-        let what = || {
-            format!(
-                "a window of type {} on {}",
-                K::RAW,
-                self.context().device_name()
-            )
-        };
+        let what = || format!("type {} window on {}", K::RAW, self.context().device_name());
         // SAFETY: the domain is alive.
         let mw = non_null("ibv_alloc_mw", what, || unsafe {
             ibv_alloc_mw(self.as_raw(), K::RAW)
         })?;
-        // SAFETY: just allocated.
+        // SAFETY: the window was just allocated.
         let rkey = unsafe { mw.as_ref().rkey };
         let parents = ManuallyDrop::new((None, self.clone()));
         Ok(Window {
@@ -88,9 +82,10 @@ impl ProtectionDomain {
     }
 }
 
-/// A memory window that is bound to a region, or about to be; it keeps the region alive. Dropping
-/// it frees the window, which ends the binding. A binding of type 2 also ends with the queue pair
-/// that it was posted to.
+/// A memory window that is bound to a region, or whose binding was prepared.
+///
+/// It keeps the region alive. Dropping it frees the window, which ends the binding. A type 2
+/// binding also ends with the queue pair that it was posted to.
 ///
 /// # Example
 /// ```no_run
@@ -100,9 +95,9 @@ impl ProtectionDomain {
 ///     wr,
 /// };
 /// # fn f(qp: &mut QueuePair<Rc>, bound: BoundWindow<Type2>) -> ibverbs::Result<()> {
-/// let told_to_the_peer: RemoteMemory = bound.remote();
-/// // when the peer has done its work
-/// qp.post_send(wr::invalidate(bound))?; // its completion gives the window back
+/// let for_the_peer: RemoteMemory = bound.remote();
+/// // when the peer has finished
+/// qp.post_send(wr::invalidate(bound))?; // the completion returns the window
 ///
 /// # Ok(()) }
 /// ```
@@ -114,7 +109,7 @@ pub struct BoundWindow<K: WindowType> {
     pub(crate) kind: PhantomData<K>,
 }
 
-/// A binding, as requests in flight share it with its owner.
+/// A binding, shared by its owner and by requests in flight.
 #[derive(Debug)]
 pub struct Bound {
     pub(crate) handle: Handle,
@@ -123,7 +118,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// The region, which is there for every binding.
+    /// Returns the region. Every binding has one.
     fn region(&self) -> Option<&Arc<Region>> {
         self.handle.parents.0.as_ref()
     }
@@ -136,7 +131,7 @@ impl Bound {
         self.remote.rkey
     }
 
-    /// What a request to bind, or with no length to unbind, tells of the memory.
+    /// Returns the description of the memory for a bind request. A length of 0 unbinds the window.
     pub(crate) fn info(&self, length: u64) -> ibv_mw_bind_info {
         ibv_mw_bind_info {
             mr: self.region().map_or(std::ptr::null_mut(), |region| {
@@ -152,21 +147,21 @@ impl Bound {
         self.remote
     }
 
-    /// Ends the binding, as its queue pair is about to be destroyed.
+    /// Frees the window before its queue pair is destroyed.
     ///
     /// # Safety
-    /// It was posted to that queue pair, once, and can be posted to no other: then nobody else uses
-    /// the handle's pointer.
-    pub(crate) unsafe fn end(&self) {
-        // SAFETY: the caller's promise. If it fails it is tried again when the window is dropped.
+    /// The binding must have been posted once, to this queue pair, which posts nothing more. So no
+    /// other code uses the pointer of the handle.
+    pub(crate) unsafe fn free(&self) {
+        // SAFETY: guaranteed by the caller. If freeing fails, the drop of the window tries again.
         unsafe { self.handle.free() };
     }
 }
 
-/// A binding to be posted, once, by [`wr::bind`](crate::wr::bind).
+/// A binding, to be posted once with [`wr::bind`](crate::wr::bind).
 ///
 /// # Example
-/// The binding and the message that tells its key, with one doorbell:
+/// This example posts the binding and a message with its key in one batch:
 /// ```no_run
 /// use ibverbs::{AccessFlags, QueuePair, Rc, SharedRegion, mw::{Binding, Type2, Window}, wr};
 /// # fn f(qp: &mut QueuePair<Rc>, window: Window<Type2>, region: &SharedRegion) -> ibverbs::Result<()> {
@@ -183,35 +178,39 @@ impl Bound {
 /// # References
 /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
 #[derive(Debug)]
-#[must_use = "a window is not bound until the request is posted"]
+#[must_use = "the window is not bound until the request is posted"]
 pub struct Binding(pub(crate) Arc<Bound>);
 
 impl<K: WindowType> Window<K> {
-    /// Pairs the window with memory; what is bound is told by the request.
-    pub(crate) fn pair(mut self, region: &SharedRegion, access: AccessFlags) -> Result<Bound> {
-        let refused = |kind, why: &str| {
+    /// Combines the window with memory. The request determines when it is bound.
+    pub(crate) fn into_bound(
+        mut self,
+        region: &SharedRegion,
+        access: AccessFlags,
+    ) -> Result<Bound> {
+        let invalid = |kind, reason: &str| {
             let what = format!(
-                "a window to a shared region of {} bytes: {why}",
+                "bind a window to a shared region of {} bytes: {reason}",
                 region.len()
             );
             Err(Error::new(kind, "bind", what))
         };
         if !region.pd().is(self.handle.pd()) {
-            return refused(
+            return invalid(
                 ErrorKind::Mismatch,
-                "they are of different protection domains",
+                "the window belongs to another protection domain",
             );
         }
         if !region.access().contains(AccessFlags::MW_BIND) {
-            return refused(
+            return invalid(
                 ErrorKind::InvalidInput,
                 "the region was not registered with AccessFlags::MW_BIND",
             );
         }
         if region.is_empty() || !AccessFlags::REMOTE.contains(access) {
-            return refused(
+            return invalid(
                 ErrorKind::InvalidInput,
-                "it opens at least one byte to remote access and no other",
+                "expected at least one byte, and remote access rights only",
             );
         }
         if self
@@ -219,11 +218,11 @@ impl<K: WindowType> Window<K> {
             .parents
             .0
             .as_ref()
-            .is_some_and(|kept| !Arc::ptr_eq(kept, region.region()))
+            .is_some_and(|bound| !Arc::ptr_eq(bound, region.region()))
         {
-            return refused(
+            return invalid(
                 ErrorKind::Mismatch,
-                "a peer invalidated the window: it can be bound to its old region only",
+                "a peer invalidated the window, so it can only be bound to its old region",
             );
         }
         self.handle.parents.0 = Some(Arc::clone(region.region()));
@@ -236,15 +235,21 @@ impl<K: WindowType> Window<K> {
 }
 
 impl Window<Type2> {
-    /// Prepares to bind the window to all of `region` (or of a [slice](SharedRegion::slice) of it)
-    /// with this remote access: what is returned first has the key, what is returned second is
-    /// to be posted by [`wr::bind`](crate::wr::bind).
+    /// Prepares to bind the window to `region`, or to a [slice](SharedRegion::slice) of a region,
+    /// with the remote access rights `access`.
     ///
-    /// Soft-RoCE checks a peer's accesses against the region's bounds rather than the window's.
+    /// Returns the window with its key, and the binding to post with [`wr::bind`](crate::wr::bind).
+    ///
+    /// Soft-RoCE checks a peer's accesses against the bounds of the region instead of those of the
+    /// window.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a region without [`AccessFlags::MW_BIND`],
-    /// [`ErrorKind::Mismatch`] for one of another domain. The window is then freed.
+    /// - [`ErrorKind::InvalidInput`]: the region was registered without [`AccessFlags::MW_BIND`],
+    ///   is empty, or `access` is not remote access.
+    /// - [`ErrorKind::Mismatch`]: the window belongs to another protection domain, or a peer
+    ///   invalidated it and `region` is not its old region.
+    ///
+    /// On failure, the window is freed.
     ///
     /// # References
     /// [`ibv_wr_bind_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html),
@@ -254,9 +259,9 @@ impl Window<Type2> {
         region: &SharedRegion,
         access: AccessFlags,
     ) -> Result<(BoundWindow<Type2>, Binding)> {
-        let mut bound = self.pair(region, access)?;
-        // A provider takes the old key from the handle, which the caller of the verb keeps up to
-        // date. SAFETY: the window is alive, and this is its one owner.
+        let mut bound = self.into_bound(region, access)?;
+        // Providers read the old key from the handle, which the caller must keep current.
+        // SAFETY: the window is alive and has no other user.
         unsafe { (*bound.handle.as_ptr()).rkey = bound.handle.rkey };
         bound.handle.rkey = ibv_inc_rkey(bound.handle.rkey);
         bound.remote.rkey = bound.handle.rkey;
@@ -272,8 +277,8 @@ impl Window<Type2> {
 }
 
 impl Bound {
-    /// Takes the key that the verb chose.
-    pub(crate) fn with_key_of_handle(mut self) -> Self {
+    /// Adopts the key that the verb chose.
+    pub(crate) fn with_rkey_of_handle(mut self) -> Self {
         // SAFETY: the window is alive.
         self.handle.rkey = unsafe { self.handle.mw.as_ref().rkey };
         self.remote.rkey = self.handle.rkey;
@@ -282,7 +287,7 @@ impl Bound {
 }
 
 impl<K: WindowType> BoundWindow<K> {
-    /// The memory as a peer names it through the window, once it is bound.
+    /// Returns the memory as a peer addresses it through the window, once it is bound.
     pub fn remote(&self) -> RemoteMemory {
         self.bound.remote()
     }

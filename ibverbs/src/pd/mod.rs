@@ -1,6 +1,6 @@
 //! Domains: protection domains, parent and thread domains, and XRC domains.
 //!
-//! Memory, address handles and queue pairs belong to a protection domain.
+//! Memory, address handles and queue pairs are created in a protection domain.
 
 mod parent_domain;
 mod protection_domain;

@@ -1,5 +1,5 @@
-//! Thread domains and parent domains: a queue pair whose provider takes no locks, because one
-//! thread at a time uses it.
+//! Thread domains and parent domains, for a queue pair that needs no provider locks because only
+//! one thread at a time uses it.
 
 #![allow(unsafe_code)]
 
@@ -19,12 +19,12 @@ use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
 
-/// A thread domain: the promise to the provider that one thread at a time uses what is made in it,
-/// so that it may leave its locks out and share doorbells.
+/// A thread domain, which allows the provider to omit locks and to share doorbells, because one
+/// thread at a time uses the objects in it.
 ///
-/// C leaves the promise to the program. Here the types keep it: a thread domain becomes part of one
-/// [`ParentDomain`], and that one of one queue pair, whose requests are posted through `&mut`. So a
-/// queue pair in a thread domain may be sent to another thread like any other.
+/// In C, the program must ensure that. Here the types do: a thread domain becomes part of one
+/// [`ParentDomain`], which is consumed by one queue pair, which posts through `&mut`. The queue
+/// pair can be sent to another thread like any other.
 ///
 /// # Example
 /// ```no_run
@@ -33,8 +33,8 @@ use crate::raw::AsRaw;
 /// let context = Device::by_name("mlx5_0")?.open()?;
 /// let pd = context.alloc_pd()?;
 /// let cq = context.create_cq(CqOptions::default())?;
-/// let alone = pd.alloc_parent_domain(context.alloc_td()?)?;
-/// let qp = alone.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
+/// let parent = pd.alloc_parent_domain(context.alloc_td()?)?;
+/// let qp = parent.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -45,14 +45,15 @@ pub struct ThreadDomain {
     context: Context,
 }
 
-// SAFETY: a domain is a handle; libibverbs' functions on it are thread safe.
+// SAFETY: a domain is a handle, and the libibverbs functions on it are thread-safe.
 unsafe impl Send for ThreadDomain {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for ThreadDomain {}
 
 impl Drop for ThreadDomain {
     fn drop(&mut self) {
-        // SAFETY: the owner goes; the parent domain that it is part of is gone, or there was none.
+        // SAFETY: this is the only owner, and the parent domain that contained it, if any, was
+        // deallocated.
         let returned = unsafe { ibv_dealloc_td(self.raw.as_ptr()) };
         if returned != 0 {
             crate::leak::with(&self.context);
@@ -64,7 +65,8 @@ impl Context {
     /// Allocates a thread domain.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the provider has none (both software devices).
+    /// [`ErrorKind::Unsupported`] if the provider has no thread domains, as on both software
+    /// devices.
     ///
     /// # References
     /// [`ibv_alloc_td(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_td.3.html)
@@ -82,11 +84,10 @@ impl Context {
     }
 }
 
-/// A protection domain joined with a thread domain, to make one queue pair of:
-/// [`create_qp`](Self::create_qp) and its like consume it.
+/// A protection domain combined with a thread domain, from which one queue pair can be created.
 ///
-/// Memory and address handles of the [protection domain](Self::pd) are the queue pair's, as if it
-/// had been made there.
+/// [`create_qp`](Self::create_qp) and similar functions consume it. The queue pair can use memory
+/// and address handles of the [protection domain](Self::pd).
 ///
 /// # Example
 /// ```no_run
@@ -96,9 +97,9 @@ impl Context {
 ///     context.alloc_pd()?,
 ///     context.create_cq(CqOptions::default())?,
 /// );
-/// let alone = pd.alloc_parent_domain(context.alloc_td()?)?;
-/// let buf = alone.pd().buf(2048)?; // memory of the protection domain, as ever
-/// let qp = alone.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
+/// let parent = pd.alloc_parent_domain(context.alloc_td()?)?;
+/// let buf = parent.pd().buf(2048)?; // memory comes from the protection domain
+/// let qp = parent.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -106,22 +107,23 @@ impl Context {
 /// [`ibv_alloc_parent_domain(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
 pub struct ParentDomain {
     raw: NonNull<ibv_pd>,
-    /// Kept for ever if the parent domain cannot be deallocated.
+    /// Leaked if the parent domain cannot be deallocated.
     td: ManuallyDrop<ThreadDomain>,
     pd: ProtectionDomain,
 }
 
-// SAFETY: a domain is a handle; libibverbs' functions on it are thread safe.
+// SAFETY: a domain is a handle, and the libibverbs functions on it are thread-safe.
 unsafe impl Send for ParentDomain {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for ParentDomain {}
 
 impl Drop for ParentDomain {
     fn drop(&mut self) {
-        // SAFETY: the owner goes, which a queue pair made of it was until it was destroyed.
+        // SAFETY: this is the only owner. A queue pair owns its parent domain until it was
+        // destroyed.
         let returned = unsafe { ibv_dealloc_pd(self.raw.as_ptr()) };
         if returned == 0 {
-            // SAFETY: not used after.
+            // SAFETY: this is the only drop of the field, which is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.td) };
         } else {
             crate::leak::with(&self.pd);
@@ -130,11 +132,11 @@ impl Drop for ParentDomain {
 }
 
 impl ProtectionDomain {
-    /// Joins the domain with a thread domain, for one queue pair.
+    /// Combines the protection domain with a thread domain, for one queue pair.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`] when the thread domain is of another device;
-    /// [`ErrorKind::Unsupported`] where the provider has none.
+    /// - [`ErrorKind::Mismatch`]: the thread domain belongs to another open device.
+    /// - [`ErrorKind::Unsupported`]: the provider has no parent domains.
     ///
     /// # References
     /// [`ibv_alloc_parent_domain(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
@@ -142,10 +144,13 @@ impl ProtectionDomain {
         const VERB: &str = "ibv_alloc_parent_domain";
         let context = self.context();
         if td.context.as_raw() != context.as_raw() {
-            let (its, mine) = (td.context.device_name(), context.device_name());
-            let what = format!("a domain of {mine} with a thread domain of {its}");
-            let error = Error::new(ErrorKind::Mismatch, VERB, what);
-            return Err(error.with_hint("make both on the same opening of the device"));
+            let what = format!(
+                "protection domain of {} with thread domain of {}",
+                context.device_name(),
+                td.context.device_name()
+            );
+            return Err(Error::new(ErrorKind::Mismatch, VERB, what)
+                .with_hint("create both on the same open device"));
         }
         let mut attr = ibv_parent_domain_init_attr {
             pd: self.as_raw(),
@@ -154,8 +159,8 @@ impl ProtectionDomain {
         };
         let what = || context.device_name().to_owned();
         let raw = non_null(VERB, what, || {
-            // SAFETY: both domains are alive and of this context; the attributes are valid during
-            // the call.
+            // SAFETY: both domains belong to this open context and are alive; the attributes are
+            // valid during the call.
             unsafe { ibv_alloc_parent_domain(context.as_raw(), &raw mut attr) }
         })?;
         Ok(ParentDomain {
@@ -167,7 +172,7 @@ impl ProtectionDomain {
 }
 
 impl ParentDomain {
-    /// The protection domain of its memory.
+    /// Returns the protection domain, in which memory is registered.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }

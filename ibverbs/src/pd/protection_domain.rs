@@ -14,14 +14,15 @@ use crate::device::Context;
 use crate::error::Result;
 use crate::raw::AsRaw;
 
-/// A protection domain: memory and queue pairs work together when they are of the same one. Cloning
-/// it is cheap.
+/// A protection domain. Queue pairs can only use memory and address handles of their own domain.
+///
+/// Cloning is cheap; all clones refer to the same domain.
 ///
 /// # Example
 /// ```no_run
 /// let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
-/// let pool = pd.pool(64, 4096)?; // buffers that only this side reaches
-/// let shared = pd.shared(4096, ibverbs::AccessFlags::REMOTE_READ)?; // memory that peers reach
+/// let pool = pd.pool(64, 4096)?; // buffers without remote access
+/// let shared = pd.shared(4096, ibverbs::AccessFlags::REMOTE_READ)?; // memory that peers can read
 ///
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -34,19 +35,19 @@ pub struct ProtectionDomain(Arc<Inner>);
 struct Inner {
     raw: NonNull<ibv_pd>,
     context: Context,
-    /// How many queue pairs of the domain exist.
+    /// Number of queue pairs that exist in the domain.
     queue_pairs: AtomicUsize,
 }
 
-// SAFETY: a domain is a handle; libibverbs' functions on it are thread safe.
+// SAFETY: a domain is a handle, and the libibverbs functions on it are thread-safe.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: the last owner goes; regions and queue pairs held an Arc of this, so none is
-        // left.
+        // SAFETY: this is the last reference: every region and queue pair holds an Arc of it, so
+        // none exists.
         let returned = unsafe { ibv_dealloc_pd(self.raw.as_ptr()) };
         if returned != 0 {
             crate::leak::with(&self.context);
@@ -58,7 +59,7 @@ impl Context {
     /// Allocates a protection domain.
     ///
     /// # Errors
-    /// Fails when the device has no more of them (`max_pd`).
+    /// Fails if the device has no free protection domain (`max_pd`).
     ///
     /// # References
     /// [`ibv_alloc_pd(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_pd.3.html)
@@ -73,7 +74,7 @@ impl ProtectionDomain {
             "ibv_alloc_pd",
             || context.device_name().into(),
             || {
-                // SAFETY: the context is open while `context` is held.
+                // SAFETY: `context` keeps the context open.
                 unsafe { ibv_alloc_pd(context.as_raw()) }
             },
         )?;
@@ -84,41 +85,41 @@ impl ProtectionDomain {
         })))
     }
 
-    /// The open device that the domain belongs to.
+    /// Returns the open device to which the domain belongs.
     pub fn context(&self) -> &Context {
         &self.0.context
     }
 
-    /// How many queue pairs of the domain exist, those that could not be destroyed included.
+    /// Returns the number of queue pairs in the domain, including those that could not be
+    /// destroyed.
     pub(crate) fn queue_pairs(&self) -> usize {
         self.0.queue_pairs.load(Ordering::Acquire)
     }
 
-    /// Counts a queue pair of the domain until what is returned is dropped: after the queue pair
+    /// Counts a queue pair of the domain until the returned value is dropped, after the queue pair
     /// was destroyed.
     pub(crate) fn attach_queue_pair(&self) -> AttachedQueuePair {
         self.0.queue_pairs.fetch_add(1, Ordering::AcqRel);
         AttachedQueuePair(self.clone())
     }
 
-    /// A number that no other domain has while this one exists.
+    /// Returns a key that is unique among the domains that exist.
     #[inline]
     pub(crate) fn key(&self) -> DomainKey {
         DomainKey(Arc::as_ptr(&self.0).addr())
     }
 
-    /// Whether both are the same domain.
+    /// Returns `true` if both are the same domain.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-/// Which domain: two that exist at the same time have different ones.
+/// Identifies a domain. Domains that exist at the same time have different keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DomainKey(usize);
 
-/// What every queue pair of a domain keeps while it exists; memory that peers could reach relies on
-/// the count.
+/// Held by every queue pair of a domain. Reclaiming memory with remote access relies on the count.
 #[derive(Debug)]
 pub(crate) struct AttachedQueuePair(ProtectionDomain);
 

@@ -1,5 +1,4 @@
-//! XRC domains: what ties shared receive queues to the receiving halves of extended reliable
-//! connections.
+//! XRC domains, which connect shared receive queues with XRC receive queue pairs.
 
 #![allow(unsafe_code)]
 
@@ -20,16 +19,16 @@ use crate::device::Context;
 use crate::error::Result;
 use crate::raw::AsRaw;
 
-/// An XRC domain. Cloning it is cheap.
+/// An XRC domain. Cloning is cheap.
 ///
-/// An extended reliable connection (XRC) has two halves of different kinds. Its sender, a
-/// [`QueuePair<XrcSend>`](crate::xrc::XrcSend), names in each request one of many shared receive
-/// queues of the other side, so that one connection to a host serves all processes there. Its
-/// receiver, an [`XrcRecvQueuePair`](crate::xrc::XrcRecvQueuePair), has no requests of its own:
-/// messages go to the [`SharedReceiveQueue<Xrc>`](crate::xrc::Xrc) named, if it is of the same XRC
-/// domain, and complete on that queue's completion queue.
+/// An extended reliable connection (XRC) has two kinds of queue pair. The sender, a
+/// [`QueuePair<XrcSend>`](crate::xrc::XrcSend), names a shared receive queue of the peer in each
+/// request, so one connection to a host serves all its processes. The receiver, an
+/// [`XrcRecvQueuePair`](crate::xrc::XrcRecvQueuePair), has no requests of its own. A message goes
+/// to the named [`SharedReceiveQueue<Xrc>`](crate::xrc::Xrc) if that is in the same XRC domain, and
+/// completes on its completion queue.
 ///
-/// Processes that open the domain by the same file share it, on one device.
+/// Processes that open the domain of the same file on the same device share it.
 ///
 /// # Example
 /// ```no_run
@@ -58,26 +57,26 @@ pub struct XrcDomain(Arc<Inner>);
 struct Inner {
     raw: NonNull<ibv_xrcd>,
     context: Context,
-    receiving: Mutex<Receiving>,
+    receivers: Mutex<Receivers>,
 }
 
-/// The receiving halves of this process in the domain, and what destroyed shared receive queues
-/// left for them to outlive.
+/// The XRC receive queue pairs of this process in the domain, and resources of destroyed shared
+/// receive queues that must outlive them.
 #[derive(Default)]
-struct Receiving {
+struct Receivers {
     queue_pairs: usize,
-    parked: Vec<Box<dyn Any + Send>>,
+    deferred: Vec<Box<dyn Any + Send>>,
 }
 
-// SAFETY: a domain is a handle; libibverbs' functions on it are thread safe. What is parked is
-// behind the lock, and Send.
+// SAFETY: a domain is a handle, and the libibverbs functions on it are thread-safe. The deferred
+// values are Send and protected by the mutex.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Inner {}
 
 impl Inner {
-    fn receiving(&self) -> MutexGuard<'_, Receiving> {
-        self.receiving
+    fn receivers(&self) -> MutexGuard<'_, Receivers> {
+        self.receivers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -85,8 +84,8 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: the last owner goes; queue pairs and shared receive queues held an Arc of this,
-        // so none is left.
+        // SAFETY: this is the last reference: every queue pair and shared receive queue holds an
+        // Arc of it, so none exists.
         let returned = unsafe { ibv_close_xrcd(self.raw.as_ptr()) };
         if returned != 0 {
             crate::leak::with(&self.context);
@@ -94,7 +93,7 @@ impl Drop for Inner {
     }
 }
 
-/// How [`Context::open_xrcd_by_file`] treats a domain that is there, or not.
+/// Modes of [`Context::open_xrcd_by_file`].
 ///
 /// # Example
 /// ```no_run
@@ -102,7 +101,7 @@ impl Drop for Inner {
 /// use ibverbs::xrc::XrcdOpen;
 /// use std::fs::File;
 /// let file =
-///     File::create("/run/store.xrcd").expect("a file that all of the store's processes reach");
+///     File::create("/run/store.xrcd").expect("a file that all processes of the store can open");
 /// let xrcd = context.open_xrcd_by_file(&file, XrcdOpen::Create)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -111,12 +110,12 @@ impl Drop for Inner {
 /// [`ibv_open_xrcd(3)`](https://man7.org/linux/man-pages/man3/ibv_open_xrcd.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XrcdOpen {
-    /// Opens the file's domain, and makes it if it has none (`O_CREAT`).
+    /// Opens the domain of the file and creates it if there is none (`O_CREAT`).
     #[default]
     Create,
-    /// Makes the file's domain, and fails if it has one (`O_CREAT | O_EXCL`).
+    /// Creates the domain of the file and fails if there is one (`O_CREAT | O_EXCL`).
     CreateNew,
-    /// Opens the file's domain, and fails if it has none.
+    /// Opens the domain of the file and fails if there is none.
     Existing,
 }
 
@@ -131,11 +130,11 @@ impl XrcdOpen {
 }
 
 impl Context {
-    /// Makes an XRC domain of this process alone.
+    /// Creates an XRC domain that is private to this process.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device has no XRC (both
-    /// software devices).
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no XRC, as on
+    /// both software devices.
     ///
     /// # References
     /// [`ibv_open_xrcd(3)`](https://man7.org/linux/man-pages/man3/ibv_open_xrcd.3.html)
@@ -143,25 +142,27 @@ impl Context {
         XrcDomain::open(self, -1, libc::O_CREAT, "anonymous")
     }
 
-    /// Opens the XRC domain that belongs to a file: processes that open it by the same file (the
-    /// inode counts, not its name or contents) share it. The file need not stay open.
+    /// Opens the XRC domain of a file. Processes that use the same file share the domain.
+    ///
+    /// The file is identified by its inode; name and contents do not matter. It can be closed
+    /// afterwards.
     ///
     /// # Errors
-    /// As [`open_xrcd`](Self::open_xrcd); what `how` asks for can fail.
+    /// Those of [`open_xrcd`](Self::open_xrcd), and the failures described at [`XrcdOpen`].
     ///
     /// # Example
     /// ```no_run
     /// use ibverbs::{Device, xrc::XrcdOpen};
     /// let context = Device::by_name("mlx5_0")?.open()?;
-    /// let file = std::fs::File::open("/run/service.xrc").expect("it exists");
+    /// let file = std::fs::File::open("/run/service.xrc").expect("an existing file");
     /// let xrcd = context.open_xrcd_by_file(&file, XrcdOpen::Create)?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///
     /// # References
     /// [`ibv_open_xrcd(3)`](https://man7.org/linux/man-pages/man3/ibv_open_xrcd.3.html)
-    pub fn open_xrcd_by_file(&self, file: &File, how: XrcdOpen) -> Result<XrcDomain> {
-        XrcDomain::open(self, file.as_raw_fd(), how.flags(), "by a file")
+    pub fn open_xrcd_by_file(&self, file: &File, mode: XrcdOpen) -> Result<XrcDomain> {
+        XrcDomain::open(self, file.as_raw_fd(), mode.flags(), "file-based")
     }
 }
 
@@ -173,45 +174,46 @@ impl XrcDomain {
             fd,
             oflags,
         };
-        let what = || format!("a domain {what} on {}", context.device_name());
+        let what = || format!("{what} XRC domain on {}", context.device_name());
         let raw = non_null("ibv_open_xrcd", what, || {
-            // SAFETY: the context is open, the descriptor open or -1, and the attributes are valid
-            // during the call.
+            // SAFETY: the context is open, the descriptor is open or -1, and the attributes are
+            // valid during the call.
             unsafe { ibv_open_xrcd(context.as_raw(), &raw mut attr) }
         })?;
         Ok(Self(Arc::new(Inner {
             raw,
             context: context.clone(),
-            receiving: Mutex::default(),
+            receivers: Mutex::default(),
         })))
     }
 
-    /// The open device that the domain belongs to.
+    /// Returns the open device to which the domain belongs.
     pub fn context(&self) -> &Context {
         &self.0.context
     }
 
-    /// Counts a receiving half of this process until what is returned is dropped: after it was
-    /// destroyed.
+    /// Counts a receive queue pair of this process until the returned value is dropped, after the
+    /// queue pair was destroyed.
     pub(crate) fn attach(&self) -> AttachedReceiver {
-        self.0.receiving().queue_pairs += 1;
+        self.0.receivers().queue_pairs += 1;
         AttachedReceiver(self.clone())
     }
 
-    /// Keeps what a destroyed shared receive queue owned until no receiving half of this process is
-    /// left, which may have been in the middle of a message to it. It must not own the domain.
-    pub(crate) fn park(&self, store: impl Send + 'static) {
-        let mut receiving = self.0.receiving();
-        if receiving.queue_pairs > 0 {
-            receiving.parked.push(Box::new(store));
+    /// Keeps resources of a destroyed shared receive queue until this process has no XRC receive
+    /// queue pair in the domain: such a queue pair may still be receiving a message into them.
+    /// `resources` must not own the domain.
+    pub(crate) fn defer_drop(&self, resources: impl Send + 'static) {
+        let mut receivers = self.0.receivers();
+        if receivers.queue_pairs > 0 {
+            receivers.deferred.push(Box::new(resources));
             return;
         }
-        drop(receiving);
-        drop(store);
+        drop(receivers);
+        drop(resources);
     }
 }
 
-/// What every receiving half keeps while it exists.
+/// Held by every XRC receive queue pair of the domain.
 #[derive(Debug)]
 pub(crate) struct AttachedReceiver(XrcDomain);
 
@@ -223,16 +225,16 @@ impl AttachedReceiver {
 
 impl Drop for AttachedReceiver {
     fn drop(&mut self) {
-        let mut receiving = self.0.0.receiving();
-        receiving.queue_pairs -= 1;
-        let parked = if receiving.queue_pairs == 0 {
-            std::mem::take(&mut receiving.parked)
+        let mut receivers = self.0.0.receivers();
+        receivers.queue_pairs -= 1;
+        let deferred = if receivers.queue_pairs == 0 {
+            std::mem::take(&mut receivers.deferred)
         } else {
             Vec::new()
         };
-        // Dropped without the lock: buffers go back to their pools.
-        drop(receiving);
-        drop(parked);
+        // Dropped after the lock is released, because dropping returns buffers to their pools.
+        drop(receivers);
+        drop(deferred);
     }
 }
 

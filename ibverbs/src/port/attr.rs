@@ -1,4 +1,4 @@
-//! Ports of a device.
+//! Attributes of a port.
 
 #![allow(unsafe_code)]
 
@@ -25,7 +25,7 @@ c_value! {
     /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// use ibverbs::PortState;
     /// if context.query_port(1)?.state != PortState::ACTIVE {
-    ///     println!("port 1 of {} carries no traffic yet", context.device_name());
+    ///     println!("port 1 of {} is not active", context.device_name());
     /// }
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
@@ -33,23 +33,23 @@ c_value! {
     /// # References
     /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
     pub struct PortState(u32) {
-        /// `IBV_PORT_NOP`.
+        /// No state change: `IBV_PORT_NOP`.
         NOP = rdma_sys::IBV_PORT_NOP => "NOP",
-        /// `IBV_PORT_DOWN`.
+        /// The port is down: `IBV_PORT_DOWN`.
         DOWN = rdma_sys::IBV_PORT_DOWN => "DOWN",
-        /// Waiting for a subnet manager: `IBV_PORT_INIT`.
+        /// The link is up, but no subnet manager has configured the port yet: `IBV_PORT_INIT`.
         INIT = rdma_sys::IBV_PORT_INIT => "INIT",
-        /// `IBV_PORT_ARMED`.
+        /// Configured but not yet activated by the subnet manager: `IBV_PORT_ARMED`.
         ARMED = rdma_sys::IBV_PORT_ARMED => "ARMED",
-        /// `IBV_PORT_ACTIVE`.
+        /// The port can send and receive: `IBV_PORT_ACTIVE`.
         ACTIVE = rdma_sys::IBV_PORT_ACTIVE => "ACTIVE",
-        /// `IBV_PORT_ACTIVE_DEFER`.
+        /// The port was active and its link is recovering: `IBV_PORT_ACTIVE_DEFER`.
         ACTIVE_DEFER = rdma_sys::IBV_PORT_ACTIVE_DEFER => "ACTIVE_DEFER",
     }
 }
 
 c_value! {
-    /// What carries a port's packets.
+    /// The link layer of a port.
     ///
     /// # Example
     /// ```no_run
@@ -62,9 +62,9 @@ c_value! {
     /// # References
     /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
     pub struct LinkLayer(u8) {
-        /// `IBV_LINK_LAYER_UNSPECIFIED`: the driver does not say; InfiniBand on old drivers.
+        /// Not reported by the driver; InfiniBand on old drivers: `IBV_LINK_LAYER_UNSPECIFIED`.
         UNSPECIFIED = rdma_sys::IBV_LINK_LAYER_UNSPECIFIED => "Unspecified",
-        /// `IBV_LINK_LAYER_INFINIBAND`.
+        /// InfiniBand: `IBV_LINK_LAYER_INFINIBAND`.
         INFINIBAND = rdma_sys::IBV_LINK_LAYER_INFINIBAND => "InfiniBand",
         /// RoCE or iWARP: `IBV_LINK_LAYER_ETHERNET`.
         ETHERNET = rdma_sys::IBV_LINK_LAYER_ETHERNET => "Ethernet",
@@ -79,7 +79,7 @@ c_value! {
     /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// use ibverbs::port::PhysState;
     /// if context.query_port(1)?.phys_state == PhysState::POLLING {
-    ///     println!("no cable, or nobody at its other end");
+    ///     println!("no cable, or no port at its other end");
     /// }
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
@@ -87,30 +87,31 @@ c_value! {
     /// # References
     /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
     pub struct PhysState(u8) {
-        /// Asleep.
+        /// Sleeping, without link detection.
         SLEEP = 1 => "Sleep",
-        /// Looking for a peer.
+        /// Polling for a port at the other end of the link.
         POLLING = 2 => "Polling",
-        /// Switched off.
+        /// Disabled.
         DISABLED = 3 => "Disabled",
-        /// Training.
+        /// Configuring the link.
         TRAINING = 4 => "PortConfigurationTraining",
         /// The link is up.
         LINK_UP = 5 => "LinkUp",
         /// Recovering from an error.
         RECOVERY = 6 => "LinkErrorRecovery",
-        /// Testing.
+        /// Running a test of the physical layer.
         PHY_TEST = 7 => "PhyTest",
     }
 }
 
-/// A local identifier: the address of a port within an InfiniBand subnet; 0 on RoCE and iWARP.
+/// A local identifier (LID): the address of a port within an InfiniBand subnet; 0 on RoCE and
+/// iWARP.
 ///
 /// # Example
 /// ```
 /// use ibverbs::{AhAttr, Lid};
-/// let way = AhAttr::to_lid(1, Lid(7)); // to a port of the same InfiniBand subnet
-/// assert_eq!(way.dlid, Lid(7));
+/// let attr = AhAttr::for_lid(1, Lid(7)); // to a port of the same InfiniBand subnet
+/// assert_eq!(attr.dlid, Lid(7));
 /// ```
 ///
 /// # References
@@ -125,26 +126,26 @@ impl fmt::Display for Lid {
     }
 }
 
-/// `struct ibv_port_attr` as rdma-core 49 and later have it: with one more field, which the
-/// bindings (44) lack.
+/// `struct ibv_port_attr` of rdma-core 49 and later, which has one more field than the bindings
+/// (rdma-core 44).
 #[repr(C)]
 #[derive(Default)]
-struct WithSpeed {
+struct ExtendedPortAttr {
     attr: ibv_port_attr,
     active_speed_ex: u32,
 }
 
-/// As `ibv_query_port`, telling the library of the longer structure; one that does not know the
+/// Calls `ibv_query_port` with the size of the longer structure. A library that does not know the
 /// last field leaves it 0.
 ///
 /// # Safety
-/// The context is open.
-unsafe fn query_port(context: *mut ibv_context, port_num: u8, attr: &mut WithSpeed) -> i32 {
-    // SAFETY: the context is open, by the caller's promise.
+/// `context` must be an open context.
+unsafe fn query_port(context: *mut ibv_context, port_num: u8, attr: &mut ExtendedPortAttr) -> i32 {
+    // SAFETY: the caller guarantees that the context is open.
     let extended = unsafe { verbs_get_ctx(context) };
     let needed = size_of::<verbs_context>() - offset_of!(verbs_context, query_port);
-    // SAFETY: the table is that of the open context, and read only if it is long enough to have the
-    // entry.
+    // SAFETY: the function table belongs to the open context. The entry is read only if the table
+    // is long enough to contain it.
     let entry = unsafe {
         if extended.is_null() || (*extended).sz < needed {
             None
@@ -153,29 +154,29 @@ unsafe fn query_port(context: *mut ibv_context, port_num: u8, attr: &mut WithSpe
         }
     };
     match entry {
-        // SAFETY: the library writes no more than the length that it is told, and that is the
-        // structure's.
+        // SAFETY: the library writes at most the given number of bytes, which is the size of the
+        // structure.
         Some(query) => unsafe {
             query(
                 context,
                 port_num,
                 ptr::from_mut(attr).cast(),
-                size_of::<WithSpeed>(),
+                size_of::<ExtendedPortAttr>(),
             )
         },
-        // SAFETY: the context is open and the structure is valid for writing.
+        // SAFETY: the context is open and the structure is writable.
         None => unsafe { ibv_query_port(context, port_num, &raw mut attr.attr) },
     }
 }
 
-/// What a port is and how it stands (`struct ibv_port_attr`).
+/// Attributes of a port (`struct ibv_port_attr`).
 ///
 /// # Example
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// let port = context.query_port(1)?;
 /// println!(
-///     "{}, {}, {} bytes a packet at most",
+///     "{}, {}, path MTU {} bytes",
 ///     port.state,
 ///     port.rate(),
 ///     port.active_mtu
@@ -194,7 +195,7 @@ pub struct PortAttr {
     pub phys_state: PhysState,
     /// Largest MTU of the port.
     pub max_mtu: Mtu,
-    /// MTU in force.
+    /// Current MTU.
     pub active_mtu: Mtu,
     /// Length of the GID table.
     pub gid_tbl_len: u32,
@@ -202,7 +203,7 @@ pub struct PortAttr {
     pub pkey_tbl_len: u16,
     /// Largest message in bytes.
     pub max_msg_sz: u32,
-    /// Base LID.
+    /// LID of the port.
     pub lid: Lid,
     /// LID of the subnet manager.
     pub sm_lid: Lid,
@@ -210,37 +211,37 @@ pub struct PortAttr {
     pub lmc: u8,
     /// Service level of the subnet manager.
     pub sm_sl: u8,
-    /// What carries the packets.
+    /// Link layer.
     pub link_layer: LinkLayer,
-    /// Lanes of the link.
+    /// Number of lanes of the link.
     pub active_width: LinkWidth,
-    /// Speed of one lane. XDR needs a library (49 or later) and a kernel (6.5 or later) that have
-    /// the wider field `active_speed_ex`; others report such a link as NDR.
+    /// Speed of one lane. XDR is only reported with rdma-core 49 and Linux 6.5 or later, which
+    /// have the field `active_speed_ex`; older versions report NDR.
     pub active_speed: LinkSpeed,
-    /// Code of the number of virtual lanes (1 to 5 for 1, 2, 4, 8, 15).
+    /// Number of virtual lanes, encoded: 1 to 5 stand for 1, 2, 4, 8 and 15 lanes.
     pub max_vl_num: u8,
     /// Capabilities.
     pub port_cap_flags: PortCapFlags,
     /// More capabilities.
     pub port_cap_flags2: PortCapFlags2,
-    /// What the port asks of its users.
+    /// Requirements on the users of the port.
     pub flags: PortFlags,
-    /// Packets with a wrong P_Key.
+    /// Number of packets with a wrong P_Key.
     pub bad_pkey_cntr: u32,
-    /// Packets with a wrong Q_Key.
+    /// Number of packets with a wrong Q_Key.
     pub qkey_viol_cntr: u32,
-    /// Subnet timeout code.
+    /// Subnet timeout, encoded: 4.096 µs × 2ⁿ.
     pub subnet_timeout: u8,
-    /// What the subnet manager initialised.
+    /// Type of initialization done by the subnet manager.
     pub init_type_reply: u8,
 }
 
 impl PortAttr {
     fn from_raw(
-        WithSpeed {
+        ExtendedPortAttr {
             attr: raw,
             active_speed_ex: speed_ex,
-        }: &WithSpeed,
+        }: &ExtendedPortAttr,
     ) -> Self {
         let speed_ex = *speed_ex;
         Self {
@@ -273,9 +274,9 @@ impl PortAttr {
         }
     }
 
-    /// The rate of the link, which prints as in ibstat: `100 Gb/sec (4X EDR)`.
+    /// Returns the rate of the link, which is displayed as by ibstat: `100 Gb/sec (4X EDR)`.
     ///
-    /// A port that is down may give any rate.
+    /// For a port that is down, the rate is not meaningful.
     pub fn rate(&self) -> LinkRate {
         LinkRate {
             width: self.active_width,
@@ -285,16 +286,16 @@ impl PortAttr {
 }
 
 impl Context {
-    /// Queries a port; ports count from 1.
+    /// Queries the attributes of a port. Ports are numbered from 1.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) for a port that the device does
-    /// not have.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the device does not have this
+    /// port.
     ///
     /// # Example
     /// ```no_run
     /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
-    /// let port = context.query_port(1)?; // ports count from 1
+    /// let port = context.query_port(1)?; // the first port
     /// println!("{} {}", port.link_layer, port.state);
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
@@ -302,8 +303,8 @@ impl Context {
     /// # References
     /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr> {
-        let mut attr = WithSpeed::default();
-        // SAFETY: the context is open and the structure is valid for writing.
+        let mut attr = ExtendedPortAttr::default();
+        // SAFETY: the context is open and the structure is writable.
         let returned = unsafe { query_port(self.as_raw(), port_num, &mut attr) };
         zero_or_errno(
             "ibv_query_port",
@@ -319,26 +320,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longer_structure_adds_its_field_at_the_end() {
+    fn extended_structure_appends_its_field() {
         assert_eq!(
-            offset_of!(WithSpeed, active_speed_ex),
+            offset_of!(ExtendedPortAttr, active_speed_ex),
             size_of::<ibv_port_attr>()
         );
-        assert_eq!(size_of::<WithSpeed>(), 56, "as in rdma-core 49");
+        assert_eq!(size_of::<ExtendedPortAttr>(), 56, "as in rdma-core 49");
     }
 
     #[test]
-    fn a_speed_beyond_eight_bits_comes_from_the_wider_field() {
+    fn speed_above_eight_bits_uses_the_extended_field() {
         let attr = ibv_port_attr {
             active_width: 2,
             active_speed: 128,
             ..Default::default()
         };
-        let old = PortAttr::from_raw(&WithSpeed {
+        let old = PortAttr::from_raw(&ExtendedPortAttr {
             attr,
             active_speed_ex: 0,
         });
-        let new = PortAttr::from_raw(&WithSpeed {
+        let new = PortAttr::from_raw(&ExtendedPortAttr {
             attr,
             active_speed_ex: 256,
         });

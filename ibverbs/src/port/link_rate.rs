@@ -1,11 +1,11 @@
-//! How fast a link is: width times speed, printed as the kernel and ibstat do.
+//! The rate of a link: width times speed, displayed as by the kernel and ibstat.
 
 use std::fmt;
 
 use crate::newtype::c_value;
 
 c_value! {
-    /// How many lanes a link has: a code, not their number.
+    /// The width of a link, as a code: the value is not the number of lanes.
     ///
     /// # Example
     /// ```
@@ -30,7 +30,7 @@ c_value! {
 }
 
 impl LinkWidth {
-    /// The number of lanes, for the codes that are defined.
+    /// Returns the number of lanes, or `None` for an unknown code.
     pub const fn lanes(self) -> Option<u32> {
         match self {
             Self::X1 => Some(1),
@@ -44,7 +44,7 @@ impl LinkWidth {
 }
 
 c_value! {
-    /// How fast one lane of a link is: a code, not a number of bits.
+    /// The speed of one lane, as a code: the value is not a number of bits per second.
     ///
     /// # Example
     /// ```
@@ -61,7 +61,7 @@ c_value! {
         DDR = 2 => "DDR",
         /// Quad data rate: 10 Gb/s.
         QDR = 4 => "QDR",
-        /// 10 Gb/s, with the leaner coding of FDR.
+        /// 10 Gb/s with the 64b/66b encoding of FDR.
         FDR10 = 8 => "FDR10",
         /// Fourteen data rate: 14 Gb/s.
         FDR = 16 => "FDR",
@@ -77,7 +77,7 @@ c_value! {
 }
 
 impl LinkSpeed {
-    /// What one lane is said to carry, in Mbit/s, as its name says.
+    /// Returns the nominal speed of one lane in Mbit/s, or `None` for an unknown code.
     pub const fn nominal_mbps(self) -> Option<u32> {
         Some(match self {
             Self::SDR => 2_500,
@@ -92,7 +92,7 @@ impl LinkSpeed {
         })
     }
 
-    /// The symbols on one lane, in Mbit/s, coding and error correction included.
+    /// Returns the signalling rate of one lane in Mbit/s, including coding and error correction.
     pub const fn signalling_mbps(self) -> Option<u32> {
         Some(match self {
             Self::SDR => 2_500,
@@ -109,7 +109,7 @@ impl LinkSpeed {
     }
 }
 
-/// The rate of a link. It prints as in ibstat and in the kernel's `rate` file.
+/// The rate of a link, displayed as by ibstat and by the kernel's `rate` file.
 ///
 /// # Example
 /// ```
@@ -126,19 +126,19 @@ impl LinkSpeed {
 /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkRate {
-    /// The lanes.
+    /// Number of lanes.
     pub width: LinkWidth,
-    /// The speed of each.
+    /// Speed of one lane.
     pub speed: LinkSpeed,
 }
 
 impl LinkRate {
-    /// The nominal rate in Mbit/s; `None` where a code is not known to this version.
+    /// Returns the nominal rate in Mbit/s, or `None` for an unknown code.
     pub fn mbps(self) -> Option<u64> {
         Some(u64::from(self.width.lanes()?) * u64::from(self.speed.nominal_mbps()?))
     }
 
-    /// The signalling rate in Mbit/s; `None` where a code is not known to this version.
+    /// Returns the signalling rate in Mbit/s, or `None` for an unknown code.
     pub fn signalling_mbps(self) -> Option<u64> {
         Some(u64::from(self.width.lanes()?) * u64::from(self.speed.signalling_mbps()?))
     }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_print_as_the_kernel_prints_them() {
+    fn rates_are_displayed_like_the_kernel() {
         let lines = [
             (1, 1, "2.5 Gb/sec (1X SDR)"),
             (2, 1, "10 Gb/sec (4X SDR)"),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn signalling_is_never_slower_than_the_name() {
+    fn signalling_rate_is_at_least_nominal() {
         for bit in 0..9 {
             let speed = LinkSpeed(1 << bit);
             assert!(speed.name().is_some());

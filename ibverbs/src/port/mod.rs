@@ -1,6 +1,6 @@
 //! Ports: attributes, capabilities, link rate, MTU and partition keys.
 //!
-//! Used by the GID table and by the paths of queue pairs.
+//! The GID table, paths of queue pairs and address handles refer to ports by number.
 
 mod attr;
 mod caps;

@@ -1,16 +1,16 @@
-//! The path MTU, by its code.
+//! The path MTU.
 
 use crate::newtype::c_value;
 
 c_value! {
-    /// The RDMA path MTU (`enum ibv_mtu`): a code, not a number of bytes.
+    /// The RDMA path MTU (`enum ibv_mtu`), as a code: the value is not a number of bytes.
     ///
     /// # Example
     /// ```
     /// use ibverbs::Mtu;
     /// assert_eq!(Mtu::B1024.bytes(), Some(1024));
     /// assert_eq!(Mtu::from_bytes(4096), Some(Mtu::B4096));
-    /// assert_eq!(Mtu::from_bytes(1500), None); // an Ethernet MTU is no RDMA MTU
+    /// assert_eq!(Mtu::from_bytes(1500), None); // an Ethernet MTU is not an RDMA MTU
     /// ```
     ///
     /// # References
@@ -30,7 +30,7 @@ c_value! {
 }
 
 impl Mtu {
-    /// The MTU in bytes, for the codes that are defined (1 to 5).
+    /// Returns the MTU in bytes, or `None` for an undefined code (not 1 to 5).
     pub const fn bytes(self) -> Option<u32> {
         match self.0 {
             code @ 1..=5 => Some(128 << code),
@@ -38,7 +38,7 @@ impl Mtu {
         }
     }
 
-    /// The code of exactly this many bytes.
+    /// Returns the code for an MTU of exactly this many bytes, or `None` if there is none.
     pub const fn from_bytes(bytes: u32) -> Option<Self> {
         match bytes {
             256 => Some(Self::B256),

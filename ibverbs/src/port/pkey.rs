@@ -1,4 +1,4 @@
-//! Partition keys: which partitions of the fabric a port is in.
+//! Partition keys (P_Keys) and the P_Key table of a port.
 
 #![allow(unsafe_code)]
 
@@ -12,15 +12,17 @@ use crate::error::{Error, Result};
 use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
 
-/// A partition key: 15 bits of partition, and the top bit for full membership, in host order.
+/// A partition key (P_Key) in host byte order: a 15-bit partition number, and the top bit for full
+/// membership.
 ///
-/// Two ports can talk in a partition if at least one of them is a full member.
+/// Two ports can communicate in a partition if at least one of them is a full member.
 ///
 /// # Example
 /// ```
 /// use ibverbs::Pkey;
 /// assert!(Pkey::DEFAULT.is_full_member());
-/// assert!(Pkey(0x7fff).can_talk_to(Pkey(0xffff)) && !Pkey(0x7fff).can_talk_to(Pkey(0x7fff)));
+/// assert!(Pkey(0x7fff).can_communicate_with(Pkey(0xffff)));
+/// assert!(!Pkey(0x7fff).can_communicate_with(Pkey(0x7fff)));
 /// ```
 ///
 /// # References
@@ -29,28 +31,27 @@ use crate::raw::AsRaw;
 pub struct Pkey(pub u16);
 
 impl Pkey {
-    /// Full membership in the default partition: what every InfiniBand port, and every RoCE port,
-    /// has.
+    /// Full membership in the default partition. RoCE ports have only this key.
     pub const DEFAULT: Self = Self(0xffff);
 
-    /// The partition, without the membership bit.
+    /// Returns the partition number, without the membership bit.
     pub const fn partition(self) -> u16 {
         self.0 & 0x7fff
     }
 
-    /// Whether its port is a full member, rather than a limited one that full members only can talk
-    /// to.
+    /// Returns `true` for full membership. Limited members can communicate with full members only.
     pub const fn is_full_member(self) -> bool {
         self.0 & 0x8000 != 0
     }
 
-    /// Whether it is a key at all: partition 0 marks an empty place of the table.
+    /// Returns `true` if the partition number is not 0, which marks an empty table entry.
     pub const fn is_valid(self) -> bool {
         self.partition() != 0
     }
 
-    /// Whether a port with this key accepts packets from one with the other (IBA 10.9.3).
-    pub const fn can_talk_to(self, other: Self) -> bool {
+    /// Returns `true` if a port with this key accepts packets from a port with `other` (IBA
+    /// 10.9.3).
+    pub const fn can_communicate_with(self, other: Self) -> bool {
         self.is_valid()
             && self.partition() == other.partition()
             && (self.is_full_member() || other.is_full_member())
@@ -74,10 +75,10 @@ impl fmt::Debug for Pkey {
     }
 }
 
-/// One place of a port's P_Key table.
+/// One entry of a port's P_Key table.
 ///
 /// # Example
-/// The place of a partition's key, for a queue pair in that partition:
+/// This example finds the index of a partition's key, for a queue pair in that partition:
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// use ibverbs::{Mtu, RcPath};
@@ -99,25 +100,25 @@ impl fmt::Debug for Pkey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PkeyEntry {
-    /// Its index in the table, as a queue pair's path names it.
+    /// The index in the table, as used in a queue pair's path.
     pub index: u16,
-    /// The key.
+    /// The P_Key.
     pub pkey: Pkey,
 }
 
 impl Context {
-    /// The P_Key table of a port, empty places left out.
+    /// Returns the P_Key table of a port without empty entries.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] on iWARP, which has no partitions; [`ErrorKind::InvalidInput`]
-    /// for a port that the device does not have.
+    /// - [`ErrorKind::Unsupported`]: the device is iWARP, which has no partitions.
+    /// - [`ErrorKind::InvalidInput`]: the device does not have this port.
     ///
     /// # References
     /// [`ibv_query_pkey(3)`](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html)
     pub fn pkeys(&self, port_num: u8) -> Result<Vec<PkeyEntry>> {
-        let places = self.query_port(port_num)?.pkey_tbl_len;
+        let len = self.query_port(port_num)?.pkey_tbl_len;
         let mut entries = Vec::new();
-        for index in 0..places {
+        for index in 0..len {
             let pkey = self.pkey(port_num, index)?;
             if pkey.is_valid() {
                 entries.push(PkeyEntry { index, pkey });
@@ -129,17 +130,17 @@ impl Context {
         Ok(entries)
     }
 
-    /// The key at one place of a port's P_Key table; an empty place gives an
-    /// [invalid](Pkey::is_valid) one.
+    /// Returns one entry of a port's P_Key table. An empty entry is [invalid](Pkey::is_valid).
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] beyond the table, [`ErrorKind::Unsupported`] on iWARP.
+    /// - [`ErrorKind::NotFound`]: the table does not have this index.
+    /// - [`ErrorKind::Unsupported`]: the device is iWARP, which has no partitions.
     ///
     /// # References
     /// [`ibv_query_pkey(3)`](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html)
     pub fn pkey(&self, port_num: u8, index: u16) -> Result<Pkey> {
         let mut pkey = 0;
-        // SAFETY: the context is open and the number is valid for writing.
+        // SAFETY: the context is open and the integer is writable.
         let returned =
             unsafe { ibv_query_pkey(self.as_raw(), port_num, index.into(), &raw mut pkey) };
         let what = || format!("P_Key {index} of port {port_num} of {}", self.device_name());
@@ -158,7 +159,7 @@ impl Context {
             "ibv_query_pkey",
             format!("{} is iWARP, which has no partitions", self.device_name()),
         )
-        .with_hint("leave the P_Key index at 0")
+        .with_hint("use P_Key index 0")
     }
 }
 
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_top_bit_is_membership() {
+    fn top_bit_is_membership() {
         let (full, limited) = (Pkey(0x8001), Pkey(0x0001));
         assert_eq!((full.partition(), limited.partition()), (1, 1));
         assert_eq!(
@@ -181,12 +182,12 @@ mod tests {
     }
 
     #[test]
-    fn two_limited_members_cannot_talk() {
+    fn limited_members_cannot_communicate() {
         let keys = [Pkey(0x8001), Pkey(0x0001), Pkey(0x8002), Pkey(0x8000)];
-        let talks = |a: usize, b: usize| keys[a].can_talk_to(keys[b]);
-        assert!(talks(0, 0) && talks(0, 1) && talks(1, 0));
-        assert!(!talks(1, 1), "both limited");
-        assert!(!talks(0, 2), "another partition");
-        assert!(!talks(3, 3), "partition 0 is none");
+        let communicate = |a: usize, b: usize| keys[a].can_communicate_with(keys[b]);
+        assert!(communicate(0, 0) && communicate(0, 1) && communicate(1, 0));
+        assert!(!communicate(1, 1), "both limited");
+        assert!(!communicate(0, 2), "another partition");
+        assert!(!communicate(3, 3), "partition 0 is invalid");
     }
 }

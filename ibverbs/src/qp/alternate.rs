@@ -41,7 +41,7 @@ c_value! {
 /// };
 /// # fn f(qp: &mut QueuePair<Rc>) -> Result<(), ibverbs::Error> {
 /// let alternate = AlternatePath {
-///     address: AhAttr::to_lid(2, Lid(7)),
+///     address: AhAttr::for_lid(2, Lid(7)),
 ///     pkey_index: 0,
 ///     timeout: 14,
 /// };

@@ -310,6 +310,6 @@ fn address(path: &RcPath, remote: &Endpoint) -> AhAttr {
         src_path_bits: path.src_path_bits,
         static_rate: path.static_rate,
         grh,
-        ..AhAttr::to_lid(path.port_num, remote.lid)
+        ..AhAttr::for_lid(path.port_num, remote.lid)
     }
 }

@@ -37,9 +37,9 @@ impl<T: ConnectedTransport> QueuePair<T> {
         access: AccessFlags,
         tag: u64,
     ) -> Result<BoundWindow<Type1>> {
-        let bound = window.pair(region, access)?;
+        let bound = window.into_bound(region, access)?;
         let returned = self.post_bind(&bound, bound.remote().len)?;
-        let bound = Arc::new(bound.with_key_of_handle());
+        let bound = Arc::new(bound.with_rkey_of_handle());
         self.tables
             .sends
             .push(InFlight::bind(Arc::clone(&bound)), tag);
@@ -99,7 +99,7 @@ impl Retired {
         // Earlier requests of this queue have retired. A request of another queue may still hold
         // the window and frees it when it retires.
         let handle = Arc::try_unwrap(self.into_invalidated()?).ok()?.handle;
-        (handle.is::<K>() && handle.is_live()).then(|| Window {
+        (handle.has_type::<K>() && handle.is_live()).then(|| Window {
             handle: handle.unbound(),
             kind: PhantomData,
         })

@@ -35,7 +35,7 @@ impl QueuePair<RawPacket> {
     /// let mut qp = pd.create_qp::<RawPacket>(&cq, &cq, QpOptions::default())?;
     /// qp.start(1)?;
     /// qp.post_recv(wr::recv(pd.buf(1518)?))?;
-    /// qp.create_flow(&FlowRule::new(1, [FlowSpec::to_mac([2, 0, 0, 0, 0, 1])]))?;
+    /// qp.create_flow(&FlowRule::new(1, [FlowSpec::dst_mac([2, 0, 0, 0, 0, 1])]))?;
     /// let mut frame = pd.buf(64)?;
     /// frame[..6].fill(0xff); // broadcast
     /// qp.post_send(wr::send(frame))?;
@@ -85,8 +85,8 @@ impl<T: DuplexTransport> QueuePair<T> {
     /// let rule = FlowRule::new(
     ///     1,
     ///     [
-    ///         FlowSpec::to_mac([0x02, 0, 0, 0, 0, 0x01]),
-    ///         FlowSpec::to_udp_port(4791),
+    ///         FlowSpec::dst_mac([0x02, 0, 0, 0, 0, 0x01]),
+    ///         FlowSpec::dst_udp_port(4791),
     ///     ],
     /// );
     /// let flow = qp.create_flow(&rule)?;
@@ -107,7 +107,7 @@ impl<T: DuplexTransport> QueuePair<T> {
             )
         };
         let mut packed =
-            Packed::of(rule).ok_or_else(|| Error::new(ErrorKind::InvalidInput, VERB, what()))?;
+            Packed::new(rule).ok_or_else(|| Error::new(ErrorKind::InvalidInput, VERB, what()))?;
         let raw = non_null(VERB, what, || {
             // SAFETY: the queue pair is alive. `Packed` holds the attributes followed by the number
             // of specifications that they state, and lives during the call.

@@ -219,9 +219,9 @@ impl<T: SendTransport> QueuePair<T> {
     /// Destroys the queue pair. On failure everything that it guards must be leaked.
     fn destroy_raw(&mut self) -> Result<()> {
         self.detach_all();
-        self.tables.flows.end();
+        self.tables.flows.destroy_all();
         // SAFETY: it is destroyed next.
-        unsafe { self.tables.windows.end() };
+        unsafe { self.tables.windows.free_all() };
         // SAFETY: made in `create`, destroyed once: both callers are the last to use it.
         let returned = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
         if returned != 0 {

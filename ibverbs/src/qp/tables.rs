@@ -9,7 +9,7 @@ use crate::cq::{CqInner, WcFields};
 use crate::flow::Flows;
 use crate::identity::Requests;
 use crate::in_flight::{Entry, Ring, less_likely};
-use crate::mw::Windows;
+use crate::mw::BoundWindows;
 use crate::pd::{AttachedQueuePair, ParentDomain};
 use crate::srq::SrqInner;
 use crate::transport::QpType;
@@ -21,7 +21,7 @@ pub(crate) struct Tables {
     pub(crate) recvs: Receives<Ring>,
     pub(crate) owner: Owner,
     pub(crate) addresses: Addresses,
-    pub(crate) windows: Windows,
+    pub(crate) windows: BoundWindows,
     pub(crate) flows: Flows,
     _send_cq: Arc<CqInner>,
     _recv_cq: Option<Arc<CqInner>>,
@@ -54,7 +54,7 @@ impl Tables {
             ),
             owner,
             addresses: Addresses::default(),
-            windows: Windows::default(),
+            windows: BoundWindows::default(),
             flows: Flows::default(),
             _send_cq: Arc::clone(of.send_cq.inner()),
             _recv_cq: of.recv_cq.map(|cq| Arc::clone(cq.inner())),

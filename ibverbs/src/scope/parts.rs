@@ -49,9 +49,8 @@ impl<T: SendTransport> Parts<T> {
         };
         let pd = self.qp.pd();
         // SAFETY: the caller's promise; `end` deregisters it, or aborts the process.
-        let region = unsafe {
-            Registration::of_memory(pd, bytes.cast(), bytes.len(), access.into(), false)
-        }?;
+        let region =
+            unsafe { Registration::register(pd, bytes.cast(), bytes.len(), access.into(), false) }?;
         let sge = ibv_sge {
             addr: region.base(),
             length,
@@ -75,7 +74,7 @@ impl<T: SendTransport> Parts<T> {
             }
         };
         for region in regions {
-            if let Err((_, error)) = region.end() {
+            if let Err((_, error)) = region.deregister() {
                 abort(&error.to_string());
             }
         }

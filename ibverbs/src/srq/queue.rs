@@ -108,7 +108,7 @@ impl Drop for SrqInner {
         // nothing of it any more; of an XRC domain there may be one, in the middle of a
         // message, and what it can reach stays until it is gone.
         if let Some(XrcParts { xrcd, attached, .. }) = xrc {
-            xrcd.park((receiving, attached));
+            xrcd.defer_drop((receiving, attached));
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::fixed::Fixed;
 use crate::identity::QueueId;
 use crate::kind::ErrorKind;
-use crate::mr::{Held, HeldList, Hold, Keep};
+use crate::mr::{Held, HeldList, HeldMemory, Hold};
 use crate::pd::{DomainKey, ProtectionDomain};
 
 /// What mends a mismatch of domains.
@@ -21,7 +21,7 @@ pub(crate) struct Owner {
     pub(crate) id: QueueId,
     domain: DomainKey,
     pub(crate) pd: ProtectionDomain,
-    held: Vec<Keep>,
+    held: Vec<HeldMemory>,
     lists: Vec<Fixed<ibv_sge>>,
 }
 
@@ -46,7 +46,7 @@ impl Owner {
             return Err(Error::new(ErrorKind::Mismatch, "hold", what).with_hint(OWN_DOMAIN));
         }
         if !self.held.iter().any(|kept| memory.is(kept)) {
-            self.held.push(memory.keep());
+            self.held.push(memory.share());
         }
         Ok(Held::new(memory, self.id))
     }

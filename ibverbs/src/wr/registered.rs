@@ -20,14 +20,14 @@ impl Payload for Buf {
 impl Source for Buf {
     #[inline]
     fn gather(&self) -> Gather<'_> {
-        Gather::One(self.shown())
+        Gather::One(self.sge())
     }
 }
 
 impl Target for Buf {
     #[inline]
     fn scatter(&self) -> Gather<'_> {
-        Gather::One(self.whole())
+        Gather::One(self.capacity_sge())
     }
 }
 

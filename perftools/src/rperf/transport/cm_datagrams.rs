@@ -44,8 +44,8 @@ fn answer_to(words: &[u8], own: LocalAddress) -> Option<(AhAttr, Qpn)> {
     let (lid, words) = words.split_first_chunk()?;
     let (gid, _) = words.split_first_chunk()?;
     let to = match own.gid_index {
-        Some(index) => AhAttr::to_gid(own.port_num, index, Gid(*gid)),
-        None => AhAttr::to_lid(own.port_num, Lid(u16::from_be_bytes(*lid))),
+        Some(index) => AhAttr::for_gid(own.port_num, index, Gid(*gid)),
+        None => AhAttr::for_lid(own.port_num, Lid(u16::from_be_bytes(*lid))),
     };
     Some((to, Qpn(u32::from_be_bytes(*qpn))))
 }

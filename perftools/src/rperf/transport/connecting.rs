@@ -63,8 +63,8 @@ impl RdmaEndpoint {
             UnconnectedQp::Uc(mut qp) => qp.connect(&path, &remote).map(|()| AnyQp::Uc(qp)),
             UnconnectedQp::Ud(mut qp) => {
                 let mut to = match path.sgid_index {
-                    Some(index) => AhAttr::to_gid(path.port_num, index, gid),
-                    None => AhAttr::to_lid(path.port_num, remote.lid),
+                    Some(index) => AhAttr::for_gid(path.port_num, index, gid),
+                    None => AhAttr::for_lid(path.port_num, remote.lid),
                 };
                 (to.sl, to.src_path_bits, to.static_rate) =
                     (path.sl, path.src_path_bits, path.static_rate);
@@ -126,8 +126,8 @@ impl RdmaEndpoint {
             }
             group.attach(&mut qp)?;
             let to = match path.sgid_index {
-                Some(index) => AhAttr::to_gid(path.port_num, index, gid),
-                None => AhAttr::to_lid(path.port_num, Lid(peer.lid)),
+                Some(index) => AhAttr::for_gid(path.port_num, index, gid),
+                None => AhAttr::for_lid(path.port_num, Lid(peer.lid)),
             };
             let address = self
                 .pd

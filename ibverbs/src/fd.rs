@@ -1,5 +1,4 @@
-//! Waiting until a file descriptor has something to read, and not being kept by one that has
-//! nothing.
+//! Non-blocking file descriptors, and waiting until one is readable.
 
 #![allow(unsafe_code)]
 
@@ -11,21 +10,22 @@ use crate::convert::not_negative;
 use crate::errno::Errno;
 use crate::error::Result;
 
-/// Makes reads of the descriptor return at once where there is nothing to read.
+/// Makes reads of the descriptor return immediately if there is no data.
 pub(crate) fn set_non_blocking(fd: BorrowedFd<'_>, what: &str) -> Result<()> {
-    // SAFETY: plain system calls on a descriptor that the borrow keeps open.
+    // SAFETY: fcntl on a descriptor that the borrow keeps open; F_GETFL takes no pointer.
     let flags = not_negative("fcntl", || what.into(), unsafe {
         libc::fcntl(fd.as_raw_fd(), libc::F_GETFL)
     })?;
-    // SAFETY: as above.
+    // SAFETY: as above; F_SETFL takes no pointer.
     let returned = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) };
     not_negative("fcntl", || what.into(), returned)?;
     Ok(())
 }
 
-/// Tries until there is something, sleeping in between, at most for `timeout` (for ever when
-/// `None`).
-pub(crate) fn wait<T>(
+/// Calls `take` until it returns a value, and waits in between until the descriptor is readable.
+///
+/// Returns `None` after `timeout`; waits without limit if `timeout` is `None`.
+pub(crate) fn wait_readable<T>(
     fd: BorrowedFd<'_>,
     what: &str,
     timeout: Option<Duration>,
@@ -39,7 +39,7 @@ pub(crate) fn wait<T>(
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Ok(None);
         }
-        sleep(
+        poll(
             fd,
             what,
             deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())),
@@ -47,20 +47,20 @@ pub(crate) fn wait<T>(
     }
 }
 
-/// Sleeps until the descriptor can be read; a signal, or the end of the time, ends the sleep too.
-fn sleep(fd: BorrowedFd<'_>, what: &str, timeout: Option<Duration>) -> Result<()> {
+/// Waits until the descriptor is readable, a signal arrives or the timeout expires.
+fn poll(fd: BorrowedFd<'_>, what: &str, timeout: Option<Duration>) -> Result<()> {
     let mut fd = libc::pollfd {
         fd: fd.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     };
-    let time = timeout.map(|timeout| libc::timespec {
+    let timeout = timeout.map(|timeout| libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     });
-    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: one valid pollfd, a valid or null time, no signal mask.
-    let returned = unsafe { libc::ppoll(&raw mut fd, 1, time, ptr::null()) };
+    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: one valid pollfd, a valid or null timeout, and no signal mask.
+    let returned = unsafe { libc::ppoll(&raw mut fd, 1, timeout, ptr::null()) };
     match not_negative("poll", || what.into(), returned) {
         Err(error) if error.errno() != Some(Errno(libc::EINTR)) => Err(error),
         _ => Ok(()),
@@ -84,13 +84,13 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "sockets and ppoll")]
-    fn waiting_ends_with_something_or_with_the_time() {
+    #[cfg_attr(miri, ignore = "uses sockets and ppoll")]
+    fn waiting_ends_with_data_or_timeout() {
         let (mut reader, mut writer) = UnixStream::pair().expect("pair");
         set_non_blocking(reader.as_fd(), "pipe").expect("non-blocking");
         let other = reader.try_clone().expect("dup");
-        let begun = Instant::now();
-        let got = wait(
+        let start = Instant::now();
+        let got = wait_readable(
             other.as_fd(),
             "pipe",
             Some(Duration::from_millis(30)),
@@ -98,16 +98,16 @@ mod tests {
         )
         .expect("wait");
         assert_eq!(got, None);
-        assert!(begun.elapsed() >= Duration::from_millis(30));
+        assert!(start.elapsed() >= Duration::from_millis(30));
         writer.write_all(&[7, 8]).expect("write");
         for byte in [7, 8] {
             assert_eq!(
-                wait(other.as_fd(), "pipe", None, || Ok(take(&mut reader))).expect("wait"),
+                wait_readable(other.as_fd(), "pipe", None, || Ok(take(&mut reader))).expect("wait"),
                 Some(byte)
             );
         }
         assert_eq!(
-            wait(other.as_fd(), "pipe", Some(Duration::ZERO), || Ok(take(
+            wait_readable(other.as_fd(), "pipe", Some(Duration::ZERO), || Ok(take(
                 &mut reader
             )))
             .expect("try"),
