@@ -9,59 +9,58 @@ use ibverbs::{Device, Errno};
 pub(crate) fn hint_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
     Some(match (verb, errno.0) {
         ("rdma_create_event_channel", libc::EACCES | libc::EPERM) => {
-            "no right to the device node: check the mode of /dev/infiniband/rdma_cm".into()
+            "check the permissions of /dev/infiniband/rdma_cm".into()
         }
         ("rdma_create_event_channel", libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ENOSYS) => {
-            "is /dev/infiniband/rdma_cm there? load the module rdma_ucm".into()
+            "check that /dev/infiniband/rdma_cm exists; the kernel module rdma_ucm creates it".into()
         }
         (_, libc::EMFILE | libc::ENFILE) => {
-            "too many open files: every connection needs one descriptor; raise the limit with `ulimit -n`".into()
+            "raise the limit of open files with `ulimit -n`; each connection needs one descriptor".into()
         }
         ("rdma_bind_addr" | "rdma_resolve_addr", libc::ENODEV) => no_device(),
         ("rdma_resolve_addr", libc::EADDRINUSE) => {
-            "something else has the source port: choose another, 0 for any, or have both `reuse_address`".into()
+            "the source port is in use; choose another one, use 0 for any, or set `reuse_address` on both".into()
         }
-        ("rdma_join_multicast", ENOTSUPP) => "the kernel has no IPv6 groups on RoCE v2: use an IPv4 group".into(),
+        ("rdma_join_multicast", ENOTSUPP) => "Linux has no IPv6 groups on RoCE v2; use an IPv4 group".into(),
         ("rdma_bind_addr" | "rdma_listen", libc::EADDRINUSE) => {
-            "another program listens on that port (`rdma resource show cm_id`, `ss -tln`): choose another".into()
+            "choose another port; `rdma resource show cm_id` and `ss -tln` show the current listeners".into()
         }
-        ("rdma_bind_addr", libc::EADDRNOTAVAIL) => "this host does not have that address: see `ip address`".into(),
+        ("rdma_bind_addr", libc::EADDRNOTAVAIL) => "use an address of this host, as listed by `ip address`".into(),
         ("rdma_bind_addr" | "rdma_listen", libc::EACCES | libc::EPERM) => {
-            "ports below 1024 need the capability net_bind_service".into()
+            "ports below 1024 need the capability CAP_NET_BIND_SERVICE".into()
         }
         ("rdma_resolve_addr", libc::ENETUNREACH) => {
-            "no route to that address: `ip route get ADDRESS` shows what the system would do".into()
+            "check the route with `ip route get ADDRESS`".into()
         }
         ("rdma_resolve_addr", libc::EADDRNOTAVAIL) => {
-            "the source address is not on this host, or of another family than the peer's".into()
+            "use a source address of this host, of the same family as the peer's address".into()
         }
         ("rdma_resolve_addr", libc::ETIMEDOUT | libc::EHOSTUNREACH) => {
-            "nobody answers for that address on the local network: is the peer up, in the same subnet, and the cable in?".into()
+            "check that the peer is up, in the same subnet, and that its cable is connected".into()
         }
         ("rdma_resolve_route", libc::ETIMEDOUT | libc::EHOSTUNREACH) => {
-            "no path to the peer: on InfiniBand, is a subnet manager running (`sminfo`)?".into()
+            "on InfiniBand, check with `sminfo` that a subnet manager is running".into()
         }
         ("rdma_connect", libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => NO_ANSWER.into(),
         ("rdma_connect" | "rdma_accept", libc::EINVAL) => {
-            "refused by the kernel or the driver: private data too long for the peer, or a queue pair that is not in INIT".into()
+            "check that the private data fits and that the queue pair is in INIT".into()
         }
-        ("rdma_init_qp_attr", libc::EINVAL) => "the peer has gone meanwhile".into(),
-        ("ibv_modify_qp", libc::EINVAL) => "refused by the driver: give a fresh queue pair, in state RESET".into(),
+        ("rdma_init_qp_attr", libc::EINVAL) => "the peer has probably disconnected".into(),
+        ("ibv_modify_qp", libc::EINVAL) => "use a new queue pair, in state RESET".into(),
         _ => return None,
     })
 }
 
 /// Remedy for an `AF_IB` address that no device has.
 pub(crate) const NO_IB: &str =
-    "only InfiniBand ports have addresses of the family AF_IB: on RoCE and iWARP use IP addresses";
+    "only InfiniBand ports have AF_IB addresses; use IP addresses on RoCE and iWARP";
 
 /// The kernel's internal `ENOTSUPP`, which it returns for IPv6 groups on RoCE v2. Not defined by
 /// libc.
 const ENOTSUPP: i32 = 524;
 
 /// Remedy for a request without an answer.
-pub(crate) const NO_ANSWER: &str = "is the peer's program running, and do firewalls let the traffic through (UDP port 4791 for RoCE, the TCP \
-     port itself for iWARP)?";
+pub(crate) const NO_ANSWER: &str = "check that the peer's application is running and that firewalls allow UDP port 4791 for RoCE, or the TCP port for iWARP";
 
 /// Returns the remedy if no RDMA device has the address. It lists the devices and points out a
 /// conflict with RDS.
@@ -72,14 +71,14 @@ fn no_device() -> Cow<'static, str> {
         .map(|device| device.name().to_owned())
         .collect();
     if names.is_empty() {
-        return "this host has no RDMA device: load its driver, or add one with `rdma link add rxe0 type rxe netdev NETDEV`".into();
+        return "this host has no RDMA device; load its driver, or add one with `rdma link add rxe0 type rxe netdev NETDEV`".into();
     }
     let mut text = format!(
-        "no RDMA device has that address; here are {}: use an address of the network interface that `rdma link` shows for one",
+        "use an address of the network interface that `rdma link` shows for a device; available: {}",
         names.join(", ")
     );
     if rds_listens() {
-        text.push_str("; the kernel's RDS listens on TCP port 16385, which keeps rdma_cm off Soft-iWARP: unload rds_tcp and rds_rdma");
+        text.push_str("; unload the kernel modules rds_tcp and rds_rdma, because their listener on TCP port 16385 keeps rdma_cm from using Soft-iWARP");
     }
     text.into()
 }
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_listener_of_rds_is_told_from_others() {
+    fn only_the_rds_listener_is_recognized() {
         let zero = "00000000000000000000000000000000";
         let line = |port, state| {
             format!(
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_causes_have_a_remedy() {
+    fn common_failures_have_a_remedy() {
         for (verb, errno) in [
             ("rdma_create_event_channel", libc::ENOENT),
             ("rdma_create_event_channel", libc::EMFILE),

@@ -1,8 +1,8 @@
-//! What must not compile: one program a rule, named after it. The expected messages are those of
-//! the stable toolchain; `TRYBUILD=overwrite cargo test -p rdmacm --test compile_fail` writes them
-//! anew.
+//! Programs that must not compile, each named after the rule it breaks. The expected messages are
+//! those of the stable toolchain. `TRYBUILD=overwrite cargo test -p rdmacm --test compile_fail`
+//! updates them.
 
 #[test]
-fn what_breaks_a_rule_does_not_compile() {
+fn rule_violations_do_not_compile() {
     trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
 }

@@ -1,5 +1,5 @@
-//! EstablishPending on tokio, on real drivers: everything that can be waited for, and nothing left
-//! by a future that was dropped at any point.
+//! Awaiting on tokio with real drivers: every operation in progress, and futures dropped at any
+//! point.
 
 mod lab;
 
@@ -11,7 +11,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ibverbs::ErrorKind;
-use lab::{End, PATIENCE, Place, leaves_nothing, leaves_nothing_within, one_place_each};
+use lab::{
+    Endpoint, Resources, TIMEOUT, assert_no_leaks, assert_no_leaks_within, one_endpoint_each,
+};
 use rdmacm::datagram::multicast::JoinAs;
 use rdmacm::{
     AsyncListener, CmEventType, ConnectParams, ConnectRequest, Connection, EventChannel,
@@ -20,7 +22,7 @@ use rdmacm::{
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-/// One thread: what blocks it is found out.
+/// Returns a single-threaded runtime, on which any blocking call makes the test fail.
 fn runtime() -> Runtime {
     Builder::new_current_thread()
         .enable_all()
@@ -28,36 +30,36 @@ fn runtime() -> Runtime {
         .expect("runtime")
 }
 
-fn listen(place: &Place) -> AsyncListener {
-    AsyncListener::new(place.listen()).expect("listen")
+fn listen(endpoint: &Endpoint) -> AsyncListener {
+    AsyncListener::new(endpoint.listen()).expect("listen")
 }
 
-async fn ready(place: &Place, end: &End, address: SocketAddr) -> ReadyRoute {
+async fn ready(endpoint: &Endpoint, resources: &Resources, address: SocketAddr) -> ReadyRoute {
     let route = Resolver::new(address)
-        .timeout(PATIENCE)
+        .timeout(TIMEOUT)
         .start()
         .expect("start")
         .finish()
         .await
         .expect("resolve");
-    assert_eq!(route.device_name(), place.name());
-    let mut ready = route.with_qp(end.qp()).expect("INIT");
-    end.receive_on(ready.qp_mut());
+    assert_eq!(route.device_name(), endpoint.name());
+    let mut ready = route.with_qp(resources.qp()).expect("INIT");
+    resources.receive_on(ready.qp_mut());
     ready
 }
 
-async fn connect(place: &Place, end: &End, address: SocketAddr) -> Connection {
-    let connecting = ready(place, end, address)
+async fn connect(endpoint: &Endpoint, resources: &Resources, address: SocketAddr) -> Connection {
+    let connecting = ready(endpoint, resources, address)
         .await
         .start(&ConnectParams::default())
         .expect("start");
     connecting.finish().await.expect("connect")
 }
 
-async fn accept(request: ConnectRequest, end: &End) -> Connection {
-    let mut pending = request.with_qp(end.qp()).expect("INIT");
-    end.receive_on(pending.qp_mut());
-    pending
+async fn accept(request: ConnectRequest, resources: &Resources) -> Connection {
+    let mut ready_request = request.with_qp(resources.qp()).expect("INIT");
+    resources.receive_on(ready_request.qp_mut());
+    ready_request
         .start(&ConnectParams::default())
         .expect("start")
         .finish()
@@ -67,40 +69,40 @@ async fn accept(request: ConnectRequest, end: &End) -> Connection {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn many_clients_and_their_server_share_one_thread() {
+fn many_clients_and_a_server_share_one_thread() {
     const CLIENTS: usize = 8;
-    for place in one_place_each() {
-        leaves_nothing(&place, || {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
             let local = tokio::task::LocalSet::new();
             let runtime = runtime();
-            let place = Arc::new(Place {
-                context: place.context.clone(),
-                ip: place.ip,
+            let endpoint = Arc::new(Endpoint {
+                context: endpoint.context.clone(),
+                ip: endpoint.ip,
             });
             local.block_on(&runtime, async {
-                let listener = listen(&place);
+                let listener = listen(&endpoint);
                 let address = listener.get_ref().local_addr();
                 let clients: Vec<_> = (0..CLIENTS)
                     .map(|_| {
-                        let place = Arc::clone(&place);
+                        let endpoint = Arc::clone(&endpoint);
                         tokio::task::spawn_local(async move {
-                            let end = place.end();
-                            let mut connection = connect(&place, &end, address).await;
+                            let resources = endpoint.resources();
+                            let mut connection = connect(&endpoint, &resources, address).await;
                             connection.event().await.expect("event").event_type
                         })
                     })
                     .collect();
                 let mut accepted = Vec::new();
                 for _ in 0..CLIENTS {
-                    let request = timeout(PATIENCE, listener.accept())
+                    let request = timeout(TIMEOUT, listener.accept())
                         .await
-                        .expect("in time")
+                        .expect("an event or request in time")
                         .expect("accept");
-                    let place = Arc::clone(&place);
+                    let endpoint = Arc::clone(&endpoint);
                     accepted.push(tokio::task::spawn_local(async move {
-                        let end = place.end();
-                        let connection = accept(request, &end).await;
-                        (connection, end)
+                        let resources = endpoint.resources();
+                        let connection = accept(request, &resources).await;
+                        (connection, resources)
                     }));
                 }
                 let mut connections = Vec::new();
@@ -119,21 +121,21 @@ fn many_clients_and_their_server_share_one_thread() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn several_tasks_await_one_listener() {
-    for place in one_place_each() {
-        leaves_nothing(&place, || {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
             runtime().block_on(async {
-                let listener = listen(&place);
+                let listener = listen(&endpoint);
                 let address = listener.get_ref().local_addr();
-                let ends: Vec<End> = (0..3).map(|_| place.end()).collect();
+                let pool: Vec<Resources> = (0..3).map(|_| endpoint.resources()).collect();
                 let (one, two, three) = tokio::join!(
-                    async { accept(listener.accept().await.expect("accept"), &ends[0]).await },
-                    async { accept(listener.accept().await.expect("accept"), &ends[1]).await },
+                    async { accept(listener.accept().await.expect("accept"), &pool[0]).await },
+                    async { accept(listener.accept().await.expect("accept"), &pool[1]).await },
                     async {
-                        let mut kept = Vec::new();
+                        let mut connections = Vec::new();
                         for _ in 0..2 {
-                            kept.push(connect(&place, &ends[2], address).await);
+                            connections.push(connect(&endpoint, &pool[2], address).await);
                         }
-                        kept
+                        connections
                     },
                 );
                 assert_eq!(three.len(), 2);
@@ -143,7 +145,7 @@ fn several_tasks_await_one_listener() {
     }
 }
 
-/// Polls a future a few times, as far as it goes, and drops it.
+/// Polls a future a few times and drops it. Returns `true` if it completed.
 fn poll_and_drop<F: Future>(future: F, times: usize) -> bool {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -152,53 +154,53 @@ fn poll_and_drop<F: Future>(future: F, times: usize) -> bool {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_dropped_future_leaves_nothing_wherever_it_was() {
-    for place in one_place_each() {
-        let listener = place.listen();
+fn dropping_a_future_at_any_point_leaks_nothing() {
+    for endpoint in one_endpoint_each() {
+        let listener = endpoint.listen();
         let address = listener.local_addr();
-        let resolver = || Resolver::new(address).timeout(PATIENCE);
-        leaves_nothing(&place, || {
+        let resolver = || Resolver::new(address).timeout(TIMEOUT);
+        assert_no_leaks(&endpoint, || {
             let runtime = runtime();
             let _entered = runtime.enter();
             for times in 0..3 {
                 poll_and_drop(resolver().start().expect("start").finish(), times);
             }
         });
-        // What the kernel holds during a handshake over iWARP goes when it lets go.
-        leaves_nothing_within(&place, Duration::from_secs(30), || {
-            let listener = place.listen();
+        // On iWARP the kernel keeps objects of a handshake until its own timeout.
+        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
+            let listener = endpoint.listen();
             let address = listener.local_addr();
             for wait in [0, 30] {
                 runtime().block_on(async {
-                    let end = place.end();
-                    let connecting = ready(&place, &end, address)
+                    let resources = endpoint.resources();
+                    let connecting = ready(&endpoint, &resources, address)
                         .await
                         .start(&ConnectParams::default())
                         .expect("start");
-                    let given_up = timeout(Duration::from_millis(wait), connecting.finish()).await;
-                    assert!(given_up.is_err(), "nobody accepts");
+                    let result = timeout(Duration::from_millis(wait), connecting.finish()).await;
+                    assert!(result.is_err(), "no answer");
                 });
             }
             drop(listener);
         });
-        if !place.is_iwarp() {
-            leaves_nothing(&place, || {
+        if !endpoint.is_iwarp() {
+            assert_no_leaks(&endpoint, || {
                 let runtime = runtime();
                 let _entered = runtime.enter();
                 let service = ListenOptions::new()
-                    .bind_datagram(SocketAddr::new(place.ip, 0))
+                    .bind_datagram(SocketAddr::new(endpoint.ip, 0))
                     .expect("listen");
                 for times in 0..3 {
                     let route = Resolver::new(service.local_addr())
-                        .timeout(PATIENCE)
+                        .timeout(TIMEOUT)
                         .resolve_datagram();
                     let querying = route.expect("resolve").start_query(b"").expect("start");
-                    assert!(!poll_and_drop(querying.finish(), times), "nobody answers");
+                    assert!(!poll_and_drop(querying.finish(), times), "no answer");
                 }
                 let group = SocketAddr::new([239, 9, 8, 77].into(), 0);
-                for times in (0..3).filter(|_| place.ip.is_ipv4()) {
+                for times in (0..3).filter(|_| endpoint.ip.is_ipv4()) {
                     let joining = Resolver::new(group)
-                        .source(place.ip)
+                        .source(endpoint.ip)
                         .start_join(JoinAs::FULL_MEMBER)
                         .expect("start");
                     poll_and_drop(joining.finish(), times);
@@ -210,20 +212,21 @@ fn a_dropped_future_leaves_nothing_wherever_it_was() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_dropped_acceptance_or_event_loses_nothing() {
-    for place in one_place_each() {
-        leaves_nothing(&place, || {
+fn dropped_futures_lose_no_requests_or_events() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
             runtime().block_on(async {
-                let listener = listen(&place);
+                let listener = listen(&endpoint);
                 let address = listener.get_ref().local_addr();
-                let (active_end, passive_end) = (place.end(), place.end());
-                // Nobody is there yet, and nobody waits when somebody comes.
+                let (active_resources, passive_resources) =
+                    (endpoint.resources(), endpoint.resources());
+                // No client has connected yet, and no task waits when one does.
                 assert!(
                     timeout(Duration::from_millis(10), listener.accept())
                         .await
                         .is_err()
                 );
-                let connecting = ready(&place, &active_end, address)
+                let connecting = ready(&endpoint, &active_resources, address)
                     .await
                     .start(&ConnectParams::default());
                 let connecting = connecting.expect("start");
@@ -231,23 +234,23 @@ fn a_dropped_acceptance_or_event_loses_nothing() {
                     async { connecting.finish().await.expect("connect") },
                     async {
                         tokio::time::sleep(Duration::from_millis(50)).await;
-                        let request = timeout(PATIENCE, listener.accept())
+                        let request = timeout(TIMEOUT, listener.accept())
                             .await
-                            .expect("kept")
+                            .expect("in time")
                             .expect("accept");
-                        accept(request, &passive_end).await
+                        accept(request, &passive_resources).await
                     },
                 );
                 assert!(
                     timeout(Duration::from_millis(10), passive.event())
                         .await
                         .is_err(),
-                    "nothing happened"
+                    "no event"
                 );
                 drop(active);
-                let event = timeout(PATIENCE, passive.event())
+                let event = timeout(TIMEOUT, passive.event())
                     .await
-                    .expect("in time")
+                    .expect("an event or request in time")
                     .expect("event");
                 assert_eq!(event.event_type, CmEventType::DISCONNECTED);
             });
@@ -257,33 +260,36 @@ fn a_dropped_acceptance_or_event_loses_nothing() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn accepting_is_abandoned_by_a_dropped_future() {
-    for place in one_place_each() {
-        leaves_nothing_within(&place, Duration::from_secs(30), || {
+fn dropping_a_future_cancels_accepting() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
             runtime().block_on(async {
-                let listener = listen(&place);
+                let listener = listen(&endpoint);
                 let address = listener.get_ref().local_addr();
-                let (active_end, passive_end) = (place.end(), place.end());
-                let connecting = ready(&place, &active_end, address)
+                let (active_resources, passive_resources) =
+                    (endpoint.resources(), endpoint.resources());
+                let connecting = ready(&endpoint, &active_resources, address)
                     .await
                     .start(&ConnectParams::default());
                 let request = listener.accept().await.expect("accept");
-                let pending = request.with_qp(passive_end.qp()).expect("INIT");
-                let accepting = pending.start(&ConnectParams::default()).expect("start");
+                let ready_request = request.with_qp(passive_resources.qp()).expect("INIT");
+                let accepting = ready_request
+                    .start(&ConnectParams::default())
+                    .expect("start");
                 poll_and_drop(accepting.finish(), 1);
-                // The other end hears of it, or never heard of anything else.
-                match timeout(PATIENCE, connecting.expect("start").finish())
+                // The peer receives either the disconnect or an error.
+                match timeout(TIMEOUT, connecting.expect("start").finish())
                     .await
-                    .expect("in time")
+                    .expect("an event or request in time")
                 {
                     Ok(mut connection) => {
-                        let event = timeout(PATIENCE, connection.event())
+                        let event = timeout(TIMEOUT, connection.event())
                             .await
-                            .expect("in time")
+                            .expect("an event or request in time")
                             .expect("event");
                         assert_eq!(event.event_type, CmEventType::DISCONNECTED);
                     }
-                    Err(error) => println!("{}: {error}", place.name()),
+                    Err(error) => println!("{}: {error}", endpoint.name()),
                 }
             });
         });
@@ -292,27 +298,27 @@ fn accepting_is_abandoned_by_a_dropped_future() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn errors_are_awaited_too_and_a_runtime_is_needed() {
-    for place in one_place_each() {
-        let address = place.listen().local_addr();
+fn failures_and_a_missing_runtime_are_errors() {
+    for endpoint in one_endpoint_each() {
+        let address = endpoint.listen().local_addr();
         runtime().block_on(async {
-            let end = place.end();
-            let connecting = ready(&place, &end, address)
+            let resources = endpoint.resources();
+            let connecting = ready(&endpoint, &resources, address)
                 .await
                 .start(&ConnectParams::default())
                 .expect("start");
-            let error = timeout(PATIENCE, connecting.finish())
+            let error = timeout(TIMEOUT, connecting.finish())
                 .await
-                .expect("in time")
-                .expect_err("nobody listens");
+                .expect("an event or request in time")
+                .expect_err("no listener");
             assert!(
                 error
                     .rejection()
-                    .is_some_and(|no| no.reason.has_no_listener()),
+                    .is_some_and(|rejection| rejection.reason.has_no_listener()),
                 "{error}"
             );
         });
-        let error = AsyncListener::new(place.listen())
+        let error = AsyncListener::new(endpoint.listen())
             .map(drop)
             .expect_err("no runtime");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -322,55 +328,56 @@ fn errors_are_awaited_too_and_a_runtime_is_needed() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_channel_for_many_is_awaited_and_what_is_on_it_is_not() {
-    for place in one_place_each() {
-        leaves_nothing(&place, || {
+fn a_shared_channel_is_awaited_instead_of_its_identifiers() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
             runtime().block_on(async {
                 let channel = EventChannel::create().expect("channel");
                 assert!(
                     timeout(Duration::from_millis(10), channel.next())
                         .await
                         .is_err(),
-                    "nothing happened"
+                    "no event"
                 );
                 let listener = ListenOptions::new()
                     .channel(&channel)
-                    .bind(SocketAddr::new(place.ip, 0));
+                    .bind(SocketAddr::new(endpoint.ip, 0));
                 let listener = listener.expect("listen");
                 let address = listener.local_addr();
-                let (active_end, passive_end) = (place.end(), place.end());
+                let (active_resources, passive_resources) =
+                    (endpoint.resources(), endpoint.resources());
                 let (active, mut passive) = tokio::join!(
-                    async { connect(&place, &active_end, address).await },
+                    async { connect(&endpoint, &active_resources, address).await },
                     async {
-                        let key = timeout(PATIENCE, channel.next())
+                        let key = timeout(TIMEOUT, channel.next())
                             .await
-                            .expect("in time")
+                            .expect("an event or request in time")
                             .expect("next");
                         assert_eq!(key, listener.key());
                         accept(
-                            listener.try_accept().expect("accept").expect("told"),
-                            &passive_end,
+                            listener.try_accept().expect("accept").expect("an event"),
+                            &passive_resources,
                         )
                         .await
                     },
                 );
                 passive.migrate(&channel).expect("migrate");
-                let error = passive.event().await.expect_err("it shares a channel");
+                let error = passive.event().await.expect_err("the channel is shared");
                 assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
                 assert!(error.to_string().contains("EventChannel::next"), "{error}");
                 drop(active);
                 assert_eq!(
-                    timeout(PATIENCE, channel.next())
+                    timeout(TIMEOUT, channel.next())
                         .await
-                        .expect("in time")
+                        .expect("an event or request in time")
                         .expect("next"),
                     passive.key()
                 );
-                let event = passive.check_event().expect("check").expect("told");
+                let event = passive.check_event().expect("check").expect("an event");
                 assert_eq!(event.event_type, CmEventType::DISCONNECTED);
                 let error = AsyncListener::new(listener)
                     .map(drop)
-                    .expect_err("it shares a channel");
+                    .expect_err("the channel is shared");
                 assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
             });
         });

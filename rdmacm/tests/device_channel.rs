@@ -1,4 +1,5 @@
-//! Event channels on real drivers: one of one's own, by its descriptor, and one for many.
+//! Event channels on real drivers: a channel of one identifier waited for by its descriptor, and
+//! shared channels.
 
 mod lab;
 
@@ -8,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::ErrorKind;
-use lab::{PATIENCE, Place, connect, leaves_nothing, one_place_each};
+use lab::{Endpoint, TIMEOUT, assert_no_leaks, connect, one_endpoint_each};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::datagram::multicast::JoinAs;
 use rdmacm::{
@@ -16,19 +17,19 @@ use rdmacm::{
     Messenger, MessengerOptions, Resolver,
 };
 
-fn is_readable(what: &impl AsFd, timeout: u16) -> bool {
+fn is_readable(source: &impl AsFd, timeout: u16) -> bool {
     poll(
-        &mut [PollFd::new(what.as_fd(), PollFlags::POLLIN)],
+        &mut [PollFd::new(source.as_fd(), PollFlags::POLLIN)],
         PollTimeout::from(timeout),
     )
     .expect("poll")
         == 1
 }
 
-fn listen_on(place: &Place, channel: &EventChannel) -> Listener {
+fn listen_on(endpoint: &Endpoint, channel: &EventChannel) -> Listener {
     ListenOptions::new()
         .channel(channel)
-        .bind(SocketAddr::new(place.ip, 0))
+        .bind(SocketAddr::new(endpoint.ip, 0))
         .expect("listen")
 }
 
@@ -36,20 +37,20 @@ fn expect_disconnected(connection: &mut Connection) {
     let event = connection
         .check_event()
         .expect("check")
-        .expect("it was told to have one");
+        .expect("an event or request");
     assert_eq!(event.event_type, CmEventType::DISCONNECTED);
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn every_step_goes_without_blocking_by_its_descriptor() {
+fn every_step_completes_without_blocking() {
     fn finish<P: InProgress>(mut step: P) -> P::Output
     where
         P::Error: std::fmt::Debug,
     {
         loop {
             if let Some(output) = step.try_finish().expect("step") {
-                assert!(step.try_finish().is_err(), "it is over");
+                assert!(step.try_finish().is_err(), "already finished");
                 return output;
             }
             let mut fds = [PollFd::new(step.as_fd(), PollFlags::POLLIN)];
@@ -59,28 +60,31 @@ fn every_step_goes_without_blocking_by_its_descriptor() {
             );
         }
     }
-    for place in one_place_each() {
-        leaves_nothing(&place, || {
-            let listener = place.listen();
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
+            let listener = endpoint.listen();
             let address = listener.local_addr();
-            let (active_end, passive_end) = (place.end(), place.end());
+            let (active_resources, passive_resources) =
+                (endpoint.resources(), endpoint.resources());
             let route = finish(
                 Resolver::new(address)
-                    .timeout(PATIENCE)
+                    .timeout(TIMEOUT)
                     .start()
                     .expect("start"),
             );
-            let mut ready = route.with_qp(active_end.qp()).expect("INIT");
-            active_end.receive_on(ready.qp_mut());
-            // Both ends by one thread: nothing may block.
+            let mut ready = route.with_qp(active_resources.qp()).expect("INIT");
+            active_resources.receive_on(ready.qp_mut());
+            // One thread handles both sides, so no call may block.
             let mut connecting = ready.start(&ConnectParams::default()).expect("start");
-            assert!(connecting.try_finish().expect("early").is_none());
+            assert!(connecting.try_finish().expect("no error").is_none());
             let request = listener
-                .accept(Some(PATIENCE))
+                .accept(Some(TIMEOUT))
                 .expect("accept")
-                .expect("in time");
-            let pending = request.with_qp(passive_end.qp()).expect("INIT");
-            let accepting = pending.start(&ConnectParams::default()).expect("start");
+                .expect("an event or request in time");
+            let ready_request = request.with_qp(passive_resources.qp()).expect("INIT");
+            let accepting = ready_request
+                .start(&ConnectParams::default())
+                .expect("start");
             let active = finish(connecting);
             let passive = finish(accepting);
             assert_eq!(active.local_addr().port(), passive.peer_addr().port());
@@ -90,65 +94,72 @@ fn every_step_goes_without_blocking_by_its_descriptor() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn one_channel_tells_whose_event_it_is() {
-    for place in one_place_each() {
-        leaves_nothing(&place, || {
+fn a_shared_channel_returns_the_key_of_each_event() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
             let channel = EventChannel::create().expect("channel");
-            let listener = listen_on(&place, &channel);
+            let listener = listen_on(&endpoint, &channel);
             assert_eq!(channel.try_next().expect("next"), None);
             assert!(!is_readable(&channel, 0));
             let address = listener.local_addr();
             let mut clients = Vec::new();
             let mut served = Vec::new();
             thread::scope(|scope| {
-                let active = scope.spawn(|| [0; 3].map(|_| connect(address, place.end(), b"")));
+                let active =
+                    scope.spawn(|| [0; 3].map(|_| connect(address, endpoint.resources(), b"")));
                 for _ in 0..3 {
                     assert!(is_readable(&channel, 20_000));
                     assert_eq!(
-                        channel.wait(Some(PATIENCE)).expect("wait"),
+                        channel.wait(Some(TIMEOUT)).expect("wait"),
                         Some(listener.key())
                     );
                     let request = listener
                         .try_accept()
                         .expect("accept")
-                        .expect("it was told to have one");
-                    let end = place.end();
-                    let pending = request.with_qp(end.qp()).expect("INIT");
-                    let mut passive = pending
-                        .accept(&ConnectParams::default(), PATIENCE)
+                        .expect("an event or request");
+                    let resources = endpoint.resources();
+                    let ready_request = request.with_qp(resources.qp()).expect("INIT");
+                    let mut passive = ready_request
+                        .accept(&ConnectParams::default(), TIMEOUT)
                         .expect("accept");
                     let key = passive.key();
                     passive.migrate(&channel).expect("migrate");
-                    passive.migrate(&channel).expect("where it is already");
+                    passive
+                        .migrate(&channel)
+                        .expect("migrate to the same channel");
                     assert_eq!(passive.key(), key);
-                    served.push((passive, end));
+                    served.push((passive, resources));
                 }
                 clients.extend(active.join().expect("clients"));
             });
             assert_eq!(
                 channel.wait(Some(Duration::ZERO)).expect("wait"),
                 None,
-                "nothing has happened"
+                "no event"
             );
-            for at in [1, 0, 0] {
-                let (mut passive, _end) = served.remove(at);
+            for index in [1, 0, 0] {
+                let (mut passive, _end) = served.remove(index);
                 let client = clients
                     .iter_mut()
                     .find(|client| client.connection.local_addr() == passive.peer_addr());
                 client
-                    .expect("its client")
+                    .expect("the client of the connection")
                     .connection
                     .disconnect()
                     .expect("disconnect");
-                // It is told as long as it has not taken it.
+                // The key is returned until the event is taken.
                 for _ in 0..2 {
                     assert_eq!(
-                        channel.wait(Some(PATIENCE)).expect("wait"),
+                        channel.wait(Some(TIMEOUT)).expect("wait"),
                         Some(passive.key())
                     );
                 }
                 for (other, _) in &mut served {
-                    assert_eq!(other.check_event().expect("check"), None, "not its event");
+                    assert_eq!(
+                        other.check_event().expect("check"),
+                        None,
+                        "an event of another connection"
+                    );
                 }
                 expect_disconnected(&mut passive);
             }
@@ -158,25 +169,26 @@ fn one_channel_tells_whose_event_it_is() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn events_that_nobody_took_move_with_their_identifier() {
-    for place in one_place_each() {
-        leaves_nothing(&place, || {
+fn unread_events_migrate_with_their_identifier() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
             let (a, b) = (
                 EventChannel::create().expect("channel"),
                 EventChannel::create().expect("channel"),
             );
-            // In the kernel, where it wakes nobody who sleeps on the new channel already.
-            let (active, mut passive) = place.pair();
+            // An unread event in the kernel, whose migration does not wake threads that already
+            // poll the new channel.
+            let (active, mut passive) = endpoint.pair();
             drop(active);
             assert!(is_readable(&passive.connection, 20_000));
             thread::scope(|scope| {
                 let key = passive.connection.key();
-                let waiter = scope.spawn(|| a.wait(Some(PATIENCE)).expect("wait"));
+                let waiter = scope.spawn(|| a.wait(Some(TIMEOUT)).expect("wait"));
                 thread::sleep(Duration::from_millis(100));
                 passive.connection.migrate(&a).expect("migrate");
                 assert_eq!(waiter.join().expect("waiter"), Some(key));
             });
-            // Taken off one channel for somebody who moves to the other before he looks.
+            // An event that was read from one channel before its identifier moves to another.
             passive.connection.migrate(&b).expect("migrate");
             assert_eq!(a.try_next().expect("next"), None);
             assert_eq!(b.try_next().expect("next"), Some(passive.connection.key()));
@@ -187,15 +199,15 @@ fn events_that_nobody_took_move_with_their_identifier() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn several_threads_wait_on_one_channel_each_for_its_own() {
-    for place in one_place_each() {
-        leaves_nothing(&place, || {
+fn several_threads_wait_on_one_shared_channel() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
             let channel = EventChannel::create().expect("channel");
-            let (mut first, mut one) = place.pair();
-            let (mut second, mut two) = place.pair();
+            let (mut first, mut one) = endpoint.pair();
+            let (mut second, mut two) = endpoint.pair();
             one.connection.migrate(&channel).expect("migrate");
             two.connection.migrate(&channel).expect("migrate");
-            let begun = Instant::now();
+            let started = Instant::now();
             thread::scope(|scope| {
                 let threads = [
                     scope.spawn(|| one.expect_disconnected()),
@@ -205,44 +217,49 @@ fn several_threads_wait_on_one_channel_each_for_its_own() {
                 second.connection.disconnect().expect("disconnect");
                 first.connection.disconnect().expect("disconnect");
                 for thread in threads {
-                    thread.join().expect("told");
+                    thread.join().expect("an event");
                 }
             });
-            assert!(begun.elapsed() < PATIENCE);
-            // A messenger whose connection was moved hears of its end, whoever takes it off the
-            // channel.
-            let listener = listen_on(&place, &channel);
+            assert!(started.elapsed() < TIMEOUT);
+            // A messenger on a shared channel receives its disconnect event, even if another thread
+            // reads it.
+            let listener = listen_on(&endpoint, &channel);
             let address = listener.local_addr();
             thread::scope(|scope| {
                 let client = scope.spawn(|| {
                     let mut client =
-                        Messenger::connect(address, &MessengerOptions::default(), PATIENCE)
+                        Messenger::connect(address, &MessengerOptions::default(), TIMEOUT)
                             .expect("connect");
-                    client.send(b"one", PATIENCE).expect("send");
-                    client.flush(PATIENCE).expect("flush");
+                    client.send(b"one", TIMEOUT).expect("send");
+                    client.flush(TIMEOUT).expect("flush");
                     client
                 });
                 let request = listener
-                    .accept(Some(PATIENCE))
+                    .accept(Some(TIMEOUT))
                     .expect("accept")
-                    .expect("in time");
-                let mut server = Messenger::accept(request, &MessengerOptions::default(), PATIENCE)
+                    .expect("an event or request in time");
+                let mut server = Messenger::accept(request, &MessengerOptions::default(), TIMEOUT)
                     .expect("accept");
                 server.connection_mut().migrate(&channel).expect("migrate");
                 assert_eq!(
-                    server.recv(PATIENCE).expect("receive").as_deref(),
+                    server.recv(TIMEOUT).expect("receive").as_deref(),
                     Some(&b"one"[..])
                 );
-                // It leaves only now: receiving takes what is on the channel already, and then
-                // nothing wakes who waits there.
+                // The client disconnects only now. Receiving reads all events of the channel, and
+                // after that nothing would wake a thread that waits for the channel.
                 drop(client.join().expect("client"));
                 while channel
-                    .wait(Some(PATIENCE))
+                    .wait(Some(TIMEOUT))
                     .expect("wait")
                     .expect("an event in time")
                     != server.connection().key()
                 {}
-                assert!(server.recv(PATIENCE).expect("the end").is_none());
+                assert!(
+                    server
+                        .recv(TIMEOUT)
+                        .expect("the end of the connection")
+                        .is_none()
+                );
             });
         });
     }
@@ -250,39 +267,39 @@ fn several_threads_wait_on_one_channel_each_for_its_own() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_channel_and_what_is_on_it_go_in_any_order() {
-    for place in one_place_each() {
+fn channels_and_identifiers_can_be_dropped_in_any_order() {
+    for endpoint in one_endpoint_each() {
         let unread_request = |listener: &Listener| {
             let route = Resolver::new(listener.local_addr())
-                .timeout(PATIENCE)
+                .timeout(TIMEOUT)
                 .resolve()
                 .expect("resolve");
-            let end = place.end();
+            let resources = endpoint.resources();
             let connecting = route
-                .with_qp(end.qp())
+                .with_qp(resources.qp())
                 .expect("INIT")
                 .start(&ConnectParams::default())
                 .expect("start");
-            (connecting, end)
+            (connecting, resources)
         };
-        leaves_nothing(&place, || {
-            // The channel first.
+        assert_no_leaks(&endpoint, || {
+            // The channel is dropped first.
             let channel = EventChannel::create().expect("channel");
-            let (mut active, mut passive) = place.pair();
+            let (mut active, mut passive) = endpoint.pair();
             passive.connection.migrate(&channel).expect("migrate");
             drop(channel);
             active.connection.disconnect().expect("disconnect");
             passive.expect_disconnected();
-            // A connection whose event lies on the channel, taken off it and not.
-            for take in [true, false] {
+            // A connection with an event that was read from the channel, or not.
+            for read in [true, false] {
                 let channel = EventChannel::create().expect("channel");
-                let (active, mut passive) = place.pair();
+                let (active, mut passive) = endpoint.pair();
                 passive.connection.migrate(&channel).expect("migrate");
                 drop(active);
                 assert!(is_readable(&channel, 20_000));
-                if take {
+                if read {
                     assert_eq!(
-                        channel.wait(Some(PATIENCE)).expect("wait"),
+                        channel.wait(Some(TIMEOUT)).expect("wait"),
                         Some(passive.connection.key())
                     );
                 }
@@ -290,25 +307,25 @@ fn a_channel_and_what_is_on_it_go_in_any_order() {
                 assert_eq!(channel.try_next().expect("next"), None);
             }
         });
-        lab::leaves_nothing_within(&place, Duration::from_secs(30), || {
-            // A listener with a request that nobody took, off the channel and not.
-            for take in [true, false] {
+        lab::assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
+            // A listener with a connect request that was read from the channel, or not.
+            for read in [true, false] {
                 let channel = EventChannel::create().expect("channel");
-                let listener = listen_on(&place, &channel);
+                let listener = listen_on(&endpoint, &channel);
                 let (connecting, _end) = unread_request(&listener);
                 assert!(is_readable(&channel, 20_000));
-                if take {
+                if read {
                     assert_eq!(
-                        channel.wait(Some(PATIENCE)).expect("wait"),
+                        channel.wait(Some(TIMEOUT)).expect("wait"),
                         Some(listener.key())
                     );
                 }
                 drop(listener);
                 assert_eq!(channel.try_next().expect("next"), None);
                 let error = connecting
-                    .wait(Some(PATIENCE))
+                    .wait(Some(TIMEOUT))
                     .map(drop)
-                    .expect_err("nobody took it");
+                    .expect_err("the request was rejected");
                 assert_eq!(error.error().kind(), ErrorKind::Disconnected, "{error}");
             }
         });
@@ -317,24 +334,24 @@ fn a_channel_and_what_is_on_it_go_in_any_order() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_membership_moves_to_a_channel_with_others() {
-    for place in one_place_each()
+fn a_membership_migrates_to_a_shared_channel() {
+    for endpoint in one_endpoint_each()
         .into_iter()
-        .filter(|place| !place.is_iwarp())
+        .filter(|endpoint| !endpoint.is_iwarp())
     {
-        leaves_nothing(&place, || {
+        assert_no_leaks(&endpoint, || {
             let channel = EventChannel::create().expect("channel");
             let group = SocketAddr::new(IpAddr::from([239, 9, 7, 1]), 0);
             let mut member = Resolver::new(group)
-                .source(place.ip)
+                .source(endpoint.ip)
                 .join(JoinAs::FULL_MEMBER)
                 .expect("join");
             member.migrate(&channel).expect("migrate");
-            assert_eq!(member.check_event().expect("alive"), None);
+            assert_eq!(member.check_event().expect("no error"), None);
             assert_eq!(
                 member
                     .wait_event(Some(Duration::from_millis(20)))
-                    .expect("alive"),
+                    .expect("no error"),
                 None
             );
             member.leave().expect("leave");

@@ -1,4 +1,4 @@
-//! Connecting on real drivers: both ends in one process.
+//! Connecting on real drivers, with both sides in one process.
 
 mod lab;
 
@@ -8,46 +8,46 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::{QpState, device::TransportType, wr};
-use lab::{PATIENCE, accept, connect, places};
+use lab::{TIMEOUT, accept, connect, endpoints};
 use rdmacm::{ConnectParams, Listener, PrivateDataLimits, Resolver};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn private_data_travels_both_ways_up_to_its_limits() {
-    for place in places() {
-        let limits = PrivateDataLimits::new(place.context.device().transport());
+fn private_data_reaches_both_sides_up_to_its_limits() {
+    for endpoint in endpoints() {
+        let limits = PrivateDataLimits::new(endpoint.context.device().transport());
         let full = |len: usize| {
             (0..len)
-                .map(|at| u8::try_from(at).expect("below 256") | 1)
+                .map(|index| u8::try_from(index).expect("below 256") | 1)
                 .collect::<Vec<u8>>()
         };
         for (request, reply) in [
             (b"from the client".to_vec(), b"from the server".to_vec()),
             (full(limits.request), full(limits.reply)),
         ] {
-            let listener = place.listen();
+            let listener = endpoint.listen();
             let address = listener.local_addr();
-            let (seen_by_server, seen_by_client) = thread::scope(|scope| {
+            let (server_received, client_received) = thread::scope(|scope| {
                 let passive = scope.spawn(|| {
-                    accept(&listener, place.end(), &reply)
+                    accept(&listener, endpoint.resources(), &reply)
                         .connection
                         .private_data()
                         .to_vec()
                 });
-                let active = connect(address, place.end(), &request)
+                let active = connect(address, endpoint.resources(), &request)
                     .connection
                     .private_data()
                     .to_vec();
                 (passive.join().expect("passive side"), active)
             });
-            for (sent, seen, limit) in [
-                (request, seen_by_server, limits.request),
-                (reply, seen_by_client, limits.reply),
+            for (sent, received, limit) in [
+                (request, server_received, limits.request),
+                (reply, client_received, limits.reply),
             ] {
-                assert_eq!(seen[..sent.len()], sent);
-                let is_padded = !place.is_iwarp();
-                assert_eq!(seen.len(), if is_padded { limit } else { sent.len() });
-                assert!(seen[sent.len()..].iter().all(|&byte| byte == 0));
+                assert_eq!(received[..sent.len()], sent);
+                let is_padded = !endpoint.is_iwarp();
+                assert_eq!(received.len(), if is_padded { limit } else { sent.len() });
+                assert!(received[sent.len()..].iter().all(|&byte| byte == 0));
             }
         }
     }
@@ -55,13 +55,13 @@ fn private_data_travels_both_ways_up_to_its_limits() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn messages_go_both_ways_and_buffers_come_back() {
-    for place in places() {
-        let (mut a, mut b) = place.pair();
+fn messages_are_exchanged_and_buffers_returned() {
+    for endpoint in endpoints() {
+        let (mut a, mut b) = endpoint.pair();
         for side in [&a, &b] {
             assert_eq!(side.connection.qp().state().expect("state"), QpState::RTS);
-            assert_eq!(side.connection.device_name(), place.name());
-            assert_eq!(side.connection.local_addr().ip(), place.ip);
+            assert_eq!(side.connection.device_name(), endpoint.name());
+            assert_eq!(side.connection.local_addr().ip(), endpoint.ip);
         }
         assert_eq!(
             a.connection.local_addr().port(),
@@ -71,10 +71,10 @@ fn messages_go_both_ways_and_buffers_come_back() {
             let text = format!("round {round}");
             a.send(text.as_bytes());
             a.retire().ok().expect("sent");
-            let got = b.retire();
-            got.ok().expect("received");
+            let retired = b.retire();
+            retired.ok().expect("received");
             assert_eq!(
-                got.into_buf().expect("posted with one")[..],
+                retired.into_buf().expect("the posted buffer")[..],
                 *text.as_bytes()
             );
             b.receive();
@@ -85,26 +85,26 @@ fn messages_go_both_ways_and_buffers_come_back() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_message_sent_at_once_finds_the_receive_posted_before_connecting() {
-    for place in places() {
+fn an_early_message_finds_the_receive_posted_before_connecting() {
+    for endpoint in endpoints() {
         for _ in 0..10 {
-            let listener = place.listen();
+            let listener = endpoint.listen();
             let address = listener.local_addr();
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    let mut passive = accept(&listener, place.end(), b"");
-                    let mut left = 2;
+                    let mut passive = accept(&listener, endpoint.resources(), b"");
+                    let mut remaining = 2;
                     if passive.connection.transport() == TransportType::IWARP {
-                        passive.retire().ok().expect("received"); // there the active side speaks first
-                        left = 1;
+                        passive.retire().ok().expect("received"); // the active side must send first
+                        remaining = 1;
                     }
                     passive.send(b"from the passive side");
-                    for _ in 0..left {
+                    for _ in 0..remaining {
                         passive.retire().ok().expect("success");
                     }
                     passive.expect_disconnected();
                 });
-                let mut active = connect(address, place.end(), b"");
+                let mut active = connect(address, endpoint.resources(), b"");
                 active.send(b"from the active side");
                 for _ in 0..2 {
                     active.retire().ok().expect("success");
@@ -117,9 +117,9 @@ fn a_message_sent_at_once_finds_the_receive_posted_before_connecting() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_connection_outlives_its_listener() {
-    for place in places() {
-        let (mut a, mut b) = place.pair();
-        a.send(b"still here");
+    for endpoint in endpoints() {
+        let (mut a, mut b) = endpoint.pair();
+        a.send(b"still connected");
         a.retire().ok().expect("sent");
         b.retire().ok().expect("received");
     }
@@ -127,8 +127,8 @@ fn a_connection_outlives_its_listener() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_listener_for_all_addresses_tells_which_device_was_asked() {
-    let places = places();
+fn a_wildcard_listener_reports_the_device_of_each_request() {
+    let endpoints = endpoints();
     for any in [
         IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -136,18 +136,22 @@ fn a_listener_for_all_addresses_tells_which_device_was_asked() {
         let listener = Listener::bind(SocketAddr::new(any, 0), 16).expect("listen");
         let port = listener.local_addr().port();
         assert_ne!(port, 0);
-        for place in places
+        for endpoint in endpoints
             .iter()
-            .filter(|place| place.ip.is_ipv4() == any.is_ipv4())
+            .filter(|endpoint| endpoint.ip.is_ipv4() == any.is_ipv4())
         {
             thread::scope(|scope| {
-                let passive = scope.spawn(|| accept(&listener, place.end(), b""));
-                let active = connect(SocketAddr::new(place.ip, port), place.end(), b"");
+                let passive = scope.spawn(|| accept(&listener, endpoint.resources(), b""));
+                let active = connect(
+                    SocketAddr::new(endpoint.ip, port),
+                    endpoint.resources(),
+                    b"",
+                );
                 let passive = passive.join().expect("passive side");
-                assert_eq!(passive.connection.local_addr().ip(), place.ip);
+                assert_eq!(passive.connection.local_addr().ip(), endpoint.ip);
                 assert_eq!(
                     active.connection.peer_addr(),
-                    SocketAddr::new(place.ip, port)
+                    SocketAddr::new(endpoint.ip, port)
                 );
             });
         }
@@ -157,14 +161,14 @@ fn a_listener_for_all_addresses_tells_which_device_was_asked() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn several_threads_accept_from_one_listener() {
-    for place in places() {
-        let listener = place.listen();
+    for endpoint in endpoints() {
+        let listener = endpoint.listen();
         let address = listener.local_addr();
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for _ in 0..4 {
-                        let mut passive = accept(&listener, place.end(), b"");
+                        let mut passive = accept(&listener, endpoint.resources(), b"");
                         passive.retire().ok().expect("received");
                         passive.send(b"pong");
                         passive.retire().ok().expect("sent");
@@ -175,7 +179,7 @@ fn several_threads_accept_from_one_listener() {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for _ in 0..4 {
-                        let mut active = connect(address, place.end(), b"");
+                        let mut active = connect(address, endpoint.resources(), b"");
                         active.send(b"ping");
                         for _ in 0..2 {
                             active.retire().ok().expect("success");
@@ -189,27 +193,27 @@ fn several_threads_accept_from_one_listener() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_queue_pair_on_an_opening_of_its_own_connects() {
-    for place in places() {
-        let listener = place.listen();
+fn queue_pairs_on_separate_contexts_connect() {
+    for endpoint in endpoints() {
+        let listener = endpoint.listen();
         let address = listener.local_addr();
         thread::scope(|scope| {
             let passive = scope.spawn(|| {
                 let request = listener
-                    .accept(Some(PATIENCE))
+                    .accept(Some(TIMEOUT))
                     .expect("accept")
-                    .expect("in time");
+                    .expect("an event or request in time");
                 let context = request.context().expect("open");
-                accept_on(&lab::End::new(&context), request)
+                accept_on(&lab::Resources::new(&context), request)
             });
             let route = Resolver::new(address)
-                .source(place.ip)
+                .source(endpoint.ip)
                 .resolve()
                 .expect("resolve");
-            let end = lab::End::new(&route.context().expect("open"));
-            let ready = route.with_qp(end.qp()).expect("INIT");
+            let resources = lab::Resources::new(&route.context().expect("open"));
+            let ready = route.with_qp(resources.qp()).expect("INIT");
             let connection = ready
-                .connect(&ConnectParams::default(), PATIENCE)
+                .connect(&ConnectParams::default(), TIMEOUT)
                 .expect("connect");
             drop(passive.join().expect("passive side"));
             drop(connection);
@@ -217,59 +221,59 @@ fn a_queue_pair_on_an_opening_of_its_own_connects() {
     }
 }
 
-fn accept_on(end: &lab::End, request: rdmacm::ConnectRequest) -> rdmacm::Connection {
-    let pending = request.with_qp(end.qp()).expect("INIT");
-    pending
-        .accept(&ConnectParams::default(), PATIENCE)
+fn accept_on(resources: &lab::Resources, request: rdmacm::ConnectRequest) -> rdmacm::Connection {
+    let ready_request = request.with_qp(resources.qp()).expect("INIT");
+    ready_request
+        .accept(&ConnectParams::default(), TIMEOUT)
         .expect("accept")
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_sender_waits_for_a_late_receive_in_milliseconds_not_seconds() {
-    for place in places().iter().filter(|place| !place.is_iwarp()) {
-        // The soonest of a few: a busy machine can delay any of them, and rdma_cm's own setting
-        // delays all by 0.7 s.
-        let mut soonest = Duration::MAX;
+fn rnr_retries_wait_milliseconds_not_seconds() {
+    for endpoint in endpoints().iter().filter(|endpoint| !endpoint.is_iwarp()) {
+        // Takes the shortest of several times, because a busy machine can delay any of them. The
+        // default of rdma_cm delays all of them by 0.7 s.
+        let mut shortest = Duration::MAX;
         for _ in 0..10 {
-            let (mut a, mut b) = place.pair();
-            a.send(b"finds the receive");
-            a.send(b"finds none yet");
+            let (mut a, mut b) = endpoint.pair();
+            a.send(b"has a receive");
+            a.send(b"has no receive yet");
             a.retire().ok().expect("the first");
             b.retire().ok().expect("the first");
             assert!(
                 a.retire_within(Duration::from_millis(20)).is_none(),
-                "nobody has received the second"
+                "the second has no receive yet"
             );
             b.receive();
             let posted = Instant::now();
             a.retire().ok().expect("the second");
             b.retire().ok().expect("the second");
-            soonest = soonest.min(posted.elapsed());
-            if soonest < Duration::from_millis(400) {
+            shortest = shortest.min(posted.elapsed());
+            if shortest < Duration::from_millis(400) {
                 break;
             }
         }
-        assert!(soonest < Duration::from_millis(400), "{soonest:?}");
+        assert!(shortest < Duration::from_millis(400), "{shortest:?}");
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn events_wake_a_waiter_through_the_descriptor() {
+fn events_make_the_descriptor_readable() {
     use std::os::fd::AsFd;
 
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-    for place in places() {
-        let (mut a, b) = place.pair();
-        let (gone, wait) = mpsc::channel();
+    for endpoint in endpoints() {
+        let (mut a, b) = endpoint.pair();
+        let (drop_peer, wait) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(move || {
-                wait.recv().expect("told");
+                wait.recv().expect("a signal");
                 drop(b);
             });
-            gone.send(()).expect("listening");
+            drop_peer.send(()).expect("the thread waits");
             let mut fds = [PollFd::new(a.connection.as_fd(), PollFlags::POLLIN)];
             assert_eq!(
                 poll(&mut fds, PollTimeout::from(20_000_u16)).expect("poll"),
@@ -280,7 +284,7 @@ fn events_wake_a_waiter_through_the_descriptor() {
             .connection
             .check_event()
             .expect("check")
-            .expect("there already");
+            .expect("an event");
         assert_eq!(event.event_type, rdmacm::CmEventType::DISCONNECTED);
         assert!(matches!(
             a.connection.qp_mut().post_send(wr::send(wr::Empty)),
@@ -291,9 +295,9 @@ fn events_wake_a_waiter_through_the_descriptor() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn waiting_for_nobody_ends_in_time() {
-    for place in places() {
-        let listener = place.listen();
+fn accept_returns_none_after_its_timeout() {
+    for endpoint in endpoints() {
+        let listener = endpoint.listen();
         let started = Instant::now();
         assert!(
             listener

@@ -1,4 +1,4 @@
-//! Services of datagrams and multicast groups on real drivers; iWARP says that it has neither.
+//! Datagram services and multicast groups on real drivers, which iWARP does not support.
 
 mod lab;
 
@@ -7,101 +7,105 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::{ErrorKind, GRH_LEN, QpState, wr::Destination};
-use lab::post::Post;
-use lab::{PATIENCE, Place, leaves_nothing, one_place_each, places};
+use lab::post::UdPeer;
+use lab::{Endpoint, TIMEOUT, assert_no_leaks, endpoints, one_endpoint_each};
 use rdmacm::datagram::multicast::JoinAs;
 use rdmacm::datagram::{Service, ServiceListener, ServiceRequest};
 use rdmacm::{
     ConnectError, InProgress, ListenOptions, PortSpace, PrivateDataLimits, RejectReason, Resolver,
 };
 
-fn listen(place: &Place) -> ServiceListener {
+fn listen(endpoint: &Endpoint) -> ServiceListener {
     ListenOptions::new()
-        .bind_datagram(SocketAddr::new(place.ip, 0))
+        .bind_datagram(SocketAddr::new(endpoint.ip, 0))
         .expect("listen")
 }
 
 fn next(listener: &ServiceListener) -> ServiceRequest {
     listener
-        .accept(Some(PATIENCE))
+        .accept(Some(TIMEOUT))
         .expect("accept")
-        .expect("in time")
+        .expect("an event or request in time")
 }
 
 fn query(address: SocketAddr, private_data: &[u8]) -> Result<Service, ConnectError> {
     Resolver::new(address)
-        .timeout(PATIENCE)
+        .timeout(TIMEOUT)
         .resolve_datagram()?
-        .query(private_data, PATIENCE)
+        .query(private_data, TIMEOUT)
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_service_is_found_and_speaks_with_several_clients_on_one_queue_pair() {
-    for place in places().into_iter().filter(|place| !place.is_iwarp()) {
-        leaves_nothing(&place, || {
-            let listener = listen(&place);
+fn one_queue_pair_serves_several_clients() {
+    for endpoint in endpoints()
+        .into_iter()
+        .filter(|endpoint| !endpoint.is_iwarp())
+    {
+        assert_no_leaks(&endpoint, || {
+            let listener = listen(&endpoint);
             let address = listener.local_addr();
             thread::scope(|scope| {
                 for number in 0..2_u8 {
-                    let place = &place;
+                    let endpoint = &endpoint;
                     scope.spawn(move || {
                         let route = Resolver::new(address)
-                            .timeout(PATIENCE)
+                            .timeout(TIMEOUT)
                             .resolve_datagram()
                             .expect("resolve");
-                        assert_eq!(route.device_name(), place.name());
+                        assert_eq!(route.device_name(), endpoint.name());
                         assert_eq!(route.peer_addr(), address);
-                        let mut post = Post::new(place);
-                        route.start_qp(&mut post.qp).expect("RTS");
-                        post.receive(1);
-                        let service = route.query(&[number], PATIENCE).expect("found");
+                        let mut peer = UdPeer::new(endpoint);
+                        route.start_qp(&mut peer.qp).expect("RTS");
+                        peer.receive(1);
+                        let service = route.query(&[number], TIMEOUT).expect("found");
                         assert!(service.private_data.starts_with(b"welcome"));
-                        let to = service.address.destination(&mut post.qp).expect("address");
-                        post.send(&[number; 5], to);
-                        let (answer, source) = post.next().expect("an answer");
-                        assert_eq!(answer, [number + 100; 5]);
+                        let destination =
+                            service.address.destination(&mut peer.qp).expect("address");
+                        peer.send(&[number; 5], destination);
+                        let (response, source) = peer.next().expect("an response");
+                        assert_eq!(response, [number + 100; 5]);
                         assert_eq!(source.qpn, service.address.qpn);
                     });
                 }
-                let mut post = Post::new(&place);
-                for at in 0..2 {
+                let mut peer = UdPeer::new(&endpoint);
+                for index in 0..2 {
                     let request = next(&listener);
-                    assert_eq!(request.device_name(), place.name());
-                    if at == 0 {
-                        request.start_qp(&mut post.qp).expect("RTS");
-                        assert_eq!(post.qp.state().expect("state"), QpState::RTS);
-                        post.receive(6);
+                    assert_eq!(request.device_name(), endpoint.name());
+                    if index == 0 {
+                        request.start_qp(&mut peer.qp).expect("RTS");
+                        assert_eq!(peer.qp.state().expect("state"), QpState::RTS);
+                        peer.receive(6);
                     }
-                    request.accept(&post.qp, b"welcome").expect("accept");
+                    request.accept(&peer.qp, b"welcome").expect("accept");
                 }
                 for _ in 0..2 {
-                    let deadline = Instant::now() + PATIENCE;
+                    let deadline = Instant::now() + TIMEOUT;
                     let (buf, source) = loop {
                         assert!(Instant::now() < deadline, "no datagram");
-                        let Some(completion) = post.cq.poll().expect("poll").next() else {
+                        let Some(completion) = peer.cq.poll().expect("poll").next() else {
                             thread::sleep(Duration::from_millis(1));
                             continue;
                         };
                         let source = completion.source();
                         break (
-                            post.qp
+                            peer.qp
                                 .retire(completion)
-                                .expect("mine")
+                                .expect("a completion of this queue pair")
                                 .into_buf()
                                 .expect("one"),
                             source,
                         );
                     };
-                    let back = post
+                    let handle = peer
                         .pd
                         .create_ah_from_wc(1, &source, &buf)
                         .expect("address");
-                    let address = post.qp.hold_address(&back).expect("hold");
+                    let address = peer.qp.hold_address(&handle).expect("hold");
                     let qkey = ibverbs::Qkey(rdma_sys::RDMA_UDP_QKEY);
-                    let answer = [buf[GRH_LEN] + 100; 5];
-                    post.send(
-                        &answer,
+                    let response = [buf[GRH_LEN] + 100; 5];
+                    peer.send(
+                        &response,
                         Destination {
                             address,
                             qpn: source.qpn,
@@ -109,7 +113,7 @@ fn a_service_is_found_and_speaks_with_several_clients_on_one_queue_pair() {
                         },
                     );
                 }
-                // The clients have what they waited for before the queue pair goes.
+                // Lets the clients receive their answers before the queue pair is destroyed.
                 thread::sleep(Duration::from_millis(200));
             });
         });
@@ -118,24 +122,27 @@ fn a_service_is_found_and_speaks_with_several_clients_on_one_queue_pair() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn private_data_travels_both_ways_up_to_its_limits() {
+fn private_data_reaches_both_sides_up_to_its_limits() {
     let limits = PrivateDataLimits::DATAGRAM;
-    for place in one_place_each()
+    for endpoint in one_endpoint_each()
         .into_iter()
-        .filter(|place| !place.is_iwarp())
+        .filter(|endpoint| !endpoint.is_iwarp())
     {
-        let listener = listen(&place);
+        let listener = listen(&endpoint);
         let address = listener.local_addr();
-        let (ask, answer) = (vec![7; limits.request], vec![9; limits.reply]);
+        let (query_data, reply_data) = (vec![7; limits.request], vec![9; limits.reply]);
         thread::scope(|scope| {
             scope.spawn(|| {
                 let request = next(&listener);
-                assert_eq!(request.private_data(), ask);
-                let mut post = Post::new(&place);
-                request.start_qp(&mut post.qp).expect("RTS");
-                request.accept(&post.qp, &answer).expect("accept");
+                assert_eq!(request.private_data(), query_data);
+                let mut peer = UdPeer::new(&endpoint);
+                request.start_qp(&mut peer.qp).expect("RTS");
+                request.accept(&peer.qp, &reply_data).expect("accept");
             });
-            assert_eq!(query(address, &ask).expect("found").private_data, answer);
+            assert_eq!(
+                query(address, &query_data).expect("found").private_data,
+                reply_data
+            );
         });
         let error = query(address, &vec![7; limits.request + 1])
             .map(drop)
@@ -146,42 +153,39 @@ fn private_data_travels_both_ways_up_to_its_limits() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_service_refuses_in_words_and_an_absent_one_is_told() {
-    for place in one_place_each()
+fn rejected_queries_report_their_reasons() {
+    for endpoint in one_endpoint_each()
         .into_iter()
-        .filter(|place| !place.is_iwarp())
+        .filter(|endpoint| !endpoint.is_iwarp())
     {
-        leaves_nothing(&place, || {
-            let listener = listen(&place);
+        assert_no_leaks(&endpoint, || {
+            let listener = listen(&endpoint);
             let address = listener.local_addr();
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    next(&listener).reject(b"closed for today").expect("reject");
+                    next(&listener).reject(b"try again later").expect("reject");
                     drop(next(&listener));
                 });
-                let error = query(address, b"").expect_err("refused");
+                let error = query(address, b"").expect_err("rejected");
                 assert_eq!(error.error().kind(), ErrorKind::Disconnected, "{error}");
                 let rejection = error.rejection().expect("a rejection");
                 assert!(
-                    rejection.private_data.starts_with(b"closed for today"),
+                    rejection.private_data.starts_with(b"try again later"),
                     "{rejection:?}"
                 );
-                assert!(
-                    error.to_string().contains("\"closed for today\""),
-                    "{error}"
-                );
+                assert!(error.to_string().contains("\"try again later\""), "{error}");
                 let error = query(address, b"").expect_err("dropped");
                 assert!(
                     error
                         .rejection()
-                        .is_some_and(|no| no.reason.is_by_application()),
+                        .is_some_and(|rejection| rejection.reason.is_by_application()),
                     "{error}"
                 );
             });
             drop(listener);
-            let error = query(address, b"").expect_err("nobody");
+            let error = query(address, b"").expect_err("no listener");
             assert_eq!(
-                error.rejection().map(|no| no.reason),
+                error.rejection().map(|rejection| rejection.reason),
                 Some(RejectReason::INVALID_SERVICE_ID),
                 "{error}"
             );
@@ -189,9 +193,9 @@ fn a_service_refuses_in_words_and_an_absent_one_is_told() {
     }
 }
 
-/// A group of its own for each run of a test.
-fn group(place: &Place, last: u8) -> SocketAddr {
-    let ip: IpAddr = if place.ip.is_ipv4() {
+/// Returns the address of a group that only one test uses.
+fn group(endpoint: &Endpoint, last: u8) -> SocketAddr {
+    let ip: IpAddr = if endpoint.ip.is_ipv4() {
         IpAddr::from([239, 9, 8, last])
     } else {
         format!("ff1e::9:{last:x}").parse().expect("a group")
@@ -199,25 +203,25 @@ fn group(place: &Place, last: u8) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }
 
-/// Where groups are: Linux has no IPv6 groups on RoCE v2.
-fn places_with_groups() -> Vec<Place> {
-    places()
+/// Returns the endpoints that support groups. Linux has no IPv6 groups on RoCE v2.
+fn multicast_endpoints() -> Vec<Endpoint> {
+    endpoints()
         .into_iter()
-        .filter(|place| !place.is_iwarp() && place.ip.is_ipv4())
+        .filter(|endpoint| !endpoint.is_iwarp() && endpoint.ip.is_ipv4())
         .collect()
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn an_ipv6_group_on_roce_is_told_to_be_unsupported() {
-    for place in places()
+fn ipv6_groups_are_unsupported_on_roce() {
+    for endpoint in endpoints()
         .into_iter()
-        .filter(|place| !place.is_iwarp() && place.ip.is_ipv6())
+        .filter(|endpoint| !endpoint.is_iwarp() && endpoint.ip.is_ipv6())
     {
-        leaves_nothing(&place, || {
-            let resolver = Resolver::new(group(&place, 5))
-                .source(place.ip)
-                .timeout(PATIENCE);
+        assert_no_leaks(&endpoint, || {
+            let resolver = Resolver::new(group(&endpoint, 5))
+                .source(endpoint.ip)
+                .timeout(TIMEOUT);
             let error = resolver
                 .join(JoinAs::FULL_MEMBER)
                 .map(drop)
@@ -230,44 +234,44 @@ fn an_ipv6_group_on_roce_is_told_to_be_unsupported() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_group_hears_what_is_sent_to_it_until_it_is_left() {
-    for place in places_with_groups() {
-        leaves_nothing(&place, || {
+fn members_receive_until_they_leave() {
+    for endpoint in multicast_endpoints() {
+        assert_no_leaks(&endpoint, || {
             let join = || {
-                let resolver = Resolver::new(group(&place, 1))
-                    .source(place.ip)
-                    .timeout(PATIENCE);
+                let resolver = Resolver::new(group(&endpoint, 1))
+                    .source(endpoint.ip)
+                    .timeout(TIMEOUT);
                 resolver.join(JoinAs::FULL_MEMBER).expect("join")
             };
             let mut members = Vec::new();
             for _ in 0..2 {
                 let mut member = join();
-                assert_eq!(member.device_name(), place.name());
-                assert_eq!(member.local_addr().ip(), place.ip);
-                assert_eq!(member.check_event().expect("alive"), None);
-                let mut post = Post::new(&place);
-                member.start_qp(&mut post.qp).expect("RTS");
-                post.receive(4);
-                member.attach(&mut post.qp).expect("attach");
-                members.push((member, post));
+                assert_eq!(member.device_name(), endpoint.name());
+                assert_eq!(member.local_addr().ip(), endpoint.ip);
+                assert_eq!(member.check_event().expect("no error"), None);
+                let mut peer = UdPeer::new(&endpoint);
+                member.start_qp(&mut peer.qp).expect("RTS");
+                peer.receive(4);
+                member.attach(&mut peer.qp).expect("attach");
+                members.push((member, peer));
             }
             assert_eq!(members[0].0.ud_address(), members[1].0.ud_address());
-            let (speaker, post) = &mut members[0];
-            let all = speaker.destination(&mut post.qp).expect("address");
-            post.send(b"to all", all);
-            for (_, post) in &mut members {
-                assert_eq!(post.next().expect("heard").0, b"to all");
+            let (sender, peer) = &mut members[0];
+            let destination = sender.destination(&mut peer.qp).expect("address");
+            peer.send(b"to all", destination);
+            for (_, peer) in &mut members {
+                assert_eq!(peer.next().expect("a datagram").0, b"to all");
             }
-            // One stops to listen, one leaves.
-            let (listener, mut deaf) = members.pop().expect("two");
-            listener.detach(&mut deaf.qp).expect("detach");
+            // One member detaches and leaves.
+            let (listener, mut detached) = members.pop().expect("two");
+            listener.detach(&mut detached.qp).expect("detach");
             listener.leave().expect("leave");
-            let (_, post) = &mut members[0];
-            post.send(b"still here", all);
-            assert_eq!(post.next().expect("heard").0, b"still here");
+            let (_, peer) = &mut members[0];
+            peer.send(b"second", destination);
+            assert_eq!(peer.next().expect("a datagram").0, b"second");
             assert!(
-                deaf.cq.poll().expect("poll").next().is_none(),
-                "it hears no more"
+                detached.cq.poll().expect("poll").next().is_none(),
+                "a detached queue pair receives nothing"
             );
         });
     }
@@ -275,29 +279,32 @@ fn a_group_hears_what_is_sent_to_it_until_it_is_left() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn joining_is_abandoned_without_a_trace_and_what_is_no_group_is_told() {
-    for place in places_with_groups() {
-        leaves_nothing(&place, || {
+fn cancelled_joins_leak_nothing_and_wrong_groups_are_errors() {
+    for endpoint in multicast_endpoints() {
+        assert_no_leaks(&endpoint, || {
             let resolver = || {
-                Resolver::new(group(&place, 2))
-                    .source(place.ip)
-                    .timeout(PATIENCE)
+                Resolver::new(group(&endpoint, 2))
+                    .source(endpoint.ip)
+                    .timeout(TIMEOUT)
             };
             drop(resolver().start_join(JoinAs::FULL_MEMBER).expect("start"));
             let mut joining = resolver().start_join(JoinAs::FULL_MEMBER).expect("start");
             while joining.try_finish().expect("join").is_none() {
                 thread::yield_now();
             }
-            let error = Resolver::new(SocketAddr::new(place.ip, 0))
+            let error = Resolver::new(SocketAddr::new(endpoint.ip, 0))
                 .join(JoinAs::FULL_MEMBER)
                 .map(drop);
-            assert_eq!(error.expect_err("no group").kind(), ErrorKind::InvalidInput);
+            assert_eq!(
+                error.expect_err("not a multicast address").kind(),
+                ErrorKind::InvalidInput
+            );
             let error = resolver()
                 .port_space(PortSpace::TCP)
                 .join(JoinAs::FULL_MEMBER)
                 .map(drop);
             assert_eq!(
-                error.expect_err("connections").kind(),
+                error.expect_err("port space of connections").kind(),
                 ErrorKind::InvalidInput
             );
         });
@@ -306,18 +313,18 @@ fn joining_is_abandoned_without_a_trace_and_what_is_no_group_is_told() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn to_send_only_is_joined_or_unsupported() {
-    for place in places_with_groups() {
-        match Resolver::new(group(&place, 3))
-            .source(place.ip)
-            .timeout(PATIENCE)
+fn send_only_membership_works_or_is_unsupported() {
+    for endpoint in multicast_endpoints() {
+        match Resolver::new(group(&endpoint, 3))
+            .source(endpoint.ip)
+            .timeout(TIMEOUT)
             .join(JoinAs::SEND_ONLY)
         {
             Ok(member) => {
-                let mut post = Post::new(&place);
-                member.start_qp(&mut post.qp).expect("RTS");
-                let all = member.destination(&mut post.qp).expect("address");
-                post.send(b"into the blue", all);
+                let mut peer = UdPeer::new(&endpoint);
+                member.start_qp(&mut peer.qp).expect("RTS");
+                let destination = member.destination(&mut peer.qp).expect("address");
+                peer.send(b"send only", destination);
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
         }
@@ -326,30 +333,33 @@ fn to_send_only_is_joined_or_unsupported() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn iwarp_says_that_it_has_no_datagrams() {
-    for place in one_place_each().iter().filter(|place| place.is_iwarp()) {
-        leaves_nothing(place, || {
-            let address = SocketAddr::new(place.ip, 7174);
+fn datagrams_are_unsupported_on_iwarp() {
+    for endpoint in one_endpoint_each()
+        .iter()
+        .filter(|endpoint| endpoint.is_iwarp())
+    {
+        assert_no_leaks(endpoint, || {
+            let address = SocketAddr::new(endpoint.ip, 7174);
             for error in [
                 ListenOptions::new()
                     .bind_datagram(address)
                     .map(drop)
                     .expect_err("listen"),
                 Resolver::new(address)
-                    .timeout(PATIENCE)
+                    .timeout(TIMEOUT)
                     .resolve_datagram()
                     .map(drop)
                     .expect_err("resolve"),
-                Resolver::new(group(place, 4))
-                    .source(place.ip)
-                    .timeout(PATIENCE)
+                Resolver::new(group(endpoint, 4))
+                    .source(endpoint.ip)
+                    .timeout(TIMEOUT)
                     .join(JoinAs::FULL_MEMBER)
                     .map(drop)
                     .expect_err("join"),
             ] {
                 println!("{error}");
                 assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-                assert!(error.to_string().contains(place.name()), "{error}");
+                assert!(error.to_string().contains(endpoint.name()), "{error}");
             }
         });
     }

@@ -1,4 +1,4 @@
-//! How requests fail on a connection, on RoCE and on iWARP: the buffer comes back, by a completion
+//! Failing requests of a connection on RoCE and on iWARP. The buffer is returned by a completion,
 //! or when the queue pair is destroyed.
 
 mod lab;
@@ -6,30 +6,31 @@ mod lab;
 use std::time::Duration;
 
 use ibverbs::{AccessFlags, Error, QpOptions, RemoteMemory, WcStatus, mw::Type2, wr};
-use lab::{PATIENCE, Place, Wired, leaves_nothing, places};
+use lab::{Endpoint, Peer, TIMEOUT, assert_no_leaks, endpoints};
 
-const OPEN: AccessFlags = AccessFlags::REMOTE_READ
+const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_ATOMIC);
-/// How long to look for a completion that may never come.
-const LOOK: Duration = Duration::from_millis(500);
+/// Time to wait for a completion that may never arrive.
+const COMPLETION_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How the memory of a peer refuses: Soft-RoCE looks first at what the peer's queue pair allows.
+/// Statuses of a refused access to the peer's memory. Soft-RoCE checks the access flags of the
+/// peer's queue pair first.
 const REFUSED: [WcStatus; 2] = [WcStatus::REM_ACCESS_ERR, WcStatus::REM_INV_REQ_ERR];
 
-fn ipv4() -> impl Iterator<Item = (Place, bool)> {
-    places()
+fn ipv4_endpoints() -> impl Iterator<Item = (Endpoint, bool)> {
+    endpoints()
         .into_iter()
-        .filter(|place| place.ip.is_ipv4())
-        .map(|place| {
-            let iwarp = place.is_iwarp();
-            (place, iwarp)
+        .filter(|endpoint| endpoint.ip.is_ipv4())
+        .map(|endpoint| {
+            let iwarp = endpoint.is_iwarp();
+            (endpoint, iwarp)
         })
 }
 
-/// A region of the peer, of 64 bytes, and 8 of them named with a wrong key.
-fn wrong(peer: &Wired) -> (ibverbs::SharedRegion, RemoteMemory) {
-    let region = peer.end.pd.shared(64, OPEN).expect("region");
+/// Returns a region of 64 bytes of the peer, and 8 bytes of it with a wrong key.
+fn with_wrong_key(peer: &Peer) -> (ibverbs::SharedRegion, RemoteMemory) {
+    let region = peer.resources.pd.shared(64, REMOTE_ACCESS).expect("region");
     let remote = RemoteMemory {
         len: 8,
         rkey: region.remote().rkey ^ 0x5500,
@@ -41,16 +42,16 @@ fn wrong(peer: &Wired) -> (ibverbs::SharedRegion, RemoteMemory) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_write_with_a_wrong_key_ends_the_connection() {
-    for (place, iwarp) in ipv4() {
-        leaves_nothing(&place, || {
-            let (mut a, mut b) = place.pair();
-            let (region, remote) = wrong(&b);
+    for (endpoint, iwarp) in ipv4_endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let (mut a, mut b) = endpoint.pair();
+            let (region, remote) = with_wrong_key(&b);
             a.connection
                 .qp_mut()
-                .post_send(wr::write(a.end.pd.buf(8).expect("buf"), remote))
+                .post_send(wr::write(a.resources.pd.buf(8).expect("buf"), remote))
                 .expect("post");
             let retired = a.retire();
-            // On iWARP success says that the message was taken; the fault ends the connection.
+            // On iWARP success means that the message was sent. The fault ends the connection.
             let expected = if iwarp {
                 &[WcStatus::SUCCESS][..]
             } else {
@@ -61,23 +62,23 @@ fn a_write_with_a_wrong_key_ends_the_connection() {
             if iwarp {
                 b.expect_disconnected();
             }
-            let mut seen = [7; 64];
-            region.read(0, &mut seen).expect("within");
-            assert_eq!(seen, [0; 64], "nothing was written");
+            let mut memory = [7; 64];
+            region.read(0, &mut memory).expect("within the region");
+            assert_eq!(memory, [0; 64], "nothing is written");
         });
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_read_with_a_wrong_key_fails_or_comes_back_with_the_queue_pair() {
-    for (place, iwarp) in ipv4() {
-        leaves_nothing(&place, || {
-            let (mut a, b) = place.pair();
-            let (_region, remote) = wrong(&b);
-            // On iWARP the peer answers a read by writing.
+fn a_read_with_a_wrong_key_never_succeeds() {
+    for (endpoint, iwarp) in ipv4_endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let (mut a, b) = endpoint.pair();
+            let (_region, remote) = with_wrong_key(&b);
+            // On iWARP the peer answers a READ with a WRITE.
             let sink = a
-                .end
+                .resources
                 .pd
                 .shared(64, AccessFlags::REMOTE_WRITE)
                 .expect("sink");
@@ -87,15 +88,15 @@ fn a_read_with_a_wrong_key_fails_or_comes_back_with_the_queue_pair() {
                 .hold(&sink)
                 .expect("hold")
                 .slice(0..8)
-                .expect("within");
+                .expect("within the region");
             a.connection
                 .qp_mut()
                 .post_send(wr::read(held, remote))
                 .expect("post");
-            match a.retire_within(if iwarp { LOOK } else { PATIENCE }) {
+            match a.retire_within(if iwarp { COMPLETION_TIMEOUT } else { TIMEOUT }) {
                 Some(retired) if iwarp => assert!(!retired.is_success(), "{retired:?}"),
                 Some(retired) => assert!(REFUSED.contains(&retired.status()), "{retired:?}"),
-                None => assert!(iwarp, "Soft-RoCE completes it"),
+                None => assert!(iwarp, "Soft-RoCE completes the request"),
             }
         });
     }
@@ -104,14 +105,17 @@ fn a_read_with_a_wrong_key_fails_or_comes_back_with_the_queue_pair() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_message_longer_than_the_receive_fails_at_the_receiver() {
-    for (place, iwarp) in ipv4() {
-        leaves_nothing(&place, || {
-            let (mut a, mut b) = place.pair();
-            a.send(&[1; 65]); // the receive has 64
+    for (endpoint, iwarp) in ipv4_endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let (mut a, mut b) = endpoint.pair();
+            a.send(&[1; 65]); // the receive has 64 bytes
             let received = b.retire();
-            let length = [WcStatus::LOC_LEN_ERR, WcStatus::LOC_QP_OP_ERR];
-            assert!(length.contains(&received.status()), "{received:?}");
-            assert_eq!(received.into_buf().expect("its buffer").capacity(), 64);
+            let expected = [WcStatus::LOC_LEN_ERR, WcStatus::LOC_QP_OP_ERR];
+            assert!(expected.contains(&received.status()), "{received:?}");
+            assert_eq!(
+                received.into_buf().expect("the posted buffer").capacity(),
+                64
+            );
             let sent = a.retire();
             assert_eq!(sent.is_success(), iwarp, "{sent:?}");
             assert!(sent.into_buf().is_some());
@@ -121,12 +125,12 @@ fn a_message_longer_than_the_receive_fails_at_the_receiver() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_message_that_invalidates_a_wrong_key_fails_at_the_receiver() {
-    for (place, _) in ipv4() {
-        leaves_nothing(&place, || {
-            let (mut a, mut b) = place.pair();
-            let (_region, remote) = wrong(&b);
-            let message = a.end.pd.buf(8).expect("buf");
+fn send_with_inv_of_a_wrong_key_fails_at_the_receiver() {
+    for (endpoint, _) in ipv4_endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let (mut a, mut b) = endpoint.pair();
+            let (_region, remote) = with_wrong_key(&b);
+            let message = a.resources.pd.buf(8).expect("buf");
             a.connection
                 .qp_mut()
                 .post_send(wr::send_with_inv(message, remote.rkey))
@@ -135,7 +139,7 @@ fn a_message_that_invalidates_a_wrong_key_fails_at_the_receiver() {
             assert_eq!(received.status(), WcStatus::REM_INV_REQ_ERR);
             assert_eq!(received.invalidated_rkey(), None);
             assert!(received.into_buf().is_some());
-            // Neither device tells the sender: see ci/DRIVERS.md.
+            // No device reports this to the sender (see ci/DRIVERS.md).
             assert!(a.retire().into_buf().is_some());
         });
     }
@@ -143,20 +147,20 @@ fn a_message_that_invalidates_a_wrong_key_fails_at_the_receiver() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_message_arrives_that_invalidates_a_key_of_the_peer() {
-    for (place, iwarp) in ipv4() {
-        leaves_nothing(&place, || {
-            let (mut a, mut b) = place.pair();
-            // Soft-iWARP has no windows: there it is the key of a region (ci/DRIVERS.md, fault
-            // 40).
-            let open = if iwarp {
-                OPEN
+fn send_with_inv_invalidates_a_key_of_the_peer() {
+    for (endpoint, iwarp) in ipv4_endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let (mut a, mut b) = endpoint.pair();
+            // Soft-iWARP has no memory windows, so the key of a region is invalidated
+            // (ci/DRIVERS.md, fault 40).
+            let access = if iwarp {
+                REMOTE_ACCESS
             } else {
-                OPEN | AccessFlags::MW_BIND
+                REMOTE_ACCESS | AccessFlags::MW_BIND
             };
-            let region = b.end.pd.shared(64, open).expect("region");
+            let region = b.resources.pd.shared(64, access).expect("region");
             let bound = (!iwarp).then(|| {
-                let window = b.end.pd.alloc_mw::<Type2>().expect("window");
+                let window = b.resources.pd.alloc_mw::<Type2>().expect("window");
                 let (bound, binding) = window
                     .bind(&region, AccessFlags::REMOTE_WRITE)
                     .expect("fits");
@@ -173,11 +177,11 @@ fn a_message_arrives_that_invalidates_a_key_of_the_peer() {
             if iwarp {
                 a.connection
                     .qp_mut()
-                    .post_send(wr::write(a.end.pd.buf(8).expect("buf"), remote))
+                    .post_send(wr::write(a.resources.pd.buf(8).expect("buf"), remote))
                     .expect("post");
-                a.retire().ok().expect("written, or on its way");
+                a.retire().ok().expect("written or in flight");
             }
-            let mut message = a.end.pd.buf(8).expect("buf");
+            let mut message = a.resources.pd.buf(8).expect("buf");
             message.copy_from_slice(b"done now");
             a.connection
                 .qp_mut()
@@ -185,21 +189,21 @@ fn a_message_arrives_that_invalidates_a_key_of_the_peer() {
                 .expect("post");
             a.retire().ok().expect("sent");
             let received = b.retire();
-            received.ok().expect("it invalidates what it may");
+            received.ok().expect("received");
             if let Some(bound) = bound {
                 let window = bound
                     .invalidated_by(&received)
-                    .expect("the device says which");
+                    .expect("the completion has the invalidated key");
                 drop(window);
             } else {
                 a.connection
                     .qp_mut()
-                    .post_send(wr::write(a.end.pd.buf(8).expect("buf"), remote))
+                    .post_send(wr::write(a.resources.pd.buf(8).expect("buf"), remote))
                     .expect("post");
                 b.expect_disconnected();
             }
             assert_eq!(
-                &received.into_buf().expect("posted with one")[..],
+                &received.into_buf().expect("the posted buffer")[..],
                 b"done now"
             );
         });
@@ -208,42 +212,46 @@ fn a_message_arrives_that_invalidates_a_key_of_the_peer() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn what_iwarp_lacks_is_refused_with_the_buffer() {
-    for (place, iwarp) in ipv4() {
-        leaves_nothing(&place, || {
-            let (mut a, b) = place.pair();
-            let region = b.end.pd.shared(64, OPEN).expect("region");
-            let place = RemoteMemory {
+fn unsupported_requests_on_iwarp_return_their_buffers() {
+    for (endpoint, iwarp) in ipv4_endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let (mut a, b) = endpoint.pair();
+            let region = b.resources.pd.shared(64, REMOTE_ACCESS).expect("region");
+            let remote = RemoteMemory {
                 len: 8,
                 ..region.remote()
             };
-            let sink = a.end.pd.shared(8, AccessFlags::REMOTE_WRITE).expect("sink");
-            let pd = a.end.pd.clone();
+            let sink = a
+                .resources
+                .pd
+                .shared(8, AccessFlags::REMOTE_WRITE)
+                .expect("sink");
+            let pd = a.resources.pd.clone();
             let buf = || pd.buf(8).expect("buf");
             let qp = a.connection.qp_mut();
             let held = qp.hold(&sink).expect("hold");
             let posts: [Result<(), Error>; 4] = [
-                qp.post_send(wr::compare_swap(held, place, 0, 1))
+                qp.post_send(wr::compare_swap(held, remote, 0, 1))
                     .map_err(Error::from),
-                qp.post_send(wr::fetch_add(held, place, 1))
+                qp.post_send(wr::fetch_add(held, remote, 1))
                     .map_err(Error::from),
-                qp.post_send(wr::write_with_imm(buf(), place, 1))
+                qp.post_send(wr::write_with_imm(buf(), remote, 1))
                     .map_err(Error::from),
                 qp.post_send(wr::send_with_imm(buf(), 1))
                     .map_err(Error::from),
             ];
-            for posted in &posts {
-                assert_eq!(posted.is_err(), iwarp, "{posted:?}");
+            for result in &posts {
+                assert_eq!(result.is_err(), iwarp, "{result:?}");
             }
             if iwarp {
                 assert_eq!(
                     qp.send_slots_free(),
                     qp.caps().max_send_wr as usize,
-                    "nothing stayed in the queue"
+                    "no request is queued"
                 );
                 let rejected = qp
                     .post_send(wr::send_with_imm(buf(), 1))
-                    .expect_err("no immediate data");
+                    .expect_err("iWARP has no immediate data");
                 assert!(rejected.into_payload().is_some());
             }
         });
@@ -252,21 +260,21 @@ fn what_iwarp_lacks_is_refused_with_the_buffer() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_send_to_a_peer_that_is_gone_comes_back_one_way_or_the_other() {
-    for (place, _) in ipv4() {
-        leaves_nothing(&place, || {
-            let (mut a, b) = place.pair();
+fn a_send_after_a_disconnect_returns_its_buffer() {
+    for (endpoint, _) in ipv4_endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let (mut a, b) = endpoint.pair();
             drop(b);
             a.expect_disconnected();
-            let pool = a.end.pd.pool(1, 8).expect("pool");
-            // The queue pair may be in error already: then the post is refused, flushed, or never
-            // heard of again.
+            let pool = a.resources.pd.pool(1, 8).expect("pool");
+            // The queue pair may already be in the error state. Then the request is refused or
+            // flushed, or never completes.
             if let Ok(()) = a
                 .connection
                 .qp_mut()
                 .post_send(wr::send(pool.take().expect("free")))
             {
-                while let Some(retired) = a.retire_within(LOOK) {
+                while let Some(retired) = a.retire_within(COMPLETION_TIMEOUT) {
                     assert!(!retired.is_success(), "{retired:?}");
                 }
             }
@@ -278,14 +286,16 @@ fn a_send_to_a_peer_that_is_gone_comes_back_one_way_or_the_other() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn what_a_device_lacks_is_unsupported_and_no_crash() {
-    for (place, iwarp) in ipv4() {
-        leaves_nothing(&place, || {
-            let end = place.end();
-            let made = end
-                .pd
-                .create_qp::<ibverbs::Uc>(&end.cq, &end.cq, QpOptions::default());
-            assert_eq!(made.is_err_and(|error| error.is_unsupported()), iwarp);
+fn unsupported_transports_are_reported() {
+    for (endpoint, iwarp) in ipv4_endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let resources = endpoint.resources();
+            let result = resources.pd.create_qp::<ibverbs::Uc>(
+                &resources.cq,
+                &resources.cq,
+                QpOptions::default(),
+            );
+            assert_eq!(result.is_err_and(|error| error.is_unsupported()), iwarp);
         });
     }
 }

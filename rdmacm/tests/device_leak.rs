@@ -1,4 +1,4 @@
-//! Nothing is left behind on real drivers, wherever the chain of types is cut.
+//! Dropping any step of connection setup leaks nothing, on real drivers.
 
 mod lab;
 
@@ -6,40 +6,42 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use lab::{PATIENCE, Place, leaves_nothing, leaves_nothing_within, places};
+use lab::{Endpoint, TIMEOUT, assert_no_leaks, assert_no_leaks_within, endpoints};
 use rdmacm::{ConnectParams, Connection, ReadyRequest, ReadyRoute, Resolver, Route};
 
-fn route(place: &Place, address: SocketAddr) -> Route {
+fn route(endpoint: &Endpoint, address: SocketAddr) -> Route {
     Resolver::new(address)
-        .timeout(PATIENCE)
+        .timeout(TIMEOUT)
         .resolve()
-        .unwrap_or_else(|error| panic!("{}: {error}", place.name()))
+        .unwrap_or_else(|error| panic!("{}: {error}", endpoint.name()))
 }
 
-fn ready(place: &Place, end: &lab::End, address: SocketAddr) -> ReadyRoute {
-    let mut ready = route(place, address).with_qp(end.qp()).expect("INIT");
-    end.receive_on(ready.qp_mut());
+fn ready(endpoint: &Endpoint, resources: &lab::Resources, address: SocketAddr) -> ReadyRoute {
+    let mut ready = route(endpoint, address)
+        .with_qp(resources.qp())
+        .expect("INIT");
+    resources.receive_on(ready.qp_mut());
     ready
 }
 
-fn pending(end: &lab::End, listener: &rdmacm::Listener) -> ReadyRequest {
+fn accept_request(resources: &lab::Resources, listener: &rdmacm::Listener) -> ReadyRequest {
     let request = listener
-        .accept(Some(PATIENCE))
+        .accept(Some(TIMEOUT))
         .expect("accept")
         .expect("a request in time");
-    let mut pending = request.with_qp(end.qp()).expect("INIT");
-    end.receive_on(pending.qp_mut());
-    pending
+    let mut ready_request = request.with_qp(resources.qp()).expect("INIT");
+    resources.receive_on(ready_request.qp_mut());
+    ready_request
 }
 
-/// Runs a client that connects to the listener which `passive` is given.
-fn against_a_client(place: &Place, passive: impl FnOnce(&rdmacm::Listener)) {
-    let listener = place.listen();
+/// Runs a client that connects to the listener passed to `passive`.
+fn with_client(endpoint: &Endpoint, passive: impl FnOnce(&rdmacm::Listener)) {
+    let listener = endpoint.listen();
     let address = listener.local_addr();
     thread::scope(|scope| {
         let client = scope.spawn(move || {
-            let end = place.end();
-            drop(ready(place, &end, address).connect(&ConnectParams::default(), PATIENCE));
+            let resources = endpoint.resources();
+            drop(ready(endpoint, &resources, address).connect(&ConnectParams::default(), TIMEOUT));
         });
         passive(&listener);
         client.join().expect("client");
@@ -48,12 +50,12 @@ fn against_a_client(place: &Place, passive: impl FnOnce(&rdmacm::Listener)) {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_hundred_pairs_in_a_row_leave_nothing() {
-    for place in places() {
-        leaves_nothing(&place, || {
+fn a_hundred_sequential_connections_leak_nothing() {
+    for endpoint in endpoints() {
+        assert_no_leaks(&endpoint, || {
             for _ in 0..100 {
-                let (mut a, mut b) = place.pair();
-                a.send(b"one message each");
+                let (mut a, mut b) = endpoint.pair();
+                a.send(b"one message");
                 a.retire().ok().expect("sent");
                 b.retire().ok().expect("received");
             }
@@ -63,10 +65,10 @@ fn a_hundred_pairs_in_a_row_leave_nothing() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn twenty_pairs_at_once_leave_nothing() {
-    for place in places() {
-        leaves_nothing(&place, || {
-            let pairs: Vec<_> = (0..20).map(|_| place.pair()).collect();
+fn twenty_concurrent_connections_leak_nothing() {
+    for endpoint in endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let pairs: Vec<_> = (0..20).map(|_| endpoint.pair()).collect();
             assert_eq!(pairs.len(), 20);
         });
     }
@@ -74,19 +76,19 @@ fn twenty_pairs_at_once_leave_nothing() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_active_chain_leaves_nothing_wherever_it_is_cut() {
-    for place in places() {
-        let listener = place.listen();
+fn dropping_any_active_step_leaks_nothing() {
+    for endpoint in endpoints() {
+        let listener = endpoint.listen();
         let address = listener.local_addr();
-        leaves_nothing(&place, || drop(route(&place, address)));
-        leaves_nothing(&place, || {
-            let end = place.end();
-            drop(ready(&place, &end, address));
+        assert_no_leaks(&endpoint, || drop(route(&endpoint, address)));
+        assert_no_leaks(&endpoint, || {
+            let resources = endpoint.resources();
+            drop(ready(&endpoint, &resources, address));
         });
-        leaves_nothing(&place, || {
-            let end = place.end();
-            let unbound = end.qp();
-            drop(route(&place, address));
+        assert_no_leaks(&endpoint, || {
+            let resources = endpoint.resources();
+            let unbound = resources.qp();
+            drop(route(&endpoint, address));
             drop(unbound);
         });
     }
@@ -94,54 +96,56 @@ fn the_active_chain_leaves_nothing_wherever_it_is_cut() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_connect_that_timed_out_leaves_nothing_once_the_kernel_lets_go() {
-    for place in places() {
-        leaves_nothing_within(&place, Duration::from_secs(30), || {
-            let listener = place.listen();
-            let end = place.end();
-            let unanswered = ready(&place, &end, listener.local_addr());
-            let error = unanswered
+fn a_timed_out_connect_leaks_nothing() {
+    for endpoint in endpoints() {
+        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
+            let listener = endpoint.listen();
+            let resources = endpoint.resources();
+            let route = ready(&endpoint, &resources, listener.local_addr());
+            let error = route
                 .connect(&ConnectParams::default(), Duration::from_millis(100))
                 .map(drop);
-            println!("{}", error.expect_err("nobody accepts"));
+            println!("{}", error.expect_err("no answer"));
         });
-        leaves_nothing_within(&place, Duration::from_secs(30), || {
-            let listener = place.listen();
-            let end = place.end();
-            let unanswered = ready(&place, &end, listener.local_addr());
-            let _ = unanswered
+        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
+            let listener = endpoint.listen();
+            let resources = endpoint.resources();
+            let route = ready(&endpoint, &resources, listener.local_addr());
+            let _ = route
                 .connect(&ConnectParams::default(), Duration::ZERO)
                 .map(drop)
-                .expect_err("no time");
+                .expect_err("timeout of zero");
         });
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_passive_chain_leaves_nothing_wherever_it_is_cut() {
-    for place in places() {
-        leaves_nothing(&place, || drop(place.listen()));
-        leaves_nothing(&place, || {
-            against_a_client(&place, |listener| {
+fn dropping_any_passive_step_leaks_nothing() {
+    for endpoint in endpoints() {
+        assert_no_leaks(&endpoint, || drop(endpoint.listen()));
+        assert_no_leaks(&endpoint, || {
+            with_client(&endpoint, |listener| {
                 drop(
                     listener
-                        .accept(Some(PATIENCE))
+                        .accept(Some(TIMEOUT))
                         .expect("accept")
-                        .expect("one"),
+                        .expect("a request"),
                 );
             });
         });
-        leaves_nothing(&place, || {
-            let end = place.end();
-            against_a_client(&place, |listener| drop(pending(&end, listener)));
+        assert_no_leaks(&endpoint, || {
+            let resources = endpoint.resources();
+            with_client(&endpoint, |listener| {
+                drop(accept_request(&resources, listener))
+            });
         });
-        leaves_nothing(&place, || {
-            let end = place.end();
-            against_a_client(&place, |listener| {
+        assert_no_leaks(&endpoint, || {
+            let resources = endpoint.resources();
+            with_client(&endpoint, |listener| {
                 drop(
-                    pending(&end, listener)
-                        .accept(&ConnectParams::default(), PATIENCE)
+                    accept_request(&resources, listener)
+                        .accept(&ConnectParams::default(), TIMEOUT)
                         .expect("accept"),
                 );
             });
@@ -151,22 +155,25 @@ fn the_passive_chain_leaves_nothing_wherever_it_is_cut() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_listener_dropped_with_requests_unread_rejects_them() {
-    for place in places() {
-        leaves_nothing(&place, || {
-            let listener = place.listen();
+fn dropping_a_listener_rejects_unread_requests() {
+    for endpoint in endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let listener = endpoint.listen();
             let address = listener.local_addr();
             thread::scope(|scope| {
                 let client = scope.spawn(|| {
-                    let end = place.end();
-                    ready(&place, &end, address)
-                        .connect(&ConnectParams::default(), PATIENCE)
+                    let resources = endpoint.resources();
+                    ready(&endpoint, &resources, address)
+                        .connect(&ConnectParams::default(), TIMEOUT)
                         .map(drop)
                 });
-                // Long enough for the request to be on the channel, where nobody takes it.
+                // Long enough for the request to arrive on the channel, where it stays unread.
                 thread::sleep(Duration::from_millis(300));
                 drop(listener);
-                let error = client.join().expect("client").expect_err("nobody accepted");
+                let error = client
+                    .join()
+                    .expect("client")
+                    .expect_err("the request was rejected");
                 assert!(error.rejection().is_some(), "{error}");
             });
         });
@@ -176,21 +183,21 @@ fn a_listener_dropped_with_requests_unread_rejects_them() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_request_outlives_its_listener() {
-    for place in places() {
-        leaves_nothing(&place, || {
-            let listener = place.listen();
+    for endpoint in endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let listener = endpoint.listen();
             let address = listener.local_addr();
-            let end = place.end();
+            let resources = endpoint.resources();
             thread::scope(|scope| {
                 let client = scope.spawn(|| {
-                    ready(&place, &place.end(), address)
-                        .connect(&ConnectParams::default(), PATIENCE)
+                    ready(&endpoint, &endpoint.resources(), address)
+                        .connect(&ConnectParams::default(), TIMEOUT)
                         .expect("connect")
                 });
-                let pending = pending(&end, &listener);
+                let ready_request = accept_request(&resources, &listener);
                 drop(listener);
-                let passive: Connection = pending
-                    .accept(&ConnectParams::default(), PATIENCE)
+                let passive: Connection = ready_request
+                    .accept(&ConnectParams::default(), TIMEOUT)
                     .expect("accept");
                 drop(passive);
                 drop(client.join().expect("client"));
@@ -201,12 +208,18 @@ fn a_request_outlives_its_listener() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_order_in_which_ends_and_domains_go_does_not_matter() {
-    for place in places() {
-        leaves_nothing(&place, || {
-            let (a, b) = place.pair();
-            let (lab::Wired { connection, end }, other) = (a, b);
-            drop(end);
+fn connections_and_their_objects_can_be_dropped_in_any_order() {
+    for endpoint in endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let (a, b) = endpoint.pair();
+            let (
+                lab::Peer {
+                    connection,
+                    resources,
+                },
+                other,
+            ) = (a, b);
+            drop(resources);
             drop(other);
             drop(connection);
         });

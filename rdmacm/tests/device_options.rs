@@ -1,8 +1,8 @@
-//! Options of identifiers, and what the handshake carries beside private data, on real drivers.
+//! Options of identifiers, and handshake parameters other than private data, on real drivers.
 
 #![allow(
     unsafe_code,
-    reason = "the attributes of a queue pair are read with the verb itself"
+    reason = "queue pair attributes are read with the C function"
 )]
 
 mod lab;
@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use ibverbs::{AsRaw, ErrorKind, QpOptions, Rc, SrqOptions, wr};
-use lab::{PATIENCE, Place, accept, connect, leaves_nothing, one_place_each, places};
+use lab::{Endpoint, TIMEOUT, accept, assert_no_leaks, connect, endpoints, one_endpoint_each};
 use rdma_sys::{IBV_QP_AV, IBV_QP_TIMEOUT, ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp};
 use rdmacm::address::{IbAddr, LookupOptions, lookup};
 use rdmacm::params::Ece;
@@ -20,26 +20,26 @@ use rdmacm::{
     ConnectParams, ConnectRequest, Connection, ListenOptions, Listener, PortSpace, Resolver,
 };
 
-/// What the device says of a connected queue pair.
+/// Returns attributes of a connected queue pair from the device.
 fn attributes(connection: &Connection) -> ibv_qp_attr {
     let (mut attr, mut init) = (ibv_qp_attr::default(), ibv_qp_init_attr::default());
     let mask = (IBV_QP_TIMEOUT | IBV_QP_AV) as i32;
-    // SAFETY: the queue pair is alive and both structures are valid for writing.
+    // SAFETY: the queue pair is alive, and both structures are valid for writing.
     let returned =
         unsafe { ibv_query_qp(connection.qp().as_raw(), &raw mut attr, mask, &raw mut init) };
     assert_eq!(returned, 0);
     attr
 }
 
-/// Connects to a listener with such a resolver.
-fn pair(place: &Place, listener: &Listener, resolver: Resolver) -> (Connection, lab::Wired) {
+/// Connects to a listener with the given resolver.
+fn pair(endpoint: &Endpoint, listener: &Listener, resolver: Resolver) -> (Connection, lab::Peer) {
     thread::scope(|scope| {
-        let passive = scope.spawn(|| accept(listener, place.end(), b""));
-        let end = place.end();
-        let route = resolver.timeout(PATIENCE).resolve().expect("resolve");
-        let ready = route.with_qp(end.qp()).expect("INIT");
+        let passive = scope.spawn(|| accept(listener, endpoint.resources(), b""));
+        let resources = endpoint.resources();
+        let route = resolver.timeout(TIMEOUT).resolve().expect("resolve");
+        let ready = route.with_qp(resources.qp()).expect("INIT");
         let active = ready
-            .connect(&ConnectParams::default(), PATIENCE)
+            .connect(&ConnectParams::default(), TIMEOUT)
             .expect("connect");
         (active, passive.join().expect("passive side"))
     })
@@ -48,20 +48,20 @@ fn pair(place: &Place, listener: &Listener, resolver: Resolver) -> (Connection, 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn type_of_service_and_ack_timeout_reach_the_queue_pair() {
-    for place in one_place_each() {
-        let listener = place.listen();
+    for endpoint in one_endpoint_each() {
+        let listener = endpoint.listen();
         let resolver = || Resolver::new(listener.local_addr());
-        if place.is_iwarp() {
-            // TCP has its own timers, and its own type of service.
+        if endpoint.is_iwarp() {
+            // TCP has its own timers and type of service.
             drop(pair(
-                &place,
+                &endpoint,
                 &listener,
                 resolver().type_of_service(0x20).ack_timeout(17),
             ));
             continue;
         }
         let (active, _passive) = pair(
-            &place,
+            &endpoint,
             &listener,
             resolver().type_of_service(0x20).ack_timeout(17),
         );
@@ -72,44 +72,44 @@ fn type_of_service_and_ack_timeout_reach_the_queue_pair() {
             .ack_timeout(32)
             .resolve()
             .map(drop)
-            .expect_err("five bits");
+            .expect_err("out of range");
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn an_address_is_reused_only_when_both_say_so() {
-    for place in places() {
-        let first = place.listen();
+fn an_address_is_reused_only_if_both_allow_it() {
+    for endpoint in endpoints() {
+        let first = endpoint.listen();
         let address = first.local_addr();
         let error = ListenOptions::new()
             .reuse_address(true)
             .bind(address)
             .map(drop)
-            .expect_err("the first listens");
+            .expect_err("the address is in use");
         assert_eq!(
             error.errno().map(|errno| errno.0),
             Some(nix::errno::Errno::EADDRINUSE as i32),
             "{error}"
         );
-        // Two ways from one source port, as long as both share.
+        // Two routes use one source port if both allow it.
         let source = SocketAddr::new(
-            place.ip,
+            endpoint.ip,
             20_000 + u16::try_from(std::process::id() % 10_000).expect("small"),
         );
         let from = |reuse| {
             Resolver::new(address)
                 .source_addr(source)
                 .reuse_address(reuse)
-                .timeout(PATIENCE)
+                .timeout(TIMEOUT)
                 .resolve()
         };
-        let one = from(true).expect("resolve");
-        assert_eq!(one.local_addr(), source);
-        let two = from(true).expect("shared");
-        assert_eq!(two.local_addr(), source);
-        let error = from(false).map(drop).expect_err("not shared");
+        let first_route = from(true).expect("resolve");
+        assert_eq!(first_route.local_addr(), source);
+        let second_route = from(true).expect("shared");
+        assert_eq!(second_route.local_addr(), source);
+        let error = from(false).map(drop).expect_err("reuse is not allowed");
         assert_eq!(
             error.errno().map(|errno| errno.0),
             Some(nix::errno::Errno::EADDRINUSE as i32),
@@ -121,71 +121,74 @@ fn an_address_is_reused_only_when_both_say_so() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_listener_of_one_family_leaves_the_port_to_the_other() {
-    let places = places();
+fn af_only_leaves_the_port_to_the_other_family() {
+    let endpoints = endpoints();
     let (v4, v6) = (
         IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     );
-    let six = ListenOptions::new()
+    let ipv6 = ListenOptions::new()
         .af_only(true)
         .bind(SocketAddr::new(v6, 0))
         .expect("IPv6");
-    let port = six.local_addr().port();
-    let four = ListenOptions::new()
+    let port = ipv6.local_addr().port();
+    let ipv4 = ListenOptions::new()
         .bind(SocketAddr::new(v4, port))
         .expect("the same port for IPv4");
-    for place in &places {
-        let listener = if place.ip.is_ipv4() { &four } else { &six };
+    for endpoint in &endpoints {
+        let listener = if endpoint.ip.is_ipv4() { &ipv4 } else { &ipv6 };
         drop(pair(
-            place,
+            endpoint,
             listener,
-            Resolver::new(SocketAddr::new(place.ip, port)),
+            Resolver::new(SocketAddr::new(endpoint.ip, port)),
         ));
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_device_is_bound_to_by_its_name() {
-    for place in places() {
-        let any = if place.ip.is_ipv4() {
+fn a_device_is_selected_by_its_name() {
+    for endpoint in endpoints() {
+        let any = if endpoint.ip.is_ipv4() {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED)
         } else {
             IpAddr::V6(Ipv6Addr::UNSPECIFIED)
         };
         let listener = ListenOptions::new()
-            .device(place.name())
+            .device(endpoint.name())
             .bind(SocketAddr::new(any, 0))
             .expect("listen");
         let local = listener.local_addr();
         assert!(
-            test_support::lab::ip_addresses(&place.context.netdev(1).expect("interface"))
+            test_support::lab::ip_addresses(&endpoint.context.netdev(1).expect("interface"))
                 .contains(&local.ip())
                 || local.is_ipv6()
         );
-        let to = SocketAddr::new(place.ip, local.port());
-        if local.ip() == place.ip {
-            let (active, _passive) =
-                pair(&place, &listener, Resolver::new(to).device(place.name()));
+        let address = SocketAddr::new(endpoint.ip, local.port());
+        if local.ip() == endpoint.ip {
+            let (active, _passive) = pair(
+                &endpoint,
+                &listener,
+                Resolver::new(address).device(endpoint.name()),
+            );
             assert_eq!(
                 (active.device_name(), active.local_addr().ip()),
-                (place.name(), place.ip)
+                (endpoint.name(), endpoint.ip)
             );
         }
-        let error = Resolver::new(to)
+        let error = Resolver::new(address)
             .device("nosuch0")
             .resolve()
             .map(drop)
             .expect_err("no such device");
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-        let elsewhere = ListenOptions::new()
-            .device(place.name())
+        let result = ListenOptions::new()
+            .device(endpoint.name())
             .bind("192.0.2.1:0".parse().expect("an address"));
-        let error = elsewhere.map(drop).expect_err("not its address");
+        let error = result.map(drop).expect_err("not an address of the device");
         let text = error.to_string();
         assert!(
-            text.contains(place.name()) && text.contains(&place.ip.to_string()),
+            text.contains(endpoint.name()) && text.contains(&endpoint.ip.to_string()),
             "{text}"
         );
     }
@@ -193,12 +196,12 @@ fn a_device_is_bound_to_by_its_name() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn port_spaces_have_ports_of_their_own() {
-    for place in one_place_each() {
-        let tcp = place.listen();
+fn port_spaces_have_separate_ports() {
+    for endpoint in one_endpoint_each() {
+        let tcp = endpoint.listen();
         let address = tcp.local_addr();
-        if place.is_iwarp() {
-            // All ports are the host's TCP ports there.
+        if endpoint.is_iwarp() {
+            // All ports are TCP ports of the host.
             continue;
         }
         let ib = ListenOptions::new()
@@ -206,7 +209,7 @@ fn port_spaces_have_ports_of_their_own() {
             .bind(address)
             .expect("the same number");
         let (active, passive) = pair(
-            &place,
+            &endpoint,
             &ib,
             Resolver::new(address).port_space(PortSpace::IB),
         );
@@ -214,12 +217,12 @@ fn port_spaces_have_ports_of_their_own() {
         drop(passive);
         assert!(
             tcp.try_accept().expect("accept").is_none(),
-            "it was for the other"
+            "the request was for the other listener"
         );
     }
-    let place = &places()[0];
+    let endpoint = &endpoints()[0];
     for wrong in [PortSpace::UDP, PortSpace::IPOIB] {
-        let error = Resolver::new(place.listen().local_addr())
+        let error = Resolver::new(endpoint.listen().local_addr())
             .port_space(wrong)
             .resolve()
             .map(drop)
@@ -227,7 +230,7 @@ fn port_spaces_have_ports_of_their_own() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         let error = ListenOptions::new()
             .port_space(wrong)
-            .bind(SocketAddr::new(place.ip, 0))
+            .bind(SocketAddr::new(endpoint.ip, 0))
             .map(drop);
         assert_eq!(
             error.expect_err("datagrams").kind(),
@@ -236,39 +239,40 @@ fn port_spaces_have_ports_of_their_own() {
     }
 }
 
-/// The request of a client that offers so much, and its end.
+/// Connects with `params`, handles the request with `respond`, and returns the connection if it was
+/// accepted.
 fn request_with(
-    place: &Place,
+    endpoint: &Endpoint,
     params: ConnectParams<'static>,
-    look: impl FnOnce(ConnectRequest) + Send,
+    respond: impl FnOnce(ConnectRequest) + Send,
 ) -> Option<Connection> {
-    let listener = place.listen();
+    let listener = endpoint.listen();
     let address = listener.local_addr();
     thread::scope(|scope| {
         scope.spawn(|| {
-            look(
+            respond(
                 listener
-                    .accept(Some(PATIENCE))
+                    .accept(Some(TIMEOUT))
                     .expect("accept")
-                    .expect("in time"),
+                    .expect("an event or request in time"),
             );
         });
-        let end = place.end();
+        let resources = endpoint.resources();
         let ready = Resolver::new(address)
-            .timeout(PATIENCE)
+            .timeout(TIMEOUT)
             .resolve()
             .expect("resolve")
-            .with_qp(end.qp())
+            .with_qp(resources.qp())
             .expect("INIT");
-        ready.connect(&params, PATIENCE).ok()
+        ready.connect(&params, TIMEOUT).ok()
     })
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn options_of_the_drivers_travel_both_ways() {
-    for place in one_place_each() {
-        let (mine, yours) = (
+fn ece_options_reach_both_sides() {
+    for endpoint in one_endpoint_each() {
+        let (active_ece, passive_ece) = (
             Ece {
                 vendor_id: 0x15b3,
                 options: 0x1234,
@@ -278,64 +282,78 @@ fn options_of_the_drivers_travel_both_ways() {
                 options: 0x0034,
             },
         );
-        let travels = !place.is_iwarp();
-        let end = place.end();
+        let is_supported = !endpoint.is_iwarp();
+        let resources = endpoint.resources();
         let active = request_with(
-            &place,
+            &endpoint,
             ConnectParams {
-                ece: Some(mine),
+                ece: Some(active_ece),
                 ..ConnectParams::default()
             },
             |request| {
-                let seen = request.remote_ece().expect("ECE");
-                assert_eq!(seen, if travels { mine } else { Ece::default() });
+                let received = request.remote_ece().expect("ECE");
+                assert_eq!(
+                    received,
+                    if is_supported {
+                        active_ece
+                    } else {
+                        Ece::default()
+                    }
+                );
                 let params = ConnectParams {
-                    ece: Some(yours),
+                    ece: Some(passive_ece),
                     ..ConnectParams::default()
                 };
                 drop(
                     request
-                        .with_qp(end.qp())
+                        .with_qp(resources.qp())
                         .expect("INIT")
-                        .accept(&params, PATIENCE)
+                        .accept(&params, TIMEOUT)
                         .expect("accept"),
                 );
             },
         );
-        let seen = active.expect("accepted").remote_ece().expect("ECE");
-        assert_eq!(seen, if travels { yours } else { Ece::default() });
-        let refused = request_with(&place, ConnectParams::default(), |request| {
+        let received = active.expect("accepted").remote_ece().expect("ECE");
+        assert_eq!(
+            received,
+            if is_supported {
+                passive_ece
+            } else {
+                Ece::default()
+            }
+        );
+        let rejected = request_with(&endpoint, ConnectParams::default(), |request| {
             request.reject_ece(b"").expect("reject");
         });
-        assert!(refused.is_none());
+        assert!(rejected.is_none());
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn accepted_queue_pairs_receive_from_a_shared_queue() {
-    for place in one_place_each() {
-        leaves_nothing(&place, || {
-            let mut end = place.end();
-            let mut srq = end
+fn accepted_queue_pairs_use_a_shared_receive_queue() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
+            let mut resources = endpoint.resources();
+            let mut srq = resources
                 .pd
                 .create_srq(SrqOptions {
                     max_wr: 16,
                     ..SrqOptions::default()
                 })
-                .expect("shared queue");
+                .expect("shared receive queue");
             for _ in 0..4 {
-                srq.post_recv(wr::recv(end.pd.buf(64).expect("buffer")))
+                srq.post_recv(wr::recv(resources.pd.buf(64).expect("buffer")))
                     .expect("receive");
             }
-            let listener = place.listen();
+            let listener = endpoint.listen();
             let address = listener.local_addr();
             thread::scope(|scope| {
                 let clients: Vec<_> = (0..2_u8)
                     .map(|number| {
-                        let place = &place;
+                        let endpoint = &endpoint;
                         scope.spawn(move || {
-                            let mut active = connect(address, place.end(), b"");
+                            let mut active = connect(address, endpoint.resources(), b"");
                             active.send(&[number; 8]);
                             active.retire().ok().expect("sent");
                             active.expect_disconnected();
@@ -345,41 +363,43 @@ fn accepted_queue_pairs_receive_from_a_shared_queue() {
                 let passive: Vec<Connection> = (0..2)
                     .map(|_| {
                         let request = listener
-                            .accept(Some(PATIENCE))
+                            .accept(Some(TIMEOUT))
                             .expect("accept")
-                            .expect("in time");
+                            .expect("an event or request in time");
                         let options = QpOptions {
                             max_send_wr: 4,
                             ..QpOptions::default()
                         };
-                        let qp = end
+                        let qp = resources
                             .pd
-                            .create_qp_with_srq::<Rc>(&end.cq, &end.cq, &srq, options)
+                            .create_qp_with_srq::<Rc>(&resources.cq, &resources.cq, &srq, options)
                             .expect("queue pair");
                         request
                             .with_qp(qp)
                             .expect("INIT")
-                            .accept(&ConnectParams::default(), PATIENCE)
+                            .accept(&ConnectParams::default(), TIMEOUT)
                             .expect("accept")
                     })
                     .collect();
-                let mut seen = Vec::new();
-                while seen.len() < 2 {
-                    let Some(completion) = end.cq.poll().expect("poll").next() else {
+                let mut received = Vec::new();
+                while received.len() < 2 {
+                    let Some(completion) = resources.cq.poll().expect("poll").next() else {
                         thread::sleep(Duration::from_millis(1));
                         continue;
                     };
-                    let from = completion.qp_num();
+                    let qp_num = completion.qp_num();
                     assert!(
                         passive
                             .iter()
-                            .any(|connection| connection.qp().qp_num() == from)
+                            .any(|connection| connection.qp().qp_num() == qp_num)
                     );
-                    let got = srq.retire(completion).expect("of the shared queue");
-                    seen.push(got.into_buf().expect("posted with one")[0]);
+                    let retired = srq
+                        .retire(completion)
+                        .expect("a completion of the shared queue");
+                    received.push(retired.into_buf().expect("the posted buffer")[0]);
                 }
-                seen.sort_unstable();
-                assert_eq!(seen, [0, 1]);
+                received.sort_unstable();
+                assert_eq!(received, [0, 1]);
                 drop(passive);
                 for client in clients {
                     client.join().expect("client");
@@ -391,12 +411,15 @@ fn accepted_queue_pairs_receive_from_a_shared_queue() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn an_address_by_gid_is_of_infiniband_only_and_that_is_told() {
-    for place in places().into_iter().filter(|place| place.ip.is_ipv6()) {
-        let gid = place.context.gids(1).expect("GIDs")[0].gid;
+fn ib_addresses_need_infiniband() {
+    for endpoint in endpoints()
+        .into_iter()
+        .filter(|endpoint| endpoint.ip.is_ipv6())
+    {
+        let gid = endpoint.context.gids(1).expect("GIDs")[0].gid;
         let address = IbAddr::new(gid, PortSpace::TCP, 7000);
-        // Only InfiniBand ports have such addresses (RDMA_CORE_CAP_AF_IB).
-        let from = IbAddr::new(gid, PortSpace::TCP, 0);
+        // Only InfiniBand ports have `AF_IB` addresses (RDMA_CORE_CAP_AF_IB).
+        let source = IbAddr::new(gid, PortSpace::TCP, 0);
         for error in [
             ListenOptions::new()
                 .bind_ib(address)
@@ -407,12 +430,12 @@ fn an_address_by_gid_is_of_infiniband_only_and_that_is_told() {
                 .map(drop)
                 .expect_err("resolve"),
             Resolver::new_ib(address)
-                .source_ib(from)
+                .source_ib(source)
                 .resolve()
                 .map(drop)
-                .expect_err("resolve from"),
+                .expect_err("resolve with a source"),
         ] {
-            println!("{}: {error}", place.name());
+            println!("{}: {error}", endpoint.name());
             assert_eq!(error.kind(), ErrorKind::NotFound, "{error:?}");
             let text = error.to_string();
             assert!(
@@ -425,41 +448,42 @@ fn an_address_by_gid_is_of_infiniband_only_and_that_is_told() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_name_is_looked_up_and_led_to() {
-    for place in places() {
-        let listener = place.listen();
+fn a_name_is_looked_up_and_resolved() {
+    for endpoint in endpoints() {
+        let listener = endpoint.listen();
         let (host, port) = (
-            place.ip.to_string(),
+            endpoint.ip.to_string(),
             listener.local_addr().port().to_string(),
         );
         let options = LookupOptions {
             numeric_host: true,
             ..LookupOptions::default()
         };
-        let all = lookup(Some(&host), Some(&port), options).expect("an address in digits");
-        let info = all
+        let addresses = lookup(Some(&host), Some(&port), options).expect("a numeric address");
+        let info = addresses
             .iter()
             .find(|info| info.destination == Some(listener.local_addr()))
-            .expect("itself");
+            .expect("the listener");
         assert_eq!(info.port_space, PortSpace::TCP);
         let route = info
             .resolver()
-            .expect("somewhere")
-            .timeout(PATIENCE)
+            .expect("a destination")
+            .timeout(TIMEOUT)
             .resolve()
             .expect("resolve");
-        assert_eq!(route.device_name(), place.name());
+        assert_eq!(route.device_name(), endpoint.name());
         let passive = LookupOptions {
             passive: true,
             ..options
         };
-        let all = lookup(Some(&host), Some(&port), passive).expect("to listen");
+        let addresses = lookup(Some(&host), Some(&port), passive).expect("an address to listen on");
         assert!(
-            all.iter()
+            addresses
+                .iter()
                 .any(|info| info.source == Some(listener.local_addr())),
-            "{all:?}"
+            "{addresses:?}"
         );
-        let error = lookup(Some("no.such.host.invalid"), None, options).expect_err("no digits");
+        let error = lookup(Some("no.such.host.invalid"), None, options).expect_err("not numeric");
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     }
 }

@@ -1,10 +1,10 @@
-//! A device that is removed while it is in use, an address that moves to another interface: errors
-//! of every object concerned.
+//! Removal of a device in use, and migration of an address to another interface. Every affected
+//! object reports an error.
 //!
-//! The kernel tells its clients in the order opposite to that in which they were loaded, and
-//! uverbs, of a driver that cannot be torn from its users as rxe and siw, waits until the device is
-//! closed. Where uverbs comes first, nobody else is told before: then the removal waits, which is
-//! checked.
+//! The kernel notifies its RDMA clients in the reverse order of their registration. For drivers
+//! without disassociation support, such as rxe and siw, uverbs waits until the device is closed. If
+//! uverbs is notified before the connection manager, the removal waits and no object reports an
+//! error, which the test also checks.
 
 mod lab;
 
@@ -15,86 +15,88 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::{Device, ErrorKind, device::TransportType};
-use lab::{PATIENCE, Place, devices};
+use lab::{Endpoint, TIMEOUT, devices};
 use rdmacm::datagram::ServiceListener;
 use rdmacm::datagram::multicast::{JoinAs, Membership};
 use rdmacm::{CmEventType, ListenOptions, Listener, Resolver};
 
-const DOOMED: &str = "RDMACM_TEST_DOOMED";
+const TASK: &str = "RDMACM_TEST_REMOVAL";
 
-/// Not a test by itself: the process that uses a device to which something happens. librdmacm keeps
-/// a device open as long as its process lives, and a removal waits for that.
+/// Not a test: the process that uses the device. librdmacm keeps a device open as long as its
+/// process lives, and a removal waits for that.
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn user_of_a_doomed_device() {
-    let Ok(doomed) = std::env::var(DOOMED) else {
-        return println!("device: none (a process of other tests)");
+fn device_user_process() {
+    let Ok(task) = std::env::var(TASK) else {
+        return println!("device: none (helper process of other tests)");
     };
-    let [device, ip, fate] = doomed.split(' ').collect::<Vec<_>>()[..] else {
-        panic!("{doomed}")
+    let [device, ip, change] = task.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{task}")
     };
     let context = Device::by_name(device)
         .expect("device")
         .open()
         .expect("open");
-    let place = Place {
+    let endpoint = Endpoint {
         context,
         ip: ip.parse().expect("an address"),
     };
-    let mut users = Users::of(&place);
+    let mut users = Users::new(&endpoint);
     println!("in use");
-    let of_listener = users.listener.accept(Some(if fate == "removed" {
+    let listener_result = users.listener.accept(Some(if change == "removed" {
         Duration::from_secs(5)
     } else {
-        PATIENCE
+        TIMEOUT
     }));
-    let Err(of_listener) = of_listener.map(|request| assert!(request.is_none(), "nobody asks"))
+    let Err(listener_result) =
+        listener_result.map(|request| assert!(request.is_none(), "an unexpected request"))
     else {
-        // The kernel waits for the user of the verbs before it tells the connection manager.
-        println!("not told");
+        // The kernel waits for the user of the verbs before it notifies the connection manager.
+        println!("not notified");
         return;
     };
-    for (what, error) in std::iter::once(("listener", of_listener)).chain(users.told()) {
-        // What cannot go on at all, and what may go on over the old way.
-        let is_port_only = fate == "moved" && !matches!(what, "listener" | "service");
+    for (object, error) in std::iter::once(("listener", listener_result)).chain(users.errors()) {
+        // Connections and memberships may continue on the old path. Listeners cannot.
+        let is_port_only = change == "moved" && !matches!(object, "listener" | "service");
         let expected = if is_port_only {
             ErrorKind::PortDown
         } else {
             ErrorKind::NotFound
         };
-        assert_eq!(error.kind(), expected, "{what}: {error}");
-        assert!(error.to_string().contains(fate), "{what}: {error}");
+        assert_eq!(error.kind(), expected, "{object}: {error}");
+        assert!(error.to_string().contains(change), "{object}: {error}");
     }
-    let over = [&users.active, &users.passive].map(|end| end.connection.is_disconnected());
-    assert_eq!(over, [fate == "removed"; 2]);
-    println!("all told");
+    let disconnected =
+        [&users.active, &users.passive].map(|peer| peer.connection.is_disconnected());
+    assert_eq!(disconnected, [change == "removed"; 2]);
+    println!("all notified");
     std::io::stdout().flush().expect("flush");
-    // The kernel waits until the identifiers are gone.
+    // The kernel waits until the identifiers are destroyed.
     drop(users);
 }
 
-/// What a process does with a device, until something happens to it that all are told.
+/// Objects of a process that use a device.
 struct Users {
     listener: Listener,
     service: Option<ServiceListener>,
-    active: lab::Wired,
-    passive: lab::Wired,
+    active: lab::Peer,
+    passive: lab::Peer,
     member: Option<Membership>,
 }
 
 impl Users {
-    fn of(place: &Place) -> Self {
-        let is_iwarp = place.is_iwarp();
-        let listener = place.listen();
+    fn new(endpoint: &Endpoint) -> Self {
+        let is_iwarp = endpoint.is_iwarp();
+        let listener = endpoint.listen();
         let service = (!is_iwarp).then(|| {
             ListenOptions::new()
-                .bind_datagram(SocketAddr::new(place.ip, 0))
+                .bind_datagram(SocketAddr::new(endpoint.ip, 0))
                 .expect("listen")
         });
-        let (active, passive) = place.pair();
+        let (active, passive) = endpoint.pair();
         let member = (!is_iwarp).then(|| {
             let group =
-                Resolver::new(SocketAddr::new(IpAddr::from([239, 5, 5, 5]), 0)).source(place.ip);
+                Resolver::new(SocketAddr::new(IpAddr::from([239, 5, 5, 5]), 0)).source(endpoint.ip);
             group.join(JoinAs::FULL_MEMBER).expect("join")
         });
         Self {
@@ -106,30 +108,31 @@ impl Users {
         }
     }
 
-    /// What the others than the listener are told.
-    fn told(&mut self) -> Vec<(&'static str, ibverbs::Error)> {
-        let limit = Some(PATIENCE);
-        let mut all = vec![
-            ("active", fault(&mut self.active)),
-            ("passive", fault(&mut self.passive)),
+    /// Returns the errors of all objects other than the listener.
+    fn errors(&mut self) -> Vec<(&'static str, ibverbs::Error)> {
+        let limit = Some(TIMEOUT);
+        let mut results = vec![
+            ("active", connection_error(&mut self.active)),
+            ("passive", connection_error(&mut self.passive)),
         ];
-        all.extend(
+        results.extend(
             self.service
                 .as_ref()
                 .map(|service| ("service", service.accept(limit).map(drop))),
         );
-        all.extend(
+        results.extend(
             self.member
                 .as_mut()
                 .map(|member| ("member", member.wait_event(limit).map(drop))),
         );
-        all.into_iter()
-            .map(|(what, outcome)| (what, outcome.expect_err(what)))
+        results
+            .into_iter()
+            .map(|(object, result)| (object, result.expect_err(object)))
             .collect()
     }
 }
 
-fn command(line: &str) -> bool {
+fn run(line: &str) -> bool {
     let mut words = line.split_whitespace();
     Command::new(words.next().expect("a program"))
         .args(words)
@@ -138,9 +141,10 @@ fn command(line: &str) -> bool {
         .success()
 }
 
-/// What a connection fails with. The other end, told before, may have disconnected first.
-fn fault(end: &mut lab::Wired) -> ibverbs::Result<()> {
-    while let Some(event) = end.connection.wait_event(Some(PATIENCE))? {
+/// Returns the error of a connection. The peer may have received its error earlier and
+/// disconnected.
+fn connection_error(resources: &mut lab::Peer) -> ibverbs::Result<()> {
+    while let Some(event) = resources.connection.wait_event(Some(TIMEOUT))? {
         assert!(
             matches!(
                 event.event_type,
@@ -152,7 +156,8 @@ fn fault(end: &mut lab::Wired) -> ibverbs::Result<()> {
     Ok(())
 }
 
-/// Lines of `ip -batch`, in one process: under emulation each takes its time.
+/// Runs the lines with `ip -batch` in one process, because starting processes is slow under
+/// emulation.
 fn batch(lines: &[String]) -> bool {
     let mut command = Command::new("ip")
         .args(["-batch", "-"])
@@ -168,8 +173,8 @@ fn batch(lines: &[String]) -> bool {
     command.wait().expect("a child").success()
 }
 
-/// The device's own kind, with a number of its own.
-fn another(context: &ibverbs::Context, number: u8) -> (&'static str, String) {
+/// Returns the kind of the device and a name for another device of this kind.
+fn second_device(context: &ibverbs::Context, number: u8) -> (&'static str, String) {
     let kind = if context.device().transport() == TransportType::IWARP {
         "siw"
     } else {
@@ -178,20 +183,20 @@ fn another(context: &ibverbs::Context, number: u8) -> (&'static str, String) {
     (kind, format!("{kind}{number}"))
 }
 
-/// Starts the process that uses a device, and gives what it says once it does.
-fn user(device: &str, ip: &str, fate: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
+/// Starts the process that uses a device, and returns its output after the device is in use.
+fn user(device: &str, ip: &str, change: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
     let mut user = Command::new(std::env::current_exe().expect("this program"))
         .args([
             "--ignored",
             "--exact",
-            "user_of_a_doomed_device",
+            "device_user_process",
             "--nocapture",
             "--test-threads=1",
         ])
-        .env(DOOMED, format!("{device} {ip} {fate}"))
+        .env(TASK, format!("{device} {ip} {change}"))
         .stdout(Stdio::piped())
         .spawn()
-        .expect("another process");
+        .expect("the device user process");
     let mut lines = BufReader::new(user.stdout.take().expect("piped")).lines();
     assert!(
         lines
@@ -201,12 +206,12 @@ fn user(device: &str, ip: &str, fate: &str) -> (Child, Lines<BufReader<ChildStdo
     (user, lines)
 }
 
-fn await_end(user: &mut Child) {
-    let begun = Instant::now();
+fn wait_exit(user: &mut Child) {
+    let started = Instant::now();
     let status = loop {
         match user.try_wait().expect("a child") {
             Some(status) => break status,
-            None if begun.elapsed() > PATIENCE => panic!("its process does not end"),
+            None if started.elapsed() > TIMEOUT => panic!("the process does not exit"),
             None => thread::sleep(Duration::from_millis(20)),
         }
     };
@@ -215,37 +220,37 @@ fn await_end(user: &mut Child) {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn every_object_is_told_that_its_device_is_removed() {
-    for (at, context) in devices().iter().enumerate() {
-        let (kind, device) = another(context, 9);
-        let (netdev, ip) = (format!("doom{at}"), format!("10.97.{at}.1"));
+fn device_removal_is_reported_by_every_object() {
+    for (index, context) in devices().iter().enumerate() {
+        let (kind, device) = second_device(context, 9);
+        let (netdev, ip) = (format!("doom{index}"), format!("10.97.{index}.1"));
         println!(
             "device: {} (a second one of its kind, {device})",
             context.device_name()
         );
-        let made = [
+        let commands = [
             format!("link add {netdev} type veth peer name {netdev}b"),
             format!("address add {ip}/24 dev {netdev}"),
             format!("link set {netdev} up"),
             format!("link set {netdev}b up"),
         ];
-        assert!(batch(&made), "veth");
-        assert!(command(&format!(
+        assert!(batch(&commands), "veth");
+        assert!(run(&format!(
             "rdma link add {device} type {kind} netdev {netdev}"
         )));
         let (mut user, mut lines) = user(&device, &ip, "removed");
-        // The command blocks until the device is free.
-        let removal = thread::spawn(move || command(&format!("rdma link delete {device}")));
-        let said = lines
+        // The command blocks until the device is no longer used.
+        let removal = thread::spawn(move || run(&format!("rdma link delete {device}")));
+        let outcome = lines
             .by_ref()
             .map(|line| line.expect("text"))
-            .find(|line| line.ends_with("told"))
-            .expect("one or the other");
-        println!("{}: {said}", context.device_name());
-        if said == "not told" {
-            assert!(!removal.is_finished(), "it waits for its user");
+            .find(|line| line.ends_with("notified"))
+            .expect("an outcome");
+        println!("{}: {outcome}", context.device_name());
+        if outcome == "not notified" {
+            assert!(!removal.is_finished(), "the removal waits for the user");
         }
-        await_end(&mut user);
+        wait_exit(&mut user);
         assert!(removal.join().expect("thread"), "the device is removed");
         assert!(batch(&[format!("link delete {netdev}")]));
     }
@@ -253,19 +258,19 @@ fn every_object_is_told_that_its_device_is_removed() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn every_object_is_told_that_its_address_moved_to_another_interface() {
-    for (at, context) in devices().iter().enumerate() {
-        let (kind, device) = another(context, 8);
-        let (bond, ip) = (format!("bond{at}x"), format!("10.97.{}.1", 10 + at));
+fn address_migration_is_reported_by_every_object() {
+    for (index, context) in devices().iter().enumerate() {
+        let (kind, device) = second_device(context, 8);
+        let (bond, ip) = (format!("bond{index}x"), format!("10.97.{}.1", 10 + index));
         println!(
             "device: {} (a second one of its kind, {device}, on bonded interfaces)",
             context.device_name()
         );
-        // In a failover the bond takes the hardware address of the interface that takes over.
+        // On failover the bond takes the hardware address of the new active interface.
         if !batch(&[format!(
             "link add {bond} type bond mode active-backup fail_over_mac active"
         )]) {
-            println!("{device}: left alone, as this kernel bonds no interfaces (module bonding)");
+            println!("{device}: skipped, because the kernel module bonding is missing");
             return;
         }
         let member = |name: &str| {
@@ -285,7 +290,7 @@ fn every_object_is_told_that_its_address_moved_to_another_interface() {
             batch(&[member("m0"), member("m1"), up].concat()),
             "bonded interfaces"
         );
-        assert!(command(&format!(
+        assert!(run(&format!(
             "rdma link add {device} type {kind} netdev {bond}"
         )));
         let (mut user, mut lines) = user(&device, &ip, "moved");
@@ -294,11 +299,11 @@ fn every_object_is_told_that_its_address_moved_to_another_interface() {
             "failover"
         );
         assert!(
-            lines.any(|line| line.expect("text").ends_with("all told")),
-            "{device}: not told"
+            lines.any(|line| line.expect("text").ends_with("all notified")),
+            "{device}: not notified"
         );
-        await_end(&mut user);
-        assert!(command(&format!("rdma link delete {device}")));
+        wait_exit(&mut user);
+        assert!(run(&format!("rdma link delete {device}")));
         assert!(batch(
             &["", "m0", "m1"].map(|member| format!("link delete {bond}{member}"))
         ));

@@ -1,4 +1,4 @@
-//! A route connects only with a queue pair.
+//! A route cannot connect without a queue pair.
 
 use std::time::Duration;
 

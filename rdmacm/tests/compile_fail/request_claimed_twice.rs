@@ -1,4 +1,4 @@
-//! A connect request is claimed once.
+//! A connect request can be claimed only once.
 
 use ibverbs::{QueuePair, Rc};
 use rdmacm::ConnectRequest;

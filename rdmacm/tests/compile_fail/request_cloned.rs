@@ -1,4 +1,4 @@
-//! A connect request is one request: it has no copy to claim.
+//! A connect request cannot be cloned.
 
 use ibverbs::{QueuePair, Rc};
 use rdmacm::ConnectRequest;

@@ -1,11 +1,11 @@
-//! Who asks for a service gets one answer.
+//! A service request can be answered only once.
 
 use ibverbs::{QueuePair, Ud};
 use rdmacm::datagram::ServiceRequest;
 
 fn answer(request: ServiceRequest, qp: &QueuePair<Ud>) {
-    let _yes = request.accept(qp, b"");
-    let _no = request.reject(b"");
+    let _accepted = request.accept(qp, b"");
+    let _rejected = request.reject(b"");
 }
 
 fn main() {}

@@ -1,4 +1,4 @@
-//! What the device tests share: the devices, their addresses, and connected pairs.
+//! Shared by the device tests: the devices, their addresses, and connected pairs.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
@@ -18,51 +18,55 @@ pub(crate) use test_support::lab::devices;
 use test_support::lab::ip_addresses;
 pub(crate) use test_support::leak_check::{LeakCheck, forget};
 
-/// Long enough for a busy machine that emulates another.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit of every wait, long enough for a busy machine under emulation.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A device and one of its addresses.
-pub(crate) struct Place {
+/// A device and one of its IP addresses.
+pub(crate) struct Endpoint {
     pub(crate) context: Context,
     pub(crate) ip: IpAddr,
 }
 
-/// Every device with an IPv4 and with an IPv6 address.
-pub(crate) fn places() -> Vec<Place> {
-    let mut all = Vec::new();
+/// Returns every device with its IPv4 address and with its IPv6 address.
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let mut endpoints = Vec::new();
     for context in devices() {
         let netdev = context
             .netdev(1)
             .expect("a network interface behind the device");
         let addresses = ip_addresses(&netdev);
-        for (family, is_it) in [
+        for (family, is_family) in [
             ("IPv4", IpAddr::is_ipv4 as fn(&IpAddr) -> bool),
             ("IPv6", IpAddr::is_ipv6),
         ] {
-            let ip = addresses.iter().copied().find(is_it).unwrap_or_else(|| {
-                panic!(
-                    "{netdev} of {} has no {family} address",
-                    context.device_name()
-                )
-            });
+            let ip = addresses
+                .iter()
+                .copied()
+                .find(is_family)
+                .unwrap_or_else(|| {
+                    panic!(
+                        "{netdev} of {} has no {family} address",
+                        context.device_name()
+                    )
+                });
             println!("device: {} at {ip}", context.device_name());
-            all.push(Place {
+            endpoints.push(Endpoint {
                 context: context.clone(),
                 ip,
             });
         }
     }
-    all
+    endpoints
 }
 
-/// Each device with one of its addresses, for what does not depend on the family: RoCE by IPv4,
-/// iWARP by IPv6.
-pub(crate) fn one_place_each() -> Vec<Place> {
-    let is_fitting = |place: &Place| place.ip.is_ipv4() != place.is_iwarp();
-    places().into_iter().filter(is_fitting).collect()
+/// Returns each device with one address, for tests that do not depend on the address family: IPv4
+/// on RoCE, IPv6 on iWARP.
+pub(crate) fn one_endpoint_each() -> Vec<Endpoint> {
+    let is_selected = |endpoint: &Endpoint| endpoint.ip.is_ipv4() != endpoint.is_iwarp();
+    endpoints().into_iter().filter(is_selected).collect()
 }
 
-impl Place {
+impl Endpoint {
     pub(crate) fn name(&self) -> &str {
         self.context.device_name()
     }
@@ -75,29 +79,29 @@ impl Place {
         Listener::bind(SocketAddr::new(self.ip, 0), 16).expect("listen")
     }
 
-    pub(crate) fn end(&self) -> End {
-        End::new(&self.context)
+    pub(crate) fn resources(&self) -> Resources {
+        Resources::new(&self.context)
     }
 
-    /// Listens, accepts on another thread, connects.
-    pub(crate) fn pair(&self) -> (Wired, Wired) {
+    /// Connects to a listener of the same endpoint that accepts on another thread.
+    pub(crate) fn pair(&self) -> (Peer, Peer) {
         let listener = self.listen();
         let address = listener.local_addr();
         thread::scope(|scope| {
-            let passive = scope.spawn(|| accept(&listener, self.end(), b""));
-            let active = connect(address, self.end(), b"");
+            let passive = scope.spawn(|| accept(&listener, self.resources(), b""));
+            let active = connect(address, self.resources(), b"");
             (active, passive.join().expect("passive side"))
         })
     }
 }
 
-/// What one side makes its queue pair on.
-pub(crate) struct End {
+/// The objects on which one side creates its queue pair.
+pub(crate) struct Resources {
     pub(crate) pd: ProtectionDomain,
     pub(crate) cq: CompletionQueue,
 }
 
-impl End {
+impl Resources {
     pub(crate) fn new(context: &Context) -> Self {
         let cq = context
             .create_cq(CqOptions {
@@ -106,7 +110,7 @@ impl End {
             })
             .expect("completion queue");
         Self {
-            pd: context.alloc_pd().expect("domain"),
+            pd: context.alloc_pd().expect("protection domain"),
             cq,
         }
     }
@@ -128,15 +132,15 @@ impl End {
     }
 }
 
-/// Ends for many queue pairs, some on each opening of the device: Soft-iWARP refuses one in dozens
-/// of an opening (ci/DRIVERS.md, fault 2).
-pub(crate) struct Ends(Vec<End>);
+/// Objects for many queue pairs, some on each context of the device. Soft-iWARP fails to create one
+/// in dozens on a single context (ci/DRIVERS.md, fault 2).
+pub(crate) struct ResourcePool(Vec<Resources>);
 
-impl Ends {
+impl ResourcePool {
     const EACH: usize = 16;
 
-    pub(crate) fn new(place: &Place, count: usize) -> Self {
-        let open = || End::new(&place.context.device().open().expect("open"));
+    pub(crate) fn new(endpoint: &Endpoint, count: usize) -> Self {
+        let open = || Resources::new(&endpoint.context.device().open().expect("open"));
         Self((0..count.div_ceil(Self::EACH)).map(|_| open()).collect())
     }
 
@@ -145,15 +149,15 @@ impl Ends {
     }
 }
 
-/// A connection and what it was made on; the connection goes first.
-pub(crate) struct Wired {
+/// A connection and its objects. The connection is dropped first.
+pub(crate) struct Peer {
     pub(crate) connection: Connection,
-    pub(crate) end: End,
+    pub(crate) resources: Resources,
 }
 
-impl Wired {
+impl Peer {
     pub(crate) fn send(&mut self, text: &[u8]) {
-        let mut message = self.end.pd.buf(text.len()).expect("buffer");
+        let mut message = self.resources.pd.buf(text.len()).expect("buffer");
         message.copy_from_slice(text);
         self.connection
             .qp_mut()
@@ -162,14 +166,14 @@ impl Wired {
     }
 
     pub(crate) fn receive(&mut self) {
-        self.end.receive_on(self.connection.qp_mut());
+        self.resources.receive_on(self.connection.qp_mut());
     }
 
-    /// Waits for the next completion; `None` when the time is over.
+    /// Waits for the next completion. Returns `None` on timeout.
     pub(crate) fn retire_within(&mut self, timeout: Duration) -> Option<Retired> {
         let deadline = Instant::now() + timeout;
         loop {
-            if let Some(completion) = self.end.cq.poll().expect("poll").next() {
+            if let Some(completion) = self.resources.cq.poll().expect("poll").next() {
                 return Some(
                     self.connection
                         .qp_mut()
@@ -185,14 +189,14 @@ impl Wired {
     }
 
     pub(crate) fn retire(&mut self) -> Retired {
-        self.retire_within(PATIENCE).expect("a completion")
+        self.retire_within(TIMEOUT).expect("a completion")
     }
 
-    /// Waits until the connection is told to be over.
+    /// Waits for the event that the connection has ended.
     pub(crate) fn expect_disconnected(&mut self) {
         let event = self
             .connection
-            .wait_event(Some(PATIENCE))
+            .wait_event(Some(TIMEOUT))
             .expect("wait")
             .expect("an event in time");
         assert_eq!(event.event_type, CmEventType::DISCONNECTED, "{event:?}");
@@ -201,58 +205,58 @@ impl Wired {
 }
 
 /// Connects with one receive posted.
-pub(crate) fn connect(address: SocketAddr, end: End, private_data: &[u8]) -> Wired {
+pub(crate) fn connect(address: SocketAddr, resources: Resources, private_data: &[u8]) -> Peer {
     let route = Resolver::new(address)
-        .timeout(PATIENCE)
+        .timeout(TIMEOUT)
         .resolve()
         .expect("resolve");
-    assert_eq!(route.device_name(), end.pd.context().device_name());
-    let mut ready = route.with_qp(end.qp()).expect("INIT");
-    end.receive_on(ready.qp_mut());
+    assert_eq!(route.device_name(), resources.pd.context().device_name());
+    let mut ready = route.with_qp(resources.qp()).expect("INIT");
+    resources.receive_on(ready.qp_mut());
     let params = ConnectParams {
         private_data,
         ..ConnectParams::default()
     };
-    Wired {
-        connection: ready.connect(&params, PATIENCE).expect("connect"),
-        end,
+    Peer {
+        connection: ready.connect(&params, TIMEOUT).expect("connect"),
+        resources,
     }
 }
 
 /// Accepts with one receive posted.
-pub(crate) fn accept(listener: &Listener, end: End, private_data: &[u8]) -> Wired {
+pub(crate) fn accept(listener: &Listener, resources: Resources, private_data: &[u8]) -> Peer {
     let request = listener
-        .accept(Some(PATIENCE))
+        .accept(Some(TIMEOUT))
         .expect("accept")
         .expect("a request in time");
-    assert_eq!(request.device_name(), end.pd.context().device_name());
-    let mut pending = request.with_qp(end.qp()).expect("INIT");
-    end.receive_on(pending.qp_mut());
+    assert_eq!(request.device_name(), resources.pd.context().device_name());
+    let mut ready_request = request.with_qp(resources.qp()).expect("INIT");
+    resources.receive_on(ready_request.qp_mut());
     let params = ConnectParams {
         private_data,
         ..ConnectParams::default()
     };
-    Wired {
-        connection: pending.accept(&params, PATIENCE).expect("accept"),
-        end,
+    Peer {
+        connection: ready_request.accept(&params, TIMEOUT).expect("accept"),
+        resources,
     }
 }
 
-/// Runs `work` and fails if it leaves objects on the device or descriptors in this process that do
-/// not disappear within `timeout`.
-pub(crate) fn leaves_nothing_within(place: &Place, timeout: Duration, work: impl FnOnce()) {
+/// Runs `work` and fails if objects on the device or descriptors of this process are still left
+/// after `timeout`.
+pub(crate) fn assert_no_leaks_within(endpoint: &Endpoint, timeout: Duration, work: impl FnOnce()) {
     // librdmacm opens a device at its first use and keeps it open until the process exits.
     drop(
-        Resolver::new(SocketAddr::new(place.ip, 9))
-            .timeout(PATIENCE)
+        Resolver::new(SocketAddr::new(endpoint.ip, 9))
+            .timeout(TIMEOUT)
             .resolve()
             .expect("resolve"),
     );
-    let _leak_check = LeakCheck::on_device(place.name()).timeout(timeout);
+    let _leak_check = LeakCheck::on_device(endpoint.name()).timeout(timeout);
     work();
 }
 
 /// Runs `work` and fails if it leaves objects behind.
-pub(crate) fn leaves_nothing(place: &Place, work: impl FnOnce()) {
-    leaves_nothing_within(place, PATIENCE, work);
+pub(crate) fn assert_no_leaks(endpoint: &Endpoint, work: impl FnOnce()) {
+    assert_no_leaks_within(endpoint, TIMEOUT, work);
 }

@@ -1,4 +1,4 @@
-//! An end for datagrams.
+//! A peer that sends and receives datagrams.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,19 +8,19 @@ use ibverbs::{
     wr::{self, Destination},
 };
 
-use super::{PATIENCE, Place};
+use super::{Endpoint, TIMEOUT};
 
-/// A datagram queue pair and what it stands on.
-pub(crate) struct Post {
+/// A datagram queue pair and its objects.
+pub(crate) struct UdPeer {
     pub(crate) qp: QueuePair<Ud>,
     pub(crate) cq: CompletionQueue,
     pub(crate) pd: ProtectionDomain,
 }
 
-impl Post {
-    pub(crate) fn new(place: &Place) -> Self {
-        let pd = place.context.alloc_pd().expect("domain");
-        let cq = place
+impl UdPeer {
+    pub(crate) fn new(endpoint: &Endpoint) -> Self {
+        let pd = endpoint.context.alloc_pd().expect("protection domain");
+        let cq = endpoint
             .context
             .create_cq(CqOptions {
                 depth: 64,
@@ -46,24 +46,27 @@ impl Post {
         }
     }
 
-    pub(crate) fn send(&mut self, text: &[u8], to: Destination) {
+    pub(crate) fn send(&mut self, text: &[u8], destination: Destination) {
         let mut message = self.pd.buf(text.len()).expect("buffer");
         message.copy_from_slice(text);
         self.qp
-            .post_send(wr::send_to(message, to).unsignaled())
+            .post_send(wr::send_to(message, destination).unsignaled())
             .expect("send");
     }
 
-    /// The next datagram that arrives; unsignalled sends show only when they fail.
+    /// Returns the next datagram. Unsignaled sends complete only if they fail.
     pub(crate) fn next(&mut self) -> Option<(Vec<u8>, ibverbs::UdSource)> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             if let Some(completion) = self.cq.poll().expect("poll").next() {
                 let source = completion.source();
-                let got = self.qp.retire(completion).expect("mine");
-                got.ok().expect("success");
+                let retired = self
+                    .qp
+                    .retire(completion)
+                    .expect("a completion of this queue pair");
+                retired.ok().expect("success");
                 return Some((
-                    got.into_buf().expect("posted with one")[GRH_LEN..].to_vec(),
+                    retired.into_buf().expect("the posted buffer")[GRH_LEN..].to_vec(),
                     source,
                 ));
             }

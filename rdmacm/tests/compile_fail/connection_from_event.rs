@@ -1,0 +1,9 @@
+//! An event does not give access to its identifier.
+
+use rdmacm::{CmEvent, Connection};
+
+fn take(event: CmEvent) -> Connection {
+    event.id
+}
+
+fn main() {}
