@@ -57,7 +57,7 @@ mod tests {
         let error = call_failed("umad_open_port", Errno(libc::ENODEV), "mlx4_0 port 1");
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert_eq!(
-            format!("{error:#}"),
+            error.to_string(),
             "umad_open_port: mlx4_0 port 1: No such device (ENODEV); help: `ribinfo devices` lists \
              the available ports"
         );

@@ -13,9 +13,8 @@ use rdma_sys::{
 
 use crate::convert::non_null;
 use crate::cq::UdSource;
-use crate::error::{Error, Result};
-use crate::gid::{Gid, GidIndex};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
+use crate::gid::{self, Gid, GidIndex};
 use crate::pd::ProtectionDomain;
 use crate::port::Lid;
 use crate::raw::AsRaw;
@@ -139,7 +138,7 @@ impl AhAttr {
 impl GlobalRoute {
     fn from_raw(raw: &ibv_global_route) -> Self {
         Self {
-            dgid: Gid::from_raw(&raw.dgid),
+            dgid: gid::from_raw(&raw.dgid),
             sgid_index: GidIndex(raw.sgid_index),
             hop_limit: raw.hop_limit,
             traffic_class: raw.traffic_class,
@@ -149,7 +148,7 @@ impl GlobalRoute {
 
     fn to_raw(self) -> ibv_global_route {
         ibv_global_route {
-            dgid: self.dgid.to_raw(),
+            dgid: gid::to_raw(self.dgid),
             flow_label: self.flow_label,
             sgid_index: self.sgid_index.0,
             hop_limit: self.hop_limit,
@@ -200,7 +199,7 @@ impl Drop for Inner {
         // SAFETY: this is the last reference: every queue pair that sends to it holds an Arc of it.
         let returned = unsafe { ibv_destroy_ah(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::with(&self.pd);
+            crate::leak::with_parent(&self.pd);
         }
     }
 }
@@ -266,7 +265,7 @@ impl ProtectionDomain {
         let mut grh = ibv_grh::default();
         if source.has_grh {
             let header = received.get(..GRH_LEN).ok_or_else(|| {
-                Error::new(ErrorKind::InvalidInput, VERB, what()).with_hint(
+                Error::new(ErrorKind::InvalidInput, VERB, what()).with_help(
                     "pass the whole buffer: its first 40 bytes hold the global route header",
                 )
             })?;

@@ -1,54 +1,36 @@
-//! One converter for each way in which C functions return: used everywhere, so that no return value
-//! is read twice differently.
-
-#![allow(unsafe_code)]
+//! Converts the return values of verbs to results. There is one function for each convention of
+//! [`rdma_types::convert`]; it adds the name of the verb and the object that the verb was applied
+//! to.
 
 use std::ptr::NonNull;
 
-use crate::errno::Errno;
-use crate::error::{Error, Result};
+use rdma_types::convert;
 
-/// Sets `errno` to 0, so that a NULL with no reason can be told from one with a reason.
-fn clear() {
-    // SAFETY: the location belongs to the calling thread and is always valid.
-    unsafe {
-        *libc::__errno_location() = 0;
-    }
-}
+use crate::error::{Result, call_failed};
 
-/// The convention "NULL and errno": most verbs that create something.
+/// Converts "a pointer, or NULL and `errno`": most verbs that create an object.
 pub(crate) fn non_null<T>(
     verb: &'static str,
-    what: impl FnOnce() -> String,
+    detail: impl FnOnce() -> String,
     call: impl FnOnce() -> *mut T,
 ) -> Result<NonNull<T>> {
-    clear();
-    NonNull::new(call()).ok_or_else(|| Error::of_verb(verb, Errno::last(), what()))
+    convert::non_null(call).map_err(|errno| call_failed(verb, errno, detail()))
 }
 
-/// The convention "0, or an error number": most verbs that change something. The sign is the
-/// provider's choice.
+/// Converts "0, or an error number" of either sign: most verbs that modify or destroy an object.
 pub(crate) fn zero_or_errno(
     verb: &'static str,
-    what: impl FnOnce() -> String,
+    detail: impl FnOnce() -> String,
     returned: i32,
 ) -> Result<()> {
-    match returned {
-        0 => Ok(()),
-        number => Err(Error::of_verb(verb, Errno::from_return(number), what())),
-    }
+    convert::zero_or_errno(returned).map_err(|errno| call_failed(verb, errno, detail()))
 }
 
-/// The convention "not negative, or -1 and errno": system calls, and the verbs that come down to
-/// one.
+/// Converts "a number, or −1 and `errno`": system calls, and verbs that only make one.
 pub(crate) fn not_negative(
     verb: &'static str,
-    what: impl FnOnce() -> String,
+    detail: impl FnOnce() -> String,
     returned: i32,
 ) -> Result<i32> {
-    if returned < 0 {
-        Err(Error::of_verb(verb, Errno::last(), what()))
-    } else {
-        Ok(returned)
-    }
+    convert::not_negative(returned).map_err(|errno| call_failed(verb, errno, detail()))
 }

@@ -12,8 +12,7 @@ use rdma_sys::{
 
 use crate::convert::{non_null, zero_or_errno};
 use crate::device::Context;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::raw::AsRaw;
 
 /// Memory on the RDMA device. Accesses from the network do not cross the PCI bus. Clones refer to
@@ -55,7 +54,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // SAFETY: this is the last reference: every region of the memory holds an Arc of it.
         if unsafe { ibv_free_dm(self.raw.as_ptr()) } != 0 {
-            crate::leak::with(&self.context);
+            crate::leak::with_parent(&self.context);
         }
     }
 }

@@ -1,217 +1,110 @@
-//! What can go wrong, in words: what was tried, on what, why it failed, what to do.
+//! Errors of verbs, with the remedies for their usual causes.
+
+#![allow(unsafe_code)]
 
 use std::borrow::Cow;
-use std::{fmt, io};
 
-use crate::errno::Errno;
-use crate::kind::ErrorKind;
+pub(crate) use rdma_types::{Errno, Error, ErrorKind, Result};
 
-/// The result of everything that can fail in this crate.
+/// Creates the error of a verb that failed with `errno`, with the kind and the remedy that follow
+/// from both, and emits a `tracing` event.
+///
+/// For crates that build on this one. An error that no system call reported is created with
+/// [`Error::new`].
 ///
 /// # Example
-/// ```no_run
-/// use ibverbs::{Buf, Device};
-/// fn one_buffer(device: &str) -> ibverbs::Result<Buf> {
-///     Device::by_name(device)?.open()?.alloc_pd()?.buf(4096)
-/// }
-/// # Ok::<(), ibverbs::Error>(())
 /// ```
-pub type Result<T> = std::result::Result<T, Error>;
-
-/// An error of a verb: one word wide, so that results stay small on the data path.
-///
-/// `Display` prints one line: the verb, what it was applied to, the system's reason, and a remedy
-/// for the usual causes.
-///
-/// # Example
-/// ```no_run
-/// use ibverbs::{Device, ErrorKind};
-/// match Device::by_name("rxe9") {
-///     Err(error) if error.kind() == ErrorKind::NotFound => println!("{error}"), // says which devices there are
-///     other => drop(other?),
-/// }
-/// # Ok::<(), ibverbs::Error>(())
+/// use ibverbs::{Errno, ErrorKind, call_failed};
+/// let error = call_failed("ibv_reg_mr", Errno(12), "4096 bytes on rxe0");
+/// assert_eq!(error.kind(), ErrorKind::LockedMemory);
+/// assert_eq!(
+///     error.message(),
+///     "ibv_reg_mr: 4096 bytes on rxe0: Cannot allocate memory (ENOMEM)"
+/// );
+/// assert!(error.help().is_some());
 /// ```
-pub struct Error(Box<Inner>);
-
-struct Inner {
-    kind: ErrorKind,
-    verb: &'static str,
-    errno: Option<Errno>,
-    what: Cow<'static, str>,
-    hint: Option<Cow<'static, str>>,
-}
-
-impl Error {
-    /// An error of a call that failed with `errno`; kind and remedy follow from both.
-    ///
-    /// For this crate and those built on it; a user reads errors rather than making them.
-    pub fn of_verb(verb: &'static str, errno: Errno, what: impl Into<Cow<'static, str>>) -> Self {
-        let what = what.into();
-        crate::trace::failed(verb, errno, &what);
-        Self(Box::new(Inner {
-            kind: ErrorKind::of(verb, errno),
-            verb,
-            errno: Some(errno),
-            what,
-            hint: crate::hint::hint_for(verb, errno),
-        }))
+pub fn call_failed(
+    call: &'static str,
+    errno: Errno,
+    detail: impl Into<Cow<'static, str>>,
+) -> Error {
+    let detail = detail.into();
+    crate::trace::failed(call, errno, &detail);
+    let mut error = Error::from_errno(call, errno, detail);
+    if let ("ibv_reg_mr", libc::ENOMEM | libc::EAGAIN) = (call, errno.0) {
+        error = error.with_kind(ErrorKind::LockedMemory);
     }
-
-    /// An error that no system call reported: a check of this crate, or of one built on it.
-    pub fn new(kind: ErrorKind, verb: &'static str, what: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Inner {
-            kind,
-            verb,
-            errno: None,
-            what: what.into(),
-            hint: None,
-        }))
-    }
-
-    /// The same error as one of another class, where it is known better than the number says.
-    pub(crate) fn of_kind(mut self, kind: ErrorKind) -> Self {
-        self.0.kind = kind;
-        self
-    }
-
-    /// The same error with this remedy.
-    #[must_use]
-    pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
-        self.0.hint = Some(hint.into());
-        self
-    }
-
-    /// The broad class of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.0.kind
-    }
-
-    /// The verb (or step) that failed, as its man page is called.
-    pub fn verb(&self) -> &'static str {
-        self.0.verb
-    }
-
-    /// What the system returned, where a system call failed.
-    pub fn errno(&self) -> Option<Errno> {
-        self.0.errno
-    }
-
-    /// What the verb was applied to.
-    pub fn what(&self) -> &str {
-        &self.0.what
-    }
-
-    /// What to do about it, where the cause is a usual one.
-    pub fn hint(&self) -> Option<&str> {
-        self.0.hint.as_deref()
-    }
-
-    /// Whether the device or library simply lacks the operation.
-    pub fn is_unsupported(&self) -> bool {
-        self.0.kind == ErrorKind::Unsupported
+    match help_for(call, errno) {
+        Some(help) => error.with_help(help),
+        None => error,
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner {
-            verb,
-            errno,
-            what,
-            hint,
-            ..
-        } = &*self.0;
-        write!(f, "{verb}: {what}")?;
-        if let Some(errno) = errno {
-            write!(f, ": {errno}")?;
+/// Returns the remedy for the usual cause of a failed verb.
+fn help_for(call: &str, errno: Errno) -> Option<Cow<'static, str>> {
+    let help = match (call, errno.0) {
+        ("ibv_reg_mr", libc::ENOMEM | libc::EAGAIN) => return Some(locked_memory_help()),
+        ("ibv_reg_mr", libc::EFAULT) => {
+            "map the memory first, and make it writable if the access flags include a write"
         }
-        if let Some(hint) = hint {
-            write!(f, " ({hint})")?;
+        ("ibv_get_device_list", libc::ENOSYS) => {
+            "load ib_uverbs and the driver of a device, for example `modprobe rdma_rxe`"
         }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Error {
-    /// The line for people, as a `main` that returns the error prints it; the fields with `{:#?}`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !f.alternate() {
-            return fmt::Display::fmt(self, f);
+        ("ibv_open_device", libc::EPERM | libc::EACCES) => {
+            "check the access rights of /dev/infiniband/uverbs*"
         }
-        let Inner {
-            kind,
-            verb,
-            errno,
-            what,
-            hint,
-        } = &*self.0;
-        f.debug_struct("Error")
-            .field("kind", kind)
-            .field("verb", verb)
-            .field("errno", errno)
-            .field("what", what)
-            .field("hint", hint)
-            .finish()
+        ("ibv_open_device", libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+            "load ib_uverbs, and check the access rights of /dev/infiniband/uverbs*"
+        }
+        ("ibv_create_qp", 0) => {
+            "the siw driver fails this way after some sequences of objects: destroy the newest \
+             queue pair and create a larger one, or try another depth"
+        }
+        ("ibv_create_qp" | "ibv_create_flow", libc::EPERM | libc::EACCES) => {
+            "raw packets and flow rules require the capability CAP_NET_RAW"
+        }
+        ("ibv_create_qp" | "ibv_create_cq", libc::EINVAL) => {
+            "set the depths, scatter entries and inline size at most to the device's limits: see \
+             max_qp_wr, max_sge and max_cqe in `ibv_devinfo -v`"
+        }
+        ("ibv_create_qp" | "ibv_create_cq", libc::ENOMEM) => {
+            "set the depths lower, or raise the locked-memory limit (`ulimit -l`)"
+        }
+        ("ibv_modify_qp", libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENODATA) => {
+            "no route to the peer's GID: check the GID index, its RoCE version and the network \
+             interface's address"
+        }
+        ("ibv_modify_qp", libc::ETIMEDOUT) => {
+            "the peer's address did not resolve: check that the link and the peer are up"
+        }
+        ("ibv_modify_qp", libc::EINVAL) => {
+            "check the port state, the MTU and the GID index; use rdma_cm to connect on iWARP"
+        }
+        (_, libc::EMFILE) => "raise this process's limit on open files with `ulimit -n`",
+        _ => return None,
+    };
+    Some(help.into())
+}
+
+fn locked_memory_help() -> Cow<'static, str> {
+    match locked_memory_limit() {
+        Some(bytes) => format!(
+            "the locked-memory limit is {} KiB: raise it with `ulimit -l unlimited`, or with \
+             `@rdma - memlock unlimited` in /etc/security/limits.conf and a new login",
+            bytes / 1024
+        )
+        .into(),
+        None => "the device or the system is out of memory for registrations: register less".into(),
     }
 }
 
-impl std::error::Error for Error {}
-
-/// For programs whose errors are those of input and output: of the nearest kind, with this one
-/// inside.
-impl From<Error> for io::Error {
-    fn from(error: Error) -> Self {
-        let kind = match error.kind() {
-            ErrorKind::NotFound => io::ErrorKind::NotFound,
-            ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
-            ErrorKind::Unsupported => io::ErrorKind::Unsupported,
-            ErrorKind::InvalidInput | ErrorKind::Mismatch => io::ErrorKind::InvalidInput,
-            ErrorKind::LockedMemory => io::ErrorKind::OutOfMemory,
-            ErrorKind::QueueFull => io::ErrorKind::WouldBlock,
-            ErrorKind::TimedOut => io::ErrorKind::TimedOut,
-            ErrorKind::Disconnected => io::ErrorKind::NotConnected,
-            ErrorKind::PortDown => io::ErrorKind::NetworkDown,
-            ErrorKind::Completion | ErrorKind::Os => io::ErrorKind::Other,
-        };
-        Self::new(kind, error)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_is_one_word() {
-        assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
-    }
-
-    #[test]
-    fn as_an_error_of_input_and_output_it_keeps_its_text() {
-        let error = io::Error::from(Error::new(
-            ErrorKind::TimedOut,
-            "rdma_connect",
-            "10.99.0.1:7471",
-        ));
-        assert_eq!(
-            (error.kind(), error.to_string().as_str()),
-            (io::ErrorKind::TimedOut, "rdma_connect: 10.99.0.1:7471")
-        );
-        let inner = error.into_inner().expect("what it was made of");
-        assert_eq!(
-            inner.downcast::<Error>().expect("itself").verb(),
-            "rdma_connect"
-        );
-    }
-
-    #[test]
-    fn text_says_what_why_and_remedy() {
-        let error =
-            Error::of_verb("ibv_modify_qp", Errno(libc::ENODEV), "rxe0").with_hint("load rdma_rxe");
-        assert_eq!(
-            error.to_string(),
-            "ibv_modify_qp: rxe0: No such device (ENODEV) (load rdma_rxe)"
-        );
-    }
+/// Returns the soft limit on locked memory in bytes, or `None` if there is no limit.
+fn locked_memory_limit() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the pointer is to a live local, which the call writes.
+    let returned = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
+    (returned == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }

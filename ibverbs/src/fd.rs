@@ -7,8 +7,7 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use crate::convert::not_negative;
-use crate::errno::Errno;
-use crate::error::Result;
+use crate::error::{Errno, Result};
 
 /// Makes reads of the descriptor return immediately if there is no data.
 pub(crate) fn set_non_blocking(fd: BorrowedFd<'_>, what: &str) -> Result<()> {

@@ -15,9 +15,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rdma_sys::{ibv_fork_init, ibv_is_fork_initialized};
 
 use crate::convert::zero_or_errno;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
-use crate::newtype::c_value;
+use crate::error::{Error, ErrorKind, Result};
+use rdma_types::c_value;
 
 c_value! {
     /// Safety of `fork` for registered memory (`enum ibv_fork_status`).
@@ -103,7 +102,7 @@ pub fn init() -> Result<()> {
         return match now {
             ForkStatus::DISABLED => {
                 Err(Error::new(ErrorKind::InvalidInput, "ibv_fork_init", "a device is already open")
-                    .with_hint("call fork::init() at the start of main, or set RDMAV_FORK_SAFE=1 in the environment"))
+                    .with_help("call fork::init() at the start of main, or set RDMAV_FORK_SAFE=1 in the environment"))
             }
             _ => Ok(()),
         };

@@ -9,8 +9,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Which queue pair of this process; never reused, so that a completion of a destroyed one matches
 /// nothing.

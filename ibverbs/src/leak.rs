@@ -1,35 +1,10 @@
-//! What could not be destroyed is leaked and counted, never freed under a device that may still use
-//! it.
+//! Objects that could not be destroyed. They are leaked and counted, because the device may still
+//! use their memory.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-static LEAKED: AtomicU64 = AtomicU64::new(0);
-
-/// How many objects of this process could not be destroyed and were leaked, with all that they
-/// guard. It counts those of crates that build on this one too, such as the identifiers of
-/// `rdmacm`.
+/// Counts an object whose destruction failed, and emits a `tracing` event. The caller leaks the
+/// memory that the object uses.
 ///
-/// It stays 0 in a healthy program. A number above 0 means that a driver refused to destroy or
-/// deregister something; the memory behind it is then kept for ever, because the device may still
-/// write to it.
-///
-/// # Example
-/// ```no_run
-/// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
-/// drop(pd);
-/// assert_eq!(
-///     ibverbs::leaked_objects(),
-///     0,
-///     "a driver refused to destroy something"
-/// );
-/// # Ok::<(), ibverbs::Error>(())
-/// ```
-pub fn leaked_objects() -> u64 {
-    LEAKED.load(Ordering::Relaxed)
-}
-
-/// Counts an object whose destruction failed, for crates that build on this one. The caller forgets
-/// what the object guards.
+/// For crates that build on this one. The count is [`leaked_objects`](crate::leaked_objects).
 ///
 /// # Example
 /// ```
@@ -41,18 +16,13 @@ pub fn leaked_objects() -> u64 {
 /// assert_eq!(ibverbs::leaked_objects(), 0);
 /// ```
 pub fn count_leaked_object() {
-    count();
-}
-
-/// Counts an object whose destruction failed. The caller forgets what the object guards.
-pub(crate) fn count() {
-    LEAKED.fetch_add(1, Ordering::Relaxed);
+    rdma_types::count_leaked_object();
     crate::trace::leaked();
 }
 
-/// Counts an object whose destruction failed, and keeps what it stands on alive for ever: nothing
-/// is destroyed before its children.
-pub(crate) fn with<T: Clone>(parent: &T) {
-    count();
+/// Counts an object whose destruction failed, and leaks a clone of its parent, because an object
+/// must not be destroyed before its children.
+pub(crate) fn with_parent<T: Clone>(parent: &T) {
+    count_leaked_object();
     std::mem::forget(parent.clone());
 }

@@ -153,7 +153,6 @@ mod convert;
 pub mod cq;
 pub mod device;
 pub mod dm;
-mod errno;
 mod error;
 pub mod event;
 mod fd;
@@ -161,15 +160,11 @@ mod fixed;
 pub mod flow;
 pub mod fork;
 pub mod gid;
-mod guid;
-mod hint;
 mod identity;
 mod in_flight;
-mod kind;
 mod leak;
 pub mod mr;
 pub mod mw;
-mod newtype;
 mod numbers;
 pub mod pd;
 pub mod port;
@@ -201,6 +196,9 @@ pub mod cq_ex {
     };
 }
 
+#[doc(inline)]
+pub use rdma_types::{Errno, Error, ErrorKind, Guid, Result, leaked_objects};
+
 pub use crate::ah::{AddressHandle, AhAttr, GRH_LEN, GlobalRoute};
 #[cfg(feature = "tokio")]
 pub use crate::cq::AsyncCompletionQueue;
@@ -209,14 +207,11 @@ pub use crate::cq::{
     WcOpcode, WcStatus,
 };
 pub use crate::device::{Context, Device, DeviceAttr};
-pub use crate::errno::Errno;
-pub use crate::error::{Error, Result};
+pub use crate::error::call_failed;
 pub use crate::gid::{Gid, GidIndex, GidQuery};
-pub use crate::guid::Guid;
 pub use crate::identity::{Direction, QueueId};
 pub use crate::in_flight::{ForeignCompletion, Reclaimed, Retired};
-pub use crate::kind::ErrorKind;
-pub use crate::leak::{count_leaked_object, leaked_objects};
+pub use crate::leak::count_leaked_object;
 pub use crate::mr::{
     AccessFlags, Buf, BufList, DeviceRegion, Frozen, Held, HeldList, Hold, MemoryOptions, Pool,
     RemoteMemory, SharedRegion, Sink,

@@ -91,3 +91,37 @@ impl fmt::Display for SrqNum {
         write!(f, "0x{:06x}", self.0)
     }
 }
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use crate::{Endpoint, Lid, Psn, Qpn, RemoteMemory};
+
+    #[test]
+    fn endpoint_and_remote_memory_round_trip() {
+        let endpoint = Endpoint {
+            qpn: Qpn(17),
+            psn: Psn(0x00ab_cdef),
+            lid: Lid(3),
+            gid: "::ffff:10.99.0.1".parse().expect("a GID"),
+        };
+        let text = serde_json::to_string(&endpoint).expect("JSON");
+        assert_eq!(
+            text,
+            r#"{"qpn":17,"psn":11259375,"lid":3,"gid":"::ffff:10.99.0.1"}"#
+        );
+        assert_eq!(
+            serde_json::from_str::<Endpoint>(&text).expect("its own text"),
+            endpoint
+        );
+        let memory = RemoteMemory {
+            addr: u64::MAX - 4096,
+            len: 4096,
+            rkey: u32::MAX,
+        };
+        let text = serde_json::to_string(&memory).expect("JSON");
+        assert_eq!(
+            serde_json::from_str::<RemoteMemory>(&text).expect("its own text"),
+            memory
+        );
+    }
+}

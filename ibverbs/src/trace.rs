@@ -1,6 +1,6 @@
 //! Events of the feature `tracing`. They compile to nothing without the feature.
 
-use crate::errno::Errno;
+use crate::error::Errno;
 
 macro_rules! event {
     ($level:ident, $($what:tt)*) => {
@@ -45,8 +45,8 @@ mod tests {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
-    use crate::errno::Errno;
-    use crate::error::Error;
+    use crate::error::Errno;
+    use crate::error::call_failed;
 
     /// Records the fields of each event.
     #[derive(Clone, Default)]
@@ -90,7 +90,7 @@ mod tests {
         };
         std::thread::spawn(poison).join().expect_err("panics");
         let error = tracing::subscriber::with_default(log, || {
-            Error::of_verb("ibv_dereg_mr", Errno(16), "rxe0")
+            call_failed("ibv_dereg_mr", Errno(16), "rxe0")
         });
         assert_eq!(error.errno(), Some(Errno(16)));
     }
@@ -99,7 +99,7 @@ mod tests {
     fn failed_verb_emits_event_with_errno() {
         let log = Log::default();
         tracing::subscriber::with_default(log.clone(), || {
-            Error::of_verb("ibv_reg_mr", Errno(12), "4096 bytes on rxe0")
+            call_failed("ibv_reg_mr", Errno(12), "4096 bytes on rxe0")
         });
         let text = log.0.lock().expect("log").clone();
         for part in [

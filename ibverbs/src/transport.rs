@@ -1,6 +1,6 @@
 //! Transports as types, so that an operation that a transport lacks does not compile.
 
-use crate::newtype::c_value;
+use rdma_types::c_value;
 
 c_value! {
     /// The type of a queue pair (`enum ibv_qp_type`).

@@ -127,7 +127,7 @@ fn without_a_runtime_it_says_so() {
             AsyncCompletionQueue::new(&context, CqOptions::default()).expect_err("no runtime");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(
-            error.hint().is_some_and(|hint| hint.contains("tokio")),
+            error.help().is_some_and(|hint| hint.contains("tokio")),
             "{error}"
         );
     }

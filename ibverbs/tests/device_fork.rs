@@ -17,7 +17,7 @@ fn after_a_device_was_opened_it_is_too_late_unless_nothing_is_needed() {
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(
                 error
-                    .hint()
+                    .help()
                     .is_some_and(|hint| hint.contains("RDMAV_FORK_SAFE")),
                 "{error}"
             );

@@ -141,7 +141,7 @@ fn where_no_entry_fits_each_says_why_and_what_to_do() {
         }
         assert!(
             error
-                .hint()
+                .help()
                 .is_some_and(|hint| hint.contains("another version"))
         );
         let query = GidQuery {
@@ -194,7 +194,7 @@ fn the_default_version_of_roce_is_read_and_set() {
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(
                 error
-                    .hint()
+                    .help()
                     .is_some_and(|hint| hint.contains("has no RoCE v1")),
                 "{error}"
             );

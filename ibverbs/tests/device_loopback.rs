@@ -430,7 +430,7 @@ fn what_a_device_lacks_or_refuses_is_said_in_words() {
                 },
             )
             .expect_err("too many scatter entries");
-        assert!(error.hint().is_some(), "{error}");
+        assert!(error.help().is_some(), "{error}");
         assert!(
             context.netdev(1).is_some(),
             "a software device has a netdev"

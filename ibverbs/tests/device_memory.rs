@@ -63,10 +63,10 @@ fn huge_pages_are_used_or_the_text_says_how_to_set_them_aside() {
                     pool.take().expect("free").fill(3);
                 }
                 Err(error) => {
-                    assert_eq!(error.verb(), "mmap", "{error}");
+                    assert_eq!(error.call(), "mmap", "{error}");
                     assert!(
                         error
-                            .hint()
+                            .help()
                             .is_some_and(|hint| hint.contains("nr_hugepages")),
                         "{error}"
                     );
@@ -198,7 +198,7 @@ fn no_bytes_and_too_many_are_refused() {
             .expect_err("for peers only"),
         ] {
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-            assert!(error.hint().is_some(), "{error}");
+            assert!(error.help().is_some(), "{error}");
         }
     });
 }

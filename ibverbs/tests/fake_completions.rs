@@ -217,9 +217,9 @@ fn a_poll_that_fails_is_no_completion() {
         } else {
             ("ibv_poll_cq", None) // a negative number that is no error number
         };
-        assert_eq!((error.verb(), error.errno()), expected);
+        assert_eq!((error.call(), error.errno()), expected);
         assert!(error.to_string().contains(pair.fake.name()), "{error}");
-        assert!(error.hint().is_some());
+        assert!(error.help().is_some());
         assert_eq!(
             pair.pool.available(),
             free,

@@ -215,7 +215,7 @@ fn an_event_goes_to_one_of_those_that_take_and_to_the_opening_that_it_is_of() {
     fake.fail_next(Verb::GetAsyncEvent, libc::EIO);
     let error = one.try_get().expect_err("the device is gone");
     assert_eq!(
-        (error.verb(), error.errno().map(|errno| errno.0)),
+        (error.call(), error.errno().map(|errno| errno.0)),
         ("ibv_get_async_event", Some(libc::EIO))
     );
     fake.fail_next(Verb::GetAsyncEvent, libc::EINTR);

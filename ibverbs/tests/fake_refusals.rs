@@ -315,7 +315,7 @@ fn null_with_errno_0_is_an_error_with_a_remedy() {
     assert!(Device::by_name("no such device").is_err());
     let error = pd.create_qp::<Rc>(&cq, &cq, small()).expect_err("NULL");
     assert_eq!(
-        (error.verb(), error.errno()),
+        (error.call(), error.errno()),
         ("ibv_create_qp", Some(Errno(0)))
     );
     let text = error.to_string();
@@ -362,7 +362,7 @@ fn every_verb_that_fails_is_named_with_its_reason() {
         fake.fail_next(verb, libc::EACCES);
         let error = call().expect(name);
         assert_eq!(
-            (error.verb(), error.errno(), error.kind()),
+            (error.call(), error.errno(), error.kind()),
             (name, Some(Errno(libc::EACCES)), ErrorKind::PermissionDenied)
         );
         assert!(
@@ -441,7 +441,7 @@ fn sizes_above_the_device_or_the_library_are_refused() {
             .create_qp::<Rc>(&cq, &cq, options)
             .expect_err("too large");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.hint().is_some(), "{error}");
+        assert!(error.help().is_some(), "{error}");
     }
     for (count, size) in [(0, 8), (8, 0), (usize::MAX, 8), (1 << 40, 1 << 40)] {
         assert_eq!(

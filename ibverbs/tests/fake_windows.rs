@@ -383,7 +383,7 @@ fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
             .bind_mw(window, &region, OPEN, 0)
             .expect_err("refused");
         assert_eq!(
-            (error.verb(), error.errno().map(|errno| errno.0)),
+            (error.call(), error.errno().map(|errno| errno.0)),
             ("ibv_bind_mw", Some(libc::ENOMEM))
         );
         drop(region);

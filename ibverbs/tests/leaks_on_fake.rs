@@ -136,7 +136,7 @@ fn a_queue_pair_that_cannot_be_destroyed_is_leaked_with_all_that_it_guards() {
             } else {
                 let error = a.destroy().expect_err("refused");
                 assert_eq!(
-                    (error.verb(), error.errno()),
+                    (error.call(), error.errno()),
                     ("ibv_destroy_qp", Some(ibverbs::Errno(libc::EBUSY)))
                 );
                 b.destroy().expect_err("refused");

@@ -22,15 +22,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// An error: the call that failed, its [kind](ErrorKind), its cause and, where one is known, a
 /// remedy.
 ///
-/// An error is one word wide, so that results on the data path stay small. It can be formatted in
-/// four ways:
+/// An error is one word wide, so that results on the data path stay small.
 ///
-/// | format | output |
-/// |---|---|
-/// | `{}` | `call: detail: cause` |
-/// | `{:#}` | the same, followed by `; help: remedy` |
-/// | `{:?}` | the same as `{}`, and on a second line `help: remedy` |
-/// | `{:#?}` | all fields |
+/// `Display` prints `call: detail: cause; help: remedy` on one line. `Debug`, which `main` uses for
+/// the error that it returns, prints the remedy on a second line.
 ///
 /// # Example
 /// ```
@@ -38,7 +33,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// let error = Error::from_errno("ibv_open_device", Errno(13), "rxe0")
 ///     .with_help("check the mode of /dev/infiniband/uverbs0");
 /// assert_eq!(error.kind(), ErrorKind::PermissionDenied);
-/// assert_eq!(error.to_string(), "ibv_open_device: rxe0: Permission denied (EACCES)");
+/// assert_eq!(error.message(), "ibv_open_device: rxe0: Permission denied (EACCES)");
 /// assert_eq!(error.help(), Some("check the mode of /dev/infiniband/uverbs0"));
 /// ```
 pub struct Error(Box<Inner>);
@@ -110,6 +105,20 @@ impl Error {
         self.0.cause
     }
 
+    /// Returns the text without the remedy: `call: detail: cause`.
+    pub fn message(&self) -> String {
+        let Inner {
+            call,
+            detail,
+            cause,
+            ..
+        } = &*self.0;
+        match cause {
+            Some(cause) => format!("{call}: {detail}: {cause}"),
+            None => format!("{call}: {detail}"),
+        }
+    }
+
     /// Returns the remedy, if a usual one is known.
     pub fn help(&self) -> Option<&str> {
         self.0.help.as_deref()
@@ -123,14 +132,10 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inner = &*self.0;
-        write!(f, "{}: {}", inner.call, inner.detail)?;
-        if let Some(cause) = inner.cause {
-            write!(f, ": {cause}")?;
-        }
-        match &inner.help {
-            Some(help) if f.alternate() => write!(f, "; help: {help}"),
-            _ => Ok(()),
+        f.write_str(&self.message())?;
+        match self.help() {
+            Some(help) => write!(f, "; help: {help}"),
+            None => Ok(()),
         }
     }
 }
@@ -148,8 +153,8 @@ impl fmt::Debug for Error {
                 .field("help", &inner.help)
                 .finish();
         }
-        write!(f, "{self}")?;
-        match &inner.help {
+        f.write_str(&self.message())?;
+        match self.help() {
             Some(help) => write!(f, "\nhelp: {help}"),
             None => Ok(()),
         }
@@ -194,23 +199,18 @@ mod tests {
     }
 
     #[test]
-    fn formats_show_cause_and_help() {
+    fn help_follows_the_message() {
         let error = Error::from_errno("ibv_modify_qp", Errno(libc::ENODEV), "rxe0")
             .with_help("load rdma_rxe");
         let message = "ibv_modify_qp: rxe0: No such device (ENODEV)";
-        assert_eq!(error.to_string(), message);
-        assert_eq!(
-            format!("{error:#}"),
-            format!("{message}; help: load rdma_rxe")
-        );
+        assert_eq!(error.message(), message);
+        assert_eq!(error.to_string(), format!("{message}; help: load rdma_rxe"));
         assert_eq!(
             format!("{error:?}"),
             format!("{message}\nhelp: load rdma_rxe")
         );
-        assert_eq!(
-            error.source().expect("a cause").to_string(),
-            "No such device (ENODEV)"
-        );
+        let source = error.source().expect("a cause");
+        assert_eq!(source.to_string(), "No such device (ENODEV)");
     }
 
     #[test]

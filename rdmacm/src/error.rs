@@ -87,8 +87,8 @@ impl ConnectError {
             None => format!("{what}: {}", rejection.reason),
         };
         let error = Error::new(ErrorKind::Disconnected, verb, text);
-        let error = match rejection.reason.hint() {
-            Some(hint) if message.is_none() => error.with_hint(hint),
+        let error = match rejection.reason.help() {
+            Some(hint) if message.is_none() => error.with_help(hint),
             _ => error,
         };
         Self {
@@ -125,7 +125,7 @@ impl ConnectError {
                 verb,
                 format!("{what}: the peer did not answer"),
             )
-            .with_hint(hint::NO_ANSWER)
+            .with_help(hint::NO_ANSWER)
             .into(),
             CmEventType::ADDR_ERROR
             | CmEventType::ROUTE_ERROR

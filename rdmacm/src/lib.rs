@@ -84,7 +84,6 @@ pub mod event;
 mod hint;
 mod id;
 pub mod messenger;
-mod newtype;
 pub mod params;
 pub mod passive;
 mod progress;

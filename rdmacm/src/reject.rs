@@ -1,6 +1,6 @@
 //! Reasons for rejected requests.
 
-use crate::newtype::c_value;
+use rdma_types::c_value;
 
 c_value! {
     /// Reason for the rejection of a connect request.
@@ -118,7 +118,7 @@ impl RejectReason {
     }
 
     /// Returns the remedy.
-    pub(crate) fn hint(self) -> Option<&'static str> {
+    pub(crate) fn help(self) -> Option<&'static str> {
         Some(match self {
             Self::INVALID_SERVICE_ID | Self::IWARP_REFUSED => {
                 "check that the server is running, on this port and with rdma_cm rather than plain TCP"

@@ -162,7 +162,7 @@ fn exchange<T: ExternalTransport>(endpoint: &Endpoint) {
         let error = id
             .notify(EventType::COMM_EST)
             .expect_err("already established");
-        assert_eq!(error.verb(), "rdma_notify", "{error}");
+        assert_eq!(error.call(), "rdma_notify", "{error}");
         external.send(b"hello");
         assert_eq!(external.receive(), b"reply");
         id.disconnect().expect("disconnect");

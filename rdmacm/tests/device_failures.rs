@@ -197,7 +197,7 @@ fn a_client_that_gave_up_does_not_block_the_server() {
                 );
                 assert!(error.to_string().contains(endpoint.name()), "{error}");
                 assert!(
-                    error.rejection().is_some() || error.error().hint().is_some(),
+                    error.rejection().is_some() || error.error().help().is_some(),
                     "{error}"
                 );
             }
@@ -277,7 +277,7 @@ fn an_unreachable_neighbour_is_reported() {
             started.elapsed()
         );
         println!("{error}");
-        assert!(error.hint().is_some(), "{error}");
+        assert!(error.help().is_some(), "{error}");
     }
 }
 
@@ -306,9 +306,9 @@ fn a_source_of_another_host_is_reported() {
             matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput),
             "{error:?}"
         );
-        assert_eq!(error.verb(), "rdma_resolve_addr");
+        assert_eq!(error.call(), "rdma_resolve_addr");
         assert!(
-            error.to_string().contains(&address.to_string()) && error.hint().is_some(),
+            error.to_string().contains(&address.to_string()) && error.help().is_some(),
             "{error}"
         );
         let error = from(other).map(drop).expect_err("two families");
@@ -335,7 +335,7 @@ fn a_port_in_use_is_reported() {
             Some(nix::errno::Errno::EADDRINUSE as i32),
             "{error}"
         );
-        assert!(error.hint().is_some(), "{error}");
+        assert!(error.help().is_some(), "{error}");
     }
 }
 

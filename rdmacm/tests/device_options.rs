@@ -115,7 +115,7 @@ fn an_address_is_reused_only_if_both_allow_it() {
             Some(nix::errno::Errno::EADDRINUSE as i32),
             "{error}"
         );
-        assert!(error.hint().is_some(), "{error}");
+        assert!(error.help().is_some(), "{error}");
     }
 }
 

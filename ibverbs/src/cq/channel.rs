@@ -16,8 +16,7 @@ use rdma_sys::{
 use super::id::CqId;
 use crate::convert::non_null;
 use crate::device::Context;
-use crate::errno::Errno;
-use crate::error::{Error, Result};
+use crate::error::{Errno, Result, call_failed};
 use crate::fd;
 use crate::raw::AsRaw;
 
@@ -79,7 +78,7 @@ impl Drop for Inner {
         // SAFETY: the last owner goes; every completion queue on the channel held an Arc of this.
         let returned = unsafe { ibv_destroy_comp_channel(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::with(&self.context);
+            crate::leak::with_parent(&self.context);
         }
     }
 }
@@ -134,7 +133,7 @@ impl CompletionChannel {
             let errno = Errno::last();
             return match errno.0 {
                 libc::EAGAIN | libc::EINTR => Ok(None),
-                _ => Err(Error::of_verb(
+                _ => Err(call_failed(
                     "ibv_get_cq_event",
                     errno,
                     self.0.context.device_name().to_owned(),

@@ -41,7 +41,7 @@ impl Drop for CqInner {
         // Events are acknowledged when they are read, so the call does not wait.
         let returned = unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::with(&(self.context.clone(), self.channel.clone()));
+            crate::leak::with_parent(&(self.context.clone(), self.channel.clone()));
         }
     }
 }

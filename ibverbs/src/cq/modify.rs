@@ -10,8 +10,7 @@ use rdma_sys::{
 
 use super::queue::CompletionQueue;
 use crate::convert::zero_or_errno;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::raw::AsRaw;
 
 impl CompletionQueue {
@@ -63,7 +62,7 @@ impl CompletionQueue {
         };
         let Ok(microseconds) = u16::try_from(period.as_micros()) else {
             return Err(Error::new(ErrorKind::InvalidInput, "ibv_modify_cq", what())
-                .with_hint("the period can be at most 65535 µs"));
+                .with_help("the period can be at most 65535 µs"));
         };
         let mut attr = ibv_modify_cq_attr {
             attr_mask: IBV_CQ_ATTR_MODERATE,

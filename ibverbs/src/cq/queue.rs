@@ -16,9 +16,7 @@ use super::options::CqOptions;
 use super::poll_state::{POLL_BATCH, PollState};
 use crate::convert::{non_null, zero_or_errno};
 use crate::device::Context;
-use crate::errno::Errno;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
 use crate::raw::AsRaw;
 
 /// A completion queue. One thread at a time polls it (`&mut`); it may be sent to another.
@@ -132,7 +130,7 @@ impl CompletionQueue {
                         channel.context().device_name()
                     ),
                 )
-                .with_hint("create both on the same `Context`"));
+                .with_help("create both on the same `Context`"));
             }
         }
         let id = CqId::next();
@@ -270,13 +268,13 @@ fn poll_error(queue: &CqInner, verbs: PollVerbs, returned: i32) -> Error {
             "ibv_poll_cq",
             format!("{device}: the provider returned {returned}"),
         ),
-        PollVerbs::Extended { .. } => Error::of_verb(
+        PollVerbs::Extended { .. } => call_failed(
             "ibv_start_poll",
             Errno::from_return(returned),
             device.to_owned(),
         ),
     };
-    error.with_hint(
+    error.with_help(
         "the queue may have overflowed: make it as deep as the number of requests that can be outstanding",
     )
 }

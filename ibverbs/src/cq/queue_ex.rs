@@ -21,8 +21,7 @@ use super::options::CqOptions;
 use super::poll_state::PollState;
 use super::queue::{CompletionQueue, PollVerbs};
 use crate::device::Context;
-use crate::errno::Errno;
-use crate::error::{Error, Result};
+use crate::error::{Errno, Error, Result, call_failed};
 
 /// A completion queue whose completions have the additional fields `F`. A field that the queue was
 /// not created with cannot be read: the program does not compile.
@@ -98,7 +97,7 @@ impl Context {
             options.depth,
             self.device_name()
         );
-        Error::of_verb("ibv_create_cq_ex", Errno::last(), what)
+        call_failed("ibv_create_cq_ex", Errno::last(), what)
     }
 }
 

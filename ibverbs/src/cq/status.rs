@@ -1,7 +1,7 @@
 //! What a completion says: status, opcode, flags.
 
 use crate::identity::Direction;
-use crate::newtype::c_value;
+use rdma_types::c_value;
 
 c_value! {
     /// How a work request ended (`enum ibv_wc_status`).

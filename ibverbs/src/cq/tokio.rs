@@ -16,9 +16,7 @@ use super::completions::Completions;
 use super::options::CqOptions;
 use super::queue::CompletionQueue;
 use crate::device::Context;
-use crate::errno::Errno;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
 
 /// A completion queue that can be awaited: a [`CompletionQueue`] with a channel of its own, in a
 /// runtime of tokio.
@@ -73,7 +71,7 @@ impl AsyncCompletionQueue {
                 context.device_name()
             );
             return Err(Error::new(ErrorKind::InvalidInput, "epoll", what)
-                .with_hint("call it within a runtime of tokio"));
+                .with_help("call it within a runtime of tokio"));
         }
         let channel = context.create_comp_channel()?;
         let queue = context.create_cq(CqOptions {
@@ -165,7 +163,7 @@ impl AsyncCompletionQueue {
 fn failed(error: &std::io::Error) -> Error {
     const WHAT: &str = "the completion channel in the runtime";
     match error.raw_os_error() {
-        Some(errno) => Error::of_verb("epoll", Errno(errno), WHAT),
+        Some(errno) => call_failed("epoll", Errno(errno), WHAT),
         None => Error::new(ErrorKind::Os, "epoll", format!("{WHAT}: {error}")),
     }
 }

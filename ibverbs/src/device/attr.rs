@@ -10,9 +10,9 @@ use rdma_sys::{ibv_device_attr, ibv_query_device};
 use super::context::Context;
 use crate::convert::zero_or_errno;
 use crate::error::Result;
-use crate::guid::Guid;
-use crate::newtype::c_value;
 use crate::raw::AsRaw;
+use rdma_types::Guid;
+use rdma_types::c_value;
 
 c_value! {
     /// Scope within which a device's atomic operations are atomic (`enum ibv_atomic_cap`).

@@ -6,8 +6,7 @@ use rdma_sys::{IBV_VALUES_MASK_RAW_CLOCK, ibv_query_rt_values_ex, ibv_values_ex}
 
 use super::context::Context;
 use crate::convert::zero_or_errno;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::raw::AsRaw;
 
 impl Context {

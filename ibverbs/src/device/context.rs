@@ -47,7 +47,7 @@ impl Drop for Inner {
         // exists.
         let returned = unsafe { ibv_close_device(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::with(&self.device);
+            crate::leak::with_parent(&self.device);
         }
     }
 }

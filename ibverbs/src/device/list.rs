@@ -13,11 +13,10 @@ use rdma_sys::{
 };
 
 use crate::convert::non_null;
-use crate::error::{Error, Result};
-use crate::guid::Guid;
-use crate::kind::ErrorKind;
-use crate::newtype::c_value;
+use crate::error::{Error, ErrorKind, Result};
 use crate::raw::AsRaw;
+use rdma_types::Guid;
+use rdma_types::c_value;
 
 c_value! {
     /// The transport of a device (`enum ibv_transport_type`).
@@ -217,7 +216,7 @@ impl Device {
                 found.push(device);
                 let what = format!("several devices have the GUID {guid}");
                 Err(
-                    Error::new(ErrorKind::InvalidInput, "open", what).with_hint(format!(
+                    Error::new(ErrorKind::InvalidInput, "open", what).with_help(format!(
                         "open one of them by its name: {}",
                         describe(&found).join(", ")
                     )),
@@ -275,7 +274,7 @@ impl Device {
 pub(crate) fn not_found(what: &str, available: &[String], netdev: &str) -> Error {
     let error = |what| Error::new(ErrorKind::NotFound, "open", what);
     if available.is_empty() {
-        return error(format!("{what}; none is available")).with_hint(format!(
+        return error(format!("{what}; none is available")).with_help(format!(
             "create a software device: `rdma link add rxe0 type rxe netdev {netdev}`"
         ));
     }

@@ -9,8 +9,7 @@ use rdma_sys::{ibv_ack_async_event, ibv_async_event, ibv_get_async_event};
 
 use super::types::AsyncEvent;
 use crate::device::Context;
-use crate::errno::Errno;
-use crate::error::{Error, Result};
+use crate::error::{Errno, Result, call_failed};
 use crate::fd;
 use crate::raw::AsRaw;
 
@@ -89,7 +88,7 @@ impl AsyncEvents {
             let errno = Errno::last();
             return match errno.0 {
                 libc::EAGAIN | libc::EINTR => Ok(None),
-                _ => Err(Error::of_verb(
+                _ => Err(call_failed(
                     "ibv_get_async_event",
                     errno,
                     self.context.device_name().to_owned(),

@@ -8,8 +8,8 @@ use rdma_sys::ibv_async_event;
 
 use crate::cq::CqId;
 use crate::identity::QueueId;
-use crate::newtype::c_value;
 use crate::numbers::Qpn;
+use rdma_types::c_value;
 
 c_value! {
     /// The type of an asynchronous event (`enum ibv_event_type`).

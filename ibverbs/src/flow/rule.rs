@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::newtype::c_value;
+use rdma_types::c_value;
 
 c_value! {
     /// The set of packets that a rule applies to (`enum ibv_flow_attr_type`).

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::address::Gid;
 use super::interface;
 use super::table::GidType;
+use rdma_types::Gid;
 
 /// A family of IP addresses.
 ///

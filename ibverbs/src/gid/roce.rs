@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::table::GidType;
 use crate::device::Context;
-use crate::errno::Errno;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
 
 const CONFIGFS: &str = "/sys/kernel/config/rdma_cm";
 const READ: &str = "read default_roce_mode";
@@ -95,7 +93,7 @@ impl RoceConfig {
                     WRITE,
                     format!("{other} is not a RoCE version"),
                 )
-                .with_hint("expected: RoCE v1 or RoCE v2"));
+                .with_help("expected: RoCE v1 or RoCE v2"));
             }
         };
         let directory = self.directory(WRITE, device)?;
@@ -109,7 +107,7 @@ impl RoceConfig {
             let rejected = error.raw_os_error() == Some(libc::EINVAL);
             let error = failure(WRITE, &file, &error);
             if rejected {
-                error.with_hint(format!("the driver of {device} does not support {mode}"))
+                error.with_help(format!("the driver of {device} does not support {mode}"))
             } else {
                 error
             }
@@ -131,7 +129,7 @@ impl RoceConfig {
                 verb,
                 format!("{} does not exist", self.root.display()),
             )
-            .with_hint("run `mount -t configfs none /sys/kernel/config` and `modprobe rdma_cm`"));
+            .with_help("run `mount -t configfs none /sys/kernel/config` and `modprobe rdma_cm`"));
         }
         let path = self.root.join(device);
         match fs::create_dir(&path) {
@@ -182,11 +180,11 @@ fn failure(verb: &'static str, path: &Path, error: &io::Error) -> Error {
     let what = path.display().to_string();
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
-            Error::of_verb(verb, Errno(libc::EACCES), what).with_hint("this requires root")
+            call_failed(verb, Errno(libc::EACCES), what).with_help("this requires root")
         }
-        Some(number @ (libc::ENODEV | libc::ENOENT)) => Error::of_verb(verb, Errno(number), what)
-            .with_hint("the device or port does not exist; ports are numbered from 1"),
-        Some(number) => Error::of_verb(verb, Errno(number), what),
+        Some(number @ (libc::ENODEV | libc::ENOENT)) => call_failed(verb, Errno(number), what)
+            .with_help("the device or port does not exist; ports are numbered from 1"),
+        Some(number) => call_failed(verb, Errno(number), what),
         None => Error::new(ErrorKind::Os, verb, format!("{what}: {error}")),
     }
 }

@@ -4,14 +4,13 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::net::IpAddr;
 
-use super::address::Gid;
 use super::interface;
 use super::query::{GidQuery, IpFamily};
 use super::table::{GidEntry, GidType};
 use crate::device::{Context, TransportType};
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::port::LinkLayer;
+use rdma_types::Gid;
 
 /// The chosen entry of the GID table, with the reason for the choice.
 ///
@@ -75,7 +74,7 @@ impl Context {
         if self.device().transport() == TransportType::IWARP {
             let what = format!("{name} is iWARP, which addresses peers by IP address, not by GID");
             return Err(Error::new(ErrorKind::Unsupported, "select_gid", what)
-                .with_hint("use rdma_cm to connect"));
+                .with_help("use rdma_cm to connect"));
         }
         let link = self.query_port(port_num)?.link_layer;
         let prefixes = interface::prefixes();
@@ -98,14 +97,14 @@ impl Context {
                     "select_gid",
                     format!("{what}: the GID table is empty"),
                 )
-                .with_hint("check that the network interface is up and has an address");
+                .with_help("check that the network interface is up and has an address");
             }
             Error::new(
                 ErrorKind::NotFound,
                 "select_gid",
                 format!("{what}: {}", rejections.join("; ")),
             )
-            .with_hint(help(query, &table))
+            .with_help(help(query, &table))
         })
     }
 }

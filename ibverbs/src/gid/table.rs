@@ -6,15 +6,14 @@ use std::fmt;
 
 use rdma_sys::{_ibv_query_gid_table, ibv_gid_entry, ibv_query_gid, ibv_query_gid_ex};
 
-use super::address::Gid;
 use super::interface;
+use super::{from_raw, to_raw};
 use crate::convert::{not_negative, zero_or_errno};
 use crate::device::Context;
-use crate::errno::Errno;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
-use crate::newtype::c_value;
+use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
 use crate::raw::AsRaw;
+use rdma_types::Gid;
+use rdma_types::c_value;
 
 c_value! {
     /// The kind of a GID (`enum ibv_gid_type`).
@@ -113,7 +112,7 @@ impl GidEntry {
     /// Converts an entry; `None` if its index does not fit in a [`GidIndex`].
     fn from_raw(raw: &ibv_gid_entry) -> Option<Self> {
         Some(Self {
-            gid: Gid::from_raw(&raw.gid),
+            gid: from_raw(&raw.gid),
             index: GidIndex(u8::try_from(raw.gid_index).ok()?),
             port_num: u8::try_from(raw.port_num).unwrap_or(0),
             kind: GidType(raw.gid_type),
@@ -202,7 +201,7 @@ impl Context {
         };
         if count < 0 {
             let errno = Errno(i32::try_from(-count).unwrap_or(libc::EIO));
-            return Err(Error::of_verb(
+            return Err(call_failed(
                 "ibv_query_gid_table",
                 errno,
                 self.device_name().to_owned(),
@@ -214,12 +213,12 @@ impl Context {
 
     /// Queries one entry with the classic verb, which does not report the kind of GID.
     fn gid_at(&self, port_num: u8, index: GidIndex) -> Option<GidEntry> {
-        let mut raw = Gid::default().to_raw();
+        let mut raw = to_raw(Gid::default());
         // SAFETY: the context is open and the union is writable.
         let returned =
             unsafe { ibv_query_gid(self.as_raw(), port_num, index.0.into(), &raw mut raw) };
         not_negative("ibv_query_gid", String::new, returned).ok()?;
-        let gid = Gid::from_raw(&raw);
+        let gid = from_raw(&raw);
         (!gid.is_zero()).then_some(GidEntry {
             gid,
             index,

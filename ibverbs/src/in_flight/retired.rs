@@ -8,9 +8,8 @@ use rdma_sys::{IBV_WC_WITH_INV, ibv_wc};
 use super::kept::InFlight;
 use super::slot::Entry;
 use crate::cq::{WcFields, WcOpcode, WcStatus};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{Direction, QueueId};
-use crate::kind::ErrorKind;
 use crate::mr::{Buf, BufList};
 use crate::mw::Bound;
 
@@ -160,7 +159,7 @@ extern "C" fn failed(direction: Direction, status: WcStatus, vendor_err: u32) ->
     );
     let error = Error::new(ErrorKind::Completion, "completion", text);
     match status.hint(direction) {
-        Some(hint) => error.with_hint(hint),
+        Some(hint) => error.with_help(hint),
         None => error,
     }
 }
@@ -205,7 +204,7 @@ pub struct ForeignCompletion {
 impl From<ForeignCompletion> for Error {
     fn from(not_mine: ForeignCompletion) -> Self {
         Error::new(ErrorKind::Mismatch, "retire", not_mine.to_string())
-            .with_hint("Completion::queue says whose it is; one of a queue pair that was destroyed can be dropped")
+            .with_help("Completion::queue says whose it is; one of a queue pair that was destroyed can be dropped")
     }
 }
 

@@ -7,8 +7,8 @@ use rdma_sys::{IBV_ADVISE_MR_FLAG_FLUSH, ibv_advise_mr, ibv_sge};
 use super::shared::SharedRegion;
 use crate::convert::zero_or_errno;
 use crate::error::Result;
-use crate::newtype::c_value;
 use crate::raw::AsRaw;
+use rdma_types::c_value;
 
 c_value! {
     /// Advice about memory (`enum ibv_advise_mr_advice`).

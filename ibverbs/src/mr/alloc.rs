@@ -8,9 +8,7 @@ use std::ptr::{self, NonNull};
 use super::caller::CallerMemory;
 use super::huge::HugePageSize;
 use super::options::Backing;
-use crate::errno::Errno;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
 
 const PAGE: usize = 4096;
 
@@ -90,16 +88,14 @@ impl Allocation {
                 len,
                 origin: Origin::Mapped(size),
             }),
-            _ => {
-                Err(Error::of_verb("mmap", Errno::last(), format!("{size} bytes")).with_hint(hint))
-            }
+            _ => Err(call_failed("mmap", Errno::last(), format!("{size} bytes")).with_help(hint)),
         }
     }
 
     fn caller(len: usize, memory: CallerMemory) -> Result<Self> {
         if memory.len() < len {
             return Err(
-                Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes")).with_hint(
+                Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes")).with_help(
                     format!("the caller's memory has only {} bytes", memory.len()),
                 ),
             );
@@ -129,7 +125,7 @@ impl Allocation {
 
 fn invalid_len(len: usize) -> Error {
     Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes"))
-        .with_hint("expected: at least 1 byte, at most the address space")
+        .with_help("expected: at least 1 byte, at most the address space")
 }
 
 impl Drop for Allocation {
@@ -167,7 +163,7 @@ mod tests {
     fn invalid_lengths_are_rejected_with_a_hint() {
         let error = Allocation::new(0, Backing::Pages).err().expect("no bytes");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.hint().is_some());
+        assert!(error.help().is_some());
         assert!(Allocation::new(usize::MAX, Backing::Heap).is_err());
         assert!(Allocation::new(usize::MAX, Backing::Pages).is_err());
     }

@@ -14,8 +14,7 @@ use super::registration::Registration;
 use super::remote::RemoteMemory;
 use crate::convert::non_null;
 use crate::dm::DeviceMemory;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 

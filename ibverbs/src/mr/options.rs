@@ -3,8 +3,7 @@
 use super::access::RawAccess;
 use super::caller::CallerMemory;
 use super::huge::HugePageSize;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Options for allocating and registering memory.
 ///
@@ -84,7 +83,7 @@ impl MemoryOptions {
     pub(crate) fn reject_zero_based(&self, what: &'static str) -> Result<()> {
         if self.zero_based {
             return Err(Error::new(ErrorKind::InvalidInput, what, "zero_based")
-                .with_hint("zero_based is only valid for a SharedRegion"));
+                .with_help("zero_based is only valid for a SharedRegion"));
         }
         Ok(())
     }

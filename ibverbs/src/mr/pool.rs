@@ -8,8 +8,7 @@ use super::buf::Buf;
 use super::options::MemoryOptions;
 use super::pool_inner::PoolInner;
 use super::region::Region;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::pd::ProtectionDomain;
 
 /// Alignment of buffers, so that two of them never share a cache line.
@@ -107,7 +106,7 @@ impl Pool {
                 "pool",
                 format!("{count} buffers of {size} bytes"),
             )
-            .with_hint("expected: 1 to 2^32-1 buffers of 1 to 2^32-1 bytes")
+            .with_help("expected: 1 to 2^32-1 buffers of 1 to 2^32-1 bytes")
         };
         let (Ok(slots), Ok(slot_size @ 1..)) = (u32::try_from(count), u32::try_from(size)) else {
             return Err(invalid_input());

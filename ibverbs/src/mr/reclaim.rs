@@ -6,8 +6,7 @@ use super::access::AccessFlags;
 use super::buf::Buf;
 use super::pool::Pool;
 use super::shared::SharedRegion;
-use crate::error::Error;
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind};
 
 impl SharedRegion {
     /// Converts the whole region to a buffer with one owner. Peers must not be able to access it

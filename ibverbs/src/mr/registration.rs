@@ -9,8 +9,7 @@ use rdma_sys::{ibv_dereg_mr, ibv_mr, ibv_reg_mr, ibv_reg_mr_iova};
 
 use super::access::RawAccess;
 use crate::convert::{non_null, zero_or_errno};
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;
 
@@ -48,7 +47,7 @@ impl Registration {
         if zero_based && pd.context().query_device()?.is_soft_iwarp() {
             return Err(
                 Error::new(ErrorKind::Unsupported, "ibv_reg_mr_iova", what())
-                    .with_hint("Soft-iWARP only supports addressing by virtual address"),
+                    .with_help("Soft-iWARP only supports addressing by virtual address"),
             );
         }
         // Exposes the provenance, because the device accesses the memory by its address alone.
@@ -136,7 +135,7 @@ impl Registration {
         match self.deregister() {
             Ok(()) => true,
             Err((this, _)) => {
-                crate::leak::count();
+                crate::leak::count_leaked_object();
                 std::mem::forget(this);
                 false
             }
@@ -151,7 +150,7 @@ impl Drop for Registration {
             // SAFETY: not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.pd) };
         } else {
-            crate::leak::count();
+            crate::leak::count_leaked_object();
         }
     }
 }

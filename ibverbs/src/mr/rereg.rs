@@ -13,9 +13,7 @@ use rdma_sys::{
 use super::access::AccessFlags;
 use super::region::Region;
 use super::shared::SharedRegion;
-use crate::errno::Errno;
-use crate::error::Error;
-use crate::kind::ErrorKind;
+use crate::error::{Errno, Error, ErrorKind, call_failed};
 
 impl SharedRegion {
     /// Changes the access rights of peers to the whole region.
@@ -101,7 +99,7 @@ fn change_access(region: &mut Region, access: AccessFlags) -> Result<(), (AfterF
         region.len(),
         region.pd().context().device_name()
     );
-    Err((state, Error::of_verb("ibv_rereg_mr", errno, what)))
+    Err((state, call_failed("ibv_rereg_mr", errno, what)))
 }
 
 /// Interprets `enum ibv_rereg_mr_err_code`; `None` for success.

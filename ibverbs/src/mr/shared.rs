@@ -14,8 +14,7 @@ use super::copy::{copy_in, copy_out};
 use super::options::MemoryOptions;
 use super::region::Region;
 use super::remote::RemoteMemory;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::pd::ProtectionDomain;
 
 /// Memory that peers can access at any time, as registered. Clones refer to the same region.
@@ -91,7 +90,7 @@ impl ProtectionDomain {
                 "shared region",
                 format!("{len} bytes of caller memory"),
             )
-            .with_hint("the address and the length must be multiples of 8 bytes"));
+            .with_help("the address and the length must be multiples of 8 bytes"));
         }
         Ok(SharedRegion::from_region(region))
     }
@@ -183,7 +182,7 @@ impl SharedRegion {
             Ordering::Relaxed | Ordering::Acquire | Ordering::SeqCst => Ok(word.load(ordering)),
             _ => Err(self
                 .invalid(offset, 8)
-                .with_hint("expected ordering of a load: Relaxed, Acquire or SeqCst")),
+                .with_help("expected ordering of a load: Relaxed, Acquire or SeqCst")),
         }
     }
 
@@ -200,7 +199,7 @@ impl SharedRegion {
             _ => {
                 return Err(self
                     .invalid(offset, 8)
-                    .with_hint("expected ordering of a store: Relaxed, Release or SeqCst"));
+                    .with_help("expected ordering of a store: Relaxed, Release or SeqCst"));
             }
         }
         Ok(())
@@ -237,7 +236,7 @@ impl SharedRegion {
         if at % 8 != 0 {
             return Err(self
                 .invalid(offset, 8)
-                .with_hint("the offset must be a multiple of 8"));
+                .with_help("the offset must be a multiple of 8"));
         }
         // SAFETY: the 8 bytes are in bounds and aligned, because the region starts at a multiple of
         // 8, and live as long as self. All accesses of this host are atomic accesses to words.

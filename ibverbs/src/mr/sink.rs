@@ -8,8 +8,7 @@ use rdma_sys::ibv_sge;
 use super::access::AccessFlags;
 use super::options::MemoryOptions;
 use super::region::Region;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::pd::ProtectionDomain;
 
 /// Memory that any number of receives can write to concurrently, because it can never be read. It
@@ -65,7 +64,7 @@ impl Sink {
         options.reject_zero_based("sink")?;
         if u32::try_from(size).is_err() {
             return Err(
-                Error::new(ErrorKind::InvalidInput, "sink", format!("{size} bytes")).with_hint(
+                Error::new(ErrorKind::InvalidInput, "sink", format!("{size} bytes")).with_help(
                     "expected: at most 2^32-1 bytes, the maximum length of a scatter entry",
                 ),
             );

@@ -77,7 +77,7 @@ impl Drop for Handle {
             unsafe { ManuallyDrop::drop(&mut self.parents) };
         } else {
             // The window may still be bound, so its region is leaked, too.
-            crate::leak::count();
+            crate::leak::count_leaked_object();
         }
     }
 }

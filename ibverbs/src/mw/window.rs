@@ -12,8 +12,7 @@ use std::sync::atomic::AtomicBool;
 use rdma_sys::{ibv_alloc_mw, ibv_inc_rkey, ibv_mw_bind_info};
 
 use crate::convert::non_null;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::mr::{AccessFlags, Region, RemoteMemory, SharedRegion};
 use crate::pd::ProtectionDomain;
 use crate::raw::AsRaw;

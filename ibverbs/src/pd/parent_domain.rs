@@ -15,8 +15,7 @@ use rdma_sys::{
 use super::protection_domain::ProtectionDomain;
 use crate::convert::non_null;
 use crate::device::Context;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::raw::AsRaw;
 
 /// A thread domain, which allows the provider to omit locks and to share doorbells, because one
@@ -56,7 +55,7 @@ impl Drop for ThreadDomain {
         // deallocated.
         let returned = unsafe { ibv_dealloc_td(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::with(&self.context);
+            crate::leak::with_parent(&self.context);
         }
     }
 }
@@ -126,7 +125,7 @@ impl Drop for ParentDomain {
             // SAFETY: this is the only drop of the field, which is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.td) };
         } else {
-            crate::leak::with(&self.pd);
+            crate::leak::with_parent(&self.pd);
         }
     }
 }
@@ -150,7 +149,7 @@ impl ProtectionDomain {
                 td.context.device_name()
             );
             return Err(Error::new(ErrorKind::Mismatch, VERB, what)
-                .with_hint("create both on the same open device"));
+                .with_help("create both on the same open device"));
         }
         let mut attr = ibv_parent_domain_init_attr {
             pd: self.as_raw(),

@@ -50,7 +50,7 @@ impl Drop for Inner {
         // none exists.
         let returned = unsafe { ibv_dealloc_pd(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::with(&self.context);
+            crate::leak::with_parent(&self.context);
         }
     }
 }

@@ -88,7 +88,7 @@ impl Drop for Inner {
         // Arc of it, so none exists.
         let returned = unsafe { ibv_close_xrcd(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::with(&self.context);
+            crate::leak::with_parent(&self.context);
         }
     }
 }

@@ -2,7 +2,6 @@
 
 #![allow(unsafe_code)]
 
-use std::fmt;
 use std::mem::offset_of;
 use std::ptr;
 
@@ -14,8 +13,8 @@ use super::mtu::Mtu;
 use crate::convert::zero_or_errno;
 use crate::device::Context;
 use crate::error::Result;
-use crate::newtype::c_value;
 use crate::raw::AsRaw;
+use rdma_types::{Lid, c_value};
 
 c_value! {
     /// The logical state of a port (`enum ibv_port_state`).
@@ -101,28 +100,6 @@ c_value! {
         RECOVERY = 6 => "LinkErrorRecovery",
         /// Running a test of the physical layer.
         PHY_TEST = 7 => "PhyTest",
-    }
-}
-
-/// A local identifier (LID): the address of a port within an InfiniBand subnet; 0 on RoCE and
-/// iWARP.
-///
-/// # Example
-/// ```
-/// use ibverbs::{AhAttr, Lid};
-/// let attr = AhAttr::for_lid(1, Lid(7)); // to a port of the same InfiniBand subnet
-/// assert_eq!(attr.dlid, Lid(7));
-/// ```
-///
-/// # References
-/// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 4.1.3
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Lid(pub u16);
-
-impl fmt::Display for Lid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::newtype::c_value;
+use rdma_types::c_value;
 
 c_value! {
     /// The width of a link, as a code: the value is not the number of lanes.

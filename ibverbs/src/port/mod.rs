@@ -8,7 +8,10 @@ mod link_rate;
 mod mtu;
 mod pkey;
 
-pub use self::attr::{Lid, LinkLayer, PhysState, PortAttr, PortState};
+#[doc(inline)]
+pub use rdma_types::Lid;
+
+pub use self::attr::{LinkLayer, PhysState, PortAttr, PortState};
 pub use self::caps::{PortCapFlags, PortCapFlags2, PortFlags};
 pub use self::link_rate::{LinkRate, LinkSpeed, LinkWidth};
 pub use self::mtu::Mtu;

@@ -1,6 +1,6 @@
 //! The path MTU.
 
-use crate::newtype::c_value;
+use rdma_types::c_value;
 
 c_value! {
     /// The RDMA path MTU (`enum ibv_mtu`), as a code: the value is not a number of bytes.

@@ -8,8 +8,7 @@ use rdma_sys::ibv_query_pkey;
 
 use crate::convert::not_negative;
 use crate::device::{Context, TransportType};
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::raw::AsRaw;
 
 /// A partition key (P_Key) in host byte order: a 15-bit partition number, and the top bit for full
@@ -159,7 +158,7 @@ impl Context {
             "ibv_query_pkey",
             format!("{} is iWARP, which has no partitions", self.device_name()),
         )
-        .with_hint("use P_Key index 0")
+        .with_help("use P_Key index 0")
     }
 }
 

@@ -3,7 +3,7 @@
 use rdma_sys::ibv_qp_attr;
 
 use crate::ah::AhAttr;
-use crate::newtype::c_value;
+use rdma_types::c_value;
 
 c_value! {
     /// The state of a path migration (`enum ibv_mig_state`).

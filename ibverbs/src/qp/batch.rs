@@ -9,7 +9,7 @@ use rdma_sys::{ibv_wr_abort, ibv_wr_complete, ibv_wr_start};
 
 use super::pair::QueuePair;
 use super::post::write_extended;
-use crate::errno::Errno;
+use crate::error::Errno;
 use crate::in_flight::{Batched, Table, less_likely};
 use crate::transport::{DuplexTransport, SendTransport};
 use crate::wr::private::Payload;

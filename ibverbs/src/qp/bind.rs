@@ -9,9 +9,8 @@ use rdma_sys::{IBV_SEND_SIGNALED, IBV_WC_IP_CSUM_OK, ibv_bind_mw, ibv_mw_bind};
 
 use super::pair::QueuePair;
 use crate::convert::zero_or_errno;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::in_flight::{InFlight, Retired};
-use crate::kind::ErrorKind;
 use crate::mr::{AccessFlags, SharedRegion};
 use crate::mw::{Bound, BoundWindow, Type1, Type2, Window, WindowType};
 use crate::raw::AsRaw;
@@ -70,7 +69,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
     fn post_bind(&mut self, bound: &Bound, length: u64) -> Result<i32> {
         if !bound.pd().is(self.pd()) {
             let what = "the window and the queue pair belong to different protection domains";
-            return Err(Error::new(ErrorKind::Mismatch, "ibv_bind_mw", what).with_hint(OWN_DOMAIN));
+            return Err(Error::new(ErrorKind::Mismatch, "ibv_bind_mw", what).with_help(OWN_DOMAIN));
         }
         let Some(wr_id) = self.tables.sends.next_number() else {
             return Err(Error::new(
@@ -78,7 +77,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
                 "ibv_bind_mw",
                 "the send queue is full",
             )
-            .with_hint("retire completions first"));
+            .with_help("retire completions first"));
         };
         let mut bind = ibv_mw_bind {
             wr_id: wr_id.0,

@@ -12,10 +12,9 @@ use rdma_sys::{
 
 use crate::convert::non_null;
 use crate::cq::CompletionQueue;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::identity::QueueId;
 use crate::in_flight::Ring;
-use crate::kind::ErrorKind;
 use crate::pd::{ParentDomain, ProtectionDomain};
 use crate::raw::AsRaw;
 use crate::srq::SharedReceiveQueue;
@@ -157,7 +156,7 @@ pub(crate) fn create<T: SendTransport>(
                     cq_context.device_name()
                 ),
             )
-            .with_hint("create both from the same Context"));
+            .with_help("create both from the same Context"));
         }
     }
     if let Some(srq) = parts.srq {
@@ -170,7 +169,7 @@ pub(crate) fn create<T: SendTransport>(
                 "a protection domain on {mine} and a shared receive queue of another protection domain on {its}"
             );
             return Err(
-                Error::new(ErrorKind::Mismatch, "ibv_create_qp", what).with_hint(
+                Error::new(ErrorKind::Mismatch, "ibv_create_qp", what).with_help(
                     "create the queue pair in the protection domain of the shared receive queue",
                 ),
             );
@@ -182,7 +181,7 @@ pub(crate) fn create<T: SendTransport>(
             "ibv_create_qp",
             describe(pd, options),
         )
-        .with_hint(format!(
+        .with_help(format!(
             "this library supports at most {} sends and {0} receives in flight",
             Ring::MAX
         )));

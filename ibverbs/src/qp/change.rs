@@ -14,9 +14,8 @@ use super::pair::QueuePair;
 use super::state::QpState;
 use super::transitions;
 use crate::ah::AhAttr;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::in_flight::Table;
-use crate::kind::ErrorKind;
 use crate::mr::AccessFlags;
 use crate::numbers::{Psn, Qkey, Qpn};
 use crate::port::{LinkLayer, Mtu};
@@ -222,7 +221,7 @@ impl Control<'_> {
         if to == QpState::RESET && !idle {
             let what = format!("{} to RESET with requests in flight", self.describe());
             return refuse(what).map_err(|error| {
-                error.with_hint("destroy the queue pair, which returns their buffers")
+                error.with_help("destroy the queue pair, which returns their buffers")
             });
         }
         let modified = self.modify_raw(&to.to_string(), &mut attr, mask);
@@ -238,8 +237,8 @@ impl Control<'_> {
     fn explain_path(self, error: Error, alternate: AlternatePath) -> Error {
         match self.context.query_port(alternate.address.port_num) {
             Ok(port) if port.link_layer != LinkLayer::INFINIBAND => error
-                .of_kind(ErrorKind::Unsupported)
-                .with_hint("alternate paths exist on InfiniBand links only"),
+                .with_kind(ErrorKind::Unsupported)
+                .with_help("alternate paths exist on InfiniBand links only"),
             _ => error,
         }
     }

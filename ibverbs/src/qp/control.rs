@@ -99,7 +99,7 @@ impl<'qp> Control<'qp> {
             .ok()
             .and_then(|from| transitions::violation(self.kind, from, to, mask));
         match violation {
-            Some(violation) => error.with_hint(violation),
+            Some(violation) => error.with_help(violation),
             None => error,
         }
     }

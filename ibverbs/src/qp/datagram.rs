@@ -13,10 +13,9 @@ use super::pair::QueuePair;
 use super::state::QpState;
 use crate::ah::AddressHandle;
 use crate::convert::zero_or_errno;
-use crate::error::{Error, Result};
-use crate::gid::Gid;
+use crate::error::{Error, ErrorKind, Result};
+use crate::gid::{self, Gid};
 use crate::in_flight::Table;
-use crate::kind::ErrorKind;
 use crate::numbers::{Psn, Qkey};
 use crate::port::Lid;
 use crate::raw::AsRaw;
@@ -84,7 +83,7 @@ impl QueuePair<Ud> {
                 address.pd().context().device_name(),
                 own_pd.context().device_name()
             );
-            return Err(Error::new(ErrorKind::Mismatch, "hold_address", what).with_hint(OWN_DOMAIN));
+            return Err(Error::new(ErrorKind::Mismatch, "hold_address", what).with_help(OWN_DOMAIN));
         }
         let addresses = &mut self.tables.addresses;
         if !addresses.handles.iter().any(|held| held.same(address)) {
@@ -113,7 +112,7 @@ impl QueuePair<Ud> {
         if self.tables.sends.room() != self.tables.sends.capacity() {
             let what = "address handles are in use: sends are in flight";
             return Err(Error::new(ErrorKind::QueueFull, "release_addresses", what)
-                .with_hint("retire all sends first"));
+                .with_help("retire all sends first"));
         }
         self.tables.addresses.handles.clear();
         self.tables.addresses.epoch += 1;
@@ -138,7 +137,7 @@ impl QueuePair<Ud> {
     /// # References
     /// [`ibv_attach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
     pub fn attach_mcast(&mut self, gid: Gid, lid: Lid) -> Result<()> {
-        let raw = gid.to_raw();
+        let raw = gid::to_raw(gid);
         // SAFETY: the queue pair is alive and the GID valid during the call.
         let returned = unsafe { ibv_attach_mcast(self.as_raw(), &raw const raw, lid.0) };
         zero_or_errno(
@@ -188,7 +187,7 @@ impl<T: crate::transport::SendTransport> QueuePair<T> {
     }
 
     fn detach(&mut self, gid: Gid, lid: Lid) -> Result<()> {
-        let raw = gid.to_raw();
+        let raw = gid::to_raw(gid);
         // SAFETY: the queue pair is alive and the GID valid during the call.
         let returned = unsafe { ibv_detach_mcast(self.as_raw(), &raw const raw, lid.0) };
         zero_or_errno(

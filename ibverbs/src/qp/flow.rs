@@ -7,9 +7,8 @@ use rdma_sys::{IBV_QP_PORT, IBV_QP_STATE, ibv_create_flow, ibv_destroy_flow, ibv
 use super::pair::QueuePair;
 use super::state::QpState;
 use crate::convert::{non_null, zero_or_errno};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::flow::{FlowId, FlowRule, Packed};
-use crate::kind::ErrorKind;
 use crate::raw::AsRaw;
 use crate::transport::{DuplexTransport, RawPacket};
 

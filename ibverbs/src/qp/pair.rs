@@ -225,7 +225,7 @@ impl<T: SendTransport> QueuePair<T> {
         // SAFETY: made in `create`, destroyed once: both callers are the last to use it.
         let returned = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::count();
+            crate::leak::count_leaked_object();
         }
         zero_or_errno("ibv_destroy_qp", || self.describe(), returned)
     }

@@ -4,9 +4,8 @@ use rdma_sys::{IBV_QP_CAP, ibv_qp_cap};
 
 use super::pair::QueuePair;
 use crate::device::DeviceCapFlags;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::in_flight::Ring;
-use crate::kind::ErrorKind;
 use crate::transport::SendTransport;
 
 impl<T: SendTransport> QueuePair<T> {
@@ -14,7 +13,7 @@ impl<T: SendTransport> QueuePair<T> {
     pub(crate) fn check_resize(&self, [sends, recvs]: [Option<u32>; 2]) -> Result<ibv_qp_cap> {
         let refuse = |kind, why: &str, hint: &'static str| {
             let what = format!("cannot resize the queues of {}: {why}", self.describe());
-            Err(Error::new(kind, "ibv_modify_qp", what).with_hint(hint))
+            Err(Error::new(kind, "ibv_modify_qp", what).with_help(hint))
         };
         let caps = self.caps();
         if !self

@@ -1,6 +1,6 @@
 //! The states of a queue pair.
 
-use crate::newtype::c_value;
+use rdma_types::c_value;
 
 c_value! {
     /// The state of a queue pair (`enum ibv_qp_state`).

@@ -1,8 +1,7 @@
 //! How a scope ended.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::in_flight::Reclaimed;
-use crate::kind::ErrorKind;
 use crate::qp::QueuePair;
 use crate::transport::SendTransport;
 
@@ -45,7 +44,7 @@ impl<T: SendTransport, R> ScopeResult<T, R> {
         match self.qp {
             Some(qp) => Ok((qp, self.value)),
             None => Err(Error::new(ErrorKind::Disconnected, "scope", "requests with borrowed memory did not complete")
-                .with_hint("the queue pair was destroyed to end them: let Scope::wait retire them, and allow it time")),
+                .with_help("the queue pair was destroyed to end them: let Scope::wait retire them, and allow it time")),
         }
     }
 }

@@ -7,9 +7,8 @@ use std::ptr::NonNull;
 
 use rdma_sys::ibv_sge;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::in_flight::{Loans, Reclaimed};
-use crate::kind::ErrorKind;
 use crate::mr::{AccessFlags, Registration};
 use crate::qp::QueuePair;
 use crate::transport::SendTransport;
@@ -45,7 +44,7 @@ impl<T: SendTransport> Parts<T> {
                 "lend",
                 format!("{} bytes", bytes.len()),
             )
-            .with_hint("1 to 2^32-1 bytes can be lent"));
+            .with_help("1 to 2^32-1 bytes can be lent"));
         };
         let pd = self.qp.pd();
         // SAFETY: the caller's promise; `end` deregisters it, or aborts the process.

@@ -1,8 +1,7 @@
 //! Shared receive queues as values: what one is made with, how it stands, and of which type it is.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::in_flight::RecvSlab;
-use crate::kind::ErrorKind;
 
 /// What a shared receive queue is made with.
 ///
@@ -46,7 +45,7 @@ impl SrqOptions {
             return Ok(());
         }
         Err(
-            Error::new(ErrorKind::InvalidInput, verb, what()).with_hint(format!(
+            Error::new(ErrorKind::InvalidInput, verb, what()).with_help(format!(
                 "this library tells at most {} receives in flight apart",
                 RecvSlab::MAX
             )),

@@ -98,7 +98,7 @@ impl Drop for SrqInner {
         let returned = unsafe { ibv_destroy_srq(self.raw.as_ptr()) };
         let xrc = self.xrc.take();
         if returned != 0 {
-            crate::leak::with(&self.pd);
+            crate::leak::with_parent(&self.pd);
             std::mem::forget(xrc);
             return;
         }

@@ -4,10 +4,9 @@ use rdma_sys::ibv_sge;
 
 use super::payload::Belongs;
 use super::rejected::PostError;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fixed::Fixed;
 use crate::identity::QueueId;
-use crate::kind::ErrorKind;
 use crate::mr::{Held, HeldList, HeldMemory, Hold};
 use crate::pd::{DomainKey, ProtectionDomain};
 
@@ -43,7 +42,7 @@ impl Owner {
             let (its, mine) = (its.context().device_name(), mine.context().device_name());
             let what =
                 format!("memory of a domain on {its} for a queue of another domain on {mine}");
-            return Err(Error::new(ErrorKind::Mismatch, "hold", what).with_hint(OWN_DOMAIN));
+            return Err(Error::new(ErrorKind::Mismatch, "hold", what).with_help(OWN_DOMAIN));
         }
         if !self.held.iter().any(|kept| memory.is(kept)) {
             self.held.push(memory.share());
@@ -56,7 +55,7 @@ impl Owner {
         if pieces.iter().any(|piece| piece.queue() != self.id) {
             let what = "a token of another queue pair";
             return Err(Error::new(ErrorKind::Mismatch, "hold_list", what)
-                .with_hint("call `hold` on this one"));
+                .with_help("call `hold` on this one"));
         }
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         // A box that moves would end pointers into it.

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use super::rejected::PostError;
-use crate::errno::Errno;
-use crate::error::Error;
+use crate::error::{Errno, Error};
 use crate::in_flight::Entry;
 use crate::mr::Buf;
 

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use crate::errno::Errno;
-use crate::error::Error;
-use crate::kind::ErrorKind;
+use crate::error::{Errno, Error, ErrorKind, call_failed};
 
 /// Why a request was not posted.
 ///
@@ -117,12 +115,12 @@ pub enum PostError {
 impl PostError {
     pub(crate) fn into_error(self, verb: &'static str) -> Error {
         match self {
-            Self::Refused(errno) | Self::InDoubt(errno) => Error::of_verb(
+            Self::Refused(errno) | Self::InDoubt(errno) => call_failed(
                 verb,
                 errno,
                 self.to_string(),
             )
-            .with_hint(
+            .with_help(
                 "check that the queue pair is connected and that the device supports the operation",
             ),
             Self::QueueFull { .. } | Self::BatchFull { .. } => {

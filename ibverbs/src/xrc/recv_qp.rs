@@ -247,7 +247,7 @@ impl XrcRecvQueuePair {
             // SAFETY: not used after: the caller is the last to use it.
             unsafe { ManuallyDrop::drop(&mut self.attached) };
         } else {
-            crate::leak::count();
+            crate::leak::count_leaked_object();
         }
         zero_or_errno(
             "ibv_destroy_qp",

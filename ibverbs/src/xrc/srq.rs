@@ -11,8 +11,7 @@ use rdma_sys::{
 
 use crate::convert::{non_null, zero_or_errno};
 use crate::cq::CompletionQueue;
-use crate::error::{Error, Result};
-use crate::kind::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 use crate::numbers::SrqNum;
 use crate::pd::{ProtectionDomain, XrcDomain};
 use crate::raw::AsRaw;
@@ -57,7 +56,7 @@ impl ProtectionDomain {
                 let what =
                     format!("a domain of {mine} with an XRC domain or a completion queue of {its}");
                 let error = Error::new(ErrorKind::Mismatch, VERB, what);
-                return Err(error.with_hint("make them on the same opening of the device"));
+                return Err(error.with_help("make them on the same opening of the device"));
             }
         }
         let owner = Owner::new(self)?;

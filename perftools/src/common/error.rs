@@ -99,7 +99,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-// The texts of the libraries say call, object, cause and remedy.
+// `ibumad::Error` is the same type as `ibverbs::Error`.
 
 impl From<ibverbs::Error> for Error {
     fn from(error: ibverbs::Error) -> Self {
@@ -116,12 +116,6 @@ impl<P> From<ibverbs::Rejected<P>> for Error {
 impl From<rdmacm::ConnectError> for Error {
     fn from(error: rdmacm::ConnectError) -> Self {
         ibverbs::Error::from(error).into()
-    }
-}
-
-impl From<ibumad::Error> for Error {
-    fn from(error: ibumad::Error) -> Self {
-        Self::device(format!("{error:#}"))
     }
 }
 

@@ -84,7 +84,7 @@ fn to_gid(gid: Ipv6Addr, only_datagrams: bool, args: &PingArgs) -> Result<Box<dy
                 }
             }
             Err(error) if ethernet(&ports).is_none() => {
-                return Err(Error::device(error.to_string()));
+                return Err(error.into());
             }
             Err(_) => {}
         }

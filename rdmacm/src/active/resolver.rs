@@ -187,7 +187,7 @@ impl Resolver {
                 self.peer
             );
             return Err(Error::new(ErrorKind::InvalidInput, "rdma_create_id", what)
-                .with_hint("use TCP or IB for connections, UDP or IPoIB for datagrams"));
+                .with_help("use TCP or IB for connections, UDP or IPoIB for datagrams"));
         }
         let id = Id::create(port_space)?;
         self.options.apply(&id, &self.peer)?;

@@ -54,10 +54,10 @@ fn missing_address(device: &str, addresses: &[SocketAddr], wanted: &str) -> Erro
     );
     if addresses.is_empty() {
         return error
-            .with_hint("its network interface has no address; add one with `ip address add`");
+            .with_help("its network interface has no address; add one with `ip address add`");
     }
     let addresses: Vec<String> = addresses.iter().map(|own| own.ip().to_string()).collect();
-    error.with_hint(format!("available: {}", addresses.join(", ")))
+    error.with_help(format!("available: {}", addresses.join(", ")))
 }
 
 /// Returns the addresses of the network interfaces behind a device's ports.
@@ -68,7 +68,7 @@ fn device_addresses(device: &str) -> Result<Vec<SocketAddr>> {
         .filter_map(|port_num| context.netdev(port_num))
         .collect();
     let entries = getifaddrs().map_err(|errno| {
-        Error::of_verb(
+        ibverbs::call_failed(
             "getifaddrs",
             ibverbs::Errno(errno as i32),
             format!("addresses of {device}"),

@@ -119,7 +119,7 @@ pub fn lookup(
     );
     if node.is_none() && service.is_none() {
         return Err(Error::new(ErrorKind::InvalidInput, VERB, what)
-            .with_hint("specify a host, a service, or both"));
+            .with_help("specify a host, a service, or both"));
     }
     let c_string = |text: Option<&str>| {
         let converted = text.map(CString::new).transpose();
@@ -193,7 +193,7 @@ fn lookup_error(code: i32, what: &str) -> Error {
         .to_string_lossy()
         .into_owned();
     Error::new(ErrorKind::NotFound, VERB, format!("{what}: {text}"))
-        .with_hint("check the name with `getent ahosts NAME`")
+        .with_help("check the name with `getent ahosts NAME`")
 }
 
 #[cfg(test)]

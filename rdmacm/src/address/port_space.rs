@@ -1,6 +1,6 @@
 //! Port spaces.
 
-use crate::newtype::c_value;
+use rdma_types::c_value;
 
 c_value! {
     /// Namespace of port numbers, which also determines the queue pair type (`enum

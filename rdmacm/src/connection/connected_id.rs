@@ -207,11 +207,11 @@ fn event_or_error(path: &Path, event: CmEvent) -> Result<CmEvent> {
             VERB,
             format!("{path}: the device is being removed"),
         )
-        .with_hint("drop the connection so that the removal can complete")),
+        .with_help("drop the connection so that the removal can complete")),
         CmEventType::ADDR_CHANGE => {
             let what = format!("{path}: the local address moved to another interface");
             Err(Error::new(ErrorKind::PortDown, VERB, what)
-                .with_hint("connect again to follow the address"))
+                .with_help("connect again to follow the address"))
         }
         _ => Ok(event),
     }
@@ -261,7 +261,7 @@ mod tests {
             let error = check(event_type).expect_err("an error");
             assert_eq!(error.kind(), kind, "{error}");
             assert!(
-                error.to_string().contains("rxe0") && error.hint().is_some(),
+                error.to_string().contains("rxe0") && error.help().is_some(),
                 "{error}"
             );
         }

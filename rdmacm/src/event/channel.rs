@@ -238,7 +238,7 @@ impl EventChannel {
             let what =
                 "event channel: it is shared, so a single identifier on it cannot be awaited";
             return Err(
-                Error::new(ErrorKind::InvalidInput, "epoll_ctl", what).with_hint(
+                Error::new(ErrorKind::InvalidInput, "epoll_ctl", what).with_help(
                     "await `EventChannel::next`, which returns the key of the identifier that has an event",
                 ),
             );

@@ -11,7 +11,7 @@ use rdma_sys::{IBV_QPT_UD, rdma_ack_cm_event, rdma_cm_event, rdma_cm_id, rdma_de
 
 use crate::address::UdAddress;
 use crate::event::Channel;
-use crate::newtype::c_value;
+use rdma_types::c_value;
 
 c_value! {
     /// Type of an event (`enum rdma_cm_event_type`).

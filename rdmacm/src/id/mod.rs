@@ -397,7 +397,7 @@ fn address_result(verb: &'static str, address: Address, returned: i32) -> Result
     match (returned, address) {
         (0, _) => Ok(()),
         (_, Address::Ib(_)) if errno.0 == libc::ENODEV => {
-            Err(Error::of_verb(verb, errno, address.to_string()).with_hint(hint::NO_IB))
+            Err(ibverbs::call_failed(verb, errno, address.to_string()).with_help(hint::NO_IB))
         }
         _ => Err(failed(verb, errno, &address)),
     }

@@ -57,7 +57,7 @@ impl IdOptions {
                     VERB,
                     format!("{what}: ack_timeout {value}"),
                 )
-                .with_hint("use at most 31; the timeout is 4.096 µs × 2^ack_timeout"));
+                .with_help("use at most 31; the timeout is 4.096 µs × 2^ack_timeout"));
             }
             set(
                 id,

@@ -56,7 +56,7 @@ impl Path {
             verb,
             format!("{self}: the queue pair belongs to {device}"),
         )
-        .with_hint(format!(
+        .with_help(format!(
             "create the queue pair on {}, the device of the local address",
             self.device
         )))
@@ -74,7 +74,7 @@ impl Path {
         }
         let what = format!("{self}: on iWARP the kernel changes the state of the queue pair");
         Err(Error::new(ErrorKind::Unsupported, verb, what)
-            .with_hint("give the queue pair to the connection with `with_qp`"))
+            .with_help("give the queue pair to the connection with `with_qp`"))
     }
 
     /// Fails on iWARP, which has no datagrams.
@@ -84,7 +84,7 @@ impl Path {
         }
         let what = format!("{self}: iWARP has no datagrams");
         Err(Error::new(ErrorKind::Unsupported, verb, what)
-            .with_hint("use connections on iWARP devices"))
+            .with_help("use connections on iWARP devices"))
     }
 
     /// Fails if the caller has replaced the queue pair through `qp_mut`.
@@ -100,7 +100,7 @@ impl Path {
         }
         let what = format!("{self}: queue pair {} instead of {expected}", qp.qp_num());
         Err(Error::new(ErrorKind::Mismatch, verb, what)
-            .with_hint("do not replace the queue pair after `with_qp`"))
+            .with_help("do not replace the queue pair after `with_qp`"))
     }
 }
 

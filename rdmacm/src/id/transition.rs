@@ -29,7 +29,7 @@ pub(crate) fn to_init(
             "with_qp",
             format!("{what}: the queue pair is in {state}"),
         )
-        .with_hint("use a queue pair in RESET"));
+        .with_help("use a queue pair in RESET"));
     }
     let (mut attr, mask) = id.init_qp_attr(QpState::INIT.0, what)?;
     attr.qp_access_flags = access.bits();

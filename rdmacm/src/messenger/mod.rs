@@ -222,7 +222,7 @@ impl Messenger {
         }
         if !self.may_send {
             return Err(
-                Error::new(ErrorKind::InvalidInput, "ibv_post_send", self.describe()).with_hint(
+                Error::new(ErrorKind::InvalidInput, "ibv_post_send", self.describe()).with_help(
                     "on iWARP the connecting side must send first; receive a message before sending",
                 ),
             );
@@ -234,7 +234,7 @@ impl Messenger {
                 message.len()
             );
             return Err(
-                Error::new(ErrorKind::InvalidInput, "ibv_post_send", what).with_hint(format!(
+                Error::new(ErrorKind::InvalidInput, "ibv_post_send", what).with_help(format!(
                     "create the messenger with max_len larger than {} bytes",
                     self.resources.send_pool.buf_size()
                 )),

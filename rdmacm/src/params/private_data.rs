@@ -86,7 +86,7 @@ pub(crate) fn check_private_data(verb: &'static str, data: &[u8], limit: usize) 
         verb,
         format!("{} bytes of private data", data.len()),
     )
-    .with_hint(format!(
+    .with_help(format!(
         "use at most {limit} bytes, and send the rest as a message once connected"
     )))
 }

@@ -87,7 +87,7 @@ fn check_event(local: SocketAddr, event_type: CmEventType) -> Result<()> {
         "rdma_listen",
         format!("{local}: {cause}"),
     )
-    .with_hint(remedy))
+    .with_help(remedy))
 }
 
 impl AsFd for ListeningId {
@@ -107,7 +107,7 @@ mod tests {
             let error = check_event(local, event_type).expect_err("an error");
             assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
             assert!(
-                error.to_string().contains("10.99.0.1:7471") && error.hint().is_some(),
+                error.to_string().contains("10.99.0.1:7471") && error.help().is_some(),
                 "{error}"
             );
         }

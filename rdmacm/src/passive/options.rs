@@ -143,7 +143,7 @@ impl ListenOptions {
         if port_space.is_datagram() != default_space.is_datagram() {
             let what = format!("{address}: port space {port_space} instead of {default_space}");
             return Err(Error::new(ErrorKind::InvalidInput, "rdma_create_id", what)
-                .with_hint("use TCP or IB for connections, UDP or IPoIB for datagrams"));
+                .with_help("use TCP or IB for connections, UDP or IPoIB for datagrams"));
         }
         let address = match (&self.device, address) {
             (None, address) => address,

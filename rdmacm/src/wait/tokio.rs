@@ -35,7 +35,7 @@ impl Readable {
                 VERB,
                 "event channel: awaited outside a tokio runtime",
             )
-            .with_hint("await it in a task of a runtime built with `enable_io`"));
+            .with_help("await it in a task of a runtime built with `enable_io`"));
         }
         // SAFETY: `Owner` holds an `Arc` of the event channel or epoll instance, which closes its
         // descriptor only when the last `Arc` is dropped. The descriptor is therefore open and
@@ -91,7 +91,7 @@ impl fmt::Debug for Readable {
 
 fn failed(error: &io::Error) -> Error {
     match error.raw_os_error() {
-        Some(errno) => Error::of_verb(VERB, Errno(errno), "event channel"),
+        Some(errno) => ibverbs::call_failed(VERB, Errno(errno), "event channel"),
         None => Error::new(ErrorKind::Os, VERB, format!("event channel: {error}")),
     }
 }

@@ -110,7 +110,7 @@ pub fn ask() -> Vec<PortCaps> {
     ports
         .into_iter()
         .map(|port| PortCaps {
-            caps: ask_at(&port.ca_name, port.port_num).map_err(|error| format!("{error:#}")),
+            caps: ask_at(&port.ca_name, port.port_num).map_err(|error| error.to_string()),
             device: port.ca_name,
             port: port.port_num,
         })

@@ -56,7 +56,7 @@ impl Sm {
 /// # Errors
 /// There is no list of adapters.
 pub fn ask() -> Result<Vec<PortSm>, String> {
-    let ports = infiniband_ports().map_err(|error| format!("{error:#}"))?;
+    let ports = infiniband_ports().map_err(|error| error.to_string())?;
     Ok(ports
         .into_iter()
         .map(|port| PortSm {
@@ -83,7 +83,7 @@ fn ask_at(port: &PortAttr) -> Result<Sm, String> {
         })
         .sm_info(&Target::Lid(lid))
     };
-    let info = info().map_err(|error: ibumad::Error| format!("{error:#}"))?;
+    let info = info().map_err(|error: ibumad::Error| error.to_string())?;
     Ok(Sm {
         lid: lid.0,
         guid: info.guid().0,

@@ -14,8 +14,8 @@
 //! All numbers are little-endian. An end that fails sends the urgent byte `?`, then a text, and
 //! shuts its side down.
 //!
-//! [`control_conn`] is the control connection, [`client`] and [`server`] are the two roles; `rdma` connects
-//! RC by rdma_cm and has loops that end as qperf's do, each by its own clock.
+//! [`control_conn`] is the control connection, [`client`] and [`server`] are the two roles; `rdma`
+//! connects RC by rdma_cm and has loops that end as qperf's do, each by its own clock.
 //! [`request`], [`node`], [`stat`] and [`conf`] are pure: bytes to values and back, any bytes
 //! without a panic.
 

@@ -77,7 +77,7 @@ impl Resolver {
                 VERB,
                 format!("{group}: not a multicast address"),
             )
-            .with_hint("expected an IPv4 address in 224.0.0.0/4 or an IPv6 address in ff00::/8"));
+            .with_help("expected an IPv4 address in 224.0.0.0/4 or an IPv6 address in ff00::/8"));
         }
         let (id, source) = self.create_id(PortSpace::UDP)?;
         id.resolve_addr(source, group, self.step_timeout())?;

@@ -22,7 +22,7 @@ use crate::datagram;
 use crate::error::ConnectError;
 use crate::event::{CmEvent, CmEventType, Event, EventChannel, IdKey};
 use crate::id::{Id, Path};
-use crate::newtype::c_value;
+use rdma_types::c_value;
 
 pub(crate) const VERB: &str = "rdma_join_multicast";
 
@@ -283,7 +283,7 @@ fn event_or_error(what: &str, event: Event) -> Result<CmEvent> {
         CmEventType::ADDR_CHANGE => {
             let what = format!("{what}: the local address moved to another interface");
             Err(Error::new(ErrorKind::PortDown, VERB, what)
-                .with_hint("join again to follow the address"))
+                .with_help("join again to follow the address"))
         }
         _ => Ok(event.into_public()),
     }
