@@ -113,9 +113,7 @@ impl IwarpHandshake {
             Err(error) => Err(error.into()),
         }
     }
-}
 
-impl IwarpHandshake {
     pub(crate) fn descriptor(&self) -> Descriptor {
         Arc::clone(&self.epoll) as Descriptor
     }
