@@ -1,13 +1,13 @@
-//! Finds the libraries by pkg-config and tells the linker; makes no bindings, so needs neither
-//! clang nor the C headers.
+//! Finds the libraries with pkg-config and links them. The bindings are committed, so the build
+//! needs neither clang nor the C headers.
 
 use std::env;
 
 struct Library {
-    /// Name of the cargo feature that asks for it, if it is optional.
+    /// Environment variable of the Cargo feature that enables the library, if it is optional.
     feature: Option<&'static str>,
     pkg_config: &'static str,
-    /// What the linker knows it as.
+    /// Name for the linker.
     name: &'static str,
     minimum: &'static str,
     debian: &'static str,
@@ -19,7 +19,7 @@ const LIBRARIES: [Library; 3] = [
         feature: None,
         pkg_config: "libibverbs",
         name: "ibverbs",
-        // rdma-core 32, the first with ibv_query_gid_ex.
+        // rdma-core 32, the first version with ibv_query_gid_ex.
         minimum: "1.11.32",
         debian: "libibverbs-dev",
         fedora: "rdma-core-devel",
@@ -46,7 +46,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=RDMA_SYS_NO_PKG_CONFIG");
 
-    // Miri links nothing and docs.rs has no libraries: both only need the declarations.
+    // Miri does not link and docs.rs does not have the libraries. Both only need the declarations.
     if env::var_os("CARGO_CFG_MIRI").is_some() || env::var_os("DOCS_RS").is_some() {
         return;
     }
@@ -78,10 +78,10 @@ fn link(library: &Library) {
             ..
         } = library;
         eprintln!(
-            "\nrdma-sys needs {pkg_config} {minimum} or newer (part of rdma-core), and pkg-config to find it.\n\
+            "\nrdma-sys requires pkg-config and {pkg_config} {minimum} or newer (part of rdma-core).\n\
              \n    Debian, Ubuntu:  apt install pkg-config {debian}\
              \n    Fedora, RHEL:    dnf install pkgconf-pkg-config {fedora}\n\
-             \nTo link by name without pkg-config (say, when cross-compiling), set RDMA_SYS_NO_PKG_CONFIG=1.\n\n{error}"
+             \nTo link by name without pkg-config, for example when cross-compiling, set RDMA_SYS_NO_PKG_CONFIG=1.\n\n{error}"
         );
         std::process::exit(1);
     }

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Writes the two sides of tests/layout.rs from the bindings, so that no structure, field or constant is left out.
+"""Generates both sides of tests/layout.rs from the bindings, so that no structure, field or constant
+is missing.
 
 usage: layout.py DIRECTORY-OF-BINDINGS DIRECTORY-TO-WRITE
-       (writes table.rs, what Rust thinks, and probe.c, a program that prints what C thinks, in the same order)
 
-Left out, each for its reason:
-- opaque structures: C declares them without a body;
-- the size of an anonymous union or structure: C cannot name it (the offsets of its members and of what follows are held);
-- bit-fields: there are none, and this script stops if a header brings one.
+Writes table.rs, the values of Rust, and probe.c, a program that prints the values of C in the same
+order.
+
+Omitted:
+- opaque structures, because C declares them without a body;
+- the size of an anonymous union or structure, because C cannot name it (the offsets of its members
+  and of the following fields are compared);
+- bit-fields: there are none, and this script fails if a header adds one.
 """
 
 import importlib.util
@@ -35,7 +39,7 @@ preprocessed = subprocess.run(
 
 
 def c_type(name):
-    """How C spells the type: with its tag if it has one."""
+    """Returns the C name of the type, with its tag if it has one."""
     for tag in ("struct", "union", "enum"):
         if re.search(rf"\b{tag}\s+{name}\b", preprocessed):
             return f"{tag} {name}"
@@ -43,7 +47,7 @@ def c_type(name):
 
 
 def fields(body):
-    """(name, type) of each field of a structure's body."""
+    """Returns (name, type) of each field of a structure's body."""
     out, depth, start = [], 0, 0
     text = body + ","
     for i, ch in enumerate(text):
@@ -73,7 +77,7 @@ for module in ("verbs", "cm", "umad"):
         elif m := re.match(r"pub const (\w+): ([^=]+) =", text):
             constants.append((m[1], m[2].strip()))
         elif not re.match(r"\s*(use |impl )", text):
-            raise SystemExit(f"not understood: {text}")
+            raise SystemExit(f"unexpected item: {text}")
 
 rust, c = [], []
 
@@ -84,24 +88,24 @@ def row(label, rust_expr, c_expr):
 
 
 def members(top, c_top, name, rust_path, c_path):
-    """The rows of every member of `name`, which stands at `rust_path` inside the structure `top`."""
+    """Adds the rows of each member of `name`, which is located at `rust_path` in the structure `top`."""
     for field, kind in structs[name]:
         if "_bitfield" in field:
-            raise SystemExit(f"{name}: a bit-field, which this table does not know")
+            raise SystemExit(f"{name}: bit-fields are not supported")
         anonymous = field.startswith("__bindgen_anon_")
         r = f"{rust_path}{field}"
         p = c_path if anonymous else f"{c_path}{KEYWORDS.get(field, field)}"
         if not anonymous:
             label = f"{c_top}.{p}"
             row(f"offsetof {label}", f"offset_of!({top}, {r})", f"offsetof({c_top}, {p})")
-            # A pointer to function has one size whatever it takes.
+            # All function pointers have the same size.
             size = "usize" if kind.startswith("::core::option::Option<") else kind
-            if kind != "[u8; 0]":  # a flexible array has no size in C
+            if kind != "[u8; 0]":  # a flexible array member has no size in C
                 row(f"sizeof {label}", f"size_of::<{size}>()", f"sizeof((({c_top} *)0)->{p})")
         if "__bindgen_ty_" in kind:
             inner = re.search(r"\w+__bindgen_ty_\w+", kind)[0]
             if kind != inner:
-                raise SystemExit(f"{name}.{field}: an array of unnamed structures, which this table does not know")
+                raise SystemExit(f"{name}.{field}: arrays of unnamed structures are not supported")
             members(top, c_top, inner, f"{r}.", p if anonymous else f"{p}.")
 
 
@@ -117,18 +121,18 @@ for name, body in structs.items():
 
 for name, kind in aliases:
     ct = c_type(name)
-    # Pointers to function and aliases of structures have a size only, integers a sign as well.
+    # Function pointers and aliases of structures only have a size; integers also have a sign.
     row(f"sizeof {ct}", f"size_of::<{name}>()", f"sizeof({ct})")
     if kind.startswith("::core::ffi::c_"):
         row(f"unsigned {ct}", f"({name}::MIN == 0)", f"({ct})-1 > ({ct})0")
 
-# Types that the headers rename by macro, made by hand in alias.rs.
+# Types that the headers rename with macros; alias.rs defines them.
 for original, name in re.findall(r"(\w+) as (\w+)", (pathlib.Path(sys.argv[1]).parent / "alias.rs").read_text()):
     if original in opaque:
         raise SystemExit(f"{name}: opaque")
     tag = c_type(original).rpartition(" ")[0]
     row(f"sizeof {tag} {name}", f"size_of::<{name}>()", f"sizeof({tag} {name})")
-# Pointers, whose address is no constant: layout.rs holds Rust's to usize::MAX.
+# Pointers, whose address is not a constant: layout.rs compares those of Rust with usize::MAX.
 for name in ("IBV_ALLOCATOR_USE_DEFAULT", "__VERBS_ABI_IS_EXTENDED"):
     row(name, "usize::MAX", name)
 
@@ -160,14 +164,14 @@ pub(crate) const STRINGS: &[(&str, &CStr)] = &[
 {chr(10).join(rust_strings)}
 ];
 
-/// Every function that the bindings declare: taking its address has the linker look for it.
+/// All functions that the bindings declare. Taking the address makes the linker resolve it.
 pub(crate) fn functions() -> Vec<(&'static str, *const ())> {{
     vec![
 {chr(10).join(f'        ("{f}", {f} as *const ()),' for f in functions)}
     ]
 }}
 """)
-(out / "probe.c").write_text(f"""/* Generated by rdma-sys/regenerate: do not edit. Prints what table.rs has Rust's side of. */
+(out / "probe.c").write_text(f"""/* Generated by rdma-sys/regenerate: do not edit. Prints the values of C; table.rs has those of Rust. */
 #include <stddef.h>
 #include <stdio.h>
 {chr(10).join(f"#include <{h}>" for h in HEADERS)}

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Turns one run of bindgen into one module of rdma-sys.
+"""Converts the output of one run of bindgen to one module of rdma-sys.
 
 usage: split.py BINDGEN-OUTPUT [EARLIER-MODULE ...] > MODULE
 
-bindgen must see every type of a header's dependencies, or it cannot tell which structures may be `Copy` or `Default`. So
-each run emits everything, and this script drops what another place already defines: the libc crate (socket addresses,
-timespec) and the modules given as EARLIER-MODULE, whose items the module then imports.
+bindgen must see every type that a header depends on, because it otherwise cannot determine which
+structures may be `Copy` or `Default`. Therefore each run emits all types, and this script removes
+those that are already defined: by the libc crate (socket addresses, timespec) and by the modules
+given as EARLIER-MODULE. The new module imports the items of the latter.
 """
 
 import re
 import sys
 
-# Defined by the libc crate under the same names; everything starting with these is glibc's own business.
+# Types that the libc crate defines under the same names, and types internal to glibc.
 LIBC = {"sockaddr", "sockaddr_in", "sockaddr_in6", "sockaddr_storage", "timespec", "pthread_mutex_t", "pthread_cond_t",
         "socklen_t"}
 GLIBC_INTERNAL = {
@@ -85,8 +86,8 @@ def main():
             continue
         n = name(item)
         if n is None:
-            raise SystemExit(f"not understood: {item}")
-        # Anonymous C enumerations: the alias's number means nothing, and changes whenever one is added.
+            raise SystemExit(f"unexpected item: {item}")
+        # Aliases of anonymous C enumerations have arbitrary numbers that change when one is added.
         if n in drop or re.fullmatch(r"_bindgen_ty_\d+", n):
             continue
         kept.append(item)
@@ -94,15 +95,16 @@ def main():
     body = "\n".join("\n".join(i) for i in kept)
     body = re.sub(r": _bindgen_ty_\d+ =", ": ::core::ffi::c_uint =", body)
     body += '\nunsafe extern "C" {\n' + "\n".join("\n".join(f) for f in funcs) + "\n}\n"
-    # Flexible array members: only their offset is of use here.
+    # Flexible array members: only their offset is needed.
     body = body.replace("__IncompleteArrayField<u8>", "[u8; 0]")
-    # clang has these 64-bit macros evaluated as C does, bindgen picks the smallest type and loses the sign.
+    # clang evaluates these 64-bit macros as C does, but bindgen chooses the smallest type and loses
+    # the sign.
     body = re.sub(
         r"(pub const RDMA_IB_(?:IP_)?P\w+): \w+ = (-?\d+);",
         lambda m: f"{m[1]}: u64 = {int(m[2]) % 2**64:#x};",
         body,
     )
-    # The C calling convention's `ssize_t`, spelled without glibc's chain of aliases.
+    # `ssize_t` without glibc's chain of aliases.
     body = re.sub(r"\b(__)?ssize_t\b", "isize", body)
 
     libc = sorted(n for n in LIBC if re.search(rf"\b{n}\b", body))

@@ -1,6 +1,6 @@
-//! Names that the headers make with macros bindgen cannot evaluate.
+//! Names that the headers define with macros that bindgen cannot evaluate.
 
-#![allow(missing_docs, reason = "C's man pages document C's names")]
+#![allow(missing_docs, reason = "the manual pages document these names")]
 
 use core::ffi::c_void;
 
@@ -16,7 +16,7 @@ pub use crate::bindings::{
     ib_uverbs_flow_action_esp_replay_bmp as ibv_flow_action_esp_replay_bmp,
 };
 
-/// What a custom allocator returns to have the provider allocate by itself.
+/// The result of a custom allocator that lets the provider allocate the memory itself.
 pub const IBV_ALLOCATOR_USE_DEFAULT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
-/// What `ibv_context::abi_compat` holds in a context with an extended table.
+/// The value of `ibv_context::abi_compat` in a context with an extended function table.
 pub const __VERBS_ABI_IS_EXTENDED: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);

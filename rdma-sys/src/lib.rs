@@ -1,24 +1,24 @@
 //! Raw FFI to libibverbs, librdmacm and libibumad of rdma-core.
 //!
-//! Names are C's, unchanged: `ibv_qp`, `ibv_post_send`, `IBV_WC_SUCCESS`. What rdma-core's man
-//! pages say of a function holds for the function here. Safe interfaces are the crates `ibverbs`
-//! and `rdmacm`.
+//! Names are those of C: `ibv_qp`, `ibv_post_send`, `IBV_WC_SUCCESS`. The manual pages of rdma-core
+//! apply to the functions of this crate. The crates `ibverbs`, `rdmacm` and `ibumad` are safe
+//! interfaces to them.
 //!
-//! - Bindings are generated once from rdma-core 44 headers and committed; the same file serves
-//!   x86_64 and aarch64. Building needs the libraries and pkg-config, not clang and not the
-//!   headers.
-//! - Enumerations are plain integers: `ibv_wc_status` is an alias of `c_uint` and `IBV_WC_SUCCESS`
-//!   a constant of that type, so a value that a newer library adds is still a value.
-//! - Unions are Rust unions. A member of an anonymous union or structure is reached through
-//!   `__bindgen_anon_1`, the second one through `__bindgen_anon_2`: `wc.__bindgen_anon_1.imm_data`.
-//! - The headers' `static inline` functions and function-like macros are Rust functions,
-//!   `#[inline]`, of the same name and errno behaviour.
-//! - Features `rdmacm` and `umad` (both default) bring `rdma_*` and `umad_*` and link librdmacm and
-//!   libibumad.
+//! - The bindings were generated from the headers of rdma-core 44 and are committed. They are the
+//!   same for x86_64 and aarch64. A build needs the libraries and pkg-config, but neither clang nor
+//!   the headers.
+//! - Enumerations are integers: `ibv_wc_status` is an alias of `c_uint`, and `IBV_WC_SUCCESS` is a
+//!   constant of that type. Values that a newer library adds are therefore valid.
+//! - Unions are Rust unions. Members of an anonymous union or structure are in `__bindgen_anon_1`
+//!   (those of a second one in `__bindgen_anon_2`): `wc.__bindgen_anon_1.imm_data`.
+//! - The headers' `static inline` functions and function-like macros are `#[inline]` Rust functions
+//!   with the same names, which treat `errno` in the same way.
+//! - The features `rdmacm` and `umad` (both enabled by default) add `rdma_*` and `umad_*` and link
+//!   librdmacm and libibumad.
 
-// Calling C and dereferencing its pointers is all that this crate does.
+// The whole crate calls C functions and dereferences their pointers.
 #![allow(unsafe_code)]
-// C's names, kept so that the manual pages apply.
+// The names of C are kept so that the manual pages apply.
 #![allow(non_camel_case_types)]
 
 mod alias;

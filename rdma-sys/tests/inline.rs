@@ -1,5 +1,6 @@
-//! The inline functions on a context whose tables are Rust functions: what a provider has is
-//! called, what it lacks answers as the C headers do. Runs under Miri too.
+//! The inline functions with a context whose tables contain Rust functions. Functions that the
+//! provider has are called; missing ones return the same errors as the C headers. Also runs under
+//! Miri.
 
 #![allow(missing_docs, reason = "a test")]
 #![allow(unsafe_code, reason = "raw FFI is under test")]
@@ -10,7 +11,7 @@ use core::ptr::null_mut;
 
 use rdma_sys::*;
 
-/// A context as libibverbs makes it, with nothing filled.
+/// Creates a context like one of libibverbs, with empty tables.
 fn context(extended: bool) -> Box<verbs_context> {
     let mut vctx = Box::new(verbs_context {
         sz: size_of::<verbs_context>(),
@@ -22,9 +23,9 @@ fn context(extended: bool) -> Box<verbs_context> {
     vctx
 }
 
-/// The pointer that a program holds, into the middle of the extended structure.
+/// Returns the pointer that a program uses: to the last field of the extended structure.
 fn inner(vctx: *mut verbs_context) -> *mut ibv_context {
-    // SAFETY: a place inside a live box.
+    // SAFETY: the caller passes a live structure.
     unsafe { &raw mut (*vctx).context }
 }
 
@@ -32,7 +33,7 @@ fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// Stands in for the shared library's function, which it must win over at link time.
+/// Replaces the function of the shared library at link time.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_query_port(_: *mut ibv_context, port_num: u8, attr: *mut ibv_port_attr) -> c_int {
     // SAFETY: the test passes a live structure.
@@ -70,7 +71,7 @@ unsafe extern "C" fn query_port(
 }
 
 #[test]
-fn the_extended_context_is_found_only_where_there_is_one() {
+fn extended_context_is_found_if_it_exists() {
     for extended in [false, true] {
         let vctx = Box::into_raw(context(extended));
         // SAFETY: the context is live until the box is taken back.
@@ -85,9 +86,9 @@ fn the_extended_context_is_found_only_where_there_is_one() {
 }
 
 #[test]
-fn a_missing_maker_is_null_and_errno() {
+fn missing_create_function_returns_null_and_errno() {
     let vctx = Box::into_raw(context(true));
-    // SAFETY: the context is live until the box is taken back; the attributes are not looked at.
+    // SAFETY: the context is live until the box is taken back; the attributes are not read.
     unsafe {
         let mut cq = ibv_cq_init_attr_ex::default();
         assert!(ibv_create_cq_ex(inner(vctx), &raw mut cq).is_null());
@@ -107,10 +108,10 @@ fn a_missing_maker_is_null_and_errno() {
 }
 
 #[test]
-fn a_table_entry_beyond_an_older_librarys_size_is_not_read() {
+fn table_entry_missing_in_an_older_library_is_not_read() {
     let mut vctx = context(true);
     vctx.query_port = Some(query_port);
-    // An older library: its structure begins one field further on.
+    // In an older library the structure begins after the first field.
     vctx.sz -= offset_of!(verbs_context, advise_mr);
     let vctx = Box::into_raw(vctx);
     // SAFETY: the context is live until the box is taken back.
@@ -123,17 +124,17 @@ fn a_table_entry_beyond_an_older_librarys_size_is_not_read() {
         assert_eq!(
             (attr.lid, attr.flags),
             (3, 0),
-            "the old function, the rest zeroed"
+            "the older function sets the LID; the other fields are zeroed"
         );
         (*vctx).sz = size_of::<verbs_context>();
         assert_eq!(rdma_sys::ibv_query_port(inner(vctx), 3, &raw mut attr), 0);
-        assert_eq!(attr.lid, 103, "the table's function");
+        assert_eq!(attr.lid, 103, "the function of the table");
         drop(Box::from_raw(vctx));
     }
 }
 
 #[test]
-fn device_attributes_refuse_unknown_input() {
+fn device_query_rejects_unknown_input() {
     let vctx = Box::into_raw(context(true));
     let input = ibv_query_device_ex_input { comp_mask: 1 };
     // SAFETY: the context is live until the box is taken back.
@@ -148,11 +149,11 @@ fn device_attributes_refuse_unknown_input() {
 }
 
 #[test]
-fn optional_access_flags_choose_the_newer_registration() {
+fn optional_access_flags_select_the_newer_function() {
     let mut byte = 0u8;
     let addr = (&raw mut byte).cast();
     let register = |access: ibv_access_flags| {
-        // SAFETY: the functions above take anything.
+        // SAFETY: the functions above accept any arguments.
         unsafe { rdma_sys::ibv_reg_mr(null_mut(), addr, 1, access.try_into().unwrap()).addr() }
     };
     assert_eq!(register(IBV_ACCESS_LOCAL_WRITE), 1);
@@ -163,7 +164,7 @@ fn optional_access_flags_choose_the_newer_registration() {
 }
 
 #[test]
-fn posting_and_polling_go_through_the_classic_table() {
+fn post_and_poll_use_the_classic_table() {
     unsafe extern "C" fn post_send(
         _: *mut ibv_qp,
         wr: *mut ibv_send_wr,
@@ -182,7 +183,8 @@ fn posting_and_polling_go_through_the_classic_table() {
     vctx.context.ops.post_send = Some(post_send);
     vctx.context.ops.poll_cq = Some(poll_cq);
     let vctx = Box::into_raw(vctx);
-    // SAFETY: the context is live until the box is taken back, and so are the objects that name it.
+    // SAFETY: the context is live until the box is taken back, and so are the objects that refer to
+    // it.
     unsafe {
         let mut qp = ibv_qp {
             context: inner(vctx),
@@ -205,7 +207,7 @@ fn posting_and_polling_go_through_the_classic_table() {
 }
 
 #[test]
-fn the_extended_interfaces_go_through_the_objects() {
+fn extended_interfaces_use_the_tables_of_the_objects() {
     unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
         // SAFETY: the test passes a live queue pair.
         unsafe { (*qp).comp_mask = u64::from(lkey) + addr + u64::from(length) };
@@ -244,7 +246,7 @@ fn the_extended_interfaces_go_through_the_objects() {
 }
 
 #[test]
-fn a_window_is_bound_only_to_memory_of_its_domain() {
+fn window_is_bound_only_in_its_protection_domain() {
     unsafe extern "C" fn bind_mw(_: *mut ibv_qp, _: *mut ibv_mw, _: *mut ibv_mw_bind) -> c_int {
         0
     }
@@ -252,7 +254,8 @@ fn a_window_is_bound_only_to_memory_of_its_domain() {
     vctx.context.ops.bind_mw = Some(bind_mw);
     let vctx = Box::into_raw(vctx);
     let mut pd = ibv_pd::default();
-    // SAFETY: the context is live until the box is taken back, and so are the objects that name it.
+    // SAFETY: the context is live until the box is taken back, and so are the objects that refer to
+    // it.
     unsafe {
         let mut mw = ibv_mw {
             context: inner(vctx),
@@ -263,26 +266,35 @@ fn a_window_is_bound_only_to_memory_of_its_domain() {
         let mut mr = ibv_mr::default();
         let mr = &raw mut mr;
         let mut bind = ibv_mw_bind::default();
-        let go = |mw: &mut ibv_mw, bind: &mut ibv_mw_bind| ibv_bind_mw(null_mut(), mw, bind);
-        assert_eq!(go(&mut mw, &mut bind), libc::EINVAL, "type 2");
+        let bind_window =
+            |mw: &mut ibv_mw, bind: &mut ibv_mw_bind| ibv_bind_mw(null_mut(), mw, bind);
+        assert_eq!(bind_window(&mut mw, &mut bind), libc::EINVAL, "type 2");
         mw.type_ = IBV_MW_TYPE_1;
-        assert_eq!(go(&mut mw, &mut bind), 0, "no region, no range: unbinds");
+        assert_eq!(
+            bind_window(&mut mw, &mut bind),
+            0,
+            "neither region nor range: the window is unbound"
+        );
         bind.bind_info.length = 1;
-        assert_eq!(go(&mut mw, &mut bind), libc::EINVAL, "a range of no region");
+        assert_eq!(
+            bind_window(&mut mw, &mut bind),
+            libc::EINVAL,
+            "a range without a region"
+        );
         bind.bind_info.mr = mr;
         assert_eq!(
-            go(&mut mw, &mut bind),
+            bind_window(&mut mw, &mut bind),
             libc::EPERM,
-            "a region of another domain"
+            "a region of another protection domain"
         );
         (*mr).pd = &raw mut pd;
-        assert_eq!(go(&mut mw, &mut bind), 0);
+        assert_eq!(bind_window(&mut mw, &mut bind), 0);
         drop(Box::from_raw(vctx));
     }
 }
 
 #[test]
-fn arithmetic_is_the_headers() {
+fn arithmetic_matches_the_headers() {
     assert_eq!(ibv_inc_rkey(0x1234_56ff), 0x1234_5600);
     assert_eq!(ibv_inc_rkey(0xffff_ffff), 0xffff_ff00);
     assert_eq!(ibv_inc_rkey(7), 8);
@@ -293,13 +305,13 @@ fn arithmetic_is_the_headers() {
     assert_eq!(
         ibv_is_qpt_supported(u32::MAX, IBV_QPT_DRIVER),
         0,
-        "beyond the word"
+        "the type has no bit in the mask"
     );
 }
 
 #[cfg(feature = "rdmacm")]
 #[test]
-fn connection_manager_helpers() {
+fn connection_manager_functions() {
     assert_eq!(rdma_seterrno(0), 0);
     assert_eq!(rdma_seterrno(libc::EBUSY), -1);
     assert_eq!(errno(), libc::EBUSY);
@@ -309,7 +321,7 @@ fn connection_manager_helpers() {
     unsafe {
         (*id).route.addr.__bindgen_anon_2.dst_sin.sin_port = 7u16.to_le();
         (*id).route.addr.__bindgen_anon_1.src_sin.sin_port = 8u16.to_le();
-        // The port stands first in what follows the family.
+        // The port is the first field after the address family.
         assert_eq!((*rdma_get_peer_addr(id)).sa_data[0], 7);
         assert_eq!((*rdma_get_local_addr(id)).sa_data[0], 8);
     }
@@ -317,18 +329,18 @@ fn connection_manager_helpers() {
 
 #[cfg(feature = "umad")]
 #[test]
-fn datagram_helpers() {
+fn datagram_functions() {
     let packed = umad_sa_mcm_set_sl_flow_hop(3, 0xa_bcde, 0x7f);
     assert_eq!(u32::from_be(packed), 0x3abc_de7f);
     let (mut sl, mut flow, mut hop) = (0, 0, 0);
-    // SAFETY: the places are live.
+    // SAFETY: the pointers are to live locals.
     unsafe { umad_sa_mcm_get_sl_flow_hop(packed, &raw mut sl, &raw mut flow, &raw mut hop) };
     assert_eq!((sl, flow, hop), (3, 0xa_bcde, 0x7f));
     assert_eq!(umad_sa_set_rate_mtu_or_life(2, 0x45), 0x85);
     assert_eq!(umad_sa_get_rate_mtu_or_life(0x85), 5);
     let buffer = umad_alloc(2, 64);
     assert!(!buffer.is_null());
-    // SAFETY: just allocated, zeroed.
+    // SAFETY: `buffer` was allocated above with 128 zeroed bytes.
     unsafe {
         assert_eq!(*buffer.cast::<u8>().add(127), 0);
         umad_free(buffer);

@@ -1,11 +1,11 @@
-//! Holds the bindings against the installed C headers: every structure's size and alignment, every
-//! field's offset and size, every enumeration's size and sign, every constant's value, and that
-//! every function exists.
+//! Compares the bindings with the installed C headers: the size and alignment of each structure,
+//! the offset and size of each field, the size and sign of each enumeration, and the value of each
+//! constant. It also checks that the libraries define all functions.
 //!
-//! `layout/table.rs` (Rust's side) and `layout/probe.c` (C's side) are written from the bindings by
-//! `regenerate`. The C compiler is `$CC`, or `cc`. `$RDMA_SYS_INCLUDE` names a directory of other
-//! headers to hold against: of a newer rdma-core, say, where structures may have grown in the ways
-//! that their documentation allows.
+//! `regenerate` writes `layout/table.rs` (the values of Rust) and `layout/probe.c` (a program that
+//! prints the values of C) from the bindings. The C compiler is `$CC`, or `cc`. Set
+//! `$RDMA_SYS_INCLUDE` to a directory with other headers, for example of a newer rdma-core.
+//! Structures may then have grown in the ways that their documentation allows.
 
 #![cfg(not(miri))] // Miri cannot start a compiler.
 #![allow(missing_docs, reason = "a test")]
@@ -21,11 +21,11 @@ use std::process::Command;
 #[allow(clippy::pedantic, clippy::unreadable_literal, reason = "generated")]
 mod table;
 
-/// The rdma-core that the bindings are made from.
+/// The version of rdma-core whose headers the bindings were generated from.
 const VERSION: &str = "44";
 
-/// Structures that newer releases append to. The library allocates them itself or is told their
-/// size, so programs built with the shorter one keep working.
+/// Structures to which newer releases append fields. The library allocates them itself or takes
+/// their size as an argument, so programs compiled with the shorter structure still work.
 const GROWS_AT_ITS_END: [&str; 4] = [
     "struct ibv_qp_ex",
     "struct ibv_cq_ex",
@@ -33,11 +33,11 @@ const GROWS_AT_ITS_END: [&str; 4] = [
     "struct ibv_device_attr_ex",
 ];
 
-/// Grows at its front: what stays is the distance from the end, which is how `verbs_get_ctx_op`
-/// measures.
+/// A structure to which newer releases prepend fields. The distance of a field from the end does
+/// not change, and `verbs_get_ctx_op` uses that distance.
 const GROWS_AT_ITS_FRONT: &str = "struct verbs_context";
 
-/// Limits of libibumad's own tables, which newer releases raise.
+/// Limits of tables in libibumad, which newer releases raise.
 const LIMITS: [&str; 2] = ["UMAD_MAX_DEVICES", "UMAD_MAX_PORTS"];
 
 type Values = BTreeMap<String, String>;
@@ -50,7 +50,7 @@ fn pkg_config(arguments: &[&str]) -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// What the headers say. Panics if anything of the table is missing in them.
+/// Returns the values of the headers. Panics if the headers lack an item of the table.
 fn c_values() -> Values {
     let probe = Path::new(env!("CARGO_TARGET_TMPDIR")).join("layout-probe");
     let mut cc = Command::new(env::var_os("CC").unwrap_or_else(|| OsString::from("cc")));
@@ -67,8 +67,8 @@ fn c_values() -> Values {
         .expect("a C compiler ($CC, or cc: Debian package gcc)");
     assert!(
         compiled.status.success(),
-        "the headers lack something that the bindings have (or are not installed: Debian packages libibverbs-dev \
-         librdmacm-dev libibumad-dev):\n{}",
+        "the headers lack an item of the bindings, or are not installed (Debian packages \
+         libibverbs-dev librdmacm-dev libibumad-dev):\n{}",
         String::from_utf8_lossy(&compiled.stderr)
     );
     let run = Command::new(&probe)
@@ -96,8 +96,8 @@ fn rust_values() -> Values {
     numbers.chain(strings).collect()
 }
 
-/// Whether the headers in use are those that the bindings are made from: then nothing may have
-/// grown.
+/// Returns `true` if the headers have the version that the bindings were generated from. Then no
+/// structure may have grown.
 fn same_version() -> bool {
     env::var_os("RDMA_SYS_INCLUDE").is_none()
         && pkg_config(&["--modversion", "libibverbs"])
@@ -108,13 +108,12 @@ fn number(values: &Values, name: &str) -> i64 {
     values[name].parse().expect("a number")
 }
 
-/// Whether a value that differs does so in a way that a newer header may.
+/// Returns `true` if newer headers may change the value in this way.
 fn may_differ(name: &str, rust: &Values, c: &Values) -> bool {
     let grown = |size: &str| number(c, size) - number(rust, size);
     if let Some(of) = name.strip_prefix("sizeof ") {
         let grows = GROWS_AT_ITS_END.contains(&of) || of == GROWS_AT_ITS_FRONT;
-        // Reserved bytes are there to become fields; that the structure keeps its size has a row of
-        // its own.
+        // Reserved bytes may become fields. Another row checks that the structure keeps its size.
         let used_up = of.ends_with(".reserved") && grown(name) < 0;
         return (grows && grown(name) > 0) || used_up;
     }
@@ -125,21 +124,21 @@ fn may_differ(name: &str, rust: &Values, c: &Values) -> bool {
 }
 
 #[test]
-fn bindings_are_what_the_headers_say() {
+fn bindings_match_the_headers() {
     let (rust, c) = (rust_values(), c_values());
     assert!(
         rust.len() > 3000,
-        "the table has shrunk to {} values: was it generated?",
+        "the table has only {} values",
         rust.len()
     );
     assert_eq!(
         rust.len(),
         table::NUMBERS.len() + table::STRINGS.len(),
-        "two rows of the table have one name"
+        "two rows of the table have the same name"
     );
     assert!(
         rust.keys().eq(c.keys()),
-        "the two sides of the table name different things: regenerate both"
+        "the Rust table and the C probe have different rows; run `regenerate`"
     );
 
     let exact = same_version();
@@ -158,7 +157,7 @@ fn bindings_are_what_the_headers_say() {
 }
 
 #[test]
-fn every_function_is_in_the_libraries() {
+fn libraries_define_all_functions() {
     let functions = table::functions();
     assert!(functions.len() > 100, "only {} functions", functions.len());
     for (name, address) in functions {
@@ -167,7 +166,7 @@ fn every_function_is_in_the_libraries() {
 }
 
 #[test]
-fn pointers_without_provenance_are_what_the_table_says() {
+fn marker_pointers_have_all_bits_set() {
     for pointer in [
         rdma_sys::IBV_ALLOCATOR_USE_DEFAULT,
         rdma_sys::__VERBS_ABI_IS_EXTENDED,

@@ -1,15 +1,14 @@
-//! What bindgen made of the headers: `rdma-sys/regenerate` writes every file of this directory but
-//! this one.
-#![allow(missing_docs, reason = "C's man pages document C's names")]
+//! The output of bindgen. `rdma-sys/regenerate` writes all files of this directory except this one.
+#![allow(missing_docs, reason = "the manual pages document these names")]
 #![allow(
     non_camel_case_types,
     non_snake_case,
     non_upper_case_globals,
-    reason = "C's names"
+    reason = "the names are those of C"
 )]
 #![allow(
     missing_debug_implementations,
-    reason = "unions and mutexes cannot have one derived"
+    reason = "bindgen cannot derive it for unions and mutexes"
 )]
 #![allow(
     clippy::pedantic,

@@ -1,8 +1,8 @@
-//! `rdma_cma.h`, and of `rdma_verbs.h` registration and completions.
+//! Functions of `rdma_cma.h`, and the registration and completion functions of `rdma_verbs.h`.
 
 #![allow(
     clippy::cast_possible_wrap,
-    reason = "C's functions disagree on the sign of access flags"
+    reason = "the C functions disagree on the sign of access flags"
 )]
 
 use core::ffi::{c_int, c_void};
@@ -15,66 +15,67 @@ use crate::{
     ibv_poll_cq, ibv_reg_mr, ibv_req_notify_cq, ibv_wc, rdma_cm_id,
 };
 
-/// The local address of an identifier, inside it.
+/// Returns a pointer to the local address inside an identifier.
 ///
 /// # Safety
-/// `id` must be live; the result is valid as long.
+/// `id` must be live. The pointer is valid as long as `id` is.
 #[inline]
 pub unsafe fn rdma_get_local_addr(id: *mut rdma_cm_id) -> *mut sockaddr {
-    // SAFETY: the caller's promise; a place inside `id`.
+    // SAFETY: the caller guarantees that `id` is live.
     unsafe { &raw mut (*id).route.addr.__bindgen_anon_1.src_addr }
 }
 
-/// The peer's address of an identifier, inside it.
+/// Returns a pointer to the peer's address inside an identifier.
 ///
 /// # Safety
-/// `id` must be live; the result is valid as long.
+/// `id` must be live. The pointer is valid as long as `id` is.
 #[inline]
 pub unsafe fn rdma_get_peer_addr(id: *mut rdma_cm_id) -> *mut sockaddr {
-    // SAFETY: the caller's promise; a place inside `id`.
+    // SAFETY: the caller guarantees that `id` is live.
     unsafe { &raw mut (*id).route.addr.__bindgen_anon_2.dst_addr }
 }
 
-/// Turns the convention "0 or an errno" into "0, or −1 and errno".
+/// Converts the convention "0, or an errno" to "0, or −1 and `errno`".
 #[inline]
 pub fn rdma_seterrno(ret: c_int) -> c_int {
     if ret == 0 {
         return 0;
     }
-    // SAFETY: the thread's own errno is always valid.
+    // SAFETY: the location belongs to the calling thread and is always valid.
     unsafe { *libc::__errno_location() = ret };
     -1
 }
 
 /// # Safety
-/// As for [`ibv_reg_mr`].
+/// The requirements are those of [`ibv_reg_mr`].
 unsafe fn register(
     id: *mut rdma_cm_id,
     addr: *mut c_void,
     length: usize,
     access: ibv_access_flags,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe { ibv_reg_mr((*id).pd, addr, length, access as c_int) }
 }
 
-/// Registers memory to send from and receive into; NULL and errno on failure.
+/// Registers memory for sends and receives. Returns NULL and sets `errno` on failure.
 ///
 /// # Safety
-/// `id` must be live with a protection domain; the rest as for [`ibv_reg_mr`].
+/// `id` must be live and have a protection domain. The other requirements are those of
+/// [`ibv_reg_mr`].
 #[inline]
 pub unsafe fn rdma_reg_msgs(id: *mut rdma_cm_id, addr: *mut c_void, length: usize) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe { register(id, addr, length, IBV_ACCESS_LOCAL_WRITE) }
 }
 
-/// Registers memory that the peer may read; NULL and errno on failure.
+/// Registers memory that the peer may read. Returns NULL and sets `errno` on failure.
 ///
 /// # Safety
-/// As for [`rdma_reg_msgs`].
+/// The requirements are those of [`rdma_reg_msgs`].
 #[inline]
 pub unsafe fn rdma_reg_read(id: *mut rdma_cm_id, addr: *mut c_void, length: usize) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         register(
             id,
@@ -85,13 +86,13 @@ pub unsafe fn rdma_reg_read(id: *mut rdma_cm_id, addr: *mut c_void, length: usiz
     }
 }
 
-/// Registers memory that the peer may write; NULL and errno on failure.
+/// Registers memory that the peer may write. Returns NULL and sets `errno` on failure.
 ///
 /// # Safety
-/// As for [`rdma_reg_msgs`].
+/// The requirements are those of [`rdma_reg_msgs`].
 #[inline]
 pub unsafe fn rdma_reg_write(id: *mut rdma_cm_id, addr: *mut c_void, length: usize) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         register(
             id,
@@ -102,20 +103,24 @@ pub unsafe fn rdma_reg_write(id: *mut rdma_cm_id, addr: *mut c_void, length: usi
     }
 }
 
-/// Deregisters memory; −1 and errno on failure.
+/// Deregisters memory. Returns −1 and sets `errno` on failure.
 ///
 /// # Safety
-/// `mr` must be live, and is not afterwards.
+/// `mr` must be live and must not be used after the call.
 #[inline]
 pub unsafe fn rdma_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     rdma_seterrno(unsafe { ibv_dereg_mr(mr) })
 }
 
 /// # Safety
-/// `cq` and `channel` must be live, `channel` that of `cq`, and `wc` writable.
-unsafe fn completion(cq: *mut ibv_cq, channel: *mut ibv_comp_channel, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the caller's promise.
+/// `cq` must be live, `channel` must be its channel, and `wc` must be writable.
+unsafe fn wait_for_completion(
+    cq: *mut ibv_cq,
+    channel: *mut ibv_comp_channel,
+    wc: *mut ibv_wc,
+) -> c_int {
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         let polled = loop {
             let ret = ibv_poll_cq(cq, 1, wc);
@@ -130,13 +135,13 @@ unsafe fn completion(cq: *mut ibv_cq, channel: *mut ibv_comp_channel, wc: *mut i
             if ret != 0 {
                 break ret;
             }
-            let mut woken = core::ptr::null_mut();
+            let mut notified = core::ptr::null_mut();
             let mut context = core::ptr::null_mut();
-            let ret = ibv_get_cq_event(channel, &raw mut woken, &raw mut context);
+            let ret = ibv_get_cq_event(channel, &raw mut notified, &raw mut context);
             if ret != 0 {
                 return ret;
             }
-            debug_assert!(woken == cq, "an event of another queue");
+            debug_assert!(notified == cq, "the event belongs to another queue");
             ibv_ack_cq_events(cq, 1);
         };
         if polled < 0 {
@@ -147,22 +152,22 @@ unsafe fn completion(cq: *mut ibv_cq, channel: *mut ibv_comp_channel, wc: *mut i
     }
 }
 
-/// Waits for a completion of the identifier's send queue; 1, or −1 and errno.
+/// Waits for a completion of the identifier's send queue. Returns 1, or −1 and sets `errno`.
 ///
 /// # Safety
-/// `id` must be live with a queue pair of its own making, and `wc` writable.
+/// `id` must be live with a queue pair that librdmacm created, and `wc` must be writable.
 #[inline]
 pub unsafe fn rdma_get_send_comp(id: *mut rdma_cm_id, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { completion((*id).send_cq, (*id).send_cq_channel, wc) }
+    // SAFETY: the caller guarantees that the arguments are valid.
+    unsafe { wait_for_completion((*id).send_cq, (*id).send_cq_channel, wc) }
 }
 
-/// Waits for a completion of the identifier's receive queue; 1, or −1 and errno.
+/// Waits for a completion of the identifier's receive queue. Returns 1, or −1 and sets `errno`.
 ///
 /// # Safety
-/// As for [`rdma_get_send_comp`].
+/// The requirements are those of [`rdma_get_send_comp`].
 #[inline]
 pub unsafe fn rdma_get_recv_comp(id: *mut rdma_cm_id, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { completion((*id).recv_cq, (*id).recv_cq_channel, wc) }
+    // SAFETY: the caller guarantees that the arguments are valid.
+    unsafe { wait_for_completion((*id).recv_cq, (*id).recv_cq_channel, wc) }
 }

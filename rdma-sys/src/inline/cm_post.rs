@@ -1,14 +1,17 @@
-//! Posting by `rdma_verbs.h`: one request on an identifier's queue pair.
+//! The posting functions of `rdma_verbs.h`: each posts one request on an identifier's queue pair.
 
 #![allow(
     clippy::cast_possible_truncation,
-    reason = "C truncates lengths to the 32 bits of a scatter entry, too"
+    reason = "the C functions also truncate lengths to the 32 bits of a scatter entry"
 )]
 #![allow(
     clippy::cast_sign_loss,
-    reason = "C's functions disagree on the sign of send flags"
+    reason = "the C functions disagree on the sign of send flags"
 )]
-#![allow(clippy::too_many_arguments, reason = "C's functions have as many")]
+#![allow(
+    clippy::too_many_arguments,
+    reason = "the C functions have the same parameters"
+)]
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
@@ -25,7 +28,7 @@ unsafe fn entry(addr: *mut c_void, length: usize, mr: *mut ibv_mr) -> ibv_sge {
     let lkey = if mr.is_null() {
         0
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the arguments are valid.
         unsafe { (*mr).lkey }
     };
     ibv_sge {
@@ -53,18 +56,18 @@ fn request(
 }
 
 /// # Safety
-/// `id` must be live with a queue pair, and `wr` valid.
+/// `id` must be live and have a queue pair, and `wr` must be valid.
 unsafe fn post(id: *mut rdma_cm_id, mut wr: ibv_send_wr) -> c_int {
     let mut bad = null_mut();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     rdma_seterrno(unsafe { ibv_post_send((*id).qp, &raw mut wr, &raw mut bad) })
 }
 
-/// Posts a receive of several pieces; −1 and errno on failure.
+/// Posts a receive with several scatter entries. Returns −1 and sets `errno` on failure.
 ///
 /// # Safety
-/// `id` must be live with a queue pair, `sgl` readable for `nsge`, and the memory valid until
-/// completion.
+/// `id` must be live and have a queue pair, and `sgl` must be readable for `nsge` entries. The
+/// memory that they refer to must stay valid until the request has completed.
 #[inline]
 pub unsafe fn rdma_post_recvv(
     id: *mut rdma_cm_id,
@@ -79,7 +82,7 @@ pub unsafe fn rdma_post_recvv(
         num_sge: nsge,
     };
     let mut bad = null_mut();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     rdma_seterrno(unsafe {
         if (*id).srq.is_null() {
             ibv_post_recv((*id).qp, &raw mut wr, &raw mut bad)
@@ -89,10 +92,10 @@ pub unsafe fn rdma_post_recvv(
     })
 }
 
-/// Posts a send of several pieces; −1 and errno on failure.
+/// Posts a send with several scatter entries. Returns −1 and sets `errno` on failure.
 ///
 /// # Safety
-/// As for [`rdma_post_recvv`].
+/// The requirements are those of [`rdma_post_recvv`].
 #[inline]
 pub unsafe fn rdma_post_sendv(
     id: *mut rdma_cm_id,
@@ -101,14 +104,14 @@ pub unsafe fn rdma_post_sendv(
     nsge: c_int,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe { post(id, request(context, sgl, nsge, IBV_WR_SEND, flags)) }
 }
 
-/// Posts an RDMA READ into several pieces; −1 and errno on failure.
+/// Posts an RDMA READ with several scatter entries. Returns −1 and sets `errno` on failure.
 ///
 /// # Safety
-/// As for [`rdma_post_recvv`].
+/// The requirements are those of [`rdma_post_recvv`].
 #[inline]
 pub unsafe fn rdma_post_readv(
     id: *mut rdma_cm_id,
@@ -122,14 +125,14 @@ pub unsafe fn rdma_post_readv(
     let mut wr = request(context, sgl, nsge, IBV_WR_RDMA_READ, flags);
     wr.wr.rdma.remote_addr = remote_addr;
     wr.wr.rdma.rkey = rkey;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe { post(id, wr) }
 }
 
-/// Posts an RDMA WRITE of several pieces; −1 and errno on failure.
+/// Posts an RDMA WRITE with several scatter entries. Returns −1 and sets `errno` on failure.
 ///
 /// # Safety
-/// As for [`rdma_post_recvv`].
+/// The requirements are those of [`rdma_post_recvv`].
 #[inline]
 pub unsafe fn rdma_post_writev(
     id: *mut rdma_cm_id,
@@ -143,14 +146,15 @@ pub unsafe fn rdma_post_writev(
     let mut wr = request(context, sgl, nsge, IBV_WR_RDMA_WRITE, flags);
     wr.wr.rdma.remote_addr = remote_addr;
     wr.wr.rdma.rkey = rkey;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe { post(id, wr) }
 }
 
-/// Posts a receive; −1 and errno on failure.
+/// Posts a receive. Returns −1 and sets `errno` on failure.
 ///
 /// # Safety
-/// As for [`rdma_post_recvv`], and `mr` must be live and cover the memory.
+/// The requirements are those of [`rdma_post_recvv`]. In addition, `mr` must be live and cover the
+/// memory.
 #[inline]
 pub unsafe fn rdma_post_recv(
     id: *mut rdma_cm_id,
@@ -159,21 +163,21 @@ pub unsafe fn rdma_post_recv(
     length: usize,
     mr: *mut ibv_mr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         debug_assert!(
             addr >= (*mr).addr && addr.addr() + length <= (*mr).addr.addr() + (*mr).length,
-            "memory outside its region"
+            "the memory is outside the region"
         );
         let mut sge = entry(addr, length, mr);
         rdma_post_recvv(id, context, &raw mut sge, 1)
     }
 }
 
-/// Posts a send; `mr` may be NULL for inline data. −1 and errno on failure.
+/// Posts a send; `mr` may be NULL for inline data. Returns −1 and sets `errno` on failure.
 ///
 /// # Safety
-/// As for [`rdma_post_recvv`], and `mr` must be NULL or live.
+/// The requirements are those of [`rdma_post_recvv`]. In addition, `mr` must be NULL or live.
 #[inline]
 pub unsafe fn rdma_post_send(
     id: *mut rdma_cm_id,
@@ -183,17 +187,17 @@ pub unsafe fn rdma_post_send(
     mr: *mut ibv_mr,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         let mut sge = entry(addr, length, mr);
         rdma_post_sendv(id, context, &raw mut sge, 1, flags)
     }
 }
 
-/// Posts an RDMA READ; −1 and errno on failure.
+/// Posts an RDMA READ. Returns −1 and sets `errno` on failure.
 ///
 /// # Safety
-/// As for [`rdma_post_recvv`], and `mr` must be live.
+/// The requirements are those of [`rdma_post_recvv`]. In addition, `mr` must be live.
 #[inline]
 pub unsafe fn rdma_post_read(
     id: *mut rdma_cm_id,
@@ -205,17 +209,17 @@ pub unsafe fn rdma_post_read(
     remote_addr: u64,
     rkey: u32,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         let mut sge = entry(addr, length, mr);
         rdma_post_readv(id, context, &raw mut sge, 1, flags, remote_addr, rkey)
     }
 }
 
-/// Posts an RDMA WRITE; `mr` may be NULL for inline data. −1 and errno on failure.
+/// Posts an RDMA WRITE; `mr` may be NULL for inline data. Returns −1 and sets `errno` on failure.
 ///
 /// # Safety
-/// As for [`rdma_post_recvv`], and `mr` must be NULL or live.
+/// The requirements are those of [`rdma_post_recvv`]. In addition, `mr` must be NULL or live.
 #[inline]
 pub unsafe fn rdma_post_write(
     id: *mut rdma_cm_id,
@@ -227,17 +231,18 @@ pub unsafe fn rdma_post_write(
     remote_addr: u64,
     rkey: u32,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         let mut sge = entry(addr, length, mr);
         rdma_post_writev(id, context, &raw mut sge, 1, flags, remote_addr, rkey)
     }
 }
 
-/// Posts a datagram; `mr` may be NULL for inline data. −1 and errno on failure.
+/// Posts a datagram; `mr` may be NULL for inline data. Returns −1 and sets `errno` on failure.
 ///
 /// # Safety
-/// As for [`rdma_post_recvv`], `mr` must be NULL or live, and `ah` live.
+/// The requirements are those of [`rdma_post_recvv`]. In addition, `mr` must be NULL or live, and
+/// `ah` must be live.
 #[inline]
 pub unsafe fn rdma_post_ud_send(
     id: *mut rdma_cm_id,
@@ -249,7 +254,7 @@ pub unsafe fn rdma_post_ud_send(
     ah: *mut ibv_ah,
     remote_qpn: u32,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         let mut sge = entry(addr, length, mr);
         let mut wr = request(context, &raw mut sge, 1, IBV_WR_SEND, flags);

@@ -1,4 +1,4 @@
-//! Context, port and GID queries.
+//! Queries of contexts, ports and GIDs.
 
 use core::ffi::c_int;
 use core::mem::offset_of;
@@ -10,7 +10,7 @@ use crate::{
     ibv_values_ex, verbs_context,
 };
 
-/// Functions whose names the headers' macros take over.
+/// Functions of the library that the headers replace by macros of the same name.
 mod raw {
     use core::ffi::c_int;
 
@@ -25,16 +25,16 @@ mod raw {
     }
 }
 
-/// The extended context around `context`, or NULL if the library that made it is too old to have
-/// one.
+/// Returns the extended context that contains `context`, or NULL if the library that created it is
+/// too old to have one.
 ///
 /// # Safety
-/// `context` must be a live context made by libibverbs, with provenance over the structure around
-/// it.
+/// `context` must be a live context that libibverbs created, with provenance over the structure
+/// that contains it.
 #[inline]
 pub unsafe fn verbs_get_ctx(context: *mut ibv_context) -> *mut verbs_context {
-    // SAFETY: the context is live; `abi_compat` says that it is the last field of a
-    // `verbs_context`.
+    // SAFETY: the caller guarantees that the context is live. This value of `abi_compat` marks the
+    // context as the last field of a `verbs_context`.
     unsafe {
         if (*context).abi_compat != __VERBS_ABI_IS_EXTENDED {
             return core::ptr::null_mut();
@@ -43,7 +43,8 @@ pub unsafe fn verbs_get_ctx(context: *mut ibv_context) -> *mut verbs_context {
     }
 }
 
-/// Port attributes (the macro of this name: all of `ibv_port_attr`, what the library lacks zeroed).
+/// Queries the attributes of a port. Like the macro of this name, it zeroes the fields of
+/// `ibv_port_attr` that an older library does not fill.
 ///
 /// # Safety
 /// `context` must be live and `port_attr` writable.
@@ -53,7 +54,8 @@ pub unsafe fn ibv_query_port(
     port_num: u8,
     port_attr: *mut ibv_port_attr,
 ) -> c_int {
-    // SAFETY: the caller's promise; the old function writes a prefix of `ibv_port_attr`.
+    // SAFETY: the caller guarantees that the arguments are valid. The library's function writes a
+    // prefix of `ibv_port_attr`.
     unsafe {
         if let Some(query_port) = verbs_get_ctx_op!(context, query_port) {
             query_port(context, port_num, port_attr, size_of::<ibv_port_attr>())
@@ -64,7 +66,7 @@ pub unsafe fn ibv_query_port(
     }
 }
 
-/// One GID table entry with its type and network interface.
+/// Queries one GID table entry with its type and network interface.
 ///
 /// # Safety
 /// `context` must be live and `entry` writable.
@@ -76,7 +78,7 @@ pub unsafe fn ibv_query_gid_ex(
     entry: *mut ibv_gid_entry,
     flags: u32,
 ) -> c_int {
-    // SAFETY: the caller's promise; the size is that of what `entry` points at.
+    // SAFETY: the caller guarantees that the arguments are valid. The size is that of `*entry`.
     unsafe {
         _ibv_query_gid_ex(
             context,
@@ -89,7 +91,7 @@ pub unsafe fn ibv_query_gid_ex(
     }
 }
 
-/// All valid GID table entries of a device; their number, or a negative errno.
+/// Queries all valid GID table entries of a device. Returns their number, or a negative errno.
 ///
 /// # Safety
 /// `context` must be live and `entries` writable for `max_entries`.
@@ -100,7 +102,7 @@ pub unsafe fn ibv_query_gid_table(
     max_entries: usize,
     flags: u32,
 ) -> isize {
-    // SAFETY: the caller's promise; the size is that of what `entries` points at.
+    // SAFETY: the caller guarantees that the arguments are valid. The size is that of `*entries`.
     unsafe {
         _ibv_query_gid_table(
             context,
@@ -112,17 +114,18 @@ pub unsafe fn ibv_query_gid_table(
     }
 }
 
-/// Device attributes, the extended ones zeroed where provider or kernel have only the classic ones.
+/// Queries the attributes of a device. The extended attributes are zeroed if the provider or the
+/// kernel only supports the classic ones.
 ///
 /// # Safety
-/// `context` must be live, `input` NULL or readable, `attr` writable.
+/// `context` must be live, `input` must be NULL or readable, and `attr` must be writable.
 #[inline]
 pub unsafe fn ibv_query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
     attr: *mut ibv_device_attr_ex,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         if !input.is_null() && (*input).comp_mask != 0 {
             return libc::EINVAL;
@@ -138,7 +141,7 @@ pub unsafe fn ibv_query_device_ex(
     }
 }
 
-/// The device's clock, as asked for in `values.comp_mask`.
+/// Reads the clocks of the device that `values.comp_mask` selects.
 ///
 /// # Safety
 /// `context` must be live and `values` readable and writable.
@@ -147,7 +150,7 @@ pub unsafe fn ibv_query_rt_values_ex(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!(context, query_rt_values) {
             Some(query_rt_values) => query_rt_values(context, values),

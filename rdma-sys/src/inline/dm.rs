@@ -5,13 +5,13 @@ use core::ffi::{c_int, c_uint, c_void};
 use super::{call, unsupported, verbs_get_ctx_op};
 use crate::{ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 
-/// Allocates device memory; NULL and errno on failure.
+/// Allocates device memory. Returns NULL and sets `errno` on failure.
 ///
 /// # Safety
 /// `context` must be live and `attr` readable.
 #[inline]
 pub unsafe fn ibv_alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!(context, alloc_dm) {
             Some(alloc_dm) => alloc_dm(context, attr),
@@ -23,10 +23,10 @@ pub unsafe fn ibv_alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_at
 /// Frees device memory.
 ///
 /// # Safety
-/// `dm` must be live, and is not afterwards.
+/// `dm` must be live and must not be used after the call.
 #[inline]
 pub unsafe fn ibv_free_dm(dm: *mut ibv_dm) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*dm).context, free_dm) {
             Some(free_dm) => free_dm(dm),
@@ -35,7 +35,7 @@ pub unsafe fn ibv_free_dm(dm: *mut ibv_dm) -> c_int {
     }
 }
 
-/// Copies into device memory.
+/// Copies host memory to device memory.
 ///
 /// # Safety
 /// `dm` must be live and `host_addr` readable for `length`.
@@ -46,11 +46,12 @@ pub unsafe fn ibv_memcpy_to_dm(
     host_addr: *const c_void,
     length: usize,
 ) -> c_int {
-    // SAFETY: all device memory has the copying functions.
+    // SAFETY: the caller guarantees that the arguments are valid; every provider sets the copy
+    // functions of device memory.
     unsafe { call!((*dm).memcpy_to_dm, dm, dm_offset, host_addr, length) }
 }
 
-/// Copies out of device memory.
+/// Copies device memory to host memory.
 ///
 /// # Safety
 /// `dm` must be live and `host_addr` writable for `length`.
@@ -61,11 +62,12 @@ pub unsafe fn ibv_memcpy_from_dm(
     dm_offset: u64,
     length: usize,
 ) -> c_int {
-    // SAFETY: all device memory has the copying functions.
+    // SAFETY: the caller guarantees that the arguments are valid; every provider sets the copy
+    // functions of device memory.
     unsafe { call!((*dm).memcpy_from_dm, host_addr, dm, dm_offset, length) }
 }
 
-/// Registers device memory; NULL and errno on failure.
+/// Registers device memory. Returns NULL and sets `errno` on failure.
 ///
 /// # Safety
 /// `pd` and `dm` must be live.
@@ -77,7 +79,7 @@ pub unsafe fn ibv_reg_dm_mr(
     length: usize,
     access: c_uint,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*pd).context, reg_dm_mr) {
             Some(reg_dm_mr) => reg_dm_mr(pd, dm, dm_offset, length, access),

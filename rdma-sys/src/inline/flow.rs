@@ -8,13 +8,14 @@ use crate::{
     ibv_flow_action, ibv_flow_action_esp_attr, ibv_flow_attr, ibv_qp,
 };
 
-/// Steers a flow to a queue pair; NULL and errno on failure.
+/// Creates a flow rule that directs packets to a queue pair. Returns NULL and sets `errno` on
+/// failure.
 ///
 /// # Safety
-/// `qp` must be live, and `flow` followed by the specifications that it counts.
+/// `qp` must be live, and `flow` must be followed by as many specifications as it declares.
 #[inline]
 pub unsafe fn ibv_create_flow(qp: *mut ibv_qp, flow: *mut ibv_flow_attr) -> *mut ibv_flow {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*qp).context, ibv_create_flow) {
             Some(create_flow) => create_flow(qp, flow),
@@ -23,13 +24,13 @@ pub unsafe fn ibv_create_flow(qp: *mut ibv_qp, flow: *mut ibv_flow_attr) -> *mut
     }
 }
 
-/// Ends the steering of a flow.
+/// Removes a flow rule.
 ///
 /// # Safety
-/// `flow` must be live, and is not afterwards.
+/// `flow` must be live and must not be used after the call.
 #[inline]
 pub unsafe fn ibv_destroy_flow(flow: *mut ibv_flow) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*flow).context, ibv_destroy_flow) {
             Some(destroy_flow) => destroy_flow(flow),
@@ -38,7 +39,7 @@ pub unsafe fn ibv_destroy_flow(flow: *mut ibv_flow) -> c_int {
     }
 }
 
-/// Creates an IPsec ESP action; NULL and errno on failure.
+/// Creates an IPsec ESP action. Returns NULL and sets `errno` on failure.
 ///
 /// # Safety
 /// `context` must be live and `esp` valid.
@@ -47,7 +48,7 @@ pub unsafe fn ibv_create_flow_action_esp(
     context: *mut ibv_context,
     esp: *mut ibv_flow_action_esp_attr,
 ) -> *mut ibv_flow_action {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!(context, create_flow_action_esp) {
             Some(create_flow_action_esp) => create_flow_action_esp(context, esp),
@@ -65,7 +66,7 @@ pub unsafe fn ibv_modify_flow_action_esp(
     action: *mut ibv_flow_action,
     esp: *mut ibv_flow_action_esp_attr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*action).context, modify_flow_action_esp) {
             Some(modify_flow_action_esp) => modify_flow_action_esp(action, esp),
@@ -77,10 +78,10 @@ pub unsafe fn ibv_modify_flow_action_esp(
 /// Destroys a flow action.
 ///
 /// # Safety
-/// `action` must be live, and is not afterwards.
+/// `action` must be live and must not be used after the call.
 #[inline]
 pub unsafe fn ibv_destroy_flow_action(action: *mut ibv_flow_action) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*action).context, destroy_flow_action) {
             Some(destroy_flow_action) => destroy_flow_action(action),
@@ -89,7 +90,7 @@ pub unsafe fn ibv_destroy_flow_action(action: *mut ibv_flow_action) -> c_int {
     }
 }
 
-/// Creates a set of counters; NULL and errno on failure.
+/// Creates a set of counters. Returns NULL and sets `errno` on failure.
 ///
 /// # Safety
 /// `context` must be live and `attr` readable.
@@ -98,7 +99,7 @@ pub unsafe fn ibv_create_counters(
     context: *mut ibv_context,
     attr: *mut ibv_counters_init_attr,
 ) -> *mut ibv_counters {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!(context, create_counters) {
             Some(create_counters) => create_counters(context, attr),
@@ -110,10 +111,10 @@ pub unsafe fn ibv_create_counters(
 /// Destroys a set of counters.
 ///
 /// # Safety
-/// `counters` must be live, and is not afterwards.
+/// `counters` must be live and must not be used after the call.
 #[inline]
 pub unsafe fn ibv_destroy_counters(counters: *mut ibv_counters) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*counters).context, destroy_counters) {
             Some(destroy_counters) => destroy_counters(counters),
@@ -122,7 +123,7 @@ pub unsafe fn ibv_destroy_counters(counters: *mut ibv_counters) -> c_int {
     }
 }
 
-/// Counts a flow.
+/// Attaches counters to a flow.
 ///
 /// # Safety
 /// `counters` and `flow` must be live and `attr` readable.
@@ -132,7 +133,7 @@ pub unsafe fn ibv_attach_counters_point_flow(
     attr: *mut ibv_counter_attach_attr,
     flow: *mut ibv_flow,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*counters).context, attach_counters_point_flow) {
             Some(attach_counters_point_flow) => attach_counters_point_flow(counters, attr, flow),
@@ -152,7 +153,7 @@ pub unsafe fn ibv_read_counters(
     ncounters: u32,
     flags: u32,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*counters).context, read_counters) {
             Some(read_counters) => read_counters(counters, values, ncounters, flags),

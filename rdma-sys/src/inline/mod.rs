@@ -1,4 +1,4 @@
-//! The headers' `static inline` functions and function-like macros, one file an object.
+//! The `static inline` functions and function-like macros of the headers, one file per object.
 
 mod ah;
 #[cfg(feature = "rdmacm")]

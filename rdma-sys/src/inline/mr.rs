@@ -2,7 +2,7 @@
 
 #![allow(
     clippy::cast_sign_loss,
-    reason = "C's functions disagree on the sign of access flags"
+    reason = "the C functions disagree on the sign of access flags"
 )]
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -12,7 +12,7 @@ use crate::{
     IBV_ACCESS_OPTIONAL_RANGE, ibv_advise_mr_advice, ibv_mr, ibv_pd, ibv_reg_mr_iova2, ibv_sge,
 };
 
-/// Functions whose names the headers' macros take over.
+/// Functions of the library that the headers replace by macros of the same name.
 mod raw {
     use core::ffi::{c_int, c_void};
 
@@ -35,15 +35,16 @@ mod raw {
     }
 }
 
-/// Registers memory; NULL and errno on failure.
+/// Registers memory. Returns NULL and sets `errno` on failure.
 ///
-/// The header's macro chooses the older function only when the compiler knows that no optional flag
-/// (`IBV_ACCESS_OPTIONAL_RANGE`) is set; here the value decides, which a constant folds to the
-/// same. The newer function drops optional flags that the kernel does not know.
+/// Calls the newer function `ibv_reg_mr_iova2` if an optional flag (`IBV_ACCESS_OPTIONAL_RANGE`) is
+/// set. It ignores optional flags that the kernel does not support. The header's macro chooses the
+/// function at compile time; a constant `access` has the same effect here.
 ///
 /// # Safety
-/// `pd` must be live. The memory must stay mapped while registered, and be left to the device and
-/// its peers as far as `access` lets them in.
+/// `pd` must be live. While the memory is registered, it must stay mapped, and the program must not
+/// use it in ways that conflict with the accesses that `access` permits to the device and its
+/// peers.
 #[inline]
 pub unsafe fn ibv_reg_mr(
     pd: *mut ibv_pd,
@@ -52,7 +53,8 @@ pub unsafe fn ibv_reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     let flags = access as c_uint;
-    // SAFETY: the caller's promise. The address is exposed: the device will use it.
+    // SAFETY: the caller guarantees that the arguments are valid. The address is exposed because
+    // the device will use it.
     unsafe {
         if flags & IBV_ACCESS_OPTIONAL_RANGE == 0 {
             raw::ibv_reg_mr(pd, addr, length, access)
@@ -62,11 +64,11 @@ pub unsafe fn ibv_reg_mr(
     }
 }
 
-/// Registers memory that requests will address from `iova` on; NULL and errno on failure. See
-/// [`ibv_reg_mr`].
+/// Registers memory that requests address starting at `iova`. Returns NULL and sets `errno` on
+/// failure. See [`ibv_reg_mr`].
 ///
 /// # Safety
-/// As for [`ibv_reg_mr`].
+/// The requirements are those of [`ibv_reg_mr`].
 #[inline]
 pub unsafe fn ibv_reg_mr_iova(
     pd: *mut ibv_pd,
@@ -76,7 +78,7 @@ pub unsafe fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     let flags = access as c_uint;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         if flags & IBV_ACCESS_OPTIONAL_RANGE == 0 {
             raw::ibv_reg_mr_iova(pd, addr, length, iova, access)
@@ -86,7 +88,7 @@ pub unsafe fn ibv_reg_mr_iova(
     }
 }
 
-/// Advises the kernel about ranges of regions (prefetch).
+/// Gives the kernel advice about ranges of regions, for example to prefetch them.
 ///
 /// # Safety
 /// `pd` must be live and `sg_list` readable for `num_sge`.
@@ -98,7 +100,7 @@ pub unsafe fn ibv_advise_mr(
     sg_list: *mut ibv_sge,
     num_sge: u32,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*pd).context, advise_mr) {
             Some(advise_mr) => advise_mr(pd, advice, flags, sg_list, num_sge),
@@ -107,14 +109,14 @@ pub unsafe fn ibv_advise_mr(
     }
 }
 
-/// A region that drops what is written and reads as nothing in particular; NULL and errno on
-/// failure.
+/// Allocates a region that discards writes; reads return unspecified data. Returns NULL and sets
+/// `errno` on failure.
 ///
 /// # Safety
 /// `pd` must be live.
 #[inline]
 pub unsafe fn ibv_alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*pd).context, alloc_null_mr) {
             Some(alloc_null_mr) => alloc_null_mr(pd),

@@ -1,26 +1,27 @@
-//! Calling through the function tables that a provider fills.
+//! Calls through the provider's function tables.
 
-/// Calls a table entry that the provider is bound to have filled, at C's cost: no test in release
+/// Calls a table entry that every provider sets. Like C, it does not check for NULL in release
 /// builds.
 ///
-/// To be used in an unsafe block: the entry must not be NULL, and the arguments must be what the
-/// entry expects.
+/// The macro must be used in an unsafe block: the entry must not be NULL, and the arguments must be
+/// valid for the function.
 macro_rules! call {
     ($entry:expr, $($argument:expr),* $(,)?) => {{
         let entry = $entry;
-        debug_assert!(entry.is_some(), concat!(stringify!($entry), ": the provider has no such function"));
+        debug_assert!(entry.is_some(), concat!(stringify!($entry), ": not set by the provider"));
         (entry.unwrap_unchecked())($($argument),*)
     }};
 }
 
-/// The header's `verbs_get_ctx_op`: the entry of the extended table, `None` if the library or the
-/// provider lacks it.
+/// Returns an entry of the extended table, or `None` if the library or the provider does not have
+/// it. This is the macro `verbs_get_ctx_op` of the header.
 ///
-/// To be used in an unsafe block: the context must be a live `ibv_context` made by libibverbs.
+/// The macro must be used in an unsafe block: the context must be a live `ibv_context` that
+/// libibverbs created.
 macro_rules! verbs_get_ctx_op {
     ($context:expr, $op:ident) => {{
         let vctx = $crate::verbs_get_ctx($context);
-        // The structure grows at its front, so what an older library has is measured from the end.
+        // The structure grows at its front, so the offset of a field is measured from the end.
         let needed = size_of::<$crate::verbs_context>()
             - ::core::mem::offset_of!($crate::verbs_context, $op);
         if vctx.is_null() || (*vctx).sz < needed {
@@ -31,10 +32,10 @@ macro_rules! verbs_get_ctx_op {
     }};
 }
 
-/// Sets `errno` to EOPNOTSUPP and returns NULL, the headers' answer to an absent function that
-/// makes an object.
+/// Sets `errno` to EOPNOTSUPP and returns NULL, as the headers do if the provider lacks a function
+/// that creates an object.
 pub(super) fn unsupported<T>() -> *mut T {
-    // SAFETY: the thread's own errno is always valid.
+    // SAFETY: the location belongs to the calling thread and is always valid.
     unsafe { *libc::__errno_location() = libc::EOPNOTSUPP };
     core::ptr::null_mut()
 }

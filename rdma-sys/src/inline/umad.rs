@@ -1,6 +1,9 @@
-//! Management datagrams: buffers, and the packed fields of their records.
+//! Buffers of management datagrams, and the packed fields of their records.
 
-#![allow(clippy::cast_possible_truncation, reason = "the fields' widths")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "each field has the width of its result"
+)]
 
 use core::ffi::{c_int, c_void};
 
@@ -9,54 +12,54 @@ use crate::{
     UMAD_SA_SELECTOR_SHIFT, umad_class_port_info, umad_sa_mcmember_record,
 };
 
-/// Allocates `num` zeroed buffers of `size` bytes (`umad_size()` and the datagram); NULL on
+/// Allocates `num` zeroed buffers of `size` bytes: `umad_size()` plus the datagram. Returns NULL on
 /// failure.
 #[inline]
 #[allow(
     clippy::cast_sign_loss,
-    reason = "C converts, too: a negative number asks for too much"
+    reason = "C converts it too: a negative number requests more memory than exists"
 )]
 pub fn umad_alloc(num: c_int, size: usize) -> *mut c_void {
-    // SAFETY: calloc takes any numbers.
+    // SAFETY: calloc accepts any numbers.
     unsafe { libc::calloc(num as usize, size) }
 }
 
-/// Frees what [`umad_alloc`] allocated.
+/// Frees a buffer that [`umad_alloc`] allocated.
 ///
 /// # Safety
-/// `umad` must be NULL or come from [`umad_alloc`], and is not valid afterwards.
+/// `umad` must be NULL or a result of [`umad_alloc`], and must not be used after the call.
 #[inline]
 pub unsafe fn umad_free(umad: *mut c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe { libc::free(umad) }
 }
 
-/// The second capability mask of a class.
+/// Returns the second capability mask of a class.
 #[inline]
 pub const fn umad_class_cap_mask2(cpi: &umad_class_port_info) -> u32 {
     u32::from_be(cpi.cap_mask2_resp_time) >> 5
 }
 
-/// The response time of a class.
+/// Returns the response time of a class.
 #[inline]
 pub const fn umad_class_resp_time(cpi: &umad_class_port_info) -> u8 {
     (u32::from_be(cpi.cap_mask2_resp_time) & UMAD_CLASS_RESP_TIME_MASK) as u8
 }
 
-/// Rate, MTU or packet lifetime without its selector.
+/// Returns the rate, MTU or packet lifetime without its selector.
 #[inline]
 pub const fn umad_sa_get_rate_mtu_or_life(rate_mtu_or_life: u8) -> u8 {
     rate_mtu_or_life & UMAD_SA_RATE_MTU_PKT_LIFE_MASK as u8
 }
 
-/// Rate, MTU or packet lifetime with its selector.
+/// Returns the rate, MTU or packet lifetime with its selector.
 #[inline]
 pub const fn umad_sa_set_rate_mtu_or_life(selector: u8, rate_mtu_or_life: u8) -> u8 {
     ((selector & UMAD_SA_SELECTOR_MASK as u8) << UMAD_SA_SELECTOR_SHIFT)
         | (rate_mtu_or_life & UMAD_SA_RATE_MTU_PKT_LIFE_MASK as u8)
 }
 
-/// Takes service level, flow label and hop limit apart; NULL for what is not wanted.
+/// Extracts the service level, flow label and hop limit. A pointer that is NULL skips its field.
 ///
 /// # Safety
 /// Each pointer must be NULL or writable.
@@ -68,7 +71,7 @@ pub unsafe fn umad_sa_mcm_get_sl_flow_hop(
     hop: *mut u8,
 ) {
     let value = u32::from_be(sl_flow_hop);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         if !hop.is_null() {
             *hop = value as u8;
@@ -82,19 +85,19 @@ pub unsafe fn umad_sa_mcm_get_sl_flow_hop(
     }
 }
 
-/// Puts service level, flow label and hop limit together.
+/// Returns the packed service level, flow label and hop limit.
 #[inline]
 pub const fn umad_sa_mcm_set_sl_flow_hop(sl: u8, flow_label: u32, hop_limit: u8) -> __be32 {
     (((sl as u32) << 28) | ((flow_label & 0xf_ffff) << 8) | hop_limit as u32).to_be()
 }
 
-/// Takes scope and join state apart; NULL for what is not wanted.
+/// Extracts the scope and join state. A pointer that is NULL skips its field.
 ///
 /// # Safety
 /// Each pointer must be NULL or writable.
 #[inline]
 pub unsafe fn umad_sa_mcm_get_scope_state(scope_state: u8, scope: *mut u8, state: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         if !state.is_null() {
             *state = scope_state & 0x0f;
@@ -105,19 +108,19 @@ pub unsafe fn umad_sa_mcm_get_scope_state(scope_state: u8, scope: *mut u8, state
     }
 }
 
-/// Puts scope and join state together.
+/// Returns the packed scope and join state.
 #[inline]
 pub const fn umad_sa_mcm_set_scope_state(scope: u8, state: u8) -> u8 {
     (scope << 4) | state
 }
 
-/// Sets the join state of a multicast record, keeping its scope.
+/// Sets the join state of a multicast record and keeps its scope.
 #[inline]
 pub const fn umad_sa_mcm_set_join_state(record: &mut umad_sa_mcmember_record, state: u8) {
     record.scope_state = (record.scope_state & 0xf0) | (0x0f & state);
 }
 
-/// Whether a multicast record says that another port joined for this one.
+/// Returns 1 if another port joined the multicast group on behalf of this one, otherwise 0.
 #[inline]
 pub const fn umad_sa_mcm_get_proxy_join(record: &umad_sa_mcmember_record) -> c_int {
     (record.proxy_join & 0x80 == 0x80) as c_int

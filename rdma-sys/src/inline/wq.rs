@@ -1,4 +1,4 @@
-//! Work queues outside a queue pair, and the tables that spread packets over them.
+//! Work queues outside a queue pair, and the indirection tables that distribute packets to them.
 
 use core::ffi::c_int;
 
@@ -8,13 +8,14 @@ use crate::{
     ibv_wq_init_attr,
 };
 
-/// Creates a work queue; NULL and errno on failure.
+/// Creates a work queue. Returns NULL and sets `errno` on failure.
 ///
 /// # Safety
-/// `context` must be live, and `attr` valid with every object it names live.
+/// `context` must be live. `attr` must be valid, and every object that it refers to must be live.
 #[inline]
 pub unsafe fn ibv_create_wq(context: *mut ibv_context, attr: *mut ibv_wq_init_attr) -> *mut ibv_wq {
-    // SAFETY: the caller's promise. The header initialises what the provider leaves to it.
+    // SAFETY: the caller guarantees that the arguments are valid. The provider leaves the fields
+    // below to the header's function, which initializes them.
     unsafe {
         let Some(create_wq) = verbs_get_ctx_op!(context, create_wq) else {
             return unsupported();
@@ -36,7 +37,7 @@ pub unsafe fn ibv_create_wq(context: *mut ibv_context, attr: *mut ibv_wq_init_at
 /// `wq` must be live and `attr` readable.
 #[inline]
 pub unsafe fn ibv_modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*wq).context, modify_wq) {
             Some(modify_wq) => modify_wq(wq, attr),
@@ -48,10 +49,10 @@ pub unsafe fn ibv_modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c_int {
 /// Destroys a work queue.
 ///
 /// # Safety
-/// `wq` must be live, and is not afterwards.
+/// `wq` must be live and must not be used after the call.
 #[inline]
 pub unsafe fn ibv_destroy_wq(wq: *mut ibv_wq) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*wq).context, destroy_wq) {
             Some(destroy_wq) => destroy_wq(wq),
@@ -60,32 +61,33 @@ pub unsafe fn ibv_destroy_wq(wq: *mut ibv_wq) -> c_int {
     }
 }
 
-/// Posts a list of receive requests; 0 or an errno, and then `bad_wr` points at the first not
-/// posted.
+/// Posts a list of receive requests. Returns 0, or an errno; then `bad_wr` points to the first
+/// request that was not posted.
 ///
 /// # Safety
-/// `wq` must be live, the list valid, `bad_wr` writable, and the memory that the requests name
-/// valid until they have completed.
+/// `wq` must be live, the list must be valid and `bad_wr` writable. The memory that the requests
+/// refer to must stay valid until they have completed.
 #[inline]
 pub unsafe fn ibv_post_wq_recv(
     wq: *mut ibv_wq,
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: every receive queue has its posting function.
+    // SAFETY: the caller guarantees that the arguments are valid; every provider sets the post
+    // function of a work queue.
     unsafe { call!((*wq).post_recv, wq, wr, bad_wr) }
 }
 
-/// Creates an indirection table; NULL and errno on failure.
+/// Creates an indirection table. Returns NULL and sets `errno` on failure.
 ///
 /// # Safety
-/// `context` must be live, and `attr` valid with every queue it names live.
+/// `context` must be live. `attr` must be valid, and every queue that it refers to must be live.
 #[inline]
 pub unsafe fn ibv_create_rwq_ind_table(
     context: *mut ibv_context,
     attr: *mut ibv_rwq_ind_table_init_attr,
 ) -> *mut ibv_rwq_ind_table {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!(context, create_rwq_ind_table) {
             Some(create_rwq_ind_table) => create_rwq_ind_table(context, attr),
@@ -97,10 +99,10 @@ pub unsafe fn ibv_create_rwq_ind_table(
 /// Destroys an indirection table.
 ///
 /// # Safety
-/// `table` must be live, and is not afterwards.
+/// `table` must be live and must not be used after the call.
 #[inline]
 pub unsafe fn ibv_destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are valid.
     unsafe {
         match verbs_get_ctx_op!((*table).context, destroy_rwq_ind_table) {
             Some(destroy_rwq_ind_table) => destroy_rwq_ind_table(table),

@@ -3354,7 +3354,7 @@ pub(crate) const STRINGS: &[(&str, &CStr)] = &[
 ("SYS_PORT_LINK_LAYER", SYS_PORT_LINK_LAYER),
 ];
 
-/// Every function that the bindings declare: taking its address has the linker look for it.
+/// All functions that the bindings declare. Taking the address makes the linker resolve it.
 pub(crate) fn functions() -> Vec<(&'static str, *const ())> {
     vec![
         ("ibv_wc_status_str", ibv_wc_status_str as *const ()),
