@@ -6,7 +6,7 @@ use ibverbs::{Errno, Error, ErrorKind};
 
 use crate::convert::failed;
 use crate::event::{CmEventType, Event};
-use crate::hint;
+use crate::help;
 use crate::reject::RejectReason;
 
 /// A rejected connection: the reason and the peer's private data.
@@ -78,17 +78,20 @@ impl ConnectError {
 
     pub(crate) fn rejected(
         verb: &'static str,
-        what: &dyn fmt::Display,
+        detail: &dyn fmt::Display,
         rejection: Rejection,
     ) -> Self {
         let message = printable(&rejection.private_data);
         let text = match message {
-            Some(message) => format!("{what}: {}, with the message {message:?}", rejection.reason),
-            None => format!("{what}: {}", rejection.reason),
+            Some(message) => format!(
+                "{detail}: {}, with the message {message:?}",
+                rejection.reason
+            ),
+            None => format!("{detail}: {}", rejection.reason),
         };
         let error = Error::new(ErrorKind::Disconnected, verb, text);
         let error = match rejection.reason.help() {
-            Some(hint) if message.is_none() => error.with_help(hint),
+            Some(help) if message.is_none() => error.with_help(help),
             _ => error,
         };
         Self {
@@ -98,7 +101,7 @@ impl ConnectError {
     }
 
     /// Converts an event that arrived instead of the expected one.
-    pub(crate) fn from_event(verb: &'static str, what: &dyn fmt::Display, event: &Event) -> Self {
+    pub(crate) fn from_event(verb: &'static str, detail: &dyn fmt::Display, event: &Event) -> Self {
         let status = event.status();
         let errno = Errno(status.wrapping_abs());
         match event.event_type() {
@@ -107,13 +110,13 @@ impl ConnectError {
                     reason: RejectReason(status),
                     private_data: event.private_data().to_vec(),
                 };
-                Self::rejected(verb, what, rejection)
+                Self::rejected(verb, detail, rejection)
             }
             CmEventType::UNREACHABLE if status > 0 && event.datagram().is_some() => {
                 let reason = RejectReason::from_service_status(status);
                 Self::rejected(
                     verb,
-                    what,
+                    detail,
                     Rejection {
                         reason,
                         private_data: event.private_data().to_vec(),
@@ -123,30 +126,30 @@ impl ConnectError {
             CmEventType::UNREACHABLE => Error::new(
                 ErrorKind::TimedOut,
                 verb,
-                format!("{what}: the peer did not answer"),
+                format!("{detail}: the peer did not answer"),
             )
-            .with_help(hint::NO_ANSWER)
+            .with_help(help::NO_ANSWER)
             .into(),
             CmEventType::ADDR_ERROR
             | CmEventType::ROUTE_ERROR
             | CmEventType::CONNECT_ERROR
-            | CmEventType::MULTICAST_ERROR => failed(verb, errno, what).into(),
+            | CmEventType::MULTICAST_ERROR => failed(verb, errno, detail).into(),
             CmEventType::DEVICE_REMOVAL => Error::new(
                 ErrorKind::NotFound,
                 verb,
-                format!("{what}: the device was removed"),
+                format!("{detail}: the device was removed"),
             )
             .into(),
             CmEventType::DISCONNECTED => Error::new(
                 ErrorKind::Disconnected,
                 verb,
-                format!("{what}: the peer disconnected during the handshake"),
+                format!("{detail}: the peer disconnected during the handshake"),
             )
             .into(),
             other => Error::new(
                 ErrorKind::Os,
                 verb,
-                format!("{what}: unexpected event {other}, status {status}"),
+                format!("{detail}: unexpected event {other}, status {status}"),
             )
             .into(),
         }
@@ -181,7 +184,11 @@ impl fmt::Display for ConnectError {
     }
 }
 
-impl std::error::Error for ConnectError {}
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.error)
+    }
+}
 
 #[cfg(test)]
 mod tests {

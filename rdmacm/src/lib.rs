@@ -81,7 +81,7 @@ mod convert;
 pub mod datagram;
 mod error;
 pub mod event;
-mod hint;
+mod help;
 mod id;
 pub mod messenger;
 pub mod params;

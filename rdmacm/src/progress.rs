@@ -19,7 +19,7 @@ pub(crate) mod sealed {
         const VERB: &'static str;
 
         /// Returns the subject of the operation, for error messages.
-        fn what(&self) -> String;
+        fn detail(&self) -> String;
 
         /// Returns a descriptor that is readable when the operation may make progress.
         fn descriptor(&self) -> Descriptor;
@@ -83,7 +83,7 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
                 return Ok(output);
             }
             if deadline.has_passed() {
-                return Err(timed_out(Self::VERB, &self.what()).into());
+                return Err(timed_out(Self::VERB, &self.detail()).into());
             }
             sleep(self.as_fd(), deadline)?;
         }
@@ -106,10 +106,10 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
 }
 
 /// Returns the error of a call on an operation that has already finished.
-pub(crate) fn already_finished(verb: &'static str, what: &dyn fmt::Display) -> Error {
+pub(crate) fn already_finished(verb: &'static str, detail: &dyn fmt::Display) -> Error {
     Error::new(
         ErrorKind::InvalidInput,
         verb,
-        format!("{what}: the operation has already finished"),
+        format!("{detail}: the operation has already finished"),
     )
 }

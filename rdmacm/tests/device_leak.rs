@@ -137,7 +137,7 @@ fn dropping_any_passive_step_leaks_nothing() {
         assert_no_leaks(&endpoint, || {
             let resources = endpoint.resources();
             with_client(&endpoint, |listener| {
-                drop(accept_request(&resources, listener))
+                drop(accept_request(&resources, listener));
             });
         });
         assert_no_leaks(&endpoint, || {

@@ -94,7 +94,7 @@ impl Connecting {
 impl Sealed for Connecting {
     const VERB: &'static str = VERB;
 
-    fn what(&self) -> String {
+    fn detail(&self) -> String {
         self.path.to_string()
     }
 

@@ -60,7 +60,7 @@ pub struct ConnectPending {
 impl Sealed for ConnectPending {
     const VERB: &'static str = VERB;
 
-    fn what(&self) -> String {
+    fn detail(&self) -> String {
         self.path.to_string()
     }
 

@@ -182,12 +182,14 @@ impl Resolver {
         }
         let port_space = self.port_space.unwrap_or(default_space);
         if port_space.is_datagram() != default_space.is_datagram() {
-            let what = format!(
+            let detail = format!(
                 "{}: port space {port_space} instead of {default_space}",
                 self.peer
             );
-            return Err(Error::new(ErrorKind::InvalidInput, "rdma_create_id", what)
-                .with_help("use TCP or IB for connections, UDP or IPoIB for datagrams"));
+            return Err(
+                Error::new(ErrorKind::InvalidInput, "rdma_create_id", detail)
+                    .with_help("use TCP or IB for connections, UDP or IPoIB for datagrams"),
+            );
         }
         let id = Id::create(port_space)?;
         self.options.apply(&id, &self.peer)?;

@@ -107,7 +107,7 @@ impl<R> Resolving<R> {
 impl<R> Sealed for Resolving<R> {
     const VERB: &'static str = "rdma_resolve_addr";
 
-    fn what(&self) -> String {
+    fn detail(&self) -> String {
         self.peer.to_string()
     }
 

@@ -13,8 +13,8 @@ use crate::address::Address;
 pub(crate) fn choose(device: &str, peer: Address, requested: Option<Address>) -> Result<Address> {
     let Address::Ip(peer) = peer else {
         return requested.ok_or_else(|| {
-            let what = format!("{peer} over {device}: no source GID");
-            Error::new(ErrorKind::InvalidInput, "rdma_bind_addr", what)
+            let detail = format!("{peer} over {device}: no source GID");
+            Error::new(ErrorKind::InvalidInput, "rdma_bind_addr", detail)
         });
     };
     let addresses = device_addresses(device)?;

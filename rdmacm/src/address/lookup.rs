@@ -112,13 +112,13 @@ pub fn lookup(
     service: Option<&str>,
     options: LookupOptions,
 ) -> Result<Vec<AddrInfo>> {
-    let what = format!(
+    let detail = format!(
         "{} service {}",
         node.unwrap_or("any host"),
         service.unwrap_or("any")
     );
     if node.is_none() && service.is_none() {
-        return Err(Error::new(ErrorKind::InvalidInput, VERB, what)
+        return Err(Error::new(ErrorKind::InvalidInput, VERB, detail)
             .with_help("specify a host, a service, or both"));
     }
     let c_string = |text: Option<&str>| {
@@ -127,7 +127,7 @@ pub fn lookup(
             Error::new(
                 ErrorKind::InvalidInput,
                 VERB,
-                format!("{what:?}: the name contains a NUL byte"),
+                format!("{detail:?}: the name contains a NUL byte"),
             )
         })
     };
@@ -158,17 +158,17 @@ pub fn lookup(
     };
     match returned {
         0 => {}
-        -1 => return Err(failed(VERB, Errno::last(), &what)),
-        code => return Err(lookup_error(code, &what)),
+        -1 => return Err(failed(VERB, Errno::last(), &detail)),
+        code => return Err(lookup_error(code, &detail)),
     }
     let mut addresses = Vec::new();
     let mut next: *const rdma_addrinfo = list;
     // SAFETY: librdmacm returned a list that ends with a null pointer. It stays valid until it is
     // freed below.
     while let Some(info) = unsafe { next.as_ref() } {
-        // SAFETY: an address of the list is null or valid for its family.
         let read = |address: *mut libc::sockaddr| {
             (!address.is_null())
+                // SAFETY: an address of the list is valid for its family if it is not null.
                 .then(|| unsafe { from_raw(address) })
                 .flatten()
         };
@@ -185,14 +185,14 @@ pub fn lookup(
 }
 
 /// Converts an `EAI_…` code to an error.
-fn lookup_error(code: i32, what: &str) -> Error {
+fn lookup_error(code: i32, detail: &str) -> Error {
     // SAFETY: the function accepts every number.
     let text: *const c_char = unsafe { libc::gai_strerror(code) };
     // SAFETY: the function returns a static NUL-terminated string.
     let text = unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned();
-    Error::new(ErrorKind::NotFound, VERB, format!("{what}: {text}"))
+    Error::new(ErrorKind::NotFound, VERB, format!("{detail}: {text}"))
         .with_help("check the name with `getent ahosts NAME`")
 }
 

@@ -209,8 +209,8 @@ fn event_or_error(path: &Path, event: CmEvent) -> Result<CmEvent> {
         )
         .with_help("drop the connection so that the removal can complete")),
         CmEventType::ADDR_CHANGE => {
-            let what = format!("{path}: the local address moved to another interface");
-            Err(Error::new(ErrorKind::PortDown, VERB, what)
+            let detail = format!("{path}: the local address moved to another interface");
+            Err(Error::new(ErrorKind::PortDown, VERB, detail)
                 .with_help("connect again to follow the address"))
         }
         _ => Ok(event),

@@ -74,7 +74,7 @@ impl Querying {
 impl Sealed for Querying {
     const VERB: &'static str = VERB;
 
-    fn what(&self) -> String {
+    fn detail(&self) -> String {
         self.path.to_string()
     }
 

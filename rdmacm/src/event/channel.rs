@@ -235,10 +235,10 @@ impl EventChannel {
     #[cfg(feature = "tokio")]
     pub(crate) fn register_with_tokio(&self) -> Result<Readable> {
         if self.is_shared() {
-            let what =
+            let detail =
                 "event channel: it is shared, so a single identifier on it cannot be awaited";
             return Err(
-                Error::new(ErrorKind::InvalidInput, "epoll_ctl", what).with_help(
+                Error::new(ErrorKind::InvalidInput, "epoll_ctl", detail).with_help(
                     "await `EventChannel::next`, which returns the key of the identifier that has an event",
                 ),
             );

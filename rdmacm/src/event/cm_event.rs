@@ -106,7 +106,7 @@ pub struct CmEvent {
 /// migrating an identifier never waits for an event.
 #[derive(Debug)]
 pub(crate) struct Event {
-    event_type: CmEventType,
+    kind: CmEventType,
     status: i32,
     private_data: Vec<u8>,
     param: Param,
@@ -178,7 +178,7 @@ impl Event {
                 channel: Arc::clone(channel),
             };
             let copy = Self {
-                event_type: CmEventType(event.event),
+                kind: CmEventType(event.event),
                 status: event.status,
                 private_data: data.to_vec(),
                 param,
@@ -204,7 +204,7 @@ impl Event {
             initiator_depth: 0,
         };
         Self {
-            event_type: event_type,
+            kind: event_type,
             status,
             private_data: Vec::new(),
             param,
@@ -214,7 +214,7 @@ impl Event {
     }
 
     pub(crate) fn event_type(&self) -> CmEventType {
-        self.event_type
+        self.kind
     }
 
     pub(crate) fn status(&self) -> i32 {
@@ -274,7 +274,7 @@ impl Event {
 
     pub(crate) fn into_public(self) -> CmEvent {
         CmEvent {
-            event_type: self.event_type,
+            event_type: self.kind,
             status: self.status,
             private_data: self.private_data,
         }

@@ -25,10 +25,10 @@ unsafe impl Sync for Channel {}
 
 impl Channel {
     pub(crate) fn create() -> Result<Self> {
-        let what = &"event channel";
+        let detail = &"event channel";
         // SAFETY: the function has no preconditions.
         let Some(raw) = NonNull::new(unsafe { rdma_create_event_channel() }) else {
-            return Err(failed("rdma_create_event_channel", Errno::last(), what));
+            return Err(failed("rdma_create_event_channel", Errno::last(), detail));
         };
         let channel = Self(raw);
         let fd = channel.as_fd().as_raw_fd();
@@ -41,7 +41,7 @@ impl Channel {
                 libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK,
             )
         };
-        zero_or_last("fcntl", what, returned)?;
+        zero_or_last("fcntl", detail, returned)?;
         Ok(channel)
     }
 

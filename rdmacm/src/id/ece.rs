@@ -13,7 +13,7 @@ use crate::params::Ece;
 
 impl Id {
     /// Sets the options that this side sends with its request or acceptance.
-    pub(crate) fn set_local_ece(&self, ece: Ece, what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn set_local_ece(&self, ece: Ece, detail: &dyn fmt::Display) -> Result<()> {
         let mut raw = ibv_ece {
             vendor_id: ece.vendor_id,
             options: ece.options,
@@ -21,15 +21,15 @@ impl Id {
         };
         // SAFETY: `self` keeps the identifier alive, and the structure is valid during the call.
         let returned = unsafe { rdma_set_local_ece(self.as_ptr(), &raw mut raw) };
-        zero_or_last("rdma_set_local_ece", what, returned)
+        zero_or_last("rdma_set_local_ece", detail, returned)
     }
 
     /// Returns the options that the peer sent; all zeros if there were none.
-    pub(crate) fn remote_ece(&self, what: &dyn fmt::Display) -> Result<Ece> {
+    pub(crate) fn remote_ece(&self, detail: &dyn fmt::Display) -> Result<Ece> {
         let mut raw = ibv_ece::default();
         // SAFETY: `self` keeps the identifier alive, and the structure is valid for writing.
         let returned = unsafe { rdma_get_remote_ece(self.as_ptr(), &raw mut raw) };
-        zero_or_last("rdma_get_remote_ece", what, returned)?;
+        zero_or_last("rdma_get_remote_ece", detail, returned)?;
         Ok(Ece {
             vendor_id: raw.vendor_id,
             options: raw.options,

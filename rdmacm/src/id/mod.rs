@@ -31,7 +31,7 @@ pub(crate) use self::path::Path;
 use crate::address::{self, Address, PortSpace, RawAddress};
 use crate::convert::{failed, zero_or_last};
 use crate::event::{Event, EventChannel, IdKey};
-use crate::hint;
+use crate::help;
 use crate::params::ConnectParams;
 use crate::wait::as_millis;
 
@@ -152,10 +152,10 @@ impl Id {
         address_result("rdma_bind_addr", address, returned)
     }
 
-    pub(crate) fn listen(&self, backlog: i32, what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn listen(&self, backlog: i32, detail: &dyn fmt::Display) -> Result<()> {
         // SAFETY: `self` keeps the identifier alive.
         let returned = unsafe { rdma_listen(self.raw.as_ptr(), backlog) };
-        zero_or_last("rdma_listen", what, returned)
+        zero_or_last("rdma_listen", detail, returned)
     }
 
     pub(crate) fn resolve_addr(
@@ -193,51 +193,51 @@ impl Id {
         &self,
         params: &ConnectParams<'_>,
         qp: QpIdentity,
-        what: &dyn fmt::Display,
+        detail: &dyn fmt::Display,
     ) -> Result<()> {
         if let Some(ece) = params.ece {
-            self.set_local_ece(ece, what)?;
+            self.set_local_ece(ece, detail)?;
         }
         let mut raw = raw_params(params, qp);
         // SAFETY: `self` keeps the identifier alive. The parameters and the private data are valid
         // during the call.
         let returned = unsafe { rdma_connect(self.raw.as_ptr(), &raw mut raw) };
-        zero_or_last("rdma_connect", what, returned)
+        zero_or_last("rdma_connect", detail, returned)
     }
 
     pub(crate) fn accept(
         &mut self,
         params: &ConnectParams<'_>,
         qp: QpIdentity,
-        what: &dyn fmt::Display,
+        detail: &dyn fmt::Display,
     ) -> Result<()> {
         if let Some(ece) = params.ece {
-            self.set_local_ece(ece, what)?;
+            self.set_local_ece(ece, detail)?;
         }
         let mut raw = raw_params(params, qp);
         // SAFETY: `self` keeps the identifier alive. The parameters and the private data are valid
         // during the call.
         let returned = unsafe { rdma_accept(self.raw.as_ptr(), &raw mut raw) };
-        zero_or_last("rdma_accept", what, returned)?;
+        zero_or_last("rdma_accept", detail, returned)?;
         self.unanswered = false;
         Ok(())
     }
 
     /// Completes the handshake: tells the passive side that this side's queue pair is ready.
-    pub(crate) fn establish(&self, what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn establish(&self, detail: &dyn fmt::Display) -> Result<()> {
         // SAFETY: `self` keeps the identifier alive, and its `qp` is null.
         let returned = unsafe { rdma_establish(self.raw.as_ptr()) };
-        zero_or_last("rdma_establish", what, returned)
+        zero_or_last("rdma_establish", detail, returned)
     }
 
     /// Forwards an event of the queue pair to the connection manager.
-    pub(crate) fn notify(&self, event: EventType, what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn notify(&self, event: EventType, detail: &dyn fmt::Display) -> Result<()> {
         // SAFETY: `self` keeps the identifier alive, and the kernel validates the event number.
         let returned = unsafe { rdma_notify(self.raw.as_ptr(), event.0) };
-        zero_or_last("rdma_notify", &format_args!("{what}: {event}"), returned)
+        zero_or_last("rdma_notify", &format_args!("{detail}: {event}"), returned)
     }
 
-    pub(crate) fn reject(&mut self, private_data: &[u8], what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn reject(&mut self, private_data: &[u8], detail: &dyn fmt::Display) -> Result<()> {
         self.unanswered = false;
         let length = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
         // SAFETY: `self` keeps the identifier alive, and `private_data` has at least `length`
@@ -249,13 +249,13 @@ impl Id {
                 length,
             )
         };
-        zero_or_last("rdma_reject", what, returned)
+        zero_or_last("rdma_reject", detail, returned)
     }
 
     pub(crate) fn reject_ece(
         &mut self,
         private_data: &[u8],
-        what: &dyn fmt::Display,
+        detail: &dyn fmt::Display,
     ) -> Result<()> {
         self.unanswered = false;
         let length = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
@@ -268,20 +268,20 @@ impl Id {
                 length,
             )
         };
-        zero_or_last("rdma_reject_ece", what, returned)
+        zero_or_last("rdma_reject_ece", detail, returned)
     }
 
-    pub(crate) fn disconnect(&self, what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn disconnect(&self, detail: &dyn fmt::Display) -> Result<()> {
         // SAFETY: `self` keeps the identifier alive.
         let returned = unsafe { rdma_disconnect(self.raw.as_ptr()) };
-        zero_or_last("rdma_disconnect", what, returned)
+        zero_or_last("rdma_disconnect", detail, returned)
     }
 
     /// Returns the attributes that a queue pair needs to enter `state`, and their mask.
     pub(crate) fn init_qp_attr(
         &self,
         state: u32,
-        what: &dyn fmt::Display,
+        detail: &dyn fmt::Display,
     ) -> Result<(ibv_qp_attr, i32)> {
         let mut attr = ibv_qp_attr {
             qp_state: state,
@@ -292,7 +292,7 @@ impl Id {
         // kernel fails with `EINVAL` if no device is resolved.
         let returned =
             unsafe { rdma_init_qp_attr(self.raw.as_ptr(), &raw mut attr, &raw mut mask) };
-        zero_or_last("rdma_init_qp_attr", what, returned)?;
+        zero_or_last("rdma_init_qp_attr", detail, returned)?;
         Ok((attr, mask))
     }
 
@@ -328,7 +328,7 @@ impl Id {
 
     /// Returns the device and the local address, with a peer that the identifier does not store.
     pub(crate) fn path_to(&self, verb: &'static str, peer: SocketAddr) -> Result<Path> {
-        let missing = |what: &'static str| Error::new(ErrorKind::NotFound, verb, what);
+        let missing = |detail: &'static str| Error::new(ErrorKind::NotFound, verb, detail);
         let local = self
             .local_addr()
             .ok_or_else(|| missing("the address family of the local address is unknown"))?;
@@ -397,7 +397,7 @@ fn address_result(verb: &'static str, address: Address, returned: i32) -> Result
     match (returned, address) {
         (0, _) => Ok(()),
         (_, Address::Ib(_)) if errno.0 == libc::ENODEV => {
-            Err(ibverbs::call_failed(verb, errno, address.to_string()).with_help(hint::NO_IB))
+            Err(ibverbs::call_failed(verb, errno, address.to_string()).with_help(help::NO_IB))
         }
         _ => Err(failed(verb, errno, &address)),
     }

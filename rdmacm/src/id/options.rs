@@ -25,13 +25,13 @@ pub(crate) struct IdOptions {
 }
 
 impl IdOptions {
-    pub(crate) fn apply(self, id: &Id, what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn apply(self, id: &Id, detail: &dyn fmt::Display) -> Result<()> {
         if let Some(value) = self.type_of_service {
             set(
                 id,
                 RDMA_OPTION_ID_TOS,
                 value,
-                &format_args!("{what}: type of service {value}"),
+                &format_args!("{detail}: type of service {value}"),
             )?;
         }
         if let Some(value) = self.reuse_address {
@@ -39,7 +39,7 @@ impl IdOptions {
                 id,
                 RDMA_OPTION_ID_REUSEADDR,
                 i32::from(value),
-                &format_args!("{what}: address reuse"),
+                &format_args!("{detail}: address reuse"),
             )?;
         }
         if let Some(value) = self.af_only {
@@ -47,7 +47,7 @@ impl IdOptions {
                 id,
                 RDMA_OPTION_ID_AFONLY,
                 i32::from(value),
-                &format_args!("{what}: one address family only"),
+                &format_args!("{detail}: one address family only"),
             )?;
         }
         if let Some(value) = self.ack_timeout {
@@ -55,7 +55,7 @@ impl IdOptions {
                 return Err(Error::new(
                     ErrorKind::InvalidInput,
                     VERB,
-                    format!("{what}: ack_timeout {value}"),
+                    format!("{detail}: ack_timeout {value}"),
                 )
                 .with_help("use at most 31; the timeout is 4.096 µs × 2^ack_timeout"));
             }
@@ -63,14 +63,14 @@ impl IdOptions {
                 id,
                 RDMA_OPTION_ID_ACK_TIMEOUT,
                 value,
-                &format_args!("{what}: ack_timeout {value}"),
+                &format_args!("{detail}: ack_timeout {value}"),
             )?;
         }
         Ok(())
     }
 }
 
-fn set<T: Copy>(id: &Id, name: u32, mut value: T, what: &dyn fmt::Display) -> Result<()> {
+fn set<T: Copy>(id: &Id, name: u32, mut value: T, detail: &dyn fmt::Display) -> Result<()> {
     let (level, name) = (RDMA_OPTION_ID as i32, name as i32);
     // SAFETY: `id` is alive. The value is valid during the call and has the size that is passed.
     let returned = unsafe {
@@ -82,5 +82,5 @@ fn set<T: Copy>(id: &Id, name: u32, mut value: T, what: &dyn fmt::Display) -> Re
             size_of::<T>(),
         )
     };
-    zero_or_last(VERB, what, returned)
+    zero_or_last(VERB, detail, returned)
 }

@@ -72,8 +72,8 @@ impl Path {
         if !self.is_iwarp() {
             return Ok(());
         }
-        let what = format!("{self}: on iWARP the kernel changes the state of the queue pair");
-        Err(Error::new(ErrorKind::Unsupported, verb, what)
+        let detail = format!("{self}: on iWARP the kernel changes the state of the queue pair");
+        Err(Error::new(ErrorKind::Unsupported, verb, detail)
             .with_help("give the queue pair to the connection with `with_qp`"))
     }
 
@@ -82,8 +82,8 @@ impl Path {
         if !self.is_iwarp() {
             return Ok(());
         }
-        let what = format!("{self}: iWARP has no datagrams");
-        Err(Error::new(ErrorKind::Unsupported, verb, what)
+        let detail = format!("{self}: iWARP has no datagrams");
+        Err(Error::new(ErrorKind::Unsupported, verb, detail)
             .with_help("use connections on iWARP devices"))
     }
 
@@ -98,8 +98,8 @@ impl Path {
         if qp.qp_num() == expected {
             return Ok(());
         }
-        let what = format!("{self}: queue pair {} instead of {expected}", qp.qp_num());
-        Err(Error::new(ErrorKind::Mismatch, verb, what)
+        let detail = format!("{self}: queue pair {} instead of {expected}", qp.qp_num());
+        Err(Error::new(ErrorKind::Mismatch, verb, detail)
             .with_help("do not replace the queue pair after `with_qp`"))
     }
 }

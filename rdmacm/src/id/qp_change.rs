@@ -13,8 +13,8 @@ use crate::address::ah_attr;
 use crate::id::Id;
 
 /// Returns the change that a queue pair needs to enter `state`.
-pub(crate) fn for_state(state: QpState, id: &Id, what: &dyn fmt::Display) -> Result<QpChange> {
-    let (attr, mask) = id.init_qp_attr(state.0, what)?;
+pub(crate) fn for_state(state: QpState, id: &Id, detail: &dyn fmt::Display) -> Result<QpChange> {
+    let (attr, mask) = id.init_qp_attr(state.0, detail)?;
     Ok(from_attr(&attr, mask.unsigned_abs()))
 }
 

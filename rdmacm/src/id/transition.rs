@@ -20,20 +20,20 @@ pub(crate) fn to_init(
     qp: &mut QueuePair<Rc>,
     id: &Id,
     access: AccessFlags,
-    what: &dyn fmt::Display,
+    detail: &dyn fmt::Display,
 ) -> Result<()> {
     let state = qp.state()?;
     if state != QpState::RESET && state != QpState::INIT {
         return Err(Error::new(
             ErrorKind::InvalidInput,
             "with_qp",
-            format!("{what}: the queue pair is in {state}"),
+            format!("{detail}: the queue pair is in {state}"),
         )
         .with_help("use a queue pair in RESET"));
     }
-    let (mut attr, mask) = id.init_qp_attr(QpState::INIT.0, what)?;
+    let (mut attr, mask) = id.init_qp_attr(QpState::INIT.0, detail)?;
     attr.qp_access_flags = access.bits();
-    modify(qp, &mut attr, mask | ACCESS_FLAGS, what)
+    modify(qp, &mut attr, mask | ACCESS_FLAGS, detail)
 }
 
 /// Moves a queue pair from INIT to RTR and RTS on InfiniBand and RoCE, after the peer is known. The
@@ -42,22 +42,22 @@ pub(crate) fn to_rts(
     qp: &mut QueuePair<Rc>,
     id: &Id,
     params: &ConnectParams<'_>,
-    what: &dyn fmt::Display,
+    detail: &dyn fmt::Display,
 ) -> Result<()> {
-    let (mut attr, mask) = id.init_qp_attr(QpState::RTR.0, what)?;
+    let (mut attr, mask) = id.init_qp_attr(QpState::RTR.0, detail)?;
     attr.min_rnr_timer = params.min_rnr_timer;
     attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(params.responder_resources);
-    modify(qp, &mut attr, mask, what)?;
-    let (mut attr, mask) = id.init_qp_attr(QpState::RTS.0, what)?;
+    modify(qp, &mut attr, mask, detail)?;
+    let (mut attr, mask) = id.init_qp_attr(QpState::RTS.0, detail)?;
     attr.max_rd_atomic = attr.max_rd_atomic.min(params.initiator_depth);
-    modify(qp, &mut attr, mask, what)
+    modify(qp, &mut attr, mask, detail)
 }
 
 fn modify(
     qp: &mut QueuePair<Rc>,
     attr: &mut ibv_qp_attr,
     mask: i32,
-    what: &dyn fmt::Display,
+    detail: &dyn fmt::Display,
 ) -> Result<()> {
     // SAFETY: the queue pair is alive and exclusively borrowed, and the attributes are valid during
     // the call.
@@ -65,7 +65,7 @@ fn modify(
     let state = QpState(attr.qp_state);
     zero_or_errno(
         "ibv_modify_qp",
-        &format_args!("{what}: queue pair to {state}"),
+        &format_args!("{detail}: queue pair to {state}"),
         returned,
     )
 }

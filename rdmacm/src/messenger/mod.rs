@@ -228,13 +228,13 @@ impl Messenger {
             );
         }
         if message.len() > self.resources.send_pool.buf_size() {
-            let what = format!(
+            let detail = format!(
                 "{}: the message is {} bytes long",
                 self.describe(),
                 message.len()
             );
             return Err(
-                Error::new(ErrorKind::InvalidInput, "ibv_post_send", what).with_help(format!(
+                Error::new(ErrorKind::InvalidInput, "ibv_post_send", detail).with_help(format!(
                     "create the messenger with max_len larger than {} bytes",
                     self.resources.send_pool.buf_size()
                 )),
@@ -300,7 +300,7 @@ impl Messenger {
                 }
                 (Direction::Recv, Err(_)) => {} // flushed; the disconnect event has the reason
                 (Direction::Send, _) if retired.tag() != 0 => {
-                    self.completed_requests.push_back(retired)
+                    self.completed_requests.push_back(retired);
                 }
                 (Direction::Send, outcome) => {
                     self.sends_in_flight = self.sends_in_flight.saturating_sub(1);

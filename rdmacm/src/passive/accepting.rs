@@ -82,7 +82,7 @@ impl Accepting {
 impl Sealed for Accepting {
     const VERB: &'static str = VERB;
 
-    fn what(&self) -> String {
+    fn detail(&self) -> String {
         self.path.to_string()
     }
 

@@ -85,7 +85,7 @@ impl EstablishPending {
 impl Sealed for EstablishPending {
     const VERB: &'static str = VERB;
 
-    fn what(&self) -> String {
+    fn detail(&self) -> String {
         self.path.to_string()
     }
 

@@ -141,9 +141,11 @@ impl ListenOptions {
     pub(crate) fn listen(&self, address: Address, default_space: PortSpace) -> Result<ListeningId> {
         let port_space = self.port_space.unwrap_or(default_space);
         if port_space.is_datagram() != default_space.is_datagram() {
-            let what = format!("{address}: port space {port_space} instead of {default_space}");
-            return Err(Error::new(ErrorKind::InvalidInput, "rdma_create_id", what)
-                .with_help("use TCP or IB for connections, UDP or IPoIB for datagrams"));
+            let detail = format!("{address}: port space {port_space} instead of {default_space}");
+            return Err(
+                Error::new(ErrorKind::InvalidInput, "rdma_create_id", detail)
+                    .with_help("use TCP or IB for connections, UDP or IPoIB for datagrams"),
+            );
         }
         let address = match (&self.device, address) {
             (None, address) => address,

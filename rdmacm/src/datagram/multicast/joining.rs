@@ -129,7 +129,7 @@ impl Joining {
 impl Sealed for Joining {
     const VERB: &'static str = VERB;
 
-    fn what(&self) -> String {
+    fn detail(&self) -> String {
         self.group.to_string()
     }
 

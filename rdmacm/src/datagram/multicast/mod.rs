@@ -53,7 +53,7 @@ impl Id {
         &self,
         group: Address,
         join_as: JoinAs,
-        what: &dyn fmt::Display,
+        detail: &dyn fmt::Display,
     ) -> Result<()> {
         let mut raw = RawAddress::from(group);
         let mut attr = rdma_cm_join_mc_attr_ex {
@@ -65,16 +65,16 @@ impl Id {
         // address are valid during the call.
         let returned =
             unsafe { rdma_join_multicast_ex(self.as_ptr(), &raw mut attr, std::ptr::null_mut()) };
-        zero_or_last(VERB, what, returned)
+        zero_or_last(VERB, detail, returned)
     }
 
-    pub(crate) fn leave(&self, group: Address, what: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn leave(&self, group: Address, detail: &dyn fmt::Display) -> Result<()> {
         let mut raw = RawAddress::from(group);
         // SAFETY: `self` keeps the identifier alive, and its `qp` is null. The address is valid
         // during the call. The call waits for unacknowledged events of the group, and there are
         // none because `Event` acknowledges each when it is read.
         let returned = unsafe { rdma_leave_multicast(self.as_ptr(), raw.as_mut_ptr()) };
-        zero_or_last("rdma_leave_multicast", what, returned)
+        zero_or_last("rdma_leave_multicast", detail, returned)
     }
 }
 
@@ -275,14 +275,14 @@ impl Membership {
 }
 
 /// Returns the event, or the error that it stands for.
-fn event_or_error(what: &str, event: Event) -> Result<CmEvent> {
+fn event_or_error(detail: &str, event: Event) -> Result<CmEvent> {
     match event.event_type() {
         CmEventType::DEVICE_REMOVAL | CmEventType::MULTICAST_ERROR => {
-            Err(ConnectError::from_event(VERB, &what, &event).into())
+            Err(ConnectError::from_event(VERB, &detail, &event).into())
         }
         CmEventType::ADDR_CHANGE => {
-            let what = format!("{what}: the local address moved to another interface");
-            Err(Error::new(ErrorKind::PortDown, VERB, what)
+            let detail = format!("{detail}: the local address moved to another interface");
+            Err(Error::new(ErrorKind::PortDown, VERB, detail)
                 .with_help("join again to follow the address"))
         }
         _ => Ok(event.into_public()),

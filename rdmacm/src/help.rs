@@ -6,7 +6,7 @@ use std::fs;
 use ibverbs::{Device, Errno};
 
 /// Returns the remedy for a common cause of `errno` from `verb`.
-pub(crate) fn hint_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
+pub(crate) fn help_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
     Some(match (verb, errno.0) {
         ("rdma_create_event_channel", libc::EACCES | libc::EPERM) => {
             "check the permissions of /dev/infiniband/rdma_cm".into()
@@ -128,7 +128,7 @@ mod tests {
             ("rdma_resolve_addr", libc::ETIMEDOUT),
             ("rdma_connect", libc::ETIMEDOUT),
         ] {
-            assert!(hint_for(verb, Errno(errno)).is_some(), "{verb} {errno}");
+            assert!(help_for(verb, Errno(errno)).is_some(), "{verb} {errno}");
         }
     }
 }
