@@ -1,17 +1,17 @@
-//! The program from outside, without a device.
+//! The command line of `rperf`, without a device.
 
 mod common;
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::process::Command;
 
-use assert_cmd::assert::OutputAssertExt;
 use common::{Server, fails, json, rperf, run};
+use test_support::process;
+use test_support::temp_dir::TempDir;
 
 #[test]
-fn a_wrong_command_line_ends_with_status_2_and_says_what_to_do() {
-    for (line, says) in [
+fn invalid_command_lines_exit_with_2_and_a_remedy() {
+    for (line, expected) in [
         ("node rc_bv", "did you mean rc_bw"),
         ("node", "no test named"),
         ("-m 1K", "is for a client"),
@@ -24,13 +24,13 @@ fn a_wrong_command_line_ends_with_status_2_and_says_what_to_do() {
         ("node rc_bw --cpu-affinity x", "names no processors"),
     ] {
         let text = fails(line, 2);
-        assert!(text.contains(says), "{line}: {text}");
+        assert!(text.contains(expected), "{line}: {text}");
     }
 }
 
 #[test]
-fn numbers_beyond_the_limits_are_refused_before_anything_is_contacted() {
-    for (line, says) in [
+fn values_out_of_range_are_rejected_before_connecting() {
+    for (line, expected) in [
         (
             "nowhere.invalid -m 8G rc_bw",
             "message of 8 GiB: the limit is 1 GiB",
@@ -63,14 +63,14 @@ fn numbers_beyond_the_limits_are_refused_before_anything_is_contacted() {
         ),
     ] {
         let text = fails(line, 1);
-        assert!(text.contains(says), "{line}: {text}");
+        assert!(text.contains(expected), "{line}: {text}");
     }
 }
 
 #[test]
 fn help_and_version_are_printed() {
-    rperf().arg("--version").assert().success();
-    let help = String::from_utf8(run("--help").stdout).unwrap();
+    assert!(run("--version").success());
+    let help = run("--help").stdout;
     for word in ["--msg-size", "rc_bi_bw", "be the server", "-cm1"] {
         assert!(help.contains(word), "{word}: {help}");
     }
@@ -85,21 +85,21 @@ fn help_and_version_are_printed() {
         ("sctp_lat", "messages of 1 byte"),
         ("rc_bw", "messages of 64 KiB"),
     ] {
-        let text = String::from_utf8(run(&format!("--help {topic}")).stdout).unwrap();
+        let text = run(&format!("--help {topic}")).stdout;
         assert!(text.contains(word), "{topic}: {text}");
     }
     assert!(fails("--help nonsense", 2).contains("no such help topic"));
 }
 
 #[test]
-fn an_unknown_host_and_a_closed_port_are_clear_errors() {
+fn unknown_host_and_closed_port_are_distinct_errors() {
     let text = fails("nowhere.invalid conf", 1);
     assert!(
         text.contains("cannot find the host nowhere.invalid")
             && text.contains("is it spelt right?"),
         "{text}"
     );
-    // Told at once: waiting mends neither.
+    // These errors end the program at once. Waiting for the server (`-ws`) would not help.
     let text = fails("-ws 1h fe80::1 conf", 1);
     assert!(
         text.contains("wants the interface with it: fe80::1%INTERFACE"),
@@ -115,21 +115,20 @@ fn an_unknown_host_and_a_closed_port_are_clear_errors() {
 }
 
 #[test]
-fn words_that_are_no_text_are_answered_as_words() {
+fn arguments_that_are_not_utf8_are_printed_with_escapes() {
     use std::os::unix::ffi::OsStrExt;
-    let output = rperf()
-        .arg(std::ffi::OsStr::from_bytes(b"a\xffb"))
-        .arg("conf")
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("cannot find the host a\u{fffd}b"), "{text}");
+    let host = std::ffi::OsStr::from_bytes(b"a\xffb");
+    let output = process::output(rperf().arg(host).arg("conf"));
+    assert_eq!(output.code(), Some(1), "{output}");
+    assert!(
+        output.stderr.contains("cannot find the host a\u{fffd}b"),
+        "{output}"
+    );
     assert!(fails("node:7 conf", 1).contains("--listen-port (-lp)"));
 }
 
 #[test]
-fn a_machine_without_devices_says_so() {
+fn host_without_devices_is_an_error() {
     if std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut d| d.next().is_some()) {
         return;
     }
@@ -140,33 +139,30 @@ fn a_machine_without_devices_says_so() {
 #[test]
 fn conf_shows_both_hosts_and_quit_ends_the_server() {
     let server = Server::start();
-    let tests = json(&format!("{} conf", server.here()));
+    let tests = json(&format!("{} conf", server.target()));
     assert_eq!(
         tests[0]["outcome"]["conf"]["remote"]["rperf"],
         env!("CARGO_PKG_VERSION")
     );
-    run(&format!("{} quit", server.here())).assert().success();
+    assert!(run(&format!("{} quit", server.target())).success());
     assert_eq!(server.wait(), Some(0));
 }
 
 #[test]
-fn conf_runs_with_both_ends_here() {
-    let text = String::from_utf8(run("conf").stdout).unwrap();
+fn conf_runs_without_a_server() {
+    let text = run("conf").stdout;
     assert!(text.starts_with("conf:\n    loc_node   =  "), "{text}");
 }
 
 #[test]
 fn sigterm_ends_the_server_cleanly() {
     let server = Server::start();
-    Command::new("kill")
-        .arg(server.pid().to_string())
-        .assert()
-        .success();
+    server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
 }
 
 #[test]
-fn stray_bytes_are_logged_and_the_server_serves_on() {
+fn stray_bytes_are_logged_and_the_server_continues() {
     let server = Server::start();
     for bytes in [
         &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
@@ -176,33 +172,30 @@ fn stray_bytes_are_logged_and_the_server_serves_on() {
         let mut stream = TcpStream::connect(("localhost", server.port)).unwrap();
         let _ = stream.write_all(bytes);
         drop(stream);
-        server.says("neither rperf nor qperf");
+        server.wait_for_log("neither rperf nor qperf");
     }
-    server.assert_alive();
+    server.assert_responds();
 }
 
 #[test]
-fn two_servers_on_one_port_are_a_clear_error() {
+fn second_server_on_a_port_is_an_error() {
     let server = Server::start();
     let text = fails(&format!("-lp {}", server.port), 1);
     assert!(text.contains("another server runs there"), "{text}");
 }
 
 #[test]
-fn a_server_bound_to_loopback_says_where_it_listens() {
-    let server = Server::with(&["--bind", "127.0.0.1"]);
-    run(&format!("-lp {} 127.0.0.1 conf", server.port))
-        .assert()
-        .success();
+fn server_can_be_bound_to_loopback() {
+    let server = Server::with_options(&["--bind", "127.0.0.1"]);
+    assert!(run(&format!("-lp {} 127.0.0.1 conf", server.port)).success());
 }
 
 #[test]
-fn two_runs_are_compared_and_the_status_says_which_is_worse() {
-    let directory = std::env::temp_dir().join(format!("rperf-compare-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    let file = |name: &str| directory.join(name).display().to_string();
+fn compare_exits_with_1_if_a_run_is_slower() {
+    let directory = TempDir::new();
+    let file = |name: &str| directory.path().join(name).display().to_string();
     let output = run("--json -n 2000 --repeat 3 tcp_bw tcp_lat");
-    let mut document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut document: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(document["tests"].as_array().unwrap().len(), 6);
     let mut write = |name: &str, bandwidth: f64| {
         for test in document["tests"].as_array_mut().unwrap() {
@@ -213,18 +206,8 @@ fn two_runs_are_compared_and_the_status_says_which_is_worse() {
     write("old", 1000.0);
     write("new", 1.0);
     let same = run(&format!("compare {} {}", file("old"), file("old")));
-    assert!(
-        same.status.success(),
-        "{}",
-        String::from_utf8_lossy(&same.stderr)
-    );
-    assert_eq!(
-        String::from_utf8(same.stdout)
-            .unwrap()
-            .matches("same")
-            .count(),
-        2
-    );
+    assert!(same.success(), "{}", same.stderr);
+    assert_eq!(same.stdout.clone().matches("same").count(), 2);
     let text = fails(
         &format!("compare {} {} --threshold 10%", file("old"), file("new")),
         1,
@@ -232,22 +215,21 @@ fn two_runs_are_compared_and_the_status_says_which_is_worse() {
     assert!(text.contains("worse by more than 10 %"), "{text}");
     assert!(fails("compare one", 2).contains("two files"));
     assert!(fails("compare one two --threshold x", 2).contains("--threshold"));
-    std::fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]
-fn a_sweep_is_a_table_and_csv_has_a_line_for_each_test() {
-    let text = String::from_utf8(run("-n 50 --sizes 64,4K tcp_lat").stdout).unwrap();
+fn sweep_prints_a_table_and_csv_one_line_per_test() {
+    let text = run("-n 50 --sizes 64,4K tcp_lat").stdout;
     assert_eq!(text.lines().count(), 4, "{text}");
     assert!(
         text.starts_with("tcp_lat:  ") && text.contains("p99.9") && text.contains("4 KiB"),
         "{text}"
     );
-    let text = String::from_utf8(run("--csv -n 50 tcp_bw tcp_lat").stdout).unwrap();
+    let text = run("--csv -n 50 tcp_bw tcp_lat").stdout;
     let columns: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
     assert_eq!(columns.len(), 3);
     assert!(columns.iter().all(|n| *n == columns[0]), "{text}");
-    let text = String::from_utf8(run("--json-lines -n 50 tcp_bw tcp_lat").stdout).unwrap();
+    let text = run("--json-lines -n 50 tcp_bw tcp_lat").stdout;
     let tests: Vec<serde_json::Value> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())

@@ -1,5 +1,4 @@
-//! A real mount by NFS over RDMA, with the kernel's own server and client at both ends of a RoCE
-//! device, as `ribinfo check` sees it.
+//! `ribinfo check` with an NFS over RDMA mount. The kernel is server and client on one RoCE device.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -11,16 +10,16 @@ use perftools::ribinfo::args::Info;
 use perftools::ribinfo::collect::peer::PeerFacts;
 use perftools::ribinfo::collect::root::Root;
 
-/// The end of time, as the caches of exports have it.
+/// Expiry time of cache entries: never.
 const NEVER: u32 = i32::MAX as u32;
 
-/// What `ribinfo check nfs` says.
+/// Returns the output of `ribinfo check nfs`.
 fn check() -> String {
     let info = Info::try_parse_from(["ribinfo", "check", "nfs"]).expect("a sound command line");
     perftools::ribinfo::run(&info).expect("an answer").0
 }
 
-/// Runs a command; whether it succeeded, and quietly.
+/// Runs a command and returns `true` if it succeeds.
 fn run(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let program = words.next().expect("a program");
@@ -31,7 +30,7 @@ fn run(line: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Whether the kernel has NFS and its transport by RDMA; modules are loaded.
+/// Loads the modules for NFS over RDMA. Returns `true` if the kernel has them.
 fn kernel_has_it() -> bool {
     let _ = run("modprobe -a nfsd nfsv4 rpcrdma");
     let systems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
@@ -43,8 +42,8 @@ fn kernel_has_it() -> bool {
     has("nfsd") && has("nfs4") && Path::new("/proc/sys/sunrpc/svc_rdma").exists()
 }
 
-/// A directory that the kernel serves by RDMA, and where it is mounted. No daemon takes part: what
-/// they would tell the kernel is told here.
+/// A directory exported over RDMA, and its mount point. No daemon runs: this test writes the export
+/// tables of the kernel itself.
 struct Shared {
     place: PathBuf,
     source: String,
@@ -66,8 +65,8 @@ impl Shared {
         );
         assert!(run("mount -t nfsd nfsd /proc/fs/nfsd"), "nfsd");
         fs::write(export.join("file"), "by RDMA")?;
-        // Who asks from this address is `lab`; it may have the directory, writable and as the root
-        // (fsid 0) of all.
+        // Clients with this address belong to the domain `lab`, which may mount the directory
+        // read-write as the root of all exports (fsid 0).
         let path = export.display();
         fs::write(
             "/proc/net/rpc/auth.unix.ip/channel",
@@ -81,7 +80,7 @@ impl Shared {
             "/proc/net/rpc/nfsd.fh/channel",
             format!("lab 1 \\x00000000 {NEVER} {path}\n"),
         )?;
-        // Version 3 would need rpcbind.
+        // NFS version 3 would need rpcbind.
         fs::write("/proc/fs/nfsd/versions", "-3\n")?;
         fs::write("/proc/fs/nfsd/threads", "1\n")?;
         fs::write("/proc/fs/nfsd/portlist", "rdma 20049\n")?;
@@ -91,14 +90,14 @@ impl Shared {
     fn mount(&self, ip: IpAddr) {
         let options = format!("vers=4.0,proto=rdma,port=20049,addr={ip},clientaddr={ip}");
         let place = self.place.join("mount");
-        // Without the helper, which nothing but the options above would be asked of.
+        // `-i` avoids the helper `mount.nfs4`. All options that it would determine are given.
         let line = format!(
             "timeout 120 mount -i -t nfs4 -o {options} {} {}",
             self.source,
             place.display()
         );
         assert!(run(&line), "{line}");
-        // Not opened: a server that has just started lets files be opened after 90 s of grace only.
+        // The file is not opened: a new server denies that during its grace period of 90 s.
         assert_eq!(fs::metadata(place.join("file")).expect("a file").len(), 7);
     }
 }
@@ -115,7 +114,7 @@ impl Drop for Shared {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_mount_by_rdma_is_recognised() {
+fn mount_over_rdma_is_recognized() {
     let names = std::env::var("RDMA_LAB_DEVICES")
         .expect("RDMA_LAB_DEVICES names the devices: run by ci/lab");
     let ports = PeerFacts::here(&Root::host()).ports;

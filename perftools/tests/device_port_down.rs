@@ -1,47 +1,21 @@
-//! `rperf` while a device's network interface is down: alone in its program, as it disturbs all
-//! others.
+//! `rperf` while the network interface of a device is down. This test has a program of its own
+//! because it disturbs all other tests.
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{Server, address, addresses, devices, fails, ip, netdev, run};
-
-/// An interface that is down, and comes up again with its IPv6 addresses when this is dropped.
-struct Down {
-    netdev: String,
-    addresses: Vec<String>,
-}
-
-impl Down {
-    fn new(device: &str) -> Self {
-        let netdev = netdev(device);
-        // Down takes the IPv6 addresses away, but not the IPv4 ones.
-        let addresses = addresses(&netdev, "-6");
-        ip(&format!("link set {netdev} down"));
-        Self { netdev, addresses }
-    }
-}
-
-impl Drop for Down {
-    fn drop(&mut self) {
-        ip(&format!("link set {} up", self.netdev));
-        for address in &self.addresses {
-            ip(&format!(
-                "-6 address replace {address} dev {} nodad",
-                self.netdev
-            ));
-        }
-    }
-}
+use common::{Server, devices, fails, ipv4_address, run};
+use test_support::lab::{LinkDown, netdev};
+use test_support::process::wait_until;
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_port_that_is_down_is_named_with_the_remedy() {
+fn port_that_is_down_is_reported_with_a_remedy() {
     for device in devices() {
-        let (server, address) = (Server::start(), address(&device));
-        let down = Down::new(&device);
-        // Nor is another device taken, where the address says which is meant.
+        let (server, address) = (Server::start(), ipv4_address(&device));
+        let down = LinkDown::new(&netdev(&device));
+        // The address names the device, so `rperf` must not use another device.
         let text = fails(&format!("-lp {} {address} -to 3 rc_bw", server.port), 1);
         assert!(
             text.contains("is not active") && text.contains("names another device"),
@@ -53,13 +27,10 @@ fn a_port_that_is_down_is_named_with_the_remedy() {
             "{text}"
         );
         drop(down);
-        let begin = Instant::now();
-        while !run(&format!("-i {device} -n 10 rc_bw")).status.success() {
-            assert!(
-                begin.elapsed() < Duration::from_secs(20),
-                "{device} does not come back"
-            );
-            std::thread::sleep(Duration::from_millis(200));
-        }
+        let works = || run(&format!("-i {device} -n 10 rc_bw")).success();
+        assert!(
+            wait_until(Duration::from_secs(20), works),
+            "{device} does not recover"
+        );
     }
 }

@@ -1,15 +1,13 @@
-//! Beside the real qperf over RDMA, connected by rdma_cm (`-cm1`), the only way that qperf has to
-//! RoCE; both roles.
+//! `rperf` against `qperf` over RDMA. All connections use rdma_cm (`-cm1`), which `qperf` needs on
+//! RoCE.
 
 mod common;
 
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use common::{
+    Server, connects_directly, devices, fails, ipv4_address, json, qperf, qperf_server, run,
+};
 
-use common::{Server, address, connects_directly, devices, fails, run};
-
-/// All of qperf's tests over RC.
+/// All RC tests of `qperf`.
 const TESTS: [&str; 12] = [
     "rc_bw",
     "rc_lat",
@@ -25,8 +23,8 @@ const TESTS: [&str; 12] = [
     "rc_bi_bw",
 ];
 
-/// Those that a role runs: every other one, as each takes seconds where everything is emulated; all
-/// with RDMA_LAB_FULL set.
+/// Returns the tests for a role: every other one, because each takes seconds under emulation. If
+/// `RDMA_LAB_FULL` is set, returns all tests.
 fn tests(role: usize) -> impl Iterator<Item = &'static str> {
     let full = std::env::var_os("RDMA_LAB_FULL").is_some();
     TESTS
@@ -36,48 +34,7 @@ fn tests(role: usize) -> impl Iterator<Item = &'static str> {
         .map(|(_, test)| test)
 }
 
-/// qperf's own server; killed when dropped.
-struct Qperf {
-    child: Child,
-    port: u16,
-}
-
-impl Qperf {
-    fn start() -> Self {
-        // A port that was free a moment ago.
-        let port = std::net::TcpListener::bind("[::]:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let mut command = Command::new("qperf");
-        command
-            .args(["-lp", &port.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        let child = command
-            .spawn()
-            .expect("qperf is installed (Debian's package of that name)");
-        let begin = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(
-                begin.elapsed() < Duration::from_secs(20),
-                "qperf does not listen"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Self { child, port }
-    }
-}
-
-impl Drop for Qperf {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The first figure of a test's output, which is not zero.
+/// Asserts that the first result of a test is not 0.
 fn assert_measured(text: &str, test: &str) {
     let figure = text
         .lines()
@@ -91,19 +48,12 @@ fn assert_measured(text: &str, test: &str) {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn rc_tests_run_with_a_qperf_client() {
     for device in devices().iter().filter(|d| connects_directly(d)) {
-        let (server, address) = (Server::start(), address(device));
+        let (server, address) = (Server::start(), ipv4_address(device));
         for test in tests(0) {
             let words = format!("-lp {} {address} -cm1 -to 30 -t 1 {test}", server.port);
-            let output = Command::new("qperf")
-                .args(words.split(' '))
-                .output()
-                .unwrap();
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert!(
-                output.status.success(),
-                "{text} {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
+            let output = qperf(&words);
+            let text = output.stdout.clone();
+            assert!(output.success(), "{text} {}", output.stderr);
             assert_measured(&text, test);
         }
     }
@@ -113,18 +63,14 @@ fn rc_tests_run_with_a_qperf_client() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn rc_tests_run_with_a_qperf_server() {
     for device in devices().iter().filter(|d| connects_directly(d)) {
-        let (server, address) = (Qperf::start(), address(device));
+        let ((_server, port), address) = (qperf_server(), ipv4_address(device));
         for test in tests(1) {
             let output = run(&format!(
                 "-lp {} --qperf -to 30 -t 1 {address} {test}",
-                server.port
+                port
             ));
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert!(
-                output.status.success(),
-                "{text} {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
+            let text = output.stdout.clone();
+            assert!(output.success(), "{text} {}", output.stderr);
             assert_measured(&text, test);
             assert!(text.contains("via") && text.contains("(rdma_cm)"), "{text}");
         }
@@ -133,12 +79,13 @@ fn rc_tests_run_with_a_qperf_server() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_test_by_count_ends_by_count_with_either_peer() {
+fn message_count_ends_a_test_with_either_peer() {
     for device in devices().iter().filter(|d| connects_directly(d)) {
-        let (server, qperf, address) = (Server::start(), Qperf::start(), address(device));
-        let record = &common::json(&format!(
+        let (server, address) = (Server::start(), ipv4_address(device));
+        let (_qperf_server, port) = qperf_server();
+        let record = &json(&format!(
             "-lp {} --qperf -to 30 -n 200 -m 1K {address} rc_bw",
-            qperf.port
+            port
         ))[0];
         let stats = &record["outcome"]["measured"];
         assert_eq!(stats["remote_stats"]["received"]["msgs"], 200, "{record:#}");
@@ -147,11 +94,8 @@ fn a_test_by_count_ends_by_count_with_either_peer() {
             "-lp {} {address} -cm1 -to 30 -n 200 -m 1K -vvs -un rc_bw",
             server.port
         );
-        let output = Command::new("qperf")
-            .args(words.split(' '))
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let output = qperf(&words);
+        let text = output.stdout.clone();
         assert!(
             text.lines()
                 .any(|l| l.contains("rem_recv_msgs") && l.trim_end().ends_with("200")),
@@ -162,11 +106,12 @@ fn a_test_by_count_ends_by_count_with_either_peer() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn what_qperf_cannot_do_here_is_said_in_one_line_each_way() {
-    let (server, qperf) = (Server::start(), Qperf::start());
+fn unsupported_tests_of_qperf_are_one_line_errors() {
+    let server = Server::start();
+    let (_qperf_server, port) = qperf_server();
     for device in devices() {
-        let address = address(&device);
-        for (words, says) in [
+        let address = ipv4_address(&device);
+        for (words, expected) in [
             ("ud_bw", "connects UD (unreliable datagrams) by LIDs only"),
             (
                 "uc_lat",
@@ -176,21 +121,21 @@ fn what_qperf_cannot_do_here_is_said_in_one_line_each_way() {
             ("-n 5 rc_lat", "ends by time only"),
         ] {
             let text = fails(
-                &format!("-lp {} --qperf -to 30 -t 1 {address} {words}", qperf.port),
+                &format!("-lp {} --qperf -to 30 -t 1 {address} {words}", port),
                 1,
             );
-            assert!(text.contains(says), "{words}: {text}");
+            assert!(text.contains(expected), "{words}: {text}");
         }
         if !connects_directly(&device) {
-            // qperf's own server fails on iWARP, and its words arrive here.
+            // The server of `qperf` fails on iWARP, and `rperf` prints its error message.
             let text = fails(
-                &format!("-lp {} --qperf -to 60 -t 1 {address} rc_bw", qperf.port),
+                &format!("-lp {} --qperf -to 60 -t 1 {address} rc_bw", port),
                 1,
             );
             assert!(text.contains("the server (qperf): "), "{text}");
         }
     }
-    let text = fails(&format!("-lp {} --qperf -t 1 ::1 rc_bw", qperf.port), 1);
+    let text = fails(&format!("-lp {} --qperf -t 1 ::1 rc_bw", port), 1);
     assert!(text.contains("over IPv4 only"), "{text}");
-    server.assert_alive();
+    server.assert_responds();
 }

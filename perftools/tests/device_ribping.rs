@@ -1,214 +1,133 @@
-//! ribping on RoCE and iWARP: by datagrams to IPv6 GIDs, over connections to hosts, and beside the
-//! real rping.
+//! `ribping` on RoCE and iWARP: datagrams to IPv6 GIDs, connections to IP addresses, and
+//! interoperability with `rping`.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Parser;
-use ibverbs::{Context, Device, RemoteMemory, device::TransportType};
-use nix::ifaddrs::getifaddrs;
+use ibverbs::{Context, RemoteMemory, device::TransportType};
 use perftools::ribping;
 use perftools::ribping::args::PingArgs;
 use perftools::ribping::rping::message::{decode, encode};
 use perftools::ribping::stop::StopFlag;
 use rdmacm::{Listener, Messenger, MessengerOptions};
 use serde_json::Value;
+use test_support::lab::{devices, ip_addresses, report_device};
+use test_support::process::{self, Process};
 
 const RIBPING: &str = env!("CARGO_BIN_EXE_ribping");
+/// Default port of `rping` and `ribping`.
+const CM_PORT: u16 = 7174;
 
-/// Every device of the lab with its IPv4 and its IPv6 address; a run without one is a failed run.
-fn places() -> Vec<(Context, IpAddr)> {
-    let names = std::env::var("RDMA_LAB_DEVICES")
-        .expect("RDMA_LAB_DEVICES names the devices to test on: run by ci/lab");
+/// Returns each device of the lab with its IPv4 and its IPv6 addresses, and reports the devices.
+fn endpoints() -> Vec<(Context, IpAddr)> {
     let mut all = Vec::new();
-    for name in names.split_whitespace() {
-        let context = Device::by_name(name)
-            .and_then(|device| device.open())
-            .expect(name);
-        println!("device: {name}");
+    for context in devices() {
+        report_device(context.device_name());
         let netdev = context.netdev(1).expect("a network interface");
-        let mut addresses: Vec<IpAddr> = addresses_of(&netdev);
-        addresses.sort();
+        let addresses = ip_addresses(&netdev);
         assert!(
             addresses.iter().any(IpAddr::is_ipv4) && addresses.iter().any(IpAddr::is_ipv6),
             "{netdev}: {addresses:?}"
         );
         all.extend(addresses.into_iter().map(|ip| (context.clone(), ip)));
     }
-    assert!(!all.is_empty(), "RDMA_LAB_DEVICES names no device");
     all
 }
 
-fn addresses_of(netdev: &str) -> Vec<IpAddr> {
-    getifaddrs()
-        .expect("addresses")
-        .filter(|entry| entry.interface_name == netdev)
-        .filter_map(|entry| entry.address)
-        .filter_map(
-            |address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
-                (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
-                (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
-                _ => None,
-            },
-        )
-        .filter(|ip| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()))
-        .collect()
+/// Starts `ribping -S` and waits until it answers.
+fn ribping_server(args: &[&str]) -> Process {
+    let server = Process::spawn(Command::new(RIBPING).arg("-S").args(args));
+    server.next_stderr_line("answering connections");
+    server
 }
 
-/// A program that serves; it ends when this is dropped.
-struct Server(Child);
-
-impl Server {
-    /// `ribping -S`, once it says that it answers.
-    fn ribping(args: &[&str]) -> Self {
-        let mut command = Command::new(RIBPING);
-        let mut child = command
-            .arg("-S")
-            .args(args)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("ribping");
-        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-        let server = Self(child);
-        let ready = lines.any(|line| line.expect("text").contains("answering connections"));
-        assert!(ready, "ribping -S ended");
-        // So that it can go on writing.
-        thread::spawn(move || lines.for_each(drop));
-        server
-    }
-
-    /// The real `rping -s`, once it listens, which it does not say.
-    fn rping(ip: &str) -> Self {
-        let child = Command::new("rping")
-            .args(["-s", "-a", ip])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let server =
-            Self(child.unwrap_or_else(|error| panic!("rping: {error}; apt install rdmacm-utils")));
-        let until = Instant::now() + Duration::from_secs(20);
-        while !listeners().contains(":7174") {
-            assert!(Instant::now() < until, "rping -s does not listen");
-            thread::sleep(Duration::from_millis(50));
-        }
-        server
-    }
-
-    /// Ends it as Ctrl-C does; it must end well and in time.
-    fn interrupt(mut self) {
-        let killed = Command::new("kill")
-            .args(["-INT", &self.0.id().to_string()])
-            .status()
-            .expect("kill");
-        assert!(killed.success());
-        let until = Instant::now() + Duration::from_secs(10);
-        loop {
-            if let Some(status) = self.0.try_wait().expect("a child") {
-                assert!(status.success(), "{status}");
-                return;
-            }
-            assert!(Instant::now() < until, "the server does not end");
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
+/// Starts `rping -s` and waits until it listens.
+fn rping_server(ip: &str) -> Process {
+    Process::spawn(Command::new("rping").args(["-s", "-a", ip])).wait_for_cm_listener(CM_PORT)
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Interrupts a server, which must exit successfully and in time.
+fn interrupt(server: Process) {
+    server.interrupt();
+    let output = server.wait_timeout(Duration::from_secs(10));
+    assert!(output.success(), "{output}");
 }
 
-/// Where connections of rdma_cm are listened for.
-fn listeners() -> String {
-    let output = run("rdma", &["resource", "show", "cm_id"]);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.lines()
-        .filter(|line| line.contains("LISTEN"))
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
-fn run(program: &str, args: &[&str]) -> Output {
-    Command::new(program)
-        .args(args)
-        .output()
-        .unwrap_or_else(|error| panic!("{program}: {error}"))
-}
-
-/// What came of pings, as JSON; within this process, as starting one takes long under emulation.
-fn pinged(args: &[&str]) -> Result<Value, String> {
+/// Runs `ribping` and returns its JSON report. It runs in this process because starting a program
+/// takes long under emulation.
+fn report(args: &[&str]) -> Result<Value, String> {
     let args = PingArgs::try_parse_from([&["ribping", "--json", "-t", "5000"], args].concat())
-        .expect("a command line");
-    let (report, ended) =
+        .expect("a valid command line");
+    let (report, result) =
         ribping::run(&args, &StopFlag::default()).map_err(|error| error.to_string())?;
-    ended.map_err(|error| error.to_string())?;
+    result.map_err(|error| error.to_string())?;
     Ok(serde_json::from_str(&report.text(true)).expect("JSON"))
 }
 
-/// Pings; all pings must be answered. The result says how.
-fn pings(args: &[&str]) -> Value {
-    let value = pinged(&[&["-c", "5", "-i", "0.01"], args].concat()).expect("answers");
+/// Sends five pings, which must all be answered, and returns the report.
+fn ping_five(args: &[&str]) -> Value {
+    let report = report(&[&["-c", "5", "-i", "0.01"], args].concat()).expect("answers");
     assert_eq!(
-        (&value["received"], &value["lost"]),
+        (&report["received"], &report["lost"]),
         (&5.into(), &0.into()),
-        "{value}"
+        "{report}"
     );
-    value
+    report
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn one_server_answers_everywhere_and_the_client_picks_the_way() {
-    let server = Server::ribping(&[]);
-    let ip = places()[0].1.to_string();
-    let output = run(RIBPING, &["-c", "2", "-i", "0.01", "-t", "5000", &ip]);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+fn client_chooses_the_transport_for_each_address() {
+    let server = ribping_server(&[]);
+    let ip = endpoints()[0].1.to_string();
+    let mut command = Command::new(RIBPING);
+    command.args(["-c", "2", "-i", "0.01", "-t", "5000", &ip]);
+    let output = process::output(&mut command);
     assert!(
-        said.starts_with(&format!("Pong from {ip} (Host {ip}): time ")),
-        "{output:?}"
+        output
+            .stdout
+            .starts_with(&format!("Pong from {ip} (Host {ip}): time "))
+            && output
+                .stdout
+                .contains("2 packets transmitted, 2 received, 0% packet loss"),
+        "{output}"
     );
-    assert!(
-        said.contains("2 packets transmitted, 2 received, 0% packet loss"),
-        "{said}"
-    );
-    assert_eq!(output.status.code(), Some(0));
-    for (context, ip) in places() {
+    assert_eq!(output.code(), Some(0));
+    for (context, ip) in endpoints() {
         let is_iwarp = context.device().transport() == TransportType::IWARP;
-        let value = pings(&[&ip.to_string()]);
-        let way = if ip.is_ipv6() && !is_iwarp {
+        let value = ping_five(&[&ip.to_string()]);
+        let transport = if ip.is_ipv6() && !is_iwarp {
             "umad"
         } else {
             "rdma_cm"
         };
         assert_eq!(
             (value["way"].as_str(), value["device"].as_str()),
-            (Some(way), Some(context.device_name())),
+            (Some(transport), Some(context.device_name())),
             "{ip}"
         );
-        let value = pings(&["--via", "rdma_cm", "--size", "65536", &ip.to_string()]);
+        let value = ping_five(&["--via", "rdma_cm", "--size", "65536", &ip.to_string()]);
         assert_eq!(value["way"], "rdma_cm");
     }
-    server.interrupt();
+    interrupt(server);
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_gid_is_pinged_by_datagrams_where_it_allows_them() {
-    let server = Server::ribping(&[]);
+fn unmapped_gids_are_pinged_with_datagrams() {
+    let server = ribping_server(&[]);
     let mut seen = 0;
-    for (context, _) in places()
+    for (context, _) in endpoints()
         .iter()
         .filter(|(context, ip)| context.device().transport() == TransportType::IB && ip.is_ipv4())
     {
         for entry in context.gids(1).expect("GID table") {
             let gid = entry.gid.as_ipv6();
-            let value = pings(&["-C", context.device_name(), &gid.to_string()]);
+            let value = ping_five(&["-C", context.device_name(), &gid.to_string()]);
             let is_mapped = gid.to_ipv4_mapped().is_some();
             assert_eq!(
                 value["way"],
@@ -219,67 +138,64 @@ fn a_gid_is_pinged_by_datagrams_where_it_allows_them() {
         }
     }
     assert!(seen > 0, "no RoCE device");
-    server.interrupt();
+    interrupt(server);
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_flood_loses_nothing() {
-    let server = Server::ribping(&[]);
-    for (_, ip) in places() {
-        let value = pinged(&["-f", "-c", "60", &ip.to_string()]).expect("answers");
+fn flood_loses_nothing() {
+    let server = ribping_server(&[]);
+    for (_, ip) in endpoints() {
+        let value = report(&["-f", "-c", "60", &ip.to_string()]).expect("answers");
         assert_eq!(
             (&value["transmitted"], &value["received"]),
             (&60.into(), &60.into()),
             "{ip}: {value}"
         );
     }
-    server.interrupt();
+    interrupt(server);
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_real_rping_answers_ribping() {
-    for (_, ip) in places() {
+fn rping_server_answers_ribping() {
+    for (_, ip) in endpoints() {
         let ip = ip.to_string();
-        let _server = Server::rping(&ip);
-        let value = pings(&["--via", "rdma_cm", &ip]);
+        let _server = rping_server(&ip);
+        let value = ping_five(&["--via", "rdma_cm", &ip]);
         assert_eq!(value["way"], "rdma_cm");
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_real_rping_is_answered_with_its_own_data() {
-    let server = Server::ribping(&[]);
-    for (_, ip) in places() {
+fn rping_client_gets_its_own_data_back() {
+    let server = ribping_server(&[]);
+    for (_, ip) in endpoints() {
         for size in ["64", "65535"] {
-            // -V: rping compares what comes back.
-            let output = run(
-                "rping",
-                &["-c", "-a", &ip.to_string(), "-C", "5", "-S", size, "-V"],
-            );
-            assert!(output.status.success(), "{ip} {size}: {output:?}");
+            // -V: rping compares the returned data with the data that it sent.
+            let line = format!("rping -c -a {ip} -C 5 -S {size} -V");
+            process::run_line(&line);
         }
     }
-    server.interrupt();
+    interrupt(server);
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_server_of_one_device_refuses_the_others() {
-    let places = places();
-    for (context, ip) in places.iter().filter(|(_, ip)| ip.is_ipv4()) {
-        let server = Server::ribping(&["--via", "rdma_cm", "-C", context.device_name()]);
-        pings(&["--via", "rdma_cm", &ip.to_string()]);
-        for (other, ip) in places
+fn server_of_one_device_does_not_answer_on_others() {
+    let endpoints = endpoints();
+    for (context, ip) in endpoints.iter().filter(|(_, ip)| ip.is_ipv4()) {
+        let server = ribping_server(&["--via", "rdma_cm", "-C", context.device_name()]);
+        ping_five(&["--via", "rdma_cm", &ip.to_string()]);
+        for (other, ip) in endpoints
             .iter()
-            .filter(|place| place.0.device_name() != context.device_name())
+            .filter(|endpoint| endpoint.0.device_name() != context.device_name())
         {
-            let refused = pinged(&["-c", "1", "--via", "rdma_cm", &ip.to_string()]);
+            let refused = report(&["-c", "1", "--via", "rdma_cm", &ip.to_string()]);
             assert!(refused.is_err(), "{}: {refused:?}", other.device_name());
         }
-        server.interrupt();
+        interrupt(server);
     }
 }
 
@@ -287,11 +203,11 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn strange_pingers_do_not_end_the_server() {
-    let server = Server::ribping(&[]);
+fn malformed_clients_do_not_stop_the_server() {
+    let server = ribping_server(&[]);
     let offer = |addr, rkey, len| encode(RemoteMemory { addr, rkey, len }).to_vec();
-    for (_, ip) in places().into_iter().filter(|(_, ip)| ip.is_ipv4()) {
-        // Too short, too long, no memory, all memory, memory of nobody.
+    for (_, ip) in endpoints().into_iter().filter(|(_, ip)| ip.is_ipv4()) {
+        // Too short, too long, no memory, 2 GiB, unregistered memory.
         let messages = [
             vec![7; 5],
             vec![7; 64],
@@ -300,88 +216,94 @@ fn strange_pingers_do_not_end_the_server() {
             offer(0x1000, 0x1234, 64),
         ];
         for message in messages {
-            let to = SocketAddr::new(ip, 7174);
-            let mut pinger =
+            let to = SocketAddr::new(ip, CM_PORT);
+            let mut client =
                 Messenger::connect(to, &MessengerOptions::default(), LIMIT).expect("a server");
-            pinger.send(&message, LIMIT).expect("it goes");
-            let heard = pinger.recv(LIMIT);
+            client.send(&message, LIMIT).expect("sent");
+            let received = client.recv(LIMIT);
             assert!(
-                !matches!(heard, Ok(Some(_))),
-                "{message:?} of {ip}: {heard:?}"
+                !matches!(received, Ok(Some(_))),
+                "{message:?} to {ip}: {received:?}"
             );
         }
-        pings(&["--via", "rdma_cm", &ip.to_string()]);
+        ping_five(&["--via", "rdma_cm", &ip.to_string()]);
     }
-    server.interrupt();
+    interrupt(server);
 }
 
-/// What a server can do wrong.
+/// A way in which a server violates the protocol.
 #[derive(Clone, Copy, Debug)]
-enum Wrong {
-    /// It goes on as if it had read and written.
-    Nothing,
-    Silent,
-    Gone,
-    OutOfTurn,
+enum Misbehavior {
+    /// Sends the messages of the protocol, but does not read or write memory.
+    SkipTransfer,
+    Silence,
+    Disconnect,
+    /// Sends messages that the client does not expect.
+    UnexpectedMessages,
 }
 
-/// Takes one pinger and treats it so.
-fn serve_wrongly(listener: &Listener, wrong: Wrong) {
+/// Accepts one client and misbehaves.
+fn misbehave(listener: &Listener, misbehavior: Misbehavior) {
     let request = listener
         .accept(Some(LIMIT))
         .expect("a listener")
-        .expect("a pinger");
+        .expect("a client");
     let mut peer =
         Messenger::accept(request, &MessengerOptions::default(), LIMIT).expect("a connection");
     let offered = peer.recv(LIMIT).expect("an offer").expect("an offer");
     assert!(decode(&offered).is_some());
-    match wrong {
-        Wrong::Gone => return,
-        Wrong::Silent => {}
-        Wrong::Nothing => {
+    match misbehavior {
+        Misbehavior::Disconnect => return,
+        Misbehavior::Silence => {}
+        Misbehavior::SkipTransfer => {
             for _ in 0..2 {
-                peer.send(&[0; 16], LIMIT).expect("it goes");
+                peer.send(&[0; 16], LIMIT).expect("sent");
             }
         }
-        Wrong::OutOfTurn => {
+        Misbehavior::UnexpectedMessages => {
             for _ in 0..5 {
                 let _ = peer.send(&[0; 3], LIMIT);
             }
         }
     }
-    // Until the pinger goes.
+    // Wait until the client disconnects.
     while let Ok(Some(_)) = peer.recv(LIMIT) {}
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn strange_servers_are_no_answers() {
-    for (_, ip) in places().into_iter().filter(|(_, ip)| ip.is_ipv4()) {
+fn misbehaving_servers_do_not_count_as_answers() {
+    for (_, ip) in endpoints().into_iter().filter(|(_, ip)| ip.is_ipv4()) {
         let listener = Listener::bind(SocketAddr::new(ip, 7199), 4).expect("a listener");
-        for wrong in [Wrong::Nothing, Wrong::Silent, Wrong::Gone, Wrong::OutOfTurn] {
+        for misbehavior in [
+            Misbehavior::SkipTransfer,
+            Misbehavior::Silence,
+            Misbehavior::Disconnect,
+            Misbehavior::UnexpectedMessages,
+        ] {
             thread::scope(|scope| {
-                scope.spawn(|| serve_wrongly(&listener, wrong));
+                scope.spawn(|| misbehave(&listener, misbehavior));
                 let line = format!("ribping --json -c 1 -t 700 --via rdma_cm --cm-port 7199 {ip}");
                 let args =
                     PingArgs::try_parse_from(line.split_whitespace()).expect("a command line");
-                let (report, ended) =
+                let (report, result) =
                     ribping::run(&args, &StopFlag::default()).expect("a connection");
                 assert_eq!(
                     (report.counts().transmitted, report.counts().received),
                     (1, 0),
-                    "{wrong:?}"
+                    "{misbehavior:?}"
                 );
-                let said = ended
+                let error = result
                     .err()
                     .map(|error| error.to_string())
                     .unwrap_or_default();
-                match wrong {
-                    Wrong::Gone => {
-                        assert!(said.contains("the peer ended the connection"), "{said}");
+                match misbehavior {
+                    Misbehavior::Disconnect => {
+                        assert!(error.contains("the peer ended the connection"), "{error}");
                     }
-                    Wrong::Silent => assert_eq!(said, ""),
-                    // It may be gone before its messages are looked at.
-                    Wrong::Nothing | Wrong::OutOfTurn => {}
+                    Misbehavior::Silence => assert_eq!(error, ""),
+                    // The server may disconnect before the client reads its messages.
+                    Misbehavior::SkipTransfer | Misbehavior::UnexpectedMessages => {}
                 }
             });
         }
@@ -390,9 +312,9 @@ fn strange_servers_are_no_answers() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn nobody_there_is_an_error_that_says_what_to_do() {
-    for (_, ip) in places() {
-        let said = pinged(&[
+fn missing_server_is_an_error_with_a_remedy() {
+    for (_, ip) in endpoints() {
+        let error = report(&[
             "-c",
             "1",
             "--via",
@@ -401,23 +323,25 @@ fn nobody_there_is_an_error_that_says_what_to_do() {
             "7999",
             &ip.to_string(),
         ])
-        .expect_err("nobody");
+        .expect_err("no server");
         assert!(
-            said.contains("is `ribping -S` or `rping -s` running there?"),
-            "{said}"
+            error.contains("is `ribping -S` or `rping -s` running there?"),
+            "{error}"
         );
     }
-    let output = run(RIBPING, &["-c", "1", "4"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(said.contains("no InfiniBand port here"), "{said}");
+    let output = process::output(Command::new(RIBPING).args(["-c", "1", "4"]));
+    assert_eq!(output.code(), Some(2), "{output}");
+    assert!(
+        output.stderr.contains("no InfiniBand port here"),
+        "{output}"
+    );
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_reader_that_goes_away_ends_the_pings_in_good_order() {
-    let (_, ip) = places().remove(0);
-    let _server = Server::ribping(&[]);
+fn closed_output_pipe_ends_the_client() {
+    let (_, ip) = endpoints().remove(0);
+    let _server = ribping_server(&[]);
     let mut command = Command::new(RIBPING);
     command
         .args(["-i", "0.01", &ip.to_string()])

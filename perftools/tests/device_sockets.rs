@@ -1,42 +1,37 @@
-//! Tests over the network interfaces of RDMA devices: what other hosts' kernels may lack (SCTP,
-//! RDS) is there in the lab, or said so.
+//! Socket tests that need kernel modules (SCTP, RDS), which the kernel of the lab has.
 
 mod common;
 
-use std::net::TcpStream;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use common::{Server, addresses, devices, json, netdev, run};
+use common::{Server, devices, json, qperf, qperf_server, run};
+use test_support::lab::{ip_addresses, netdev};
+use test_support::process;
 
-/// The first address of each family on a device's interface.
+/// Returns an IPv4 and an IPv6 address of the device's interface.
 fn both_families(device: &str) -> Vec<String> {
-    let first = |family| {
-        addresses(&netdev(device), family)
-            .first()
-            .map(|a| a.split('/').next().unwrap().to_owned())
-    };
-    ["-4", "-6"].into_iter().filter_map(first).collect()
+    let all = ip_addresses(&netdev(device));
+    let ipv4 = all.iter().find(|ip| ip.is_ipv4());
+    let ipv6 = all.iter().find(|ip| ip.is_ipv6());
+    let both = ipv4.into_iter().chain(ipv6);
+    both.map(ToString::to_string).collect()
 }
 
-/// Loads a module, if there is one.
+/// Loads a kernel module, if it exists.
 fn load(module: &str) {
-    let _ = Command::new("modprobe")
-        .arg(module)
-        .stderr(Stdio::null())
-        .status();
+    process::output(Command::new("modprobe").arg(module));
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn sctp_runs_over_both_families_and_every_byte_is_checked() {
+fn sctp_delivers_all_bytes_over_ipv4_and_ipv6() {
     load("sctp");
     assert!(
         std::path::Path::new("/proc/net/sctp").exists(),
         "the lab's kernel has SCTP"
     );
     let server = Server::start();
-    // Both devices' interfaces are alike to sockets.
+    // Sockets behave the same on the interfaces of all devices, so one device is enough.
     let hosts = both_families(&devices()[0]);
     assert_eq!(hosts.len(), 2, "{hosts:?}");
     for host in hosts {
@@ -55,7 +50,7 @@ fn sctp_runs_over_both_families_and_every_byte_is_checked() {
     }
 }
 
-/// How often an acknowledgement was sent only because it had waited long enough (200 ms).
+/// Returns the number of acknowledgments that were sent after the delay of 200 ms.
 fn late_acknowledgements() -> u64 {
     let all = std::fs::read_to_string("/proc/net/sctp/snmp").expect("SCTP");
     let line = all
@@ -70,27 +65,27 @@ fn late_acknowledgements() -> u64 {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn messages_larger_than_the_systems_buffers_do_not_wait_for_late_acknowledgements() {
+fn large_sctp_messages_cause_no_delayed_acknowledgments() {
     load("sctp");
     devices();
     let server = Server::start();
     let (before, n) = (late_acknowledgements(), 6);
     let record = &json(&format!(
         "{} -to 30 -n {n} -m 300000 sctp_lat",
-        server.here()
+        server.target()
     ))[0];
     assert_eq!(
         record["outcome"]["measured"]["latency"]["samples"], n,
         "{record:#}"
     );
-    // With the system's buffers there are three in each message.
+    // With default buffer sizes, each message causes three delayed acknowledgments.
     let late = late_acknowledgements() - before;
     assert!(late < n, "{late}: {record:#}");
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn rds_runs_or_says_what_the_kernel_lacks() {
+fn rds_runs_or_names_the_missing_module() {
     load("rds_tcp");
     let server = Server::start();
     for device in devices() {
@@ -99,62 +94,36 @@ fn rds_runs_or_says_what_the_kernel_lacks() {
             "-lp {} {host} --verify -to 30 -n 20 rds_bw rds_lat",
             server.port
         ));
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() {
+        let text = output.stdout.clone();
+        if output.success() {
             assert!(
                 text.contains("RDS/IPv4") && text.contains("latency"),
                 "{text}"
             );
         } else {
-            let error = String::from_utf8_lossy(&output.stderr).into_owned();
-            // A kernel with RDS, but none of what carries it.
-            let says = error.contains("modprobe rds") || error.contains("RDS wants an address");
-            assert!(error.contains("over RDS") && says, "{error}");
+            let error = output.stderr.clone();
+            // The kernel has RDS, but no transport for it.
+            let expected = error.contains("modprobe rds") || error.contains("RDS wants an address");
+            assert!(error.contains("over RDS") && expected, "{error}");
         }
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn sctp_runs_beside_the_real_qperf_in_both_roles() {
+fn sctp_runs_with_a_qperf_client_and_a_qperf_server() {
     load("sctp");
     devices();
     let server = Server::start();
     let words = format!("-lp {} 127.0.0.1 -to 30 -t 1 sctp_lat", server.port);
-    let output = Command::new("qperf")
-        .args(words.split(' '))
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success() && text.contains("latency  =  "),
-        "{text}"
-    );
+    let output = qperf(&words);
+    let text = output.stdout.clone();
+    assert!(output.success() && text.contains("latency  =  "), "{text}");
 
-    let port = std::net::TcpListener::bind("[::]:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let mut qperf = Command::new("qperf")
-        .args(["-lp", &port.to_string()])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let begin = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(
-            begin.elapsed() < Duration::from_secs(20),
-            "qperf does not listen"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let (_qperf_server, port) = qperf_server();
     let output = run(&format!("-lp {port} 127.0.0.1 -to 30 -t 1 sctp_lat"));
-    let _ = qperf.kill();
-    let _ = qperf.wait();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
-        output.status.success() && text.contains("latency  =  "),
-        "{text}"
+        output.success() && output.stdout.contains("latency  =  "),
+        "{output}"
     );
 }

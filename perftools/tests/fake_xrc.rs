@@ -1,5 +1,5 @@
-//! Tests over extended reliable connections, which neither software device has: on a device written
-//! in Rust, both ends in this process. What real adapters make of it, this does not show.
+//! XRC tests between a server and a client in this process, on a fake device. The software drivers
+//! have no XRC. These tests say nothing about real adapters.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn spec(fake: &Fake, test: Test, options: &str) -> Result<Spec> {
         .to_spec(test)
 }
 
-/// Runs a test between a server and a client here.
+/// Runs a test between a server and a client in this process.
 fn run(spec: &Spec) -> Result<Measured> {
     let mut server = Server::bind(Some([127, 0, 0, 1].into()), 0, Rules::default())
         .expect("server")
@@ -64,7 +64,7 @@ const CLASSIC: Profile = Profile {
 };
 
 #[test]
-fn a_device_with_xrc_runs_its_tests_and_every_byte_arrives() {
+fn xrc_tests_deliver_all_bytes() {
     for form in [Profile::RXE, CLASSIC] {
         let fake = with_xrc(form);
         for (test, options) in [
@@ -106,7 +106,7 @@ fn a_device_with_xrc_runs_its_tests_and_every_byte_arrives() {
 }
 
 #[test]
-fn a_device_without_xrc_says_so_in_one_line() {
+fn device_without_xrc_is_a_one_line_error() {
     let fake = Fake::new(Profile::RXE);
     let error = run(&spec(&fake, Test::XrcBw, "--messages 5").expect("a test"))
         .expect_err("it has none")
@@ -120,7 +120,7 @@ fn a_device_without_xrc_says_so_in_one_line() {
 }
 
 #[test]
-fn rdma_cm_is_answered_with_what_to_leave_away() {
+fn xrc_with_rdma_cm_is_rejected_with_a_remedy() {
     let fake = with_xrc(Profile::RXE);
     let error = spec(&fake, Test::XrcLat, "--use-cm on")
         .expect_err("not by rdma_cm")

@@ -1,4 +1,4 @@
-//! The manual pages name every option, the completions complete.
+//! Manual pages and shell completions.
 
 #[path = "../examples/manuals.rs"]
 mod manuals;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Manual pages and completions, in a directory that goes when this is dropped.
+/// A directory with the manual pages and completions.
 struct Written(PathBuf);
 
 impl Written {
@@ -55,7 +55,7 @@ fn every_option_is_in_its_manual_page() {
     assert!(!examples.contains('…'));
 }
 
-/// What bash offers for the last of these words.
+/// Returns the completions that bash offers for the last word.
 fn offered(script: &Path, words: &[&str]) -> String {
     let name = words[0];
     let line = format!(
@@ -75,7 +75,7 @@ fn offered(script: &Path, words: &[&str]) -> String {
 }
 
 #[test]
-fn bash_completes_commands_subjects_tests_and_options() {
+fn bash_completes_commands_and_options() {
     let written = Written::new("bash");
     let bash = |words: &[&str]| offered(&written.0.join(format!("bash/{}.bash", words[0])), words);
     assert_eq!(bash(&["ribinfo", "ch"]), "check");
@@ -86,7 +86,7 @@ fn bash_completes_commands_subjects_tests_and_options() {
 }
 
 #[test]
-fn zsh_and_fish_have_theirs() {
+fn zsh_and_fish_completions_are_written() {
     let written = Written::new("others");
     for tool in ["rperf", "ribping", "ribinfo"] {
         assert!(

@@ -1,74 +1,23 @@
-//! Beside the real qperf, in both roles: what needs no RDMA runs on this machine.
+//! `rperf` against `qperf` on this machine, with tests that need no RDMA device.
 
 mod common;
 
-use std::net::TcpStream;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{Server, fails, json, run};
+use common::{Finished, Server, fails, json, qperf_server, run};
 
-/// qperf's own server; killed when dropped.
-struct Qperf {
-    child: Child,
-    port: u16,
+/// Runs a `qperf` client against an `rperf` server.
+fn qperf(server: &Server, arguments: &str) -> Finished {
+    common::qperf(&format!("-lp {} 127.0.0.1 {arguments}", server.port))
 }
 
-impl Qperf {
-    fn start() -> Self {
-        // A port that was free a moment ago.
-        let port = std::net::TcpListener::bind("[::]:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let mut command = Command::new("qperf");
-        command
-            .args(["-lp", &port.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        let child = command
-            .spawn()
-            .expect("qperf is installed (Debian's package of that name)");
-        let begin = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(
-                begin.elapsed() < Duration::from_secs(10),
-                "qperf does not listen"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Self { child, port }
-    }
+/// Returns the output of a program that must have succeeded.
+fn stdout(output: Finished) -> String {
+    assert!(output.success(), "{output}");
+    output.stdout
 }
 
-impl Drop for Qperf {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Runs qperf's client against a server of rperf.
-fn qperf(server: &Server, words: &str) -> Output {
-    let mut command = Command::new("qperf");
-    command
-        .args(["-lp", &server.port.to_string(), "127.0.0.1"])
-        .args(words.split_whitespace());
-    command.stdin(Stdio::null()).output().unwrap()
-}
-
-fn prints(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success(),
-        "{text} {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    text
-}
-
-/// The figure on a line of qperf's output, in base units.
+/// Returns a result from the output of `qperf -uu`, in base units.
 fn figure(text: &str, name: &str) -> f64 {
     let line = text
         .lines()
@@ -85,9 +34,9 @@ fn figure(text: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn a_qperf_client_measures_against_an_rperf_server() {
-    let server = Server::with(&["-v"]);
-    let text = prints(&qperf(
+fn qperf_client_measures_against_an_rperf_server() {
+    let server = Server::with_options(&["-v"]);
+    let text = stdout(qperf(
         &server,
         "-uu -t 1 -sb 128K -rca 0 tcp_bw tcp_lat udp_bw udp_lat",
     ));
@@ -100,14 +49,14 @@ fn a_qperf_client_measures_against_an_rperf_server() {
         "udp_bw begins",
         "udp_lat begins",
     ] {
-        server.says(test);
+        server.wait_for_log(test);
     }
 }
 
 #[test]
-fn a_qperf_client_gets_the_servers_processor_times_too() {
+fn qperf_client_gets_the_cpu_times_of_the_server() {
     let server = Server::start();
-    let text = prints(&qperf(&server, "-vvt -vvs -uu -t 1 -m 16K tcp_bw"));
+    let text = stdout(qperf(&server, "-vvt -vvs -uu -t 1 -m 16K tcp_bw"));
     let nanos = figure(&text, "recv_real_time");
     assert!((0.9e9..5e9).contains(&nanos), "{text}");
     assert!(
@@ -117,21 +66,21 @@ fn a_qperf_client_gets_the_servers_processor_times_too() {
 }
 
 #[test]
-fn a_qperf_client_reads_the_configuration_and_ends_the_server() {
+fn qperf_client_reads_the_configuration_and_stops_the_server() {
     let server = Server::start();
-    let text = prints(&qperf(&server, "conf"));
+    let text = stdout(qperf(&server, "conf"));
     assert!(
         text.contains("rem_qperf") && text.contains("0.4.11 (rperf "),
         "{text}"
     );
-    prints(&qperf(&server, "quit"));
+    stdout(qperf(&server, "quit"));
     assert_eq!(server.wait(), Some(0));
 }
 
 #[test]
-fn a_qperf_client_is_told_what_is_wrong_by_urgent_data() {
-    let server = Server::with(&["--max-size", "1M", "--max-time", "10"]);
-    for (words, says) in [
+fn qperf_client_gets_errors_as_urgent_data() {
+    let server = Server::with_options(&["--max-size", "1M", "--max-time", "10"]);
+    for (words, expected) in [
         (
             "-m 2M tcp_bw",
             "server: message of 2 MiB: the server allows 1 MiB",
@@ -142,30 +91,29 @@ fn a_qperf_client_is_told_what_is_wrong_by_urgent_data() {
         ),
         ("-m 70000 udp_bw", "UDP carries at most 65507 bytes"),
     ] {
-        // qperf prints only what has arrived when the urgent byte's signal reaches it, which may be
-        // nothing: of its own server's errors it loses as many (7 of 40 here).
+        // `qperf` receives the error text as urgent data and prints only the part that has arrived
+        // when the signal is delivered, which may be nothing. With its own server it loses
+        // as many messages (7 of 40 on the same machine). Therefore the test repeats until
+        // the text was printed.
         let mut heard = Vec::new();
-        while !heard.iter().any(|text: &String| text.contains(says)) {
+        while !heard.iter().any(|text: &String| text.contains(expected)) {
             std::thread::sleep(Duration::from_millis(5 * heard.len() as u64 % 50));
             let output = qperf(&server, words);
-            heard.push(String::from_utf8_lossy(&output.stderr).into_owned());
-            assert!(
-                !output.status.success() && heard.len() < 200,
-                "{words}: {heard:?}"
-            );
+            heard.push(output.stderr.clone());
+            assert!(!output.success() && heard.len() < 200, "{words}: {heard:?}");
         }
     }
-    server.assert_alive();
+    server.assert_responds();
 }
 
 #[test]
-fn an_rperf_client_measures_against_a_qperf_server_by_itself_or_told_so() {
-    let server = Qperf::start();
+fn rperf_client_detects_a_qperf_server() {
+    let (_server, port) = qperf_server();
     for line in [
         "127.0.0.1 -t 1 tcp_bw tcp_lat udp_bw udp_lat",
         "::1 --qperf -t 1 -sb 128K -rca 0 tcp_bw udp_lat",
     ] {
-        for record in json(&format!("-lp {} {line}", server.port)) {
+        for record in json(&format!("-lp {} {line}", port)) {
             let m = &record["outcome"]["measured"];
             let lat = record["test"].as_str().unwrap().ends_with("lat");
             let figure = &m["summary"][if lat { "latency" } else { "bandwidth" }];
@@ -179,29 +127,22 @@ fn an_rperf_client_measures_against_a_qperf_server_by_itself_or_told_so() {
 }
 
 #[test]
-fn an_rperf_client_reads_qperfs_configuration_and_ends_it() {
-    let mut server = Qperf::start();
-    let text = prints(&run(&format!("-lp {} localhost conf", server.port)));
+fn rperf_client_reads_the_configuration_of_qperf_and_stops_it() {
+    let (server, port) = qperf_server();
+    let text = stdout(run(&format!("-lp {} localhost conf", port)));
     assert!(
         text.contains("rem_rperf  =  qperf 0.4.11") || text.contains("qperf 0.4.11"),
         "{text}"
     );
-    prints(&run(&format!("-lp {} localhost quit", server.port)));
-    let begin = Instant::now();
-    while server.child.try_wait().unwrap().is_none() {
-        assert!(
-            begin.elapsed() < Duration::from_secs(10),
-            "qperf did not end"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    stdout(run(&format!("-lp {} localhost quit", port)));
+    let output = server.wait_timeout(Duration::from_secs(10));
+    assert!(output.status.is_some(), "qperf did not exit: {output}");
 }
 
 #[test]
-fn a_qperf_servers_error_is_read_whole() {
-    let server = Qperf::start();
-    // A port that is taken: by the control connection's own listener.
-    let line = format!("-lp {} localhost --qperf -t 1 sctp_bw", server.port);
+fn error_of_a_qperf_server_is_printed_in_full() {
+    let (_server, port) = qperf_server();
+    let line = format!("-lp {} localhost --qperf -t 1 sctp_bw", port);
     if std::path::Path::new("/proc/net/sctp").exists() {
         return;
     }
@@ -213,15 +154,15 @@ fn a_qperf_servers_error_is_read_whole() {
 }
 
 #[test]
-fn what_qperf_cannot_do_is_refused_with_a_reason() {
-    let server = Qperf::start();
-    let text = fails(&format!("-lp {} localhost --verify tcp_bw", server.port), 1);
+fn options_that_qperf_lacks_are_rejected_with_a_reason() {
+    let (_server, port) = qperf_server();
+    let text = fails(&format!("-lp {} localhost --verify tcp_bw", port), 1);
     assert!(
         text.contains("--verify") && text.contains("qperf"),
         "{text}"
     );
-    let text = fails(&format!("-lp {} localhost -rca 0-1 tcp_bw", server.port), 1);
+    let text = fails(&format!("-lp {} localhost -rca 0-1 tcp_bw", port), 1);
     assert!(text.contains("a qperf server runs on one"), "{text}");
-    let text = fails(&format!("-lp {} localhost -n 10 tcp_bw", server.port), 1);
+    let text = fails(&format!("-lp {} localhost -n 10 tcp_bw", port), 1);
     assert!(text.contains("by time only"), "{text}");
 }

@@ -1,10 +1,10 @@
-//! Every option of qperf 0.4.11, from its own help: rperf takes it, or says why not.
+//! `rperf` accepts each option of `qperf` 0.4.11, or gives a reason why not.
 
 use std::process::Command;
 
 use perftools::rperf::args::{self, Invocation};
 
-/// The options that `qperf --help opts` lists, each with a value where it takes one.
+/// Returns the options listed by `qperf --help opts`, with a value for those that take one.
 fn options() -> Vec<(String, Option<&'static str>)> {
     let output = Command::new("qperf")
         .args(["--help", "opts"])
@@ -13,7 +13,7 @@ fn options() -> Vec<(String, Option<&'static str>)> {
     let text = String::from_utf8(output.stdout).unwrap();
     let mut all = Vec::new();
     for line in text.lines() {
-        // Two blanks at least stand before what it is for.
+        // At least two spaces separate an option from its description.
         let names = line.trim_start().split("  ").next().unwrap();
         let words: Vec<&str> = names
             .split_whitespace()
@@ -31,7 +31,7 @@ fn options() -> Vec<(String, Option<&'static str>)> {
                 "Var:Init:Last:Incr" => "msg_size:1:4:*2",
                 other => panic!("{other}: a new kind of value in {line}"),
             });
-        // A static rate takes a value that the list does not show.
+        // The list does not show that `static_rate` takes a value.
         let value = value.or_else(|| names.contains("static_rate").then_some("10"));
         all.extend(
             words
@@ -44,7 +44,7 @@ fn options() -> Vec<(String, Option<&'static str>)> {
 }
 
 #[test]
-fn each_is_taken_or_refused_with_a_reason() {
+fn all_options_are_accepted_or_rejected_with_a_reason() {
     let all = options();
     assert!(all.len() > 90, "{all:?}");
     let mut refused = Vec::new();
@@ -58,7 +58,7 @@ fn each_is_taken_or_refused_with_a_reason() {
         match args::parse(words) {
             Ok(Invocation::Client { .. } | Invocation::Print(_)) => {}
             Ok(other) => panic!("{option}: {other:?}"),
-            // Two hosts are one too many.
+            // The command line already has a host.
             Err(error) if option == "-H" || option == "--host" => {
                 assert!(error.to_string().contains("two hosts"));
             }
@@ -85,7 +85,7 @@ fn each_is_taken_or_refused_with_a_reason() {
 }
 
 #[test]
-fn what_only_one_end_has_is_that_ends_alone() {
+fn options_for_one_end_apply_only_to_that_end() {
     let line = "node -lsl 3 -rsl 4 -lnr 1 -rnr 2 -lsr 10 -rsp 1 -f1 -ar 1 rc_rdma_read_bw";
     let Ok(Invocation::Client { tests, .. }) = args::parse(line.split(' ')) else {
         panic!("{line}")

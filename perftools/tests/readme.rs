@@ -1,4 +1,4 @@
-//! What the README says to type is what the tools understand.
+//! The command lines of the README are valid.
 
 mod common;
 
@@ -7,12 +7,12 @@ use perftools::ribinfo::args::Info;
 use perftools::ribping::args::PingArgs;
 use perftools::rperf::args;
 
-use common::readme;
+use common::readme_commands;
 
 #[test]
-fn every_command_of_the_readme_is_understood() {
+fn commands_of_the_readme_are_valid() {
     let mut seen = (0, 0, 0);
-    for line in readme() {
+    for line in readme_commands() {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["ribping", _, ..] => {
@@ -26,7 +26,7 @@ fn every_command_of_the_readme_is_understood() {
                 Info::try_parse_from(&words).unwrap_or_else(|error| panic!("{line}: {error}"));
                 seen.1 += 1;
             }
-            // Up to where its output goes.
+            // Redirections are not arguments.
             ["rperf", rest @ ..] => {
                 let words = rest
                     .iter()

@@ -1,58 +1,37 @@
-//! What is made of records, and what is shown while they are made.
+//! `rperf report`, and progress on a terminal.
 
 mod common;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 use common::{Server, fails, run};
+use test_support::process;
+use test_support::temp_dir::TempDir;
 
-/// A directory that goes when it is dropped.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(test: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("rperf-{test}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str, text: &[u8]) -> String {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path.display().to_string()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Writes a file and returns its path.
+fn write(dir: &TempDir, name: &str, contents: &str) -> String {
+    dir.write(name, contents).display().to_string()
 }
 
 #[test]
-fn a_page_is_made_of_what_tests_wrote() {
+fn report_contains_all_tests_of_its_inputs() {
     let server = Server::start();
-    let directory = Directory::new("report");
+    let directory = TempDir::new();
     let sweep = run(&format!(
         "--json --sizes 64,4K -t 100ms {} tcp_bw tcp_lat",
-        server.here()
+        server.target()
     ));
     let lines = run(&format!(
         "--json-lines --interval 50ms -t 300ms {} tcp_bw tcp_lat conf",
-        server.here()
+        server.target()
     ));
     let (a, b) = (
-        directory.file("a.json", &sweep.stdout),
-        directory.file("b.json", &lines.stdout),
+        write(&directory, "a.json", &sweep.stdout),
+        write(&directory, "b.json", &lines.stdout),
     );
-    let page = directory.0.join("page.html").display().to_string();
-    assert!(
-        run(&format!("report first={a} {b} --output {page}"))
-            .status
-            .success()
-    );
+    let page = directory.path().join("page.html").display().to_string();
+    assert!(run(&format!("report first={a} {b} --output {page}")).success());
     let text = fs::read_to_string(page).unwrap();
     for part in [
         "first, tcp_bw",
@@ -64,17 +43,14 @@ fn a_page_is_made_of_what_tests_wrote() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // To a pipe it goes without an option.
-    assert_eq!(
-        String::from_utf8(run(&format!("report first={a} {b}")).stdout).unwrap(),
-        text
-    );
+    // Without `--output`, the page is written to a pipe.
+    assert_eq!(run(&format!("report first={a} {b}")).stdout, text);
 }
 
 #[test]
-fn files_that_are_no_records_are_refused_by_name() {
-    let directory = Directory::new("foreign");
-    for (name, text, says) in [
+fn invalid_input_files_are_rejected_by_name() {
+    let directory = TempDir::new();
+    for (name, text, expected) in [
         ("empty.json", &b""[..], "no record of rperf"),
         ("other.json", b"{\"schema\": 1}", "no record of rperf"),
         (
@@ -95,15 +71,13 @@ fn files_that_are_no_records_are_refused_by_name() {
         ),
         ("deep.json", &[b'['; 10_000], "no record of rperf"),
     ] {
-        let file = directory.file(name, text);
+        let file = directory.write(name, text);
+        let file = file.display();
         let output = run(&format!("report {file}"));
-        let error = String::from_utf8(output.stderr).unwrap();
+        let error = output.stderr.clone();
+        assert!(!output.success() && output.stdout.is_empty(), "{name}");
         assert!(
-            !output.status.success() && output.stdout.is_empty(),
-            "{name}"
-        );
-        assert!(
-            error.contains(name) && error.contains(says) && !error.contains("panicked"),
+            error.contains(name) && error.contains(expected) && !error.contains("panicked"),
             "{name}: {error}"
         );
     }
@@ -112,27 +86,27 @@ fn files_that_are_no_records_are_refused_by_name() {
 }
 
 #[test]
-fn progress_is_shown_on_a_terminal_and_not_in_a_pipe() {
+fn progress_is_shown_only_on_a_terminal() {
     let server = Server::start();
-    let line = format!("-t 1 {} tcp_bw", server.here());
+    let line = format!("-t 1 {} tcp_bw", server.target());
     let piped = run(&line);
     assert!(
-        piped.status.success() && piped.stderr.is_empty(),
+        piped.success() && piped.stderr.is_empty(),
         "{}",
-        String::from_utf8_lossy(&piped.stderr)
+        piped.stderr
     );
     let program = format!("{} {line}", env!("CARGO_BIN_EXE_rperf"));
-    let shown = Command::new("script")
+    let mut script = Command::new("script");
+    script
         .args(["-qec", &program, "/dev/null"])
         .env("NO_COLOR", "1")
-        .env("TERM", "xterm")
-        .output();
-    let text = String::from_utf8(shown.unwrap().stdout).unwrap();
+        .env("TERM", "xterm");
+    let text = process::output(&mut script).stdout;
     assert!(
         text.contains("tcp_bw [") && text.contains("bw  ="),
         "{text}"
     );
-    // No colour, with or without NO_COLOR: movements of the cursor only.
+    // Escape sequences only move the cursor. There are no colors, with or without `NO_COLOR`.
     let colours = text.split('\u{1b}').skip(1).filter(|rest| {
         rest.trim_start_matches(|c: char| !c.is_alphabetic())
             .starts_with('m')
@@ -141,8 +115,8 @@ fn progress_is_shown_on_a_terminal_and_not_in_a_pipe() {
 }
 
 #[test]
-fn options_that_do_not_go_together_are_refused() {
-    for (line, says) in [
+fn incompatible_options_are_rejected() {
+    for (line, expected) in [
         ("--auto localhost rc_bw", "leave rc_bw away"),
         ("--auto --csv localhost", "--auto goes with"),
         ("--auto --threads 2 localhost", "--threads"),
@@ -152,6 +126,6 @@ fn options_that_do_not_go_together_are_refused() {
         ("--interval 1", "is for a client"),
     ] {
         let text = fails(line, 2);
-        assert!(text.contains(says), "{line}: {text}");
+        assert!(text.contains(expected), "{line}: {text}");
     }
 }

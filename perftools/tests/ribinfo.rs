@@ -1,29 +1,36 @@
-//! `ribinfo` on captured trees: mlx4 with both link layers, a host with IPoIB in connected mode and
-//! much that is wrong, rxe and siw. What it prints is held by snapshots.
+//! `ribinfo` on the captured hosts in `fixtures/hosts`. Snapshots hold the expected output.
 
-use assert_cmd::Command;
+use std::path::Path;
+use std::process::Command;
 
-const TREES: [&str; 4] = ["mlx4", "ipoib", "rxe", "siw"];
+use test_support::process;
+use test_support::temp_dir::TempDir;
 
-/// What `ribinfo --root tests/fixtures/hosts/TREE ARGS` prints, and its exit status.
-fn ribinfo(tree: &str, args: &[&str]) -> (String, i32) {
-    let root = format!("{}/tests/fixtures/hosts/{tree}", env!("CARGO_MANIFEST_DIR"));
-    let output = Command::cargo_bin("ribinfo")
-        .unwrap()
-        .args(args)
-        .args(["--root", &root])
-        .output()
-        .unwrap();
-    let text =
-        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-    (text, output.status.code().unwrap())
+const HOSTS: [&str; 4] = ["mlx4", "ipoib", "rxe", "siw"];
+
+/// Returns the output and the exit code of `ribinfo` on a host.
+fn ribinfo(host: &str, args: &[&str]) -> (String, i32) {
+    let root = format!("{}/tests/fixtures/hosts/{host}", env!("CARGO_MANIFEST_DIR"));
+    ribinfo_at(Path::new(&root), args)
+}
+
+/// Returns the output and the exit code of `ribinfo --root`.
+fn ribinfo_at(root: &Path, args: &[&str]) -> (String, i32) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ribinfo"));
+    let output = process::output(command.args(args).arg("--root").arg(root));
+    (output.text(), output.code().expect("an exit code"))
+}
+
+/// Returns the output of `ribinfo` without `--root`.
+fn help(args: &[&str]) -> String {
+    process::run(Command::new(env!("CARGO_BIN_EXE_ribinfo")).args(args))
 }
 
 fn shown(name: &str, args: &[&str]) {
-    for tree in TREES {
-        let (text, status) = ribinfo(tree, args);
+    for host in HOSTS {
+        let (text, status) = ribinfo(host, args);
         insta::assert_snapshot!(
-            format!("{name}_{tree}"),
+            format!("{name}_{host}"),
             format!("{text}exit status {status}")
         );
     }
@@ -65,8 +72,8 @@ fn check() {
 }
 
 #[test]
-fn every_command_prints_json_that_reads_back() {
-    for tree in TREES {
+fn all_commands_print_valid_json() {
+    for host in HOSTS {
         for args in [
             &["devices"][..],
             &["devinfo"],
@@ -79,9 +86,9 @@ fn every_command_prints_json_that_reads_back() {
             &["check", "--list"],
             &["facts"],
         ] {
-            let (text, _) = ribinfo(tree, &[args, &["--json"]].concat());
+            let (text, _) = ribinfo(host, &[args, &["--json"]].concat());
             let value: serde_json::Value = serde_json::from_str(&text)
-                .unwrap_or_else(|e| panic!("{tree} {args:?}: {e}: {text}"));
+                .unwrap_or_else(|e| panic!("{host} {args:?}: {e}: {text}"));
             assert!(value.is_array() || value.is_object());
         }
     }
@@ -91,7 +98,7 @@ fn every_command_prints_json_that_reads_back() {
 }
 
 #[test]
-fn one_device_and_one_port_are_picked_as_the_old_tools_do() {
+fn device_and_port_are_selected_as_in_the_classic_tools() {
     let (text, status) = ribinfo("mlx4", &["stat", "mlx4_0", "2"]);
     assert!(
         text.starts_with("CA: 'mlx4_0'\nPort 2:\nState: Active\n") && status == 0,
@@ -102,7 +109,7 @@ fn one_device_and_one_port_are_picked_as_the_old_tools_do() {
         text.contains("\t\tport:\t2\n") && !text.contains("\t\tport:\t1\n") && status == 0,
         "{text}"
     );
-    for (args, says) in [
+    for (args, expected) in [
         (&["stat", "mlx4_7"][..], "this host has: mlx4_0"),
         (&["stat", "mlx4_0", "3"], "has no port 3"),
         (&["devinfo", "-d", "mlx4_7"], "this host has: mlx4_0"),
@@ -111,12 +118,12 @@ fn one_device_and_one_port_are_picked_as_the_old_tools_do() {
         (&["chek"], "check"),
     ] {
         let (text, status) = ribinfo("mlx4", args);
-        assert!(text.contains(says) && status == 3, "{args:?}: {text}");
+        assert!(text.contains(expected) && status == 3, "{args:?}: {text}");
     }
 }
 
 #[test]
-fn a_subject_can_be_asked_alone_and_quietly() {
+fn quiet_check_of_one_subject_prints_only_its_fault() {
     let (text, status) = ribinfo("ipoib", &["check", "port", "--quiet"]);
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(
@@ -126,10 +133,10 @@ fn a_subject_can_be_asked_alone_and_quietly() {
 }
 
 #[test]
-fn a_peer_with_another_roce_mode_is_a_fault_that_names_both_ways() {
+fn peer_with_another_roce_mode_is_a_fault() {
     let facts = ribinfo("rxe", &["facts"]).0;
-    let directory = tempfile();
-    let same = directory.join("same.json");
+    let directory = TempDir::new();
+    let same = directory.path().join("same.json");
     std::fs::write(&same, &facts).unwrap();
     let (text, status) = ribinfo(
         "rxe",
@@ -142,7 +149,7 @@ fn a_peer_with_another_roce_mode_is_a_fault_that_names_both_ways() {
         ],
     );
     assert_eq!(status, 0, "{text}");
-    let other = directory.join("other.json");
+    let other = directory.path().join("other.json");
     std::fs::write(
         &other,
         facts.replace(
@@ -161,11 +168,10 @@ fn a_peer_with_another_roce_mode_is_a_fault_that_names_both_ways() {
         "{text}"
     );
     assert_eq!(status, 2);
-    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
-fn a_peer_that_does_not_answer_is_a_fault_that_says_how() {
+fn unreachable_peer_is_a_fault_with_a_remedy() {
     let (text, status) = ribinfo(
         "rxe",
         &["check", "peer", "--peer", "127.0.0.1", "--peer-port", "1"],
@@ -177,54 +183,26 @@ fn a_peer_that_does_not_answer_is_a_fault_that_says_how() {
 }
 
 #[test]
-fn a_captured_tree_says_what_the_host_said() {
-    let directory = tempfile();
-    let copy = directory.join("copy");
-    for tree in TREES {
-        let (text, status) = ribinfo(tree, &["capture", copy.to_str().unwrap()]);
+fn captured_copy_gives_the_same_output_as_the_host() {
+    let directory = TempDir::new();
+    let copy = directory.path().join("copy");
+    for host in HOSTS {
+        let (text, status) = ribinfo(host, &["capture", copy.to_str().unwrap()]);
         assert_eq!(status, 0, "{text}");
         for args in [&["check"][..], &["stat"], &["gids"], &["facts"]] {
-            let again = Command::cargo_bin("ribinfo")
-                .unwrap()
-                .args(args)
-                .arg("--root")
-                .arg(&copy)
-                .output()
-                .unwrap();
             assert_eq!(
-                String::from_utf8(again.stdout).unwrap(),
-                ribinfo(tree, args).0,
-                "{tree} {args:?}"
+                ribinfo_at(&copy, args),
+                ribinfo(host, args),
+                "{host} {args:?}"
             );
         }
         std::fs::remove_dir_all(&copy).unwrap();
     }
-    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
-fn the_help_names_every_command() {
-    let output = Command::cargo_bin("ribinfo")
-        .unwrap()
-        .arg("--help")
-        .output()
-        .unwrap();
-    insta::assert_snapshot!("help", String::from_utf8(output.stdout).unwrap());
-    let output = Command::cargo_bin("ribinfo")
-        .unwrap()
-        .args(["check", "--help"])
-        .output()
-        .unwrap();
-    insta::assert_snapshot!("help_check", String::from_utf8(output.stdout).unwrap());
+fn help_lists_all_commands_and_subjects() {
+    insta::assert_snapshot!("help", help(&["--help"]));
+    insta::assert_snapshot!("help_check", help(&["check", "--help"]));
     insta::assert_snapshot!("subjects", ribinfo("rxe", &["check", "--list"]).0);
-}
-
-/// A directory of its own.
-fn tempfile() -> std::path::PathBuf {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("ribinfo-test-{}-{number}", std::process::id()));
-    std::fs::create_dir_all(&path).unwrap();
-    path
 }

@@ -1,7 +1,7 @@
-//! A million random inputs for each parser of `ribinfo`: none panics, and what is read holds its
-//! own rules.
+//! Each parser of `ribinfo` gets a million random inputs. None may panic, and the results must
+//! satisfy their invariants.
 //!
-//! The inputs are made of pieces that the parsers know, in any order and cut anywhere; the seed is
+//! An input is a sequence of fragments of the parser's grammar, truncated at random. The seeds are
 //! fixed.
 
 use std::fs;
@@ -23,7 +23,6 @@ use perftools::ribinfo::collect::root::{number, unsigned};
 
 const INPUTS: u32 = 1_000_000;
 
-/// xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -38,7 +37,7 @@ impl Random {
         usize::try_from(self.next() % u64::try_from(limit).unwrap()).unwrap()
     }
 
-    /// Up to twelve pieces, now and then a foreign character.
+    /// Writes up to 12 fragments to `text`, now and then with a random character.
     fn text(&mut self, pieces: &[&str], text: &mut String) {
         text.clear();
         for _ in 0..self.below(12) {
@@ -334,7 +333,7 @@ fn limits_rights_and_processors() {
     });
 }
 
-/// The files of a tree.
+/// Collects the files of a captured host.
 fn files(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap().flatten() {
         let kind = entry.file_type().unwrap();
@@ -360,7 +359,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Another text: parts of it cut out, doubled, or replaced by what no file has.
+/// Returns `bytes` with ranges removed, duplicated, or replaced by invalid content.
 fn damaged(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=random.below(3) {
@@ -383,7 +382,7 @@ fn damaged(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_host_with_any_file_damaged_is_shown_and_checked() {
+fn damaged_files_of_a_host_cause_no_panic() {
     let trees = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hosts");
     let place = std::env::temp_dir().join(format!("ribinfo-damaged-{}", std::process::id()));
     let mut random = Random(8);

@@ -1,4 +1,4 @@
-//! What the program really writes is as the schemas say that are checked in.
+//! The output of `rperf` matches the committed JSON schemas.
 
 mod common;
 
@@ -9,8 +9,7 @@ const DOCUMENT: &str = include_str!("../schema/rperf-1.json");
 const RECORD: &str = include_str!("../schema/rperf-record-1.json");
 const INTERVAL: &str = include_str!("../schema/rperf-interval-1.json");
 
-/// Holds values against a schema, as far as ours go: types, properties, items, references, choices,
-/// constants.
+/// A JSON schema validator for the keywords that the schemas use.
 struct Schema(Value);
 
 impl Schema {
@@ -111,26 +110,22 @@ fn is(name: &Value, value: &Value) -> bool {
 }
 
 #[test]
-fn documents_are_as_the_schema_says() {
+fn json_documents_match_the_schema() {
     let server = Server::start();
     let schema = Schema::new(DOCUMENT);
     let line = format!(
         "--json --interval 50ms -t 300ms {} tcp_bw tcp_lat udp_bw conf",
-        server.here()
+        server.target()
     );
     let output = run(&line);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let mut document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.success(), "{}", output.stderr);
+    let mut document: Value = serde_json::from_str(&output.stdout).unwrap();
     schema.check(&document).unwrap();
     let intervals = document["tests"][0]["outcome"]["measured"]["intervals"]
         .as_array()
         .unwrap();
     assert!(intervals.len() >= 3, "{intervals:?}");
-    // And it says what is wrong.
+    // A document with a wrong value does not match.
     document["tests"][1]["outcome"]["measured"]["latency"]["p50"] = "fast".into();
     let wrong = schema.check(&document).unwrap_err();
     assert!(wrong.contains("/tests/1"), "{wrong}");
@@ -139,13 +134,13 @@ fn documents_are_as_the_schema_says() {
 }
 
 #[test]
-fn lines_are_as_their_schemas_say() {
+fn json_lines_match_their_schemas() {
     let server = Server::start();
     let output = run(&format!(
         "--json-lines --interval 100ms -t 400ms {} tcp_bw tcp_lat",
-        server.here()
+        server.target()
     ));
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = output.stdout.clone();
     let (record, interval) = (Schema::new(RECORD), Schema::new(INTERVAL));
     let lines: Vec<Value> = text
         .lines()
@@ -164,10 +159,10 @@ fn lines_are_as_their_schemas_say() {
 }
 
 #[test]
-fn what_failed_is_as_the_schema_says() {
+fn records_of_failed_tests_match_the_schema() {
     let output = run("--json -lp 1 -ws 200ms localhost tcp_bw");
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.code(), Some(1));
     Schema::new(DOCUMENT)
-        .check(&serde_json::from_slice(&output.stdout).unwrap())
+        .check(&serde_json::from_str(&output.stdout).unwrap())
         .unwrap();
 }

@@ -1,8 +1,8 @@
-//! Tests over sockets, between two processes of this machine: they need no RDMA.
+//! Socket tests between two processes on this host. They need no RDMA device.
 
 mod common;
 
-use common::{Server, fails, json, run};
+use common::{Server, fails, json, run, spawn};
 use serde_json::Value;
 
 fn measured(record: &Value) -> &Value {
@@ -16,7 +16,7 @@ fn count(record: &Value, side: &str, way: &str) -> u64 {
 }
 
 #[test]
-fn tcp_and_udp_run_over_both_families_and_every_byte_is_checked() {
+fn tcp_and_udp_deliver_all_bytes_over_ipv4_and_ipv6() {
     let server = Server::start();
     for host in ["127.0.0.1", "::1"] {
         let line = format!(
@@ -44,9 +44,12 @@ fn tcp_and_udp_run_over_both_families_and_every_byte_is_checked() {
 }
 
 #[test]
-fn udp_shows_what_was_sent_and_what_arrived() {
+fn udp_reports_sent_and_received_messages() {
     let server = Server::start();
-    let record = &json(&format!("{} --verify -t 300ms -m 1K udp_bw", server.here()))[0];
+    let record = &json(&format!(
+        "{} --verify -t 300ms -m 1K udp_bw",
+        server.target()
+    ))[0];
     let (sent, received) = (
         count(record, "local_stats", "sent"),
         count(record, "remote_stats", "received"),
@@ -54,8 +57,7 @@ fn udp_shows_what_was_sent_and_what_arrived() {
     assert!(received > 0 && received <= sent, "{record:#}");
     let lost = measured(record)["remote_stats"]["lost"].as_u64().unwrap();
     assert!(lost <= sent, "{record:#}");
-    let text =
-        String::from_utf8(run(&format!("{} -t 300ms udp_bw", server.here())).stdout).unwrap();
+    let text = run(&format!("{} -t 300ms udp_bw", server.target())).stdout;
     assert!(
         text.contains("    send_bw  =  ") && text.contains("    recv_bw  =  "),
         "{text}"
@@ -68,7 +70,7 @@ fn udp_shows_what_was_sent_and_what_arrived() {
 }
 
 #[test]
-fn both_ends_in_one_command_and_every_way_to_wait() {
+fn one_command_runs_both_ends_in_all_wait_modes() {
     for wait in ["", "-cp0", "-cp1"] {
         for record in json(&format!(
             "{wait} --verify -n 50 -m 1K tcp_bw tcp_lat udp_lat"
@@ -79,7 +81,7 @@ fn both_ends_in_one_command_and_every_way_to_wait() {
 }
 
 #[test]
-fn sctp_runs_or_says_what_the_kernel_lacks() {
+fn sctp_runs_or_names_the_missing_module() {
     let has_sctp = std::path::Path::new("/proc/net/sctp").exists();
     if has_sctp {
         for record in json("--verify -n 100 -m 40000 sctp_bw sctp_lat") {
@@ -96,7 +98,7 @@ fn sctp_runs_or_says_what_the_kernel_lacks() {
 }
 
 #[test]
-fn what_a_datagram_cannot_hold_is_refused() {
+fn unsupported_socket_options_are_rejected() {
     let text = fails("nowhere.invalid -m 64K udp_bw", 1);
     assert!(text.contains("UDP carries at most 65507 bytes"), "{text}");
     let text = fails("nowhere.invalid -m 4 --verify udp_bw", 1);
@@ -108,12 +110,12 @@ fn what_a_datagram_cannot_hold_is_refused() {
 }
 
 #[test]
-fn a_server_that_ends_in_the_middle_ends_the_client_with_an_error() {
+fn client_fails_when_its_server_exits() {
     for test in ["tcp_bw", "tcp_lat", "udp_bw", "udp_lat"] {
-        let server = Server::with(&["-v"]);
-        let line = format!("{} -t 60 {test}", server.here());
+        let server = Server::with_options(&["-v"]);
+        let line = format!("{} -t 60 {test}", server.target());
         let client = std::thread::spawn(move || fails(&line, 1));
-        server.says("begins");
+        server.wait_for_log("begins");
         drop(server);
         let text = client.join().unwrap();
         assert!(
@@ -124,20 +126,16 @@ fn a_server_that_ends_in_the_middle_ends_the_client_with_an_error() {
 }
 
 #[test]
-fn a_client_that_ends_in_the_middle_leaves_the_server_serving() {
-    let server = Server::with(&["-v", "--max-clients", "1"]);
+fn server_continues_after_a_client_is_killed() {
+    let server = Server::with_options(&["-v", "--max-clients", "1"]);
     for test in ["tcp_bw", "tcp_lat", "udp_bw", "udp_lat"] {
-        let line = format!("{} -t 60 {test}", server.here());
-        let mut client = common::rperf()
-            .args(line.split_whitespace())
-            .spawn()
-            .unwrap();
-        server.says("begins");
-        client.kill().unwrap();
-        client.wait().unwrap();
-        server.says("the client closed the connection");
+        let line = format!("{} -t 60 {test}", server.target());
+        let client = spawn(&line);
+        server.wait_for_log("begins");
+        client.kill();
+        server.wait_for_log("the client closed the connection");
         let begin = std::time::Instant::now();
-        while !run(&format!("{} conf", server.here())).status.success() {
+        while !run(&format!("{} conf", server.target())).success() {
             assert!(
                 begin.elapsed().as_secs() < 5,
                 "{test}: the server does not serve on"
@@ -147,7 +145,7 @@ fn a_client_that_ends_in_the_middle_leaves_the_server_serving() {
 }
 
 #[test]
-fn the_port_and_the_buffers_are_those_asked_for() {
+fn requested_port_and_buffer_sizes_are_used() {
     let server = Server::start();
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -156,7 +154,7 @@ fn the_port_and_the_buffers_are_those_asked_for() {
         .port();
     for record in json(&format!(
         "{} -ip {port} -sb 64K -n 100 tcp_bw udp_lat",
-        server.here()
+        server.target()
     )) {
         let there = measured(&record)["remote"]["address"].as_str().unwrap();
         assert!(there.ends_with(&format!(":{port}")), "{there}");
@@ -166,7 +164,7 @@ fn the_port_and_the_buffers_are_those_asked_for() {
             "{record:#}"
         );
     }
-    let text = fails(&format!("{} -sb 2G tcp_bw", server.here()), 1);
+    let text = fails(&format!("{} -sb 2G tcp_bw", server.target()), 1);
     assert!(text.contains("--sock-buf-size"), "{text}");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let text = fails(

@@ -1,211 +1,143 @@
-//! What the tests of the program share.
-#![allow(dead_code, reason = "each test program uses a part")]
+//! Helpers for tests of `rperf`.
+#![allow(dead_code, reason = "each test program uses only some of these")]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use test_support::lab;
+pub(crate) use test_support::process::Finished;
+use test_support::process::{self, Process};
 
 pub(crate) fn rperf() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_rperf"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rperf"));
+    command.stdin(Stdio::null());
+    command
 }
 
-/// Runs `rperf` with these words.
-pub(crate) fn run(line: &str) -> Output {
-    rperf().args(line.split_whitespace()).output().unwrap()
+/// Runs `rperf` with arguments that are split at white space.
+pub(crate) fn run(line: &str) -> Finished {
+    process::output(rperf().args(line.split_whitespace()))
 }
 
-/// Runs `rperf`, which has to fail with this status; returns what it said.
-pub(crate) fn fails(line: &str, status: i32) -> String {
+/// Starts `rperf` with arguments that are split at white space.
+pub(crate) fn spawn(line: &str) -> Process {
+    Process::spawn(rperf().args(line.split_whitespace()))
+}
+
+/// Runs `rperf`, which must exit with this code, and returns its error message.
+pub(crate) fn fails(line: &str, code: i32) -> String {
     let output = run(line);
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(status), "{line}: {text}");
+    let text = output.stderr.clone();
+    assert_eq!(output.code(), Some(code), "{line}: {text}");
     assert!(text.starts_with("rperf: "), "{line}: {text}");
     assert!(!text.contains("panicked"), "{line}: {text}");
     text
 }
 
-/// Runs `rperf --json`, which has to succeed; returns the tests of its document.
+/// Runs `rperf --json`, which must succeed, and returns the records of its tests.
 pub(crate) fn json(line: &str) -> Vec<Value> {
     let output = run(&format!("--json {line}"));
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        output.status.success(),
-        "{line}: {text} {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let document: Value = serde_json::from_str(&text).unwrap();
+    assert!(output.success(), "{line}: {output}");
+    let document: Value = serde_json::from_str(&output.stdout).expect("JSON");
     assert_eq!(document["schema"], 1);
-    document["tests"].as_array().unwrap().clone()
+    document["tests"].as_array().expect("tests").clone()
 }
 
-/// A server process; killed when dropped.
+/// An `rperf` server. It is killed when it is dropped.
 pub(crate) struct Server {
-    child: Child,
+    process: Process,
     pub(crate) port: u16,
-    lines: Receiver<String>,
 }
 
 impl Server {
     pub(crate) fn start() -> Self {
-        Self::with(&[])
+        Self::with_options(&[])
     }
 
-    pub(crate) fn with(options: &[&str]) -> Self {
-        Self::of(rperf().args(["-lp", "0"]).args(options))
+    /// Starts a server on a free port with these additional options.
+    pub(crate) fn with_options(options: &[&str]) -> Self {
+        Self::spawn(rperf().args(["-lp", "0"]).args(options))
     }
 
-    /// A command that is a server.
-    pub(crate) fn of(command: &mut Command) -> Self {
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = child.stderr.take().unwrap();
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        let first = lines
-            .recv_timeout(Duration::from_secs(60))
-            .expect("the server says where it serves");
-        let port = first
-            .rsplit(':')
-            .next()
-            .and_then(|p| p.parse().ok())
-            .expect("a port");
-        Self { child, port, lines }
+    /// Starts a command that is an `rperf` server. The first line of its log has the port.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let process = Process::spawn(command);
+        let first = process.next_stderr_line("");
+        let port = first.rsplit(':').next().and_then(|port| port.parse().ok());
+        Self {
+            process,
+            port: port.unwrap_or_else(|| panic!("no port: {first}")),
+        }
     }
 
-    /// The words that lead a client here.
-    pub(crate) fn here(&self) -> String {
+    /// Returns the arguments with which a client connects to this server.
+    pub(crate) fn target(&self) -> String {
         format!("-lp {} localhost", self.port)
     }
 
-    /// Waits for a line of the server's log.
-    pub(crate) fn says(&self, what: &str) -> String {
-        let end = Instant::now() + Duration::from_secs(60);
-        let mut heard = Vec::new();
-        while let Ok(line) = self
-            .lines
-            .recv_timeout(end.saturating_duration_since(Instant::now()))
-        {
-            if line.contains(what) {
-                return line;
-            }
-            heard.push(line);
-        }
-        panic!("the server never said {what}: {heard:?}");
+    /// Waits for the next line of the server's log that contains `text`, and returns it.
+    pub(crate) fn wait_for_log(&self, text: &str) -> String {
+        self.process.next_stderr_line(text)
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+    /// Sends a signal, named as for `kill(1)`.
+    pub(crate) fn signal(&self, signal: &str) {
+        process::send_signal(self.process.id(), signal);
     }
 
-    /// Waits for its end; returns its status.
-    pub(crate) fn wait(mut self) -> Option<i32> {
-        let end = Instant::now() + Duration::from_secs(60);
-        while Instant::now() < end {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("the server did not end");
+    /// Waits until the server exits and returns its exit code.
+    pub(crate) fn wait(self) -> Option<i32> {
+        self.process.wait().code()
     }
 
-    /// It still answers.
-    pub(crate) fn assert_alive(&self) {
-        let output = run(&format!("{} conf", self.here()));
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+    /// Checks that the server answers a client.
+    pub(crate) fn assert_responds(&self) {
+        let output = run(&format!("{} conf", self.target()));
+        assert!(output.success(), "{output}");
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let ended = self.child.try_wait();
-            println!(
-                "the server: {ended:?}, {:#?}",
-                self.lines.try_iter().collect::<Vec<_>>()
-            );
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Starts the server of `qperf` and returns it with its port.
+pub(crate) fn qperf_server() -> (Process, u16) {
+    let port = process::free_tcp_port();
+    let mut command = Command::new("qperf");
+    command
+        .args(["-lp", &port.to_string()])
+        .stdin(Stdio::null());
+    let server = Process::spawn(&mut command).wait_for_tcp_listener(port);
+    (server, port)
 }
 
-/// The devices that the lab offers, by the environment variable that it sets.
+/// Runs the client of `qperf` with arguments that are split at white space.
+pub(crate) fn qperf(line: &str) -> Finished {
+    process::output(process::command(&format!("qperf {line}")).stdin(Stdio::null()))
+}
+
+/// Returns the names of the devices to test on and reports each of them.
 pub(crate) fn devices() -> Vec<String> {
-    let names = std::env::var("RDMA_LAB_DEVICES")
-        .expect("RDMA_LAB_DEVICES names the devices: run by ci/lab");
-    let names: Vec<String> = names.split_whitespace().map(str::to_owned).collect();
-    assert!(!names.is_empty(), "RDMA_LAB_DEVICES is empty");
-    for name in &names {
-        println!("device: {name}");
-    }
-    names
+    lab::reported_device_names()
 }
 
-/// Whether a device can be connected without rdma_cm: not an iWARP one, whose node type is 4.
+/// Returns `true` if queue pairs of the device can be connected without rdma_cm.
 pub(crate) fn connects_directly(device: &str) -> bool {
-    let path = format!("/sys/class/infiniband/{device}/node_type");
-    !std::fs::read_to_string(path)
-        .unwrap_or_default()
-        .starts_with('4')
+    !lab::is_iwarp(device)
 }
 
-/// The network interface behind a device's first port.
-pub(crate) fn netdev(device: &str) -> String {
-    let path = format!("/sys/class/infiniband/{device}/ports/1/gid_attrs/ndevs/0");
-    std::fs::read_to_string(path).unwrap().trim().to_owned()
+/// Returns the IPv4 address of the device: qperf uses rdma_cm only over IPv4.
+pub(crate) fn ipv4_address(device: &str) -> String {
+    let addresses = lab::ip_addresses(&lab::netdev(device));
+    let address = addresses.iter().find(|ip| ip.is_ipv4());
+    address.expect("an IPv4 address").to_string()
 }
 
-/// Runs `ip`; returns what it printed.
-pub(crate) fn ip(words: &str) -> String {
-    let output = Command::new("ip")
-        .args(words.split_whitespace())
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "ip {words}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// The global addresses of an interface, with their prefixes.
-pub(crate) fn addresses(netdev: &str, family: &str) -> Vec<String> {
-    let shown = ip(&format!(
-        "{family} -oneline address show dev {netdev} scope global"
-    ));
-    shown
-        .lines()
-        .filter_map(|l| l.split_whitespace().nth(3))
-        .map(str::to_owned)
-        .collect()
-}
-
-/// An IPv4 address of the device: qperf's rdma_cm has no other.
-pub(crate) fn address(device: &str) -> String {
-    let all = addresses(&netdev(device), "-4");
-    all[0].split('/').next().unwrap().to_owned()
-}
-
-/// The commands that the README has in code, in blocks and in sentences, up to a comment.
-pub(crate) fn readme() -> Vec<String> {
+/// Returns the commands in code blocks and code spans of the README, without shell comments.
+pub(crate) fn readme_commands() -> Vec<String> {
     let mut all = Vec::new();
-    let mut inside = false;
+    let mut in_block = false;
     for line in include_str!("../../../README.md").lines() {
         if line.starts_with("```") {
-            inside = !inside;
-        } else if inside {
+            in_block = !in_block;
+        } else if in_block {
             all.extend(line.split([';', '&']).map(str::to_owned));
         } else {
             all.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));

@@ -1,4 +1,4 @@
-//! What the tests share: the devices, the program, and what it finds.
+//! Devices, the program, and its findings.
 
 use std::fs;
 use std::process::Command;
@@ -22,7 +22,7 @@ pub(crate) fn devices() -> Vec<String> {
     names
 }
 
-/// The RoCE ones.
+/// Returns the RoCE devices.
 pub(crate) fn roce() -> Vec<String> {
     let is_ca = |name: &String| {
         fs::read_to_string(format!("/sys/class/infiniband/{name}/node_type"))
@@ -48,8 +48,8 @@ pub(crate) fn output(command: &mut Command) -> (String, i32) {
     (text, output.status.code().expect("it ends by itself"))
 }
 
-/// What the program prints, and its exit status; within this process, as starting one takes long
-/// under emulation.
+/// Returns the output and the exit code of `ribinfo`. It runs in this process because starting a
+/// program takes long under emulation.
 pub(crate) fn said(args: &[&str]) -> (String, i32) {
     let info = Info::try_parse_from([&["ribinfo"], args].concat()).expect("a sound command line");
     match perftools::ribinfo::run(&info) {
@@ -58,7 +58,7 @@ pub(crate) fn said(args: &[&str]) -> (String, i32) {
     }
 }
 
-/// Checks these subjects.
+/// Returns the output and the exit code of `ribinfo check`.
 pub(crate) fn check(args: &[&str]) -> (String, i32) {
     said(&[&["check"], args].concat())
 }
@@ -72,8 +72,7 @@ pub(crate) fn run(line: &str) {
     assert!(status.success(), "{line}");
 }
 
-/// Asserts that a line has the level, is of the subject and has all words; what mends it, if it
-/// says so.
+/// Asserts that a finding has this level, this subject and all words. Returns its remedy.
 pub(crate) fn finds(text: &str, level: &str, subject: &str, words: &[&str]) -> String {
     let found = text.lines().find(|line| {
         line.starts_with(&format!("{level:<8} {subject}"))
@@ -85,7 +84,7 @@ pub(crate) fn finds(text: &str, level: &str, subject: &str, words: &[&str]) -> S
         .map_or_else(String::new, |(_, remedy)| remedy.to_owned())
 }
 
-/// Does what a finding says that mends it.
+/// Runs the remedy of a finding.
 pub(crate) fn mend(remedy: &str) {
     let status = Command::new("sh")
         .args(["-c", remedy])

@@ -1,4 +1,4 @@
-//! A host as it should be.
+//! Checks on a correctly configured host.
 
 use std::process::Command;
 
@@ -9,10 +9,10 @@ use super::place::Tree;
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_healthy_host_has_no_fault() {
+fn healthy_host_has_no_faults() {
     let names = devices();
     let (text, status) = check(&[]);
-    // The lab loads modules by hand, which ends with the host.
+    // The lab loads the modules directly, so they would not be loaded after a reboot.
     let found: Vec<&str> = text
         .lines()
         .filter(|line| !line.starts_with("ok "))
@@ -25,8 +25,7 @@ fn a_healthy_host_has_no_fault() {
             finds(&text, "ok", subject, &[name]);
         }
     }
-    // Where nothing is configured, there is nothing left to say once the files are there that it is
-    // told to write.
+    // The remaining warnings disappear when the files are written that the remedies name.
     let tree = Tree::whole();
     let (text, _) = tree.check(&[]);
     let found: Vec<&str> = text
@@ -46,7 +45,7 @@ fn a_healthy_host_has_no_fault() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_old_tools_say_the_same() {
+fn output_agrees_with_the_classic_tools() {
     devices();
     let old = |line: &str| {
         let mut words = line.split_whitespace();
@@ -66,7 +65,7 @@ fn the_old_tools_say_the_same() {
     ];
     for (line, new) in pairs {
         let (theirs, (ours, status)) = (old(line), said(new));
-        // A later version prints a line more for each of its own fields.
+        // A newer version of the tool may print additional lines.
         for wanted in ours.lines() {
             assert!(
                 theirs.lines().any(|line| line == wanted),
@@ -82,7 +81,7 @@ fn the_old_tools_say_the_same() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn json_says_what_the_text_says() {
+fn json_and_text_have_the_same_findings() {
     devices();
     let text = check(&[]).0;
     let report: Value = serde_json::from_str(&check(&["--json"]).0).expect("JSON");

@@ -1,5 +1,5 @@
-//! `ribinfo` on real drivers: a healthy host has no fault, each fault that is planted is found with
-//! what mends it, and the old tools say the same.
+//! `ribinfo` on real drivers: a healthy host has no fault, each injected fault is found, its remedy
+//! works, and the output agrees with that of the classic tools.
 
 mod here;
 mod host;

@@ -1,4 +1,4 @@
-//! A host and its peer.
+//! Checks against a peer.
 
 use std::process::{Child, Command, Stdio};
 
@@ -8,7 +8,7 @@ use perftools::ribinfo::peer;
 use super::here::{check, finds, ribinfo, roce, wait};
 use super::place::{Tree, with_roce_v1};
 
-/// Who answers `check --peer`, at this port; a process ends when this is dropped.
+/// A server for `check --peer`. If it is a process, it is killed when it is dropped.
 struct Served(Option<Child>, u16);
 
 impl Served {
@@ -22,7 +22,7 @@ impl Served {
         Self(child, port)
     }
 
-    /// A process.
+    /// Starts a process as the server.
     fn process(mut command: Command, option: &str) -> Self {
         Self::by(|port| {
             Some(
@@ -35,7 +35,7 @@ impl Served {
         })
     }
 
-    /// A thread that answers for this tree, as long as the test runs.
+    /// Starts a thread as the server for a root directory. It runs until the test program exits.
     fn tree(tree: &Tree) -> Self {
         let root = Root::at(&tree.0).expect("a tree");
         Self::by(|port| {
@@ -61,7 +61,7 @@ impl Drop for Served {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_peer_is_asked_and_its_roce_mode_compared() {
+fn peer_with_another_roce_mode_is_a_fault() {
     for name in roce() {
         let mut serve = ribinfo();
         serve.arg("serve");

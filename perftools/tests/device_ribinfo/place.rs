@@ -1,4 +1,4 @@
-//! Interfaces that are put back as they were, and trees that stand for a host.
+//! Network interfaces that are restored, and root directories for `ribinfo --root`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::here::{check, mend, netdev, output, wait};
 
-/// Puts an interface back as it was: up, with its MTU and its addresses.
+/// Restores a network interface when it is dropped: up, with its MTU and its addresses.
 pub(crate) struct Restore {
     pub(crate) netdev: String,
     device: String,
@@ -63,13 +63,12 @@ impl Drop for Restore {
     }
 }
 
-/// A root whose `/sys`, `/proc` and `/dev` are this host's; removed when dropped.
+/// A root directory with links to directories of this host.
 pub(crate) struct Tree(pub(crate) PathBuf);
 
 impl Tree {
     pub(crate) fn new(links: &[&str]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        // In memory where that is possible: the lab's root is slow.
         let memory = PathBuf::from("/dev/shm");
         let place = if memory.is_dir() {
             memory
@@ -99,8 +98,7 @@ impl Tree {
         self
     }
 
-    /// Does what a finding says that mends it, with the files of this tree, as far as files are all
-    /// it needs.
+    /// Runs the part of a remedy that changes files, in this root directory.
     pub(crate) fn mend(&self, remedy: &str) {
         let files = remedy.split(" && systemctl").next().unwrap_or_default();
         fs::create_dir_all(self.0.join("etc/modules-load.d")).expect("a directory");
@@ -124,7 +122,7 @@ impl Drop for Tree {
     }
 }
 
-/// A tree in which rdma_cm prefers RoCE v1 on this device.
+/// Returns a root directory in which rdma_cm prefers RoCE v1 on this device.
 pub(crate) fn with_roce_v1(name: &str) -> Tree {
     let tree = Tree::new(&["/proc", "/dev", "/sys/class", "/sys/module", "/sys/devices"]);
     tree.put(

@@ -1,4 +1,4 @@
-//! Faults that are planted one by one: each is found, with what mends it.
+//! Injected faults: each is found, and its remedy works.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,9 +10,9 @@ use super::place::{Restore, Tree, with_roce_v1};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_missing_module_is_found() {
+fn missing_module_is_found() {
     devices();
-    // The devices are there, what ib_uverbs and rdma_ucm make is not.
+    // The devices exist, but not the nodes of ib_uverbs and rdma_ucm.
     let tree = Tree::new(&["/sys/class/infiniband", "/sys/class/net"]);
     tree.put("/proc/modules", "rdma_rxe 1 0 - Live 0x0\n");
     let (text, status) = tree.check(&["modules"]);
@@ -29,7 +29,7 @@ fn a_missing_module_is_found() {
         &["rdma_ucm", "=> modprobe rdma_ucm"],
     );
     assert_eq!(status, 2);
-    // Loaded, but not for long.
+    // Both modules are loaded, but only one of them will be after a reboot.
     tree.put("/proc/modules", "ib_uverbs 1 0\nrdma_ucm 1 0\n")
         .put("/etc/rdma/modules/rdma.conf", "ib_uverbs\n# rdma_ucm\n");
     let (text, status) = tree.check(&["modules"]);
@@ -45,7 +45,7 @@ fn a_missing_module_is_found() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_port_that_is_down_is_found() {
+fn port_that_is_down_is_found() {
     for name in devices() {
         let restore = Restore::of(&name);
         run(&format!("ip link set {} down", restore.netdev));
@@ -71,7 +71,7 @@ fn a_port_that_is_down_is_found() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_small_mtu_is_found() {
+fn small_mtu_is_found() {
     for name in roce() {
         let restore = Restore::of(&name);
         run(&format!("ip link set {} mtu 1500", restore.netdev));
@@ -87,7 +87,7 @@ fn a_small_mtu_is_found() {
             ],
         );
         assert_eq!(status, 1);
-        // What is told to mend it does.
+        // The remedy works.
         run(&format!("ip link set {} mtu 4200", restore.netdev));
         wait(|| check(&["mtu"]).1 == 0);
         assert_eq!(check(&["mtu"]).1, 0);
@@ -96,7 +96,7 @@ fn a_small_mtu_is_found() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_small_limit_of_locked_memory_is_found() {
+fn small_limit_of_locked_memory_is_found() {
     let names = devices();
     let mut limited = Command::new("prlimit");
     limited.args([
@@ -135,7 +135,7 @@ fn a_small_limit_of_locked_memory_is_found() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_missing_gid_is_found() {
+fn missing_gid_is_found() {
     for name in devices() {
         let restore = Restore::of(&name);
         for address in &restore.addresses {
@@ -163,7 +163,7 @@ fn a_missing_gid_is_found() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn missing_rights_are_found() {
+fn missing_permissions_are_found() {
     for name in devices() {
         let uverbs = fs::read_dir("/sys/class/infiniband_verbs")
             .expect("verbs")
@@ -175,7 +175,8 @@ fn missing_rights_are_found() {
         let node = Path::new("/dev/infiniband").join(uverbs.expect("a node").file_name());
         let before = fs::metadata(&node).expect("a node").permissions();
         fs::set_permissions(&node, fs::Permissions::from_mode(0o600)).expect("rights");
-        // By its descriptor, as nobody may not pass all directories that lead to it.
+        // The program is started through its descriptor: the unprivileged user may not have access
+        // to the directories of its path.
         let nobody = [
             "--reuid=65534",
             "--regid=65534",
@@ -199,7 +200,7 @@ fn missing_rights_are_found() {
         let mended = fs::metadata(&node).expect("a node").permissions().mode();
         fs::set_permissions(&node, before).expect("rights");
         assert_eq!((status, mended & 0o777), (2, 0o666));
-        // That management datagrams are root's is no fault.
+        // It is no fault that only root may open the nodes for management datagrams.
         assert_eq!(
             text.lines().filter(|line| !line.starts_with("ok ")).count(),
             1,
@@ -210,7 +211,7 @@ fn missing_rights_are_found() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_wrong_roce_mode_is_found() {
+fn wrong_roce_mode_is_found() {
     for name in roce() {
         let (text, status) = with_roce_v1(&name).check(&["roce"]);
         let remedy =
@@ -227,7 +228,7 @@ fn a_wrong_roce_mode_is_found() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_wrong_partitions_conf_is_found() {
+fn invalid_partitions_conf_is_found() {
     devices();
     let tree = Tree::whole();
     for (text, says, mends) in [
@@ -266,7 +267,7 @@ fn a_wrong_partitions_conf_is_found() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn wrong_files_of_opensm_are_found() {
+fn invalid_opensm_configuration_is_found() {
     devices();
     let tree = Tree::whole();
     tree.put("/etc/rdma/opensm.conf", "guid 0x1\n")
@@ -303,10 +304,9 @@ fn wrong_files_of_opensm_are_found() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_rule_that_keeps_roce_out_is_found() {
+fn packet_filter_rule_that_blocks_roce_is_found() {
     roce();
-    // The text of a rule as nft prints it: whether the kernel here has a packet filter does not
-    // matter.
+    // A script prints the rules as nft would, because the kernel may have no packet filter.
     let tree = Tree::new(&[]);
     let rules = "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority filter; policy accept;\n\t\tudp dport 4791 drop\n\t}\n}\n";
     let command = tree.0.join("nft");

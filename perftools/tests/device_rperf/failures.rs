@@ -1,0 +1,258 @@
+//! Invalid requests, lost peers and stalls.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use test_support::process::{self, wait_until};
+
+use crate::common::{Server, connects_directly, devices, fails, json, run, spawn};
+use crate::{assert_verified, connect_options};
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn server_continues_after_a_client_is_killed() {
+    for device in devices() {
+        for connect in connect_options(&device) {
+            let server = Server::with_options(&["-v", "--max-clients", "1"]);
+            for test in ["rc_bw", "rc_lat", "rc_bi_bw"] {
+                let line = format!("{} -i {device} {connect} -t 60 {test}", server.target());
+                let mut client = spawn(&line);
+                server.wait_for_log(&format!("{test} begins"));
+                assert!(client.is_running(), "{line} exited");
+                client.kill();
+                server.wait_for_log("the client closed the connection");
+                let line = format!(
+                    "{} -i {device} {connect} --verify -n 10 -m 4K {test}",
+                    server.target()
+                );
+                assert!(
+                    wait_until(Duration::from_secs(30), || run(&line).success()),
+                    "{line}: the server does not respond"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn client_fails_when_its_server_is_killed() {
+    for device in devices() {
+        for connect in connect_options(&device) {
+            let server = Server::with_options(&["-v"]);
+            let line = format!("{} -i {device} {connect} -t 60 rc_bw", server.target());
+            let client = spawn(&line);
+            server.wait_for_log("rc_bw begins");
+            drop(server);
+            let begin = Instant::now();
+            let output = client.wait();
+            let text = output.stderr.clone();
+            assert_eq!(output.code(), Some(1), "{text}");
+            assert!(text.contains("the server closed the connection"), "{text}");
+            assert!(begin.elapsed() < Duration::from_secs(20));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn server_continues_after_random_bytes() {
+    for device in devices() {
+        let server = Server::start();
+        for seed in 0..20_u8 {
+            let bytes: Vec<u8> = (0..1000_u32)
+                .map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed)
+                .collect();
+            let mut stream = TcpStream::connect(("localhost", server.port)).unwrap();
+            let _ = stream.write_all(&bytes);
+        }
+        for record in json(&format!(
+            "{} -i {device} --verify -n 50 rc_bw",
+            server.target()
+        )) {
+            assert_verified(&record, &device, 50, 65536);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn error_for_an_unknown_device_lists_the_available_ones() {
+    let names = devices();
+    let server = Server::start();
+    for option in ["-i", "-li", "-ri"] {
+        let text = fails(&format!("{} {option} nosuch0 rc_bw", server.target()), 1);
+        assert!(
+            text.contains("no RDMA device nosuch0") && names.iter().all(|n| text.contains(n)),
+            "{text}"
+        );
+        assert_eq!(text.contains("the server: "), option == "-ri", "{text}");
+        // The log of the server says which end has no such device.
+        server.wait_for_log(if option == "-ri" {
+            ": no RDMA device nosuch0"
+        } else {
+            "the client: no RDMA device nosuch0"
+        });
+    }
+    let text = fails(&format!("{} -i {}:9 rc_bw", server.target(), names[0]), 1);
+    assert!(text.contains("has no port 9"), "{text}");
+    server.assert_responds();
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn roce_and_iwarp_devices_cannot_be_combined() {
+    let names = devices();
+    let (direct, iwarp): (Vec<_>, Vec<_>) = names.iter().partition(|n| connects_directly(n));
+    let (Some(roce), Some(iwarp)) = (direct.first(), iwarp.first()) else {
+        return;
+    };
+    let text = fails(&format!("-li {roce} -ri {iwarp} rc_bw"), 1);
+    assert!(text.contains("cannot talk to each other"), "{text}");
+    let text = fails(&format!("-i {iwarp} -cm0 rc_bw"), 1);
+    assert!(text.contains("only rdma_cm connects"), "{text}");
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn message_above_the_size_limit_is_rejected() {
+    for device in devices() {
+        let text = fails(&format!("-i {device} -m 8G rc_bw"), 1);
+        assert!(
+            text.contains("message of 8 GiB: the limit is 1 GiB"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn small_memlock_limit_is_reported_with_a_remedy() {
+    for device in devices() {
+        // A process with CAP_IPC_LOCK is not subject to the limit.
+        let rperf = env!("CARGO_BIN_EXE_rperf");
+        let script = format!(
+            "ulimit -l 64; exec setpriv --bounding-set=-ipc_lock {rperf} -i {device} -m 4M rc_bw"
+        );
+        let output = process::output(Command::new("bash").args(["-c", &script]));
+        assert_eq!(output.code(), Some(1), "{output}");
+        assert!(output.stderr.contains("memlock"), "{output}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn unreachable_address_fails_in_time() {
+    devices();
+    let begin = Instant::now();
+    // No host has an address in TEST-NET-1.
+    let text = fails("-ws 1 192.0.2.1 rc_bw", 1);
+    assert!(
+        text.contains("cannot reach the server at 192.0.2.1"),
+        "{text}"
+    );
+    assert!(begin.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn client_times_out_when_its_server_hangs() {
+    for device in devices() {
+        for test in ["rc_bw", "rc_lat"] {
+            let server = Server::with_options(&["-v"]);
+            let line = format!("{} -i {device} -t 60 -lto 2 {test}", server.target());
+            let client = spawn(&line);
+            // A timeout during the connection setup has a different message.
+            server.wait_for_log(&format!("{test} begins"));
+            server.signal("STOP");
+            let begin = Instant::now();
+            let output = client.wait();
+            let text = output.stderr.clone();
+            assert_eq!(output.code(), Some(1), "{text}");
+            assert!(
+                text.contains("nothing arrived from the peer for 2 s"),
+                "{text}"
+            );
+            assert!(begin.elapsed() < Duration::from_secs(20));
+        }
+    }
+}
+
+/// Returns the measurement of a client whose server was stopped for at least 600 ms.
+fn measure_with_stopped_server(device: &str) -> Value {
+    let server = Server::with_options(&["-v"]);
+    let line = format!("--json {} -i {device} -t 3 rc_bw", server.target());
+    let client = spawn(&line);
+    server.wait_for_log("rc_bw begins");
+    for (signal, delay) in [("STOP", 1000), ("CONT", 600)] {
+        std::thread::sleep(Duration::from_millis(delay));
+        server.signal(signal);
+    }
+    let output = client.wait();
+    let document: Value = serde_json::from_str(&output.stdout).expect("a document");
+    document["tests"][0]["outcome"]["measured"].clone()
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn stall_is_reported_without_an_option() {
+    for device in devices() {
+        // On a busy machine the server may be stopped before the first message or after the last
+        // one. Then the test is repeated.
+        let stalled = |m: &Value| {
+            m["local_stats"]["stalled"]
+                .as_u64()
+                .is_some_and(|nanos| nanos >= 400_000_000)
+        };
+        let m = (0..4)
+            .map(|_| measure_with_stopped_server(&device))
+            .find(stalled)
+            .expect("a stall");
+        let warnings = m["warnings"].as_array().unwrap();
+        assert!(
+            warnings.iter().any(|warning| warning["kind"] == "stalled"),
+            "{m:#}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn infiniband_only_options_are_rejected_in_one_line() {
+    for device in devices() {
+        for (option, expected) in [("-sr 10", "static rate"), ("-sp 1", "path bits")] {
+            let text = fails(&format!("-i {device} {option} -n 1 rc_bw"), 1);
+            assert!(
+                text.contains(expected) && text.contains(&device) && text.lines().count() == 1,
+                "{text}"
+            );
+        }
+        let text = fails(&format!("-i {device} --pkey-index 7777 -n 1 rc_bw"), 1);
+        let expected = if connects_directly(&device) {
+            "so give --pkey-index less than"
+        } else {
+            "partition key"
+        };
+        assert!(text.contains(expected) && text.contains(&device), "{text}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn server_drops_a_stalled_client_of_one_sided_tests() {
+    for device in devices() {
+        let server = Server::with_options(&["-v"]);
+        let line = format!(
+            "{} -i {device} -n 1000000000 -m 64 -rto 1 rc_rdma_read_bw",
+            server.target()
+        );
+        let client = spawn(&line);
+        server.wait_for_log("rc_rdma_read_bw begins");
+        process::send_signal(client.id(), "STOP");
+        server.wait_for_log("nothing was heard of the peer for 2 s");
+        client.kill();
+    }
+}
