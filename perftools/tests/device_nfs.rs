@@ -117,7 +117,7 @@ impl Drop for Shared {
 fn mount_over_rdma_is_recognized() {
     let names = std::env::var("RDMA_LAB_DEVICES")
         .expect("RDMA_LAB_DEVICES names the devices: run by ci/lab");
-    let ports = PeerFacts::here(&Root::host()).ports;
+    let ports = PeerFacts::of_this_host(&Root::host()).ports;
     let roce = ports
         .iter()
         .filter(|port| port.is_roce() && names.split_whitespace().any(|name| name == port.device));

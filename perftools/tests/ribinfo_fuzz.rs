@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use perftools::common::cpus::list;
 use perftools::ribinfo::args::Info;
-use perftools::ribinfo::collect::device::{Named, parse_guid};
+use perftools::ribinfo::collect::device::{NamedCode, parse_guid};
 use perftools::ribinfo::collect::eipoib::slave;
 use perftools::ribinfo::collect::filter::{Packet, iptables, nft};
 use perftools::ribinfo::collect::hwaddr::HwAddr;
@@ -188,7 +188,7 @@ fn rates_states_and_numbers_of_sysfs() {
             assert_eq!(Rate::parse(&rate.to_string()), Some(rate), "{text:?}");
             assert_ne!(rate.ibstat(), "");
         }
-        let _ = Named::parse(text);
+        let _ = NamedCode::parse(text);
         let _ = (number(text), unsigned(text));
     });
 }

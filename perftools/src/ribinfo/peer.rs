@@ -76,7 +76,7 @@ fn converse(mut stream: TcpStream) -> Result<PeerFacts> {
     }
     frame::write(&mut stream, &FactsMessage::AskFacts)?;
     match frame::read::<FactsMessage>(&mut Until::new(&stream, PATIENCE))? {
-        FactsMessage::Facts(facts) => facts.checked(),
+        FactsMessage::Facts(facts) => facts.validated(),
         FactsMessage::Error { text } => Err(Error::new(
             Kind::Peer,
             format!("the peer: {}", printable(&text)),
@@ -123,7 +123,7 @@ fn answer(mut stream: TcpStream, root: &Root) -> Result<()> {
     }
     hello::write(&mut stream)?;
     let reply = match frame::read(&mut Until::new(&stream, GREETING)) {
-        Ok(FactsMessage::AskFacts) => FactsMessage::Facts(Box::new(PeerFacts::here(root))),
+        Ok(FactsMessage::AskFacts) => FactsMessage::Facts(Box::new(PeerFacts::of_this_host(root))),
         // Who only looked whether somebody is here.
         Err(error) if error.kind() == Kind::Gone => return Ok(()),
         _ => FactsMessage::Error {
@@ -149,7 +149,7 @@ mod tests {
         });
         let facts = ask("127.0.0.1", port).unwrap();
         server.join().unwrap().unwrap();
-        assert_eq!(facts, PeerFacts::here(&Root::host()));
+        assert_eq!(facts, PeerFacts::of_this_host(&Root::host()));
     }
 
     #[test]

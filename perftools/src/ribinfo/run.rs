@@ -60,7 +60,7 @@ pub fn run(info: &Info) -> Result<(String, u8)> {
         Command::Links => display::links::show(&root, json)?,
         Command::Sm => return display::sm::show(&root, json),
         Command::Check(options) => return checked(&root, options, json),
-        Command::Facts => display::json(&PeerFacts::here(&root))?,
+        Command::Facts => display::json(&PeerFacts::of_this_host(&root))?,
         Command::Serve { port } => serve(&root, ANY, *port).map(|()| String::new())?,
         Command::Capture { directory } => capture(root, directory).map(|()| String::new())?,
     };
@@ -71,7 +71,7 @@ fn capture(root: Root, directory: &Path) -> Result<()> {
     let root = root.keeping();
     let facts = HostFacts::read(&root, &[], None);
     let _ = check(&facts, &[]);
-    let _ = PeerFacts::here(&root);
+    let _ = PeerFacts::of_this_host(&root);
     let probe = Probe {
         sms: root.sms().unwrap_or_default(),
         ..facts.probe
@@ -134,7 +134,7 @@ fn checked(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
                 )
             })?;
             Some(Ok(facts
-                .checked()
+                .validated()
                 .map_err(|error| error.context(path.display()))?))
         }
         (None, None) => None,

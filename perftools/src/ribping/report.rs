@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::tracker::{Counts, PingTracker, ReplyKind};
+use super::tracker::{PingCounts, PingTracker, ReplyKind};
 use crate::common::error::{Error, Result, tell};
 use crate::common::histogram::{Latencies, Percentiles};
 
@@ -88,7 +88,7 @@ impl Report {
     }
 
     /// What was sent and answered, in numbers.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> PingCounts {
         self.tracker.counts()
     }
 

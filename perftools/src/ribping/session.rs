@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::args::PingArgs;
 use super::report::Report;
 use super::stop::{POLL_INTERVAL, StopFlag};
-use super::tracker::Counts;
+use super::tracker::PingCounts;
 use super::transport::{PingEvent, PingTransport};
 use crate::common::error::{Error, Result};
 
@@ -55,7 +55,7 @@ impl PingConfig {
 
     /// Whether the exit status is 0, as ping's: an answer came; where a count and a deadline were
     /// given, that many.
-    pub fn is_met(&self, counts: Counts) -> bool {
+    pub fn is_met(&self, counts: PingCounts) -> bool {
         let wanted = if self.deadline.is_some() && self.count < u64::MAX {
             self.count
         } else {
@@ -235,10 +235,10 @@ mod tests {
 
     #[test]
     fn with_a_count_and_a_deadline_all_must_be_answered() {
-        let counts = |received| Counts {
+        let counts = |received| PingCounts {
             transmitted: 3,
             received,
-            ..Counts::default()
+            ..PingCounts::default()
         };
         let deadline = Some(Duration::from_secs(1));
         for (config, received, is_met) in [

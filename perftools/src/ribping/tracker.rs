@@ -21,7 +21,7 @@ pub enum ReplyKind {
 
 /// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct PingCounts {
     /// Pings sent.
     pub transmitted: u64,
     /// Pings answered, late ones included.
@@ -34,7 +34,7 @@ pub struct Counts {
     pub resent: u64,
 }
 
-impl Counts {
+impl PingCounts {
     /// Pings not answered.
     pub fn lost(&self) -> u64 {
         self.transmitted - self.received
@@ -53,7 +53,7 @@ struct Sent {
 #[derive(Debug, Default)]
 pub struct PingTracker {
     recent: VecDeque<Sent>,
-    counts: Counts,
+    counts: PingCounts,
 }
 
 impl PingTracker {
@@ -111,7 +111,7 @@ impl PingTracker {
     }
 
     /// The counts.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> PingCounts {
         self.counts
     }
 

@@ -3,7 +3,7 @@
 use super::finding::Finding;
 use crate::common::units::Size;
 use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::limits::{Limit, is_free, memlock};
+use crate::ribinfo::collect::limits::{ResourceLimit, is_free, memlock};
 
 /// What real programs pin at least.
 const ENOUGH: u64 = 1 << 30;
@@ -35,7 +35,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     findings
 }
 
-fn judge(limits: Option<(Limit, Limit)>, free: bool) -> Finding {
+fn judge(limits: Option<(ResourceLimit, ResourceLimit)>, free: bool) -> Finding {
     let Some((soft, hard)) = limits else {
         return Finding::ok("the limits of locked memory are not known here");
     };
@@ -58,7 +58,7 @@ fn judge(limits: Option<(Limit, Limit)>, free: bool) -> Finding {
     }
 }
 
-fn show(limit: Limit) -> String {
+fn show(limit: ResourceLimit) -> String {
     limit.map_or_else(|| "unlimited".to_owned(), |limit| Size(limit).to_string())
 }
 

@@ -19,12 +19,12 @@ const LOAD: [&str; 3] = [
 pub(super) struct Modules {
     loaded: BTreeSet<String>,
     configured: BTreeSet<String>,
-    off: BTreeMap<String, Off>,
+    off: BTreeMap<String, DisabledModule>,
 }
 
 /// A module's line behind a `#`.
 #[derive(Debug)]
-struct Off {
+struct DisabledModule {
     written: String,
     file: String,
 }
@@ -67,7 +67,7 @@ impl Modules {
                 continue;
             }
             if line.starts_with('#') {
-                let off = Off {
+                let off = DisabledModule {
                     written: written.to_owned(),
                     file: file.to_owned(),
                 };
@@ -89,7 +89,8 @@ impl Modules {
 
     /// The command that takes the `#` away behind which it stands in a file.
     pub(super) fn switch_on(&self, name: &str) -> Option<String> {
-        let Off { written, file } = self.off.get(name).filter(|_| !self.is_configured(name))?;
+        let DisabledModule { written, file } =
+            self.off.get(name).filter(|_| !self.is_configured(name))?;
         let of_rdma = file
             .strip_prefix(RDMA_MODULES)
             .and_then(|file| file.trim_start_matches('/').strip_suffix(".conf"));

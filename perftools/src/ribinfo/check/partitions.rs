@@ -6,7 +6,8 @@ use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::opensm::{DIRECTORIES, Files};
 use crate::ribinfo::collect::partitions::{
-    DEFAULT_PKEY, Definition, Membership, Partitions, Who, mtu_bytes, parse, rate_gbps, rate_mbps,
+    DEFAULT_PKEY, Definition, MemberPorts, Membership, Partitions, mtu_bytes, parse, rate_gbps,
+    rate_mbps,
 };
 
 const RESTART: &str = "systemctl restart opensm";
@@ -113,14 +114,17 @@ fn default(read: &Partitions) -> Option<Finding> {
         return Some(Finding::fault("there is no default partition 0x7fff, so all ports but opensm's are limited members and cannot talk to each other").mend(mend));
     }
     let members: Vec<_> = default.iter().flat_map(|d| &d.members).collect();
-    let all: Vec<_> = members.iter().filter(|m| m.who == Who::All).collect();
+    let all: Vec<_> = members
+        .iter()
+        .filter(|m| m.who == MemberPorts::All)
+        .collect();
     // Without ALL, only those listed are in; hosts and switches may be named each.
     let hosts = all
         .iter()
         .chain(
             members
                 .iter()
-                .filter(|m| m.who == Who::AllCas)
+                .filter(|m| m.who == MemberPorts::AllCas)
                 .collect::<Vec<_>>()
                 .iter(),
         )
@@ -132,9 +136,10 @@ fn default(read: &Partitions) -> Option<Finding> {
                 .mend(mend),
         );
     }
-    let full = members
-        .iter()
-        .any(|m| matches!(m.who, Who::All | Who::AllCas) && m.membership != Membership::Limited);
+    let full = members.iter().any(|m| {
+        matches!(m.who, MemberPorts::All | MemberPorts::AllCas)
+            && m.membership != Membership::Limited
+    });
     (!full).then(|| {
         Finding::warning(
             "hosts are limited members of the default partition 0x7fff: they reach opensm's host only, not each other",

@@ -4,10 +4,10 @@
 const CAP_IPC_LOCK: u32 = 14;
 
 /// A limit; none: unlimited.
-pub type Limit = Option<u64>;
+pub type ResourceLimit = Option<u64>;
 
 /// The soft and the hard limit of `/proc/self/limits`.
-pub fn memlock(limits: &str) -> Option<(Limit, Limit)> {
+pub fn memlock(limits: &str) -> Option<(ResourceLimit, ResourceLimit)> {
     let line = limits
         .lines()
         .find_map(|line| line.strip_prefix("Max locked memory"))?;

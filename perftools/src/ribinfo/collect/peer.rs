@@ -70,7 +70,7 @@ pub fn technology(link_layer: &str, iwarp: bool) -> &'static str {
 
 impl PeerFacts {
     /// This host's.
-    pub fn here(root: &Root) -> Self {
+    pub fn of_this_host(root: &Root) -> Self {
         let verbs = root.verbs();
         let mut ports = Vec::new();
         for device in device::all(root) {
@@ -118,7 +118,7 @@ impl PeerFacts {
     ///
     /// # Errors
     /// It has what no host tells.
-    pub fn checked(self) -> Result<Self> {
+    pub fn validated(self) -> Result<Self> {
         let is_kind = |text: &str| matches!(text, V1 | V2);
         let is_sound = |port: &PeerPort| {
             is_name(&port.device)
@@ -169,7 +169,7 @@ mod tests {
             host: host.into(),
             ports: vec![port(device)],
         };
-        assert!(facts("node-1.lab", "mlx5_0").checked().is_ok());
+        assert!(facts("node-1.lab", "mlx5_0").validated().is_ok());
         for (host, device) in [
             ("a\x1b[2J", "rxe0"),
             ("a", "rxe0; reboot"),
@@ -177,7 +177,7 @@ mod tests {
             ("", "rxe0"),
             ("a", "a/b"),
         ] {
-            assert!(facts(host, device).checked().is_err(), "{host} {device}");
+            assert!(facts(host, device).validated().is_err(), "{host} {device}");
         }
     }
 }

@@ -22,12 +22,12 @@ const PROBE: &str = "probe.json";
 pub struct Root {
     path: PathBuf,
     captured: Option<Box<Probe>>,
-    kept: Option<RefCell<BTreeMap<String, Kept>>>,
+    recorded: Option<RefCell<BTreeMap<String, Recorded>>>,
 }
 
 /// One thing that was looked at, for [`Root::save`].
 #[derive(Clone, Debug)]
-enum Kept {
+enum Recorded {
     File(String),
     Directory,
     Link(PathBuf),
@@ -39,7 +39,7 @@ impl Root {
         Self {
             path: PathBuf::from("/"),
             captured: None,
-            kept: None,
+            recorded: None,
         }
     }
 
@@ -58,14 +58,14 @@ impl Root {
         Ok(Self {
             path: path.to_owned(),
             captured,
-            kept: None,
+            recorded: None,
         })
     }
 
     /// The same root, keeping what is read for [`save`](Root::save).
     #[must_use]
     pub fn keeping(mut self) -> Self {
-        self.kept = Some(RefCell::default());
+        self.recorded = Some(RefCell::default());
         self
     }
 
@@ -114,7 +114,7 @@ impl Root {
             .read_to_end(&mut bytes)
             .ok()?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        self.keep(path, || Kept::File(text.clone()));
+        self.keep(path, || Recorded::File(text.clone()));
         Some(text)
     }
 
@@ -136,9 +136,9 @@ impl Root {
             return false;
         };
         if metadata.is_dir() {
-            self.keep(path, || Kept::Directory);
+            self.keep(path, || Recorded::Directory);
         } else {
-            self.keep(path, || Kept::File(String::new()));
+            self.keep(path, || Recorded::File(String::new()));
         }
         true
     }
@@ -160,18 +160,18 @@ impl Root {
     /// The last name of what a symbolic link points at.
     pub fn link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
-        self.keep(path, || Kept::Link(target.clone()));
+        self.keep(path, || Recorded::Link(target.clone()));
         target
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
     }
 
-    fn keep(&self, path: &str, what: impl FnOnce() -> Kept) {
-        if let Some(kept) = &self.kept {
-            let mut kept = kept.borrow_mut();
+    fn keep(&self, path: &str, what: impl FnOnce() -> Recorded) {
+        if let Some(recorded) = &self.recorded {
+            let mut recorded = recorded.borrow_mut();
             // A file's text is worth more than the knowledge that it is there.
-            if !matches!(kept.get(path), Some(Kept::File(text)) if !text.is_empty()) {
-                kept.insert(path.to_owned(), what());
+            if !matches!(recorded.get(path), Some(Recorded::File(text)) if !text.is_empty()) {
+                recorded.insert(path.to_owned(), what());
             }
         }
     }
@@ -181,19 +181,19 @@ impl Root {
     /// # Errors
     /// A file cannot be written.
     pub fn save(&self, to: &Path, probe: &Probe) -> io::Result<()> {
-        let Some(kept) = &self.kept else {
+        let Some(recorded) = &self.recorded else {
             return Ok(());
         };
-        for (path, kept) in kept.borrow().iter() {
+        for (path, recorded) in recorded.borrow().iter() {
             let path = to.join(path.trim_start_matches('/'));
             fs::create_dir_all(path.parent().unwrap_or(to))?;
-            match kept {
-                Kept::File(text) => fs::write(&path, text)?,
-                Kept::Directory => {
+            match recorded {
+                Recorded::File(text) => fs::write(&path, text)?,
+                Recorded::Directory => {
                     fs::create_dir_all(&path)?;
                     fs::write(path.join(".keep"), "")?;
                 }
-                Kept::Link(target) => match std::os::unix::fs::symlink(target, &path) {
+                Recorded::Link(target) => match std::os::unix::fs::symlink(target, &path) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                         return Err(error);
                     }

@@ -46,7 +46,7 @@ macro_rules! mirror {
         pub struct $name { $($(#[$field_doc])* pub $field: $ty),* }
 
         impl $name {
-            fn of(raw: &DeviceAttrEx) -> Self {
+            fn from_raw(raw: &DeviceAttrEx) -> Self {
                 let ex = raw;
                 let classic = &raw.attr;
                 // Each field comes from one of the two.
@@ -180,7 +180,7 @@ pub struct VerbsGid {
 }
 
 impl VerbsPort {
-    fn of(context: &Context, port: u8, attr: &PortAttr) -> Self {
+    fn from_port(context: &Context, port: u8, attr: &PortAttr) -> Self {
         let gids = context.gids(port).unwrap_or_default();
         Self {
             port: u32::from(port),
@@ -272,10 +272,16 @@ fn ask_device(device: &ibverbs::Device) -> VerbsDevice {
         let context = device.open()?;
         let attr = context.query_device_ex()?;
         let ports = (1..=attr.attr.phys_port_cnt)
-            .map(|port| Ok(VerbsPort::of(&context, port, &context.query_port(port)?)))
+            .map(|port| {
+                Ok(VerbsPort::from_port(
+                    &context,
+                    port,
+                    &context.query_port(port)?,
+                ))
+            })
             .collect::<ibverbs::Result<_>>()?;
         Ok(Opened {
-            attr: Attr::of(&attr),
+            attr: Attr::from_raw(&attr),
             ports,
         })
     };

@@ -20,7 +20,7 @@ use clap::Parser;
 use crate::common::error::{Error, Result};
 use crate::rperf::spec::test::Test;
 use options::Options;
-use split::Words;
+use split::SplitArgs;
 
 /// What the command line asks for.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ where
         Some(("report", rest)) => return records::report(rest),
         _ => {}
     }
-    let Words {
+    let SplitArgs {
         host,
         tests,
         options,

@@ -6,7 +6,7 @@ use crate::rperf::spec::test::Test;
 
 /// The command line, sorted. Options are in their long form, one word each (`--name=value`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Words {
+pub struct SplitArgs {
     /// The host, if one is named.
     pub host: Option<String>,
     /// The tests, each with the options before it and those after the last test.
@@ -20,8 +20,8 @@ pub struct Words {
 /// # Errors
 /// An option without its value, a word that is neither host nor test, an option of qperf that means
 /// nothing here.
-pub fn split(args: &[String]) -> Result<Words> {
-    let mut words = Words::default();
+pub fn split(args: &[String]) -> Result<SplitArgs> {
+    let mut words = SplitArgs::default();
     let mut args = args.iter().map(String::as_str);
     while let Some(arg) = args.next() {
         if arg == "--" {
@@ -48,7 +48,7 @@ pub fn split(args: &[String]) -> Result<Words> {
 fn option<'a>(
     arg: &'a str,
     rest: &mut impl Iterator<Item = &'a str>,
-    words: &mut Words,
+    words: &mut SplitArgs,
 ) -> Result<()> {
     let (name, inline) = match arg.split_once('=') {
         Some((name, value)) => (name, Some(value)),

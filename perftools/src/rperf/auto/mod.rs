@@ -49,7 +49,7 @@ pub fn run<R: Runner>(
     let mut findings = Vec::new();
     let mut path = String::new();
     for goal in [Goal::Latency, Goal::Rate, Goal::Bandwidth] {
-        let mut found = search.climb(goal, spec)?;
+        let mut found = search.find_best(goal, spec)?;
         path = found.best.measured.local.to_string();
         let (bound, why) = if goal == Goal::Latency {
             (None, verdict::of_latency(&found))

@@ -72,7 +72,7 @@ impl<'a, R: Runner> Search<'a, R> {
     }
 
     /// Finds the best settings for `goal`, from those of `spec` on.
-    pub(super) fn climb(&mut self, goal: Goal, spec: &Spec) -> Result<SearchResult> {
+    pub(super) fn find_best(&mut self, goal: Goal, spec: &Spec) -> Result<SearchResult> {
         let (test, axes): (_, &[Setting]) = match goal {
             Goal::Latency => (Test::RcLat, &[Setting::Wait, Setting::Inline]),
             Goal::Rate => (
@@ -93,7 +93,7 @@ impl<'a, R: Runner> Search<'a, R> {
             limit: Limit::Time(self.time),
             ..spec.of_size(size(goal))
         };
-        let start = self.measure(goal, &spec, Settings::of(&spec))?;
+        let start = self.measure(goal, &spec, Settings::from_spec(&spec))?;
         let mut found = SearchResult {
             goal,
             spec,

@@ -30,7 +30,7 @@ pub(super) enum Setting {
 
 impl Settings {
     /// Those of a specification.
-    pub(super) fn of(spec: &Spec) -> Self {
+    pub(super) fn from_spec(spec: &Spec) -> Self {
         Self {
             wait: spec.client.wait,
             depth: spec.depth,

@@ -28,7 +28,7 @@ struct Run {
 impl<F: FnMut(Test, Settings) -> Result<Run>> Runner for Pair<F> {
     fn run(&mut self, spec: &Spec) -> Result<Measured> {
         self.runs += 1;
-        let run = (self.moves)(spec.test, Settings::of(spec))?;
+        let run = (self.moves)(spec.test, Settings::from_spec(spec))?;
         let record = if spec.test.is_latency() {
             latency()
         } else {

@@ -30,4 +30,6 @@ mod socket_session;
 pub mod token;
 
 #[cfg(test)]
+mod fake_backend;
+#[cfg(test)]
 mod tests;

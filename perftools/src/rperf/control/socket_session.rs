@@ -21,7 +21,7 @@ use super::message::Message;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::Role;
 use crate::rperf::report::warning;
-use crate::rperf::sockets::{Ending, SocketKind, endpoint};
+use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
 
@@ -133,7 +133,7 @@ fn exchange(
         role,
         side,
         socket,
-        Ending::Told,
+        EndMode::Announced,
         &link.thread(0),
     )?;
     link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;

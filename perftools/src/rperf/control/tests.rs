@@ -1,192 +1,25 @@
 //! Client and server over loopback TCP, with the fake wire for data.
 
-use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 
 use super::client::{self, ServerAddr};
+use super::fake_backend::{FakeBackend, via};
 use super::message::Message;
 use super::rules::Rules;
 use super::server::Server;
-use crate::common::error::{Error, Result};
+use crate::common::error::Result;
 use crate::common::protocol::frame;
 use crate::common::protocol::hello::{self, PROTOCOL};
 use crate::rperf::args::options::Options;
-use crate::rperf::engine::fake::{self, FakeWire};
 use crate::rperf::report::record::Outcome;
-use crate::rperf::spec::connection::ConnectionInfo;
-use crate::rperf::spec::modes::Wait;
+use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{Bounds, Spec};
 use crate::rperf::stats::monitor::MonitorOptions;
-use crate::rperf::transport::{
-    Backend, ClientEndpoints, ClientInfo, ClientSetup, ConnectMethod, ConnectedEndpoint,
-    ControlAddrs, LinkType, Offer, QpEndpoint, ServerSetup,
-};
-
-/// Joins the ends within this process, by a number in the offer.
-#[derive(Default)]
-struct Fake {
-    made: AtomicU32,
-    waiting: Mutex<HashMap<u32, Vec<FakeWire>>>,
-}
-
-struct FakeClient<'a> {
-    backend: &'a Fake,
-    spec: Spec,
-}
-
-struct FakeServer {
-    wires: Vec<FakeWire>,
-    spec: Spec,
-    depth: u32,
-}
-
-fn bounds() -> Bounds {
-    Bounds {
-        device: "fake0".into(),
-        max_msg: 1 << 20,
-        max_qp_wr: 1000,
-        max_cqe: 2000,
-        mtu: 1024,
-        infiniband: true,
-        signalled: 0..0,
-        atomics: true,
-        max_srq_wr: 100,
-        xrc: false,
-    }
-}
-
-fn via() -> ConnectionInfo {
-    ConnectionInfo {
-        device: "fake0".into(),
-        port: 1,
-        link: "fake".into(),
-        gid_index: None,
-        address: "here".into(),
-        cm: false,
-        mtu: None,
-        port_mtu: None,
-        wait: Wait::Adaptive,
-    }
-}
-
-impl<'a> Backend for &'a Fake {
-    type Wire = FakeWire;
-    type Client = FakeClient<'a>;
-    type Server = FakeServer;
-
-    fn client(&self, spec: &Spec, _: ControlAddrs) -> Result<(FakeClient<'a>, ClientInfo)> {
-        let ask = ClientInfo {
-            link: LinkType::Roce,
-            addresses: vec![],
-            mtu: 1024,
-            depth: spec.depth,
-            plan: spec.test.plan().unwrap(),
-        };
-        Ok((
-            FakeClient {
-                backend: self,
-                spec: spec.clone(),
-            },
-            ask,
-        ))
-    }
-
-    fn server(
-        &self,
-        spec: &Spec,
-        ask: &ClientInfo,
-        _: ControlAddrs,
-    ) -> Result<(FakeServer, Offer)> {
-        let depth = spec.fit(&bounds())?.depth.min(ask.depth);
-        let shape = spec.agreed(depth, ask.plan, &bounds())?;
-        let (clients, wires) = (0..spec.threads)
-            .map(|_| {
-                let [(client, _), (wire, _)] = fake::pair(&shape);
-                (client, wire)
-            })
-            .unzip();
-        let qpn = self.made.fetch_add(1, Ordering::Relaxed);
-        self.waiting.lock().unwrap().insert(qpn, clients);
-        let method = ConnectMethod::Direct(vec![QpEndpoint {
-            qpn,
-            psn: 0,
-            lid: 0,
-            gid: "::".into(),
-            rd_atomic: 1,
-            xrc: None,
-        }]);
-        let offer = Offer {
-            depth,
-            mtu: 1024,
-            client_address: 0,
-            method,
-            group: None,
-            via: via(),
-        };
-        Ok((
-            FakeServer {
-                wires,
-                spec: spec.clone(),
-                depth,
-            },
-            offer,
-        ))
-    }
-}
-
-impl ClientSetup for FakeClient<'_> {
-    type Wire = FakeWire;
-
-    fn answer(&mut self, _: &Offer) -> Result<ClientEndpoints> {
-        Ok(ClientEndpoints { ends: vec![] })
-    }
-
-    fn connect(self, offer: &Offer, _: Duration) -> Result<ConnectedEndpoint<FakeWire>> {
-        let ConnectMethod::Direct(end) = &offer.method else {
-            return Err(Error::protocol("which?"));
-        };
-        let wires = self
-            .backend
-            .waiting
-            .lock()
-            .unwrap()
-            .remove(&end[0].qpn)
-            .unwrap();
-        Ok(ConnectedEndpoint {
-            wires,
-            via: via(),
-            shape: self
-                .spec
-                .agreed(offer.depth, self.spec.test.plan().unwrap(), &bounds())?,
-        })
-    }
-}
-
-impl ServerSetup for FakeServer {
-    type Wire = FakeWire;
-
-    fn accept(
-        self,
-        _: &ClientEndpoints,
-        _: Duration,
-        _: &dyn Fn() -> bool,
-    ) -> Result<ConnectedEndpoint<FakeWire>> {
-        Ok(ConnectedEndpoint {
-            wires: self.wires,
-            via: via(),
-            shape: self
-                .spec
-                .agreed(self.depth, self.spec.test.plan().unwrap(), &bounds())?,
-        })
-    }
-}
+use crate::rperf::transport::{Backend, ClientEndpoints, ControlAddrs};
 
 fn spec(test: Test, options: &str) -> Spec {
     let args = std::iter::once("rperf").chain(options.split_whitespace());
@@ -207,8 +40,8 @@ fn server_addr(address: SocketAddr) -> ServerAddr {
 }
 
 /// Runs `body` beside a server; the server has to be alive at the end, and ends by `quit`.
-fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &Fake)) {
-    let backend = Fake::default();
+fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &FakeBackend)) {
+    let backend = FakeBackend::default();
     let mut server = Server::bind(
         Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         0,
@@ -248,7 +81,7 @@ fn assert_alive(address: SocketAddr) {
         client::run(
             &server_addr(address),
             &spec(Test::Conf, ""),
-            &&Fake::default(),
+            &&FakeBackend::default(),
             MonitorOptions::default(),
         )
     });
@@ -285,7 +118,7 @@ fn greeted(address: SocketAddr, protocol: u16) -> TcpStream {
 }
 
 /// A raw connection that has asked for a test and was offered it.
-fn offered(address: SocketAddr, backend: &Fake, spec: Spec) -> TcpStream {
+fn offered(address: SocketAddr, backend: &FakeBackend, spec: Spec) -> TcpStream {
     let mut stream = greeted(address, PROTOCOL);
     let (_, ask) = backend
         .client(
@@ -545,7 +378,7 @@ fn a_client_too_many_is_told_so() {
 
 #[test]
 fn a_server_that_is_stopped_tells_its_clients() {
-    let backend = Fake::default();
+    let backend = FakeBackend::default();
     let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, Rules::default())
         .unwrap()
         .quiet();
@@ -608,7 +441,7 @@ fn whoever_listens_instead_of_rperf_is_named_so() {
     let text = client::run(
         &server_addr(address),
         &spec(Test::Conf, ""),
-        &&Fake::default(),
+        &&FakeBackend::default(),
         MonitorOptions::default(),
     )
     .unwrap_err()
@@ -630,7 +463,7 @@ fn nobody_there_says_so_in_time() {
     let text = client::run(
         &server_addr,
         &spec(Test::Conf, ""),
-        &&Fake::default(),
+        &&FakeBackend::default(),
         MonitorOptions::default(),
     )
     .unwrap_err()

@@ -13,7 +13,7 @@ use crate::rperf::engine::{self, Peer, Role};
 use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::record::{Measured, Outcome};
 use crate::rperf::report::warning::{self, WarningInput};
-use crate::rperf::sockets::{Ending, SocketKind, endpoint};
+use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::modes::{Cm, Wait};
 use crate::rperf::spec::test::Test;
@@ -110,7 +110,7 @@ fn no_such(test: Test) -> Error {
 }
 
 fn request(spec: &Spec) -> Result<Request> {
-    let index = index::of(spec.test.name()).ok_or_else(|| no_such(spec.test))?;
+    let index = index::from_name(spec.test.name()).ok_or_else(|| no_such(spec.test))?;
     let msg_size =
         u32::try_from(spec.msg_size).map_err(|_| Error::limit("qperf's messages end at 4 GiB"))?;
     let (time, no_msgs) = match spec.limit {
@@ -199,7 +199,7 @@ fn over_sockets(
         Role::Client,
         &spec.client,
         socket,
-        Ending::Clock,
+        EndMode::Clock,
         conn,
     )?;
     measured(conn, spec, measurement, (here, there))

@@ -46,7 +46,7 @@ pub fn name(index: u16) -> Option<&'static str> {
 }
 
 /// The test's number.
-pub fn of(name: &str) -> Option<u16> {
+pub fn from_name(name: &str) -> Option<u16> {
     NAMES
         .iter()
         .position(|n| *n == name)
@@ -60,12 +60,15 @@ mod tests {
     #[test]
     fn numbers_and_names_lead_to_each_other() {
         assert_eq!(
-            (name(8), of("rc_bw"), of("quit")),
+            (name(8), from_name("rc_bw"), from_name("quit")),
             (Some("tcp_bw"), Some(13), Some(1))
         );
-        assert_eq!((name(36), name(u16::MAX), of("rc_bv")), (None, None, None));
+        assert_eq!(
+            (name(36), name(u16::MAX), from_name("rc_bv")),
+            (None, None, None)
+        );
         for (index, test) in (0..).zip(NAMES) {
-            assert_eq!((name(index), of(test)), (Some(test), Some(index)));
+            assert_eq!((name(index), from_name(test)), (Some(test), Some(index)));
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{VERSION, conf, index, rdma};
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::{Peer, Role};
 use crate::rperf::report::host_conf::HostConf;
-use crate::rperf::sockets::{Ending, SocketKind, endpoint};
+use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
 use crate::rperf::spec::modes::{Cm, Wait};
 use crate::rperf::spec::plan::Plan;
 use crate::rperf::spec::test::Test;
@@ -219,7 +219,7 @@ fn over_sockets(
         Role::Server,
         &spec.server,
         socket,
-        Ending::Clock,
+        EndMode::Clock,
         conn,
     )?;
     finish(conn, &measurement.stats)
@@ -228,7 +228,7 @@ fn over_sockets(
 /// Sends this end's figures; the client has left its loop when it says so.
 fn finish(conn: &ControlConn, stats: &SideStats) -> Result<()> {
     let begin = Instant::now();
-    conn.send(&Stat::of(stats).encode())?;
+    conn.send(&Stat::from_side(stats).encode())?;
     conn.expect_after().map_err(|error| {
         error.context(format!("{} ms after the test", begin.elapsed().as_millis()))
     })

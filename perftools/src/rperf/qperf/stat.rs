@@ -11,7 +11,7 @@ const TICKS: u32 = 1_000_000_000;
 
 /// Bytes, messages and errors of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct QperfCounts {
     /// Bytes.
     pub bytes: u64,
     /// Messages.
@@ -49,13 +49,13 @@ pub struct Stat {
     /// Its clocks when the test ended.
     pub end: Clocks,
     /// What it sent.
-    pub sent: Counts,
+    pub sent: QperfCounts,
     /// What it received.
-    pub received: Counts,
+    pub received: QperfCounts,
     /// What the peer sent without a hand in it: what this end read.
-    pub peer_sent: Counts,
+    pub peer_sent: QperfCounts,
     /// What the peer received without a hand in it: this end's atomics.
-    pub peer_received: Counts,
+    pub peer_received: QperfCounts,
 }
 
 impl Stat {
@@ -94,7 +94,7 @@ impl Stat {
             steal: r.u64(),
         };
         let (start, end) = (clocks(), clocks());
-        let mut counts = || Counts {
+        let mut counts = || QperfCounts {
             bytes: r.u64(),
             msgs: r.u64(),
             errs: r.u64(),
@@ -114,7 +114,7 @@ impl Stat {
     }
 
     /// This end's figures, for a qperf peer.
-    pub fn of(side: &SideStats) -> Self {
+    pub fn from_side(side: &SideStats) -> Self {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Seconds of a test.
         let ticks = |secs: f64| (secs * f64::from(TICKS)) as u64;
         let host = &side.cpu.host;
@@ -165,7 +165,7 @@ impl Stat {
     }
 }
 
-impl From<Count> for Counts {
+impl From<Count> for QperfCounts {
     fn from(count: Count) -> Self {
         Self {
             bytes: count.bytes,
@@ -175,8 +175,8 @@ impl From<Count> for Counts {
     }
 }
 
-impl From<Counts> for Count {
-    fn from(counts: Counts) -> Self {
+impl From<QperfCounts> for Count {
+    fn from(counts: QperfCounts) -> Self {
         Self {
             msgs: counts.msgs,
             bytes: counts.bytes,
@@ -204,22 +204,22 @@ mod tests {
                 steal: 7,
                 ..Clocks::default()
             },
-            sent: Counts {
+            sent: QperfCounts {
                 bytes: 8,
                 msgs: 9,
                 errs: 10,
             },
-            received: Counts {
+            received: QperfCounts {
                 bytes: 11,
-                ..Counts::default()
+                ..QperfCounts::default()
             },
-            peer_sent: Counts {
+            peer_sent: QperfCounts {
                 bytes: 12,
-                ..Counts::default()
+                ..QperfCounts::default()
             },
-            peer_received: Counts {
+            peer_received: QperfCounts {
                 errs: 13,
-                ..Counts::default()
+                ..QperfCounts::default()
             },
         };
         let bytes = stat.encode();
@@ -291,7 +291,7 @@ mod tests {
             verified: 0,
             threads: Vec::new(),
         };
-        assert_eq!(Stat::of(&side).side(), side);
+        assert_eq!(Stat::from_side(&side).side(), side);
     }
 
     proptest::proptest! {

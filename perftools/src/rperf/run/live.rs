@@ -33,13 +33,13 @@ pub(super) struct Live {
     lines: Lines,
     bar: Option<ProgressBar>,
     tests: usize,
-    now: Mutex<Now>,
+    now: Mutex<CurrentTest>,
     host: Option<String>,
 }
 
 /// The test that runs.
 #[derive(Debug, Default)]
-struct Now {
+struct CurrentTest {
     number: usize,
     test: Option<Test>,
     /// Its name was printed, and lines follow.

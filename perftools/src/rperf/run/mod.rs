@@ -37,7 +37,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             old,
             new,
             threshold,
-        }) => records::hold_against(&old, &new, threshold),
+        }) => records::compare(&old, &new, threshold),
         Ok(Invocation::Report { files, output }) => records::report(&files, output.as_deref()),
         Ok(Invocation::Auto {
             host,

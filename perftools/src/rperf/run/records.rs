@@ -17,7 +17,7 @@ fn read(path: &str) -> Result<Document> {
 }
 
 /// Ends with status 1 where the new run is worse.
-pub(super) fn hold_against(old: &str, new: &str, threshold: f64) -> Result<()> {
+pub(super) fn compare(old: &str, new: &str, threshold: f64) -> Result<()> {
     let rows = compare::compare(&read(old)?, &read(new)?, threshold);
     if rows.is_empty() {
         return Err(Error::usage(format!(

@@ -14,7 +14,7 @@ use super::message_socket::MessageSocket;
 use super::nodelay::send_at_once;
 use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, LoopKind};
-use super::{Ending, LoopParams, SocketKind};
+use super::{EndMode, LoopParams, SocketKind};
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::pin::Pinned;
 use crate::rperf::engine::{Measurement, Peer, Role};
@@ -185,7 +185,7 @@ pub fn run<P: Peer>(
     role: Role,
     side: &Side,
     socket: Socket,
-    ending: Ending,
+    end_mode: EndMode,
     peer: &P,
 ) -> Result<Measurement> {
     let _pinned = Pinned::to(side.cpus.as_ref())?;
@@ -206,10 +206,10 @@ pub fn run<P: Peer>(
         verify: spec.verify,
         access,
         timeout: side.timeout,
-        ending,
+        end_mode,
     };
     run::run(
-        LoopKind::of(role, latency, spec.flip),
+        LoopKind::new(role, latency, spec.flip),
         &mut line,
         &plan,
         polled,

@@ -19,7 +19,7 @@ const SCTP_PIECE: usize = 64 << 10;
 
 /// What a receive brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Got {
+pub enum Received {
     /// A message of so many bytes.
     Message(usize),
     /// Nothing yet, or a part.
@@ -117,22 +117,22 @@ impl MessageSocket {
     /// # Errors
     /// The connection broke.
     #[inline]
-    pub fn receive(&mut self, message: &mut [u8]) -> Result<Got> {
+    pub fn receive(&mut self, message: &mut [u8]) -> Result<Received> {
         if self.open && !self.join()? {
-            return Ok(Got::Nothing);
+            return Ok(Received::Nothing);
         }
         match (&self.socket).read(&mut message[self.received..]) {
-            Ok(n) if self.kind.is_datagram() => Ok(Got::Message(n)),
-            Ok(0) => Ok(Got::End),
+            Ok(n) if self.kind.is_datagram() => Ok(Received::Message(n)),
+            Ok(0) => Ok(Received::End),
             Ok(n) => {
                 self.received += n;
                 if self.received < message.len() {
-                    return Ok(Got::Nothing);
+                    return Ok(Received::Nothing);
                 }
                 self.received = 0;
-                Ok(Got::Message(message.len()))
+                Ok(Received::Message(message.len()))
             }
-            Err(e) if is_not_yet(e.kind()) => Ok(Got::Nothing),
+            Err(e) if is_not_yet(e.kind()) => Ok(Received::Nothing),
             Err(e) => Err(self.broken("receive", message.len(), &e)),
         }
     }

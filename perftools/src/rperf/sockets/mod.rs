@@ -22,9 +22,9 @@ pub use crate::rperf::spec::socket_kind::{MAX_DATAGRAM, MAX_RDS, SocketKind};
 
 /// How both ends know that the test is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum EndMode {
     /// They tell each other; whatever is under way arrives first.
-    Told,
+    Announced,
     /// Each by its own clock, as qperf does.
     Clock,
 }
@@ -43,5 +43,5 @@ pub struct LoopParams {
     /// When to give a silent peer up.
     pub timeout: Duration,
     /// How the end is known.
-    pub ending: Ending,
+    pub end_mode: EndMode,
 }

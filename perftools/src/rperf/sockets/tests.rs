@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::message_socket::MessageSocket;
 use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, LoopKind};
-use super::{Ending, LoopParams, SocketKind};
+use super::{EndMode, LoopParams, SocketKind};
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::{Measurement, Peer};
 use crate::rperf::spec::Limit;
@@ -86,14 +86,14 @@ fn both(
     })
 }
 
-fn plan(size: usize, limit: Limit, ending: Ending) -> LoopParams {
+fn plan(size: usize, limit: Limit, end_mode: EndMode) -> LoopParams {
     LoopParams {
         size,
         limit,
         verify: true,
         access: false,
         timeout: Duration::from_secs(5),
-        ending,
+        end_mode,
     }
 }
 
@@ -105,7 +105,7 @@ fn every_message_of_a_stream_arrives_and_is_checked() {
                 SocketKind::Tcp,
                 host,
                 false,
-                &plan(size, Limit::Messages(n), Ending::Told),
+                &plan(size, Limit::Messages(n), EndMode::Announced),
                 false,
             );
             assert_eq!((client.stats.sent.msgs, server.stats.received.msgs), (n, n));
@@ -123,7 +123,7 @@ fn latency_counts_each_round_trip_both_ways() {
                     kind,
                     host,
                     true,
-                    &plan(100, Limit::Messages(300), Ending::Told),
+                    &plan(100, Limit::Messages(300), EndMode::Announced),
                     poll,
                 );
                 assert_eq!(
@@ -145,7 +145,7 @@ fn datagrams_that_arrive_are_whole_whatever_is_lost() {
                 SocketKind::Udp,
                 host,
                 false,
-                &plan(1000, limit, Ending::Told),
+                &plan(1000, limit, EndMode::Announced),
                 poll,
             );
             let (sent, received) = (client.stats.sent.msgs, server.stats.received.msgs);
@@ -163,7 +163,7 @@ fn a_test_by_time_ends_and_leaves_nothing_under_way() {
             SocketKind::Tcp,
             HOSTS[0],
             latency,
-            &plan(64 << 10, limit, Ending::Told),
+            &plan(64 << 10, limit, EndMode::Announced),
             false,
         );
         assert!(client.stats.nanos >= 200_000_000);
@@ -184,7 +184,7 @@ fn by_the_clock_each_end_stops_alone() {
             kind,
             HOSTS[1],
             latency,
-            &plan(512, limit, Ending::Clock),
+            &plan(512, limit, EndMode::Clock),
             false,
         );
         assert!(
@@ -257,7 +257,7 @@ fn a_client_that_never_comes_or_is_gone_ends_the_wait() {
 fn damage_is_found() {
     let [client, mut server] = lines(SocketKind::Udp, HOSTS[0], false);
     client.socket().send(&[9; 64]).unwrap();
-    let plan = plan(64, Limit::Messages(1), Ending::Clock);
+    let plan = plan(64, Limit::Messages(1), EndMode::Clock);
     let told = Told::default();
     let text = run::run(LoopKind::Sink, &mut server, &plan, false, &Side(&told, 1))
         .unwrap_err()

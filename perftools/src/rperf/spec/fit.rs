@@ -44,7 +44,7 @@ impl Spec {
         if self.test.socket().is_some() {
             return self.msg_size;
         }
-        let looked_at = self.is_looked_at();
+        let looked_at = self.touches_payload();
         let buffers = if looked_at {
             u64::from(self.depth) * 2 + 12
         } else {
@@ -87,7 +87,7 @@ impl Spec {
             )));
         }
         let mut depth = match plan.is_latency() {
-            true if self.is_looked_at() => self.depth.min(LATENCY_DEPTH_OF_BUFFERS),
+            true if self.touches_payload() => self.depth.min(LATENCY_DEPTH_OF_BUFFERS),
             true => self.depth.min(LATENCY_DEPTH),
             false => self.depth.saturating_mul(self.qps).min(MAX_DEPTH),
         };
@@ -105,7 +105,7 @@ impl Spec {
             room
         };
         depth = depth.min(room.saturating_sub(6 + together)).max(1);
-        if self.is_looked_at() {
+        if self.touches_payload() {
             // Both directions have their own buffers: depth to send, depth and the credits to
             // receive.
             let buffers = u32::try_from(VERIFY_MEMORY / self.msg_size / 2 / u64::from(queues))
@@ -192,7 +192,7 @@ impl Spec {
     }
 
     /// Whether each message is looked at once it has arrived.
-    fn is_looked_at(&self) -> bool {
+    fn touches_payload(&self) -> bool {
         self.verify || self.tuning.access_received
     }
 
@@ -228,7 +228,7 @@ impl Spec {
             depth,
             batch,
             // What all queue pairs together may leave unsaid stays below the depth.
-            signal_every: if self.is_looked_at() {
+            signal_every: if self.touches_payload() {
                 1
             } else {
                 signal_every.clamp(1, most)

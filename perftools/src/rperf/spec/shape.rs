@@ -97,7 +97,7 @@ impl Shape {
     }
 
     /// Whether each message has a buffer of its own that is looked at.
-    pub fn is_looked_at(&self) -> bool {
+    pub fn touches_payload(&self) -> bool {
         self.verify || self.tuning.access_received
     }
 
@@ -108,19 +108,21 @@ impl Shape {
 
     /// Places in memory that is open to the peer: one for each message under way, where each is
     /// looked at.
-    pub fn slots(&self) -> u32 {
+    pub fn exposed_slots(&self) -> u32 {
         match self.plan {
             // A number for each queue pair, as atomics of several come in no order.
             plan if plan.verb.is_atomic() => self.qps,
             // One queue pair may lag behind the others by the whole depth.
-            plan if self.is_looked_at() && plan.pattern != Pattern::Polled => self.depth * self.qps,
+            plan if self.touches_payload() && plan.pattern != Pattern::Polled => {
+                self.depth * self.qps
+            }
             _ => 1,
         }
     }
 
     /// Places that fetches bring the peer's memory into.
-    pub fn places(&self) -> u32 {
-        if self.is_looked_at() {
+    pub fn fetch_slots(&self) -> u32 {
+        if self.touches_payload() {
             self.sends() * self.qps
         } else {
             1
@@ -139,13 +141,13 @@ impl Shape {
     /// Bytes of the memory that each end registers.
     pub fn memory(&self) -> u64 {
         let exposed = if self.plan.verb.is_one_sided() {
-            self.slots()
+            self.exposed_slots()
         } else {
             0
         };
         let own = match self.plan {
-            plan if plan.verb.fetches() => self.places(),
-            _ if self.is_looked_at() && self.plan.pattern != Pattern::Polled => {
+            plan if plan.verb.fetches() => self.fetch_slots(),
+            _ if self.touches_payload() && self.plan.pattern != Pattern::Polled => {
                 self.sends() + self.receive_buffers()
             }
             // A message to send from, and one to receive into.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::interval::{Dip, Interval};
 use super::sampler::{Sampler, SamplerConfig};
-use super::thread_counters::{self, Counts, ThreadCounters};
+use super::thread_counters::{self, CounterSnapshot, ThreadCounters};
 
 /// How often the watcher looks for silence.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -180,7 +180,7 @@ impl<'a> Monitor<'a> {
     /// The watcher's thread.
     fn sample(&self) {
         let mut looks = 0_u32;
-        let mut told = (0, Counts::default());
+        let mut told = (0, CounterSnapshot::default());
         let mut state = self.state();
         while !state.over {
             let mut nap = LOOK_EVERY;
@@ -192,7 +192,7 @@ impl<'a> Monitor<'a> {
                 let now = u64::try_from((now - start).as_nanos()).unwrap_or(u64::MAX);
                 let counts = thread_counters::counts(&self.counters);
                 let base = if self.info.warm_up.is_zero() {
-                    Counts::default()
+                    CounterSnapshot::default()
                 } else {
                     counts
                 };
@@ -228,7 +228,12 @@ impl<'a> Monitor<'a> {
     }
 
     #[allow(clippy::cast_precision_loss)] // Counts and nanoseconds below 2^53.
-    fn progress(&self, now: u64, counts: Counts, (before, told): (u64, Counts)) -> Progress {
+    fn progress(
+        &self,
+        now: u64,
+        counts: CounterSnapshot,
+        (before, told): (u64, CounterSnapshot),
+    ) -> Progress {
         let share = |done: u64, all: u64| (done as f64 / all.max(1) as f64).clamp(0.0, 1.0);
         let config = self.config();
         let msgs = config.moved(counts);

@@ -2,7 +2,7 @@
 //! clock started.
 
 use super::interval::{Dip, DipKind, Interval, dips, is_stall};
-use super::thread_counters::Counts;
+use super::thread_counters::CounterSnapshot;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub(super) struct SamplerConfig {
 
 impl SamplerConfig {
     /// The messages that count.
-    pub(super) fn moved(&self, counts: Counts) -> u64 {
+    pub(super) fn moved(&self, counts: CounterSnapshot) -> u64 {
         if self.latency {
             counts.samples
         } else {
@@ -35,9 +35,9 @@ impl SamplerConfig {
 pub(super) struct Sampler {
     config: SamplerConfig,
     from: u64,
-    at: Counts,
+    at: CounterSnapshot,
     /// The same of the interval before.
-    before: (u64, Counts),
+    before: (u64, CounterSnapshot),
     next: u64,
     /// Messages when they last changed, when that was seen, and how often they did.
     seen: u64,
@@ -50,7 +50,7 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Begins with what the lane says when the clock starts.
-    pub(super) fn new(config: SamplerConfig, at: Counts) -> Self {
+    pub(super) fn new(config: SamplerConfig, at: CounterSnapshot) -> Self {
         let seen = config.moved(at);
         let (intervals, stalls) = (Vec::new(), Vec::new());
         Self {
@@ -77,7 +77,7 @@ impl Sampler {
     pub(super) fn sample(
         &mut self,
         now: u64,
-        counts: Counts,
+        counts: CounterSnapshot,
         longest: impl FnOnce() -> u64,
     ) -> Option<Interval> {
         let now = now.min(self.config.until);
@@ -98,7 +98,7 @@ impl Sampler {
     pub(super) fn end(
         mut self,
         now: u64,
-        counts: Counts,
+        counts: CounterSnapshot,
         longest: u64,
     ) -> (Option<Interval>, Vec<Interval>, Vec<Dip>) {
         let now = now.min(self.config.until);
@@ -136,7 +136,7 @@ impl Sampler {
         (last, self.intervals, all)
     }
 
-    fn close(&mut self, now: u64, counts: Counts, longest: u64) -> Interval {
+    fn close(&mut self, now: u64, counts: CounterSnapshot, longest: u64) -> Interval {
         let before = std::mem::replace(&mut self.at, counts);
         self.before = (self.from, before);
         let msgs = self
@@ -208,14 +208,14 @@ mod tests {
                 until: 4000 * MS,
                 all: u64::MAX,
             },
-            Counts::default(),
+            CounterSnapshot::default(),
         )
     }
 
-    fn sent(n: u64) -> Counts {
-        Counts {
+    fn sent(n: u64) -> CounterSnapshot {
+        CounterSnapshot {
             sent: n,
-            ..Counts::default()
+            ..CounterSnapshot::default()
         }
     }
 
@@ -226,11 +226,11 @@ mod tests {
         let first = s
             .sample(
                 1000 * MS,
-                Counts {
+                CounterSnapshot {
                     sent: 50,
                     received: 20,
                     bytes: 200,
-                    ..Counts::default()
+                    ..CounterSnapshot::default()
                 },
                 || 0,
             )
@@ -324,10 +324,10 @@ mod tests {
     #[test]
     fn latencies_have_a_mean_and_a_longest() {
         let mut s = sampler(true);
-        let counts = Counts {
+        let counts = CounterSnapshot {
             samples: 4,
             nanos: 400,
-            ..Counts::default()
+            ..CounterSnapshot::default()
         };
         let first = s.sample(1000 * MS, counts, || 170).unwrap();
         assert_eq!(

@@ -19,7 +19,7 @@ pub struct ThreadCounters {
 
 /// What a lane says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct CounterSnapshot {
     /// Messages that are known to be sent.
     pub sent: u64,
     /// Messages that arrived.
@@ -32,7 +32,7 @@ pub struct Counts {
     pub nanos: u64,
 }
 
-impl std::ops::Add for Counts {
+impl std::ops::Add for CounterSnapshot {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -78,9 +78,9 @@ impl ThreadCounters {
     }
 
     /// What it says now.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> CounterSnapshot {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Counts {
+        CounterSnapshot {
             sent: read(&self.sent),
             received: read(&self.received),
             bytes: read(&self.bytes),
@@ -96,10 +96,12 @@ impl ThreadCounters {
 }
 
 /// What several lanes say together.
-pub fn counts(counters: &[Arc<ThreadCounters>]) -> Counts {
+pub fn counts(counters: &[Arc<ThreadCounters>]) -> CounterSnapshot {
     counters
         .iter()
-        .fold(Counts::default(), |sum, counters| sum + counters.counts())
+        .fold(CounterSnapshot::default(), |sum, counters| {
+            sum + counters.counts()
+        })
 }
 
 /// The longest latency on any of them since this was asked last.
@@ -127,7 +129,7 @@ mod tests {
         }
         assert_eq!(
             counters.counts(),
-            Counts {
+            CounterSnapshot {
                 sent: 9,
                 received: 3,
                 bytes: 30,
@@ -148,7 +150,7 @@ mod tests {
         }
         assert_eq!(
             counts(&counters),
-            Counts {
+            CounterSnapshot {
                 sent: 17,
                 received: 3,
                 bytes: 17,

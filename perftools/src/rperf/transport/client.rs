@@ -7,7 +7,7 @@ use super::address::PortAddress;
 use super::device;
 use super::endpoint::{PreparedQp, RdmaEndpoint};
 use super::host_memory::has_memory_for;
-use super::path_checks::by_cm;
+use super::path_checks::uses_cm;
 use super::wire::{AnyQp, VerbsWire};
 use super::{
     ClientEndpoints, ClientInfo, ClientSetup, ConnectMethod, ConnectedEndpoint, ControlAddrs,
@@ -28,7 +28,7 @@ pub struct RdmaClient {
 impl RdmaClient {
     pub(super) fn new(spec: &Spec, hosts: ControlAddrs) -> Result<(Self, ClientInfo)> {
         let opened = device::open(spec.client.id.as_ref(), hosts)?.at_gid(spec.client.gid_index)?;
-        by_cm(
+        uses_cm(
             opened.link,
             spec.use_cm,
             spec.marks_packets(),
@@ -95,12 +95,12 @@ impl ClientSetup for RdmaClient {
         match &offer.method {
             ConnectMethod::Direct(server) => {
                 let prepared = std::mem::take(&mut self.prepared);
-                let lines = match offer.group {
-                    Some(_) => self.end.join_in(prepared, server, false)?,
-                    None => self.end.join(prepared, server)?,
+                let qps = match offer.group {
+                    Some(_) => self.end.connect_to_group(prepared, server, false)?,
+                    None => self.end.connect_all(prepared, server)?,
                 };
                 let via = self.end.via(address, false, Some(offer.mtu));
-                self.end.connected(lines, via)
+                self.end.connected(qps, via)
             }
             ConnectMethod::Cm {
                 address: server,
@@ -117,7 +117,7 @@ impl ClientSetup for RdmaClient {
                     token: *token,
                     rd_atomic: self.end.rd_atomic(),
                 };
-                let lines = (0..self.end.lines()).map(|index| {
+                let qps = (0..self.end.qp_count()).map(|index| {
                     let (verb, device) = (shape.plan.verb, self.end.device());
                     if shape.plan.service == Service::Ud {
                         let qp = self.end.queue_pair(index)?;
@@ -133,9 +133,9 @@ impl ClientSetup for RdmaClient {
                     let qp = self.end.queue_pair(index)?;
                     cm::connect(qp, device, &target, index, verb, timeout).map(AnyQp::Cm)
                 });
-                let lines = lines.collect::<Result<Vec<_>>>()?;
+                let qps = qps.collect::<Result<Vec<_>>>()?;
                 let via = self.end.via(address, true, None);
-                self.end.connected(lines, via)
+                self.end.connected(qps, via)
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::common::error::{Error, Result};
 
 impl RdmaEndpoint {
     /// Connects prepared queue pairs to the peer's.
-    pub(super) fn join(
+    pub(super) fn connect_all(
         &self,
         prepared: Vec<PreparedQp>,
         peers: &[QpEndpoint],
@@ -28,11 +28,11 @@ impl RdmaEndpoint {
         prepared
             .into_iter()
             .zip(peers)
-            .map(|(one, peer)| self.join_one(one, peer))
+            .map(|(one, peer)| self.connect_one(one, peer))
             .collect()
     }
 
-    fn join_one(
+    fn connect_one(
         &self,
         PreparedQp { qp, mut path, .. }: PreparedQp,
         peer: &QpEndpoint,
@@ -55,10 +55,10 @@ impl RdmaEndpoint {
             .min(self.rd_atomic());
         match qp {
             UnconnectedQp::Rc(mut qp) => qp.connect(&path, &remote).map(|()| AnyQp::Rc(qp)),
-            UnconnectedQp::Xrc(mut line) => {
-                return line
+            UnconnectedQp::Xrc(mut connection) => {
+                return connection
                     .connect(&path, &remote, peer.xrc)
-                    .map(|()| AnyQp::Xrc(line));
+                    .map(|()| AnyQp::Xrc(connection));
             }
             UnconnectedQp::Uc(mut qp) => qp.connect(&path, &remote).map(|()| AnyQp::Uc(qp)),
             UnconnectedQp::Ud(mut qp) => {
@@ -99,7 +99,7 @@ impl RdmaEndpoint {
 
     /// Has prepared queue pairs receive what is sent to the group, and lets them answer the peer's;
     /// or has the one send to it.
-    pub(super) fn join_in(
+    pub(super) fn connect_to_group(
         &self,
         prepared: Vec<PreparedQp>,
         peers: &[QpEndpoint],
@@ -116,7 +116,7 @@ impl RdmaEndpoint {
             .gid
             .parse()
             .map_err(|_| Error::protocol(format!("the peer's GID `{}` is none", peer.gid)))?;
-        let lines = prepared.into_iter().map(|PreparedQp { qp, path, .. }| {
+        let qps = prepared.into_iter().map(|PreparedQp { qp, path, .. }| {
             let UnconnectedQp::Ud(mut qp) = qp else {
                 return Err(Error::protocol("a group is of datagrams"));
             };
@@ -142,6 +142,6 @@ impl RdmaEndpoint {
                 },
             ))
         });
-        lines.collect()
+        qps.collect()
     }
 }

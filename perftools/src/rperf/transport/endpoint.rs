@@ -52,7 +52,7 @@ impl UnconnectedQp {
             UnconnectedQp::Rc(qp) => qp.qp_num(),
             UnconnectedQp::Uc(qp) => qp.qp_num(),
             UnconnectedQp::Ud(qp) => qp.qp_num(),
-            UnconnectedQp::Xrc(line) => line.sender.qp_num(),
+            UnconnectedQp::Xrc(connection) => connection.sender.qp_num(),
         }
     }
 }
@@ -171,7 +171,7 @@ impl RdmaEndpoint {
     }
 
     /// How many queue pairs its threads have together; those of one follow those of the one before.
-    pub(super) fn lines(&self) -> u32 {
+    pub(super) fn qp_count(&self) -> u32 {
         self.shape.threads * self.shape.qps
     }
 
@@ -223,7 +223,7 @@ impl RdmaEndpoint {
 
     /// Queue pairs that this end connects itself, from `address`.
     pub(super) fn prepare(&self, address: PortAddress, mtu: u32) -> Result<Vec<PreparedQp>> {
-        (0..self.lines())
+        (0..self.qp_count())
             .map(|index| self.prepare_one(index, address, mtu))
             .collect()
     }
@@ -275,8 +275,8 @@ impl RdmaEndpoint {
             lid: self.opened.port.lid.0 | u16::from(path.src_path_bits),
             gid: gid.to_string(),
             rd_atomic: path.max_dest_rd_atomic,
-            xrc: if let UnconnectedQp::Xrc(line) = &qp {
-                Some(line.receiver())
+            xrc: if let UnconnectedQp::Xrc(connection) = &qp {
+                Some(connection.receiver())
             } else {
                 None
             },
@@ -319,11 +319,11 @@ impl RdmaEndpoint {
     /// Joins the queues of each thread with its connected queue pairs.
     pub(super) fn connected(
         self,
-        lines: Vec<AnyQp>,
+        qps: Vec<AnyQp>,
         via: ConnectionInfo,
     ) -> Result<ConnectedEndpoint<VerbsWire>> {
         let shape = self.shape;
-        let mut lines = lines.into_iter();
+        let mut qps = qps.into_iter();
         let mut group = self.group;
         // Soft-iWARP tells of none.
         let solicited = self.opened.link != LinkType::Iwarp;
@@ -331,8 +331,8 @@ impl RdmaEndpoint {
             .queues
             .into_iter()
             .map(|ThreadQueues { cq, channel, srq }| {
-                let lines = lines.by_ref().take(shape.qps as usize).collect();
-                let wire = VerbsWire::new(lines, &self.pd, cq, channel, srq, group.take(), &shape)?;
+                let qps = qps.by_ref().take(shape.qps as usize).collect();
+                let wire = VerbsWire::new(qps, &self.pd, cq, channel, srq, group.take(), &shape)?;
                 Ok(wire.with_solicited(solicited))
             });
         Ok(ConnectedEndpoint {

@@ -42,7 +42,7 @@ pub(super) fn check_path(opened: &OpenedDevice, own: PathSettings, pkey_index: u
 }
 
 /// Whether rdma_cm connects a port of this link; what `marks` packets it does not do.
-pub(super) fn by_cm(link: LinkType, asked: Cm, marks: bool, device: &str) -> Result<bool> {
+pub(super) fn uses_cm(link: LinkType, asked: Cm, marks: bool, device: &str) -> Result<bool> {
     match (link, asked) {
         (LinkType::Iwarp, _) if marks => Err(Error::limit(format!(
             "service level, traffic class, partition key, static rate and path bits: iWARP packets, as those of {device}, have none of these"

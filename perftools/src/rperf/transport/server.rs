@@ -9,7 +9,7 @@ use super::device::{self, OpenedDevice};
 use super::endpoint::{PreparedQp, RdmaEndpoint};
 use super::host_memory::has_memory_for;
 use super::multicast::any_group;
-use super::path_checks::by_cm;
+use super::path_checks::uses_cm;
 use super::wire::{AnyQp, VerbsWire};
 use super::{
     ClientEndpoints, ClientInfo, ConnectMethod, ConnectedEndpoint, ControlAddrs, Offer, ServerSetup,
@@ -49,7 +49,7 @@ impl RdmaServer {
         }
         let chosen = choose(&opened.addresses, &ask.addresses, hosts);
         let (mine, client_address) = chosen.ok_or_else(|| no_path(&opened, ask))?;
-        let by_cm = by_cm(
+        let uses_cm = uses_cm(
             opened.link,
             spec.use_cm,
             spec.marks_packets(),
@@ -75,7 +75,7 @@ impl RdmaServer {
         }
         let mtu = path_mtu(spec, end.mtu(), ask.mtu)?;
         let address = end.opened.addresses[mine];
-        let (pending, method) = if by_cm {
+        let (pending, method) = if uses_cm {
             let ip = address
                 .ip
                 .ok_or_else(|| Error::device("rdma_cm needs an IP address on the server"))?;
@@ -105,7 +105,7 @@ impl RdmaServer {
                 ConnectMethod::Direct(plain),
             )
         };
-        let via = end.via(address, by_cm, (!by_cm).then_some(mtu));
+        let via = end.via(address, uses_cm, (!uses_cm).then_some(mtu));
         let offer = Offer {
             depth: shape.depth,
             mtu,
@@ -141,9 +141,9 @@ impl ServerSetup for RdmaServer {
             via,
             has_group,
         } = self;
-        let lines = match pending {
+        let qps = match pending {
             PendingConnection::Cm(waiting) => {
-                let qps = (0..end.lines())
+                let qps = (0..end.qp_count())
                     .map(|index| end.queue_pair(index))
                     .collect::<Result<Vec<_>>>()?;
                 let connections =
@@ -151,17 +151,17 @@ impl ServerSetup for RdmaServer {
                 connections.into_iter().map(AnyQp::Cm).collect()
             }
             PendingConnection::Found(place, own) => {
-                let qps = (0..end.lines())
+                let qps = (0..end.qp_count())
                     .map(|index| end.queue_pair(index))
                     .collect::<Result<Vec<_>>>()?;
                 place.accept(qps, own, end.device(), timeout, gone)?
             }
             PendingConnection::Direct(prepared) if has_group => {
-                end.join_in(prepared, &answer.ends, true)?
+                end.connect_to_group(prepared, &answer.ends, true)?
             }
-            PendingConnection::Direct(prepared) => end.join(prepared, &answer.ends)?,
+            PendingConnection::Direct(prepared) => end.connect_all(prepared, &answer.ends)?,
         };
-        end.connected(lines, via)
+        end.connected(qps, via)
     }
 }
 

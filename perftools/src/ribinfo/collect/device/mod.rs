@@ -4,4 +4,4 @@ mod read;
 mod types;
 
 pub use read::{all, parse_guid};
-pub use types::{Device, GidRow, Named, PciLink, Port, node_type, state};
+pub use types::{Device, GidRow, NamedCode, PciLink, Port, node_type, state};

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use ibverbs::{Gid, Guid};
 
-use super::types::{Device, GidRow, Named, PciLink, Port};
+use super::types::{Device, GidRow, NamedCode, PciLink, Port};
 use crate::ribinfo::collect::rate::Rate;
 use crate::ribinfo::collect::root::{Root, unsigned};
 
@@ -58,7 +58,7 @@ fn read(root: &Root, name: String) -> Device {
         .collect();
     Device {
         node_type: value("node_type")
-            .and_then(|text| Named::parse(&text))
+            .and_then(|text| NamedCode::parse(&text))
             .unwrap_or_default(),
         node_desc: value("node_desc"),
         node_guid: guid("node_guid"),
@@ -81,7 +81,7 @@ fn read_port(root: &Root, device: &str, port: u32) -> Port {
     let value = |file: &str| root.value(&format!("{directory}/{file}"));
     let named = |file: &str| {
         value(file)
-            .and_then(|text| Named::parse(&text))
+            .and_then(|text| NamedCode::parse(&text))
             .unwrap_or_default()
     };
     let hex = |file: &str| {

@@ -23,14 +23,14 @@ fn gid_text<S: Serializer>(gid: &Gid, serializer: S) -> Result<S::Ok, S::Error> 
 
 /// A number with a name, as sysfs writes them: `4: ACTIVE`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Named {
+pub struct NamedCode {
     /// The number.
     pub code: u32,
     /// The name behind it.
     pub name: String,
 }
 
-impl Named {
+impl NamedCode {
     /// Reads `4: ACTIVE`.
     pub fn parse(text: &str) -> Option<Self> {
         let (code, name) = text.split_once(':').unwrap_or((text, ""));
@@ -41,7 +41,7 @@ impl Named {
     }
 }
 
-impl fmt::Display for Named {
+impl fmt::Display for NamedCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
@@ -73,7 +73,7 @@ pub struct Device {
     /// Its name: `mlx5_0`.
     pub name: String,
     /// `1: CA`, `4: RNIC`.
-    pub node_type: Named,
+    pub node_type: NamedCode,
     /// What it calls itself.
     pub node_desc: Option<String>,
     /// The GUID of the node.
@@ -121,9 +121,9 @@ pub struct Port {
     /// From 1.
     pub port: u32,
     /// `4: ACTIVE`.
-    pub state: Named,
+    pub state: NamedCode,
     /// `5: LinkUp`.
-    pub phys_state: Named,
+    pub phys_state: NamedCode,
     /// `100 Gb/sec (4X EDR)`.
     pub rate: Option<Rate>,
     /// Local identifier; 0 on Ethernet.
@@ -207,13 +207,13 @@ mod tests {
     #[test]
     fn named_numbers_are_split() {
         assert_eq!(
-            Named::parse("4: ACTIVE"),
-            Some(Named {
+            NamedCode::parse("4: ACTIVE"),
+            Some(NamedCode {
                 code: 4,
                 name: "ACTIVE".into()
             })
         );
-        assert_eq!(Named::parse("7").map(|n| n.code), Some(7));
-        assert_eq!(Named::parse(": x"), None);
+        assert_eq!(NamedCode::parse("7").map(|n| n.code), Some(7));
+        assert_eq!(NamedCode::parse(": x"), None);
     }
 }

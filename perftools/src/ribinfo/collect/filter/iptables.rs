@@ -1,6 +1,6 @@
 //! `iptables-save` and `ip6tables-save`.
 
-use super::{Action, Chain, Holds, Packet, Rule, Table, Verdict, port_in, verdict_of};
+use super::{Action, Chain, Condition, Packet, Rule, Table, Verdict, port_in, verdict_of};
 
 /// What the rules do with a packet.
 pub fn iptables(saved: &str, packet: Packet) -> Verdict {
@@ -41,7 +41,7 @@ pub fn iptables(saved: &str, packet: Packet) -> Verdict {
 fn rule(text: &str, line: &str, packet: Packet) -> Rule {
     let words = words(text);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut holds = Holds::Yes;
+    let mut holds = Condition::Yes;
     let mut action = Action::Nothing;
     let mut rest = words.as_slice();
     while !rest.is_empty() {
@@ -54,12 +54,12 @@ fn rule(text: &str, line: &str, packet: Packet) -> Rule {
             ["-g", to, ..] => set(&mut action, Action::Goto((*to).to_owned()), rest.len()),
             ["-m" | "--comment", _, ..] => 2,
             ["!", "-i", "lo", ..] => 3,
-            ["-i", "lo", ..] => condition(&mut holds, Holds::No, 2),
+            ["-i", "lo", ..] => condition(&mut holds, Condition::No, 2),
             ["-p", protocol, ..] => {
                 let number = if packet.protocol == "udp" { "17" } else { "6" };
                 condition(
                     &mut holds,
-                    Holds::of(
+                    Condition::from_bool(
                         *protocol == packet.protocol || *protocol == number || *protocol == "all",
                     ),
                     2,
@@ -72,21 +72,23 @@ fn rule(text: &str, line: &str, packet: Packet) -> Rule {
                     .collect();
                 condition(
                     &mut holds,
-                    found.map_or(Holds::Perhaps, |found| Holds::of(found.contains(&true))),
+                    found.map_or(Condition::Perhaps, |found| {
+                        Condition::from_bool(found.contains(&true))
+                    }),
                     2,
                 )
             }
             ["--state" | "--ctstate", states, ..] => condition(
                 &mut holds,
-                Holds::of(
+                Condition::from_bool(
                     states
                         .split(',')
                         .any(|state| state == "NEW" || state == "UNTRACKED"),
                 ),
                 2,
             ),
-            ["!", _, _, ..] => condition(&mut holds, Holds::Perhaps, 3),
-            _ => condition(&mut holds, Holds::Perhaps, 1),
+            ["!", _, _, ..] => condition(&mut holds, Condition::Perhaps, 3),
+            _ => condition(&mut holds, Condition::Perhaps, 1),
         };
         rest = rest.get(used..).unwrap_or_default();
     }
@@ -102,7 +104,7 @@ fn set(action: &mut Action, to: Action, used: usize) -> usize {
     used
 }
 
-fn condition(holds: &mut Holds, other: Holds, used: usize) -> usize {
+fn condition(holds: &mut Condition, other: Condition, used: usize) -> usize {
     *holds = holds.and(other);
     used
 }

@@ -38,13 +38,13 @@ pub enum Verdict {
 
 /// Whether a rule's condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holds {
+enum Condition {
     Yes,
     No,
     Perhaps,
 }
 
-impl Holds {
+impl Condition {
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::No, _) | (_, Self::No) => Self::No,
@@ -53,7 +53,7 @@ impl Holds {
         }
     }
 
-    fn of(holds: bool) -> Self {
+    fn from_bool(holds: bool) -> Self {
         if holds { Self::Yes } else { Self::No }
     }
 }
@@ -72,7 +72,7 @@ enum Action {
 /// A rule, as it concerns one packet.
 #[derive(Clone, Debug)]
 struct Rule {
-    holds: Holds,
+    holds: Condition,
     action: Action,
     text: String,
 }
@@ -96,7 +96,7 @@ struct Table {
 }
 
 /// How a walk through a chain ended.
-enum End {
+enum ChainResult {
     Accept,
     /// By this rule.
     Drop(String),
@@ -117,21 +117,21 @@ impl Table {
     fn verdict(&self) -> Verdict {
         let mut worst = Verdict::Accept;
         for chain in self.chains.iter().filter(|chain| chain.input) {
-            let mut walk = Walk {
+            let mut walk = Traversal {
                 table: self,
                 maybe: None,
                 steps: 0,
             };
             let entered = format!("{} {}", self.name, chain.name);
             let verdict = match (walk.chain(chain, 0), walk.maybe) {
-                (End::Accept, _) => Verdict::Accept,
-                (End::Through, _) if !chain.drops => Verdict::Accept,
-                (End::Drop(_) | End::Through, Some(rule)) => Verdict::Some(rule),
-                (End::Drop(rule), None) => Verdict::Drop {
+                (ChainResult::Accept, _) => Verdict::Accept,
+                (ChainResult::Through, _) if !chain.drops => Verdict::Accept,
+                (ChainResult::Drop(_) | ChainResult::Through, Some(rule)) => Verdict::Some(rule),
+                (ChainResult::Drop(rule), None) => Verdict::Drop {
                     rule,
                     chain: entered,
                 },
-                (End::Through, None) => Verdict::Drop {
+                (ChainResult::Through, None) => Verdict::Drop {
                     rule: format!("the policy of chain {entered}"),
                     chain: entered,
                 },
@@ -159,31 +159,31 @@ fn verdict_of(tables: &[Table]) -> Verdict {
         .fold(Verdict::Accept, worse)
 }
 
-struct Walk<'a> {
+struct Traversal<'a> {
     table: &'a Table,
     /// The first rule that accepts under a condition.
     maybe: Option<String>,
     steps: usize,
 }
 
-impl Walk<'_> {
-    fn chain(&mut self, chain: &Chain, depth: usize) -> End {
+impl Traversal<'_> {
+    fn chain(&mut self, chain: &Chain, depth: usize) -> ChainResult {
         for rule in &chain.rules {
             self.steps += 1;
             if self.steps > STEPS {
                 break;
             }
-            if rule.holds == Holds::No {
+            if rule.holds == Condition::No {
                 continue;
             }
-            let sure = rule.holds == Holds::Yes;
+            let sure = rule.holds == Condition::Yes;
             match &rule.action {
-                Action::Accept if sure => return End::Accept,
+                Action::Accept if sure => return ChainResult::Accept,
                 Action::Accept => {
                     self.maybe.get_or_insert_with(|| rule.text.clone());
                 }
-                Action::Drop if sure => return End::Drop(rule.text.clone()),
-                Action::Return if sure => return End::Through,
+                Action::Drop if sure => return ChainResult::Drop(rule.text.clone()),
+                Action::Return if sure => return ChainResult::Through,
                 // What drops perhaps keeps some out: a list of the unwanted.
                 Action::Nothing | Action::Drop | Action::Return => {}
                 Action::Jump(to) | Action::Goto(to) => {
@@ -191,19 +191,19 @@ impl Walk<'_> {
                         continue;
                     };
                     match self.chain(next, depth + 1) {
-                        end @ (End::Accept | End::Drop(_)) if sure => return end,
-                        End::Accept => {
+                        end @ (ChainResult::Accept | ChainResult::Drop(_)) if sure => return end,
+                        ChainResult::Accept => {
                             self.maybe.get_or_insert_with(|| rule.text.clone());
                         }
-                        End::Through if sure && matches!(rule.action, Action::Goto(_)) => {
-                            return End::Through;
+                        ChainResult::Through if sure && matches!(rule.action, Action::Goto(_)) => {
+                            return ChainResult::Through;
                         }
-                        End::Drop(_) | End::Through => {}
+                        ChainResult::Drop(_) | ChainResult::Through => {}
                     }
                 }
             }
         }
-        End::Through
+        ChainResult::Through
     }
 }
 

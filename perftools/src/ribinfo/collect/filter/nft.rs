@@ -1,6 +1,6 @@
 //! `nft list ruleset`.
 
-use super::{Action, Chain, Holds, Packet, Rule, Table, Verdict, port_in, verdict_of};
+use super::{Action, Chain, Condition, Packet, Rule, Table, Verdict, port_in, verdict_of};
 
 /// What the ruleset does with a packet.
 pub fn nft(ruleset: &str, packet: Packet) -> Verdict {
@@ -78,7 +78,7 @@ fn tokens(line: &str) -> Vec<String> {
 }
 
 fn rule(tokens: &[String], line: &str, packet: Packet) -> Rule {
-    let mut holds = Holds::Yes;
+    let mut holds = Condition::Yes;
     let mut action = Action::Nothing;
     let words: Vec<&str> = tokens.iter().map(String::as_str).collect();
     let mut rest = words.as_slice();
@@ -89,22 +89,24 @@ fn rule(tokens: &[String], line: &str, packet: Packet) -> Rule {
             ["return", ..] => (Err(Action::Return), rest.len()),
             ["jump", to, ..] => (Err(Action::Jump((*to).to_owned())), rest.len()),
             ["goto", to, ..] => (Err(Action::Goto((*to).to_owned())), rest.len()),
-            ["counter", "packets", _, "bytes", _, ..] => (Ok(Holds::Yes), 5),
-            ["counter", ..] => (Ok(Holds::Yes), 1),
-            ["comment", _, ..] => (Ok(Holds::Yes), 2),
-            ["log", ..] => (Ok(Holds::Yes), log_words(rest)),
-            ["iif" | "iifname", "!=", "lo", ..] => (Ok(Holds::Yes), 3),
-            ["iif" | "iifname", "lo", ..] => (Ok(Holds::No), 2),
-            ["iif" | "iifname", "!=", _, ..] | ["limit", "rate", _, ..] => (Ok(Holds::Perhaps), 3),
-            ["iif" | "iifname", _, ..] => (Ok(Holds::Perhaps), 2),
+            ["counter", "packets", _, "bytes", _, ..] => (Ok(Condition::Yes), 5),
+            ["counter", ..] => (Ok(Condition::Yes), 1),
+            ["comment", _, ..] => (Ok(Condition::Yes), 2),
+            ["log", ..] => (Ok(Condition::Yes), log_words(rest)),
+            ["iif" | "iifname", "!=", "lo", ..] => (Ok(Condition::Yes), 3),
+            ["iif" | "iifname", "lo", ..] => (Ok(Condition::No), 2),
+            ["iif" | "iifname", "!=", _, ..] | ["limit", "rate", _, ..] => {
+                (Ok(Condition::Perhaps), 3)
+            }
+            ["iif" | "iifname", _, ..] => (Ok(Condition::Perhaps), 2),
             // Established ones go one way, invalid ones another; a new packet goes on.
-            ["ct", "state", "vmap", map, ..] => (Ok(Holds::No), {
+            ["ct", "state", "vmap", map, ..] => (Ok(Condition::No), {
                 let _ = map;
                 rest.len()
             }),
-            ["ct", "state", "!=", _, ..] => (Ok(Holds::Perhaps), 4),
+            ["ct", "state", "!=", _, ..] => (Ok(Condition::Perhaps), 4),
             ["ct", "state", states, ..] => (
-                Ok(Holds::of(
+                Ok(Condition::from_bool(
                     states
                         .split(',')
                         .any(|state| matches!(state.trim(), "new" | "untracked")),
@@ -115,7 +117,7 @@ fn rule(tokens: &[String], line: &str, packet: Packet) -> Rule {
             | ["ip", "protocol", set, ..]
             | ["ip6", "nexthdr", set, ..] => {
                 if *set == "!=" {
-                    (Ok(Holds::Perhaps), 4)
+                    (Ok(Condition::Perhaps), 4)
                 } else {
                     (Ok(protocol_in(packet, set)), 3)
                 }
@@ -125,10 +127,10 @@ fn rule(tokens: &[String], line: &str, packet: Packet) -> Rule {
             }
             ["udp" | "tcp" | "th", "dport", set, ..] => (Ok(ports(packet, rest[0], set)), 3),
             ["udp" | "tcp" | "sctp" | "dccp", ..] if rest[0] != packet.protocol => {
-                (Ok(Holds::No), 1)
+                (Ok(Condition::No), 1)
             }
-            ["icmp" | "icmpv6" | "igmp" | "esp" | "ah", ..] => (Ok(Holds::No), 1),
-            _ => (Ok(Holds::Perhaps), 1),
+            ["icmp" | "icmpv6" | "igmp" | "esp" | "ah", ..] => (Ok(Condition::No), 1),
+            _ => (Ok(Condition::Perhaps), 1),
         };
         match condition {
             Ok(condition) => holds = holds.and(condition),
@@ -158,33 +160,33 @@ fn log_words(rest: &[&str]) -> usize {
     used
 }
 
-fn not(holds: Holds) -> Holds {
+fn not(holds: Condition) -> Condition {
     match holds {
-        Holds::Yes => Holds::No,
-        Holds::No => Holds::Yes,
-        Holds::Perhaps => Holds::Perhaps,
+        Condition::Yes => Condition::No,
+        Condition::No => Condition::Yes,
+        Condition::Perhaps => Condition::Perhaps,
     }
 }
 
-fn protocol_in(packet: Packet, set: &str) -> Holds {
+fn protocol_in(packet: Packet, set: &str) -> Condition {
     let number = if packet.protocol == "udp" { "17" } else { "6" };
-    Holds::of(
+    Condition::from_bool(
         set.split([',', ' '])
             .any(|one| one == packet.protocol || one == number),
     )
 }
 
-fn ports(packet: Packet, protocol: &str, set: &str) -> Holds {
+fn ports(packet: Packet, protocol: &str, set: &str) -> Condition {
     if protocol != "th" && protocol != packet.protocol {
-        return Holds::No;
+        return Condition::No;
     }
-    let mut holds = Holds::No;
+    let mut holds = Condition::No;
     for one in set.split(',').map(str::trim).filter(|one| !one.is_empty()) {
         match port_in(packet.port, one) {
-            Some(true) => return Holds::Yes,
+            Some(true) => return Condition::Yes,
             Some(false) => {}
             // A named set: `@services`.
-            None => holds = Holds::Perhaps,
+            None => holds = Condition::Perhaps,
         }
     }
     holds

@@ -90,14 +90,14 @@ pub enum Membership {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Which ports.
-    pub who: Who,
+    pub who: MemberPorts,
     /// How.
     pub membership: Membership,
 }
 
 /// Which ports a member stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum MemberPorts {
     /// All end ports.
     All,
     /// All channel adapters.
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(
             read.definitions[2].members[1],
             Member {
-                who: Who::Guid(0x34_5678_9034),
+                who: MemberPorts::Guid(0x34_5678_9034),
                 membership: Membership::Limited
             }
         );

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use super::{Definition, Group, GroupFlags, Member, Membership, Partitions, Problem, Who};
+use super::{Definition, Group, GroupFlags, Member, MemberPorts, Membership, Partitions, Problem};
 
 /// Reads a file's text. What OpenSM would stop at ends the reading; everything else is read, with a
 /// complaint.
@@ -184,12 +184,12 @@ impl Reader {
     }
 
     fn member(&mut self, name: &str, value: Option<&str>) -> Result<(), Stop> {
-        const KEYWORDS: [(&str, Who); 5] = [
-            ("ALL", Who::All),
-            ("ALL_CAS", Who::AllCas),
-            ("ALL_SWITCHES", Who::AllSwitches),
-            ("ALL_ROUTERS", Who::AllRouters),
-            ("SELF", Who::SelfPort),
+        const KEYWORDS: [(&str, MemberPorts); 5] = [
+            ("ALL", MemberPorts::All),
+            ("ALL_CAS", MemberPorts::AllCas),
+            ("ALL_SWITCHES", MemberPorts::AllSwitches),
+            ("ALL_ROUTERS", MemberPorts::AllRouters),
+            ("SELF", MemberPorts::SelfPort),
         ];
         let (head, default) = self
             .open
@@ -202,8 +202,11 @@ impl Reader {
             .iter()
             .find(|(keyword, _)| keyword.starts_with(name))
             .map(|(_, who)| *who);
-        let Some(who) = keyword.or_else(|| c_number(name).filter(|guid| *guid != 0).map(Who::Guid))
-        else {
+        let Some(who) = keyword.or_else(|| {
+            c_number(name)
+                .filter(|guid| *guid != 0)
+                .map(MemberPorts::Guid)
+        }) else {
             let hint = if head != 0 && head < self.line {
                 format!("; is the `;` of line {head} missing?")
             } else {

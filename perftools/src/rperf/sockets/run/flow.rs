@@ -6,8 +6,8 @@ use super::Run;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::Peer;
 use crate::rperf::engine::payload;
-use crate::rperf::sockets::Ending;
-use crate::rperf::sockets::message_socket::{Got, NAP};
+use crate::rperf::sockets::EndMode;
+use crate::rperf::sockets::message_socket::{NAP, Received};
 
 /// After so many empty naps since the peer finished, no datagram is under way any more.
 const LAST_NAPS: u32 = 3;
@@ -20,7 +20,7 @@ impl<P: Peer> Run<'_, P> {
             }
         }
         self.stop_clock();
-        if self.plan.ending == Ending::Clock {
+        if self.plan.end_mode == EndMode::Clock {
             return Ok(());
         }
         // A message that has begun arrives whole; it counts no more.
@@ -34,7 +34,7 @@ impl<P: Peer> Run<'_, P> {
         let datagrams = self.line.kind().is_datagram();
         loop {
             let got = self.line.receive(&mut self.buffer)?;
-            if let Got::Message(len) = got {
+            if let Received::Message(len) = got {
                 self.arrived(len)?;
             } else {
                 self.check_liveness()?;
@@ -48,25 +48,27 @@ impl<P: Peer> Run<'_, P> {
                 self.told = true;
                 self.moved();
             }
-            match self.plan.ending {
-                Ending::Clock if self.counted.is_some() || got == Got::End => break,
-                Ending::Clock => {}
-                Ending::Told => match told {
+            match self.plan.end_mode {
+                EndMode::Clock if self.counted.is_some() || got == Received::End => break,
+                EndMode::Clock => {}
+                EndMode::Announced => match told {
                     Some(sent)
                         if datagrams && (self.received.msgs >= sent || self.has_been_silent()) =>
                     {
                         break;
                     }
-                    Some(sent) if !datagrams && (got == Got::End || self.received.msgs >= sent) => {
+                    Some(sent)
+                        if !datagrams && (got == Received::End || self.received.msgs >= sent) =>
+                    {
                         break;
                     }
-                    _ if got == Got::End => std::thread::sleep(Duration::from_millis(1)),
+                    _ if got == Received::End => std::thread::sleep(Duration::from_millis(1)),
                     _ => {}
                 },
             }
         }
         self.stop_clock();
-        if self.plan.ending == Ending::Clock {
+        if self.plan.end_mode == EndMode::Clock {
             return Ok(());
         }
         let sent = self.peer.finished().unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::common::units::show_time;
 use crate::rperf::engine::payload;
 use crate::rperf::engine::{Measurement, Peer, Role};
 use crate::rperf::sockets::message_socket::MessageSocket;
-use crate::rperf::sockets::{Ending, LoopParams};
+use crate::rperf::sockets::{EndMode, LoopParams};
 use crate::rperf::spec::Limit;
 use crate::rperf::stats::cpu::ClockReading;
 use crate::rperf::stats::latency::LatencyRecorder;
@@ -36,7 +36,7 @@ pub enum LoopKind {
 
 impl LoopKind {
     /// The part of `role` in a test of latency, or of bandwidth; `flip`: of the other role.
-    pub fn of(role: Role, latency: bool, flip: bool) -> Self {
+    pub fn new(role: Role, latency: bool, flip: bool) -> Self {
         let role = match role {
             Role::Server if flip => Role::Client,
             Role::Client if flip => Role::Server,
@@ -178,7 +178,9 @@ impl<P: Peer> Run<'_, P> {
         }
         let now = Instant::now();
         let since = *self.quiet_since.get_or_insert(now);
-        if self.plan.ending == Ending::Told && now.duration_since(since) >= self.plan.timeout {
+        if self.plan.end_mode == EndMode::Announced
+            && now.duration_since(since) >= self.plan.timeout
+        {
             return Err(Error::test(format!(
                 "nothing moved over {} for {}: is the peer still running? --timeout (-to) sets how long to wait",
                 self.line.kind().name(),

@@ -6,8 +6,8 @@ use super::Run;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::Peer;
 use crate::rperf::engine::payload;
-use crate::rperf::sockets::message_socket::Got;
-use crate::rperf::sockets::{Ending, LoopParams, SocketKind};
+use crate::rperf::sockets::message_socket::Received;
+use crate::rperf::sockets::{EndMode, LoopParams, SocketKind};
 use crate::rperf::stats::latency::LatencyRecorder;
 
 /// A datagram that has no answer after this time is lost.
@@ -28,9 +28,9 @@ impl<P: Peer> Run<'_, P> {
             before = now;
         }
         self.stop_clock();
-        match self.plan.ending {
-            Ending::Clock => Ok(()),
-            Ending::Told => self.end_both(),
+        match self.plan.end_mode {
+            EndMode::Clock => Ok(()),
+            EndMode::Announced => self.end_both(),
         }
     }
 
@@ -39,14 +39,14 @@ impl<P: Peer> Run<'_, P> {
         let since = Instant::now();
         loop {
             match self.line.receive(&mut self.buffer)? {
-                Got::Message(len) => {
+                Received::Message(len) => {
                     self.arrived(len)?;
                     return Ok(true);
                 }
-                Got::End => return self.ended(),
-                Got::Nothing => self.check_liveness()?,
+                Received::End => return self.ended(),
+                Received::Nothing => self.check_liveness()?,
             }
-            if self.plan.ending == Ending::Clock && self.is_over() {
+            if self.plan.end_mode == EndMode::Clock && self.is_over() {
                 return Ok(false);
             }
             if self.line.kind() == SocketKind::Udp && self.idle > 0 && since.elapsed() >= LOST_AFTER
@@ -61,9 +61,9 @@ impl<P: Peer> Run<'_, P> {
 
     /// The peer sends no more: an error where it should have said so first.
     fn ended(&mut self) -> Result<bool> {
-        match self.plan.ending {
-            Ending::Clock => Ok(false),
-            Ending::Told => Err(Error::device(
+        match self.plan.end_mode {
+            EndMode::Clock => Ok(false),
+            EndMode::Announced => Err(Error::device(
                 "the peer closed the data connection in the middle of the test",
             )),
         }
@@ -75,7 +75,7 @@ impl<P: Peer> Run<'_, P> {
             if step(self)? {
                 return Ok(true);
             }
-            if self.plan.ending == Ending::Clock && self.is_over() {
+            if self.plan.end_mode == EndMode::Clock && self.is_over() {
                 return Ok(false);
             }
         }
@@ -84,19 +84,19 @@ impl<P: Peer> Run<'_, P> {
     pub(super) fn pong(&mut self) -> Result<()> {
         loop {
             match self.line.receive(&mut self.buffer)? {
-                Got::Message(len) => {
+                Received::Message(len) => {
                     self.arrived(len)?;
                     payload_for(self.plan, &mut self.buffer, self.sent.msgs);
                     if !self.whole(Self::send)? {
                         break;
                     }
                 }
-                Got::End if self.plan.ending == Ending::Clock => break,
-                Got::End | Got::Nothing => self.check_liveness()?,
+                Received::End if self.plan.end_mode == EndMode::Clock => break,
+                Received::End | Received::Nothing => self.check_liveness()?,
             }
-            match self.plan.ending {
-                Ending::Clock if self.is_over() => break,
-                Ending::Told => match self.peer.finished() {
+            match self.plan.end_mode {
+                EndMode::Clock if self.is_over() => break,
+                EndMode::Announced => match self.peer.finished() {
                     Some(pinged) if pinged == self.received.msgs => break,
                     Some(pinged) if pinged < self.received.msgs => {
                         return Err(Error::test(format!(
@@ -106,13 +106,13 @@ impl<P: Peer> Run<'_, P> {
                     }
                     _ => {}
                 },
-                Ending::Clock => {}
+                EndMode::Clock => {}
             }
         }
         self.stop_clock();
-        match self.plan.ending {
-            Ending::Clock => Ok(()),
-            Ending::Told => self.peer.finish(self.sent.msgs),
+        match self.plan.end_mode {
+            EndMode::Clock => Ok(()),
+            EndMode::Announced => self.peer.finish(self.sent.msgs),
         }
     }
 }

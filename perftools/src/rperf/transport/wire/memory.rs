@@ -76,7 +76,7 @@ impl Memory {
                     region,
                 }
             }
-            _ if shape.is_looked_at() => {
+            _ if shape.touches_payload() => {
                 let receives = pd.pool_with(
                     (shape.receive_buffers() as usize).max(1),
                     size + header,
@@ -105,11 +105,11 @@ impl Memory {
             }
             _ => None,
         };
-        for lane in qps {
+        for state in qps {
             match &content {
-                Content::Same { bytes } => lane.source.frozen = hold(lane, Some(bytes))?,
+                Content::Same { bytes } => state.source.frozen = hold(state, Some(bytes))?,
                 Content::Marked { region, .. } | Content::Fetched { region } => {
-                    lane.source.shared = hold(lane, Some(region))?;
+                    state.source.shared = hold(state, Some(region))?;
                 }
                 Content::Distinct { .. } => {}
             }
@@ -129,7 +129,8 @@ impl Memory {
 
     /// Where in open memory message number `n` has its place.
     pub(super) fn slot(&self, n: u64) -> usize {
-        usize::try_from(n % u64::from(self.shape.slots())).unwrap_or(0) * self.shape.stride()
+        usize::try_from(n % u64::from(self.shape.exposed_slots())).unwrap_or(0)
+            * self.shape.stride()
     }
 
     /// The message `n` of the peer that looks for it, with its mark at the end.
@@ -159,7 +160,7 @@ impl Memory {
         if last[0] != mark_of(n) {
             return Ok(false);
         }
-        if self.shape.is_looked_at() {
+        if self.shape.touches_payload() {
             // The last byte may show before those that were written with it.
             let begin = Instant::now();
             while let Err(error) = self.look(0, n, 1) {
@@ -190,7 +191,7 @@ impl Memory {
     /// Checks what a fetch brought.
     pub(super) fn check_fetched(&mut self, offset: usize, n: u64) -> Result<()> {
         if self.shape.plan.verb == Verb::Read {
-            return self.look(offset, n % u64::from(self.shape.slots()), 0);
+            return self.look(offset, n % u64::from(self.shape.exposed_slots()), 0);
         }
         let Content::Fetched { region } = &self.content else {
             return Ok(());
@@ -215,7 +216,7 @@ impl Memory {
         if !self.shape.verify || plan.verb != Verb::Write || plan.pattern == Pattern::Polled {
             return Ok(());
         }
-        let slots = u64::from(self.shape.slots());
+        let slots = u64::from(self.shape.exposed_slots());
         for n in made.saturating_sub(slots)..made {
             let begin = Instant::now();
             let mut older = n;
@@ -243,17 +244,17 @@ fn mark_of(n: u64) -> u8 {
 }
 
 fn hold<K: ibverbs::Hold>(
-    lane: &mut QpState,
+    state: &mut QpState,
     memory: Option<&K>,
 ) -> Result<Option<ibverbs::Held<K>>> {
     memory
-        .map(|memory| with_qp!(&mut lane.line, qp => qp.hold(memory)).map_err(Error::from))
+        .map(|memory| with_qp!(&mut state.qp, qp => qp.hold(memory)).map_err(Error::from))
         .transpose()
 }
 
 /// Memory that the peer writes, reads or counts in; for reads it is filled.
 fn exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
-    let slots = shape.slots() as usize;
+    let slots = shape.exposed_slots() as usize;
     let region = pd.shared_with(
         slots * shape.stride(),
         shape.plan.verb.remote_access(),
@@ -273,7 +274,7 @@ fn exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
 /// answer to a read is a write of the peer's.
 fn fetched(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
     pd.shared_with(
-        shape.places() as usize * shape.stride(),
+        shape.fetch_slots() as usize * shape.stride(),
         AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE,
         shape.tuning.memory(),
     )

@@ -77,7 +77,7 @@ impl VerbsWire {
     /// # Errors
     /// The memory cannot be registered (the text says why, often the memlock limit).
     pub fn new(
-        lines: Vec<AnyQp>,
+        connected: Vec<AnyQp>,
         pd: &ProtectionDomain,
         cq: CompletionQueue,
         channel: CompletionChannel,
@@ -85,7 +85,7 @@ impl VerbsWire {
         group: Option<Membership>,
         shape: &Shape,
     ) -> Result<Self> {
-        let mut qps: Vec<QpState> = lines.into_iter().map(QpState::new).collect();
+        let mut qps: Vec<QpState> = connected.into_iter().map(QpState::new).collect();
         let (memory, sink) = Memory::new(pd, *shape, &mut qps)?;
         let receiving = RecvQueues::new(&mut qps, srq, sink.as_ref(), shape)?;
         let numbered = !shape.is_reliable();
@@ -129,36 +129,36 @@ impl QpGroup {
     fn take(&mut self, completion: Completion<'_>, progress: &mut PollCounts) -> Result<()> {
         let queue = completion.queue();
         // One that matches no request in flight is stale: it says nothing.
-        let (lane, retired) = if self.receiving.shared_id() == Some(queue) {
+        let (index, retired) = if self.receiving.shared_id() == Some(queue) {
             let qpn = completion.qp_num();
-            let lane = self.qps.iter().position(|lane| lane.qpn == qpn);
-            (lane, self.receiving.retire(completion))
+            let index = self.qps.iter().position(|state| state.qpn == qpn);
+            (index, self.receiving.retire(completion))
         } else {
-            let Some(lane) = self.qps.iter().position(|lane| lane.id == queue) else {
+            let Some(index) = self.qps.iter().position(|state| state.id == queue) else {
                 return Ok(());
             };
             (
-                Some(lane),
-                with_qp!(&mut self.qps[lane].line, qp => qp.retire(completion)).ok(),
+                Some(index),
+                with_qp!(&mut self.qps[index].qp, qp => qp.retire(completion)).ok(),
             )
         };
-        let (Some(lane), Some(retired)) = (lane, retired) else {
+        let (Some(index), Some(retired)) = (index, retired) else {
             return Ok(());
         };
         retired.ok()?;
         progress.completions += 1;
         match retired.direction() {
-            Direction::Send => self.sent(lane, retired.tag(), progress),
-            Direction::Recv => self.arrived(lane, retired, progress),
+            Direction::Send => self.sent(index, retired.tag(), progress),
+            Direction::Recv => self.arrived(index, retired, progress),
         }
     }
 
     /// Takes a message or a credit of the peer's.
     #[inline]
-    fn arrived(&mut self, lane: usize, retired: Retired, progress: &mut PollCounts) -> Result<()> {
+    fn arrived(&mut self, index: usize, retired: Retired, progress: &mut PollCounts) -> Result<()> {
         let (qps, msg_size) = (self.qps.len() as u64, self.memory.shape.msg_size as usize);
-        self.receiving.took(lane);
-        let state = &mut self.qps[lane];
+        self.receiving.took(index);
+        let state = &mut self.qps[index];
         let len = retired.byte_len().saturating_sub(self.memory.header);
         let with_imm = self.memory.shape.plan.verb == Verb::WriteImm;
         let is_credit = if with_imm {
@@ -184,22 +184,25 @@ impl QpGroup {
         }
         let number = match retired.imm_data() {
             Some(imm) if self.numbered || with_imm => widened(imm, self.reached),
-            _ => state.arrived * qps + lane as u64,
+            _ => state.arrived * qps + index as u64,
         };
         state.arrived += 1;
         state.reached = state.reached.max(number + 1);
         self.reached = match () {
-            // Each lane gets every message: the slowest says how many more there may be.
-            () if self.memory.shape.receivers > 1 => {
-                self.qps.iter().map(|lane| lane.reached).min().unwrap_or(0)
-            }
+            // Each index gets every message: the slowest says how many more there may be.
+            () if self.memory.shape.receivers > 1 => self
+                .qps
+                .iter()
+                .map(|state| state.reached)
+                .min()
+                .unwrap_or(0),
             () if self.numbered => self.reached.max(number + 1),
             () => self.reached + 1,
         };
         progress.reached = self.reached;
         progress.data += 1;
         progress.bytes += len as u64;
-        if self.memory.shape.is_looked_at() {
+        if self.memory.shape.touches_payload() {
             if with_imm {
                 self.memory.look(self.memory.slot(number), number, 0)?;
             } else if let (Content::Distinct { idle, .. }, Some(buf)) =
@@ -228,19 +231,20 @@ impl QpGroup {
 
     /// Takes the end of a message of this end's. Those before it on its queue pair have ended too.
     #[inline]
-    fn sent(&mut self, lane: usize, tag: u64, progress: &mut PollCounts) -> Result<()> {
+    fn sent(&mut self, index: usize, tag: u64, progress: &mut PollCounts) -> Result<()> {
         let qps = self.qps.len() as u64;
-        let done = self.qps[lane].completed;
-        self.qps[lane].completed = done.max(tag);
-        progress.sent = self.qps.iter().map(|lane| lane.completed).sum();
-        if self.memory.shape.is_looked_at()
+        let done = self.qps[index].completed;
+        self.qps[index].completed = done.max(tag);
+        progress.sent = self.qps.iter().map(|state| state.completed).sum();
+        if self.memory.shape.touches_payload()
             && matches!(self.memory.content, Content::Fetched { .. })
         {
-            let (stride, places) = (self.shape().stride(), u64::from(self.shape().places()));
+            let (stride, fetch_slots) =
+                (self.shape().stride(), u64::from(self.shape().fetch_slots()));
             for k in done..tag {
-                let n = k * qps + lane as u64;
+                let n = k * qps + index as u64;
                 self.memory
-                    .check_fetched(usize::try_from(n % places).unwrap_or(0) * stride, n)?;
+                    .check_fetched(usize::try_from(n % fetch_slots).unwrap_or(0) * stride, n)?;
             }
         }
         Ok(())
@@ -300,18 +304,18 @@ impl Wire for VerbsWire {
     fn send_credit(&mut self, reached: u64) -> Result<()> {
         let batch = u64::from(self.traffic.memory.shape.batch);
         let index = usize::try_from(reached / batch % self.traffic.qps.len() as u64).unwrap_or(0);
-        let lane = &mut self.traffic.qps[index];
-        let tag = lane.posted;
-        if self.traffic.numbered && with_qp!(&mut lane.line, qp => qp.send_slots_free()) == 0 {
+        let state = &mut self.traffic.qps[index];
+        let tag = state.posted;
+        if self.traffic.numbered && with_qp!(&mut state.qp, qp => qp.send_slots_free()) == 0 {
             return Ok(()); // the next one says it too
         }
         let request = wr::send_with_imm(wr::Empty, low(reached)).tag(tag);
-        match &mut lane.line {
+        match &mut state.qp {
             AnyQp::Rc(qp) => qp.post_send(wr::send(wr::Empty).tag(tag)),
             AnyQp::Cm(connection) => connection.qp_mut().post_send(wr::send(wr::Empty).tag(tag)),
-            AnyQp::Xrc(line) => line
+            AnyQp::Xrc(connection) => connection
                 .sender
-                .post_send(wr::send(wr::Empty).for_srq(line.to).tag(tag)),
+                .post_send(wr::send(wr::Empty).for_srq(connection.to).tag(tag)),
             AnyQp::Uc(qp) => qp.post_send(request),
             AnyQp::Ud(qp, to) => {
                 qp.post_send(wr::send_to_with_imm(wr::Empty, *to, low(reached)).tag(tag))
@@ -376,8 +380,8 @@ impl Wire for VerbsWire {
             return Ok(());
         }
         self.checked = now;
-        for lane in &mut self.traffic.qps {
-            if let AnyQp::Cm(connection) = &mut lane.line {
+        for state in &mut self.traffic.qps {
+            if let AnyQp::Cm(connection) = &mut state.qp {
                 connection.check()?;
             }
         }

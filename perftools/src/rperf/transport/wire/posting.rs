@@ -155,25 +155,22 @@ macro_rules! post_each {
 /// Posts the messages of a job on a lane.
 #[inline]
 pub(super) fn post(
-    lane: &mut QpState,
+    state: &mut QpState,
     memory: &Memory,
     remote: Option<&RemoteMemory>,
     job: &PostJob,
 ) -> Result<()> {
     let QpState {
-        line,
-        source,
-        posted,
-        ..
-    } = lane;
-    let outcome = match line {
+        qp, source, posted, ..
+    } = state;
+    let outcome = match qp {
         AnyQp::Rc(qp) => reliable(qp, source, memory, remote, job, *posted),
         AnyQp::Cm(connection) => {
             reliable(connection.qp_mut(), source, memory, remote, job, *posted)
         }
         AnyQp::Uc(qp) => connected(qp, source, memory, remote, job, *posted),
         AnyQp::Ud(qp, to) => datagrams(qp, *to, source, memory, job, *posted),
-        AnyQp::Xrc(line) => extended(line, source, memory, job, *posted),
+        AnyQp::Xrc(connection) => extended(connection, source, memory, job, *posted),
     };
     outcome?;
     *posted += if job.is_one() {
@@ -238,9 +235,9 @@ fn reliable(
         .shared
         .ok_or_else(|| missing("memory to fetch into"))?;
     let remote = remote.ok_or_else(|| missing("memory of the peer's"))?;
-    let places = (held.len() / stride) as u64;
+    let fetch_slots = (held.len() / stride) as u64;
     let place = |n: u64| {
-        let start = usize::try_from(n % places).unwrap_or(0) * stride;
+        let start = usize::try_from(n % fetch_slots).unwrap_or(0) * stride;
         held.slice(start..start + size)
             .ok_or_else(|| missing("memory to fetch into"))
     };
@@ -272,16 +269,21 @@ fn reliable(
 
 /// What goes to the shared receive queue of the peer.
 fn extended(
-    line: &mut XrcConnection,
+    connection: &mut XrcConnection,
     source: &SendSource,
     memory: &Memory,
     job: &PostJob,
     posted: u64,
 ) -> ibverbs::Result<()> {
-    let to = line.to;
-    post_each!(line.sender, job, posted, source, memory, |_n, payload| {
-        wr::send(payload).for_srq(to)
-    })
+    let to = connection.to;
+    post_each!(
+        connection.sender,
+        job,
+        posted,
+        source,
+        memory,
+        |_n, payload| { wr::send(payload).for_srq(to) }
+    )
 }
 
 fn datagrams(

@@ -55,8 +55,8 @@ impl AnyQp {
 
 /// Does the same with the queue pair of a line, whatever its service.
 macro_rules! with_qp {
-    ($line:expr, $qp:ident => $body:expr) => {
-        match $line {
+    ($any:expr, $qp:ident => $body:expr) => {
+        match $any {
             $crate::rperf::transport::wire::qp::AnyQp::Rc($qp) => $body,
             $crate::rperf::transport::wire::qp::AnyQp::Cm(connection) => {
                 let $qp = connection.qp_mut();
@@ -64,8 +64,8 @@ macro_rules! with_qp {
             }
             $crate::rperf::transport::wire::qp::AnyQp::Uc($qp) => $body,
             $crate::rperf::transport::wire::qp::AnyQp::Ud($qp, _) => $body,
-            $crate::rperf::transport::wire::qp::AnyQp::Xrc(line) => {
-                let $qp = &mut line.sender;
+            $crate::rperf::transport::wire::qp::AnyQp::Xrc(connection) => {
+                let $qp = &mut connection.sender;
                 $body
             }
         }
@@ -88,7 +88,7 @@ pub(super) struct SendSource {
 /// A line with its share of the memory and its counts.
 #[derive(Debug)]
 pub(super) struct QpState {
-    pub(super) line: AnyQp,
+    pub(super) qp: AnyQp,
     pub(super) id: ibverbs::QueueId,
     /// What arrives says that it came by this.
     pub(super) qpn: ibverbs::Qpn,
@@ -102,11 +102,11 @@ pub(super) struct QpState {
 }
 
 impl QpState {
-    pub(super) fn new(mut line: AnyQp) -> Self {
+    pub(super) fn new(mut qp: AnyQp) -> Self {
         let (id, mut qpn, max_inline) =
-            with_qp!(&mut line, qp => (qp.id(), qp.qp_num(), qp.caps().max_inline_data));
-        if let AnyQp::Xrc(line) = &line {
-            qpn = line.arrives_at();
+            with_qp!(&mut qp, inner => (inner.id(), inner.qp_num(), inner.caps().max_inline_data));
+        if let AnyQp::Xrc(connection) = &qp {
+            qpn = connection.arrives_at();
         }
         let source = SendSource {
             frozen: None,
@@ -114,7 +114,7 @@ impl QpState {
             max_inline,
         };
         Self {
-            line,
+            qp,
             id,
             qpn,
             source,

@@ -46,9 +46,9 @@ impl RecvQueues {
             Some(queue) => vec![new_queue(sink.map(|sink| queue.hold(sink)).transpose())?],
             None => qps
                 .iter_mut()
-                .map(|lane| {
+                .map(|state| {
                     new_queue(
-                        sink.map(|sink| with_qp!(&mut lane.line, qp => qp.hold(sink)))
+                        sink.map(|sink| with_qp!(&mut state.qp, qp => qp.hold(sink)))
                             .transpose(),
                     )
                 })
@@ -77,8 +77,8 @@ impl RecvQueues {
 
     /// Notes that a lane's message took a receive.
     #[inline]
-    pub(super) fn took(&mut self, lane: usize) {
-        let queue = if self.shared.is_some() { 0 } else { lane };
+    pub(super) fn took(&mut self, state: usize) {
+        let queue = if self.shared.is_some() { 0 } else { state };
         self.queues[queue].used += 1;
     }
 
@@ -123,11 +123,11 @@ impl RecvQueues {
             let now = left.min(self.list);
             left -= now;
             match (&mut self.shared, qps.get_mut(queue)) {
-                (None, Some(QpState { line, .. })) if now == 1 && sink.is_some() => {
-                    sink.map_or(Ok(()), |sink| line.recv(sink))
+                (None, Some(QpState { qp, .. })) if now == 1 && sink.is_some() => {
+                    sink.map_or(Ok(()), |sink| qp.recv(sink))
                 }
                 (Some(queue), _) => queue.recv_batch(|batch| add(batch, now, sink, content)),
-                (None, Some(lane)) => lane.line.recv_batch(|batch| add(batch, now, sink, content)),
+                (None, Some(state)) => state.qp.recv_batch(|batch| add(batch, now, sink, content)),
                 (None, None) => {
                     return Err(Error::protocol("a receive queue without its queue pair"));
                 }

@@ -71,7 +71,7 @@ impl Run<'_> {
 
     /// Atomics whose results are known, one after the other.
     pub(super) fn verify(&mut self, verb: Verb) -> Result<()> {
-        let places = (self.end.region.len() as u64 / 8).min(u64::from(self.end.depth));
+        let fetch_slots = (self.end.region.len() as u64 / 8).min(u64::from(self.end.depth));
         let word = self
             .end
             .remote
@@ -79,8 +79,8 @@ impl Run<'_> {
             .ok_or_else(|| Error::limit("the peer's memory has no 8 bytes"))?;
         let (mut posted_so_far, mut checked) = (0_u64, 0_u64);
         while !self.is_over() {
-            while posted_so_far - checked < places {
-                let at = usize::try_from(posted_so_far % places).unwrap_or(0) * 8;
+            while posted_so_far - checked < fetch_slots {
+                let at = usize::try_from(posted_so_far % fetch_slots).unwrap_or(0) * 8;
                 let place = self.end.held.slice(at..at + 8);
                 let place = place.ok_or_else(|| Error::limit("the memory is too small"))?;
                 let qp = self.end.connection.qp_mut();
@@ -100,7 +100,7 @@ impl Run<'_> {
             }
             let (sends, _) = self.wait()?;
             for _ in 0..sends {
-                let at = usize::try_from(checked % places).unwrap_or(0) * 8;
+                let at = usize::try_from(checked % fetch_slots).unwrap_or(0) * 8;
                 let seen = self.end.region.load(at, Ordering::Relaxed)?;
                 if seen != found(verb, checked) {
                     return Err(Error::test(format!(

@@ -1,0 +1,175 @@
+//! A backend for tests: it connects both endpoints within one process.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::common::error::{Error, Result};
+use crate::rperf::engine::fake::{self, FakeWire};
+use crate::rperf::spec::connection::ConnectionInfo;
+use crate::rperf::spec::modes::Wait;
+use crate::rperf::spec::{Bounds, Spec};
+use crate::rperf::transport::{
+    Backend, ClientEndpoints, ClientInfo, ClientSetup, ConnectMethod, ConnectedEndpoint,
+    ControlAddrs, LinkType, Offer, QpEndpoint, ServerSetup,
+};
+
+/// Joins the ends within this process, by a number in the offer.
+#[derive(Default)]
+pub(super) struct FakeBackend {
+    made: AtomicU32,
+    waiting: Mutex<HashMap<u32, Vec<FakeWire>>>,
+}
+
+pub(super) struct FakeClient<'a> {
+    backend: &'a FakeBackend,
+    spec: Spec,
+}
+
+pub(super) struct FakeServer {
+    wires: Vec<FakeWire>,
+    spec: Spec,
+    depth: u32,
+}
+
+fn bounds() -> Bounds {
+    Bounds {
+        device: "fake0".into(),
+        max_msg: 1 << 20,
+        max_qp_wr: 1000,
+        max_cqe: 2000,
+        mtu: 1024,
+        infiniband: true,
+        signalled: 0..0,
+        atomics: true,
+        max_srq_wr: 100,
+        xrc: false,
+    }
+}
+
+pub(super) fn via() -> ConnectionInfo {
+    ConnectionInfo {
+        device: "fake0".into(),
+        port: 1,
+        link: "fake".into(),
+        gid_index: None,
+        address: "here".into(),
+        cm: false,
+        mtu: None,
+        port_mtu: None,
+        wait: Wait::Adaptive,
+    }
+}
+
+impl<'a> Backend for &'a FakeBackend {
+    type Wire = FakeWire;
+    type Client = FakeClient<'a>;
+    type Server = FakeServer;
+
+    fn client(&self, spec: &Spec, _: ControlAddrs) -> Result<(FakeClient<'a>, ClientInfo)> {
+        let ask = ClientInfo {
+            link: LinkType::Roce,
+            addresses: vec![],
+            mtu: 1024,
+            depth: spec.depth,
+            plan: spec.test.plan().unwrap(),
+        };
+        Ok((
+            FakeClient {
+                backend: self,
+                spec: spec.clone(),
+            },
+            ask,
+        ))
+    }
+
+    fn server(
+        &self,
+        spec: &Spec,
+        ask: &ClientInfo,
+        _: ControlAddrs,
+    ) -> Result<(FakeServer, Offer)> {
+        let depth = spec.fit(&bounds())?.depth.min(ask.depth);
+        let shape = spec.agreed(depth, ask.plan, &bounds())?;
+        let (clients, wires) = (0..spec.threads)
+            .map(|_| {
+                let [(client, _), (wire, _)] = fake::pair(&shape);
+                (client, wire)
+            })
+            .unzip();
+        let qpn = self.made.fetch_add(1, Ordering::Relaxed);
+        self.waiting.lock().unwrap().insert(qpn, clients);
+        let method = ConnectMethod::Direct(vec![QpEndpoint {
+            qpn,
+            psn: 0,
+            lid: 0,
+            gid: "::".into(),
+            rd_atomic: 1,
+            xrc: None,
+        }]);
+        let offer = Offer {
+            depth,
+            mtu: 1024,
+            client_address: 0,
+            method,
+            group: None,
+            via: via(),
+        };
+        Ok((
+            FakeServer {
+                wires,
+                spec: spec.clone(),
+                depth,
+            },
+            offer,
+        ))
+    }
+}
+
+impl ClientSetup for FakeClient<'_> {
+    type Wire = FakeWire;
+
+    fn answer(&mut self, _: &Offer) -> Result<ClientEndpoints> {
+        Ok(ClientEndpoints { ends: vec![] })
+    }
+
+    fn connect(self, offer: &Offer, _: Duration) -> Result<ConnectedEndpoint<FakeWire>> {
+        let ConnectMethod::Direct(end) = &offer.method else {
+            return Err(Error::protocol("which?"));
+        };
+        let wires = self
+            .backend
+            .waiting
+            .lock()
+            .unwrap()
+            .remove(&end[0].qpn)
+            .unwrap();
+        Ok(ConnectedEndpoint {
+            wires,
+            via: via(),
+            shape: self
+                .spec
+                .agreed(offer.depth, self.spec.test.plan().unwrap(), &bounds())?,
+        })
+    }
+}
+
+impl ServerSetup for FakeServer {
+    type Wire = FakeWire;
+
+    fn accept(
+        self,
+        _: &ClientEndpoints,
+        _: Duration,
+        _: &dyn Fn() -> bool,
+    ) -> Result<ConnectedEndpoint<FakeWire>> {
+        Ok(ConnectedEndpoint {
+            wires: self.wires,
+            via: via(),
+            shape: self
+                .spec
+                .agreed(self.depth, self.spec.test.plan().unwrap(), &bounds())?,
+        })
+    }
+}
