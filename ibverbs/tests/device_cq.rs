@@ -1,4 +1,4 @@
-//! Completion queues: fields, depth, moderation, the clock, and many of them on one channel.
+//! Completion queues: fields, resizing, moderation, the clock, and several queues on one channel.
 
 mod lab;
 
@@ -8,13 +8,13 @@ use std::time::Duration;
 use ibverbs::{
     CompletionQueue, CqOptions, ErrorKind, QpOptions, QueuePair, Rc, cq_ex::CqFields, wr,
 };
-use lab::{LeakCheck, devices, is_iwarp, pair, path, roce, unsupported};
+use lab::{LeakCheck, devices, expect_unsupported, is_iwarp, pair, path, roce};
 
 const LONG: Duration = Duration::from_secs(20);
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_field_that_the_device_lacks_is_refused_by_name() {
+fn unsupported_field_is_named_in_the_error() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -24,22 +24,22 @@ fn a_field_that_the_device_lacks_is_refused_by_name() {
             .expect_err("no timestamps");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("timestamp"), "{error}");
-        unsupported(context.create_cq_ex(CqOptions::default(), fields.wallclock()));
-        unsupported(context.create_cq_ex(CqOptions::default(), fields.cvlan()));
-        unsupported(context.create_cq_ex(CqOptions::default(), fields.flow_tag()));
-        unsupported(context.raw_clock());
+        expect_unsupported(context.create_cq_ex(CqOptions::default(), fields.wallclock()));
+        expect_unsupported(context.create_cq_ex(CqOptions::default(), fields.cvlan()));
+        expect_unsupported(context.create_cq_ex(CqOptions::default(), fields.flow_tag()));
+        expect_unsupported(context.raw_clock());
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn an_extended_queue_without_additional_fields_works() {
+fn extended_queue_without_fields_works() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let made = context.create_cq_ex(CqOptions::default(), CqFields::new());
         if is_iwarp(&context) {
-            unsupported(made);
+            expect_unsupported(made);
             continue;
         }
         let mut cq = made.expect("extended queue");
@@ -92,12 +92,12 @@ fn an_extended_queue_without_additional_fields_works() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_queue_is_made_deeper_in_use_or_the_device_says_that_it_cannot() {
+fn resize_keeps_entries_or_is_unsupported() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         if is_iwarp(&context) {
-            unsupported(
+            expect_unsupported(
                 context
                     .create_cq(CqOptions::default())
                     .expect("queue")
@@ -110,7 +110,7 @@ fn a_queue_is_made_deeper_in_use_or_the_device_says_that_it_cannot() {
             pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
             pair.a.post_send(wr::send(wr::Empty)).expect("send");
         }
-        // Entries that are in the queue, or come meanwhile, are not lost.
+        // Entries that are in the queue or arrive during the resize are not lost.
         let before = pair.cq.depth();
         pair.cq.resize(4000).expect("deeper");
         assert!(
@@ -123,28 +123,28 @@ fn a_queue_is_made_deeper_in_use_or_the_device_says_that_it_cannot() {
             .for_each(|one| one.ok().expect("success"));
         let error = pair.cq.resize(u32::MAX).expect_err("too deep");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(pair.cq.depth() >= 4000, "a refusal changes nothing");
+        assert!(pair.cq.depth() >= 4000, "a failed resize changes nothing");
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn moderation_is_unsupported_and_said_so() {
+fn moderation_is_unsupported() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let mut cq = context.create_cq(CqOptions::default()).expect("queue");
-        unsupported(cq.moderate(16, Duration::from_micros(50)));
+        expect_unsupported(cq.moderate(16, Duration::from_micros(50)));
         let error = cq
             .moderate(16, Duration::from_secs(1))
-            .expect_err("longer than the verb can say");
+            .expect_err("longer than the verb supports");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn many_queues_report_on_one_channel_and_the_event_says_which() {
+fn channel_event_identifies_one_of_many_queues() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let pd = context.alloc_pd().expect("domain");
@@ -186,12 +186,15 @@ fn many_queues_report_on_one_channel_and_the_event_says_which() {
             let id = channel
                 .wait(Some(LONG))
                 .expect("wait")
-                .expect("an event of each");
+                .expect("an event for each queue");
             let index = ends
                 .iter()
                 .position(|(cq, _)| cq.id() == id)
                 .expect("one of them");
-            assert!(reported.insert(index), "armed once, reported once");
+            assert!(
+                reported.insert(index),
+                "one event for each time that the queue was armed"
+            );
             let (cq, qp) = &mut ends[index];
             for completion in cq.poll().expect("poll") {
                 qp.retire(completion).expect("mine").ok().expect("success");
@@ -200,7 +203,7 @@ fn many_queues_report_on_one_channel_and_the_event_says_which() {
         assert_eq!(
             channel.wait(Some(Duration::ZERO)).expect("wait"),
             None,
-            "one event each"
+            "one event per queue"
         );
     }
 }

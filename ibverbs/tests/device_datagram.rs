@@ -1,4 +1,4 @@
-//! Unreliable datagrams: address handles, the way back, groups.
+//! Unreliable datagrams: address handles, replies, multicast groups.
 
 mod lab;
 
@@ -9,7 +9,7 @@ use ibverbs::{
     Lid, PostError, ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Ud, UdSource,
     wr::{self, Destination},
 };
-use lab::{LeakCheck, both_forms, devices, is_iwarp, roce};
+use lab::{LeakCheck, devices, extended_and_classic, is_iwarp, roce};
 
 const QKEY: Qkey = Qkey(0x1111_1111);
 
@@ -33,7 +33,7 @@ fn datagram(context: &Context, options: QpOptions) -> Datagram {
 }
 
 impl Datagram {
-    fn to(&self, context: &Context, gid: Option<Gid>) -> AddressHandle {
+    fn address_handle(&self, context: &Context, gid: Option<Gid>) -> AddressHandle {
         let own = context
             .gids(1)
             .expect("GIDs")
@@ -45,7 +45,7 @@ impl Datagram {
             .expect("address handle")
     }
 
-    /// Waits for the next receive; sends are retired on the way.
+    /// Waits for the next receive and returns its source and bytes. Also retires sends.
     fn received(&mut self) -> (UdSource, Vec<u8>) {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -68,12 +68,12 @@ impl Datagram {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_datagram_arrives_after_its_header_and_can_be_answered() {
+fn datagram_follows_grh_and_can_be_answered() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let (mut a, mut b) = (datagram(&context, options), datagram(&context, options));
-            let address = a.to(&context, None);
+            let address = a.address_handle(&context, None);
             let address = a.qp.hold_address(&address).expect("hold");
             let there = Destination {
                 address,
@@ -91,7 +91,7 @@ fn a_datagram_arrives_after_its_header_and_can_be_answered() {
 
             let back =
                 b.pd.create_ah_from_wc(1, &source, &bytes)
-                    .expect("the way back");
+                    .expect("address handle");
             let back = Destination {
                 address: b.qp.hold_address(&back).expect("hold"),
                 qpn: source.qpn,
@@ -108,12 +108,12 @@ fn a_datagram_arrives_after_its_header_and_can_be_answered() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn an_address_works_on_the_queue_pair_that_holds_it_and_until_it_is_released() {
+fn held_address_is_valid_on_its_queue_pair_until_release() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let (mut a, mut b) = (datagram(&context, options), datagram(&context, options));
-            let handle = a.to(&context, None);
+            let handle = a.address_handle(&context, None);
             let address = a.qp.hold_address(&handle).expect("hold");
             let there = Destination {
                 address,
@@ -154,17 +154,18 @@ fn an_address_works_on_the_queue_pair_that_holds_it_and_until_it_is_released() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_group_is_heard_by_all_that_attached_and_a_listener_can_be_destroyed() {
+fn multicast_send_completes_and_member_can_be_destroyed() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
-            // An IPv6 multicast address of this link; Soft-RoCE delivers it to itself.
+        for options in extended_and_classic() {
+            // A multicast GID for an IPv4 group; Soft-RoCE delivers its own multicast packets to
+            // itself.
             let group: Gid = "ff0e::ffff:239.1.2.3".parse().expect("a GID");
             let (mut a, mut b) = (datagram(&context, options), datagram(&context, options));
             b.qp.attach_mcast(group, Lid(0)).expect("attach");
             b.qp.post_recv(wr::recv(b.pd.buf(256).expect("buf")))
                 .expect("receive");
-            let address = a.to(&context, Some(group));
+            let address = a.address_handle(&context, Some(group));
             let address = a.qp.hold_address(&address).expect("hold");
             let there = Destination {
                 address,
@@ -176,7 +177,7 @@ fn a_group_is_heard_by_all_that_attached_and_a_listener_can_be_destroyed() {
             let deadline = Instant::now() + Duration::from_secs(20);
             let mut sent = false;
             while !sent {
-                assert!(Instant::now() < deadline, "the send completes");
+                assert!(Instant::now() < deadline, "the send did not complete");
                 for completion in a.cq.poll().expect("poll") {
                     a.qp.retire(completion).expect("mine").ok().expect("sent");
                     sent = true;
@@ -195,7 +196,7 @@ fn a_group_is_heard_by_all_that_attached_and_a_listener_can_be_destroyed() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn iwarp_has_no_datagrams_and_says_so() {
+fn datagrams_are_unsupported_on_iwarp() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());

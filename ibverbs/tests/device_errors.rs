@@ -1,7 +1,7 @@
-//! Each verb, and each way in which it can fail: the completion says how, the buffer comes back,
-//! and the queue pair is in error.
+//! Failures of each verb: the status of the completion, the return of the buffer, and the error
+//! state of the queue pair.
 //!
-//! On iWARP, which needs rdma_cm to connect, the same is tested in `rdmacm`.
+//! iWARP needs rdma_cm to connect, so `rdmacm` has the same tests for it.
 
 mod lab;
 
@@ -9,7 +9,7 @@ use ibverbs::{
     AccessFlags, Buf, Context, Direction, QpOptions, QpState, QueuePair, Rc, RcPath, RemoteMemory,
     Retired, WcStatus, qp::QpChange, wr,
 };
-use lab::{LeakCheck, OPEN, Pair, both_forms, pair_of, path, roce};
+use lab::{LeakCheck, Pair, REMOTE_ACCESS, extended_and_classic, pair_of, path, roce};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verb {
@@ -37,7 +37,7 @@ const REMOTE: [Verb; 5] = [Write, WriteWithImm, Read, CompareSwap, FetchAdd];
 const RECEIVED: [Verb; 3] = [Send, SendWithImm, WriteWithImm];
 
 impl Verb {
-    /// Posts 8 bytes; whether the buffer is now the queue pair's.
+    /// Posts a request of 8 bytes. Returns `true` if the queue pair accepted the buffer.
     fn post(self, qp: &mut QueuePair<Rc>, buf: Buf, remote: RemoteMemory) -> bool {
         let remote = RemoteMemory { len: 8, ..remote };
         let posted = match self {
@@ -52,7 +52,7 @@ impl Verb {
         posted.is_ok()
     }
 
-    /// The access that it needs at the peer.
+    /// Returns the access right that the request needs at the peer.
     fn needs(self) -> AccessFlags {
         match self {
             Send | SendWithImm => AccessFlags::empty(),
@@ -63,8 +63,8 @@ impl Verb {
     }
 }
 
-/// Has `a` do it, and gives the completion of that. The receive of a peer that is in error by then
-/// may be flushed before.
+/// Posts a request on `a` and returns its completion. Skips flushed receives of a peer that is in
+/// the error state.
 fn fail(pair: &mut Pair, verb: Verb, remote: RemoteMemory) -> Retired {
     let buf = pair.pd.buf(8).expect("buf");
     assert!(verb.post(&mut pair.a, buf, remote), "{verb:?}");
@@ -79,7 +79,8 @@ fn fail(pair: &mut Pair, verb: Verb, remote: RemoteMemory) -> Retired {
     }
 }
 
-/// The buffer is back, the error says how, and the queue pair takes no part any more.
+/// Checks that the buffer was returned, the status is as expected and the queue pair is in the
+/// error state.
 fn check(pair: &mut Pair, verb: Verb, failed: Retired, status: WcStatus) {
     assert_eq!(failed.status(), status, "{verb:?}");
     assert_ne!(status, WcStatus::SUCCESS, "{verb:?}");
@@ -101,36 +102,36 @@ fn check(pair: &mut Pair, verb: Verb, failed: Retired, status: WcStatus) {
 }
 
 fn open_pair(context: &Context, options: QpOptions) -> Pair {
-    pair_of::<Rc>(context, options, OPEN)
+    pair_of::<Rc>(context, options, REMOTE_ACCESS)
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn what_the_peers_memory_does_not_allow_is_a_remote_access_error() {
+fn forbidden_remote_access_fails_with_rem_access_err() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             for verb in REMOTE {
-                for way in [
+                for cause in [
                     "a wrong key",
                     "beyond its end",
-                    "a right that it lacks",
+                    "a right that the region lacks",
                     "a right that the queue pair lacks",
                 ] {
-                    let lacks = OPEN - verb.needs();
-                    let mut pair = if way == "a right that the queue pair lacks" {
+                    let lacks = REMOTE_ACCESS - verb.needs();
+                    let mut pair = if cause == "a right that the queue pair lacks" {
                         pair_of::<Rc>(&context, options, lacks)
                     } else {
                         open_pair(&context, options)
                     };
-                    let rights = if way == "a right that it lacks" {
+                    let rights = if cause == "a right that the region lacks" {
                         lacks
                     } else {
-                        OPEN
+                        REMOTE_ACCESS
                     };
                     let region = pair.pd.shared(64, rights).expect("region");
                     let mut remote = region.remote();
-                    match way {
+                    match cause {
                         "a wrong key" => remote.rkey ^= 0x5500,
                         "beyond its end" => remote.addr += 64,
                         _ => {}
@@ -139,10 +140,12 @@ fn what_the_peers_memory_does_not_allow_is_a_remote_access_error() {
                         .post_recv(wr::recv(wr::Empty))
                         .expect("for the immediate data");
                     let failed = fail(&mut pair, verb, remote);
-                    // What the queue pair does not allow, the specification lets a peer call an
-                    // invalid request.
+                    // If the queue pair lacks the right, the specification also allows the peer to
+                    // report an invalid request.
                     let status = match failed.status() {
-                        WcStatus::REM_INV_REQ_ERR if way == "a right that the queue pair lacks" => {
+                        WcStatus::REM_INV_REQ_ERR
+                            if cause == "a right that the queue pair lacks" =>
+                        {
                             failed.status()
                         }
                         _ => WcStatus::REM_ACCESS_ERR,
@@ -150,7 +153,10 @@ fn what_the_peers_memory_does_not_allow_is_a_remote_access_error() {
                     check(&mut pair, verb, failed, status);
                     let mut seen = [7; 64];
                     region.read(0, &mut seen).expect("within");
-                    assert_eq!(seen, [0; 64], "{verb:?} with {way} changed nothing");
+                    assert_eq!(
+                        seen, [0; 64],
+                        "{verb:?} with {cause} must not change memory"
+                    );
                 }
             }
         }
@@ -159,12 +165,12 @@ fn what_the_peers_memory_does_not_allow_is_a_remote_access_error() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_peer_that_is_gone_exceeds_the_retries() {
+fn destroyed_peer_exceeds_retries() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for verb in ALL {
             let mut pair = open_pair(&context, QpOptions::default());
-            let remote = pair.pd.shared(64, OPEN).expect("region").remote();
+            let remote = pair.pd.shared(64, REMOTE_ACCESS).expect("region").remote();
             let other = pair
                 .pd
                 .create_qp::<Rc>(&pair.cq, &pair.cq, QpOptions::default())
@@ -178,24 +184,24 @@ fn a_peer_that_is_gone_exceeds_the_retries() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_peer_without_a_receive_exceeds_the_rnr_retries() {
+fn peer_without_receive_exceeds_rnr_retries() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for verb in RECEIVED {
             let mut pair = open_pair(&context, QpOptions::default());
-            impatient(&context, &mut pair);
-            let region = pair.pd.shared(64, OPEN).expect("region");
+            reconnect_without_rnr_retries(&context, &mut pair);
+            let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             let failed = fail(&mut pair, verb, region.remote());
             check(&mut pair, verb, failed, WcStatus::RNR_RETRY_EXC_ERR);
         }
     }
 }
 
-/// Connects the pair anew, so that `a` does not wait for a receive.
-fn impatient(context: &Context, pair: &mut Pair) {
+/// Connects the pair again, so that `a` does not retry if the peer has no receive.
+fn reconnect_without_rnr_retries(context: &Context, pair: &mut Pair) {
     let path = RcPath {
         rnr_retry: 0,
-        access: OPEN,
+        access: REMOTE_ACCESS,
         ..path(context)
     };
     let ends = [&pair.b, &pair.a].map(|qp| qp.endpoint(&path).expect("endpoint"));
@@ -208,10 +214,10 @@ fn impatient(context: &Context, pair: &mut Pair) {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_message_longer_than_the_receive_is_an_error_of_both_ends() {
+fn message_longer_than_receive_fails_at_both_ends() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             for verb in [Send, SendWithImm] {
                 let mut pair = open_pair(&context, options);
                 pair.b
@@ -225,7 +231,7 @@ fn a_message_longer_than_the_receive_is_an_error_of_both_ends() {
                 let buf = pair.pd.buf(8).expect("buf");
                 assert!(verb.post(&mut pair.a, buf, remote));
                 for retired in pair.retire(2) {
-                    // Soft-RoCE calls both an error of the operation.
+                    // Soft-RoCE reports a failed operation at both ends.
                     let expected = if retired.tag() == 9 {
                         [WcStatus::LOC_LEN_ERR, WcStatus::LOC_QP_OP_ERR]
                     } else {
@@ -244,13 +250,13 @@ fn a_message_longer_than_the_receive_is_an_error_of_both_ends() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn what_is_in_flight_or_posted_later_is_flushed() {
+fn requests_posted_in_error_state_are_flushed() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             for verb in ALL {
                 let mut pair = open_pair(&context, options);
-                let remote = pair.pd.shared(64, OPEN).expect("region").remote();
+                let remote = pair.pd.shared(64, REMOTE_ACCESS).expect("region").remote();
                 pair.a.to_error().expect("error state");
                 let pool = pair.pd.pool(3, 8).expect("pool");
                 let mut posted = 0;
@@ -275,12 +281,12 @@ fn what_is_in_flight_or_posted_later_is_flushed() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_first_failure_flushes_what_was_posted_after_it() {
+fn failure_flushes_later_requests() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let mut pair = open_pair(&context, options);
-            let region = pair.pd.shared(64, OPEN).expect("region");
+            let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             let remote = region.remote();
             let wrong = RemoteMemory {
                 rkey: remote.rkey ^ 0x5500,
@@ -307,12 +313,11 @@ fn the_first_failure_flushes_what_was_posted_after_it() {
     }
 }
 
-/// Local keys come from registrations that a request keeps alive, so that a protection error takes
-/// a request that this crate did not make.
+/// The crate only posts valid local keys, so this test posts a request with a wrong one itself.
 #[test]
 #[allow(unsafe_code)]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_request_with_a_wrong_local_key_fails_and_matches_nothing() {
+fn raw_request_with_wrong_lkey_matches_no_slot() {
     use ibverbs::AsRaw;
     use rdma_sys::{IBV_SEND_SIGNALED, IBV_WR_SEND, ibv_post_send, ibv_send_wr, ibv_sge};
 
@@ -343,7 +348,7 @@ fn a_request_with_a_wrong_local_key_fails_and_matches_nothing() {
         };
         let mut bad = std::ptr::null_mut();
         // SAFETY: the queue pair is alive, the request and its entry are valid during the call, and
-        // the key opens nothing.
+        // the key gives access to no memory.
         assert_eq!(
             unsafe { ibv_post_send(pair.a.as_raw(), &raw mut request, &raw mut bad) },
             0
@@ -353,12 +358,15 @@ fn a_request_with_a_wrong_local_key_fails_and_matches_nothing() {
                 break (completion.status(), pair.a.retire(completion).is_err());
             }
         };
-        // Soft-RoCE says "flushed" for it.
+        // Soft-RoCE reports it as flushed.
         assert!(
             [WcStatus::LOC_PROT_ERR, WcStatus::WR_FLUSH_ERR].contains(&completion.0),
             "{}",
             completion.0
         );
-        assert!(completion.1, "no request of this crate is retired by it");
+        assert!(
+            completion.1,
+            "the completion must not retire a request of this crate"
+        );
     }
 }

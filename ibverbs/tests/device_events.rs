@@ -1,4 +1,4 @@
-//! Asynchronous events: of ports, completion queues, queue pairs and shared receive queues.
+//! Asynchronous events of ports, completion queues, queue pairs and shared receive queues.
 
 mod lab;
 
@@ -17,7 +17,7 @@ use test_support::lab::LinkDown;
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(300);
 
-/// Events until none comes for a while.
+/// Reads events until none arrives for a while.
 fn drain(events: &AsyncEvents) -> Vec<AsyncEvent> {
     let mut all = Vec::new();
     while let Some(event) = events.wait(Some(SHORT)).expect("wait") {
@@ -26,7 +26,7 @@ fn drain(events: &AsyncEvents) -> Vec<AsyncEvent> {
     all
 }
 
-/// Whether the descriptor says that an event is there.
+/// Returns `true` if the descriptor is readable.
 #[allow(unsafe_code)]
 fn readable(events: &AsyncEvents) -> bool {
     let mut fd = libc::pollfd {
@@ -41,7 +41,7 @@ fn readable(events: &AsyncEvents) -> bool {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_link_that_goes_down_and_up_is_reported_as_events_of_its_port() {
+fn link_changes_raise_port_events() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -70,18 +70,18 @@ fn a_link_that_goes_down_and_up_is_reported_as_events_of_its_port() {
         {
             assert!(
                 Instant::now() < deadline,
-                "{netdev} has come back with its addresses"
+                "{netdev} did not get its addresses back"
             );
             std::thread::sleep(Duration::from_millis(20));
         }
         if !is_iwarp(&context) {
-            // Duplicate address detection ends late, and brings the link-local GID late.
+            // Duplicate address detection delays the link-local GID.
             drain(&events);
         }
     }
 }
 
-/// A queue pair in INIT whose receives, flushed, do not fit into its completion queue.
+/// Creates a queue pair whose flushed receives do not fit into its completion queue.
 fn overflow(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
     let pd = context.alloc_pd().expect("domain");
     let cq = context
@@ -98,7 +98,7 @@ fn overflow(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<
     let mut qp = pd
         .create_qp::<Rc>(&sends, &cq, options)
         .expect("queue pair");
-    assert!(cq.depth() < 32, "the device rounded 2 up to {}", cq.depth());
+    assert!(cq.depth() < 32, "depth 2 was rounded up to {}", cq.depth());
     qp.init(&path(context)).expect("INIT");
     for _ in 0..64 {
         qp.post_recv(wr::recv(pd.buf(8).expect("buf")))
@@ -110,7 +110,7 @@ fn overflow(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn an_overflow_names_the_completion_queue_that_lost_entries() {
+fn overflow_event_names_the_completion_queue() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -130,7 +130,7 @@ fn an_overflow_names_the_completion_queue_that_lost_entries() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn destroying_a_queue_waits_for_no_event_taken_or_not() {
+fn destroy_does_not_wait_for_events() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -148,19 +148,19 @@ fn destroying_a_queue_waits_for_no_event_taken_or_not() {
         assert_eq!(
             taken.source,
             EventSource::CompletionQueue(id),
-            "an identity outlives its object"
+            "the identity stays valid after the object was destroyed"
         );
         assert_eq!(
             drain(&events),
             [],
-            "events of a queue that is gone are not delivered"
+            "events of a destroyed queue are not delivered"
         );
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_thread_that_takes_events_and_one_that_destroys_their_queues_do_not_meet() {
+fn events_can_be_read_while_queues_are_destroyed() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -178,7 +178,7 @@ fn a_thread_that_takes_events_and_one_that_destroys_their_queues_do_not_meet() {
             drop(overflow(&context));
         }
         println!(
-            "{}: {} events taken meanwhile",
+            "{}: {} events read at the same time",
             context.device_name(),
             taking.join().expect("taker")
         );
@@ -188,7 +188,7 @@ fn a_thread_that_takes_events_and_one_that_destroys_their_queues_do_not_meet() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn waiting_ends_with_the_time_and_an_event_goes_to_one_of_two_handles() {
+fn wait_times_out_and_events_go_to_one_handle() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -205,7 +205,10 @@ fn waiting_ends_with_the_time_and_an_event_goes_to_one_of_two_handles() {
         let broken = [overflow(&context), overflow(&context)];
         let deadline = Instant::now() + LONG;
         while !(readable(&one) && readable(&two)) {
-            assert!(Instant::now() < deadline, "both read from one place");
+            assert!(
+                Instant::now() < deadline,
+                "both handles must become readable"
+            );
         }
         let taken = [&one, &two].map(|events| {
             events
@@ -232,14 +235,14 @@ fn waiting_ends_with_the_time_and_an_event_goes_to_one_of_two_handles() {
         assert_eq!(
             other.try_get().expect("try"),
             None,
-            "queues report to the opening that they were made on"
+            "events of a queue go to its own context"
         );
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_shared_receive_queue_below_its_limit_and_its_last_receive_name_their_queues() {
+fn srq_limit_and_last_wqe_events_name_their_queues() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let events = context.async_events().expect("events");
@@ -271,7 +274,7 @@ fn a_shared_receive_queue_below_its_limit_and_its_last_receive_name_their_queues
             queue: receiver.id(),
             qp_num: receiver.qp_num(),
         };
-        // rxe says it again when its responder runs again (ci/DRIVERS.md).
+        // rxe raises the event again when its responder runs again (ci/DRIVERS.md).
         assert!(!seen.is_empty(), "no event");
         for event in &seen {
             assert_eq!(

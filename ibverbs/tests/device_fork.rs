@@ -1,4 +1,4 @@
-//! Fork support once a device is open.
+//! Fork support after a device was opened.
 
 mod lab;
 
@@ -8,12 +8,12 @@ use lab::devices;
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn after_a_device_was_opened_it_is_too_late_unless_nothing_is_needed() {
+fn fork_init_fails_after_open_if_needed() {
     for context in devices() {
         println!("device: {}", context.device_name());
         println!("fork support: {}", fork::status());
         if fork::status() == ForkStatus::DISABLED {
-            let error = fork::init().expect_err("too late");
+            let error = fork::init().expect_err("a device is open");
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(
                 error

@@ -1,4 +1,4 @@
-//! GID tables, the choice of an entry, and the default version of RoCE.
+//! GID tables, the choice of an entry, and the default RoCE version.
 
 mod lab;
 
@@ -17,14 +17,14 @@ fn ip(text: &str) -> IpAddr {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_table_says_of_each_gid_its_version_and_interface() {
+fn gid_table_has_kind_and_interface() {
     for context in devices() {
         println!("device: {}", context.device_name());
         let iwarp = is_iwarp(&context);
         let gids = context.gids(1).expect("GIDs");
         for entry in &gids {
             println!("{}: {entry}", context.device_name());
-            assert_eq!(context.gid(1, entry.index).expect("one place"), *entry);
+            assert_eq!(context.gid(1, entry.index).expect("one entry"), *entry);
             let kind = if iwarp { GidType::IB } else { GidType::ROCE_V2 };
             assert_eq!(entry.kind, kind);
         }
@@ -46,8 +46,8 @@ fn the_table_says_of_each_gid_its_version_and_interface() {
                 .find(|entry| entry.gid.to_ip().is_some_and(|ip| ip.is_ipv4()))
                 .expect("an IPv4 address");
             assert_eq!(v4.prefix_len(), Some(24));
-            let places = context.query_port(1).expect("port").gid_tbl_len;
-            let last = GidIndex(u8::try_from(places - 1).unwrap_or(u8::MAX));
+            let len = context.query_port(1).expect("port").gid_tbl_len;
+            let last = GidIndex(u8::try_from(len - 1).unwrap_or(u8::MAX));
             assert_eq!(
                 context.gid(1, last).expect_err("empty").kind(),
                 ErrorKind::NotFound
@@ -58,7 +58,7 @@ fn the_table_says_of_each_gid_its_version_and_interface() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_entry_in_the_peers_subnet_is_chosen_and_the_reason_said() {
+fn selects_gid_in_the_peers_subnet() {
     for context in roce() {
         let own = context.gids(1).expect("GIDs");
         let v4 = own
@@ -120,7 +120,7 @@ fn the_entry_in_the_peers_subnet_is_chosen_and_the_reason_said() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn where_no_entry_fits_each_says_why_and_what_to_do() {
+fn error_has_a_reason_for_each_rejected_gid() {
     for context in roce() {
         let query = GidQuery {
             kind: Some(GidType::ROCE_V1),
@@ -128,7 +128,7 @@ fn where_no_entry_fits_each_says_why_and_what_to_do() {
         };
         let error = context
             .select_gid(1, &query)
-            .expect_err("Soft-RoCE is of version 2");
+            .expect_err("Soft-RoCE only supports RoCE v2");
         println!("{error}");
         assert_eq!(error.kind(), ErrorKind::NotFound);
         for entry in context.gids(1).expect("GIDs") {
@@ -157,19 +157,19 @@ fn where_no_entry_fits_each_says_why_and_what_to_do() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn iwarp_has_no_gid_to_choose() {
+fn select_gid_is_unsupported_on_iwarp() {
     for context in devices().into_iter().filter(is_iwarp) {
         println!("device: {}", context.device_name());
         let error = context
             .select_gid(1, &GidQuery::default())
-            .expect_err("a MAC address is no path");
+            .expect_err("iWARP has no GIDs to choose from");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_default_version_of_roce_is_read_and_set() {
+fn default_roce_mode_is_read_and_set() {
     for context in devices() {
         let name = context.device_name();
         println!("device: {name}");
@@ -178,10 +178,14 @@ fn the_default_version_of_roce_is_read_and_set() {
         let mode = context.default_roce_mode(1).expect("read");
         println!("{name}: {mode}");
         if is_iwarp(&context) {
-            assert_eq!(mode, GidType::ROCE_V1, "of no meaning on iWARP");
+            assert_eq!(
+                mode,
+                GidType::ROCE_V1,
+                "the kernel's value, meaningless on iWARP"
+            );
             let error = context
                 .set_default_roce_mode(1, GidType::ROCE_V2)
-                .expect_err("no RoCE here");
+                .expect_err("iWARP is not RoCE");
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         } else {
             assert_eq!(mode, GidType::ROCE_V2);
@@ -190,12 +194,12 @@ fn the_default_version_of_roce_is_read_and_set() {
                 .expect("set");
             let error = context
                 .set_default_roce_mode(1, GidType::ROCE_V1)
-                .expect_err("Soft-RoCE has no version 1");
+                .expect_err("Soft-RoCE does not support RoCE v1");
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(
                 error
                     .help()
-                    .is_some_and(|hint| hint.contains("has no RoCE v1")),
+                    .is_some_and(|hint| hint.contains("does not support RoCE v1")),
                 "{error}"
             );
             assert_eq!(
@@ -210,7 +214,7 @@ fn the_default_version_of_roce_is_read_and_set() {
         assert_eq!(
             directory.exists(),
             was_there,
-            "what was made is removed again"
+            "a directory that was created must be removed"
         );
     }
     let error = RoceConfig::system()

@@ -1,4 +1,4 @@
-//! Devices, their attributes and their ports, as both drivers show them.
+//! Attributes of devices and ports with both software drivers.
 
 mod lab;
 
@@ -21,7 +21,7 @@ fn each(test: impl Fn(&Context, bool)) {
     }
 }
 
-/// What the kernel says in a file of the device.
+/// Reads a file of the device in sysfs.
 fn sysfs(context: &Context, file: &str) -> String {
     let path = format!("/sys/class/infiniband/{}/{file}", context.device_name());
     fs::read_to_string(&path).expect(&path).trim().to_owned()
@@ -29,7 +29,7 @@ fn sysfs(context: &Context, file: &str) -> String {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_device_is_found_by_its_name_its_guid_its_interface_and_its_index() {
+fn device_is_found_by_name_guid_netdev_and_index() {
     each(|context, iwarp| {
         let device = context.device();
         assert_eq!(
@@ -67,7 +67,7 @@ fn a_device_is_found_by_its_name_its_guid_its_interface_and_its_index() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_device_that_is_not_there_is_said_with_those_that_are() {
+fn missing_device_error_lists_available_devices() {
     each(|context, _| {
         let name = context.device_name();
         let error = Device::by_name("none0").expect_err("no such name");
@@ -90,7 +90,7 @@ fn a_device_that_is_not_there_is_said_with_those_that_are() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_extended_query_holds_the_classic_one() {
+fn extended_query_includes_classic_attributes() {
     each(|context, iwarp| {
         let classic = context.query_device().expect("classic");
         let all = context.query_device_ex().expect("extended");
@@ -98,7 +98,7 @@ fn the_extended_query_holds_the_classic_one() {
         assert_eq!(all.phys_port_cnt, u32::from(classic.phys_port_cnt));
         assert_eq!(classic.node_guid, context.device().guid());
         assert_eq!(all.num_comp_vectors, context.num_comp_vectors());
-        assert!(all.num_comp_vectors >= 1, "one for each processor");
+        assert!(all.num_comp_vectors >= 1, "at least one");
         assert!(
             classic.max_qp > 0 && classic.max_cqe > 0 && classic.max_mr > 0 && classic.max_pd > 0
         );
@@ -133,7 +133,7 @@ fn the_extended_query_holds_the_classic_one() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn what_software_devices_lack_is_zero_in_the_extended_query() {
+fn unsupported_capabilities_are_zero() {
     each(|context, _| {
         let all = context.query_device_ex().expect("extended");
         assert!(!all.odp.general.contains(OdpGeneralCaps::SUPPORT));
@@ -170,7 +170,7 @@ fn what_software_devices_lack_is_zero_in_the_extended_query() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_port_is_active_and_its_rate_prints_as_the_kernel_prints_it() {
+fn port_is_active_and_rate_matches_sysfs() {
     each(|context, iwarp| {
         let port = context.query_port(1).expect("port 1");
         assert_eq!(
@@ -208,7 +208,7 @@ fn a_port_is_active_and_its_rate_prints_as_the_kernel_prints_it() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_roce_port_is_in_the_default_partition_and_iwarp_in_none() {
+fn roce_has_default_pkey_and_iwarp_none() {
     each(|context, iwarp| {
         if iwarp {
             for error in [

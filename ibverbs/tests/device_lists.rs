@@ -1,16 +1,16 @@
-//! Several pieces of memory as one message.
+//! Messages of several buffers.
 
 mod lab;
 
 use ibverbs::{AccessFlags, BufList, Direction, PostError, QpOptions, Rc, wr};
-use lab::{LeakCheck, both_forms, pair_of, roce};
+use lab::{LeakCheck, extended_and_classic, pair_of, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_list_is_gathered_in_order_and_scattered_in_order() {
+fn list_is_gathered_and_scattered_in_order() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let options = QpOptions {
                 max_send_sge: 3,
                 max_recv_sge: 3,
@@ -73,10 +73,10 @@ fn bytes_of(pd: &ibverbs::ProtectionDomain, text: &[u8]) -> ibverbs::Buf {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn held_memory_is_listed_once_and_sent_often() {
+fn held_list_is_sent_repeatedly() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let options = QpOptions {
                 max_send_sge: 2,
                 ..options
@@ -104,7 +104,10 @@ fn held_memory_is_listed_once_and_sent_often() {
                     .then(|| one.into_buf().expect("posted with one").to_vec())
             });
             assert!(received.into_iter().all(|bytes| bytes == b"head:body"));
-            let rejected = pair.b.post_send(wr::send(list)).expect_err("of the other");
+            let rejected = pair
+                .b
+                .post_send(wr::send(list))
+                .expect_err("held by the other queue pair");
             assert_eq!(rejected.error(), PostError::WrongQueue);
         }
     }
@@ -112,10 +115,10 @@ fn held_memory_is_listed_once_and_sent_often() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_list_longer_than_the_queue_takes_comes_back() {
+fn list_with_too_many_entries_is_returned() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let mut pair = pair_of::<Rc>(&context, options, AccessFlags::empty());
             let many = pair.a.caps().max_send_sge as usize + 1;
             let list = |count: usize| {

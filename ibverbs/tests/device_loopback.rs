@@ -1,5 +1,5 @@
-//! One process, two queue pairs, one device: the whole life of requests on a device that can
-//! connect without rdma_cm.
+//! Life cycle of requests between two queue pairs of one process, on devices that can connect
+//! without rdma_cm.
 
 mod lab;
 
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use ibverbs::{
     CqOptions, Device, ErrorKind, GidIndex, PostError, QpOptions, QpState, Rc, RcPath, WcStatus, wr,
 };
-use lab::{LeakCheck, Pair, both_forms, devices, pair, roce};
+use lab::{LeakCheck, Pair, devices, extended_and_classic, pair, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn no_completion_is_lost_between_polls() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             for _ in 0..200 {
                 pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
@@ -31,8 +31,8 @@ fn no_completion_is_lost_between_polls() {
             let mut seen = 0;
             let deadline = Instant::now() + Duration::from_secs(20);
             while seen < 100 {
-                assert!(Instant::now() < deadline, "{seen} of 100 came");
-                // One at a time: what the iterator was not asked for must come at the next poll.
+                assert!(Instant::now() < deadline, "{seen} of 100 arrived");
+                // Takes one completion per poll; the others must be returned by the next poll.
                 if let Some(completion) = pair.cq.poll().expect("poll").next() {
                     let qp = if completion.queue() == pair.a.id() {
                         &mut pair.a
@@ -52,10 +52,10 @@ fn no_completion_is_lost_between_polls() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_message_arrives_and_both_buffers_come_back() {
+fn message_arrives_and_both_buffers_return() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             let mut message = pair.pd.buf(5).expect("buf");
             message.copy_from_slice(b"hello");
@@ -78,7 +78,7 @@ fn a_message_arrives_and_both_buffers_come_back() {
 fn every_payload_is_sent_and_received() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             let frozen = {
                 let mut buf = pair.pd.buf(1000).expect("buf");
@@ -119,7 +119,7 @@ fn every_payload_is_sent_and_received() {
             assert_eq!(
                 pair.a.send_slots_free(),
                 pair.a.caps().max_send_wr as usize,
-                "the signalled one retired the others"
+                "the signaled request must retire the others"
             );
             assert!(
                 frozen.clone().try_thaw().is_err(),
@@ -133,10 +133,10 @@ fn every_payload_is_sent_and_received() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn batches_post_with_one_doorbell_and_abort_whole() {
+fn batches_post_together_or_abort() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             let pool = pair.pd.pool(16, 128).expect("pool");
             pair.b
@@ -152,11 +152,15 @@ fn batches_post_with_one_doorbell_and_abort_whole() {
                 Err(ibverbs::Error::new(
                     ErrorKind::Os,
                     "test",
-                    "changed my mind",
+                    "aborted by the test",
                 ))
             });
             refused.expect_err("the closure's error");
-            assert_eq!(pool.available(), 8, "the aborted buffer is back");
+            assert_eq!(
+                pool.available(),
+                8,
+                "the buffer of the aborted batch must return"
+            );
             assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
             pair.a
                 .batch(|batch| -> ibverbs::Result<()> {
@@ -186,10 +190,10 @@ fn batches_post_with_one_doorbell_and_abort_whole() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_full_queue_gives_the_buffer_back() {
+fn full_queue_returns_the_buffer() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let mut pair = pair(
                 &context,
                 QpOptions {
@@ -198,12 +202,12 @@ fn a_full_queue_gives_the_buffer_back() {
                     ..options
                 },
             );
-            let room = pair.b.recv_slots_free();
-            let pool = pair.pd.pool(room + 1, 64).expect("pool");
-            for _ in 0..room {
+            let free = pair.b.recv_slots_free();
+            let pool = pair.pd.pool(free + 1, 64).expect("pool");
+            for _ in 0..free {
                 pair.b
                     .post_recv(wr::recv(pool.take().expect("free")))
-                    .expect("room");
+                    .expect("a free slot");
             }
             let rejected = pair
                 .b
@@ -212,24 +216,24 @@ fn a_full_queue_gives_the_buffer_back() {
             assert_eq!(
                 rejected.error(),
                 PostError::QueueFull {
-                    capacity: u32::try_from(room).expect("small")
+                    capacity: u32::try_from(free).expect("small")
                 }
             );
             assert_eq!(rejected.into_payload().expect("given back").capacity(), 64);
             let reclaimed = pair.b.destroy().expect("destroy");
-            assert_eq!(reclaimed.recvs.len(), room);
+            assert_eq!(reclaimed.recvs.len(), free);
             drop(reclaimed);
-            assert_eq!(pool.available(), room + 1);
+            assert_eq!(pool.available(), free + 1);
         }
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_message_too_long_for_the_receive_fails_at_both_ends_and_returns_the_buffers() {
+fn too_long_message_fails_and_returns_both_buffers() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             pair.b
                 .post_recv(wr::recv(pair.pd.buf(16).expect("buf")))
@@ -245,7 +249,7 @@ fn a_message_too_long_for_the_receive_fails_at_both_ends_and_returns_the_buffers
                 );
                 assert!(
                     retired.into_buf().is_some(),
-                    "a failed request gives its buffer back"
+                    "a failed request must return its buffer"
                 );
             }
             assert_eq!(pair.a.state().expect("query"), QpState::ERR);
@@ -255,28 +259,28 @@ fn a_message_too_long_for_the_receive_fails_at_both_ends_and_returns_the_buffers
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_post_in_the_wrong_state_keeps_or_returns_the_buffer_but_never_both() {
+fn post_in_reset_keeps_or_returns_the_buffer() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let pd = context.alloc_pd().expect("domain");
             let cq = context.create_cq(CqOptions::default()).expect("queue");
             let mut qp = pd.create_qp::<Rc>(&cq, &cq, options).expect("queue pair");
             let pool = pd.pool(1, 64).expect("pool");
-            let room = qp.send_slots_free();
+            let free = qp.send_slots_free();
             match qp.post_send(wr::send(pool.take().expect("free"))) {
-                Ok(()) => assert_eq!(qp.send_slots_free(), room - 1),
+                Ok(()) => assert_eq!(qp.send_slots_free(), free - 1),
                 Err(rejected) if matches!(rejected.error(), PostError::InDoubt(_)) => {
                     assert!(rejected.into_payload().is_none());
                     assert_eq!(
                         qp.send_slots_free(),
-                        room - 1,
-                        "it stays with the queue pair"
+                        free - 1,
+                        "the queue pair keeps the buffer"
                     );
                 }
                 Err(rejected) => {
                     assert!(rejected.into_payload().is_some());
-                    assert_eq!(qp.send_slots_free(), room);
+                    assert_eq!(qp.send_slots_free(), free);
                 }
             }
             drop(qp);
@@ -287,10 +291,10 @@ fn a_post_in_the_wrong_state_keeps_or_returns_the_buffer_but_never_both() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn flushed_requests_come_back_by_completion_or_by_destroy() {
+fn flushed_requests_return_their_buffers() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             let pool = pair.pd.pool(4, 64).expect("pool");
             for _ in 0..4 {
@@ -313,10 +317,10 @@ fn flushed_requests_come_back_by_completion_or_by_destroy() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_completion_of_a_destroyed_queue_pair_matches_nothing() {
+fn completion_of_destroyed_queue_pair_is_stale() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             pair.b
                 .post_recv(wr::recv(pair.pd.buf(64).expect("buf")))
@@ -336,10 +340,10 @@ fn a_completion_of_a_destroyed_queue_pair_matches_nothing() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn memory_of_another_domain_is_refused_before_the_device_hears_of_it() {
+fn memory_of_another_domain_is_rejected_before_posting() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             let other = context.alloc_pd().expect("domain");
             let rejected = pair
@@ -366,7 +370,7 @@ fn memory_of_another_domain_is_refused_before_the_device_hears_of_it() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_channel_wakes_for_an_armed_queue_only() {
+fn channel_wakes_for_armed_queue_only() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let channel = context.create_comp_channel().expect("channel");
@@ -406,7 +410,7 @@ fn a_channel_wakes_for_an_armed_queue_only() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn what_a_device_lacks_or_refuses_is_said_in_words() {
+fn errors_name_devices_ports_and_limits() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -414,7 +418,7 @@ fn what_a_device_lacks_or_refuses_is_said_in_words() {
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(
             error.to_string().contains(context.device_name()),
-            "names the devices there are: {error}"
+            "the available devices must be listed: {error}"
         );
         let error = context.query_port(9).expect_err("no port 9");
         assert!(error.to_string().contains("port 9"), "{error}");
@@ -440,7 +444,7 @@ fn what_a_device_lacks_or_refuses_is_said_in_words() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn objects_of_different_devices_are_refused_by_name() {
+fn mixing_devices_fails_and_names_both() {
     let _leak_check = LeakCheck::new();
     let all = devices();
     let [first, second, ..] = all.as_slice() else {

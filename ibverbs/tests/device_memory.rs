@@ -1,9 +1,8 @@
-//! Memory of every class and origin: registered, refused in words, turned back against a proof, and
-//! gone when it is dropped.
+//! Memory of every class and source: registration, rejection, reclaim and release.
 
 #![allow(
     unsafe_code,
-    reason = "the caller's memory, resource limits and capabilities are made and set here"
+    reason = "the tests create caller memory and change resource limits and capabilities"
 )]
 
 mod lab;
@@ -16,7 +15,7 @@ use ibverbs::{
     AccessFlags, ErrorKind, MemoryOptions,
     mr::{Advice, Backing, CallerMemory, HugePageSize},
 };
-use lab::{LeakCheck, OPEN, on_every_device, unsupported};
+use lab::{LeakCheck, REMOTE_ACCESS, expect_unsupported, for_each_device};
 
 fn backed(backing: Backing) -> MemoryOptions {
     MemoryOptions {
@@ -27,9 +26,9 @@ fn backed(backing: Backing) -> MemoryOptions {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn every_class_registers_heap_and_pages() {
+fn every_memory_class_registers_heap_and_pages() {
     let _leak_check = LeakCheck::new();
-    on_every_device(|_, pd| {
+    for_each_device(|_, pd| {
         for backing in [|| Backing::Heap, || Backing::Pages] {
             let pool = pd.pool_with(3, 1000, backed(backing())).expect("pool");
             let mut buf = pool.take().expect("free");
@@ -40,7 +39,7 @@ fn every_class_registers_heap_and_pages() {
             buf.fill(1);
             pd.sink_with(5000, backed(backing())).expect("sink");
             let region = pd
-                .shared_with(5001, OPEN, backed(backing()))
+                .shared_with(5001, REMOTE_ACCESS, backed(backing()))
                 .expect("region");
             region.write(5000, &[7]).expect("the last byte");
             let frozen = pd
@@ -53,13 +52,13 @@ fn every_class_registers_heap_and_pages() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn huge_pages_are_used_or_the_text_says_how_to_set_them_aside() {
+fn huge_pages_are_used_or_the_help_says_how() {
     let _leak_check = LeakCheck::new();
-    on_every_device(|_, pd| {
+    for_each_device(|_, pd| {
         for size in [HugePageSize::Mib2, HugePageSize::Gib1] {
             match pd.pool_with(2, size.bytes() / 4, backed(Backing::HugePages(size))) {
                 Ok(pool) => {
-                    println!("{size:?} pages are set aside");
+                    println!("{size:?} pages are reserved");
                     pool.take().expect("free").fill(3);
                 }
                 Err(error) => {
@@ -78,48 +77,48 @@ fn huge_pages_are_used_or_the_text_says_how_to_set_them_aside() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_region_of_huge_pages_registers_as_any_other() {
+fn region_in_huge_pages_registers() {
     let _leak_check = LeakCheck::new();
-    // An administrator's part: set aside one page, where the kernel has huge pages at all.
+    // Reserves huge pages, if the kernel supports them.
     let setting = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
     let before = std::fs::read_to_string(setting).ok();
-    let there = before.is_some() && std::fs::write(setting, "4").is_ok();
-    on_every_device(|_, pd| {
-        let outcome = pd.shared_with(
+    let reserved = before.is_some() && std::fs::write(setting, "4").is_ok();
+    for_each_device(|_, pd| {
+        let result = pd.shared_with(
             3 << 20,
-            OPEN,
+            REMOTE_ACCESS,
             backed(Backing::HugePages(HugePageSize::Mib2)),
         );
-        if there {
-            let region = outcome.expect("registers");
+        if reserved {
+            let region = result.expect("registers");
             region.write((3 << 20) - 1, &[1]).expect("within");
         } else {
             println!("no huge pages in this kernel");
-            outcome.expect_err("no huge pages");
+            result.expect_err("no huge pages");
         }
     });
-    if let Some(before) = before.filter(|_| there) {
+    if let Some(before) = before.filter(|_| reserved) {
         std::fs::write(setting, before).expect("restored");
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_callers_memory_is_let_go_only_when_it_is_deregistered() {
+fn caller_memory_is_released_after_deregistration() {
     let _leak_check = LeakCheck::new();
-    on_every_device(|_, pd| {
+    for_each_device(|_, pd| {
         let arena = Box::into_raw(Box::new([0x5a_u8; 8192]));
         let start = NonNull::new(arena.cast::<u8>()).expect("allocated");
         let owner = Arc::new(());
-        // SAFETY: never moved, and used in no other way until the owner is dropped.
+        // SAFETY: the array never moves and is not used otherwise until the owner is dropped.
         let memory = |len| unsafe { CallerMemory::new(start, len, Arc::clone(&owner)) };
         let pool = pd
             .pool_with(2, 4096, backed(Backing::Caller(memory(8192))))
             .expect("pool");
         let buf = pool.take().expect("free");
-        assert!(buf.iter().all(|&byte| byte == 0x5a), "as it was");
+        assert!(buf.iter().all(|&byte| byte == 0x5a), "unchanged");
         drop(pool);
-        assert_eq!(Arc::strong_count(&owner), 2, "a buffer keeps it");
+        assert_eq!(Arc::strong_count(&owner), 2, "the buffer keeps it");
         drop(buf);
         assert_eq!(Arc::strong_count(&owner), 1);
         let error = pd
@@ -127,23 +126,24 @@ fn the_callers_memory_is_let_go_only_when_it_is_deregistered() {
             .expect_err("too small");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         let error = pd
-            .shared_with(100, OPEN, backed(Backing::Caller(memory(100))))
+            .shared_with(100, REMOTE_ACCESS, backed(Backing::Caller(memory(100))))
             .expect_err("no whole words");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        pd.shared_with(104, OPEN, backed(Backing::Caller(memory(104))))
+        pd.shared_with(104, REMOTE_ACCESS, backed(Backing::Caller(memory(104))))
             .expect("whole words");
         assert_eq!(Arc::strong_count(&owner), 1);
-        // SAFETY: from `Box::into_raw` above, and no memory of it is registered.
+        // SAFETY: the pointer is from `Box::into_raw` above, and no region of the memory is
+        // registered.
         drop(unsafe { Box::from_raw(arena) });
     });
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn memory_that_cannot_be_written_is_refused_with_the_reason() {
+fn read_only_caller_memory_is_rejected_with_a_reason() {
     let _leak_check = LeakCheck::new();
-    on_every_device(|_, pd| {
-        // SAFETY: a new mapping.
+    for_each_device(|_, pd| {
+        // SAFETY: a new mapping affects no other memory.
         let map = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -156,8 +156,8 @@ fn memory_that_cannot_be_written_is_refused_with_the_reason() {
         };
         assert_ne!(map, libc::MAP_FAILED);
         let start = NonNull::new(map.cast::<u8>()).expect("mapped");
-        // SAFETY: mapped. It is not writable, which is what registration is to find out before
-        // anybody writes.
+        // SAFETY: the memory is mapped. It is not writable, but registration must detect that
+        // before any write.
         let memory = unsafe { CallerMemory::new(start, 4096, ()) };
         let error = pd
             .sink_with(4096, backed(Backing::Caller(memory)))
@@ -168,21 +168,21 @@ fn memory_that_cannot_be_written_is_refused_with_the_reason() {
             "{error}"
         );
         assert!(error.to_string().contains("not writable"), "{error}");
-        // SAFETY: mapped above, used by nobody.
+        // SAFETY: mapped above and not in use.
         unsafe { libc::munmap(map, 4096) };
     });
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn no_bytes_and_too_many_are_refused() {
+fn invalid_lengths_are_rejected() {
     let _leak_check = LeakCheck::new();
-    on_every_device(|_, pd| {
+    for_each_device(|_, pd| {
         for error in [
             pd.pool(1, 0).expect_err("no bytes"),
             pd.pool(0, 1).expect_err("no buffers"),
             pd.pool(usize::MAX, 64).expect_err("too many"),
-            pd.shared(0, OPEN).expect_err("no bytes"),
+            pd.shared(0, REMOTE_ACCESS).expect_err("no bytes"),
             pd.sink(0).expect_err("no bytes"),
             pd.frozen_shared(0, MemoryOptions::default(), |_| ())
                 .expect_err("no bytes"),
@@ -195,7 +195,7 @@ fn no_bytes_and_too_many_are_refused() {
                     ..Default::default()
                 },
             )
-            .expect_err("for peers only"),
+            .expect_err("not a shared region"),
         ] {
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
             assert!(error.help().is_some(), "{error}");
@@ -205,9 +205,9 @@ fn no_bytes_and_too_many_are_refused() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn remote_access_always_has_the_local_access_that_it_needs() {
+fn remote_access_includes_local_write() {
     let _leak_check = LeakCheck::new();
-    on_every_device(|_, pd| {
+    for_each_device(|_, pd| {
         for access in [
             AccessFlags::REMOTE_WRITE,
             AccessFlags::REMOTE_ATOMIC,
@@ -216,73 +216,75 @@ fn remote_access_always_has_the_local_access_that_it_needs() {
             let region = pd.shared(64, access).expect("region");
             assert_eq!(region.access(), access | AccessFlags::LOCAL_WRITE);
         }
-        // Bits that this crate does not know ask for nothing.
-        pd.shared(64, AccessFlags::from_bits_retain(1 << 7) | OPEN)
+        // Unknown bits are ignored.
+        pd.shared(64, AccessFlags::from_bits_retain(1 << 7) | REMOTE_ACCESS)
             .expect("region");
     });
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn relaxed_ordering_is_a_hint_and_paging_on_demand_is_not() {
+fn relaxed_ordering_is_ignored_and_odp_is_unsupported() {
     let _leak_check = LeakCheck::new();
-    on_every_device(|_, pd| {
+    for_each_device(|_, pd| {
         let relaxed = MemoryOptions {
             relaxed_ordering: true,
             ..MemoryOptions::default()
         };
         pd.pool_with(1, 64, relaxed)
-            .expect("a device that cannot ignores it");
-        unsupported(pd.shared_with(
+            .expect("devices without support ignore it");
+        expect_unsupported(pd.shared_with(
             64,
-            OPEN,
+            REMOTE_ACCESS,
             MemoryOptions {
                 on_demand: true,
                 ..Default::default()
             },
         ));
-        let region = pd.shared(4096, OPEN).expect("region");
+        let region = pd.shared(4096, REMOTE_ACCESS).expect("region");
         for advice in [
             Advice::PREFETCH,
             Advice::PREFETCH_WRITE,
             Advice::PREFETCH_NO_FAULT,
         ] {
-            unsupported(region.advise(advice, true));
+            expect_unsupported(region.advise(advice, true));
         }
     });
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn memory_that_these_devices_lack_is_unsupported() {
+fn device_memory_and_null_region_are_unsupported() {
     let _leak_check = LeakCheck::new();
-    on_every_device(|context, pd| {
+    for_each_device(|context, pd| {
         let file = std::fs::File::open("/proc/self/exe").expect("a file");
-        unsupported(pd.reg_dmabuf(file.as_fd(), 0, 4096, OPEN));
-        unsupported(pd.null_region());
-        unsupported(context.alloc_dm(64, 3));
+        expect_unsupported(pd.reg_dmabuf(file.as_fd(), 0, 4096, REMOTE_ACCESS));
+        expect_unsupported(pd.null_region());
+        expect_unsupported(context.alloc_dm(64, 3));
     });
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_region_that_cannot_be_registered_anew_is_as_before() {
+fn failed_rereg_returns_unchanged_region() {
     let _leak_check = LeakCheck::new();
-    on_every_device(|_, pd| {
+    for_each_device(|_, pd| {
         let region = pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
         region.write(0, b"kept").expect("within");
-        let held = region.clone();
-        let failed = region.rereg(OPEN).expect_err("a clone holds it");
+        let clone = region.clone();
+        let failed = region.rereg(REMOTE_ACCESS).expect_err("a clone holds it");
         assert_eq!(failed.error().kind(), ErrorKind::Mismatch);
-        drop(held);
+        drop(clone);
         let remote = failed
             .into_region()
             .map(|region| (region.remote(), region))
-            .expect("as before");
+            .expect("unchanged");
         let (remote, region) = remote;
-        let failed = region.rereg(OPEN).expect_err("these drivers cannot");
+        let failed = region
+            .rereg(REMOTE_ACCESS)
+            .expect_err("unsupported by these drivers");
         assert_eq!(failed.error().kind(), ErrorKind::Unsupported, "{failed}");
-        let region = failed.into_region().expect("as before");
+        let region = failed.into_region().expect("unchanged");
         assert_eq!(region.remote(), remote);
         let mut kept = [0; 4];
         region.read(0, &mut kept).expect("within");
@@ -290,7 +292,7 @@ fn a_region_that_cannot_be_registered_anew_is_as_before() {
     });
 }
 
-/// Lets the calling thread lock only so many bytes while it runs `test`.
+/// Runs `test` with a limit on locked memory for the calling thread.
 fn with_locked_memory_of(bytes: u64, test: impl FnOnce()) {
     const CAP_IPC_LOCK: u32 = 14;
     let mut before = libc::rlimit {
@@ -298,9 +300,10 @@ fn with_locked_memory_of(bytes: u64, test: impl FnOnce()) {
         rlim_max: 0,
     };
     let mut header = [0x2008_0522_u32, 0];
-    let mut data = [[0_u32; 3]; 2]; // effective, permitted, inheritable, of capabilities 0 to 31 and from 32 on
-    // SAFETY: structures of this frame, in the layout that the kernel documents; the capabilities
-    // are those of this thread alone.
+    // Effective, permitted and inheritable capabilities: 0 to 31, and from 32.
+    let mut data = [[0_u32; 3]; 2];
+    // SAFETY: the structures are in this frame and have the layout that the kernel documents.
+    // Capabilities are changed for this thread only.
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut before), 0);
         let limit = libc::rlimit {
@@ -332,9 +335,9 @@ fn with_locked_memory_of(bytes: u64, test: impl FnOnce()) {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_limit_on_locked_memory_that_is_too_small_is_named() {
+fn locked_memory_limit_is_shown_in_the_error() {
     let _leak_check = LeakCheck::new();
-    on_every_device(|_, pd| {
+    for_each_device(|_, pd| {
         with_locked_memory_of(64 << 10, || {
             let error = pd.pool(1, 1 << 20).expect_err("more than the limit");
             assert_eq!(error.kind(), ErrorKind::LockedMemory, "{error}");
@@ -346,12 +349,12 @@ fn a_limit_on_locked_memory_that_is_too_small_is_named() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn what_is_dropped_in_any_order_leaves_nothing_behind() {
+fn memory_can_be_dropped_in_any_order() {
     let _leak_check = LeakCheck::new();
-    on_every_device(|_, pd| {
+    for_each_device(|_, pd| {
         let (pool, region) = (
             pd.pool(2, 64).expect("pool"),
-            pd.shared(64, OPEN).expect("region"),
+            pd.shared(64, REMOTE_ACCESS).expect("region"),
         );
         let (a, b) = (pool.take().expect("free"), pool.take().expect("free"));
         let frozen = b.freeze();

@@ -1,20 +1,20 @@
-//! Writes, reads and atomics between two queue pairs of one device, and the unreliable connection.
+//! One-sided operations between two queue pairs of one device, and unreliable connections.
 
 mod lab;
 
 use std::sync::atomic::Ordering;
 
 use ibverbs::{Direction, PostError, Rc, Uc, WcStatus, wr};
-use lab::{LeakCheck, OPEN, both_forms, pair_of, roce};
+use lab::{LeakCheck, REMOTE_ACCESS, extended_and_classic, pair_of, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_write_lands_in_the_peers_region_and_a_read_brings_it_back() {
+fn write_and_read_round_trip() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
-            let mut pair = pair_of::<Rc>(&context, options, OPEN);
-            let region = pair.pd.shared(4096, OPEN).expect("region");
+        for options in extended_and_classic() {
+            let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
+            let region = pair.pd.shared(4096, REMOTE_ACCESS).expect("region");
             let place = region.remote().slice(100, 5).expect("within");
             let mut hello = pair.pd.buf(5).expect("buf");
             hello.copy_from_slice(b"hello");
@@ -39,12 +39,12 @@ fn a_write_lands_in_the_peers_region_and_a_read_brings_it_back() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_write_with_immediate_takes_a_receive() {
+fn write_with_imm_consumes_a_receive() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
-            let mut pair = pair_of::<Rc>(&context, options, OPEN);
-            let region = pair.pd.shared(64, OPEN).expect("region");
+        for options in extended_and_classic() {
+            let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
+            let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
             pair.a
                 .post_send(wr::write_with_imm(wr::Inline(b"abc"), region.remote(), 77))
@@ -61,12 +61,12 @@ fn a_write_with_immediate_takes_a_receive() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn atomics_return_what_was_there() {
+fn atomics_return_the_previous_value() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
-            let mut pair = pair_of::<Rc>(&context, options, OPEN);
-            let region = pair.pd.shared(64, OPEN).expect("region");
+        for options in extended_and_classic() {
+            let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
+            let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             region.store(8, 40, Ordering::Relaxed).expect("aligned");
             let number = region.remote().slice(8, 8).expect("within");
             pair.a
@@ -92,7 +92,7 @@ fn atomics_return_what_was_there() {
             assert_eq!(
                 region.load(0, Ordering::Acquire).expect("aligned"),
                 42,
-                "what was there"
+                "the previous value"
             );
         }
     }
@@ -100,13 +100,13 @@ fn atomics_return_what_was_there() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn what_does_not_fit_is_refused_before_the_device_hears_of_it() {
+fn out_of_bounds_requests_are_rejected_before_posting() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
-            let mut pair = pair_of::<Rc>(&context, options, OPEN);
-            let remote = pair.pd.shared(64, OPEN).expect("region").remote();
-            let room = pair.a.send_slots_free();
+        for options in extended_and_classic() {
+            let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
+            let remote = pair.pd.shared(64, REMOTE_ACCESS).expect("region").remote();
+            let free = pair.a.send_slots_free();
             let buf = pair.pd.buf(65).expect("buf");
             let rejected = pair
                 .a
@@ -136,21 +136,21 @@ fn what_does_not_fit_is_refused_before_the_device_hears_of_it() {
             assert!(matches!(rejected.error(), PostError::Misaligned { .. }));
             assert!(
                 rejected.into_payload().is_some(),
-                "every refusal gives the buffer back"
+                "every rejected request must return its buffer"
             );
-            assert_eq!(pair.a.send_slots_free(), room);
+            assert_eq!(pair.a.send_slots_free(), free);
         }
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_wrong_key_is_a_remote_access_error() {
+fn wrong_rkey_fails_with_rem_access_err() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
-            let mut pair = pair_of::<Rc>(&context, options, OPEN);
-            let region = pair.pd.shared(64, OPEN).expect("region");
+        for options in extended_and_classic() {
+            let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
+            let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             let mut remote = region.remote();
             remote.rkey ^= 0x5500;
             pair.a
@@ -165,12 +165,12 @@ fn a_wrong_key_is_a_remote_access_error() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn an_unreliable_connection_sends_and_writes() {
+fn unreliable_connection_sends_and_writes() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
-            let mut pair = pair_of::<Uc>(&context, options, OPEN);
-            let region = pair.pd.shared(64, OPEN).expect("region");
+        for options in extended_and_classic() {
+            let mut pair = pair_of::<Uc>(&context, options, REMOTE_ACCESS);
+            let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             pair.b
                 .post_recv(wr::recv(pair.pd.buf(64).expect("buf")))
                 .expect("receive");

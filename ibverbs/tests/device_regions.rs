@@ -1,4 +1,4 @@
-//! Regions that peers reach: opened, named in pieces, and turned back against a proof.
+//! Shared regions: remote access, slices, and conversion to buffers.
 
 mod lab;
 
@@ -8,65 +8,67 @@ use ibverbs::{
     AccessFlags, CqOptions, ErrorKind, MemoryOptions, QpOptions, Rc, RemoteMemory, WcStatus, wr,
 };
 use lab::{
-    LeakCheck, OPEN, both_forms, devices, is_iwarp, on_every_device, pair_of, roce, unsupported,
+    LeakCheck, REMOTE_ACCESS, devices, expect_unsupported, extended_and_classic, for_each_device,
+    is_iwarp, pair_of, roce,
 };
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_shared_region_comes_back_only_against_a_proof() {
-    on_every_device(|context, pd| {
-        let region = pd.shared(5000, OPEN).expect("region");
+fn shared_region_converts_to_buf_only_when_unreachable() {
+    for_each_device(|context, pd| {
+        let region = pd.shared(5000, REMOTE_ACCESS).expect("region");
         region.write(4990, b"kept").expect("within");
         let cq = context.create_cq(CqOptions::default()).expect("queue");
         let mut qp = pd
             .create_qp::<Rc>(&cq, &cq, QpOptions::default())
             .expect("queue pair");
         qp.hold(&region).expect("hold");
-        let still = region.try_into_buf().expect_err("a queue pair is alive");
+        let failed = region.try_into_buf().expect_err("a queue pair is alive");
         assert!(
-            still
+            failed
                 .to_string()
                 .contains("1 queue pairs of its protection domain"),
-            "{still}"
+            "{failed}"
         );
         drop(qp);
-        let region = still.into_region();
+        let region = failed.into_region();
         let slice = region.slice(10..20).expect("within");
-        let still = region.try_into_buf().expect_err("a slice shares it");
-        assert_eq!(still.error().kind(), ErrorKind::Mismatch);
-        drop(still.into_region());
+        let failed = region.try_into_buf().expect_err("a slice shares it");
+        assert_eq!(failed.error().kind(), ErrorKind::Mismatch);
+        drop(failed.into_region());
         let buf = slice
             .try_into_buf()
-            .expect("the last share, and no queue pair");
-        assert_eq!(buf.len(), 5000, "all of it");
+            .expect("the last reference, and no queue pair");
+        assert_eq!(buf.len(), 5000, "the whole region");
         assert_eq!(&buf[4990..4994], b"kept");
-        // Without remote access of its own, a living queue pair is no matter.
+        // A region without remote access can be converted while a queue pair exists.
         let _qp = pd
             .create_qp::<Rc>(&cq, &cq, QpOptions::default())
             .expect("queue pair");
         pd.shared(64, AccessFlags::empty())
             .expect("region")
             .try_into_buf()
-            .expect("closed");
+            .expect("no remote access");
     });
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_key_opens_nothing_after_its_region_came_back() {
+fn rkey_is_invalid_after_reclaim() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        let lab::Pair { pd, cq, a, b } = pair_of::<Rc>(&context, QpOptions::default(), OPEN);
-        let region = pd.shared(64, OPEN).expect("region");
+        let lab::Pair { pd, cq, a, b } =
+            pair_of::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
+        let region = pd.shared(64, REMOTE_ACCESS).expect("region");
         let remote = region.remote();
         drop((a, b, cq));
         let buf = region.try_into_buf().expect("the queue pairs are gone");
-        // Connected anew, in another domain and in this one.
-        let mut other = pair_of::<Rc>(&context, QpOptions::default(), OPEN);
+        // Connects again, in another domain.
+        let mut other = pair_of::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
         other
             .a
             .post_send(wr::write(wr::Inline(&[]), remote))
-            .expect("nothing is written anywhere");
+            .expect("an empty write does not access memory");
         other.retire(1);
         other
             .a
@@ -79,17 +81,17 @@ fn a_key_opens_nothing_after_its_region_came_back() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn frozen_memory_is_read_by_a_peer_and_never_written() {
+fn frozen_memory_is_read_only_for_peers() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             for writes in [false, true] {
-                let mut pair = pair_of::<Rc>(&context, options, OPEN);
+                let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
                 let frozen = pair
                     .pd
                     .frozen_shared(100, MemoryOptions::default(), |bytes| bytes.fill(9))
                     .expect("frozen");
-                let remote = frozen.remote().expect("open");
+                let remote = frozen.remote().expect("remote access");
                 if writes {
                     pair.a
                         .post_send(wr::write(pair.pd.buf(8).expect("buf"), remote))
@@ -108,13 +110,13 @@ fn frozen_memory_is_read_by_a_peer_and_never_written() {
                         .expect("receive");
                     pair.b
                         .post_send(wr::send(held))
-                        .expect("it is sent as well");
+                        .expect("frozen memory can be sent");
                     pair.retire(2)
                         .iter()
                         .for_each(|one| one.ok().expect("success"));
                 }
                 assert!(frozen.iter().all(|&byte| byte == 9));
-                assert!(frozen.try_thaw().is_err(), "peers know its key");
+                assert!(frozen.try_thaw().is_err(), "peers can read it");
             }
         }
     }
@@ -122,11 +124,11 @@ fn frozen_memory_is_read_by_a_peer_and_never_written() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn slices_of_a_region_are_named_and_bounded_as_regions() {
+fn slices_are_addressed_and_bounds_checked() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        let mut pair = pair_of::<Rc>(&context, QpOptions::default(), OPEN);
-        let region = pair.pd.shared(4096, OPEN).expect("region");
+        let mut pair = pair_of::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
+        let region = pair.pd.shared(4096, REMOTE_ACCESS).expect("region");
         let slice = region
             .slice(1000..1064)
             .expect("within")
@@ -170,7 +172,7 @@ fn slices_of_a_region_are_named_and_bounded_as_regions() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_zero_based_region_is_named_from_0_on() {
+fn zero_based_region_is_addressed_from_0() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -179,16 +181,18 @@ fn a_zero_based_region_is_named_from_0_on() {
             ..MemoryOptions::default()
         };
         if is_iwarp(&context) {
-            unsupported(
-                context
-                    .alloc_pd()
-                    .expect("domain")
-                    .shared_with(4096, OPEN, options()),
-            );
+            expect_unsupported(context.alloc_pd().expect("domain").shared_with(
+                4096,
+                REMOTE_ACCESS,
+                options(),
+            ));
             continue;
         }
-        let mut pair = pair_of::<Rc>(&context, QpOptions::default(), OPEN);
-        let region = pair.pd.shared_with(8192, OPEN, options()).expect("region");
+        let mut pair = pair_of::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
+        let region = pair
+            .pd
+            .shared_with(8192, REMOTE_ACCESS, options())
+            .expect("region");
         assert_eq!(
             region.slice(5000..5004).expect("within").remote().addr,
             5000

@@ -1,5 +1,4 @@
-//! Borrowed memory: what a scope's requests do with it, and that none of it is touched after the
-//! scope.
+//! Scopes: requests with borrowed memory, and no access to it after the scope.
 
 mod lab;
 
@@ -10,15 +9,15 @@ use ibverbs::{
     AccessFlags, Completion, CompletionQueue, CqOptions, Error, ErrorKind, GidIndex, PostError,
     ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, wr,
 };
-use lab::{LeakCheck, Pair, both_forms, devices, forget, pair, pair_of, roce};
+use lab::{LeakCheck, Pair, devices, extended_and_classic, forget, pair, pair_of, roce};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Long enough to be in flight for a while.
+/// Long enough for requests to be in flight for a while.
 const LEN: usize = 16 << 20;
 
-/// Retires what is the other queue pair's.
-fn of(peer: &mut QueuePair<Rc>) -> impl FnMut(Result<Retired, Completion<'_>>) + '_ {
+/// Returns a handler that retires completions of the other queue pair.
+fn retire_on(peer: &mut QueuePair<Rc>) -> impl FnMut(Result<Retired, Completion<'_>>) + '_ {
     |item| match item {
         Ok(retired) => retired.ok().expect("success"),
         Err(completion) => drop(peer.retire(completion).expect("the peer's")),
@@ -27,10 +26,10 @@ fn of(peer: &mut QueuePair<Rc>) -> impl FnMut(Result<Retired, Completion<'_>>) +
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn borrowed_memory_is_sent_and_received_into() {
+fn borrowed_memory_is_sent_and_received() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let Pair {
                 pd,
                 mut cq,
@@ -48,7 +47,7 @@ fn borrowed_memory_is_sent_and_received_into() {
                 scope.post_recv(wr::recv(reply.slice(50_000..200_000).expect("within")))?;
                 scope.post_send(wr::send(lent.slice(1..100_000).expect("within")))?;
                 assert_eq!(scope.lent_in_flight(), 2);
-                let mut got = None;
+                let mut replied = None;
                 scope.wait(&mut cq, LONG, |item| match item {
                     Ok(retired) => retired.ok().expect("success"),
                     Err(completion) => {
@@ -57,15 +56,15 @@ fn borrowed_memory_is_sent_and_received_into() {
                             b.post_send(wr::send(retired.into_buf().expect("posted with one")))
                                 .expect("reply");
                         } else {
-                            got = Some(());
+                            replied = Some(());
                         }
                     }
                 })?;
                 assert_eq!(scope.lent_in_flight(), 0);
                 Ok(())
             });
-            let (a, outcome) = end.into_result().expect("the queue pair lives");
-            outcome.expect("all is well");
+            let (a, result) = end.into_result().expect("the queue pair lives");
+            result.expect("success");
             assert_eq!(reply[50_000..149_999], message[1..]);
             assert!(
                 reply[..50_000]
@@ -80,11 +79,11 @@ fn borrowed_memory_is_sent_and_received_into() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn borrowed_memory_is_written_read_and_batched() {
+fn borrowed_memory_works_in_one_sided_batches() {
     let _leak_check = LeakCheck::new();
     let open = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let Pair {
                 pd,
                 mut cq,
@@ -106,10 +105,10 @@ fn borrowed_memory_is_written_read_and_batched() {
                     batch.send(wr::read(target, region.remote()).fenced())?;
                     Ok(())
                 })?;
-                scope.wait(&mut cq, LONG, of(&mut b))
+                scope.wait(&mut cq, LONG, retire_on(&mut b))
             });
-            let (_, outcome) = end.into_result().expect("lives");
-            outcome.expect("all is well");
+            let (_, result) = end.into_result().expect("lives");
+            result.expect("success");
             assert_eq!(target, source);
         }
     }
@@ -117,10 +116,10 @@ fn borrowed_memory_is_written_read_and_batched() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn what_is_in_flight_at_the_end_destroys_the_queue_pair_and_returns_its_buffers() {
+fn requests_in_flight_at_scope_end_destroy_the_queue_pair() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let Pair {
                 pd,
                 cq,
@@ -143,7 +142,7 @@ fn what_is_in_flight_at_the_end_destroys_the_queue_pair_and_returns_its_buffers(
                     .collect::<Vec<_>>(),
                 [5]
             );
-            // What comes for it now goes nowhere.
+            // Messages that arrive now must not change the memory.
             for _ in 0..2 {
                 b.post_send(wr::send(wr::Inline(&[9; 32]))).expect("send");
             }
@@ -160,7 +159,7 @@ fn what_is_in_flight_at_the_end_destroys_the_queue_pair_and_returns_its_buffers(
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_read_in_flight_writes_nothing_after_the_scope() {
+fn read_in_flight_writes_nothing_after_the_scope() {
     let _leak_check = LeakCheck::new();
     let open = AccessFlags::REMOTE_READ;
     for context in roce() {
@@ -177,7 +176,7 @@ fn a_read_in_flight_writes_nothing_after_the_scope() {
                 .post_send(wr::read(lent, region.remote()))
                 .expect("read");
         });
-        assert!(end.qp.is_none(), "nobody waited for it");
+        assert!(end.qp.is_none(), "the read was in flight");
         sink.fill(2);
         std::thread::sleep(Duration::from_millis(200));
         assert!(sink.iter().all(|&byte| byte == 2));
@@ -187,7 +186,7 @@ fn a_read_in_flight_writes_nothing_after_the_scope() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn forgetting_what_a_scope_gave_out_changes_nothing() {
+fn forgetting_scope_values_is_sound() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let Pair {
@@ -208,13 +207,13 @@ fn forgetting_what_a_scope_gave_out_changes_nothing() {
                 Err(completion) => drop(b.retire(completion)),
             })
         });
-        let (a, outcome) = end
+        let (a, result) = end
             .into_result()
-            .expect("a retired request that is forgotten is retired");
-        outcome.expect("in time");
-        // A completion that is not retired leaves its request in flight.
+            .expect("forgetting a Retired value does not undo it");
+        result.expect("in time");
+        // A request whose completion is not retired stays in flight.
         let end = a.scope(|scope| {
-            let lent = scope.lend(b"nobody retires this").expect("lend");
+            let lent = scope.lend(b"never retired").expect("lend");
             scope.post_send(wr::send(lent)).expect("send");
             std::thread::sleep(Duration::from_millis(50));
             for completion in cq.poll().expect("poll") {
@@ -227,7 +226,7 @@ fn forgetting_what_a_scope_gave_out_changes_nothing() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_panic_ends_the_scope_as_well() {
+fn panic_ends_the_scope() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let Pair { pd, cq, a, b } = pair(&context, QpOptions::default());
@@ -239,12 +238,12 @@ fn a_panic_ends_the_scope_as_well() {
                 let lent = scope.lend_mut(&mut memory).expect("lend");
                 scope.post_recv(wr::recv(lent)).expect("receive");
                 scope.post_recv(wr::recv(buf)).expect("receive");
-                panic!("in the middle");
+                panic!("on purpose");
             })
             .value
         }));
         panicked.expect_err("panicked");
-        assert_eq!(pool.available(), 1, "the queue pair is gone");
+        assert_eq!(pool.available(), 1, "the queue pair must be destroyed");
         memory.fill(3);
         drop((pd, cq, b));
     }
@@ -252,7 +251,7 @@ fn a_panic_ends_the_scope_as_well() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_failed_request_ends_its_loan() {
+fn failed_request_returns_borrowed_memory() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let Pair {
@@ -268,19 +267,19 @@ fn a_failed_request_ends_its_loan() {
             let lent = scope.lend(&message).expect("lend");
             scope.post_send(wr::send(lent)).expect("send");
             let mut statuses = Vec::new();
-            let outcome = scope.wait(&mut cq, LONG, |item| match item {
+            let result = scope.wait(&mut cq, LONG, |item| match item {
                 Ok(retired) => statuses.push(retired.is_success()),
                 Err(completion) => drop(b.retire(completion)),
             });
-            (outcome, statuses)
+            (result, statuses)
         });
-        let (_, (outcome, statuses)) = end.into_result().expect("lives, in error");
-        outcome.expect("in time");
+        let (_, (result, statuses)) = end.into_result().expect("lives, in error");
+        result.expect("in time");
         assert_eq!(statuses, [false]);
     }
 }
 
-/// A queue pair that receives can be posted to on any device: it is not connected.
+/// Creates an unconnected queue pair in INIT, which can post receives on any device.
 fn unconnected(context: &ibverbs::Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
     let pd = context.alloc_pd().expect("domain");
     let cq = context.create_cq(CqOptions::default()).expect("queue");
@@ -295,7 +294,7 @@ fn unconnected(context: &ibverbs::Context) -> (ProtectionDomain, CompletionQueue
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_scope_that_nothing_completes_ends_at_once_on_every_device() {
+fn scope_ends_without_completions() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -307,7 +306,7 @@ fn a_scope_that_nothing_completes_ends_at_once_on_every_device() {
             scope.wait(&mut cq, Duration::from_millis(50), |_| ())
         });
         assert_eq!(
-            end.value.as_ref().expect_err("nothing came").kind(),
+            end.value.as_ref().expect_err("nothing completes").kind(),
             ErrorKind::TimedOut
         );
         assert!(end.qp.is_none());
@@ -319,7 +318,7 @@ fn a_scope_that_nothing_completes_ends_at_once_on_every_device() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn what_cannot_be_lent_is_refused_on_every_device() {
+fn invalid_lends_are_rejected() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -328,7 +327,7 @@ fn what_cannot_be_lent_is_refused_on_every_device() {
         let mut memory = [1_u8; 64];
         let end = qp.scope(|scope| {
             assert_eq!(
-                scope.lend(&[]).expect_err("nothing").kind(),
+                scope.lend(&[]).expect_err("empty").kind(),
                 ErrorKind::InvalidInput
             );
             let lent = scope.lend_mut(&mut memory).expect("lend");

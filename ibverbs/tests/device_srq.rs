@@ -9,7 +9,7 @@ use lab::{LeakCheck, connect, devices, is_iwarp, path, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn many_queue_pairs_receive_from_one_store_and_the_completion_says_which() {
+fn srq_completions_identify_the_queue_pair() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let pd = context.alloc_pd().expect("domain");
@@ -29,7 +29,7 @@ fn many_queue_pairs_receive_from_one_store_and_the_completion_says_which() {
             connect(&mut sender, &mut receiver, &path);
             let rejected = receiver
                 .post_recv(wr::recv(wr::Empty))
-                .expect_err("it has no receives of its own");
+                .expect_err("it has a shared receive queue");
             assert_eq!(rejected.error(), PostError::QueueFull { capacity: 0 });
             pairs.push((sender, receiver));
         }
@@ -42,7 +42,7 @@ fn many_queue_pairs_receive_from_one_store_and_the_completion_says_which() {
         })
         .expect("receives");
         srq.post_recv(wr::recv(pool.take().expect("free")))
-            .expect("one more");
+            .expect("another receive");
         for (index, (sender, _)) in pairs.iter_mut().enumerate() {
             let mut buf = pd.buf(1).expect("buf");
             buf[0] = u8::try_from(index).expect("small");
@@ -70,7 +70,7 @@ fn many_queue_pairs_receive_from_one_store_and_the_completion_says_which() {
                 }
             }
         }
-        // The handle may go first: queue pairs keep the queue and its buffers alive.
+        // The handle can be dropped first: queue pairs keep the queue and its buffers alive.
         drop(srq);
         assert_eq!(pool.available(), 6);
         drop(pairs);
@@ -80,7 +80,7 @@ fn many_queue_pairs_receive_from_one_store_and_the_completion_says_which() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn limit_resize_and_query_work_or_are_said_to_be_unsupported() {
+fn srq_limit_resize_and_query_work_or_are_unsupported() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -111,7 +111,7 @@ fn limit_resize_and_query_work_or_are_said_to_be_unsupported() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_store_of_another_domain_is_refused() {
+fn srq_of_another_domain_is_rejected() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());

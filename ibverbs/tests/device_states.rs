@@ -1,5 +1,4 @@
-//! The states of a queue pair: each step says what it lacks or does not take, and what is set is
-//! what is read.
+//! States of a queue pair: errors of transitions, and reading back attributes.
 
 mod lab;
 
@@ -11,17 +10,17 @@ use ibverbs::{
     qp::{DRAIN_TAG, Ece, QpChange},
     wr,
 };
-use lab::{LeakCheck, both_forms, devices, is_iwarp, pair, roce};
+use lab::{LeakCheck, devices, extended_and_classic, is_iwarp, pair, roce};
 
-fn refused(result: Result<(), Error>, words: &str) {
-    let error = result.expect_err(words);
+fn expect_invalid(result: Result<(), Error>, message: &str) {
+    let error = result.expect_err(message);
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-    assert!(error.to_string().contains(words), "{error}");
+    assert!(error.to_string().contains(message), "{error}");
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
+fn transition_error_names_wrong_attributes() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let pd = context.alloc_pd().expect("domain");
@@ -29,20 +28,20 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
         let mut qp = pd
             .create_qp::<Rc>(&cq, &cq, QpOptions::default())
             .expect("queue pair");
-        refused(
+        expect_invalid(
             qp.modify(&QpChange::to(QpState::RTS)),
             "there is no transition from RESET to RTS; available from RESET:",
         );
-        refused(
+        expect_invalid(
             qp.modify(&QpChange::to(QpState::INIT)),
-            "lacks access, pkey_index, port_num",
+            "requires access, pkey_index, port_num",
         );
         let entry = context
             .select_gid(1, &GidQuery::default())
             .expect("GID")
             .entry;
         let path = RcPath::new(1, entry.index, Mtu::B1024);
-        refused(
+        expect_invalid(
             qp.connect(&path, &qp.endpoint(&path).expect("itself")),
             "there is no transition from RESET to RTR",
         );
@@ -52,7 +51,7 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
             port_num: Some(1),
             ..QpChange::to(QpState::INIT)
         };
-        refused(
+        expect_invalid(
             qp.modify(&QpChange {
                 timeout: Some(9),
                 ..init
@@ -69,7 +68,7 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
             min_rnr_timer: Some(12),
             ..QpChange::to(QpState::RTR)
         };
-        refused(
+        expect_invalid(
             qp.modify(&QpChange {
                 min_rnr_timer: None,
                 path_mtu: None,
@@ -97,11 +96,11 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
         assert_eq!(
             (attr.max_rd_atomic.min(2), attr.min_rnr_timer),
             (2, 12),
-            "as asked, or rounded up"
+            "as set, or rounded up"
         );
         let route = attr.address.grh.expect("a global route");
         assert_eq!((route.dgid, route.sgid_index), (entry.gid, entry.index));
-        refused(
+        expect_invalid(
             qp.modify(&QpChange {
                 rate_limit: Some(1),
                 ..QpChange::default()
@@ -119,7 +118,7 @@ fn a_step_names_what_it_lacks_and_what_it_does_not_take() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn what_iwarp_refuses_is_said_by_its_driver() {
+fn invalid_transition_is_rejected_on_every_device() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -132,23 +131,23 @@ fn what_iwarp_refuses_is_said_by_its_driver() {
             .modify(&QpChange::to(QpState::RTS))
             .expect_err("not from RESET");
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-        let words = error.to_string().contains("there is no step");
-        assert_eq!(words, !is_iwarp(&context), "{error}");
+        let listed = error.to_string().contains("there is no transition");
+        assert_eq!(listed, !is_iwarp(&context), "{error}");
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn an_idle_queue_pair_can_be_reset_and_connected_anew_a_busy_one_not() {
+fn only_idle_queue_pair_can_be_reset_and_reconnected() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             pair.b
                 .post_recv(wr::recv(pair.pd.buf(8).expect("buf")))
                 .expect("receive");
             assert!(!pair.b.is_idle() && pair.a.is_idle());
-            refused(
+            expect_invalid(
                 pair.b.modify(&QpChange::to(QpState::RESET)),
                 "requests in flight",
             );
@@ -192,10 +191,10 @@ fn an_idle_queue_pair_can_be_reset_and_connected_anew_a_busy_one_not() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn drained_queues_give_all_back_and_others_are_passed_on() {
+fn drain_returns_all_buffers_and_foreign_completions() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             let pool = pair.pd.pool(8, 64).expect("pool");
             for _ in 0..4 {
@@ -220,7 +219,7 @@ fn drained_queues_give_all_back_and_others_are_passed_on() {
             assert_eq!(
                 statuses.last(),
                 Some(&(DRAIN_TAG, WcStatus::WR_FLUSH_ERR)),
-                "the mark comes last"
+                "the marker request must be last"
             );
             assert!(
                 b.drain(&mut [cq], Duration::from_secs(20), |_| others += 1)
@@ -228,7 +227,7 @@ fn drained_queues_give_all_back_and_others_are_passed_on() {
             );
             assert!(
                 (4..=5).contains(&others),
-                "four receives, and perhaps the mark: {others}"
+                "four receives and possibly the marker request: {others}"
             );
             assert_eq!(pool.available(), 8);
         }
@@ -237,7 +236,7 @@ fn drained_queues_give_all_back_and_others_are_passed_on() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn draining_never_waits_without_bound() {
+fn drain_has_a_timeout() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -265,7 +264,7 @@ fn draining_never_waits_without_bound() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn enhanced_connection_establishment_is_unsupported_and_said_so() {
+fn enhanced_connection_establishment_is_unsupported() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -288,7 +287,7 @@ fn enhanced_connection_establishment_is_unsupported_and_said_so() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_steps_of_an_unreliable_connection_take_less() {
+fn uc_transitions_require_fewer_attributes() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let pd = context.alloc_pd().expect("domain");
@@ -306,9 +305,9 @@ fn the_steps_of_an_unreliable_connection_take_less() {
             min_rnr_timer: Some(12),
             ..QpChange::to(QpState::RTR)
         };
-        refused(
+        expect_invalid(
             qp.modify(&rtr),
-            "lacks address, path_mtu, rq_psn, dest_qpn and does not take min_rnr_timer",
+            "requires address, path_mtu, rq_psn, dest_qpn and does not allow min_rnr_timer",
         );
     }
 }

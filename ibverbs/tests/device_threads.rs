@@ -1,4 +1,4 @@
-//! What of the device side goes between threads, and what threads share.
+//! Send and Sync of device objects, and concurrent queries.
 
 mod lab;
 
@@ -32,7 +32,7 @@ assert_impl_all!(Error: Send, Sync);
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn many_threads_ask_one_context_at_once() {
+fn threads_query_one_context_concurrently() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -48,7 +48,7 @@ fn many_threads_ask_one_context_at_once() {
                         assert_eq!(context.gids(1).expect("GIDs"), gids);
                         context.query_port(1).expect("port");
                         assert_eq!(
-                            context.device().open().expect("again").device_name(),
+                            context.device().open().expect("open again").device_name(),
                             context.device_name()
                         );
                     }

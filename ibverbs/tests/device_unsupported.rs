@@ -1,5 +1,5 @@
-//! Which verbs each driver lacks: the table of `ci/DRIVERS.md` is what the devices say, and what
-//! they lack is an error, never a crash.
+//! Verbs that the drivers do not support. The table in `ci/DRIVERS.md` must match the devices, and
+//! an unsupported verb must fail with an error.
 
 mod lab;
 
@@ -19,9 +19,9 @@ use ibverbs::{
 };
 use lab::{LeakCheck, devices, is_iwarp};
 
-const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
+const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
-/// The lines of the table: a verb, and what the two drivers say to it.
+/// Returns the rows of the table: a verb, and its support by the two drivers.
 fn table() -> Vec<[&'static str; 3]> {
     let text = include_str!("../../ci/DRIVERS.md");
     let (_, rest) = text
@@ -38,8 +38,8 @@ fn table() -> Vec<[&'static str; 3]> {
         .collect()
 }
 
-/// What a device says to each verb.
-fn answers(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
+/// Calls each verb and returns the results.
+fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
     let pd = context.alloc_pd().expect("domain");
     let cq = context.create_cq(CqOptions::default()).expect("queue");
     let region = pd.shared(4096, AccessFlags::REMOTE_READ).expect("region");
@@ -123,7 +123,7 @@ fn answers(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
             if rc().is_extended() {
                 Ok(())
             } else {
-                Err(lacking())
+                Err(no_send_ops())
             },
         ),
         ("`ibv_modify_qp`: alternate path", alternate(rc(), own)),
@@ -173,7 +173,7 @@ fn answers(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
             "`ibv_reg_mr`: on demand",
             pd.shared_with(
                 64,
-                OPEN,
+                REMOTE_ACCESS,
                 MemoryOptions {
                     on_demand: true,
                     ..Default::default()
@@ -185,7 +185,7 @@ fn answers(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
             "`ibv_reg_mr_iova`: from address 0",
             pd.shared_with(
                 64,
-                OPEN,
+                REMOTE_ACCESS,
                 MemoryOptions {
                     zero_based: true,
                     ..Default::default()
@@ -196,7 +196,8 @@ fn answers(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         ("`ibv_advise_mr`", region.advise(Advice::PREFETCH, true)),
         (
             "`ibv_reg_dmabuf_mr`",
-            pd.reg_dmabuf(file.as_fd(), 0, 4096, OPEN).map(drop),
+            pd.reg_dmabuf(file.as_fd(), 0, 4096, REMOTE_ACCESS)
+                .map(drop),
         ),
         ("`ibv_rereg_mr`", rereg(region)),
         (
@@ -208,7 +209,7 @@ fn answers(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
     ]
 }
 
-fn lacking() -> Error {
+fn no_send_ops() -> Error {
     Error::new(
         ErrorKind::Unsupported,
         "ibv_create_qp_ex",
@@ -216,7 +217,7 @@ fn lacking() -> Error {
     )
 }
 
-/// Another way to the peer, set on the way to RTR.
+/// Sets an alternate path in the transition to RTR.
 fn alternate(mut qp: QueuePair<Rc>, own: &GidEntry) -> Result<(), Error> {
     let path = RcPath::new(1, own.index, Mtu::B1024);
     qp.init(&path)?;
@@ -238,41 +239,43 @@ fn alternate(mut qp: QueuePair<Rc>, own: &GidEntry) -> Result<(), Error> {
 }
 
 fn rereg(region: ibverbs::SharedRegion) -> Result<(), Error> {
-    let kind = region.rereg(OPEN).map_err(|error| error.error().kind());
+    let kind = region
+        .rereg(REMOTE_ACCESS)
+        .map_err(|error| error.error().kind());
     kind.map(drop)
         .map_err(|kind| Error::new(kind, "ibv_rereg_mr", "a region"))
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn the_table_of_the_drivers_is_what_the_devices_say() {
+fn drivers_table_matches_the_devices() {
     let _leak_check = LeakCheck::new();
     let table = table();
     for context in devices() {
         println!("device: {}", context.device_name());
         let column = 1 + usize::from(is_iwarp(&context));
-        let answers = answers(&context);
-        for (verb, answer) in &answers {
-            let said = match answer {
+        let results = call_all(&context);
+        for (verb, result) in &results {
+            let support = match result {
                 Ok(()) => "yes",
                 Err(error) if error.is_unsupported() => "**no**",
                 Err(error) => panic!(
-                    "{verb} on {}: neither done nor unsupported: {error}",
+                    "{verb} on {}: expected success or unsupported: {error}",
                     context.device_name()
                 ),
             };
-            let line = table.iter().find(|line| line[0] == *verb);
+            let row = table.iter().find(|row| row[0] == *verb);
             assert_eq!(
-                line.map(|line| line[column]),
-                Some(said),
+                row.map(|row| row[column]),
+                Some(support),
                 "{verb} on {}",
                 context.device_name()
             );
         }
         assert_eq!(
             table.len(),
-            answers.len(),
-            "each line of the table is a verb that was asked"
+            results.len(),
+            "every row of the table must be tested"
         );
     }
 }

@@ -22,7 +22,7 @@ c_value! {
     /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// use ibverbs::caps::AtomicCap;
     /// if context.query_device()?.atomic_cap == AtomicCap::HCA {
-    ///     println!("update shared counters through the device only, not with SharedRegion::compare_exchange");
+    ///     println!("update shared counters through the device only");
     /// }
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
@@ -98,7 +98,8 @@ bitflags! {
         const UD_IP_CSUM = rdma_sys::IBV_DEVICE_UD_IP_CSUM as u64;
         /// Extended reliable connections: `IBV_DEVICE_XRC`.
         const XRC = rdma_sys::IBV_DEVICE_XRC as u64;
-        /// Fast registration, local invalidate, send with invalidate: `IBV_DEVICE_MEM_MGT_EXTENSIONS`.
+        /// Fast registration, local invalidate and send with invalidate:
+        /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`.
         const MEM_MGT_EXTENSIONS = rdma_sys::IBV_DEVICE_MEM_MGT_EXTENSIONS as u64;
         /// Memory windows of type 2A: `IBV_DEVICE_MEM_WINDOW_TYPE_2A`.
         const MEM_WINDOW_TYPE_2A = rdma_sys::IBV_DEVICE_MEM_WINDOW_TYPE_2A as u64;

@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 /// };
 /// use std::ptr::NonNull;
 /// let arena = NonNull::from(Vec::leak(vec![0u8; 1 << 20])).cast::<u8>();
-/// SAFETY: no other code accesses the arena, and it is never freed.
+/// // SAFETY: no other code accesses the arena, and it is never freed.
 /// let memory = unsafe { CallerMemory::new(arena, 1 << 20, ()) };
 /// let options = MemoryOptions {
 ///     backing: Backing::Caller(memory),

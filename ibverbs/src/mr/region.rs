@@ -74,7 +74,7 @@ impl Region {
         self.registration.rkey()
     }
 
-    /// Returns the address by which requests and peers name the first byte.
+    /// Returns the address of the first byte as used by requests and peers.
     pub(crate) fn base(&self) -> u64 {
         self.registration.base()
     }

@@ -19,7 +19,7 @@ pub(crate) struct Registration {
     mr: NonNull<ibv_mr>,
     lkey: u32,
     rkey: u32,
-    /// Address by which requests and peers name the first byte.
+    /// Address of the first byte as used by requests and peers.
     base: u64,
     pd: ManuallyDrop<ProtectionDomain>,
 }

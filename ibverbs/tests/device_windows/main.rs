@@ -1,9 +1,9 @@
-//! Memory windows: what a peer can reach through them, until when, and what they keep alive.
+//! Memory windows: access through them, invalidation, and the objects that they keep alive.
 
-mod by_hand;
 mod errors;
 #[path = "../lab/mod.rs"]
 mod lab;
+mod raw_window;
 
 use ibverbs::{
     AccessFlags, Context, Direction, ErrorKind, QpOptions, QueuePair, Rc, RemoteMemory,
@@ -11,19 +11,19 @@ use ibverbs::{
     mw::{Type1, Type2, WindowType},
     wr,
 };
-use lab::{LeakCheck, Pair, both_forms, devices, is_iwarp, pair_of, roce};
+use lab::{LeakCheck, Pair, devices, extended_and_classic, is_iwarp, pair_of, roce};
 
-const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
+const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
-/// Two connected queue pairs and a region that only windows open. `b` owns the memory, `a` is the
-/// peer.
+/// Creates two connected queue pairs and a region without remote access of its own. `b` owns the
+/// memory, `a` is the peer.
 fn prepared(context: &Context, options: QpOptions) -> (Pair<Rc>, SharedRegion) {
-    let pair = pair_of::<Rc>(context, options, OPEN | AccessFlags::MW_BIND);
+    let pair = pair_of::<Rc>(context, options, REMOTE_ACCESS | AccessFlags::MW_BIND);
     let region = pair.pd.shared(8192, AccessFlags::MW_BIND).expect("region");
     (pair, region)
 }
 
-/// How a read by the peer ends.
+/// Reads as the peer and returns the status.
 fn read(pair: &mut Pair<Rc>, remote: RemoteMemory) -> WcStatus {
     let buf = pair.pd.buf(8192).expect("buf");
     pair.a.post_send(wr::read(buf, remote)).expect("read");
@@ -32,10 +32,10 @@ fn read(pair: &mut Pair<Rc>, remote: RemoteMemory) -> WcStatus {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_window_opens_its_part_of_the_region_until_it_is_invalidated() {
+fn window_grants_access_until_invalidated() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let (mut pair, region) = prepared(&context, options);
             region
                 .write(4096, b"seen through a window")
@@ -57,20 +57,20 @@ fn a_window_opens_its_part_of_the_region_until_it_is_invalidated() {
                 pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
                 let done = pair.retire(1).remove(0);
                 done.ok().expect("invalidated");
-                window = done.into_window().expect("free again");
+                window = done.into_window().expect("unbound");
             }
             keys.dedup();
-            assert_eq!(keys.len(), 3, "each binding has a key of its own");
+            assert_eq!(keys.len(), 3, "each binding must have a new key");
         }
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_key_is_dead_after_it_was_invalidated() {
+fn rkey_is_invalid_after_invalidation() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let (mut pair, region) = prepared(&context, options);
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
             let (bound, binding) = window
@@ -94,7 +94,7 @@ fn a_key_is_dead_after_it_was_invalidated() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_window_gives_no_more_than_it_was_bound_for() {
+fn window_limits_rights_and_range() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for writes in [false, true] {
@@ -110,7 +110,8 @@ fn a_window_gives_no_more_than_it_was_bound_for() {
                 pair.a.post_send(wr::write(buf, remote)).expect("post");
                 assert_eq!(pair.retire(1)[0].status(), WcStatus::REM_ACCESS_ERR);
             } else {
-                // rxe checks the bounds of the region, not those of the window: see ci/DRIVERS.md.
+                // rxe checks the bounds of the region instead of those of the window
+                // (ci/DRIVERS.md).
                 let claimed = RemoteMemory {
                     len: 4097,
                     ..remote
@@ -123,14 +124,14 @@ fn a_window_gives_no_more_than_it_was_bound_for() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_peer_invalidates_by_a_message() {
+fn peer_invalidates_with_send() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let (mut pair, region) = prepared(&context, options);
             let other = pair.pd.shared(64, AccessFlags::MW_BIND).expect("region");
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let (bound, binding) = window.bind(&region, OPEN).expect("fits");
+            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("fits");
             pair.b.post_send(wr::bind(binding)).expect("bind");
             pair.retire(1)[0].ok().expect("bound");
             for _ in 0..2 {
@@ -146,7 +147,7 @@ fn a_peer_invalidates_by_a_message() {
                 assert_eq!(retired.invalidated_rkey(), None);
                 bound
                     .invalidated_by(retired)
-                    .expect_err("a message as any other")
+                    .expect_err("the message invalidates nothing")
             });
             pair.a
                 .post_send(wr::send_with_inv(wr::Inline(b"done"), bound.remote().rkey))
@@ -157,9 +158,8 @@ fn a_peer_invalidates_by_a_message() {
                 .find(|one| one.direction() == Direction::Recv)
                 .expect("received");
             let window = bound.invalidated_by(&received).expect("invalidated");
-            // To the same region again; to another only when this side says that the window is
-            // free.
-            let (bound, binding) = window.bind(&region, OPEN).expect("fits");
+            // After invalidation by the peer, the window can be bound to the same region only.
+            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("fits");
             pair.b.post_send(wr::bind(binding)).expect("bind");
             pair.retire(1)[0].ok().expect("bound");
             assert_eq!(read(&mut pair, bound.remote()), WcStatus::SUCCESS);
@@ -173,7 +173,9 @@ fn a_peer_invalidates_by_a_message() {
                 .find(|one| one.direction() == Direction::Recv)
                 .expect("received");
             let window = bound.invalidated_by(&received).expect("invalidated");
-            let error = window.bind(&other, OPEN).expect_err("another region");
+            let error = window
+                .bind(&other, REMOTE_ACCESS)
+                .expect_err("another region");
             assert_eq!(error.kind(), ErrorKind::Mismatch);
         }
     }
@@ -181,14 +183,17 @@ fn a_peer_invalidates_by_a_message() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
+fn type_1_windows_bind_and_unbind() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        for options in both_forms() {
+        for options in extended_and_classic() {
             let (mut pair, region) = prepared(&context, options);
             let mut window = pair.pd.alloc_mw::<Type1>().expect("window");
             for round in 0..3 {
-                let bound = pair.b.bind_mw(window, &region, OPEN, 7).expect("bind");
+                let bound = pair
+                    .b
+                    .bind_mw(window, &region, REMOTE_ACCESS, 7)
+                    .expect("bind");
                 let done = pair.retire(1).remove(0);
                 done.ok().expect("bound");
                 assert_eq!(done.tag(), 7);
@@ -200,7 +205,7 @@ fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
                 pair.b.unbind_mw(bound, 8).expect("unbind");
                 let done = pair.retire(1).remove(0);
                 done.ok().expect("unbound");
-                window = done.into_window().expect("free again");
+                window = done.into_window().expect("unbound");
             }
         }
     }
@@ -208,13 +213,13 @@ fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_bound_window_keeps_its_region_whatever_is_dropped_or_forgotten_first() {
+fn bound_window_keeps_its_region_alive() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for order in 0..5 {
             let (mut pair, region) = prepared(&context, QpOptions::default());
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let (bound, binding) = window.bind(&region, OPEN).expect("fits");
+            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("fits");
             pair.b.post_send(wr::bind(binding)).expect("bind");
             let remote = bound.remote();
             match order {
@@ -224,7 +229,7 @@ fn a_bound_window_keeps_its_region_whatever_is_dropped_or_forgotten_first() {
                     assert_eq!(
                         read(&mut pair, remote),
                         WcStatus::SUCCESS,
-                        "the window keeps it"
+                        "the window keeps the region alive"
                     );
                 }
                 1 => {
@@ -236,7 +241,7 @@ fn a_bound_window_keeps_its_region_whatever_is_dropped_or_forgotten_first() {
                         "freeing a window ends its binding"
                     );
                 }
-                2 => drop((bound, region)), // while the request may be in flight
+                2 => drop((bound, region)), // the request may be in flight
                 3 => {
                     pair.retire(1)[0].ok().expect("bound");
                     drop(pair);
@@ -254,7 +259,7 @@ fn a_bound_window_keeps_its_region_whatever_is_dropped_or_forgotten_first() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn what_a_window_cannot_be_bound_to_is_refused_before_the_device_hears_of_it() {
+fn invalid_bindings_are_rejected_before_posting() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let (mut pair, region) = prepared(&context, QpOptions::default());
@@ -270,13 +275,13 @@ fn what_a_window_cannot_be_bound_to_is_refused_before_the_device_hears_of_it() {
         let nothing = region.slice(8..8).expect("within");
         let fresh = || pair.pd.alloc_mw::<Type2>().expect("window");
         for (region, access, kind) in [
-            (&closed, OPEN, ErrorKind::InvalidInput),
-            (&foreign, OPEN, ErrorKind::Mismatch),
-            (&nothing, OPEN, ErrorKind::InvalidInput),
+            (&closed, REMOTE_ACCESS, ErrorKind::InvalidInput),
+            (&foreign, REMOTE_ACCESS, ErrorKind::Mismatch),
+            (&nothing, REMOTE_ACCESS, ErrorKind::InvalidInput),
             (&region, AccessFlags::LOCAL_WRITE, ErrorKind::InvalidInput),
         ] {
             assert_eq!(
-                fresh().bind(region, access).expect_err("refused").kind(),
+                fresh().bind(region, access).expect_err("invalid").kind(),
                 kind
             );
         }
@@ -284,7 +289,7 @@ fn what_a_window_cannot_be_bound_to_is_refused_before_the_device_hears_of_it() {
         let window = elsewhere.alloc_mw::<Type1>().expect("window");
         let error = pair
             .b
-            .bind_mw(window, &foreign, OPEN, 0)
+            .bind_mw(window, &foreign, REMOTE_ACCESS, 0)
             .expect_err("another domain");
         assert_eq!(error.kind(), ErrorKind::Mismatch);
         assert_eq!(pair.b.send_slots_free(), pair.b.caps().max_send_wr as usize);
@@ -293,33 +298,33 @@ fn what_a_window_cannot_be_bound_to_is_refused_before_the_device_hears_of_it() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_region_reached_by_windows_only_comes_back_when_they_are_invalidated() {
+fn region_is_reclaimed_after_its_windows_are_invalidated() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let (mut pair, region) = prepared(&context, QpOptions::default());
         region.write(0, b"kept").expect("within");
         let window = pair.pd.alloc_mw::<Type2>().expect("window");
-        let (bound, binding) = window.bind(&region, OPEN).expect("fits");
+        let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("fits");
         pair.b.post_send(wr::bind(binding)).expect("bind");
         pair.retire(1)[0].ok().expect("bound");
-        let still = region.try_into_buf().expect_err("a window is bound to it");
-        assert!(still.to_string().contains("memory window"), "{still}");
+        let failed = region.try_into_buf().expect_err("a window is bound to it");
+        assert!(failed.to_string().contains("memory window"), "{failed}");
         pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
         let window = pair
             .retire(1)
             .remove(0)
             .into_window::<Type2>()
-            .expect("free");
-        let buf = still
+            .expect("unbound");
+        let buf = failed
             .into_region()
             .try_into_buf()
-            .expect("no peer reaches it, queue pairs or not");
+            .expect("peers have no access, although queue pairs exist");
         assert_eq!(&buf[..4], b"kept");
         drop(window);
     }
 }
 
-fn is_there<K: WindowType>(context: &Context) -> Result<(), ErrorKind> {
+fn alloc_result<K: WindowType>(context: &Context) -> Result<(), ErrorKind> {
     context
         .alloc_pd()
         .expect("domain")
@@ -330,7 +335,7 @@ fn is_there<K: WindowType>(context: &Context) -> Result<(), ErrorKind> {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_device_without_windows_says_so() {
+fn windows_are_unsupported_on_iwarp() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -341,13 +346,16 @@ fn a_device_without_windows_says_so() {
             Ok(())
         };
         assert_eq!(
-            (is_there::<Type1>(&context), is_there::<Type2>(&context)),
+            (
+                alloc_result::<Type1>(&context),
+                alloc_result::<Type2>(&context)
+            ),
             (expected, expected)
         );
     }
 }
 
-#[allow(dead_code, reason = "that it compiles is the test")]
+#[allow(dead_code, reason = "the test is that it compiles")]
 fn windows_and_their_bindings_are_send(qp: QueuePair<Rc>) -> impl Send {
     (qp.pd().alloc_mw::<Type2>(), qp)
 }

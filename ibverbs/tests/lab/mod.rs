@@ -1,4 +1,4 @@
-//! What the device tests share: the devices, and two connected queue pairs.
+//! Helpers of the device tests: the devices, and pairs of connected queue pairs.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
@@ -12,18 +12,21 @@ use ibverbs::{
 pub(crate) use test_support::lab::devices;
 pub(crate) use test_support::leak_check::{LeakCheck, forget};
 
-/// All that a peer may do to memory.
-pub(crate) const OPEN: AccessFlags = AccessFlags::REMOTE_READ
+/// All remote access rights.
+pub(crate) const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_ATOMIC);
 
-/// Those that can connect queue pairs without rdma_cm.
+/// Returns the devices that can connect queue pairs without rdma_cm.
 pub(crate) fn roce() -> Vec<Context> {
     let all: Vec<Context> = devices()
         .into_iter()
         .filter(|context| !is_iwarp(context))
         .collect();
-    assert!(!all.is_empty(), "no device here connects without rdma_cm");
+    assert!(
+        !all.is_empty(),
+        "no device supports connecting without rdma_cm"
+    );
     for context in &all {
         println!("device: {}", context.device_name());
     }
@@ -35,8 +38,8 @@ pub(crate) fn is_iwarp(context: &Context) -> bool {
     context.device().transport() == TransportType::IWARP
 }
 
-/// Runs on every device, and sees that nothing is left behind.
-pub(crate) fn on_every_device(test: impl Fn(&Context, &ProtectionDomain)) {
+/// Runs `test` on every device and checks that no objects are leaked.
+pub(crate) fn for_each_device(test: impl Fn(&Context, &ProtectionDomain)) {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -44,17 +47,17 @@ pub(crate) fn on_every_device(test: impl Fn(&Context, &ProtectionDomain)) {
     }
 }
 
-/// That the driver lacks it, in the documented way.
-pub(crate) fn unsupported<T>(result: Result<T, Error>) {
-    let error = result.err().expect("this driver lacks it");
+/// Asserts that the operation fails because the driver does not support it.
+pub(crate) fn expect_unsupported<T>(result: Result<T, Error>) {
+    let error = result.err().expect("not supported by this driver");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 }
 
-/// A path from the device's first address, at its port's MTU.
+/// Returns a path from the first address of port 1, with the MTU of the port.
 pub(crate) fn path(context: &Context) -> RcPath {
     let port = context.query_port(1).expect("port 1");
     let gids = context.gids(1).expect("GID table");
-    // What iWARP has in its table is its MAC address, which may look like anything.
+    // The GID of an iWARP device is its MAC address, which can look like any kind of GID.
     let gid = gids
         .iter()
         .find(|entry| is_iwarp(context) || !entry.gid.is_link_local())
@@ -62,7 +65,7 @@ pub(crate) fn path(context: &Context) -> RcPath {
     RcPath::new(1, gid.index, port.active_mtu)
 }
 
-/// Connects two queue pairs of one device, which are in RESET.
+/// Connects two queue pairs of one device, which must be in RESET.
 pub(crate) fn connect<T: ConnectedDuplexTransport>(
     a: &mut QueuePair<T>,
     b: &mut QueuePair<T>,
@@ -84,12 +87,12 @@ pub(crate) struct Pair<T: ConnectedDuplexTransport = Rc> {
     pub(crate) b: QueuePair<T>,
 }
 
-/// Two connected queue pairs of one device.
+/// Creates two connected queue pairs of one device.
 pub(crate) fn pair(context: &Context, options: QpOptions) -> Pair {
     pair_of::<Rc>(context, options, AccessFlags::empty())
 }
 
-/// As [`pair`], of transport `T` and open to each other as `access` says.
+/// Like [`pair`], with transport `T` and remote access rights.
 pub(crate) fn pair_of<T: ConnectedDuplexTransport>(
     context: &Context,
     options: QpOptions,
@@ -106,7 +109,7 @@ pub(crate) fn pair_of<T: ConnectedDuplexTransport>(
     let mut a = pd.create_qp::<T>(&cq, &cq, options).expect("a");
     let mut b = pd.create_qp::<T>(&cq, &cq, options).expect("b");
     let path = RcPath {
-        // 67 ms: on a slow machine a shorter one is over before the peer had a processor.
+        // 67 ms. On a slow machine, a shorter timeout expires before the peer gets CPU time.
         timeout: 14,
         retry_cnt: 3,
         max_rd_atomic: 4,
@@ -119,14 +122,14 @@ pub(crate) fn pair_of<T: ConnectedDuplexTransport>(
 }
 
 impl<T: ConnectedDuplexTransport> Pair<T> {
-    /// Polls until `count` requests have retired.
+    /// Polls until `count` requests have been retired, and returns them.
     pub(crate) fn retire(&mut self, count: usize) -> Vec<Retired> {
         let mut all = Vec::new();
         let deadline = Instant::now() + Duration::from_secs(20);
         while all.len() < count {
             assert!(
                 Instant::now() < deadline,
-                "{} of {count} completions came",
+                "{} of {count} completions arrived",
                 all.len()
             );
             for completion in self.cq.poll().expect("poll") {
@@ -141,11 +144,11 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
         all
     }
 
-    /// Polls until a completion comes that is of neither: of a request posted by hand.
+    /// Polls until a completion arrives that belongs to neither queue pair.
     pub(crate) fn retire_foreign(&mut self) -> WcStatus {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            assert!(Instant::now() < deadline, "no completion came");
+            assert!(Instant::now() < deadline, "no completion arrived");
             if let Some(completion) = self.cq.poll().expect("poll").next() {
                 let status = completion.status();
                 self.b
@@ -157,8 +160,8 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
     }
 }
 
-/// The extended verbs and the classic ones.
-pub(crate) fn both_forms() -> [QpOptions; 2] {
+/// Returns options for the extended verbs and for the classic verbs.
+pub(crate) fn extended_and_classic() -> [QpOptions; 2] {
     let options = QpOptions {
         max_inline_data: 64,
         ..QpOptions::default()

@@ -1,4 +1,4 @@
-//! Awaiting completions: woken, cancelled and woken again, two tasks at once.
+//! Awaiting completions: wakeups, cancellation, two tasks.
 
 mod lab;
 
@@ -17,7 +17,7 @@ fn runtime() -> Runtime {
         .expect("runtime")
 }
 
-/// A queue that is awaited, and a queue pair that is connected to itself.
+/// Returns a queue to await and a queue pair that is connected to itself.
 fn end(context: &Context) -> (AsyncCompletionQueue, QueuePair<Rc>) {
     let cq = AsyncCompletionQueue::new(context, CqOptions::default()).expect("queue");
     let pd = context.alloc_pd().expect("domain");
@@ -36,12 +36,12 @@ fn message(qp: &mut QueuePair<Rc>) {
     qp.post_send(wr::send(wr::Empty)).expect("send");
 }
 
-/// Awaits until so many have retired.
+/// Awaits completions until `count` requests have been retired.
 async fn retire(cq: &mut AsyncCompletionQueue, qp: &mut QueuePair<Rc>, count: usize) {
     let mut retired = 0;
     while retired < count {
         let completions = cq.completions().await.expect("await");
-        assert!(!completions.is_empty(), "woken for nothing");
+        assert!(!completions.is_empty(), "woken without completions");
         for completion in completions {
             qp.retire(completion).expect("mine").ok().expect("success");
             retired += 1;
@@ -51,7 +51,7 @@ async fn retire(cq: &mut AsyncCompletionQueue, qp: &mut QueuePair<Rc>, count: us
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_task_wakes_when_something_completes() {
+fn task_wakes_on_completion() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         runtime().block_on(async {
@@ -68,13 +68,13 @@ fn a_task_wakes_when_something_completes() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_cancelled_wait_loses_no_completion_and_ends_no_request() {
+fn cancelled_wait_loses_no_completion() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         runtime().block_on(async {
             let (mut cq, mut qp) = end(&context);
             for round in 0..50 {
-                // Dropped while it sleeps: before the post, after it, or both.
+                // The future is dropped while it is pending: before the post, after it, or both.
                 for when in [0, 1] {
                     if when == round % 2 {
                         message(&mut qp);
@@ -94,7 +94,7 @@ fn a_cancelled_wait_loses_no_completion_and_ends_no_request() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn two_tasks_await_two_queues_of_one_device() {
+fn two_tasks_await_two_queues() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let runtime = runtime();
@@ -120,7 +120,7 @@ fn two_tasks_await_two_queues_of_one_device() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn without_a_runtime_it_says_so() {
+fn missing_runtime_is_reported() {
     for context in devices() {
         println!("device: {}", context.device_name());
         let error =

@@ -1,4 +1,4 @@
-//! Binding a window past this library, which refuses what a device would.
+//! Raw window bindings that this crate would reject.
 
 #![allow(unsafe_code)]
 
@@ -9,18 +9,18 @@ use rdma_sys::{
     ibv_send_wr__bindgen_ty_4__bindgen_ty_1,
 };
 
-/// A region and a window of type 2, both made by hand.
-pub(crate) struct ByHand {
+/// A region and a type 2 window, both created with raw verbs.
+pub(crate) struct RawWindow {
     mr: *mut ibv_mr,
     mw: *mut ibv_mw,
     memory: Vec<u8>,
 }
 
-impl ByHand {
+impl RawWindow {
     pub(crate) fn new(pd: &ProtectionDomain, len: usize, access: u32) -> Self {
         let mut memory = vec![0; len];
-        // SAFETY: the memory lives until the region is deregistered; the domain is alive, as the
-        // test's pair keeps it.
+        // SAFETY: the memory lives until the region is deregistered, and the test's pair keeps the
+        // domain alive.
         let mr = unsafe { ibv_reg_mr(pd.as_raw(), memory.as_mut_ptr().cast(), len, access as i32) };
         // SAFETY: the domain is alive.
         let mw = unsafe { ibv_alloc_mw(pd.as_raw(), IBV_MW_TYPE_2) };
@@ -28,7 +28,8 @@ impl ByHand {
         Self { mr, mw, memory }
     }
 
-    /// Posts a request to bind `len` bytes from `offset` on. Its completion is of no queue pair.
+    /// Posts a request to bind `len` bytes starting at `offset`. Its completion matches no request
+    /// of the crate.
     pub(crate) fn bind(&self, qp: &mut QueuePair<Rc>, offset: u64, len: u64, access: u32) {
         // SAFETY: the window is live.
         let rkey = ibv_inc_rkey(unsafe { (*self.mw).rkey });
@@ -49,17 +50,20 @@ impl ByHand {
             rkey,
             bind_info,
         };
-        // SAFETY: the queue pair is alive and used by nobody else; the request is valid during the
+        // SAFETY: the queue pair is alive and used exclusively, and the request is valid during the
         // call.
         let returned =
             unsafe { ibv_post_send(qp.as_raw(), &raw mut wr, &mut std::ptr::null_mut()) };
-        assert_eq!(returned, 0, "the device says no, not the post");
+        assert_eq!(
+            returned, 0,
+            "the device must reject the binding, not the post"
+        );
     }
 }
 
-impl Drop for ByHand {
+impl Drop for RawWindow {
     fn drop(&mut self) {
-        // SAFETY: made by new, and ended once; nothing names them any more.
+        // SAFETY: created by `new` and freed once; nothing refers to them any more.
         let window = unsafe { ibv_dealloc_mw(self.mw) };
         // SAFETY: as above.
         let region = unsafe { ibv_dereg_mr(self.mr) };
