@@ -265,9 +265,12 @@ impl ProtectionDomain {
         let mut grh = ibv_grh::default();
         if source.has_grh {
             let header = received.get(..GRH_LEN).ok_or_else(|| {
-                Error::new(ErrorKind::InvalidInput, VERB, what()).with_help(
-                    "pass the whole buffer: its first 40 bytes hold the global route header",
+                Error::new(
+                    ErrorKind::InvalidInput,
+                    VERB,
+                    format!("{}: the buffer is too short", what()),
                 )
+                .with_help("pass the whole buffer: its first 40 bytes hold the global route header")
             })?;
             // SAFETY: source and destination have GRH_LEN bytes, and any bytes are a valid header.
             unsafe {

@@ -148,8 +148,8 @@ impl DeviceMemory {
         {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
-                "device memory",
-                self.describe(offset, len),
+                "access device memory",
+                format!("{}: out of bounds", self.describe(offset, len)),
             ));
         }
         Ok(())

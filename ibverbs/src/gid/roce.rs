@@ -93,7 +93,7 @@ impl RoceConfig {
                     WRITE,
                     format!("{other} is not a RoCE version"),
                 )
-                .with_help("expected: RoCE v1 or RoCE v2"));
+                .with_help("use RoCE v1 or RoCE v2"));
             }
         };
         let directory = self.directory(WRITE, device)?;
@@ -104,13 +104,11 @@ impl RoceConfig {
             .open(&file)
             .and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()));
         written.map_err(|error| {
-            let rejected = error.raw_os_error() == Some(libc::EINVAL);
-            let error = failure(WRITE, &file, &error);
-            if rejected {
-                error.with_help(format!("the driver of {device} does not support {mode}"))
-            } else {
-                error
+            if error.raw_os_error() == Some(libc::EINVAL) {
+                let what = format!("the driver of {device} does not support {mode}");
+                return call_failed(WRITE, Errno(libc::EINVAL), what);
             }
+            failure(WRITE, &file, &error)
         })
     }
 
@@ -180,10 +178,10 @@ fn failure(verb: &'static str, path: &Path, error: &io::Error) -> Error {
     let what = path.display().to_string();
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
-            call_failed(verb, Errno(libc::EACCES), what).with_help("this requires root")
+            call_failed(verb, Errno(libc::EACCES), what).with_help("run as root")
         }
         Some(number @ (libc::ENODEV | libc::ENOENT)) => call_failed(verb, Errno(number), what)
-            .with_help("the device or port does not exist; ports are numbered from 1"),
+            .with_help("check the names of the device and the port; ports are numbered from 1"),
         Some(number) => call_failed(verb, Errno(number), what),
         None => Error::new(ErrorKind::Os, verb, format!("{what}: {error}")),
     }

@@ -279,7 +279,7 @@ fn help(query: &GidQuery, table: &[Candidate]) -> String {
     let has = |test: &dyn Fn(&GidEntry) -> bool| table.iter().any(|(entry, _)| test(entry));
     match (query.kind, family) {
         (Some(kind), _) if !has(&|entry| entry.kind == kind) => {
-            format!("this port has no {kind} entry; request another version")
+            format!("request another RoCE version: this port has no {kind} entry")
         }
         (_, Some(family))
             if !has(&|entry| {

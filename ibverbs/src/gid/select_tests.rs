@@ -248,7 +248,7 @@ fn help_names_the_missing_version_or_family() {
     };
     assert_eq!(
         help(&v1, &only_v2),
-        "this port has no RoCE v1 entry; request another version"
+        "request another RoCE version: this port has no RoCE v1 entry"
     );
     assert!(help(&for_peer("fd00::9"), &only_v2).starts_with("give the interface an IPv6 address"));
     assert_eq!(

@@ -41,7 +41,7 @@ impl Allocation {
         }
         match backing {
             Backing::Heap => Self::heap(len),
-            Backing::Pages => Self::mapped(len, PAGE, 0, "the system has not enough free memory"),
+            Backing::Pages => Self::mapped(len, PAGE, 0, "allocate less memory"),
             Backing::HugePages(size) => Self::huge(len, size),
             Backing::Caller(memory) => Self::caller(len, memory),
         }
@@ -94,11 +94,8 @@ impl Allocation {
 
     fn caller(len: usize, memory: CallerMemory) -> Result<Self> {
         if memory.len() < len {
-            return Err(
-                Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes")).with_help(
-                    format!("the caller's memory has only {} bytes", memory.len()),
-                ),
-            );
+            let what = format!("{len} bytes of caller memory, which has {}", memory.len());
+            return Err(Error::new(ErrorKind::InvalidInput, "allocate", what));
         }
         Ok(Self {
             start: memory.start(),
@@ -125,7 +122,7 @@ impl Allocation {
 
 fn invalid_len(len: usize) -> Error {
     Error::new(ErrorKind::InvalidInput, "allocate", format!("{len} bytes"))
-        .with_help("expected: at least 1 byte, at most the address space")
+        .with_help("use at least 1 byte and not more than the memory of the system")
 }
 
 impl Drop for Allocation {

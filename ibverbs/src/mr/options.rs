@@ -82,8 +82,12 @@ impl MemoryOptions {
     /// Rejects `zero_based` for memory that peers do not access.
     pub(crate) fn reject_zero_based(&self, what: &'static str) -> Result<()> {
         if self.zero_based {
-            return Err(Error::new(ErrorKind::InvalidInput, what, "zero_based")
-                .with_help("zero_based is only valid for a SharedRegion"));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                what,
+                "zero_based is only valid for a SharedRegion",
+            )
+            .with_help("set MemoryOptions::zero_based to false"));
         }
         Ok(())
     }

@@ -106,7 +106,7 @@ impl Pool {
                 "pool",
                 format!("{count} buffers of {size} bytes"),
             )
-            .with_help("expected: 1 to 2^32-1 buffers of 1 to 2^32-1 bytes")
+            .with_help("use 1 to 2^32-1 buffers of 1 to 2^32-1 bytes")
         };
         let (Ok(slots), Ok(slot_size @ 1..)) = (u32::try_from(count), u32::try_from(size)) else {
             return Err(invalid_input());

@@ -45,10 +45,11 @@ impl Registration {
     ) -> Result<Self> {
         let what = || format!("{len} bytes on {}", pd.context().device_name());
         if zero_based && pd.context().query_device()?.is_soft_iwarp() {
-            return Err(
-                Error::new(ErrorKind::Unsupported, "ibv_reg_mr_iova", what())
-                    .with_help("Soft-iWARP only supports addressing by virtual address"),
+            let what = format!(
+                "{}: Soft-iWARP does not support zero-based addresses",
+                what()
             );
+            return Err(Error::new(ErrorKind::Unsupported, "ibv_reg_mr_iova", what));
         }
         // Exposes the provenance, because the device accesses the memory by its address alone.
         let address = start.as_ptr().expose_provenance() as u64;

@@ -87,10 +87,10 @@ impl ProtectionDomain {
         if !region.is_whole_words() {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
-                "shared region",
-                format!("{len} bytes of caller memory"),
+                "register a shared region",
+                format!("{len} bytes of caller memory are not aligned to 8-byte words"),
             )
-            .with_help("the address and the length must be multiples of 8 bytes"));
+            .with_help("use an address and a length that are multiples of 8 bytes"));
         }
         Ok(SharedRegion::from_region(region))
     }
@@ -180,9 +180,9 @@ impl SharedRegion {
         let word = self.atomic(offset)?;
         match ordering {
             Ordering::Relaxed | Ordering::Acquire | Ordering::SeqCst => Ok(word.load(ordering)),
-            _ => Err(self
-                .invalid(offset, 8)
-                .with_help("expected ordering of a load: Relaxed, Acquire or SeqCst")),
+            _ => Err(invalid(format!(
+                "ordering {ordering:?} of a load; expected Relaxed, Acquire or SeqCst"
+            ))),
         }
     }
 
@@ -197,9 +197,9 @@ impl SharedRegion {
                 word.store(value, ordering);
             }
             _ => {
-                return Err(self
-                    .invalid(offset, 8)
-                    .with_help("expected ordering of a store: Relaxed, Release or SeqCst"));
+                return Err(invalid(format!(
+                    "ordering {ordering:?} of a store; expected Relaxed, Release or SeqCst"
+                )));
             }
         }
         Ok(())
@@ -234,9 +234,7 @@ impl SharedRegion {
     fn atomic(&self, offset: usize) -> Result<&AtomicU64> {
         let at = self.checked_offset(offset, 8)?;
         if at % 8 != 0 {
-            return Err(self
-                .invalid(offset, 8)
-                .with_help("the offset must be a multiple of 8"));
+            return Err(invalid(format!("offset {at} is not a multiple of 8")));
         }
         // SAFETY: the 8 bytes are in bounds and aligned, because the region starts at a multiple of
         // 8, and live as long as self. All accesses of this host are atomic accesses to words.
@@ -247,15 +245,12 @@ impl SharedRegion {
     /// Returns the offset in the whole region, after a bounds check.
     fn checked_offset(&self, offset: usize, len: usize) -> Result<usize> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            return Err(self.invalid(offset, len));
+            let region = self.len;
+            return Err(invalid(format!(
+                "{len} bytes at offset {offset} are out of bounds; the region has {region} bytes"
+            )));
         }
         Ok(self.start + offset)
-    }
-
-    #[cold]
-    fn invalid(&self, offset: usize, len: usize) -> Error {
-        let what = format!("{len} bytes at offset {offset} of {} bytes", self.len);
-        Error::new(ErrorKind::InvalidInput, "shared region", what)
     }
 
     fn address(&self) -> u64 {
@@ -290,6 +285,11 @@ impl SharedRegion {
         let Self { region, start, len } = self;
         Arc::try_unwrap(region).map_err(|region| Self { region, start, len })
     }
+}
+
+#[cold]
+fn invalid(what: String) -> Error {
+    Error::new(ErrorKind::InvalidInput, "access a shared region", what)
 }
 
 impl fmt::Debug for SharedRegion {

@@ -64,9 +64,8 @@ impl Sink {
         options.reject_zero_based("sink")?;
         if u32::try_from(size).is_err() {
             return Err(
-                Error::new(ErrorKind::InvalidInput, "sink", format!("{size} bytes")).with_help(
-                    "expected: at most 2^32-1 bytes, the maximum length of a scatter entry",
-                ),
+                Error::new(ErrorKind::InvalidInput, "sink", format!("{size} bytes"))
+                    .with_help("use at most 2^32-1 bytes, the maximum length of a scatter entry"),
             );
         }
         Region::register(pd, size, AccessFlags::LOCAL_WRITE, options)
