@@ -229,7 +229,7 @@ impl Event {
     /// connection.
     pub(crate) fn datagram(&self) -> Option<UdAddress> {
         match self.param {
-            Param::Datagram(target) => Some(target),
+            Param::Datagram(address) => Some(address),
             Param::Conn { .. } => None,
         }
     }

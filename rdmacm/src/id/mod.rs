@@ -112,7 +112,7 @@ impl Id {
         self.raw.as_ptr()
     }
 
-    /// Returns the address of the identifier, by which the channel finds its events.
+    /// Returns the address of the identifier, which the channel uses as the key of its event queue.
     fn addr(&self) -> usize {
         self.as_ptr().addr()
     }

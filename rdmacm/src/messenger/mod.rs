@@ -64,7 +64,7 @@ pub struct Messenger {
     completed_requests: VecDeque<Retired>,
     /// Number of messages sent but not completed.
     sends_in_flight: usize,
-    /// `false` on the passive side of iWARP until the peer's first message has received.
+    /// `false` on the passive side of iWARP until the peer's first message has arrived.
     may_send: bool,
     /// Error of a failed send, reported by the next call that sends.
     send_error: Option<Error>,
@@ -111,9 +111,9 @@ impl Messenger {
         timeout: Duration,
     ) -> std::result::Result<Self, ConnectError> {
         let (resources, qp) = Resources::new(&request.context()?, options)?;
-        let mut pending = request.access(options.access).with_qp(qp)?;
-        resources.refill(pending.qp_mut())?;
-        let connection = pending.start(&options.params)?.wait(Some(timeout))?;
+        let mut ready = request.access(options.access).with_qp(qp)?;
+        resources.refill(ready.qp_mut())?;
+        let connection = ready.start(&options.params)?.wait(Some(timeout))?;
         let may_send = connection.transport() != TransportType::IWARP;
         Ok(Self::new(connection, resources, may_send))
     }
@@ -147,7 +147,7 @@ impl Messenger {
     ///
     /// # Errors
     /// - [`ErrorKind::InvalidInput`]: the message is longer than `max_len`. On iWARP also if the
-    ///   accepting side sends before the first message of the connecting side has received.
+    ///   accepting side sends before the first message of the connecting side has arrived.
     /// - [`ErrorKind::Disconnected`]: the connection has ended.
     /// - [`ErrorKind::TimedOut`]: no send buffer became free in time.
     pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
@@ -178,7 +178,7 @@ impl Messenger {
     /// more messages.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] if no message received in time. [`ErrorKind::NotFound`] if the
+    /// [`ErrorKind::TimedOut`] if no message arrived in time. [`ErrorKind::NotFound`] if the
     /// device was removed.
     pub fn recv(&mut self, timeout: Duration) -> Result<Option<Buf>> {
         let deadline = Deadline::after(timeout);

@@ -97,9 +97,9 @@ impl AsyncMessenger {
         options: &MessengerOptions<'_>,
     ) -> std::result::Result<Self, ConnectError> {
         let (resources, qp) = Resources::new(&request.context()?, options)?;
-        let mut pending = request.access(options.access).with_qp(qp)?;
-        resources.refill(pending.qp_mut())?;
-        let connection = pending.start(&options.params)?.finish().await?;
+        let mut ready = request.access(options.access).with_qp(qp)?;
+        resources.refill(ready.qp_mut())?;
+        let connection = ready.start(&options.params)?.finish().await?;
         let may_send = connection.transport() != TransportType::IWARP;
         Ok(Self::new(Messenger::new(connection, resources, may_send))?)
     }

@@ -20,8 +20,8 @@ use crate::wait::Descriptor;
 /// ```no_run
 /// use rdmacm::{Accepting, ConnectParams, InProgress, ReadyRequest};
 /// use std::time::Duration;
-/// # fn f(pending: ReadyRequest) -> Result<(), rdmacm::ConnectError> {
-/// let accepting: Accepting = pending.start(&ConnectParams::default())?;
+/// # fn f(ready: ReadyRequest) -> Result<(), rdmacm::ConnectError> {
+/// let accepting: Accepting = ready.start(&ConnectParams::default())?;
 /// // Do other work here.
 /// let connection = accepting.wait(Some(Duration::from_secs(5)))?;
 /// # Ok(()) }

@@ -22,9 +22,9 @@ use crate::passive::{ConnectRequest, ListeningId};
 /// while let Some(request) = listener.accept(Some(Duration::from_secs(60)))? {
 ///     let pd = request.context()?.alloc_pd()?;
 ///     let mut cq = pd.context().create_cq(CqOptions::default())?;
-///     let mut pending = request.with_qp(pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?)?;
-///     pending.qp_mut().post_recv(wr::recv(pd.buf(4096)?))?;
-///     let connection = pending.accept(&ConnectParams::default(), Duration::from_secs(5))?;
+///     let mut ready = request.with_qp(pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?)?;
+///     ready.qp_mut().post_recv(wr::recv(pd.buf(4096)?))?;
+///     let connection = ready.accept(&ConnectParams::default(), Duration::from_secs(5))?;
 ///     println!("{} connected", connection.peer_addr());
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -23,13 +23,13 @@ use crate::wait::Readable;
 ///     tokio::spawn(async move {
 ///         let pd = request.context()?.alloc_pd()?;
 ///         let cq = pd.context().create_cq(CqOptions::default())?;
-///         let mut pending =
+///         let mut ready =
 ///             request.with_qp(pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?)?;
-///         pending
+///         ready
 ///             .qp_mut()
 ///             .post_recv(wr::recv(pd.buf(4096)?))
 ///             .map_err(ibverbs::Error::from)?;
-///         let mut connection = pending.start(&ConnectParams::default())?.finish().await?;
+///         let mut connection = ready.start(&ConnectParams::default())?.finish().await?;
 ///         connection.event().await?; // until the peer disconnects
 ///         Ok::<(), ibverbs::Error>(())
 ///     });
@@ -41,7 +41,7 @@ use crate::wait::Readable;
 /// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html)
 #[derive(Debug)]
 pub struct AsyncListener<L = Listener> {
-    // Drop order: `readable` keeps the channel open, but none of its events.
+    // Drop order: tokio stops watching the descriptor before the listener is dropped.
     readable: Readable,
     listener: L,
 }

@@ -108,8 +108,8 @@ impl Joining {
                     id.join(self.group, self.join_as, &path)?;
                     self.path = Some(path);
                 }
-                (CmEventType::MULTICAST_JOIN, Some(target), Some(path)) => {
-                    return Ok(Some((path.clone(), target)));
+                (CmEventType::MULTICAST_JOIN, Some(address), Some(path)) => {
+                    return Ok(Some((path.clone(), address)));
                 }
                 _ => return Err(ConnectError::from_event(VERB, &self.group, &event).into()),
             }
@@ -148,7 +148,7 @@ impl InProgress for Joining {
             .take()
             .ok_or_else(|| already_finished(VERB, &self.group))?;
         match self.advance(&id) {
-            Ok(Some((path, target))) => Ok(Some(Membership::new(id, path, self.group, target))),
+            Ok(Some((path, address))) => Ok(Some(Membership::new(id, path, self.group, address))),
             Ok(None) => {
                 self.id = Some(id);
                 Ok(None)
