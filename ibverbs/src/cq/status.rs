@@ -78,8 +78,8 @@ impl WcStatus {
         self.0 == Self::SUCCESS.0
     }
 
-    /// What usually causes it, in words.
-    pub(crate) fn hint(self, direction: Direction) -> Option<&'static str> {
+    /// Returns the remedy for the usual cause of this status.
+    pub(crate) fn help(self, direction: Direction) -> Option<&'static str> {
         Some(match self {
             Self::REM_INV_REQ_ERR if direction == Direction::Recv => {
                 "the message invalidates what is no bound window of type 2, or is longer than the receive buffer"

@@ -158,8 +158,8 @@ extern "C" fn failed(direction: Direction, status: WcStatus, vendor_err: u32) ->
         status.0
     );
     let error = Error::new(ErrorKind::Completion, "completion", text);
-    match status.hint(direction) {
-        Some(hint) => error.with_help(hint),
+    match status.help(direction) {
+        Some(help) => error.with_help(help),
         None => error,
     }
 }

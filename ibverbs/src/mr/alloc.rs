@@ -62,10 +62,10 @@ impl Allocation {
     }
 
     fn huge(len: usize, size: HugePageSize) -> Result<Self> {
-        Self::mapped(len, size.bytes(), size.map_flags(), size.hint())
+        Self::mapped(len, size.bytes(), size.map_flags(), size.help())
     }
 
-    fn mapped(len: usize, page: usize, flags: i32, hint: &'static str) -> Result<Self> {
+    fn mapped(len: usize, page: usize, flags: i32, help: &'static str) -> Result<Self> {
         let size = len
             .checked_next_multiple_of(page)
             .ok_or_else(|| invalid_len(len))?;
@@ -88,7 +88,7 @@ impl Allocation {
                 len,
                 origin: Origin::Mapped(size),
             }),
-            _ => Err(call_failed("mmap", Errno::last(), format!("{size} bytes")).with_help(hint)),
+            _ => Err(call_failed("mmap", Errno::last(), format!("{size} bytes")).with_help(help)),
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_lengths_are_rejected_with_a_hint() {
+    fn invalid_lengths_are_rejected_with_help() {
         let error = Allocation::new(0, Backing::Pages).err().expect("no bytes");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.help().is_some());

@@ -53,7 +53,7 @@ impl HugePageSize {
     }
 
     /// Returns help for reserving pages of this size.
-    pub(crate) const fn hint(self) -> &'static str {
+    pub(crate) const fn help(self) -> &'static str {
         match self {
             Self::Mib2 => {
                 "reserve 2 MiB pages: echo N > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"

@@ -11,9 +11,9 @@ use crate::transport::SendTransport;
 impl<T: SendTransport> QueuePair<T> {
     /// Returns the sizes to request, if the queue pair can be resized now.
     pub(crate) fn check_resize(&self, [sends, recvs]: [Option<u32>; 2]) -> Result<ibv_qp_cap> {
-        let refuse = |kind, why: &str, hint: &'static str| {
+        let refuse = |kind, why: &str, help: &'static str| {
             let what = format!("cannot resize the queues of {}: {why}", self.describe());
-            Err(Error::new(kind, "ibv_modify_qp", what).with_help(hint))
+            Err(Error::new(kind, "ibv_modify_qp", what).with_help(help))
         };
         let caps = self.caps();
         if !self
@@ -23,11 +23,11 @@ impl<T: SendTransport> QueuePair<T> {
             .device_cap_flags
             .contains(DeviceCapFlags::RESIZE_MAX_WR)
         {
-            let hint = "create the queue pair with its final size";
+            let help = "create the queue pair with its final size";
             return refuse(
                 ErrorKind::Unsupported,
                 "the device does not support it",
-                hint,
+                help,
             );
         }
         if !self.is_idle() {
