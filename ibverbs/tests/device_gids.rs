@@ -142,7 +142,7 @@ fn error_has_a_reason_for_each_rejected_gid() {
         assert!(
             error
                 .help()
-                .is_some_and(|help| help.contains("another version"))
+                .is_some_and(|help| help.contains("another RoCE version"))
         );
         let query = GidQuery {
             source: Some(Gid::from(ip("192.0.2.7"))),

@@ -167,7 +167,7 @@ fn read_only_caller_memory_is_rejected_with_a_reason() {
             Some(libc::EFAULT),
             "{error}"
         );
-        assert!(error.to_string().contains("not writable"), "{error}");
+        assert!(error.to_string().contains("make it writable"), "{error}");
         // SAFETY: mapped above and not in use.
         unsafe { libc::munmap(map, 4096) };
     });
