@@ -32,6 +32,7 @@ pub enum Kind {
 pub struct Error {
     kind: Kind,
     text: String,
+    help: Option<String>,
 }
 
 impl Error {
@@ -40,7 +41,20 @@ impl Error {
         Self {
             kind,
             text: text.into(),
+            help: None,
         }
+    }
+
+    /// Adds the remedy, which `Display` prints after the cause: `cause; help: remedy`.
+    #[must_use]
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Returns the remedy, if there is one.
+    pub fn help(&self) -> Option<&str> {
+        self.help.as_deref()
     }
 
     /// The command line makes no sense.
@@ -93,7 +107,11 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(&self.text)?;
+        match &self.help {
+            Some(help) => write!(f, "; help: {help}"),
+            None => Ok(()),
+        }
     }
 }
 
