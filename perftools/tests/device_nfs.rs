@@ -2,61 +2,58 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::{fs, io};
 
 use clap::Parser;
 use perftools::ribinfo::args::Info;
 use perftools::ribinfo::collect::peer::PeerFacts;
 use perftools::ribinfo::collect::root::Root;
+use test_support::lab::{device_names, report_device};
+use test_support::process;
 
 /// Expiry time of cache entries: never.
 const NEVER: u32 = i32::MAX as u32;
 
 /// Returns the output of `ribinfo check nfs`.
 fn check() -> String {
-    let info = Info::try_parse_from(["ribinfo", "check", "nfs"]).expect("a sound command line");
+    let info = Info::try_parse_from(["ribinfo", "check", "nfs"]).expect("a valid command line");
     perftools::ribinfo::run(&info).expect("an answer").0
 }
 
 /// Runs a command and returns `true` if it succeeds.
 fn run(line: &str) -> bool {
-    let mut words = line.split_whitespace();
-    let program = words.next().expect("a program");
-    Command::new(program)
-        .args(words)
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
+    process::output(&mut process::command(line)).success()
 }
 
 /// Loads the modules for NFS over RDMA. Returns `true` if the kernel has them.
-fn kernel_has_it() -> bool {
+fn kernel_supports_nfs_over_rdma() -> bool {
     let _ = run("modprobe -a nfsd nfsv4 rpcrdma");
-    let systems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    let has = |name: &str| {
-        systems
+    let file_systems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let has_file_system = |name: &str| {
+        file_systems
             .lines()
             .any(|line| line.ends_with(&format!("\t{name}")))
     };
-    has("nfsd") && has("nfs4") && Path::new("/proc/sys/sunrpc/svc_rdma").exists()
+    has_file_system("nfsd")
+        && has_file_system("nfs4")
+        && Path::new("/proc/sys/sunrpc/svc_rdma").exists()
 }
 
 /// A directory exported over RDMA, and its mount point. No daemon runs: this test writes the export
 /// tables of the kernel itself.
-struct Shared {
-    place: PathBuf,
+struct NfsExport {
+    dir: PathBuf,
     source: String,
 }
 
-impl Shared {
-    fn by(ip: IpAddr) -> io::Result<Self> {
-        let place = PathBuf::from(format!("/run/ribinfo-nfs-{}", std::process::id()));
-        let (export, mount) = (place.join("export"), place.join("mount"));
+impl NfsExport {
+    fn new(ip: IpAddr) -> io::Result<Self> {
+        let dir = PathBuf::from(format!("/run/ribinfo-nfs-{}", std::process::id()));
+        let (export, mount) = (dir.join("export"), dir.join("mount"));
         fs::create_dir_all(&export)?;
         fs::create_dir_all(&mount)?;
-        let shared = Self {
-            place,
+        let this = Self {
+            dir,
             source: format!("{ip}:/"),
         };
         assert!(
@@ -84,50 +81,49 @@ impl Shared {
         fs::write("/proc/fs/nfsd/versions", "-3\n")?;
         fs::write("/proc/fs/nfsd/threads", "1\n")?;
         fs::write("/proc/fs/nfsd/portlist", "rdma 20049\n")?;
-        Ok(shared)
+        Ok(this)
     }
 
     fn mount(&self, ip: IpAddr) {
         let options = format!("vers=4.0,proto=rdma,port=20049,addr={ip},clientaddr={ip}");
-        let place = self.place.join("mount");
+        let dir = self.dir.join("mount");
         // `-i` avoids the helper `mount.nfs4`. All options that it would determine are given.
         let line = format!(
             "timeout 120 mount -i -t nfs4 -o {options} {} {}",
             self.source,
-            place.display()
+            dir.display()
         );
         assert!(run(&line), "{line}");
         // The file is not opened: a new server denies that during its grace period of 90 s.
-        assert_eq!(fs::metadata(place.join("file")).expect("a file").len(), 7);
+        assert_eq!(fs::metadata(dir.join("file")).expect("a file").len(), 7);
     }
 }
 
-impl Drop for Shared {
+impl Drop for NfsExport {
     fn drop(&mut self) {
-        let _ = run(&format!("umount {}", self.place.join("mount").display()));
+        let _ = run(&format!("umount {}", self.dir.join("mount").display()));
         let _ = fs::write("/proc/fs/nfsd/threads", "0\n");
         let _ = run("umount /proc/fs/nfsd");
-        let _ = run(&format!("umount {}", self.place.join("export").display()));
-        let _ = fs::remove_dir_all(&self.place);
+        let _ = run(&format!("umount {}", self.dir.join("export").display()));
+        let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn mount_over_rdma_is_recognized() {
-    let names = std::env::var("RDMA_LAB_DEVICES")
-        .expect("RDMA_LAB_DEVICES names the devices: run by ci/lab");
+    let names = device_names();
     let ports = PeerFacts::of_this_host(&Root::host()).ports;
     let roce = ports
         .iter()
-        .filter(|port| port.is_roce() && names.split_whitespace().any(|name| name == port.device));
-    let mut seen = 0;
+        .filter(|port| port.is_roce() && names.contains(&port.device));
+    let mut tested = 0;
     for port in roce {
-        println!("device: {}", port.device);
-        seen += 1;
+        report_device(&port.device);
+        tested += 1;
         assert!(check().contains("ok       nfs: not in use"), "{}", check());
-        if !kernel_has_it() {
-            println!("this kernel has no NFS over RDMA: nothing is mounted");
+        if !kernel_supports_nfs_over_rdma() {
+            println!("nothing is mounted: the kernel has no NFS over RDMA");
             continue;
         }
         let ip = *port
@@ -135,20 +131,20 @@ fn mount_over_rdma_is_recognized() {
             .iter()
             .find(|ip| ip.is_ipv4())
             .expect("an IPv4 address");
-        let shared = Shared::by(ip).expect("a server");
+        let export = NfsExport::new(ip).expect("a server");
         assert!(
             check().contains("ok       nfs nfsd: it serves by RDMA on port 20049"),
             "{}",
             check()
         );
-        shared.mount(ip);
+        export.mount(ip);
         let mounted = format!(
             "nfs {}: {ip}:/ is mounted by RDMA, port 20049",
-            shared.place.join("mount").display()
+            export.dir.join("mount").display()
         );
         assert!(check().contains(&mounted), "{}", check());
-        drop(shared);
+        drop(export);
         assert!(check().contains("ok       nfs: not in use"), "{}", check());
     }
-    assert!(seen > 0, "no RoCE device here");
+    assert!(tested > 0, "no RoCE device");
 }

@@ -65,10 +65,7 @@ fn rc_tests_run_with_a_qperf_server() {
     for device in devices().iter().filter(|d| connects_directly(d)) {
         let ((_server, port), address) = (qperf_server(), ipv4_address(device));
         for test in tests(1) {
-            let output = run(&format!(
-                "-lp {} --qperf -to 30 -t 1 {address} {test}",
-                port
-            ));
+            let output = run(&format!("-lp {port} --qperf -to 30 -t 1 {address} {test}"));
             let text = output.stdout.clone();
             assert!(output.success(), "{text} {}", output.stderr);
             assert_measured(&text, test);
@@ -84,8 +81,7 @@ fn message_count_ends_a_test_with_either_peer() {
         let (server, address) = (Server::start(), ipv4_address(device));
         let (_qperf_server, port) = qperf_server();
         let record = &json(&format!(
-            "-lp {} --qperf -to 30 -n 200 -m 1K {address} rc_bw",
-            port
+            "-lp {port} --qperf -to 30 -n 200 -m 1K {address} rc_bw"
         ))[0];
         let stats = &record["outcome"]["measured"];
         assert_eq!(stats["remote_stats"]["received"]["msgs"], 200, "{record:#}");
@@ -121,7 +117,7 @@ fn unsupported_tests_of_qperf_are_one_line_errors() {
             ("-n 5 rc_lat", "ends by time only"),
         ] {
             let text = fails(
-                &format!("-lp {} --qperf -to 30 -t 1 {address} {words}", port),
+                &format!("-lp {port} --qperf -to 30 -t 1 {address} {words}"),
                 1,
             );
             assert!(text.contains(expected), "{words}: {text}");
@@ -129,13 +125,13 @@ fn unsupported_tests_of_qperf_are_one_line_errors() {
         if !connects_directly(&device) {
             // The server of `qperf` fails on iWARP, and `rperf` prints its error message.
             let text = fails(
-                &format!("-lp {} --qperf -to 60 -t 1 {address} rc_bw", port),
+                &format!("-lp {port} --qperf -to 60 -t 1 {address} rc_bw"),
                 1,
             );
             assert!(text.contains("the server (qperf): "), "{text}");
         }
     }
-    let text = fails(&format!("-lp {} --qperf -t 1 ::1 rc_bw", port), 1);
+    let text = fails(&format!("-lp {port} --qperf -t 1 ::1 rc_bw"), 1);
     assert!(text.contains("over IPv4 only"), "{text}");
     server.assert_responds();
 }

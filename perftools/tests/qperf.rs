@@ -113,7 +113,7 @@ fn rperf_client_detects_a_qperf_server() {
         "127.0.0.1 -t 1 tcp_bw tcp_lat udp_bw udp_lat",
         "::1 --qperf -t 1 -sb 128K -rca 0 tcp_bw udp_lat",
     ] {
-        for record in json(&format!("-lp {} {line}", port)) {
+        for record in json(&format!("-lp {port} {line}")) {
             let m = &record["outcome"]["measured"];
             let lat = record["test"].as_str().unwrap().ends_with("lat");
             let figure = &m["summary"][if lat { "latency" } else { "bandwidth" }];
@@ -129,12 +129,12 @@ fn rperf_client_detects_a_qperf_server() {
 #[test]
 fn rperf_client_reads_the_configuration_of_qperf_and_stops_it() {
     let (server, port) = qperf_server();
-    let text = stdout(run(&format!("-lp {} localhost conf", port)));
+    let text = stdout(run(&format!("-lp {port} localhost conf")));
     assert!(
         text.contains("rem_rperf  =  qperf 0.4.11") || text.contains("qperf 0.4.11"),
         "{text}"
     );
-    stdout(run(&format!("-lp {} localhost quit", port)));
+    stdout(run(&format!("-lp {port} localhost quit")));
     let output = server.wait_timeout(Duration::from_secs(10));
     assert!(output.status.is_some(), "qperf did not exit: {output}");
 }
@@ -142,7 +142,7 @@ fn rperf_client_reads_the_configuration_of_qperf_and_stops_it() {
 #[test]
 fn error_of_a_qperf_server_is_printed_in_full() {
     let (_server, port) = qperf_server();
-    let line = format!("-lp {} localhost --qperf -t 1 sctp_bw", port);
+    let line = format!("-lp {port} localhost --qperf -t 1 sctp_bw");
     if std::path::Path::new("/proc/net/sctp").exists() {
         return;
     }
@@ -156,13 +156,13 @@ fn error_of_a_qperf_server_is_printed_in_full() {
 #[test]
 fn options_that_qperf_lacks_are_rejected_with_a_reason() {
     let (_server, port) = qperf_server();
-    let text = fails(&format!("-lp {} localhost --verify tcp_bw", port), 1);
+    let text = fails(&format!("-lp {port} localhost --verify tcp_bw"), 1);
     assert!(
         text.contains("--verify") && text.contains("qperf"),
         "{text}"
     );
-    let text = fails(&format!("-lp {} localhost -rca 0-1 tcp_bw", port), 1);
+    let text = fails(&format!("-lp {port} localhost -rca 0-1 tcp_bw"), 1);
     assert!(text.contains("a qperf server runs on one"), "{text}");
-    let text = fails(&format!("-lp {} localhost -n 10 tcp_bw", port), 1);
+    let text = fails(&format!("-lp {port} localhost -n 10 tcp_bw"), 1);
     assert!(text.contains("by time only"), "{text}");
 }

@@ -20,59 +20,47 @@ use perftools::ribinfo::collect::opensm::{Conf, Sysconfig};
 use perftools::ribinfo::collect::partitions;
 use perftools::ribinfo::collect::rate::Rate;
 use perftools::ribinfo::collect::root::{number, unsigned};
+use test_support::random::Random;
+use test_support::temp_dir::TempDir;
 
 const INPUTS: u32 = 1_000_000;
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(limit).unwrap()).unwrap()
-    }
-
-    /// Writes up to 12 fragments to `text`, now and then with a random character.
-    fn text(&mut self, pieces: &[&str], text: &mut String) {
-        text.clear();
-        for _ in 0..self.below(12) {
-            match self.below(16) {
-                0 => text.push(
-                    char::from_u32(u32::try_from(self.next() % 0x3000).unwrap()).unwrap_or('?'),
-                ),
-                1 => text.extend(std::iter::once(char::from(
-                    u8::try_from(self.next() % 128).unwrap(),
-                ))),
-                _ => text.push_str(pieces[self.below(pieces.len())]),
-            }
+/// Writes up to 12 fragments to `text`, sometimes with a random character between them.
+fn write_random(random: &mut Random, fragments: &[&str], text: &mut String) {
+    text.clear();
+    for _ in 0..random.below(12) {
+        match random.below(16) {
+            0 => text.push(random_char(random, 0x3000)),
+            1 => text.push(random_char(random, 128)),
+            _ => text.push_str(fragments[random.below(fragments.len())]),
         }
-        if self.below(4) == 0 {
-            let mut end = self.below(text.len() + 1);
-            while !text.is_char_boundary(end) {
-                end -= 1;
-            }
-            text.truncate(end);
+    }
+    if random.below(4) == 0 {
+        let mut end = random.below(text.len() + 1);
+        while !text.is_char_boundary(end) {
+            end -= 1;
         }
+        text.truncate(end);
     }
 }
 
-fn fuzz(seed: u64, inputs: u32, pieces: &[&str], mut parse: impl FnMut(&str)) {
-    let mut random = Random(seed);
+fn random_char(random: &mut Random, limit: usize) -> char {
+    let code = u32::try_from(random.below(limit)).expect("a small number");
+    char::from_u32(code).unwrap_or('?')
+}
+
+fn fuzz(seed: u64, inputs: u32, fragments: &[&str], mut parse: impl FnMut(&str)) {
+    let mut random = Random::new(seed);
     let mut text = String::new();
     for _ in 0..inputs {
-        random.text(pieces, &mut text);
+        write_random(&mut random, fragments, &mut text);
         parse(&text);
     }
 }
 
 #[test]
 fn partitions_conf() {
-    let pieces = [
+    let fragments = [
         "Default",
         "=",
         "0x7fff",
@@ -106,7 +94,7 @@ fn partitions_conf() {
         "\t",
         "\r",
     ];
-    fuzz(1, INPUTS, &pieces, |text| {
+    fuzz(1, INPUTS, &fragments, |text| {
         let read = partitions::parse(text);
         for definition in &read.definitions {
             assert!(
@@ -137,7 +125,7 @@ fn partitions_conf() {
 
 #[test]
 fn hardware_addresses_and_guids() {
-    let pieces = [
+    let fragments = [
         "80:00:02:00:",
         "fe:80:",
         "00:",
@@ -150,7 +138,7 @@ fn hardware_addresses_and_guids() {
         "-",
         "+",
     ];
-    fuzz(2, INPUTS, &pieces, |text| {
+    fuzz(2, INPUTS, &fragments, |text| {
         if let Ok(address) = text.parse::<HwAddr>() {
             assert_eq!(address.to_string().parse(), Ok(address));
             assert_eq!(address.stable_part().len(), 23);
@@ -163,7 +151,7 @@ fn hardware_addresses_and_guids() {
 
 #[test]
 fn rates_states_and_numbers_of_sysfs() {
-    let pieces = [
+    let fragments = [
         "100",
         "2.5",
         "10",
@@ -183,7 +171,7 @@ fn rates_states_and_numbers_of_sysfs() {
         "f",
         "99999999999",
     ];
-    fuzz(3, INPUTS, &pieces, |text| {
+    fuzz(3, INPUTS, &fragments, |text| {
         if let Some(rate) = Rate::parse(text) {
             assert_eq!(Rate::parse(&rate.to_string()), Some(rate), "{text:?}");
             assert_ne!(rate.ibstat(), "");
@@ -195,7 +183,7 @@ fn rates_states_and_numbers_of_sysfs() {
 
 #[test]
 fn opensm_conf_and_sysconfig() {
-    let pieces = [
+    let fragments = [
         "guid",
         " ",
         "0x0002c90300317851",
@@ -211,7 +199,7 @@ fn opensm_conf_and_sysconfig() {
         "\t",
         "export ",
     ];
-    fuzz(4, INPUTS, &pieces, |text| {
+    fuzz(4, INPUTS, &fragments, |text| {
         let conf = Conf::parse("x", text);
         assert_ne!(conf.guid(), Some(0));
         let _ = (
@@ -224,7 +212,7 @@ fn opensm_conf_and_sysconfig() {
 
 #[test]
 fn packet_filters() {
-    let pieces = [
+    let fragments = [
         "table inet t {\n",
         "chain c {\n",
         "type filter hook input priority 0; policy drop;\n",
@@ -254,7 +242,7 @@ fn packet_filters() {
         "# ",
         "return\n",
     ];
-    fuzz(5, INPUTS, &pieces, |text| {
+    fuzz(5, INPUTS, &fragments, |text| {
         let packet = Packet {
             protocol: "udp",
             port: 4791,
@@ -265,7 +253,7 @@ fn packet_filters() {
 
 #[test]
 fn mounts_and_slaves() {
-    let pieces = [
+    let fragments = [
         "10.0.0.1:/a",
         " ",
         "/mnt",
@@ -289,7 +277,7 @@ fn mounts_and_slaves() {
         "-1",
         "0 0",
     ];
-    fuzz(6, INPUTS, &pieces, |text| {
+    fuzz(6, INPUTS, &fragments, |text| {
         for mount in mounts(text) {
             assert!(
                 !mount.source.starts_with('#') && !mount.target.is_empty(),
@@ -307,7 +295,7 @@ fn mounts_and_slaves() {
 
 #[test]
 fn limits_rights_and_processors() {
-    let pieces = [
+    let fragments = [
         "Max locked memory",
         " ",
         "unlimited",
@@ -324,7 +312,7 @@ fn limits_rights_and_processors() {
         "8",
         "4294967295",
     ];
-    fuzz(7, INPUTS, &pieces, |text| {
+    fuzz(7, INPUTS, &fragments, |text| {
         let _ = (memlock(text), is_free(text));
         assert!(
             list(text).is_none_or(|all| all.len() <= 2 << 16),
@@ -383,15 +371,15 @@ fn damaged(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn damaged_files_of_a_host_cause_no_panic() {
-    let trees = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hosts");
-    let place = std::env::temp_dir().join(format!("ribinfo-damaged-{}", std::process::id()));
-    let mut random = Random(8);
-    for tree in ["mlx4", "ipoib", "rxe", "siw"] {
-        let root = place.join(tree);
-        copy(&trees.join(tree), &root);
+    let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hosts");
+    let copies = TempDir::new();
+    let mut random = Random::new(8);
+    for host in ["mlx4", "ipoib", "rxe", "siw"] {
+        let root = copies.path().join(host);
+        copy(&hosts.join(host), &root);
         let mut all = Vec::new();
         files(&root, &mut all);
-        assert!(all.len() > 30, "{tree}");
+        assert!(all.len() > 30, "{host}");
         for file in all.iter().flat_map(|file| [file; 3]) {
             let before = fs::read(file).unwrap();
             fs::write(file, damaged(&mut random, &before)).unwrap();
@@ -409,5 +397,4 @@ fn damaged_files_of_a_host_cause_no_panic() {
             fs::write(file, before).unwrap();
         }
     }
-    fs::remove_dir_all(place).unwrap();
 }

@@ -375,6 +375,17 @@ pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> boo
     }
 }
 
+/// Waits until a process listens on a TCP port.
+///
+/// # Panics
+/// Panics if that does not happen within [`TIMEOUT`].
+pub fn wait_for_tcp_listener(port: u16) {
+    assert!(
+        wait_until(TIMEOUT, || is_listening(port)),
+        "no process listens on TCP port {port}"
+    );
+}
+
 /// Returns a TCP port that was free a moment ago.
 ///
 /// # Panics

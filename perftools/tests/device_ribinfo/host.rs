@@ -1,11 +1,10 @@
 //! Checks on a correctly configured host.
 
-use std::process::Command;
-
 use serde_json::Value;
+use test_support::process;
 
-use super::here::{check, devices, finds, roce, said};
-use super::place::Tree;
+use super::host_root::HostRoot;
+use super::program::{assert_finding, check, devices, ribinfo, roce_devices};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -22,21 +21,21 @@ fn healthy_host_has_no_faults() {
     assert!(found.iter().all(allowed) && status < 2, "{text}");
     for name in &names {
         for subject in ["nodes", "memlock", "port", "mtu"] {
-            finds(&text, "ok", subject, &[name]);
+            assert_finding(&text, "ok", subject, &[name]);
         }
     }
     // The remaining warnings disappear when the files are written that the remedies name.
-    let tree = Tree::whole();
-    let (text, _) = tree.check(&[]);
+    let root = HostRoot::without_etc();
+    let (text, _) = root.check(&[]);
     let found: Vec<&str> = text
         .lines()
         .filter(|line| !line.starts_with("ok "))
         .collect();
     assert!(found.iter().all(allowed), "{text}");
     for line in found {
-        tree.mend(line.split_once(" => ").expect("a remedy").1);
+        root.apply(line.split_once(" => ").expect("a remedy").1);
     }
-    let (text, status) = tree.check(&[]);
+    let (text, status) = root.check(&[]);
     assert!(
         text.lines().all(|line| line.starts_with("ok ")) && status == 0,
         "{text}"
@@ -47,35 +46,28 @@ fn healthy_host_has_no_faults() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn output_agrees_with_the_classic_tools() {
     devices();
-    let old = |line: &str| {
-        let mut words = line.split_whitespace();
-        let said = Command::new(words.next().unwrap()).args(words).output();
-        let said = said.unwrap_or_else(|error| {
-            panic!(
-                "{line}: {error}; wanted are: apt install ibverbs-utils infiniband-diags iproute2"
-            )
-        });
-        String::from_utf8_lossy(&said.stdout).into_owned()
-    };
     let pairs: [(&str, &[&str]); 4] = [
         ("ibv_devices", &["devices"]),
         ("ibv_devinfo", &["devinfo"]),
         ("ibv_devinfo -v", &["devinfo", "-v"]),
         ("rdma link", &["links"]),
     ];
-    for (line, new) in pairs {
-        let (theirs, (ours, status)) = (old(line), said(new));
+    for (line, args) in pairs {
+        let (theirs, (ours, status)) = (process::run_line(line), ribinfo(args));
         // A newer version of the tool may print additional lines.
         for wanted in ours.lines() {
             assert!(
                 theirs.lines().any(|line| line == wanted),
-                "{line} does not say {wanted:?}"
+                "{line} does not print {wanted:?}"
             );
         }
         assert_eq!(status, 0);
     }
-    for name in roce() {
-        assert_eq!(said(&["stat", &name]).0, old(&format!("ibstat {name}")));
+    for name in roce_devices() {
+        assert_eq!(
+            ribinfo(&["stat", &name]).0,
+            process::run_line(&format!("ibstat {name}"))
+        );
     }
 }
 

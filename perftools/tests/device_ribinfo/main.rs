@@ -1,8 +1,9 @@
 //! `ribinfo` on real drivers: a healthy host has no fault, each injected fault is found, its remedy
 //! works, and the output agrees with that of the classic tools.
 
-mod here;
+mod faults;
 mod host;
+mod host_root;
 mod peer;
-mod place;
-mod planted;
+mod program;
+mod restore;

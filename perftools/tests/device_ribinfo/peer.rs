@@ -1,77 +1,64 @@
 //! Checks against a peer.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
+use std::thread;
 
 use perftools::ribinfo::collect::root::Root;
 use perftools::ribinfo::peer;
+use test_support::process::{self, Process};
 
-use super::here::{check, finds, ribinfo, roce, wait};
-use super::place::{Tree, with_roce_v1};
+use super::host_root::HostRoot;
+use super::program::{assert_finding, check, ribinfo_command, roce_devices};
 
-/// A server for `check --peer`. If it is a process, it is killed when it is dropped.
-struct Served(Option<Child>, u16);
+/// A server for `check --peer`.
+struct Peer {
+    port: u16,
+    _process: Option<Process>,
+}
 
-impl Served {
-    fn by(serve: impl FnOnce(u16) -> Option<Child>) -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .and_then(|l| l.local_addr())
-            .expect("a port")
-            .port();
-        let child = serve(port);
-        wait(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
-        Self(child, port)
-    }
-
+impl Peer {
     /// Starts a process as the server.
-    fn process(mut command: Command, option: &str) -> Self {
-        Self::by(|port| {
-            Some(
-                command
-                    .args([option, &port.to_string()])
-                    .stderr(Stdio::null())
-                    .spawn()
-                    .expect("it runs"),
-            )
-        })
+    fn start(mut command: Command, port_option: &str) -> Self {
+        let port = process::free_tcp_port();
+        command.args([port_option, &port.to_string()]);
+        let process = Process::spawn(&mut command).wait_for_tcp_listener(port);
+        Self {
+            port,
+            _process: Some(process),
+        }
     }
 
     /// Starts a thread as the server for a root directory. It runs until the test program exits.
-    fn tree(tree: &Tree) -> Self {
-        let root = Root::at(&tree.0).expect("a tree");
-        Self::by(|port| {
-            std::thread::spawn(move || peer::serve(&root, peer::ANY, port));
-            None
-        })
+    fn from_root(root: &HostRoot) -> Self {
+        let port = process::free_tcp_port();
+        let root = Root::at(root.path()).expect("a root directory");
+        thread::spawn(move || peer::serve(&root, peer::ANY, port));
+        process::wait_for_tcp_listener(port);
+        Self {
+            port,
+            _process: None,
+        }
     }
 
     fn check(&self, subjects: &[&str]) -> (String, i32) {
-        let port = self.1.to_string();
+        let port = self.port.to_string();
         check(&[subjects, &["--peer", "127.0.0.1", "--peer-port", &port]].concat())
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn peer_with_another_roce_mode_is_a_fault() {
-    for name in roce() {
-        let mut serve = ribinfo();
+    for name in roce_devices() {
+        let mut serve = ribinfo_command();
         serve.arg("serve");
         let rperf = Command::new(env!("CARGO_BIN_EXE_rperf"));
         for same in [
-            Served::process(serve, "--port"),
-            Served::process(rperf, "--listen-port"),
+            Peer::start(serve, "--port"),
+            Peer::start(rperf, "--listen-port"),
         ] {
             let (text, status) = same.check(&["roce", "peer"]);
-            finds(
+            assert_finding(
                 &text,
                 "ok",
                 &format!("roce {name}/1"),
@@ -79,10 +66,10 @@ fn peer_with_another_roce_mode_is_a_fault() {
             );
             assert_eq!(status, 0, "{text}");
         }
-        let tree = with_roce_v1(&name);
-        let other = Served::tree(&tree);
+        let root = HostRoot::with_roce_v1(&name);
+        let other = Peer::from_root(&root);
         let (text, status) = other.check(&["roce"]);
-        finds(
+        assert_finding(
             &text,
             "fault",
             &format!("roce {name}/1"),

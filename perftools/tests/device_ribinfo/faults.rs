@@ -5,24 +5,29 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::here::{check, devices, finds, mend, output, ribinfo, roce, run, wait};
-use super::place::{Restore, Tree, with_roce_v1};
+use test_support::process;
+
+use super::host_root::HostRoot;
+use super::program::{
+    apply, assert_finding, check, devices, output, ribinfo_command, roce_devices, wait_for_check,
+};
+use super::restore::Restore;
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn missing_module_is_found() {
     devices();
     // The devices exist, but not the nodes of ib_uverbs and rdma_ucm.
-    let tree = Tree::new(&["/sys/class/infiniband", "/sys/class/net"]);
-    tree.put("/proc/modules", "rdma_rxe 1 0 - Live 0x0\n");
-    let (text, status) = tree.check(&["modules"]);
-    finds(
+    let root = HostRoot::with_links(&["/sys/class/infiniband", "/sys/class/net"]);
+    root.write("/proc/modules", "rdma_rxe 1 0 - Live 0x0\n");
+    let (text, status) = root.check(&["modules"]);
+    assert_finding(
         &text,
         "fault",
         "modules",
         &["ib_uverbs", "=> modprobe ib_uverbs"],
     );
-    finds(
+    assert_finding(
         &text,
         "fault",
         "modules",
@@ -30,41 +35,41 @@ fn missing_module_is_found() {
     );
     assert_eq!(status, 2);
     // Both modules are loaded, but only one of them will be after a reboot.
-    tree.put("/proc/modules", "ib_uverbs 1 0\nrdma_ucm 1 0\n")
-        .put("/etc/rdma/modules/rdma.conf", "ib_uverbs\n# rdma_ucm\n");
-    let (text, status) = tree.check(&["modules"]);
+    root.write("/proc/modules", "ib_uverbs 1 0\nrdma_ucm 1 0\n")
+        .write("/etc/rdma/modules/rdma.conf", "ib_uverbs\n# rdma_ucm\n");
+    let (text, status) = root.check(&["modules"]);
     assert_eq!(status, 1, "{text}");
-    tree.mend(&finds(
+    root.apply(&assert_finding(
         &text,
         "warning",
         "modules rdma_ucm",
         &["=> sed -i", "rdma-load-modules@rdma.service"],
     ));
-    assert_eq!(tree.check(&["modules"]).1, 0);
+    assert_eq!(root.check(&["modules"]).1, 0);
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn port_that_is_down_is_found() {
     for name in devices() {
-        let restore = Restore::of(&name);
-        run(&format!("ip link set {} down", restore.netdev));
-        wait(|| check(&["port"]).1 == 2);
+        let restore = Restore::new(&name);
+        process::run_line(&format!("ip link set {} down", restore.netdev));
+        wait_for_check(&["port"], 2);
         let (text, status) = check(&["port"]);
         assert_eq!(status, 2);
-        mend(&finds(
+        apply(&assert_finding(
             &text,
             "fault",
             &format!("port {name}/1"),
             &["DOWN", "=> ip link set "],
         ));
-        wait(|| check(&["port"]).1 == 0);
+        wait_for_check(&["port"], 0);
         assert_eq!(check(&["port"]).1, 0, "{name} is not up");
         drop(restore);
         assert_eq!(
             check(&["port", "gid", "iwarp"]).1,
             0,
-            "{name} is not as it was"
+            "{name} was not restored"
         );
     }
 }
@@ -72,12 +77,12 @@ fn port_that_is_down_is_found() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn small_mtu_is_found() {
-    for name in roce() {
-        let restore = Restore::of(&name);
-        run(&format!("ip link set {} mtu 1500", restore.netdev));
-        wait(|| check(&["mtu"]).1 == 1);
+    for name in roce_devices() {
+        let restore = Restore::new(&name);
+        process::run_line(&format!("ip link set {} mtu 1500", restore.netdev));
+        wait_for_check(&["mtu"], 1);
         let (text, status) = check(&["mtu"]);
-        finds(
+        assert_finding(
             &text,
             "warning",
             &format!("mtu {name}/1"),
@@ -88,8 +93,8 @@ fn small_mtu_is_found() {
         );
         assert_eq!(status, 1);
         // The remedy works.
-        run(&format!("ip link set {} mtu 4200", restore.netdev));
-        wait(|| check(&["mtu"]).1 == 0);
+        process::run_line(&format!("ip link set {} mtu 4200", restore.netdev));
+        wait_for_check(&["mtu"], 0);
         assert_eq!(check(&["mtu"]).1, 0);
     }
 }
@@ -110,7 +115,7 @@ fn small_limit_of_locked_memory_is_found() {
             .arg(env!("CARGO_BIN_EXE_ribinfo"))
             .args(["check", "memlock"]),
     );
-    finds(
+    assert_finding(
         &text,
         "warning",
         "memlock",
@@ -120,7 +125,7 @@ fn small_limit_of_locked_memory_is_found() {
         ],
     );
     for name in names {
-        finds(
+        assert_finding(
             &text,
             "fault",
             &format!("memlock {name}"),
@@ -137,26 +142,26 @@ fn small_limit_of_locked_memory_is_found() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn missing_gid_is_found() {
     for name in devices() {
-        let restore = Restore::of(&name);
+        let restore = Restore::new(&name);
         for address in &restore.addresses {
-            run(&format!("ip addr del {address} dev {}", restore.netdev));
+            process::run_line(&format!("ip addr del {address} dev {}", restore.netdev));
         }
-        let subject = if roce().contains(&name) {
+        let subject = if roce_devices().contains(&name) {
             "gid"
         } else {
             "iwarp"
         };
-        wait(|| check(&[subject]).1 == 2);
+        wait_for_check(&[subject], 2);
         let (text, status) = check(&[subject]);
         assert_eq!(status, 2);
-        let remedy = finds(
+        let remedy = assert_finding(
             &text,
             "fault",
             &format!("{subject} {name}/1"),
             &["has no address", "=> ip addr add "],
         );
-        mend(&remedy.replace("ADDRESS/BITS", &restore.addresses[0]));
-        wait(|| check(&[subject]).1 == 0);
+        apply(&remedy.replace("ADDRESS/BITS", &restore.addresses[0]));
+        wait_for_check(&[subject], 0);
         assert_eq!(check(&[subject]).1, 0, "{name} has an address");
     }
 }
@@ -174,10 +179,10 @@ fn missing_permissions_are_found() {
             });
         let node = Path::new("/dev/infiniband").join(uverbs.expect("a node").file_name());
         let before = fs::metadata(&node).expect("a node").permissions();
-        fs::set_permissions(&node, fs::Permissions::from_mode(0o600)).expect("rights");
+        fs::set_permissions(&node, fs::Permissions::from_mode(0o600)).expect("permissions");
         // The program is started through its descriptor: the unprivileged user may not have access
         // to the directories of its path.
-        let nobody = [
+        let unprivileged = [
             "--reuid=65534",
             "--regid=65534",
             "--clear-groups",
@@ -186,20 +191,20 @@ fn missing_permissions_are_found() {
         let program = fs::File::open(env!("CARGO_BIN_EXE_ribinfo")).expect("the program");
         let (text, status) = output(
             Command::new("setpriv")
-                .args(nobody)
+                .args(unprivileged)
                 .args(["check", "nodes"])
                 .stdin(program),
         );
-        let remedy = finds(
+        let remedy = assert_finding(
             &text,
             "fault",
             &format!("nodes {name}"),
             &["Permission denied", "=> chmod 0666 "],
         );
-        mend(remedy.split("; and for good").next().expect("a command"));
-        let mended = fs::metadata(&node).expect("a node").permissions().mode();
-        fs::set_permissions(&node, before).expect("rights");
-        assert_eq!((status, mended & 0o777), (2, 0o666));
+        apply(remedy.split("; and for good").next().expect("a command"));
+        let mode = fs::metadata(&node).expect("a node").permissions().mode();
+        fs::set_permissions(&node, before).expect("permissions");
+        assert_eq!((status, mode & 0o777), (2, 0o666));
         // It is no fault that only root may open the nodes for management datagrams.
         assert_eq!(
             text.lines().filter(|line| !line.starts_with("ok ")).count(),
@@ -212,11 +217,11 @@ fn missing_permissions_are_found() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn wrong_roce_mode_is_found() {
-    for name in roce() {
-        let (text, status) = with_roce_v1(&name).check(&["roce"]);
+    for name in roce_devices() {
+        let (text, status) = HostRoot::with_roce_v1(&name).check(&["roce"]);
         let remedy =
             format!("echo 'RoCE v2' > /sys/kernel/config/rdma_cm/{name}/ports/1/default_roce_mode");
-        finds(
+        assert_finding(
             &text,
             "fault",
             &format!("roce {name}/1"),
@@ -230,8 +235,8 @@ fn wrong_roce_mode_is_found() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn invalid_partitions_conf_is_found() {
     devices();
-    let tree = Tree::whole();
-    for (text, says, mends) in [
+    let root = HostRoot::without_etc();
+    for (text, problem, remedy) in [
         (
             "storage=0x8002, ipoib : ALL=full;\n",
             "no default partition 0x7fff",
@@ -248,52 +253,52 @@ fn invalid_partitions_conf_is_found() {
             "correct the line",
         ),
     ] {
-        tree.put("/etc/rdma/partitions.conf", text);
-        let (found, status) = tree.check(&["partitions"]);
-        finds(
+        root.write("/etc/rdma/partitions.conf", text);
+        let (found, status) = root.check(&["partitions"]);
+        assert_finding(
             &found,
             "fault",
             "partitions /etc/rdma/partitions.conf",
-            &[says, mends],
+            &[problem, remedy],
         );
         assert_eq!(status, 2);
     }
-    tree.put(
+    root.write(
         "/etc/rdma/partitions.conf",
         "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n",
     );
-    assert_eq!(tree.check(&["partitions"]).1, 0);
+    assert_eq!(root.check(&["partitions"]).1, 0);
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn invalid_opensm_configuration_is_found() {
     devices();
-    let tree = Tree::whole();
-    tree.put("/etc/rdma/opensm.conf", "guid 0x1\n")
-        .put("/etc/rdma/opensm.conf.1", "guid 0x1\nsm_priority 99\n");
-    tree.put("/etc/rdma/opensm.conf.2", "guid 0x1\n")
-        .put("/etc/rdma/opensm.conf.rpmnew", "");
-    let (text, status) = tree.check(&["opensm"]);
-    finds(
+    let root = HostRoot::without_etc();
+    root.write("/etc/rdma/opensm.conf", "guid 0x1\n")
+        .write("/etc/rdma/opensm.conf.1", "guid 0x1\nsm_priority 99\n");
+    root.write("/etc/rdma/opensm.conf.2", "guid 0x1\n")
+        .write("/etc/rdma/opensm.conf.rpmnew", "");
+    let (text, status) = root.check(&["opensm"]);
+    assert_finding(
         &text,
         "warning",
         "opensm /etc/rdma/opensm.conf",
         &["it is ignored", "rm /etc/rdma/opensm.conf"],
     );
-    finds(
+    assert_finding(
         &text,
         "warning",
         "opensm /etc/rdma/opensm.conf.rpmnew",
         &["=> diff"],
     );
-    finds(
+    assert_finding(
         &text,
         "fault",
         "opensm /etc/rdma/opensm.conf.1",
         &["sm_priority 99", "=> sm_priority 15"],
     );
-    finds(
+    assert_finding(
         &text,
         "fault",
         "opensm /etc/rdma/opensm.conf.2",
@@ -305,20 +310,24 @@ fn invalid_opensm_configuration_is_found() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn packet_filter_rule_that_blocks_roce_is_found() {
-    roce();
+    roce_devices();
     // A script prints the rules as nft would, because the kernel may have no packet filter.
-    let tree = Tree::new(&[]);
+    let root = HostRoot::with_links(&[]);
     let rules = "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority filter; policy accept;\n\t\tudp dport 4791 drop\n\t}\n}\n";
-    let command = tree.0.join("nft");
+    let command = root.path().join("nft");
     fs::write(&command, format!("#!/bin/sh\ncat <<'END'\n{rules}END\n")).expect("a command");
-    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).expect("rights");
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).expect("permissions");
     let path = format!(
         "{}:{}",
-        tree.0.display(),
+        root.path().display(),
         std::env::var("PATH").unwrap_or_default()
     );
-    let (text, status) = output(ribinfo().env("PATH", path).args(["check", "firewall"]));
-    finds(
+    let (text, status) = output(
+        ribinfo_command()
+            .env("PATH", path)
+            .args(["check", "firewall"]),
+    );
+    assert_finding(
         &text,
         "fault",
         "firewall udp/4791",
