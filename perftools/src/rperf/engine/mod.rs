@@ -23,6 +23,7 @@ mod poll_window;
 pub mod run;
 pub mod threads;
 pub mod wait;
+pub mod wait_loop;
 mod warm_up;
 
 #[cfg(test)]

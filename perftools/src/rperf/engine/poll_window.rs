@@ -1,42 +1,42 @@
-//! How long the adaptive way polls before it sleeps.
+//! Length of the polling time before the adaptive mode blocks.
 //!
-//! As in Linux's halt polling, the window grows while waits end within its limit, and shrinks when
-//! they do not. But a sleep can be long for no other reason than that waking up takes long (an idle
-//! processor in deep sleep, a virtual one that was given away), and who only sleeps never learns
-//! that. So now and then a wait polls to the limit, and the window opens when that helps.
+//! As in Linux's halt polling, the window grows while waits end within its limit and shrinks while
+//! they do not. But a sleep can also be long because waking up takes long: an idle processor in a
+//! deep sleep state, or a virtual one that was descheduled. A window of zero would never find that
+//! out, so from time to time a wait polls up to the limit, and the window opens if that helps.
 
 use std::time::Duration;
 
-/// Where the time to and fro is measured. Longer than a processor that runs something else
-/// meanwhile takes to come back (3 ms on Linux): two ends that wait for each other asleep would
-/// never find out how soon they could be awake.
+/// Limit for latency tests. It is longer than Linux may take to reschedule a process (3 ms):
+/// otherwise two sleeping ends would never find out how early polling notices a message.
 const LATENCY_LIMIT: Duration = Duration::from_millis(10);
-/// Where processor time is measured too, and the peer's and the kernel's work goes on meanwhile.
+/// Limit for bandwidth tests. It is short because polling takes processor time from the peer and
+/// from the kernel.
 const BANDWIDTH_LIMIT: Duration = Duration::from_micros(50);
-/// The same, where the only processor is given away between polls.
+/// Limit for bandwidth tests on one processor, which is yielded between polls.
 const BANDWIDTH_LIMIT_ALONE: Duration = Duration::from_micros(500);
-/// The shortest window that is not none.
-const LEAST: Duration = Duration::from_micros(2);
-/// Every so many waits without a window, one polls to the limit.
+/// Shortest window above zero.
+const SHORTEST: Duration = Duration::from_micros(2);
+/// Number of waits without a window until one polls up to the limit.
 const PROBE_EVERY: u32 = 32;
 
-/// The time of polling that a wait begins with.
+/// Polling time at the beginning of a wait.
 #[derive(Debug)]
 pub(super) struct PollWindow {
-    now: Duration,
+    current: Duration,
     limit: Duration,
-    without: u32,
+    waits_without: u32,
 }
 
 impl PollWindow {
-    /// Waits of a latency test.
+    /// Creates the window of a latency test.
     pub(super) fn for_latency() -> Self {
         Self::new(LATENCY_LIMIT)
     }
 
-    /// Waits of a bandwidth test; `alone` where there is one processor only.
-    pub(super) fn for_bandwidth(alone: bool) -> Self {
-        Self::new(if alone {
+    /// Creates the window of a bandwidth test.
+    pub(super) fn for_bandwidth(single_processor: bool) -> Self {
+        Self::new(if single_processor {
             BANDWIDTH_LIMIT_ALONE
         } else {
             BANDWIDTH_LIMIT
@@ -45,39 +45,39 @@ impl PollWindow {
 
     fn new(limit: Duration) -> Self {
         Self {
-            now: limit,
+            current: limit,
             limit,
-            without: 0,
+            waits_without: 0,
         }
     }
 
-    /// How long the next wait polls.
+    /// Returns the polling time of the next wait.
     pub(super) fn next(&mut self) -> Duration {
-        if self.now.is_zero() {
-            self.without += 1;
-            if self.without % PROBE_EVERY == 0 {
+        if self.current.is_zero() {
+            self.waits_without += 1;
+            if self.waits_without % PROBE_EVERY == 0 {
                 return self.limit;
             }
         }
-        self.now
+        self.current
     }
 
-    /// Polling brought something.
+    /// Records that polling noticed an event.
     pub(super) fn helped(&mut self) {
-        if self.now.is_zero() {
-            self.now = self.limit;
+        if self.current.is_zero() {
+            self.current = self.limit;
         }
     }
 
-    /// Polling brought nothing, and the sleep after it took `slept`: would polling to the limit
-    /// have spared it?
+    /// Records that polling noticed nothing and the wait then slept for `slept`. The window grows
+    /// if polling up to the limit would have avoided the sleep.
     pub(super) fn missed(&mut self, slept: Duration) {
-        self.now = if self.now + slept < self.limit {
-            (self.now * 2).clamp(LEAST, self.limit)
-        } else if self.now < LEAST * 2 {
+        self.current = if self.current + slept < self.limit {
+            (self.current * 2).clamp(SHORTEST, self.limit)
+        } else if self.current < SHORTEST * 2 {
             Duration::ZERO
         } else {
-            self.now / 2
+            self.current / 2
         };
     }
 }
@@ -88,38 +88,37 @@ mod tests {
 
     const LONG: Duration = Duration::from_millis(20);
 
-    fn closed() -> PollWindow {
+    fn closed_window() -> PollWindow {
         let mut window = PollWindow::for_latency();
         for _ in 0..16 {
             window.missed(LONG);
         }
-        assert_eq!(window.now, Duration::ZERO);
+        assert_eq!(window.current, Duration::ZERO);
         window
     }
 
     #[test]
-    fn long_waits_close_it() {
-        let mut window = closed();
-        assert_eq!(window.next(), Duration::ZERO);
+    fn long_waits_close_the_window() {
+        assert_eq!(closed_window().next(), Duration::ZERO);
     }
 
     #[test]
-    fn short_sleeps_open_it_step_by_step() {
-        let mut window = closed();
-        window.missed(LEAST);
-        assert_eq!(window.now, LEAST);
+    fn short_sleeps_open_the_window_step_by_step() {
+        let mut window = closed_window();
+        window.missed(SHORTEST);
+        assert_eq!(window.current, SHORTEST);
         for _ in 0..20 {
-            window.missed(LEAST);
+            window.missed(SHORTEST);
         }
         assert!(
-            window.now <= window.limit && window.now > window.limit / 4,
+            window.current <= window.limit && window.current > window.limit / 4,
             "{window:?}"
         );
     }
 
     #[test]
-    fn a_probe_that_helps_opens_it_whatever_the_sleeps_say() {
-        let mut window = closed();
+    fn a_successful_probe_opens_the_window() {
+        let mut window = closed_window();
         let probes = (0..PROBE_EVERY * 3)
             .filter(|_| window.next() == LATENCY_LIMIT)
             .count();

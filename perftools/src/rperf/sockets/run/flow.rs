@@ -1,21 +1,21 @@
-//! Bandwidth: messages one way.
+//! Bandwidth: messages in one direction.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Run;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::Peer;
 use crate::rperf::engine::payload;
 use crate::rperf::sockets::EndMode;
-use crate::rperf::sockets::message_socket::{NAP, Received};
+use crate::rperf::sockets::message_socket::Received;
 
-/// After so many empty naps since the peer finished, no datagram is under way any more.
-const LAST_NAPS: u32 = 3;
+/// Time without an arrival after the peer finished until datagrams in flight count as lost.
+const DRAIN_TIME: Duration = Duration::from_millis(60);
 
 impl<P: Peer> Run<'_, P> {
     pub(super) fn source(&mut self) -> Result<()> {
         while self.sent.msgs < self.total() && !self.is_over() {
-            if self.send()? && self.plan.verify {
+            if self.send(self.deadline)? && self.plan.verify {
                 payload::fill(&mut self.buffer, self.sent.msgs);
             }
         }
@@ -23,48 +23,44 @@ impl<P: Peer> Run<'_, P> {
         if self.plan.end_mode == EndMode::Clock {
             return Ok(());
         }
-        // A message that has begun arrives whole; it counts no more.
+        // A message that was sent in part is completed, but it no longer counts.
         while self.line.is_in_parts() {
-            self.send()?;
+            self.send(None)?;
         }
         self.end_both()
     }
 
     pub(super) fn sink(&mut self) -> Result<()> {
         let datagrams = self.line.kind().is_datagram();
+        // The latest arrival since the peer finished, or the time when it finished.
+        let mut quiet_since = None;
         loop {
-            let got = self.line.receive(&mut self.buffer)?;
-            if let Received::Message(len) = got {
-                self.arrived(len)?;
-            } else {
-                self.check_liveness()?;
-            }
+            let got = self.receive(self.deadline.filter(|_| self.counted.is_none()))?;
             if self.counted.is_none() && (self.received.msgs >= self.total() || self.is_over()) {
                 self.stop_clock();
             }
-            let told = self.peer.finished();
-            if told.is_some() && !self.told {
-                // What is under way has its time from now.
-                self.told = true;
-                self.moved();
+            if self.plan.end_mode == EndMode::Clock {
+                if self.counted.is_some() || got == Received::End {
+                    break;
+                }
+                continue;
             }
-            match self.plan.end_mode {
-                EndMode::Clock if self.counted.is_some() || got == Received::End => break,
-                EndMode::Clock => {}
-                EndMode::Announced => match told {
-                    Some(sent)
-                        if datagrams && (self.received.msgs >= sent || self.has_been_silent()) =>
-                    {
-                        break;
-                    }
-                    Some(sent)
-                        if !datagrams && (got == Received::End || self.received.msgs >= sent) =>
-                    {
-                        break;
-                    }
-                    _ if got == Received::End => std::thread::sleep(Duration::from_millis(1)),
-                    _ => {}
-                },
+            if let Some(sent) = self.peer.finished() {
+                if quiet_since.is_none() || matches!(got, Received::Message(_)) {
+                    self.waiter.reset();
+                    quiet_since = Some(Instant::now());
+                }
+                let is_drained = if datagrams {
+                    quiet_since.is_some_and(|since| since.elapsed() >= DRAIN_TIME)
+                } else {
+                    got == Received::End
+                };
+                if self.received.msgs >= sent || is_drained {
+                    break;
+                }
+            }
+            if got == Received::End {
+                self.wait_for_peer()?;
             }
         }
         self.stop_clock();
@@ -80,14 +76,5 @@ impl<P: Peer> Run<'_, P> {
         }
         self.lost = sent - self.received.msgs;
         self.peer.finish(0)
-    }
-
-    /// Whether nothing can be under way any more.
-    fn has_been_silent(&self) -> bool {
-        if !self.polled {
-            return self.idle >= LAST_NAPS;
-        }
-        self.quiet_since
-            .is_some_and(|since| since.elapsed() >= NAP * LAST_NAPS)
     }
 }

@@ -1,41 +1,42 @@
-//! The loops that are timed: [`LoopKind`] says which one an end runs.
+//! The timed loops of a test over sockets. [`LoopKind`] selects the loop of an end.
 
 mod flow;
 mod ping_pong;
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::common::error::{Error, Kind as Failure, Result};
 use crate::common::units::show_time;
 use crate::rperf::engine::payload;
+use crate::rperf::engine::wait_loop::{PollSource, WaitLoop};
 use crate::rperf::engine::{Measurement, Peer, Role};
-use crate::rperf::sockets::message_socket::MessageSocket;
-use crate::rperf::sockets::{EndMode, LoopParams};
+use crate::rperf::sockets::message_socket::{MessageSocket, Received};
+use crate::rperf::sockets::{EndMode, LoopParams, SocketKind};
 use crate::rperf::spec::Limit;
+use crate::rperf::spec::modes::Wait;
 use crate::rperf::stats::cpu::ClockReading;
 use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::thread_counters::ThreadCounters;
 use crate::rperf::stats::{Count, SideStats};
 
-/// Empty calls of a polled line between looks at the clock and the peer.
-const POLLS_PER_LOOK: u32 = 64;
-
-/// Which loop an end runs.
+/// The loop that an end runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopKind {
-    /// Sends as fast as it can.
+    /// Sends as fast as possible.
     Source,
     /// Receives.
     Sink,
-    /// Sends, waits for the answer, measures.
+    /// Sends, waits for the reply and measures the time.
     Ping,
-    /// Answers.
+    /// Replies.
     Pong,
 }
 
 impl LoopKind {
-    /// The part of `role` in a test of latency, or of bandwidth; `flip`: of the other role.
+    /// Returns the loop of `role` in a latency test or in a bandwidth test. With `flip` it is the
+    /// loop of the other role.
     pub fn new(role: Role, latency: bool, flip: bool) -> Self {
         let role = match role {
             Role::Server if flip => Role::Client,
@@ -55,27 +56,23 @@ struct Run<'a, P> {
     line: &'a mut MessageSocket,
     plan: &'a LoopParams,
     peer: &'a P,
-    polled: bool,
+    waiter: WaitLoop,
     deadline: Option<Instant>,
-    quiet_since: Option<Instant>,
-    idle: u32,
     buffer: Vec<u8>,
     sent: Count,
     received: Count,
     verified: u64,
     /// Datagrams that never arrived.
     lost: u64,
-    /// The peer was heard to have finished.
-    told: bool,
     counters: Option<Arc<ThreadCounters>>,
     counted: Option<(Count, Count, ClockReading)>,
 }
 
-/// Runs `part` over a line.
+/// Runs the loop `part` over a socket, which must be non-blocking if `polled` is set.
 ///
 /// # Errors
-/// The connection broke, the peer went away or reported an error, nothing moved for the timeout, or
-/// a byte was wrong.
+/// Returns an error if the connection broke, the peer closed its connection or reported an error,
+/// no data moved within the timeout, or a received byte was wrong.
 pub fn run<P: Peer>(
     part: LoopKind,
     line: &mut MessageSocket,
@@ -95,16 +92,14 @@ pub fn run<P: Peer>(
         line,
         plan,
         peer,
-        polled,
+        // Both ends may share a processor, so every empty poll yields it.
+        waiter: WaitLoop::new(if polled { Wait::Poll } else { Wait::Events }, false).yielding(),
         deadline,
-        quiet_since: None,
-        idle: 0,
         buffer,
         sent: Count::default(),
         received: Count::default(),
         verified: 0,
         lost: 0,
-        told: false,
         counters: peer.counters(),
         counted: None,
     };
@@ -158,45 +153,50 @@ impl<P: Peer> Run<'_, P> {
         }
     }
 
-    /// Something moved.
-    fn moved(&mut self) {
-        self.quiet_since = None;
-        self.idle = 0;
+    /// Returns the end of the time for loops that wait no longer than that.
+    fn wait_limit(&self) -> Option<Instant> {
+        self.deadline
+            .filter(|_| self.plan.end_mode == EndMode::Clock)
     }
 
-    /// Nothing moved: whether there is still something to wait for.
+    /// Repeats `step` until it returns a result. Returns `None` if `until` passed or the peer
+    /// finished first, and after each call that blocked for its full time.
+    fn wait<T>(
+        &mut self,
+        until: Option<Instant>,
+        mut step: impl FnMut(&mut MessageSocket, &mut [u8]) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let kind = self.line.kind();
+        let (line, buffer) = (&mut *self.line, &mut self.buffer);
+        let mut source = SocketSource {
+            step: || step(line, buffer),
+            peer: self.peer,
+            plan: self.plan,
+            kind,
+        };
+        self.waiter.wait(&mut source, until)
+    }
+
+    /// Checks that the peer is alive and the timeout has not passed.
     fn check_liveness(&mut self) -> Result<()> {
-        self.idle += 1;
-        if self.polled {
-            std::thread::yield_now();
-            if self.idle % POLLS_PER_LOOK != 0 {
-                return Ok(());
-            }
-        }
-        if let Some(failure) = self.peer.failure() {
-            return Err(failure);
-        }
-        let now = Instant::now();
-        let since = *self.quiet_since.get_or_insert(now);
-        if self.plan.end_mode == EndMode::Announced
-            && now.duration_since(since) >= self.plan.timeout
-        {
-            return Err(Error::test(format!(
-                "nothing moved over {} for {}: is the peer still running? --timeout (-to) sets how long to wait",
-                self.line.kind().name(),
-                show_time(self.plan.timeout)
-            )));
-        }
-        Ok(())
+        let mut source = SocketSource {
+            step: || Ok(None::<()>),
+            peer: self.peer,
+            plan: self.plan,
+            kind: self.line.kind(),
+        };
+        self.waiter.check(&mut source)
     }
 
-    /// Sends the message in the buffer, as far as it goes; true when it is gone.
-    fn send(&mut self) -> Result<bool> {
-        if !self.line.send(&self.buffer)? {
-            self.check_liveness()?;
+    /// Sends the message in the buffer, or continues to. Returns `true` when all of it is sent.
+    fn send(&mut self, until: Option<Instant>) -> Result<bool> {
+        let step = |line: &mut MessageSocket, message: &mut [u8]| {
+            line.send(message).map(|whole| whole.then_some(()))
+        };
+        if self.wait(until, step)?.is_none() {
             return Ok(false);
         }
-        self.moved();
+        self.waiter.reset();
         self.sent.msgs += 1;
         self.sent.bytes += self.plan.size as u64;
         if let Some(counters) = &self.counters {
@@ -205,9 +205,28 @@ impl<P: Peer> Run<'_, P> {
         Ok(true)
     }
 
-    /// Notes a message that arrived, and checks it.
+    /// Receives a message into the buffer, counts it and checks it.
+    fn receive(&mut self, until: Option<Instant>) -> Result<Received> {
+        let step = |line: &mut MessageSocket, message: &mut [u8]| {
+            let got = line.receive(message)?;
+            Ok((got != Received::Nothing).then_some(got))
+        };
+        let got = self.wait(until, step)?.unwrap_or(Received::Nothing);
+        if let Received::Message(len) = got {
+            self.arrived(len)?;
+        }
+        Ok(got)
+    }
+
+    /// Waits briefly for the control connection, after the peer closed the data connection.
+    fn wait_for_peer(&mut self) -> Result<()> {
+        std::thread::sleep(Duration::from_millis(1));
+        self.check_liveness()
+    }
+
+    /// Counts and checks a message that arrived.
     fn arrived(&mut self, len: usize) -> Result<()> {
-        self.moved();
+        self.waiter.reset();
         if self.plan.verify {
             let number = if self.line.kind().is_datagram() && self.plan.size >= 8 {
                 payload::number(&self.buffer)
@@ -233,15 +252,53 @@ impl<P: Peer> Run<'_, P> {
         Ok(())
     }
 
-    /// Tells the peer that this end is through, and waits until it is as well.
+    /// Notifies the peer that this end has finished, and waits until the peer has finished too.
     fn end_both(&mut self) -> Result<()> {
         self.peer.finish(self.sent.msgs)?;
         self.line.finish();
-        self.moved();
+        self.waiter.reset();
         while self.peer.finished().is_none() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            self.check_liveness()?;
+            self.wait_for_peer()?;
         }
         Ok(())
+    }
+}
+
+/// A call on a socket as the source of a wait loop. The call itself blocks if the socket does.
+struct SocketSource<'a, P, F> {
+    step: F,
+    peer: &'a P,
+    plan: &'a LoopParams,
+    kind: SocketKind,
+}
+
+impl<P: Peer, T, F: FnMut() -> Result<Option<T>>> PollSource for SocketSource<'_, P, F> {
+    type Event = T;
+
+    #[inline]
+    fn poll(&mut self) -> Result<Option<T>> {
+        (self.step)()
+    }
+
+    fn block(&mut self, _: Duration) -> Result<Option<T>> {
+        (self.step)()
+    }
+
+    fn check(&mut self, idle: Range<Instant>) -> Result<()> {
+        if let Some(failure) = self.peer.failure() {
+            return Err(failure);
+        }
+        if self.plan.end_mode == EndMode::Announced && idle.end - idle.start >= self.plan.timeout {
+            return Err(Error::test(format!(
+                "nothing moved over {} for {}: is the peer still running? --timeout (-to) sets how long to wait",
+                self.kind.name(),
+                show_time(self.plan.timeout)
+            )));
+        }
+        Ok(())
+    }
+
+    fn is_finished(&self) -> bool {
+        self.peer.finished().is_some()
     }
 }

@@ -1,4 +1,4 @@
-//! Latency: a message to and fro.
+//! Latency: one message at a time, which the peer returns.
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,15 @@ use crate::rperf::sockets::message_socket::Received;
 use crate::rperf::sockets::{EndMode, LoopParams, SocketKind};
 use crate::rperf::stats::latency::LatencyRecorder;
 
-/// A datagram that has no answer after this time is lost.
+/// Time without a reply after which a datagram counts as lost.
 const LOST_AFTER: Duration = Duration::from_millis(500);
 
 impl<P: Peer> Run<'_, P> {
     pub(super) fn ping(&mut self, start: Instant, latencies: &mut LatencyRecorder) -> Result<()> {
         let mut before = start;
         while self.received.msgs < self.total() && self.deadline.is_none_or(|end| before < end) {
-            payload_for(self.plan, &mut self.buffer, self.sent.msgs);
-            if !self.whole(Self::send)? || !self.answer()? {
+            fill_payload(self.plan, &mut self.buffer, self.sent.msgs);
+            if !self.send_whole()? || !self.wait_for_reply()? {
                 break;
             }
             let now = Instant::now();
@@ -34,45 +34,37 @@ impl<P: Peer> Run<'_, P> {
         }
     }
 
-    /// Waits for the answer; false when the clock ended the wait.
-    fn answer(&mut self) -> Result<bool> {
-        let since = Instant::now();
+    /// Waits for the reply; returns `false` if the time was over first.
+    fn wait_for_reply(&mut self) -> Result<bool> {
+        let lost_at = (self.line.kind() == SocketKind::Udp).then(|| Instant::now() + LOST_AFTER);
+        let until = self.wait_limit().into_iter().chain(lost_at).min();
         loop {
-            match self.line.receive(&mut self.buffer)? {
-                Received::Message(len) => {
-                    self.arrived(len)?;
-                    return Ok(true);
+            match self.receive(until)? {
+                Received::Message(_) => return Ok(true),
+                Received::End if self.plan.end_mode == EndMode::Clock => return Ok(false),
+                Received::End => {
+                    return Err(Error::device(
+                        "the peer closed the data connection in the middle of the test",
+                    ));
                 }
-                Received::End => return self.ended(),
-                Received::Nothing => self.check_liveness()?,
+                Received::Nothing => {}
             }
             if self.plan.end_mode == EndMode::Clock && self.is_over() {
                 return Ok(false);
             }
-            if self.line.kind() == SocketKind::Udp && self.idle > 0 && since.elapsed() >= LOST_AFTER
-            {
+            if lost_at.is_some_and(|lost_at| Instant::now() >= lost_at) {
                 return Err(Error::test(format!(
-                    "a datagram or its answer was lost after {} round trips: the latency of UDP wants a path that loses nothing",
+                    "a datagram or its reply was lost after {} round trips: the latency test of UDP needs a path without loss",
                     self.received.msgs
                 )));
             }
         }
     }
 
-    /// The peer sends no more: an error where it should have said so first.
-    fn ended(&mut self) -> Result<bool> {
-        match self.plan.end_mode {
-            EndMode::Clock => Ok(false),
-            EndMode::Announced => Err(Error::device(
-                "the peer closed the data connection in the middle of the test",
-            )),
-        }
-    }
-
-    /// Repeats `step` until it is through; false when the clock ended it.
-    fn whole(&mut self, mut step: impl FnMut(&mut Self) -> Result<bool>) -> Result<bool> {
+    /// Sends the whole message in the buffer; returns `false` if the time was over first.
+    fn send_whole(&mut self) -> Result<bool> {
         loop {
-            if step(self)? {
+            if self.send(self.wait_limit())? {
                 return Ok(true);
             }
             if self.plan.end_mode == EndMode::Clock && self.is_over() {
@@ -83,16 +75,16 @@ impl<P: Peer> Run<'_, P> {
 
     pub(super) fn pong(&mut self) -> Result<()> {
         loop {
-            match self.line.receive(&mut self.buffer)? {
-                Received::Message(len) => {
-                    self.arrived(len)?;
-                    payload_for(self.plan, &mut self.buffer, self.sent.msgs);
-                    if !self.whole(Self::send)? {
+            match self.receive(self.wait_limit())? {
+                Received::Message(_) => {
+                    fill_payload(self.plan, &mut self.buffer, self.sent.msgs);
+                    if !self.send_whole()? {
                         break;
                     }
                 }
                 Received::End if self.plan.end_mode == EndMode::Clock => break,
-                Received::End | Received::Nothing => self.check_liveness()?,
+                Received::End => self.wait_for_peer()?,
+                Received::Nothing => {}
             }
             match self.plan.end_mode {
                 EndMode::Clock if self.is_over() => break,
@@ -117,8 +109,8 @@ impl<P: Peer> Run<'_, P> {
     }
 }
 
-/// What message `number` consists of, where that is checked.
-fn payload_for(plan: &LoopParams, buffer: &mut [u8], number: u64) {
+/// Fills the buffer with the payload of message `number`, if payload is verified.
+fn fill_payload(plan: &LoopParams, buffer: &mut [u8], number: u64) {
     if plan.verify {
         payload::fill(buffer, number);
     }

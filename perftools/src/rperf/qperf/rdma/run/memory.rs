@@ -1,18 +1,21 @@
-//! Loops over memory: marks that are looked for, and atomics whose results are checked.
+//! Loops that check memory: polling for marks, and atomics whose results are verified.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ibverbs::wr;
 
-use super::{POLLS_PER_CLOCK, Run, record};
+use super::{Completions, Run, record};
 use crate::common::error::{Error, Result};
+use crate::rperf::engine::wait_loop::{PollSource, WaitLoop};
+use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::plan::Verb;
 use crate::rperf::stats::latency::LatencyRecorder;
 
-/// What the ends of `rc_rdma_write_poll_lat` write, the client first.
+/// Bytes that the ends of `rc_rdma_write_poll_lat` write: the client's, then the server's.
 const MARKS: [u8; 2] = [0x55, 0xaa];
-/// What qperf's compare-and-swaps count from.
+/// First value of qperf's compare-and-swaps.
 const MAGIC: u64 = 0x0123_4567_89ab_cdef;
 
 impl Run<'_> {
@@ -20,7 +23,7 @@ impl Run<'_> {
     pub(super) fn mark(&mut self, first: bool) -> Result<()> {
         let mark = MARKS[usize::from(!first)];
         let last = usize::try_from(self.size).unwrap_or(1).saturating_sub(1);
-        let region = &self.end.region;
+        let region = &self.io.end.region;
         region.write(0, &[mark])?;
         Ok(region.write(last, &[mark])?)
     }
@@ -34,32 +37,22 @@ impl Run<'_> {
         let last = usize::try_from(self.size).unwrap_or(1).saturating_sub(1);
         let mut before = Instant::now();
         let mut sends = first;
-        let mut spins = 0_u32;
+        // Nothing wakes an end whose memory is written, so it polls in every mode.
+        let mut waiter = WaitLoop::new(Wait::Poll, true).yielding();
         while !self.is_over() {
             if sends {
                 self.post(Verb::Write)?;
-                self.poll()?;
+                self.io.poll_cq()?;
             }
-            let (mut head, mut tail) = ([0], [0]);
-            loop {
-                let region = &self.end.region;
-                region
-                    .read(0, &mut head)
-                    .and_then(|()| region.read(last, &mut tail))?;
-                if head == [theirs] && tail == [theirs] {
-                    break;
-                }
-                spins += 1;
-                std::thread::yield_now();
-                if spins % POLLS_PER_CLOCK == 0 {
-                    if self.is_over() {
-                        return Ok(());
-                    }
-                    self.poll()?;
-                    self.check_liveness()?;
-                }
+            let mut marks = Marks {
+                io: &mut self.io,
+                expected: theirs,
+                last,
+            };
+            if waiter.wait(&mut marks, self.deadline)?.is_none() {
+                return Ok(());
             }
-            self.received += 1;
+            self.io.received += 1;
             if let Some(latencies) = latencies.as_mut() {
                 before = record(latencies, before, 2);
             }
@@ -69,39 +62,40 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Atomics whose results are known, one after the other.
+    /// Posts atomics and checks that their results are consecutive.
     pub(super) fn verify(&mut self, verb: Verb) -> Result<()> {
-        let fetch_slots = (self.end.region.len() as u64 / 8).min(u64::from(self.end.depth));
+        let slots = (self.io.end.region.len() as u64 / 8).min(u64::from(self.io.end.depth));
         let word = self
+            .io
             .end
             .remote
             .slice(0, 8)
             .ok_or_else(|| Error::limit("the peer's memory has no 8 bytes"))?;
         let (mut posted_so_far, mut checked) = (0_u64, 0_u64);
         while !self.is_over() {
-            while posted_so_far - checked < fetch_slots {
-                let at = usize::try_from(posted_so_far % fetch_slots).unwrap_or(0) * 8;
-                let place = self.end.held.slice(at..at + 8);
-                let place = place.ok_or_else(|| Error::limit("the memory is too small"))?;
-                let qp = self.end.connection.qp_mut();
+            while posted_so_far - checked < slots {
+                let at = usize::try_from(posted_so_far % slots).unwrap_or(0) * 8;
+                let slot = self.io.end.held.slice(at..at + 8);
+                let slot = slot.ok_or_else(|| Error::limit("the memory is too small"))?;
+                let qp = self.io.end.connection.qp_mut();
                 let n = posted_so_far;
                 match verb {
                     Verb::CompareSwap => {
                         qp.post_send(wr::compare_swap(
-                            place,
+                            slot,
                             word,
                             found(verb, n),
                             MAGIC.wrapping_add(n),
                         ))?;
                     }
-                    _ => qp.post_send(wr::fetch_add(place, word, 1))?,
+                    _ => qp.post_send(wr::fetch_add(slot, word, 1))?,
                 }
                 posted_so_far += 1;
             }
             let (sends, _) = self.wait()?;
             for _ in 0..sends {
-                let at = usize::try_from(checked % fetch_slots).unwrap_or(0) * 8;
-                let seen = self.end.region.load(at, Ordering::Relaxed)?;
+                let at = usize::try_from(checked % slots).unwrap_or(0) * 8;
+                let seen = self.io.end.region.load(at, Ordering::Relaxed)?;
                 if seen != found(verb, checked) {
                     return Err(Error::test(format!(
                         "atomic {checked} found {seen:#x}, not {:#x}",
@@ -116,7 +110,41 @@ impl Run<'_> {
     }
 }
 
-/// What atomic number `n` finds.
+/// The peer's marks in this end's memory as the source of a wait loop.
+struct Marks<'a, 'b> {
+    io: &'a mut Completions<'b>,
+    expected: u8,
+    /// Offset of the last byte of the message.
+    last: usize,
+}
+
+impl PollSource for Marks<'_, '_> {
+    type Event = ();
+
+    fn poll(&mut self) -> Result<Option<()>> {
+        let (mut head, mut tail) = ([0], [0]);
+        let region = &self.io.end.region;
+        region
+            .read(0, &mut head)
+            .and_then(|()| region.read(self.last, &mut tail))?;
+        Ok((head == [self.expected] && tail == [self.expected]).then_some(()))
+    }
+
+    fn block(&mut self, _: Duration) -> Result<Option<()>> {
+        self.poll()
+    }
+
+    fn check(&mut self, idle: Range<Instant>) -> Result<()> {
+        self.io.poll_cq()?;
+        self.io.check_liveness(idle.end)
+    }
+
+    fn is_finished(&self) -> bool {
+        false
+    }
+}
+
+/// Returns the value that atomic number `n` finds.
 fn found(verb: Verb, n: u64) -> u64 {
     match verb {
         Verb::CompareSwap if n > 0 => MAGIC.wrapping_add(n - 1),

@@ -1,4 +1,4 @@
-//! Loops over messages: many at a time, or to and fro.
+//! Loops that send messages: many at a time, or one at a time in both directions.
 
 use std::time::Instant;
 
@@ -14,11 +14,11 @@ impl Run<'_> {
         one: bool,
         latencies: &mut Option<LatencyRecorder>,
     ) -> Result<()> {
-        let depth = if one { 1 } else { u64::from(self.end.depth) };
+        let depth = if one { 1 } else { u64::from(self.io.end.depth) };
         let mut before = Instant::now();
         let mut posted = 0;
-        while !self.is_over() && self.sent < self.total {
-            while posted < self.total && posted - self.sent < depth {
+        while !self.is_over() && self.io.sent < self.total {
+            while posted < self.total && posted - self.io.sent < depth {
                 self.post(verb)?;
                 posted += 1;
             }
@@ -31,7 +31,7 @@ impl Run<'_> {
     }
 
     pub(super) fn sink(&mut self) -> Result<()> {
-        while !self.is_over() && self.received < self.total {
+        while !self.is_over() && self.io.received < self.total {
             let (_, receives) = self.wait()?;
             self.post_receives(receives)?;
         }
@@ -39,7 +39,7 @@ impl Run<'_> {
     }
 
     pub(super) fn both(&mut self) -> Result<()> {
-        for _ in 0..self.end.depth {
+        for _ in 0..self.io.end.depth {
             self.post(Verb::Send)?;
         }
         while !self.is_over() {

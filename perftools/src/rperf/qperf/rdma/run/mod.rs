@@ -1,14 +1,17 @@
-//! The loops. Each end stops by its own clock; what is under way then is lost, and counts nowhere.
+//! The timed loops of a test over RDMA with a qperf. Each end stops by its own clock; messages in
+//! flight at that time are not counted.
 
 mod memory;
 mod messages;
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use ibverbs::{Direction, Held, SharedRegion, wr};
 
 use crate::common::error::{Error, Kind, Result};
 use crate::rperf::engine::pin::Pinned;
+use crate::rperf::engine::wait_loop::{PollSource, WaitLoop};
 use crate::rperf::engine::{Measurement, Peer};
 use crate::rperf::qperf::control_conn::ControlConn;
 use crate::rperf::qperf::rdma::{LoopKind, QperfEndpoint};
@@ -19,33 +22,38 @@ use crate::rperf::stats::cpu::ClockReading;
 use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::{Count, SideStats};
 
-/// The longest sleep: how late the clock is seen.
-const NAP: Duration = Duration::from_millis(10);
-/// Empty polls between looks at the clock, and at the peer.
-const POLLS_PER_CLOCK: u32 = 16;
-const LOOK_AFTER: Duration = Duration::from_millis(100);
+/// Interval between checks of the deadline in an end that only waits.
+const IDLE_INTERVAL: Duration = Duration::from_millis(10);
+/// Shortest time between two checks of the connections.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 struct Run<'a> {
-    end: &'a mut QperfEndpoint,
-    conn: &'a ControlConn,
+    io: Completions<'a>,
+    waiter: WaitLoop,
     size: u64,
     total: u64,
-    polled: bool,
     deadline: Option<Instant>,
-    looked: Instant,
-    idle: u32,
-    /// Completed, not only posted.
-    sent: u64,
-    received: u64,
-    /// Bytes of results that were as they have to be.
+    /// Bytes of results that were checked.
     verified: u64,
+}
+
+/// The completion queue of an end, and the messages that completed on it.
+struct Completions<'a> {
+    end: &'a mut QperfEndpoint,
+    conn: &'a ControlConn,
+    last_check: Instant,
+    /// Sends that completed.
+    sent: u64,
+    /// Receives that completed.
+    received: u64,
     max_cqe: u32,
 }
 
-/// Runs the test: posts its receives, synchronizes, moves data. `begins` is told when it begins.
+/// Runs the test: posts receives, synchronizes with the peer and moves data. Calls `begins` when
+/// the test begins.
 ///
 /// # Errors
-/// The connection broke, the peer failed, or a result was wrong.
+/// Returns an error if the connection broke, the peer failed, or a result was wrong.
 pub(in crate::rperf::qperf) fn run(
     end: &mut QperfEndpoint,
     spec: &Spec,
@@ -58,19 +66,25 @@ pub(in crate::rperf::qperf) fn run(
         Limit::Time(time) => (Some(time), u64::MAX),
         Limit::Messages(n) => (None, n),
     };
+    let mode = if side.wait == Wait::Poll {
+        Wait::Poll
+    } else {
+        Wait::Events
+    };
     let mut run = Run {
-        end,
-        conn,
+        io: Completions {
+            end,
+            conn,
+            last_check: Instant::now(),
+            sent: 0,
+            received: 0,
+            max_cqe: 0,
+        },
+        waiter: WaitLoop::new(mode, false).yielding(),
         size: spec.msg_size,
         total,
-        polled: side.wait == Wait::Poll,
         deadline: None,
-        looked: Instant::now(),
-        idle: 0,
-        sent: 0,
-        received: 0,
         verified: 0,
-        max_cqe: 0,
     };
     let _pinned = Pinned::to(side.cpus.as_ref())?;
     run.prepare(part)?;
@@ -117,16 +131,16 @@ pub(in crate::rperf::qperf) fn run(
         sent: if fetches {
             Count::default()
         } else {
-            count(run.sent)
+            count(run.io.sent)
         },
         received: if fetches {
-            count(run.sent)
+            count(run.io.sent)
         } else {
-            count(run.received)
+            count(run.io.received)
         },
         nanos: u64::try_from(stop.wall().duration_since(start.wall()).as_nanos())
             .unwrap_or(u64::MAX),
-        max_cqe: run.max_cqe,
+        max_cqe: run.io.max_cqe,
         cpu: stop.since(&start),
         verified: run.verified,
         ..SideStats::default()
@@ -138,10 +152,10 @@ pub(in crate::rperf::qperf) fn run(
 }
 
 impl Run<'_> {
-    /// What has to be there before the peer begins.
+    /// Posts or writes what must be there before the peer begins.
     fn prepare(&mut self, part: LoopKind) -> Result<()> {
         match part {
-            LoopKind::Sink | LoopKind::Both => self.post_receives(self.end.depth),
+            LoopKind::Sink | LoopKind::Both => self.post_receives(self.io.end.depth),
             LoopKind::Ping(_) | LoopKind::Pong(_) => self.post_receives(1),
             LoopKind::Look { first } => self.mark(first),
             LoopKind::Source { .. } | LoopKind::Verify(_) | LoopKind::Idle => Ok(()),
@@ -149,17 +163,17 @@ impl Run<'_> {
     }
 
     fn post_receives(&mut self, count: u32) -> Result<()> {
-        let held = self.end.held;
+        let held = self.io.end.held;
         for _ in 0..count {
-            self.end.connection.qp_mut().post_recv(wr::recv(held))?;
+            self.io.end.connection.qp_mut().post_recv(wr::recv(held))?;
         }
         Ok(())
     }
 
     /// Posts a message.
     fn post(&mut self, verb: Verb) -> Result<()> {
-        let (message, remote) = (self.message()?, self.end.remote);
-        let qp = self.end.connection.qp_mut();
+        let (message, remote) = (self.message()?, self.io.end.remote);
+        let qp = self.io.end.connection.qp_mut();
         match verb {
             Verb::Send => qp.post_send(wr::send(message))?,
             Verb::Write => qp.post_send(wr::write(message, remote))?,
@@ -171,10 +185,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The memory of a message: the region is rounded up to words.
+    /// Returns the memory of a message. The region itself is rounded up to whole words.
     fn message(&self) -> Result<Held<SharedRegion>> {
         let size = usize::try_from(self.size).unwrap_or(usize::MAX);
-        self.end
+        self.io
+            .end
             .held
             .slice(0..size)
             .ok_or_else(|| Error::limit("the message is larger than its memory"))
@@ -184,8 +199,28 @@ impl Run<'_> {
         self.deadline.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Takes what has completed: sends, receives.
-    fn poll(&mut self) -> Result<(u32, u32)> {
+    /// Waits until something completes and returns the number of sends and of receives. Both are 0
+    /// if the time was over first, or after each time of sleeping without a completion.
+    fn wait(&mut self) -> Result<(u32, u32)> {
+        let completed = self.waiter.wait(&mut self.io, self.deadline)?;
+        if completed.is_some() {
+            self.waiter.reset();
+        }
+        Ok(completed.unwrap_or_default())
+    }
+
+    fn idle_until_over(&mut self) -> Result<()> {
+        while !self.is_over() {
+            std::thread::sleep(IDLE_INTERVAL);
+            self.io.check_liveness(Instant::now())?;
+        }
+        Ok(())
+    }
+}
+
+impl Completions<'_> {
+    /// Polls the completion queue and returns the number of sends and of receives that completed.
+    fn poll_cq(&mut self) -> Result<(u32, u32)> {
         let (mut sends, mut receives) = (0, 0);
         let qp = self.end.connection.qp_mut();
         for completion in self.end.cq.poll()? {
@@ -201,66 +236,58 @@ impl Run<'_> {
         }
         self.sent += u64::from(sends);
         self.received += u64::from(receives);
-        if sends + receives > 0 {
-            self.idle = 0;
-            self.max_cqe = self.max_cqe.max(sends + receives);
-        }
+        self.max_cqe = self.max_cqe.max(sends + receives);
         Ok((sends, receives))
     }
 
-    /// Waits until something completes; nothing where the clock came first.
-    fn wait(&mut self) -> Result<(u32, u32)> {
-        loop {
-            let got = self.poll()?;
-            if got != (0, 0) {
-                return Ok(got);
-            }
-            self.idle += 1;
-            if self.polled {
-                std::thread::yield_now();
-                if self.idle % POLLS_PER_CLOCK != 0 {
-                    continue;
-                }
-            } else {
-                self.end.cq.arm(false)?;
-                let got = self.poll()?;
-                if got != (0, 0) {
-                    return Ok(got);
-                }
-                self.end.channel.wait(Some(NAP))?;
-            }
-            if self.is_over() {
-                return Ok((0, 0));
-            }
-            self.check_liveness()?;
-        }
-    }
-
-    /// Whether there is still somebody to wait for.
-    fn check_liveness(&mut self) -> Result<()> {
-        if self.looked.elapsed() < LOOK_AFTER {
+    /// Checks the control connection and the RDMA connection, unless that was done recently.
+    fn check_liveness(&mut self, now: Instant) -> Result<()> {
+        if now.duration_since(self.last_check) < CHECK_INTERVAL {
             return Ok(());
         }
-        self.looked = Instant::now();
+        self.last_check = now;
         if let Some(failure) = self.conn.failure() {
             return Err(failure);
         }
         self.end.check()
     }
+}
 
-    fn idle_until_over(&mut self) -> Result<()> {
-        while !self.is_over() {
-            std::thread::sleep(NAP);
-            self.check_liveness()?;
+impl PollSource for Completions<'_> {
+    type Event = (u32, u32);
+
+    #[inline]
+    fn poll(&mut self) -> Result<Option<(u32, u32)>> {
+        let completed = self.poll_cq()?;
+        Ok((completed != (0, 0)).then_some(completed))
+    }
+
+    fn block(&mut self, limit: Duration) -> Result<Option<(u32, u32)>> {
+        if let Some(completed) = self.poll()? {
+            return Ok(Some(completed));
         }
-        Ok(())
+        self.end.cq.arm(false)?;
+        // A completion that arrived before `arm` does not cause an event.
+        if let Some(completed) = self.poll()? {
+            return Ok(Some(completed));
+        }
+        self.end.channel.wait(Some(limit))?;
+        self.poll()
+    }
+
+    fn check(&mut self, idle: Range<Instant>) -> Result<()> {
+        self.check_liveness(idle.end)
+    }
+
+    fn is_finished(&self) -> bool {
+        false
     }
 }
 
-/// Notes the time since `before`, shared by so many ways; returns now.
-fn record(latencies: &mut LatencyRecorder, before: Instant, ways: u128) -> Instant {
+/// Records the time since `before`, divided by the number of messages in it; returns now.
+fn record(latencies: &mut LatencyRecorder, before: Instant, messages: u128) -> Instant {
     let now = Instant::now();
-    latencies
-        .record(u64::try_from(now.duration_since(before).as_nanos() / ways).unwrap_or(u64::MAX));
+    let nanos = now.duration_since(before).as_nanos() / messages;
+    latencies.record(u64::try_from(nanos).unwrap_or(u64::MAX));
     now
 }
