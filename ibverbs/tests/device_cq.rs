@@ -44,29 +44,29 @@ fn extended_queue_without_fields_works() {
         }
         let mut cq = made.expect("extended queue");
         assert!(cq.is_extended());
-        let pd = context.alloc_pd().expect("domain");
+        let pd = context.alloc_pd().expect("protection domain");
         let mut qp = pd
             .create_qp::<Rc>(&cq, &cq, QpOptions::default())
             .expect("queue pair");
         let path = path(&context);
-        qp.init(&path).expect("INIT");
-        qp.connect(&path, &qp.endpoint(&path).expect("itself"))
+        qp.init(&path).expect("INIT state");
+        qp.connect(&path, &qp.endpoint(&path).expect("endpoint"))
             .expect("connected to itself");
-        qp.post_recv(wr::recv(pd.buf(16).expect("buf")))
+        qp.post_recv(wr::recv(pd.buf(16).expect("buffer")))
             .expect("receive");
         qp.post_send(wr::send(wr::Inline(b""))).expect("send");
         let mut retired = 0;
         while retired < 2 {
             for completion in cq.poll().expect("poll") {
                 qp.retire(completion.into())
-                    .expect("mine")
+                    .expect("in flight")
                     .ok()
                     .expect("success");
                 retired += 1;
             }
         }
         // One buffer carries 64 messages; its receive is posted again before the next poll.
-        qp.post_recv(wr::recv(pd.buf(16).expect("buf")))
+        qp.post_recv(wr::recv(pd.buf(16).expect("buffer")))
             .expect("receive");
         qp.post_send(wr::send(wr::Inline(b"first"))).expect("send");
         let (mut sent, mut received) = (0, 0);
@@ -100,7 +100,7 @@ fn resize_keeps_entries_or_is_unsupported() {
             expect_unsupported(
                 context
                     .create_cq(CqOptions::default())
-                    .expect("queue")
+                    .expect("completion queue")
                     .resize(512),
             );
             continue;
@@ -133,7 +133,9 @@ fn moderation_is_unsupported() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let mut cq = context.create_cq(CqOptions::default()).expect("queue");
+        let mut cq = context
+            .create_cq(CqOptions::default())
+            .expect("completion queue");
         expect_unsupported(cq.moderate(16, Duration::from_micros(50)));
         let error = cq
             .moderate(16, Duration::from_secs(1))
@@ -147,7 +149,7 @@ fn moderation_is_unsupported() {
 fn channel_event_identifies_one_of_many_queues() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        let pd = context.alloc_pd().expect("domain");
+        let pd = context.alloc_pd().expect("protection domain");
         let channel = context.create_comp_channel().expect("channel");
         let path = path(&context);
         let mut ends: Vec<(CompletionQueue, QueuePair<Rc>)> = (0..8)
@@ -157,12 +159,12 @@ fn channel_event_identifies_one_of_many_queues() {
                     channel: Some(&channel),
                     ..CqOptions::default()
                 };
-                let mut cq = context.create_cq(options).expect("queue");
+                let mut cq = context.create_cq(options).expect("completion queue");
                 let mut qp = pd
                     .create_qp::<Rc>(&cq, &cq, QpOptions::default())
                     .expect("queue pair");
-                qp.init(&path).expect("INIT");
-                qp.connect(&path, &qp.endpoint(&path).expect("itself"))
+                qp.init(&path).expect("INIT state");
+                qp.connect(&path, &qp.endpoint(&path).expect("endpoint"))
                     .expect("connected to itself");
                 cq.arm(false).expect("arm");
                 (cq, qp)
@@ -190,14 +192,17 @@ fn channel_event_identifies_one_of_many_queues() {
             let index = ends
                 .iter()
                 .position(|(cq, _)| cq.id() == id)
-                .expect("one of them");
+                .expect("a known completion queue");
             assert!(
                 reported.insert(index),
                 "one event for each time that the queue was armed"
             );
             let (cq, qp) = &mut ends[index];
             for completion in cq.poll().expect("poll") {
-                qp.retire(completion).expect("mine").ok().expect("success");
+                qp.retire(completion)
+                    .expect("in flight")
+                    .ok()
+                    .expect("success");
             }
         }
         assert_eq!(

@@ -20,15 +20,15 @@ struct Datagram {
 }
 
 fn datagram(context: &Context, options: QpOptions) -> Datagram {
-    let pd = context.alloc_pd().expect("domain");
+    let pd = context.alloc_pd().expect("protection domain");
     let cq = context
         .create_cq(CqOptions {
             extended: !options.classic_only,
             ..CqOptions::default()
         })
-        .expect("queue");
+        .expect("completion queue");
     let mut qp = pd.create_qp::<Ud>(&cq, &cq, options).expect("queue pair");
-    qp.start(1, 0, QKEY, Psn(0)).expect("RTS");
+    qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
     Datagram { pd, cq, qp }
 }
 
@@ -36,7 +36,7 @@ impl Datagram {
     fn address_handle(&self, context: &Context, gid: Option<Gid>) -> AddressHandle {
         let own = context
             .gids(1)
-            .expect("GIDs")
+            .expect("GID table")
             .into_iter()
             .find(|entry| !entry.gid.is_link_local())
             .expect("an address");
@@ -52,13 +52,13 @@ impl Datagram {
             assert!(Instant::now() < deadline, "nothing arrived");
             for completion in self.cq.poll().expect("poll") {
                 let source = completion.source();
-                let retired = self.qp.retire(completion).expect("mine");
+                let retired = self.qp.retire(completion).expect("in flight");
                 retired.ok().expect("success");
                 if retired.direction() == Direction::Recv {
                     assert_eq!(retired.imm_data(), Some(9));
                     return (
                         source,
-                        retired.into_buf().expect("posted with one").to_vec(),
+                        retired.into_buf().expect("posted with a buffer").to_vec(),
                     );
                 }
             }
@@ -80,7 +80,7 @@ fn datagram_follows_grh_and_can_be_answered() {
                 qpn: b.qp.qp_num(),
                 qkey: QKEY,
             };
-            b.qp.post_recv(wr::recv(b.pd.buf(256).expect("buf")))
+            b.qp.post_recv(wr::recv(b.pd.buf(256).expect("buffer")))
                 .expect("receive");
             a.qp.post_send(wr::send_to_with_imm(wr::Inline(b"ping"), there, 9))
                 .expect("send");
@@ -97,7 +97,7 @@ fn datagram_follows_grh_and_can_be_answered() {
                 qpn: source.qpn,
                 qkey: QKEY,
             };
-            a.qp.post_recv(wr::recv(a.pd.buf(256).expect("buf")))
+            a.qp.post_recv(wr::recv(a.pd.buf(256).expect("buffer")))
                 .expect("receive");
             b.qp.post_send(wr::send_to_with_imm(wr::Inline(b"pong"), back, 9))
                 .expect("send");
@@ -122,7 +122,7 @@ fn held_address_is_valid_on_its_queue_pair_until_release() {
             };
             let rejected =
                 b.qp.post_send(wr::send_to(wr::Empty, there))
-                    .expect_err("held by the other");
+                    .expect_err("held by the other queue pair");
             assert_eq!(rejected.error(), PostError::WrongQueue);
             assert_eq!(
                 b.qp.hold_address(&handle)
@@ -163,7 +163,7 @@ fn multicast_send_completes_and_member_can_be_destroyed() {
             let group: Gid = "ff0e::ffff:239.1.2.3".parse().expect("a GID");
             let (mut a, mut b) = (datagram(&context, options), datagram(&context, options));
             b.qp.attach_mcast(group, Lid(0)).expect("attach");
-            b.qp.post_recv(wr::recv(b.pd.buf(256).expect("buf")))
+            b.qp.post_recv(wr::recv(b.pd.buf(256).expect("buffer")))
                 .expect("receive");
             let address = a.address_handle(&context, Some(group));
             let address = a.qp.hold_address(&address).expect("hold");
@@ -179,7 +179,10 @@ fn multicast_send_completes_and_member_can_be_destroyed() {
             while !sent {
                 assert!(Instant::now() < deadline, "the send did not complete");
                 for completion in a.cq.poll().expect("poll") {
-                    a.qp.retire(completion).expect("mine").ok().expect("sent");
+                    a.qp.retire(completion)
+                        .expect("in flight")
+                        .ok()
+                        .expect("sent");
                     sent = true;
                 }
             }
@@ -203,8 +206,10 @@ fn datagrams_are_unsupported_on_iwarp() {
         if !is_iwarp(&context) {
             continue;
         }
-        let pd = context.alloc_pd().expect("domain");
-        let cq = context.create_cq(CqOptions::default()).expect("queue");
+        let pd = context.alloc_pd().expect("protection domain");
+        let cq = context
+            .create_cq(CqOptions::default())
+            .expect("completion queue");
         let error = pd
             .create_qp::<Ud>(&cq, &cq, QpOptions::default())
             .expect_err("no UD");

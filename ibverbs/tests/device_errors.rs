@@ -66,7 +66,7 @@ impl Verb {
 /// Posts a request on `a` and returns its completion. Skips flushed receives of a peer that is in
 /// the error state.
 fn fail(pair: &mut Pair, verb: Verb, remote: RemoteMemory) -> Retired {
-    let buf = pair.pd.buf(8).expect("buf");
+    let buf = pair.pd.buf(8).expect("buffer");
     assert!(verb.post(&mut pair.a, buf, remote), "{verb:?}");
     loop {
         let one = pair
@@ -152,7 +152,7 @@ fn forbidden_remote_access_fails_with_rem_access_err() {
                     };
                     check(&mut pair, verb, failed, status);
                     let mut seen = [7; 64];
-                    region.read(0, &mut seen).expect("within");
+                    region.read(0, &mut seen).expect("in range");
                     assert_eq!(
                         seen, [0; 64],
                         "{verb:?} with {cause} must not change memory"
@@ -207,7 +207,7 @@ fn reconnect_without_rnr_retries(context: &Context, pair: &mut Pair) {
     let ends = [&pair.b, &pair.a].map(|qp| qp.endpoint(&path).expect("endpoint"));
     for (qp, peer) in [&mut pair.a, &mut pair.b].into_iter().zip(ends) {
         qp.modify(&QpChange::to(QpState::RESET)).expect("idle");
-        qp.init(&path).expect("INIT");
+        qp.init(&path).expect("INIT state");
         qp.connect(&path, &peer).expect("connect");
     }
 }
@@ -221,14 +221,14 @@ fn message_longer_than_receive_fails_at_both_ends() {
             for verb in [Send, SendWithImm] {
                 let mut pair = open_pair(&context, options);
                 pair.b
-                    .post_recv(wr::recv(pair.pd.buf(4).expect("buf")).tag(9))
+                    .post_recv(wr::recv(pair.pd.buf(4).expect("buffer")).tag(9))
                     .expect("receive");
                 let remote = RemoteMemory {
                     addr: 0,
                     len: 8,
                     rkey: 0,
                 };
-                let buf = pair.pd.buf(8).expect("buf");
+                let buf = pair.pd.buf(8).expect("buffer");
                 assert!(verb.post(&mut pair.a, buf, remote));
                 for retired in pair.retire(2) {
                     // Soft-RoCE reports a failed operation at both ends.
@@ -257,12 +257,15 @@ fn requests_posted_in_error_state_are_flushed() {
             for verb in ALL {
                 let mut pair = open_pair(&context, options);
                 let remote = pair.pd.shared(64, REMOTE_ACCESS).expect("region").remote();
-                pair.a.to_error().expect("error state");
+                pair.a.to_error().expect("ERR state");
                 let pool = pair.pd.pool(3, 8).expect("pool");
                 let mut posted = 0;
                 for _ in 0..3 {
-                    posted +=
-                        usize::from(verb.post(&mut pair.a, pool.take().expect("free"), remote));
+                    posted += usize::from(verb.post(
+                        &mut pair.a,
+                        pool.take().expect("a free buffer"),
+                        remote,
+                    ));
                 }
                 let flushed = pair.retire(posted);
                 assert!(
@@ -294,8 +297,11 @@ fn failure_flushes_later_requests() {
             };
             let pool = pair.pd.pool(4, 8).expect("pool");
             for (tag, to) in [remote, wrong, remote, remote].into_iter().enumerate() {
-                let request = wr::write(pool.take().expect("free"), RemoteMemory { len: 8, ..to })
-                    .tag(tag as u64);
+                let request = wr::write(
+                    pool.take().expect("a free buffer"),
+                    RemoteMemory { len: 8, ..to },
+                )
+                .tag(tag as u64);
                 pair.a.post_send(request).expect("post");
             }
             let statuses: Vec<(u64, WcStatus)> = pair
@@ -331,7 +337,7 @@ fn raw_request_with_wrong_lkey_matches_no_slot() {
             },
         );
         pair.b
-            .post_recv(wr::recv(pair.pd.buf(64).expect("buf")))
+            .post_recv(wr::recv(pair.pd.buf(64).expect("buffer")))
             .expect("receive");
         let bytes = [0_u8; 8];
         let mut sge = ibv_sge {

@@ -46,7 +46,7 @@ fn link_changes_raise_port_events() {
     for context in devices() {
         println!("device: {}", context.device_name());
         let netdev = context.netdev(1).expect("an interface behind the port");
-        let gids = context.gids(1).expect("GIDs").len();
+        let gids = context.gids(1).expect("GID table").len();
         let events = context.async_events().expect("events");
         drain(&events);
         let down = LinkDown::new(&netdev);
@@ -66,7 +66,7 @@ fn link_changes_raise_port_events() {
         assert!(seen.iter().any(|e| e.event_type == EventType::PORT_ACTIVE && e.source == EventSource::Port(1)));
         let deadline = Instant::now() + LONG;
         while context.query_port(1).expect("port").state != PortState::ACTIVE
-            || context.gids(1).expect("GIDs").len() < gids
+            || context.gids(1).expect("GID table").len() < gids
         {
             assert!(
                 Instant::now() < deadline,
@@ -83,14 +83,16 @@ fn link_changes_raise_port_events() {
 
 /// Creates a queue pair whose flushed receives do not fit into its completion queue.
 fn overflow(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
-    let pd = context.alloc_pd().expect("domain");
+    let pd = context.alloc_pd().expect("protection domain");
     let cq = context
         .create_cq(CqOptions {
             depth: 2,
             ..CqOptions::default()
         })
-        .expect("queue");
-    let sends = context.create_cq(CqOptions::default()).expect("queue");
+        .expect("completion queue");
+    let sends = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     let options = QpOptions {
         max_recv_wr: 64,
         ..QpOptions::default()
@@ -99,12 +101,12 @@ fn overflow(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<
         .create_qp::<Rc>(&sends, &cq, options)
         .expect("queue pair");
     assert!(cq.depth() < 32, "depth 2 was rounded up to {}", cq.depth());
-    qp.init(&path(context)).expect("INIT");
+    qp.init(&path(context)).expect("INIT state");
     for _ in 0..64 {
-        qp.post_recv(wr::recv(pd.buf(8).expect("buf")))
+        qp.post_recv(wr::recv(pd.buf(8).expect("buffer")))
             .expect("receive");
     }
-    qp.to_error().expect("error state");
+    qp.to_error().expect("ERR state");
     (pd, cq, qp)
 }
 
@@ -247,8 +249,10 @@ fn srq_limit_and_last_wqe_events_name_their_queues() {
     for context in roce() {
         let events = context.async_events().expect("events");
         drain(&events);
-        let pd = context.alloc_pd().expect("domain");
-        let mut cq = context.create_cq(CqOptions::default()).expect("queue");
+        let pd = context.alloc_pd().expect("protection domain");
+        let mut cq = context
+            .create_cq(CqOptions::default())
+            .expect("completion queue");
         let mut srq = pd
             .create_srq(SrqOptions::default())
             .expect("shared receive queue");
@@ -260,7 +264,7 @@ fn srq_limit_and_last_wqe_events_name_their_queues() {
             .expect("receiver");
         connect(&mut sender, &mut receiver, &path(&context));
         for _ in 0..4 {
-            srq.post_recv(wr::recv(pd.buf(8).expect("buf")))
+            srq.post_recv(wr::recv(pd.buf(8).expect("buffer")))
                 .expect("receive");
         }
         srq.set_limit(4).expect("limit");
@@ -268,7 +272,7 @@ fn srq_limit_and_last_wqe_events_name_their_queues() {
         let event = events.wait(Some(LONG)).expect("wait").expect("an event");
         assert_eq!(event.event_type, EventType::SRQ_LIMIT_REACHED);
         assert_eq!(event.source, EventSource::SharedReceiveQueue(srq.id()));
-        receiver.to_error().expect("error state");
+        receiver.to_error().expect("ERR state");
         let seen = drain(&events);
         let source = EventSource::QueuePair {
             queue: receiver.id(),
@@ -288,9 +292,9 @@ fn srq_limit_and_last_wqe_events_name_their_queues() {
             for completion in cq.poll().expect("poll") {
                 retired += 1;
                 if completion.queue() == srq.id() {
-                    srq.retire(completion).expect("mine");
+                    srq.retire(completion).expect("in flight");
                 } else {
-                    sender.retire(completion).expect("mine");
+                    sender.retire(completion).expect("in flight");
                 }
             }
         }

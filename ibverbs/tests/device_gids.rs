@@ -21,7 +21,7 @@ fn gid_table_has_kind_and_interface() {
     for context in devices() {
         println!("device: {}", context.device_name());
         let iwarp = is_iwarp(&context);
-        let gids = context.gids(1).expect("GIDs");
+        let gids = context.gids(1).expect("GID table");
         for entry in &gids {
             println!("{}: {entry}", context.device_name());
             assert_eq!(context.gid(1, entry.index).expect("one entry"), *entry);
@@ -60,7 +60,7 @@ fn gid_table_has_kind_and_interface() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn selects_gid_in_the_peers_subnet() {
     for context in roce() {
-        let own = context.gids(1).expect("GIDs");
+        let own = context.gids(1).expect("GID table");
         let v4 = own
             .iter()
             .find(|e| e.gid.to_ip().is_some_and(|ip| ip.is_ipv4()))
@@ -111,7 +111,7 @@ fn selects_gid_in_the_peers_subnet() {
         assert!(
             context
                 .select_gid(1, &query)
-                .expect("itself")
+                .expect("endpoint")
                 .reason
                 .contains("both ends")
         );
@@ -131,7 +131,7 @@ fn error_has_a_reason_for_each_rejected_gid() {
             .expect_err("Soft-RoCE only supports RoCE v2");
         println!("{error}");
         assert_eq!(error.kind(), ErrorKind::NotFound);
-        for entry in context.gids(1).expect("GIDs") {
+        for entry in context.gids(1).expect("GID table") {
             assert!(
                 error
                     .to_string()
@@ -149,7 +149,10 @@ fn error_has_a_reason_for_each_rejected_gid() {
             ..GidQuery::default()
         };
         assert_eq!(
-            context.select_gid(1, &query).expect_err("not ours").kind(),
+            context
+                .select_gid(1, &query)
+                .expect_err("not an address of this device")
+                .kind(),
             ErrorKind::NotFound
         );
     }

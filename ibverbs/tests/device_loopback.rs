@@ -57,15 +57,18 @@ fn message_arrives_and_both_buffers_return() {
     for context in roce() {
         for options in extended_and_classic() {
             let mut pair = pair(&context, options);
-            let mut message = pair.pd.buf(5).expect("buf");
+            let mut message = pair.pd.buf(5).expect("buffer");
             message.copy_from_slice(b"hello");
             pair.b
-                .post_recv(wr::recv(pair.pd.buf(64).expect("buf")).tag(1))
+                .post_recv(wr::recv(pair.pd.buf(64).expect("buffer")).tag(1))
                 .expect("receive");
             pair.a.post_send(wr::send(message).tag(2)).expect("send");
             for retired in pair.retire(2) {
                 retired.ok().expect("success");
-                let (tag, buf) = (retired.tag(), retired.into_buf().expect("posted with one"));
+                let (tag, buf) = (
+                    retired.tag(),
+                    retired.into_buf().expect("posted with a buffer"),
+                );
                 assert_eq!(&buf[..], b"hello", "tag {tag}");
             }
             assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
@@ -81,7 +84,7 @@ fn every_payload_is_sent_and_received() {
         for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             let frozen = {
-                let mut buf = pair.pd.buf(1000).expect("buf");
+                let mut buf = pair.pd.buf(1000).expect("buffer");
                 buf.fill(7);
                 buf.freeze()
             };
@@ -100,7 +103,7 @@ fn every_payload_is_sent_and_received() {
                 .post_send(wr::send(source).unsignaled())
                 .expect("held");
             pair.a
-                .post_send(wr::send(source.slice(10..20).expect("within")).unsignaled())
+                .post_send(wr::send(source.slice(10..20).expect("in range")).unsignaled())
                 .expect("slice");
             pair.a
                 .post_send(wr::send_with_imm(wr::Inline(b"inline"), 0xdead_beef).unsignaled())
@@ -142,13 +145,13 @@ fn batches_post_together_or_abort() {
             pair.b
                 .recv_batch(|batch| -> ibverbs::Result<()> {
                     for tag in 0..8 {
-                        batch.recv(wr::recv(pool.take().expect("free")).tag(tag))?;
+                        batch.recv(wr::recv(pool.take().expect("a free buffer")).tag(tag))?;
                     }
                     Ok(())
                 })
                 .expect("receives");
             let refused: Result<(), ibverbs::Error> = pair.a.batch(|batch| {
-                batch.send(wr::send(pool.take().expect("free")))?;
+                batch.send(wr::send(pool.take().expect("a free buffer")))?;
                 Err(ibverbs::Error::new(
                     ErrorKind::Os,
                     "test",
@@ -165,7 +168,7 @@ fn batches_post_together_or_abort() {
             pair.a
                 .batch(|batch| -> ibverbs::Result<()> {
                     for index in 0..4_u8 {
-                        let mut buf = pool.take().expect("free");
+                        let mut buf = pool.take().expect("a free buffer");
                         buf.fill(index);
                         buf.set_len(100);
                         batch.send(wr::send(buf).unsignaled())?;
@@ -179,7 +182,7 @@ fn batches_post_together_or_abort() {
                 if retired.direction() == ibverbs::Direction::Recv {
                     let index = u8::try_from(retired.tag() / 2).expect("small");
                     let length = if retired.tag() % 2 == 0 { 100 } else { 10 };
-                    let buf = retired.into_buf().expect("posted with one");
+                    let buf = retired.into_buf().expect("posted with a buffer");
                     assert_eq!(&buf[..], &vec![index; length][..]);
                 }
             }
@@ -206,12 +209,12 @@ fn full_queue_returns_the_buffer() {
             let pool = pair.pd.pool(free + 1, 64).expect("pool");
             for _ in 0..free {
                 pair.b
-                    .post_recv(wr::recv(pool.take().expect("free")))
+                    .post_recv(wr::recv(pool.take().expect("a free buffer")))
                     .expect("a free slot");
             }
             let rejected = pair
                 .b
-                .post_recv(wr::recv(pool.take().expect("free")))
+                .post_recv(wr::recv(pool.take().expect("a free buffer")))
                 .expect_err("full");
             assert_eq!(
                 rejected.error(),
@@ -219,7 +222,13 @@ fn full_queue_returns_the_buffer() {
                     capacity: u32::try_from(free).expect("small")
                 }
             );
-            assert_eq!(rejected.into_payload().expect("given back").capacity(), 64);
+            assert_eq!(
+                rejected
+                    .into_payload()
+                    .expect("the rejected buffer")
+                    .capacity(),
+                64
+            );
             let reclaimed = pair.b.destroy().expect("destroy");
             assert_eq!(reclaimed.recvs.len(), free);
             drop(reclaimed);
@@ -236,10 +245,10 @@ fn too_long_message_fails_and_returns_both_buffers() {
         for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             pair.b
-                .post_recv(wr::recv(pair.pd.buf(16).expect("buf")))
+                .post_recv(wr::recv(pair.pd.buf(16).expect("buffer")))
                 .expect("receive");
             pair.a
-                .post_send(wr::send(pair.pd.buf(64).expect("buf")))
+                .post_send(wr::send(pair.pd.buf(64).expect("buffer")))
                 .expect("send");
             for retired in pair.retire(2) {
                 assert!(!retired.is_success(), "{retired:?}");
@@ -263,12 +272,14 @@ fn post_in_reset_keeps_or_returns_the_buffer() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let pd = context.alloc_pd().expect("domain");
-            let cq = context.create_cq(CqOptions::default()).expect("queue");
+            let pd = context.alloc_pd().expect("protection domain");
+            let cq = context
+                .create_cq(CqOptions::default())
+                .expect("completion queue");
             let mut qp = pd.create_qp::<Rc>(&cq, &cq, options).expect("queue pair");
             let pool = pd.pool(1, 64).expect("pool");
             let free = qp.send_slots_free();
-            match qp.post_send(wr::send(pool.take().expect("free"))) {
+            match qp.post_send(wr::send(pool.take().expect("a free buffer"))) {
                 Ok(()) => assert_eq!(qp.send_slots_free(), free - 1),
                 Err(rejected) if matches!(rejected.error(), PostError::InDoubt(_)) => {
                     assert!(rejected.into_payload().is_none());
@@ -299,10 +310,10 @@ fn flushed_requests_return_their_buffers() {
             let pool = pair.pd.pool(4, 64).expect("pool");
             for _ in 0..4 {
                 pair.b
-                    .post_recv(wr::recv(pool.take().expect("free")))
+                    .post_recv(wr::recv(pool.take().expect("a free buffer")))
                     .expect("receive");
             }
-            pair.b.to_error().expect("ERR");
+            pair.b.to_error().expect("ERR state");
             let flushed = pair.retire(4);
             assert!(
                 flushed
@@ -323,9 +334,9 @@ fn completion_of_destroyed_queue_pair_is_stale() {
         for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             pair.b
-                .post_recv(wr::recv(pair.pd.buf(64).expect("buf")))
+                .post_recv(wr::recv(pair.pd.buf(64).expect("buffer")))
                 .expect("receive");
-            pair.b.to_error().expect("ERR");
+            pair.b.to_error().expect("ERR state");
             std::thread::sleep(Duration::from_millis(50));
             let Pair { pd, mut cq, a, b } = pair;
             drop((a, b));
@@ -345,17 +356,17 @@ fn memory_of_another_domain_is_rejected_before_posting() {
     for context in roce() {
         for options in extended_and_classic() {
             let mut pair = pair(&context, options);
-            let other = context.alloc_pd().expect("domain");
+            let other = context.alloc_pd().expect("protection domain");
             let rejected = pair
                 .a
-                .post_send(wr::send(other.buf(8).expect("buf")))
-                .expect_err("other domain");
+                .post_send(wr::send(other.buf(8).expect("buffer")))
+                .expect_err("another domain");
             assert_eq!(rejected.error(), PostError::WrongDomain);
             assert!(rejected.into_payload().is_some());
             let error = pair
                 .a
                 .hold(&other.sink(8).expect("sink"))
-                .expect_err("other domain");
+                .expect_err("another domain");
             assert_eq!(error.kind(), ErrorKind::Mismatch);
             let sink = pair.pd.sink(8).expect("sink");
             let token = pair.a.hold(&sink).expect("hold");
@@ -392,16 +403,16 @@ fn channel_wakes_for_armed_queue_only() {
             .expect("queue pair");
         let port = context.query_port(1).expect("port");
         qp.init(&RcPath::new(1, GidIndex(0), port.active_mtu))
-            .expect("INIT");
+            .expect("INIT state");
         qp.post_recv(wr::recv(wr::Empty)).expect("receive");
-        qp.to_error().expect("ERR");
+        qp.to_error().expect("ERR state");
         assert_eq!(
             channel.wait(Some(Duration::from_secs(10))).expect("wait"),
             Some(cq.id())
         );
         let completion = cq.poll().expect("poll").next().expect("flushed");
         assert_eq!(
-            qp.retire(completion).expect("mine").status(),
+            qp.retire(completion).expect("in flight").status(),
             WcStatus::WR_FLUSH_ERR
         );
         drop(pair.retire(0));
@@ -422,8 +433,10 @@ fn errors_name_devices_ports_and_limits() {
         );
         let error = context.query_port(9).expect_err("no port 9");
         assert!(error.to_string().contains("port 9"), "{error}");
-        let pd = context.alloc_pd().expect("domain");
-        let cq = context.create_cq(CqOptions::default()).expect("queue");
+        let pd = context.alloc_pd().expect("protection domain");
+        let cq = context
+            .create_cq(CqOptions::default())
+            .expect("completion queue");
         let error = pd
             .create_qp::<Rc>(
                 &cq,
@@ -455,10 +468,12 @@ fn mixing_devices_fails_and_names_both() {
         first.device_name(),
         second.device_name()
     );
-    let cq = second.create_cq(CqOptions::default()).expect("queue");
+    let cq = second
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     let error = first
         .alloc_pd()
-        .expect("domain")
+        .expect("protection domain")
         .create_qp::<Rc>(&cq, &cq, QpOptions::default())
         .expect_err("another device's queue");
     assert_eq!(error.kind(), ErrorKind::Mismatch);

@@ -31,7 +31,7 @@ fn every_memory_class_registers_heap_and_pages() {
     for_each_device(|_, pd| {
         for backing in [|| Backing::Heap, || Backing::Pages] {
             let pool = pd.pool_with(3, 1000, backed(backing())).expect("pool");
-            let mut buf = pool.take().expect("free");
+            let mut buf = pool.take().expect("a free buffer");
             assert!(
                 buf.len() == 1000 && buf.iter().all(|&byte| byte == 0),
                 "zeroed"
@@ -59,7 +59,7 @@ fn huge_pages_are_used_or_the_help_says_how() {
             match pd.pool_with(2, size.bytes() / 4, backed(Backing::HugePages(size))) {
                 Ok(pool) => {
                     println!("{size:?} pages are reserved");
-                    pool.take().expect("free").fill(3);
+                    pool.take().expect("a free buffer").fill(3);
                 }
                 Err(error) => {
                     assert_eq!(error.call(), "mmap", "{error}");
@@ -91,7 +91,7 @@ fn region_in_huge_pages_registers() {
         );
         if reserved {
             let region = result.expect("registers");
-            region.write((3 << 20) - 1, &[1]).expect("within");
+            region.write((3 << 20) - 1, &[1]).expect("in range");
         } else {
             println!("no huge pages in this kernel");
             result.expect_err("no huge pages");
@@ -115,7 +115,7 @@ fn caller_memory_is_released_after_deregistration() {
         let pool = pd
             .pool_with(2, 4096, backed(Backing::Caller(memory(8192))))
             .expect("pool");
-        let buf = pool.take().expect("free");
+        let buf = pool.take().expect("a free buffer");
         assert!(buf.iter().all(|&byte| byte == 0x5a), "unchanged");
         drop(pool);
         assert_eq!(Arc::strong_count(&owner), 2, "the buffer keeps it");
@@ -270,7 +270,7 @@ fn failed_rereg_returns_unchanged_region() {
     let _leak_check = LeakCheck::new();
     for_each_device(|_, pd| {
         let region = pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
-        region.write(0, b"kept").expect("within");
+        region.write(0, b"kept").expect("in range");
         let clone = region.clone();
         let failed = region.rereg(REMOTE_ACCESS).expect_err("a clone holds it");
         assert_eq!(failed.error().kind(), ErrorKind::Mismatch);
@@ -287,7 +287,7 @@ fn failed_rereg_returns_unchanged_region() {
         let region = failed.into_region().expect("unchanged");
         assert_eq!(region.remote(), remote);
         let mut kept = [0; 4];
-        region.read(0, &mut kept).expect("within");
+        region.read(0, &mut kept).expect("in range");
         assert_eq!(&kept, b"kept");
     });
 }
@@ -356,7 +356,10 @@ fn memory_can_be_dropped_in_any_order() {
             pd.pool(2, 64).expect("pool"),
             pd.shared(64, REMOTE_ACCESS).expect("region"),
         );
-        let (a, b) = (pool.take().expect("free"), pool.take().expect("free"));
+        let (a, b) = (
+            pool.take().expect("a free buffer"),
+            pool.take().expect("a free buffer"),
+        );
         let frozen = b.freeze();
         drop(pool);
         drop(a);

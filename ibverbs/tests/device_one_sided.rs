@@ -15,21 +15,21 @@ fn write_and_read_round_trip() {
         for options in extended_and_classic() {
             let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
             let region = pair.pd.shared(4096, REMOTE_ACCESS).expect("region");
-            let place = region.remote().slice(100, 5).expect("within");
-            let mut hello = pair.pd.buf(5).expect("buf");
+            let place = region.remote().slice(100, 5).expect("in range");
+            let mut hello = pair.pd.buf(5).expect("buffer");
             hello.copy_from_slice(b"hello");
             pair.a.post_send(wr::write(hello, place)).expect("write");
             pair.retire(1)[0].ok().expect("written");
             let mut seen = [0; 5];
-            region.read(100, &mut seen).expect("within");
+            region.read(100, &mut seen).expect("in range");
             assert_eq!(&seen, b"hello");
             pair.a
-                .post_send(wr::read(pair.pd.buf(64).expect("buf"), place))
+                .post_send(wr::read(pair.pd.buf(64).expect("buffer"), place))
                 .expect("read");
             let read = pair.retire(1).remove(0);
             read.ok().expect("read");
             assert_eq!(
-                &read.into_buf().expect("posted with one")[..],
+                &read.into_buf().expect("posted with a buffer")[..],
                 b"hello",
                 "shows what was read"
             );
@@ -68,14 +68,14 @@ fn atomics_return_the_previous_value() {
             let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
             let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             region.store(8, 40, Ordering::Relaxed).expect("aligned");
-            let number = region.remote().slice(8, 8).expect("within");
+            let number = region.remote().slice(8, 8).expect("in range");
             pair.a
-                .post_send(wr::fetch_add(pair.pd.buf(8).expect("buf"), number, 2))
+                .post_send(wr::fetch_add(pair.pd.buf(8).expect("buffer"), number, 2))
                 .expect("add");
             let before = pair.retire(1).remove(0);
             before.ok().expect("added");
             assert_eq!(
-                before.into_buf().expect("posted with one")[..],
+                before.into_buf().expect("posted with a buffer")[..],
                 40_u64.to_ne_bytes()
             );
             let held = pair
@@ -83,7 +83,7 @@ fn atomics_return_the_previous_value() {
                 .hold(&region)
                 .expect("hold")
                 .slice(0..8)
-                .expect("within");
+                .expect("in range");
             pair.a
                 .post_send(wr::compare_swap(held, number, 42, 7))
                 .expect("swap");
@@ -107,7 +107,7 @@ fn out_of_bounds_requests_are_rejected_before_posting() {
             let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
             let remote = pair.pd.shared(64, REMOTE_ACCESS).expect("region").remote();
             let free = pair.a.send_slots_free();
-            let buf = pair.pd.buf(65).expect("buf");
+            let buf = pair.pd.buf(65).expect("buffer");
             let rejected = pair
                 .a
                 .post_send(wr::write(buf, remote))
@@ -119,7 +119,7 @@ fn out_of_bounds_requests_are_rejected_before_posting() {
                     remote: 64
                 }
             );
-            let small = pair.pd.buf(63).expect("buf");
+            let small = pair.pd.buf(63).expect("buffer");
             let rejected = pair
                 .a
                 .post_send(wr::read(small, remote))
@@ -128,10 +128,10 @@ fn out_of_bounds_requests_are_rejected_before_posting() {
                 rejected.error(),
                 PostError::BeyondLocal { len: 64, local: 63 }
             );
-            let odd = remote.slice(4, 8).expect("within");
+            let odd = remote.slice(4, 8).expect("in range");
             let rejected = pair
                 .a
-                .post_send(wr::fetch_add(pair.pd.buf(8).expect("buf"), odd, 1))
+                .post_send(wr::fetch_add(pair.pd.buf(8).expect("buffer"), odd, 1))
                 .expect_err("misaligned");
             assert!(matches!(rejected.error(), PostError::Misaligned { .. }));
             assert!(
@@ -154,7 +154,7 @@ fn wrong_rkey_fails_with_rem_access_err() {
             let mut remote = region.remote();
             remote.rkey ^= 0x5500;
             pair.a
-                .post_send(wr::write(pair.pd.buf(8).expect("buf"), remote))
+                .post_send(wr::write(pair.pd.buf(8).expect("buffer"), remote))
                 .expect("post");
             let failed = pair.retire(1).remove(0);
             assert_eq!(failed.status(), WcStatus::REM_ACCESS_ERR);
@@ -172,7 +172,7 @@ fn unreliable_connection_sends_and_writes() {
             let mut pair = pair_of::<Uc>(&context, options, REMOTE_ACCESS);
             let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             pair.b
-                .post_recv(wr::recv(pair.pd.buf(64).expect("buf")))
+                .post_recv(wr::recv(pair.pd.buf(64).expect("buffer")))
                 .expect("receive");
             pair.a
                 .post_send(wr::send(wr::Inline(b"over UC")))
@@ -189,7 +189,7 @@ fn unreliable_connection_sends_and_writes() {
                 .expect("write");
             pair.retire(2);
             let mut seen = [0; 5];
-            region.read(0, &mut seen).expect("within");
+            region.read(0, &mut seen).expect("in range");
             assert_eq!(&seen, b"there");
         }
     }

@@ -17,8 +17,10 @@ use lab::{
 fn shared_region_converts_to_buf_only_when_unreachable() {
     for_each_device(|context, pd| {
         let region = pd.shared(5000, REMOTE_ACCESS).expect("region");
-        region.write(4990, b"kept").expect("within");
-        let cq = context.create_cq(CqOptions::default()).expect("queue");
+        region.write(4990, b"kept").expect("in range");
+        let cq = context
+            .create_cq(CqOptions::default())
+            .expect("completion queue");
         let mut qp = pd
             .create_qp::<Rc>(&cq, &cq, QpOptions::default())
             .expect("queue pair");
@@ -32,7 +34,7 @@ fn shared_region_converts_to_buf_only_when_unreachable() {
         );
         drop(qp);
         let region = failed.into_region();
-        let slice = region.slice(10..20).expect("within");
+        let slice = region.slice(10..20).expect("in range");
         let failed = region.try_into_buf().expect_err("a slice shares it");
         assert_eq!(failed.error().kind(), ErrorKind::Mismatch);
         drop(failed.into_region());
@@ -72,7 +74,7 @@ fn rkey_is_invalid_after_reclaim() {
         other.retire(1);
         other
             .a
-            .post_send(wr::read(other.pd.buf(64).expect("buf"), remote))
+            .post_send(wr::read(other.pd.buf(64).expect("buffer"), remote))
             .expect("post");
         assert_eq!(other.retire(1)[0].status(), WcStatus::REM_ACCESS_ERR);
         assert!(buf.iter().all(|&byte| byte == 0));
@@ -94,19 +96,22 @@ fn frozen_memory_is_read_only_for_peers() {
                 let remote = frozen.remote().expect("remote access");
                 if writes {
                     pair.a
-                        .post_send(wr::write(pair.pd.buf(8).expect("buf"), remote))
+                        .post_send(wr::write(pair.pd.buf(8).expect("buffer"), remote))
                         .expect("post");
                     assert_eq!(pair.retire(1)[0].status(), WcStatus::REM_ACCESS_ERR);
                 } else {
                     pair.a
-                        .post_send(wr::read(pair.pd.buf(100).expect("buf"), remote))
+                        .post_send(wr::read(pair.pd.buf(100).expect("buffer"), remote))
                         .expect("read");
                     let read = pair.retire(1).remove(0);
                     read.ok().expect("read");
-                    assert_eq!(read.into_buf().expect("posted with one")[..], frozen[..]);
+                    assert_eq!(
+                        read.into_buf().expect("posted with a buffer")[..],
+                        frozen[..]
+                    );
                     let held = pair.b.hold(&frozen).expect("hold");
                     pair.a
-                        .post_recv(wr::recv(pair.pd.buf(100).expect("buf")))
+                        .post_recv(wr::recv(pair.pd.buf(100).expect("buffer")))
                         .expect("receive");
                     pair.b
                         .post_send(wr::send(held))
@@ -131,26 +136,26 @@ fn slices_are_addressed_and_bounds_checked() {
         let region = pair.pd.shared(4096, REMOTE_ACCESS).expect("region");
         let slice = region
             .slice(1000..1064)
-            .expect("within")
+            .expect("in range")
             .slice(3..60)
-            .expect("within");
+            .expect("in range");
         assert_eq!(
             slice.remote(),
-            region.remote().slice(1003, 57).expect("within")
+            region.remote().slice(1003, 57).expect("in range")
         );
         let held = pair.a.hold(&slice).expect("hold");
         assert_eq!(held.len(), 57);
-        region.write(0, &[8; 4096]).expect("within");
-        slice.write(0, &[5; 57]).expect("within");
+        region.write(0, &[8; 4096]).expect("in range");
+        slice.write(0, &[5; 57]).expect("in range");
         pair.a
             .post_send(wr::write(
                 held,
-                region.remote().slice(0, 57).expect("within"),
+                region.remote().slice(0, 57).expect("in range"),
             ))
             .expect("write");
         pair.retire(1)[0].ok().expect("written");
         let mut bytes = [0; 58];
-        region.read(0, &mut bytes).expect("within");
+        region.read(0, &mut bytes).expect("in range");
         assert!(bytes[..57].iter().all(|&byte| byte == 5) && bytes[57] == 8);
         assert_eq!(
             slice.read(1, &mut bytes[..57]).expect_err("beyond").kind(),
@@ -181,7 +186,7 @@ fn zero_based_region_is_addressed_from_0() {
             ..MemoryOptions::default()
         };
         if is_iwarp(&context) {
-            expect_unsupported(context.alloc_pd().expect("domain").shared_with(
+            expect_unsupported(context.alloc_pd().expect("protection domain").shared_with(
                 4096,
                 REMOTE_ACCESS,
                 options(),
@@ -194,7 +199,7 @@ fn zero_based_region_is_addressed_from_0() {
             .shared_with(8192, REMOTE_ACCESS, options())
             .expect("region");
         assert_eq!(
-            region.slice(5000..5004).expect("within").remote().addr,
+            region.slice(5000..5004).expect("in range").remote().addr,
             5000
         );
         let place = RemoteMemory {
@@ -210,14 +215,14 @@ fn zero_based_region_is_addressed_from_0() {
             .hold(&region)
             .expect("hold")
             .slice(0..4)
-            .expect("within");
-        region.write(0, b"base").expect("within");
+            .expect("in range");
+        region.write(0, b"base").expect("in range");
         pair.a.post_send(wr::write(held, place)).expect("write");
         pair.retire(2)
             .iter()
             .for_each(|one| one.ok().expect("written"));
         let mut bytes = [0; 4];
-        region.read(5000, &mut bytes).expect("within");
+        region.read(5000, &mut bytes).expect("in range");
         assert_eq!(&bytes, b"base");
     }
 }

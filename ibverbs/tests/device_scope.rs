@@ -20,7 +20,7 @@ const LEN: usize = 16 << 20;
 fn retire_on(peer: &mut QueuePair<Rc>) -> impl FnMut(Result<Retired, Completion<'_>>) + '_ {
     |item| match item {
         Ok(retired) => retired.ok().expect("success"),
-        Err(completion) => drop(peer.retire(completion).expect("the peer's")),
+        Err(completion) => drop(peer.retire(completion).expect("posted on the peer")),
     }
 }
 
@@ -38,23 +38,25 @@ fn borrowed_memory_is_sent_and_received() {
             } = pair(&context, options);
             let message: Vec<u8> = (0..=255).cycle().take(100_000).collect();
             let mut reply = vec![0; 200_000];
-            b.post_recv(wr::recv(pd.buf(100_000).expect("buf")).tag(9))
+            b.post_recv(wr::recv(pd.buf(100_000).expect("buffer")).tag(9))
                 .expect("receive");
             let end = a.scope(|scope| -> Result<(), Error> {
                 let reply = scope.lend_mut(&mut reply)?;
                 let lent = scope.lend(&message)?;
                 assert_eq!((lent.len(), reply.len()), (100_000, 200_000));
-                scope.post_recv(wr::recv(reply.slice(50_000..200_000).expect("within")))?;
-                scope.post_send(wr::send(lent.slice(1..100_000).expect("within")))?;
+                scope.post_recv(wr::recv(reply.slice(50_000..200_000).expect("in range")))?;
+                scope.post_send(wr::send(lent.slice(1..100_000).expect("in range")))?;
                 assert_eq!(scope.lent_in_flight(), 2);
                 let mut replied = None;
                 scope.wait(&mut cq, LONG, |item| match item {
                     Ok(retired) => retired.ok().expect("success"),
                     Err(completion) => {
-                        let retired = b.retire(completion).expect("the peer's");
+                        let retired = b.retire(completion).expect("posted on the peer");
                         if retired.tag() == 9 {
-                            b.post_send(wr::send(retired.into_buf().expect("posted with one")))
-                                .expect("reply");
+                            b.post_send(wr::send(
+                                retired.into_buf().expect("posted with a buffer"),
+                            ))
+                            .expect("reply");
                         } else {
                             replied = Some(());
                         }
@@ -63,7 +65,7 @@ fn borrowed_memory_is_sent_and_received() {
                 assert_eq!(scope.lent_in_flight(), 0);
                 Ok(())
             });
-            let (a, result) = end.into_result().expect("the queue pair lives");
+            let (a, result) = end.into_result().expect("the queue pair still exists");
             result.expect("success");
             assert_eq!(reply[50_000..149_999], message[1..]);
             assert!(
@@ -98,8 +100,8 @@ fn borrowed_memory_works_in_one_sided_batches() {
                 let pieces = |half: usize| half * 2048..(half + 1) * 2048;
                 scope.batch(|batch| -> Result<(), Error> {
                     for half in 0..2 {
-                        let piece = source.clone().slice(pieces(half)).expect("within");
-                        let place = region.slice(pieces(half)).expect("within").remote();
+                        let piece = source.clone().slice(pieces(half)).expect("in range");
+                        let place = region.slice(pieces(half)).expect("in range").remote();
                         batch.send(wr::write(piece, place).unsignaled())?;
                     }
                     batch.send(wr::read(target, region.remote()).fenced())?;
@@ -107,7 +109,7 @@ fn borrowed_memory_works_in_one_sided_batches() {
                 })?;
                 scope.wait(&mut cq, LONG, retire_on(&mut b))
             });
-            let (_, result) = end.into_result().expect("lives");
+            let (_, result) = end.into_result().expect("the queue pair still exists");
             result.expect("success");
             assert_eq!(target, source);
         }
@@ -127,7 +129,7 @@ fn requests_in_flight_at_scope_end_destroy_the_queue_pair() {
                 mut b,
             } = pair(&context, options);
             let mut memory = vec![1_u8; 8192];
-            a.post_recv(wr::recv(pd.buf(64).expect("buf")).tag(5))
+            a.post_recv(wr::recv(pd.buf(64).expect("buffer")).tag(5))
                 .expect("receive");
             let end = a.scope(|scope| {
                 let lent = scope.lend_mut(&mut memory).expect("lend");
@@ -167,7 +169,7 @@ fn read_in_flight_writes_nothing_after_the_scope() {
         let region = pd.shared(LEN, open).expect("region");
         let ones = vec![1; 1 << 20];
         for piece in 0..LEN >> 20 {
-            region.write(piece << 20, &ones).expect("within");
+            region.write(piece << 20, &ones).expect("in range");
         }
         let mut sink = vec![0_u8; LEN];
         let end = a.scope(|scope| {
@@ -196,7 +198,7 @@ fn forgetting_scope_values_is_sound() {
             mut b,
         } = pair(&context, QpOptions::default());
         let mut memory = [0_u8; 64];
-        b.post_recv(wr::recv(pd.buf(64).expect("buf")))
+        b.post_recv(wr::recv(pd.buf(64).expect("buffer")))
             .expect("receive");
         let end = a.scope(|scope| {
             let lent = scope.lend_mut(&mut memory).expect("lend");
@@ -210,7 +212,7 @@ fn forgetting_scope_values_is_sound() {
         let (a, result) = end
             .into_result()
             .expect("forgetting a Retired value does not undo it");
-        result.expect("in time");
+        result.expect("no timeout");
         // A request whose completion is not retired stays in flight.
         let end = a.scope(|scope| {
             let lent = scope.lend(b"never retired").expect("lend");
@@ -232,7 +234,7 @@ fn panic_ends_the_scope() {
         let Pair { pd, cq, a, b } = pair(&context, QpOptions::default());
         let mut memory = vec![1_u8; 64];
         let pool = pd.pool(1, 64).expect("pool");
-        let buf = pool.take().expect("free");
+        let buf = pool.take().expect("a free buffer");
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             a.scope(|scope| {
                 let lent = scope.lend_mut(&mut memory).expect("lend");
@@ -261,7 +263,7 @@ fn failed_request_returns_borrowed_memory() {
             mut b,
         } = pair(&context, QpOptions::default());
         let message = [0_u8; 64];
-        b.post_recv(wr::recv(pd.buf(16).expect("buf")))
+        b.post_recv(wr::recv(pd.buf(16).expect("buffer")))
             .expect("receive");
         let end = a.scope(|scope| {
             let lent = scope.lend(&message).expect("lend");
@@ -274,21 +276,23 @@ fn failed_request_returns_borrowed_memory() {
             (result, statuses)
         });
         let (_, (result, statuses)) = end.into_result().expect("lives, in error");
-        result.expect("in time");
+        result.expect("no timeout");
         assert_eq!(statuses, [false]);
     }
 }
 
 /// Creates an unconnected queue pair in INIT, which can post receives on any device.
 fn unconnected(context: &ibverbs::Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
-    let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     let mut qp = pd
         .create_qp::<Rc>(&cq, &cq, QpOptions::default())
         .expect("queue pair");
     let port = context.query_port(1).expect("port");
     qp.init(&RcPath::new(1, GidIndex(0), port.active_mtu))
-        .expect("INIT");
+        .expect("INIT state");
     (pd, cq, qp)
 }
 

@@ -12,8 +12,10 @@ use lab::{LeakCheck, connect, devices, is_iwarp, path, roce};
 fn srq_completions_identify_the_queue_pair() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        let pd = context.alloc_pd().expect("domain");
-        let mut cq = context.create_cq(CqOptions::default()).expect("queue");
+        let pd = context.alloc_pd().expect("protection domain");
+        let mut cq = context
+            .create_cq(CqOptions::default())
+            .expect("completion queue");
         let mut srq = pd
             .create_srq(SrqOptions::default())
             .expect("shared receive queue");
@@ -36,15 +38,15 @@ fn srq_completions_identify_the_queue_pair() {
         let pool = pd.pool(8, 64).expect("pool");
         srq.recv_batch(|batch| -> ibverbs::Result<()> {
             for tag in 0..4 {
-                batch.recv(wr::recv(pool.take().expect("free")).tag(tag))?;
+                batch.recv(wr::recv(pool.take().expect("a free buffer")).tag(tag))?;
             }
             Ok(())
         })
         .expect("receives");
-        srq.post_recv(wr::recv(pool.take().expect("free")))
+        srq.post_recv(wr::recv(pool.take().expect("a free buffer")))
             .expect("another receive");
         for (index, (sender, _)) in pairs.iter_mut().enumerate() {
-            let mut buf = pd.buf(1).expect("buf");
+            let mut buf = pd.buf(1).expect("buffer");
             buf[0] = u8::try_from(index).expect("small");
             sender.post_send(wr::send(buf)).expect("send");
         }
@@ -56,9 +58,9 @@ fn srq_completions_identify_the_queue_pair() {
                 if completion.queue() == srq.id() {
                     let buf = srq
                         .retire(completion)
-                        .expect("mine")
+                        .expect("in flight")
                         .into_buf()
-                        .expect("posted with one");
+                        .expect("posted with a buffer");
                     assert_eq!(qpn, pairs[usize::from(buf[0])].1.qp_num());
                     got.push(buf[0]);
                 } else {
@@ -66,7 +68,11 @@ fn srq_completions_identify_the_queue_pair() {
                         .iter_mut()
                         .find(|(sender, _)| sender.id() == completion.queue())
                         .expect("a sender");
-                    sender.retire(completion).expect("mine").ok().expect("sent");
+                    sender
+                        .retire(completion)
+                        .expect("in flight")
+                        .ok()
+                        .expect("sent");
                 }
             }
         }
@@ -84,7 +90,7 @@ fn srq_limit_resize_and_query_work_or_are_unsupported() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let pd = context.alloc_pd().expect("domain");
+        let pd = context.alloc_pd().expect("protection domain");
         let mut srq = pd
             .create_srq(SrqOptions {
                 max_wr: 64,
@@ -116,10 +122,12 @@ fn srq_of_another_domain_is_rejected() {
     for context in devices() {
         println!("device: {}", context.device_name());
         let (pd, other) = (
-            context.alloc_pd().expect("domain"),
-            context.alloc_pd().expect("domain"),
+            context.alloc_pd().expect("protection domain"),
+            context.alloc_pd().expect("protection domain"),
         );
-        let cq = context.create_cq(CqOptions::default()).expect("queue");
+        let cq = context
+            .create_cq(CqOptions::default())
+            .expect("completion queue");
         let srq = other
             .create_srq(SrqOptions::default())
             .expect("shared receive queue");

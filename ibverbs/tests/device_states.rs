@@ -23,8 +23,10 @@ fn expect_invalid(result: Result<(), Error>, message: &str) {
 fn transition_error_names_wrong_attributes() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        let pd = context.alloc_pd().expect("domain");
-        let cq = context.create_cq(CqOptions::default()).expect("queue");
+        let pd = context.alloc_pd().expect("protection domain");
+        let cq = context
+            .create_cq(CqOptions::default())
+            .expect("completion queue");
         let mut qp = pd
             .create_qp::<Rc>(&cq, &cq, QpOptions::default())
             .expect("queue pair");
@@ -42,7 +44,7 @@ fn transition_error_names_wrong_attributes() {
             .entry;
         let path = RcPath::new(1, entry.index, Mtu::B1024);
         expect_invalid(
-            qp.connect(&path, &qp.endpoint(&path).expect("itself")),
+            qp.connect(&path, &qp.endpoint(&path).expect("endpoint")),
             "there is no transition from RESET to RTR",
         );
         let init = QpChange {
@@ -58,7 +60,7 @@ fn transition_error_names_wrong_attributes() {
             }),
             "does not allow timeout",
         );
-        qp.modify(&init).expect("INIT");
+        qp.modify(&init).expect("INIT state");
         let rtr = QpChange {
             address: Some(AhAttr::for_gid(1, entry.index, entry.gid)),
             path_mtu: Some(Mtu::B1024),
@@ -76,7 +78,7 @@ fn transition_error_names_wrong_attributes() {
             }),
             "requires path_mtu, min_rnr_timer",
         );
-        qp.modify(&rtr).expect("RTR");
+        qp.modify(&rtr).expect("RTR state");
         let rts = QpChange {
             timeout: Some(9),
             retry_cnt: Some(5),
@@ -85,7 +87,7 @@ fn transition_error_names_wrong_attributes() {
             sq_psn: Some(Psn(77)),
             ..QpChange::to(QpState::RTS)
         };
-        qp.modify(&rts).expect("RTS");
+        qp.modify(&rts).expect("RTS state");
         let attr = qp.query().expect("query");
         assert_eq!(
             (attr.state, attr.access, attr.port_num),
@@ -122,8 +124,10 @@ fn invalid_transition_is_rejected_on_every_device() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let pd = context.alloc_pd().expect("domain");
-        let cq = context.create_cq(CqOptions::default()).expect("queue");
+        let pd = context.alloc_pd().expect("protection domain");
+        let cq = context
+            .create_cq(CqOptions::default())
+            .expect("completion queue");
         let mut qp = pd
             .create_qp::<Rc>(&cq, &cq, QpOptions::default())
             .expect("queue pair");
@@ -144,7 +148,7 @@ fn only_idle_queue_pair_can_be_reset_and_reconnected() {
         for options in extended_and_classic() {
             let mut pair = pair(&context, options);
             pair.b
-                .post_recv(wr::recv(pair.pd.buf(8).expect("buf")))
+                .post_recv(wr::recv(pair.pd.buf(8).expect("buffer")))
                 .expect("receive");
             assert!(!pair.b.is_idle() && pair.a.is_idle());
             expect_invalid(
@@ -167,7 +171,7 @@ fn only_idle_queue_pair_can_be_reset_and_reconnected() {
             };
             for qp in [&mut pair.a, &mut pair.b] {
                 qp.modify(&QpChange::to(QpState::RESET)).expect("idle");
-                qp.init(&path).expect("INIT");
+                qp.init(&path).expect("INIT state");
             }
             let (a, b) = (
                 pair.a.endpoint(&path).expect("a"),
@@ -177,7 +181,7 @@ fn only_idle_queue_pair_can_be_reset_and_reconnected() {
             pair.a.connect(&path, &b).expect("a");
             pair.b.connect(&path, &a).expect("b");
             pair.b
-                .post_recv(wr::recv(pair.pd.buf(8).expect("buf")))
+                .post_recv(wr::recv(pair.pd.buf(8).expect("buffer")))
                 .expect("receive");
             pair.a
                 .post_send(wr::send(wr::Inline(b"second")))
@@ -199,10 +203,10 @@ fn drain_returns_all_buffers_and_foreign_completions() {
             let pool = pair.pd.pool(8, 64).expect("pool");
             for _ in 0..4 {
                 pair.b
-                    .post_recv(wr::recv(pool.take().expect("free")))
+                    .post_recv(wr::recv(pool.take().expect("a free buffer")))
                     .expect("receive");
                 pair.a
-                    .post_send(wr::send(pool.take().expect("free")).unsignaled())
+                    .post_send(wr::send(pool.take().expect("a free buffer")).unsignaled())
                     .expect("send");
             }
             let (mut statuses, mut others) = (Vec::new(), 0);
@@ -211,7 +215,7 @@ fn drain_returns_all_buffers_and_foreign_completions() {
                 Ok(retired) => statuses.push((retired.tag(), retired.status())),
                 Err(completion) => {
                     others += 1;
-                    b.retire(completion).expect("of b");
+                    b.retire(completion).expect("posted on b");
                 }
             });
             assert!(all.expect("drained"), "{statuses:?}");
@@ -240,13 +244,15 @@ fn drain_has_a_timeout() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let pd = context.alloc_pd().expect("domain");
-        let mut cq = context.create_cq(CqOptions::default()).expect("queue");
+        let pd = context.alloc_pd().expect("protection domain");
+        let mut cq = context
+            .create_cq(CqOptions::default())
+            .expect("completion queue");
         let mut qp: QueuePair<Rc> = pd
             .create_qp(&cq, &cq, QpOptions::default())
             .expect("queue pair");
         qp.to_error().ok();
-        let posted = qp.post_recv(wr::recv(pd.buf(8).expect("buf"))).is_ok();
+        let posted = qp.post_recv(wr::recv(pd.buf(8).expect("buffer"))).is_ok();
         match qp.drain(&mut [&mut cq], Duration::from_millis(200), |_| {}) {
             Ok(true) => assert!(qp.is_idle()),
             Ok(false) => assert_eq!(
@@ -268,8 +274,10 @@ fn enhanced_connection_establishment_is_unsupported() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let pd = context.alloc_pd().expect("domain");
-        let cq = context.create_cq(CqOptions::default()).expect("queue");
+        let pd = context.alloc_pd().expect("protection domain");
+        let cq = context
+            .create_cq(CqOptions::default())
+            .expect("completion queue");
         let mut qp = pd
             .create_qp::<Rc>(&cq, &cq, QpOptions::default())
             .expect("queue pair");
@@ -290,8 +298,10 @@ fn enhanced_connection_establishment_is_unsupported() {
 fn uc_transitions_require_fewer_attributes() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        let pd = context.alloc_pd().expect("domain");
-        let cq = context.create_cq(CqOptions::default()).expect("queue");
+        let pd = context.alloc_pd().expect("protection domain");
+        let cq = context
+            .create_cq(CqOptions::default())
+            .expect("completion queue");
         let mut qp = pd
             .create_qp::<Uc>(&cq, &cq, QpOptions::default())
             .expect("queue pair");
@@ -300,7 +310,7 @@ fn uc_transitions_require_fewer_attributes() {
             .expect("GID")
             .entry;
         qp.init(&RcPath::new(1, entry.index, Mtu::B1024))
-            .expect("INIT");
+            .expect("INIT state");
         let rtr = QpChange {
             min_rnr_timer: Some(12),
             ..QpChange::to(QpState::RTR)

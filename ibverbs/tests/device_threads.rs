@@ -38,14 +38,14 @@ fn threads_query_one_context_concurrently() {
         println!("device: {}", context.device_name());
         let (attr, gids) = (
             context.query_device_ex().expect("device"),
-            context.gids(1).expect("GIDs"),
+            context.gids(1).expect("GID table"),
         );
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..50 {
                         assert_eq!(context.query_device_ex().expect("device"), attr);
-                        assert_eq!(context.gids(1).expect("GIDs"), gids);
+                        assert_eq!(context.gids(1).expect("GID table"), gids);
                         context.query_port(1).expect("port");
                         assert_eq!(
                             context.device().open().expect("open again").device_name(),

@@ -19,14 +19,14 @@ fn runtime() -> Runtime {
 
 /// Returns a queue to await and a queue pair that is connected to itself.
 fn end(context: &Context) -> (AsyncCompletionQueue, QueuePair<Rc>) {
-    let cq = AsyncCompletionQueue::new(context, CqOptions::default()).expect("queue");
-    let pd = context.alloc_pd().expect("domain");
+    let cq = AsyncCompletionQueue::new(context, CqOptions::default()).expect("completion queue");
+    let pd = context.alloc_pd().expect("protection domain");
     let mut qp = pd
         .create_qp::<Rc>(&cq, &cq, QpOptions::default())
         .expect("queue pair");
     let path = path(context);
-    qp.init(&path).expect("INIT");
-    qp.connect(&path, &qp.endpoint(&path).expect("itself"))
+    qp.init(&path).expect("INIT state");
+    qp.connect(&path, &qp.endpoint(&path).expect("endpoint"))
         .expect("connected to itself");
     (cq, qp)
 }
@@ -43,7 +43,10 @@ async fn retire(cq: &mut AsyncCompletionQueue, qp: &mut QueuePair<Rc>, count: us
         let completions = cq.completions().await.expect("await");
         assert!(!completions.is_empty(), "woken without completions");
         for completion in completions {
-            qp.retire(completion).expect("mine").ok().expect("success");
+            qp.retire(completion)
+                .expect("in flight")
+                .ok()
+                .expect("success");
             retired += 1;
         }
     }

@@ -40,8 +40,10 @@ fn table() -> Vec<[&'static str; 3]> {
 
 /// Calls each verb and returns the results.
 fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
-    let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     let region = pd.shared(4096, AccessFlags::REMOTE_READ).expect("region");
     let (fields, queue, pair) = (CqFields::new(), CqOptions::default(), QpOptions::default());
     let rc = || pd.create_qp::<Rc>(&cq, &cq, pair).expect("queue pair");
@@ -53,7 +55,7 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
     };
     let file = std::fs::File::open("/proc/self/exe").expect("a file");
     let group: Gid = "ff0e::77".parse().expect("a GID");
-    let gids = context.gids(1).expect("GIDs");
+    let gids = context.gids(1).expect("GID table");
     let own = gids
         .iter()
         .find(|entry| !entry.gid.is_link_local())

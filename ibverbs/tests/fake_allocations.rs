@@ -11,7 +11,7 @@ mod fake;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use fake::{FORMS, Pair, connect, small};
+use fake::{PROFILES, Pair, connect, small};
 use ibverbs::{
     AccessFlags, AhAttr, BufList, CqOptions, Error, Psn, Qkey, QpOptions, Rc, SrqOptions, Ud,
     cq_ex::CqFields,
@@ -99,14 +99,14 @@ fn the_counter_counts() {
 
 #[test]
 fn single_requests_with_buffers_allocate_nothing() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let calls = calls(|| {
             pair.b
-                .post_recv(wr::recv(pair.pool.take().expect("free")).tag(1))
+                .post_recv(wr::recv(pair.pool.take().expect("a free buffer")).tag(1))
                 .expect("receive");
             pair.a
-                .post_send(wr::send(pair.pool.take().expect("free")).tag(2))
+                .post_send(wr::send(pair.pool.take().expect("a free buffer")).tag(2))
                 .expect("send");
             assert_eq!(retire(&mut pair), 2);
         });
@@ -125,18 +125,18 @@ fn polls_with_additional_fields_allocate_nothing() {
         pd,
         context,
         fake,
-    } = Pair::new(FORMS[0]);
+    } = Pair::new(PROFILES[0]);
     drop((a, b, cq));
     let mut cq = context
         .create_cq_ex(CqOptions::default(), CqFields::new())
-        .expect("queue");
+        .expect("completion queue");
     let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
     let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
     connect(&mut a, &mut b);
     let calls = calls(|| {
-        b.post_recv(wr::recv(pool.take().expect("free")))
+        b.post_recv(wr::recv(pool.take().expect("a free buffer")))
             .expect("receive");
-        a.post_send(wr::send(pool.take().expect("free")))
+        a.post_send(wr::send(pool.take().expect("a free buffer")))
             .expect("send");
         let completions = cq.poll().expect("poll");
         assert_eq!(completions.len(), 2);
@@ -159,8 +159,8 @@ fn polls_with_additional_fields_allocate_nothing() {
 
 #[test]
 fn held_memory_allocates_nothing() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let (frozen, sink) = (
             pair.buf(b"frozen").freeze(),
             pair.pd.sink(64).expect("sink"),
@@ -182,8 +182,8 @@ fn held_memory_allocates_nothing() {
 
 #[test]
 fn inline_and_empty_messages_allocate_nothing() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let sink = pair.pd.sink(64).expect("sink");
         let target = pair.b.hold(&sink).expect("hold");
         let calls = calls(|| {
@@ -206,23 +206,23 @@ fn inline_and_empty_messages_allocate_nothing() {
 
 #[test]
 fn batches_and_unsignalled_requests_allocate_nothing() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let calls = calls(|| {
             let (a, b, pool) = (&mut pair.a, &mut pair.b, &pair.pool);
             b.recv_batch(|batch| -> Result<(), Error> {
                 for _ in 0..4 {
-                    batch.recv(wr::recv(pool.take().expect("free")))?;
+                    batch.recv(wr::recv(pool.take().expect("a free buffer")))?;
                 }
                 Ok(())
             })
             .expect("receives");
             a.batch(|batch| -> Result<(), Error> {
                 for _ in 0..2 {
-                    batch.send(wr::send(pool.take().expect("free")).unsignaled())?;
+                    batch.send(wr::send(pool.take().expect("a free buffer")).unsignaled())?;
                 }
                 batch.send(wr::send(wr::Inline(b"inline")).unsignaled())?;
-                batch.send(wr::send(pool.take().expect("free")))?;
+                batch.send(wr::send(pool.take().expect("a free buffer")))?;
                 Ok(())
             })
             .expect("sends");
@@ -235,26 +235,30 @@ fn batches_and_unsignalled_requests_allocate_nothing() {
 
 #[test]
 fn remote_memory_allocates_nothing() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let access =
             AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         let region = pair.pd.shared(64, access).expect("region");
-        let remote = region.remote().slice(0, 8).expect("within");
+        let remote = region.remote().slice(0, 8).expect("in range");
         let mut bytes = [0; 8];
         let calls = calls(|| {
             pair.a
                 .post_send(wr::write(wr::Inline(b"8 bytes!"), remote))
                 .expect("write");
             pair.a
-                .post_send(wr::read(pair.pool.take().expect("free"), remote))
+                .post_send(wr::read(pair.pool.take().expect("a free buffer"), remote))
                 .expect("read");
             pair.a
-                .post_send(wr::fetch_add(pair.pool.take().expect("free"), remote, 1))
+                .post_send(wr::fetch_add(
+                    pair.pool.take().expect("a free buffer"),
+                    remote,
+                    1,
+                ))
                 .expect("add");
             assert_eq!(retire(&mut pair), 3);
-            region.read(0, &mut bytes).expect("within");
-            region.write(3, b"xyz").expect("within");
+            region.read(0, &mut bytes).expect("in range");
+            region.write(3, b"xyz").expect("in range");
         });
         assert_eq!(calls, 0);
         drop(region);
@@ -264,17 +268,17 @@ fn remote_memory_allocates_nothing() {
 
 #[test]
 fn polling_an_empty_queue_and_a_full_queue_pair_allocate_nothing() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.fake.stall();
         while pair.a.send_slots_free() > 0 {
-            pair.a.post_send(wr::send(wr::Empty)).expect("room");
+            pair.a.post_send(wr::send(wr::Empty)).expect("a free slot");
         }
         let calls = calls(|| {
             assert_eq!(retire(&mut pair), 0);
             let rejected = pair
                 .a
-                .post_send(wr::send(pair.pool.take().expect("free")))
+                .post_send(wr::send(pair.pool.take().expect("a free buffer")))
                 .expect_err("full");
             drop(rejected.into_payload());
         });
@@ -285,8 +289,8 @@ fn polling_an_empty_queue_and_a_full_queue_pair_allocate_nothing() {
 
 #[test]
 fn lists_allocate_nothing_once_made() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let options = QpOptions {
             max_send_sge: 2,
             max_recv_sge: 2,
@@ -308,18 +312,18 @@ fn lists_allocate_nothing_once_made() {
         let held = pair.a.hold_list(&tokens).expect("list");
         let mut list = Some(BufList::new(vec![pair.buf(b"a"), pair.buf(b"b")]));
         let mut target = Some(BufList::new(vec![
-            pair.pd.buf(4).expect("buf"),
-            pair.pd.buf(4).expect("buf"),
+            pair.pd.buf(4).expect("buffer"),
+            pair.pd.buf(4).expect("buffer"),
         ]));
         let calls = calls(|| {
             for step in 0..2 {
                 pair.b
-                    .post_recv(wr::recv(target.take().expect("back")))
+                    .post_recv(wr::recv(target.take().expect("the posted buffer")))
                     .expect("receive");
                 match step {
                     0 => pair
                         .a
-                        .post_send(wr::send(list.take().expect("back")))
+                        .post_send(wr::send(list.take().expect("the posted buffer")))
                         .expect("send"),
                     _ => pair.a.post_send(wr::send(held)).expect("send"),
                 }
@@ -341,8 +345,8 @@ fn lists_allocate_nothing_once_made() {
 
 #[test]
 fn a_shared_receive_queue_allocates_nothing() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let mut srq = pair
             .pd
             .create_srq(SrqOptions {
@@ -350,7 +354,7 @@ fn a_shared_receive_queue_allocates_nothing() {
                 max_sge: 1,
                 max_batch: 7,
             })
-            .expect("store");
+            .expect("shared receive queue");
         pair.a = pair
             .pd
             .create_qp::<Rc>(&pair.cq, &pair.cq, fake::small())
@@ -361,10 +365,10 @@ fn a_shared_receive_queue_allocates_nothing() {
             .expect("b");
         fake::connect(&mut pair.a, &mut pair.b);
         let calls = calls(|| {
-            srq.post_recv(wr::recv(pair.pool.take().expect("free")))
+            srq.post_recv(wr::recv(pair.pool.take().expect("a free buffer")))
                 .expect("receive");
             srq.recv_batch(|batch| -> Result<(), Error> {
-                Ok(batch.recv(wr::recv(pair.pool.take().expect("free")))?)
+                Ok(batch.recv(wr::recv(pair.pool.take().expect("a free buffer")))?)
             })
             .expect("receives");
             for _ in 0..2 {
@@ -390,22 +394,22 @@ fn a_shared_receive_queue_allocates_nothing() {
 #[test]
 fn datagrams_allocate_nothing() {
     const QKEY: Qkey = Qkey(7);
-    for form in FORMS {
-        let pair = Pair::new(form);
+    for profile in PROFILES {
+        let pair = Pair::new(profile);
         let Pair {
             pd, context, pool, ..
         } = &pair;
         let mut cq = context
             .create_cq(CqOptions {
-                extended: form.extended_cq,
+                extended: profile.extended_cq,
                 ..CqOptions::default()
             })
-            .expect("queue");
+            .expect("completion queue");
         let mut qp = pd
             .create_qp::<Ud>(&cq, &cq, fake::small())
             .expect("queue pair");
-        qp.start(1, 0, QKEY, Psn(0)).expect("RTS");
-        let own = context.gids(1).expect("GIDs")[0];
+        qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+        let own = context.gids(1).expect("GID table")[0];
         let handle = pd
             .create_ah(&AhAttr::for_gid(1, own.index, own.gid))
             .expect("address handle");
@@ -416,7 +420,7 @@ fn datagrams_allocate_nothing() {
             qkey: QKEY,
         };
         let calls = calls(|| {
-            qp.post_recv(wr::recv(pool.take().expect("free")))
+            qp.post_recv(wr::recv(pool.take().expect("a free buffer")))
                 .expect("receive");
             qp.post_send(wr::send_to(wr::Inline(b"to itself"), itself))
                 .expect("send");

@@ -4,14 +4,14 @@ mod fake;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fake::{FORMS, Pair, bytes, small};
+use fake::{PROFILES, Pair, bytes, small};
 use fake_provider::{PostFault, Queue};
 use ibverbs::{BatchError, Error, PostError, QpOptions, Rc, wr};
 
 #[test]
 fn a_batch_posts_every_payload_with_one_doorbell() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(5);
         let frozen = pair.buf(b"frozen").freeze();
         let held = pair.a.hold(&frozen).expect("hold");
@@ -43,8 +43,8 @@ fn a_batch_posts_every_payload_with_one_doorbell() {
 /// The number of a request is used again when its place was used often enough; failures are no use.
 #[test]
 fn a_completion_kept_from_before_matches_nothing_however_much_failed_since() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(2);
         let bufs: Vec<_> = (0..pair.a.caps().max_send_wr)
             .map(|_| pair.buf(b"in flight"))
@@ -93,9 +93,11 @@ fn a_completion_kept_from_before_matches_nothing_however_much_failed_since() {
 
 #[test]
 fn receives_are_posted_as_a_batch_too() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
-        let bufs: Vec<_> = (0..5).map(|_| pair.pool.take().expect("free")).collect();
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
+        let bufs: Vec<_> = (0..5)
+            .map(|_| pair.pool.take().expect("a free buffer"))
+            .collect();
         pair.b
             .recv_batch(|batch| -> Result<(), Error> {
                 for (tag, buf) in (0..).zip(bufs) {
@@ -122,8 +124,8 @@ fn receives_are_posted_as_a_batch_too() {
 
 #[test]
 fn a_closure_that_fails_posts_nothing_and_its_buffers_go_back() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let (before, room, recv_slots_free) = (
             pair.pool.available(),
             pair.a.send_slots_free(),
@@ -141,7 +143,7 @@ fn a_closure_that_fails_posts_nothing_and_its_buffers_go_back() {
                 .to_string()
                 .contains("on purpose")
         );
-        let buf = pair.pool.take().expect("free");
+        let buf = pair.pool.take().expect("a free buffer");
         let failed = pair.a.recv_batch(|batch| -> Result<(), Error> {
             batch.recv(wr::recv(buf))?;
             Err(Error::new(ibverbs::ErrorKind::Os, "test", "on purpose"))
@@ -166,10 +168,10 @@ fn a_closure_that_fails_posts_nothing_and_its_buffers_go_back() {
 
 #[test]
 fn a_panic_aborts_the_batch_and_the_queue_works_on() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let before = pair.pool.available();
-        let (send, recv) = (pair.buf(b"1"), pair.pool.take().expect("free"));
+        let (send, recv) = (pair.buf(b"1"), pair.pool.take().expect("a free buffer"));
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             pair.a.batch(|batch| -> Result<(), Error> {
                 batch.send(wr::send(send))?;
@@ -194,8 +196,8 @@ fn a_panic_aborts_the_batch_and_the_queue_works_on() {
 
 #[test]
 fn an_empty_batch_posts_nothing() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.a
             .batch(|_| Ok::<(), Error>(()))
             .expect("nothing to do");
@@ -208,7 +210,7 @@ fn an_empty_batch_posts_nothing() {
 
 #[test]
 fn a_batch_refused_part_way_gives_back_what_was_not_posted() {
-    let mut pair = Pair::new(FORMS[1]);
+    let mut pair = Pair::new(PROFILES[1]);
     pair.receives(4);
     pair.fake.fail_post(PostFault {
         queue: Queue::Send,
@@ -225,7 +227,7 @@ fn a_batch_refused_part_way_gives_back_what_was_not_posted() {
         .a
         .batch(|batch| -> Result<(), BatchError> {
             for buf in bufs {
-                batch.send(wr::send(buf)).expect("room");
+                batch.send(wr::send(buf)).expect("a free slot");
             }
             Ok(())
         })
@@ -253,8 +255,8 @@ fn a_batch_refused_part_way_gives_back_what_was_not_posted() {
 
 #[test]
 fn receives_refused_part_way_come_back_and_the_others_stay() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.fake.fail_post(PostFault {
             queue: Queue::Recv,
             at: 1,
@@ -262,12 +264,14 @@ fn receives_refused_part_way_come_back_and_the_others_stay() {
             sets_bad_wr: true,
             executed: false,
         });
-        let bufs: Vec<_> = (0..3).map(|_| pair.pool.take().expect("free")).collect();
+        let bufs: Vec<_> = (0..3)
+            .map(|_| pair.pool.take().expect("a free buffer"))
+            .collect();
         let error = pair
             .b
             .recv_batch(|batch| -> Result<(), BatchError> {
                 for buf in bufs {
-                    batch.recv(wr::recv(buf)).expect("room");
+                    batch.recv(wr::recv(buf)).expect("a free slot");
                 }
                 Ok(())
             })
@@ -286,11 +290,11 @@ fn receives_refused_part_way_come_back_and_the_others_stay() {
 #[test]
 fn a_batch_in_doubt_keeps_its_buffers_until_they_complete_or_the_queue_pair_is_destroyed() {
     for executed in [true, false] {
-        for form in FORMS {
-            let mut pair = Pair::new(form);
+        for profile in PROFILES {
+            let mut pair = Pair::new(profile);
             pair.receives(3);
             let free = pair.pool.available();
-            let at = usize::from(!form.extended_qp);
+            let at = usize::from(!profile.extended_qp);
             pair.fake.fail_post(PostFault {
                 queue: Queue::Send,
                 at,
@@ -302,8 +306,8 @@ fn a_batch_in_doubt_keeps_its_buffers_until_they_complete_or_the_queue_pair_is_d
             let error = pair
                 .a
                 .batch(|batch| -> Result<(), BatchError> {
-                    batch.send(wr::send(one)).expect("room");
-                    batch.send(wr::send(two)).expect("room");
+                    batch.send(wr::send(one)).expect("a free slot");
+                    batch.send(wr::send(two)).expect("a free slot");
                     Ok(())
                 })
                 .expect_err("in doubt");
@@ -330,8 +334,8 @@ fn a_batch_in_doubt_keeps_its_buffers_until_they_complete_or_the_queue_pair_is_d
 
 #[test]
 fn a_batch_that_is_full_gives_the_request_back_and_goes_on() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let mut qp = pair
             .pd
             .create_qp::<Rc>(
@@ -358,7 +362,10 @@ fn a_batch_that_is_full_gives_the_request_back_and_goes_on() {
             batch.send(wr::send(wr::Empty))?;
             let rejected = batch.send(wr::send(buf)).expect_err("full");
             assert_eq!(rejected.error(), PostError::BatchFull { max: 2 });
-            assert_eq!(&rejected.into_payload().expect("back")[..], b"back");
+            assert_eq!(
+                &rejected.into_payload().expect("the posted buffer")[..],
+                b"back"
+            );
             Ok(())
         })
         .expect("the two are posted");

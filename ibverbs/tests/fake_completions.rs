@@ -2,14 +2,14 @@
 
 mod fake;
 
-use fake::{FORMS, Pair, bytes, connect, small};
+use fake::{PROFILES, Pair, bytes, connect, small};
 use fake_provider::{AfterDestroy, Profile, Verb};
 use ibverbs::{Completion, CqOptions, Errno, QpState, Rc, WcStatus, wr};
 
 #[test]
 fn what_the_iterator_was_not_asked_for_comes_at_the_next_poll() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(5);
         for tag in 0..5 {
             pair.a
@@ -32,8 +32,8 @@ fn what_the_iterator_was_not_asked_for_comes_at_the_next_poll() {
 
 #[test]
 fn many_completions_of_one_poll_may_be_held_at_once() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(2);
         for _ in 0..2 {
             pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
@@ -56,8 +56,8 @@ fn many_completions_of_one_poll_may_be_held_at_once() {
 
 #[test]
 fn one_signalled_completion_retires_the_unsignalled_ones_before_it() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(4);
         let free = pair.pool.available();
         for byte in [b"0", b"1", b"2"] {
@@ -79,8 +79,8 @@ fn one_signalled_completion_retires_the_unsignalled_ones_before_it() {
 
 #[test]
 fn a_completion_that_is_not_retired_keeps_its_place_until_a_later_one_is() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(2);
         let free = pair.pool.available();
         let buf = pair.buf(b"0");
@@ -109,8 +109,8 @@ fn stale_completions_of_a_destroyed_queue_pair_match_nothing() {
         AfterDestroy::Drop,
         AfterDestroy::LeaveAndFlush,
     ] {
-        for form in FORMS {
-            let mut pair = Pair::new(form);
+        for profile in PROFILES {
+            let mut pair = Pair::new(profile);
             pair.fake
                 .set(|profile| profile.after_destroy = after_destroy);
             pair.receives(3);
@@ -138,9 +138,9 @@ fn stale_completions_of_a_destroyed_queue_pair_match_nothing() {
                 .expect("a third");
             assert_eq!(reused.qp_num(), number, "the device uses the number again");
             assert_ne!(reused.id(), old, "the identity is new");
-            reused.init(&fake::path()).expect("INIT");
+            reused.init(&fake::path()).expect("INIT state");
             reused
-                .post_recv(wr::recv(pair.pool.take().expect("free")))
+                .post_recv(wr::recv(pair.pool.take().expect("a free buffer")))
                 .expect("receive");
             let room = reused.recv_slots_free();
             let mut stale = 0;
@@ -163,11 +163,11 @@ fn stale_completions_of_a_destroyed_queue_pair_match_nothing() {
 
 #[test]
 fn a_completion_of_another_queue_pair_changes_nothing() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(1);
         let room = pair.a.send_slots_free();
-        pair.b.to_error().expect("ERR");
+        pair.b.to_error().expect("ERR state");
         let completion = pair.cq.poll().expect("poll").next().expect("flushed");
         let error = pair.a.retire(completion).expect_err("b's");
         assert_eq!(error.queue, pair.b.id());
@@ -180,16 +180,16 @@ fn a_completion_of_another_queue_pair_changes_nothing() {
 
 #[test]
 fn an_error_state_flushes_and_every_buffer_comes_back() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(2);
         pair.fake.stall();
         for byte in [b"0", b"1"] {
             let buf = pair.buf(byte);
             pair.a.post_send(wr::send(buf).unsignaled()).expect("send");
         }
-        pair.a.to_error().expect("ERR");
-        pair.b.to_error().expect("ERR");
+        pair.a.to_error().expect("ERR state");
+        pair.b.to_error().expect("ERR state");
         assert_eq!(pair.a.state().expect("query"), QpState::ERR);
         let (sent, received) = pair.retire();
         assert_eq!((sent.len(), received.len()), (2, 2));
@@ -204,15 +204,15 @@ fn an_error_state_flushes_and_every_buffer_comes_back() {
 
 #[test]
 fn a_poll_that_fails_is_no_completion() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(1);
         let buf = pair.buf(b"x");
         pair.a.post_send(wr::send(buf)).expect("send");
         let free = pair.pool.available();
         pair.fake.fail_next(Verb::PollCq, libc::EIO);
         let error = pair.cq.poll().expect_err("fails");
-        let expected = if form.extended_cq {
+        let expected = if profile.extended_cq {
             ("ibv_start_poll", Some(Errno(libc::EIO)))
         } else {
             ("ibv_poll_cq", None) // a negative number that is no error number
@@ -238,7 +238,7 @@ const SOFT_ROCE: Profile = Profile {
 
 #[test]
 fn an_error_after_entries_is_told_after_them() {
-    for profile in [FORMS[0], SOFT_ROCE] {
+    for profile in [PROFILES[0], SOFT_ROCE] {
         let mut pair = Pair::new(profile);
         pair.receives(1);
         pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
@@ -252,10 +252,10 @@ fn an_error_after_entries_is_told_after_them() {
 
 #[test]
 fn more_completions_than_one_poll_returns_come_in_order() {
-    for form in [FORMS[0], FORMS[1], SOFT_ROCE] {
-        let fake = fake_provider::Fake::new(form);
+    for profile in [PROFILES[0], PROFILES[1], SOFT_ROCE] {
+        let fake = fake_provider::Fake::new(profile);
         let context = fake::open(&fake);
-        let pd = context.alloc_pd().expect("domain");
+        let pd = context.alloc_pd().expect("protection domain");
         let options = ibverbs::QpOptions {
             max_send_wr: 63,
             max_recv_wr: 63,
@@ -264,10 +264,10 @@ fn more_completions_than_one_poll_returns_come_in_order() {
         let mut cq = context
             .create_cq(CqOptions {
                 depth: 127,
-                extended: form.extended_cq,
+                extended: profile.extended_cq,
                 ..CqOptions::default()
             })
-            .expect("queue");
+            .expect("completion queue");
         let mut a = pd.create_qp::<Rc>(&cq, &cq, options).expect("a");
         let mut b = pd.create_qp::<Rc>(&cq, &cq, options).expect("b");
         connect(&mut a, &mut b);

@@ -5,7 +5,7 @@ mod fake;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fake::{FORMS, open, small};
+use fake::{PROFILES, open, small};
 use fake_provider::{Fake, Live, Profile};
 use ibverbs::{
     AddressHandle, AhAttr, CompletionQueue, CqOptions, Direction, Error, ErrorKind, GRH_LEN,
@@ -27,7 +27,7 @@ impl Datagrams {
     fn new(profile: Profile) -> Self {
         let fake = Fake::new(profile);
         let context = open(&fake);
-        let pd = context.alloc_pd().expect("domain");
+        let pd = context.alloc_pd().expect("protection domain");
         let cq = context
             .create_cq(CqOptions {
                 depth: 63,
@@ -37,7 +37,7 @@ impl Datagrams {
             .expect("completion queue");
         let make = || {
             let mut qp = pd.create_qp::<Ud>(&cq, &cq, small()).expect("queue pair");
-            qp.start(1, 0, QKEY, Psn(0)).expect("RTS");
+            qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
             qp
         };
         let (a, b) = (make(), make());
@@ -45,7 +45,7 @@ impl Datagrams {
     }
 
     fn handle(&self) -> AddressHandle {
-        let own = self.pd.context().gids(1).expect("GIDs")[0];
+        let own = self.pd.context().gids(1).expect("GID table")[0];
         self.pd
             .create_ah(&AhAttr::for_gid(1, own.index, own.gid))
             .expect("address handle")
@@ -89,8 +89,8 @@ impl Datagrams {
 
 #[test]
 fn a_datagram_arrives_after_its_header_and_can_be_answered() {
-    for form in FORMS {
-        let mut both = Datagrams::new(form);
+    for profile in PROFILES {
+        let mut both = Datagrams::new(profile);
         let there = both.there();
         both.b
             .post_recv(wr::recv(both.pd.buf(64).expect("buffer")))
@@ -98,15 +98,15 @@ fn a_datagram_arrives_after_its_header_and_can_be_answered() {
         both.a
             .post_send(wr::send_to_with_imm(wr::Inline(b"ping"), there, 9))
             .expect("send");
-        let (source, retired) = both.received().pop().expect("it came");
+        let (source, retired) = both.received().pop().expect("received");
         assert_eq!((source.qpn, retired.imm_data()), (both.a.qp_num(), Some(9)));
-        let bytes = retired.into_buf().expect("posted with one");
+        let bytes = retired.into_buf().expect("posted with a buffer");
         assert_eq!(&bytes[GRH_LEN..], b"ping");
 
         let handle = both
             .pd
             .create_ah_from_wc(1, &source, &bytes)
-            .expect("the way back");
+            .expect("address handle of the source");
         let back = Destination {
             address: both.b.hold_address(&handle).expect("hold"),
             qpn: source.qpn,
@@ -118,9 +118,9 @@ fn a_datagram_arrives_after_its_header_and_can_be_answered() {
         let mut pong = both.pd.buf(4).expect("buffer");
         pong.copy_from_slice(b"pong");
         both.b.post_send(wr::send_to(pong, back)).expect("send");
-        let (_, retired) = both.received().pop().expect("it came");
+        let (_, retired) = both.received().pop().expect("received");
         assert_eq!(
-            &retired.into_buf().expect("posted with one")[GRH_LEN..],
+            &retired.into_buf().expect("posted with a buffer")[GRH_LEN..],
             b"pong"
         );
         drop((bytes, handle));
@@ -130,8 +130,8 @@ fn a_datagram_arrives_after_its_header_and_can_be_answered() {
 
 #[test]
 fn what_nobody_waits_for_or_knows_the_key_of_is_lost_and_the_send_is_done() {
-    for form in FORMS {
-        let mut both = Datagrams::new(form);
+    for profile in PROFILES {
+        let mut both = Datagrams::new(profile);
         let there = both.there();
         both.a
             .post_send(wr::send_to(wr::Inline(b"nobody"), there))
@@ -157,8 +157,8 @@ fn what_nobody_waits_for_or_knows_the_key_of_is_lost_and_the_send_is_done() {
 
 #[test]
 fn a_held_address_outlives_its_handle_and_what_is_in_flight_to_it() {
-    for form in FORMS {
-        let mut both = Datagrams::new(form);
+    for profile in PROFILES {
+        let mut both = Datagrams::new(profile);
         let there = both.there(); // the handle is dropped in there
         assert_eq!(both.fake.live().ahs, 1);
         both.fake.stall();
@@ -191,13 +191,13 @@ fn a_held_address_outlives_its_handle_and_what_is_in_flight_to_it() {
 
 #[test]
 fn a_token_works_on_its_queue_pair_and_until_it_is_released() {
-    for form in FORMS {
-        let mut both = Datagrams::new(form);
+    for profile in PROFILES {
+        let mut both = Datagrams::new(profile);
         let there = both.there();
         let rejected = both
             .b
             .post_send(wr::send_to(wr::Empty, there))
-            .expect_err("held by the other");
+            .expect_err("held by the other queue pair");
         assert_eq!(rejected.error(), PostError::WrongQueue);
         both.a.release_addresses().expect("nothing is in flight");
         assert_eq!(both.fake.live().ahs, 0);
@@ -212,14 +212,14 @@ fn a_token_works_on_its_queue_pair_and_until_it_is_released() {
 
 #[test]
 fn a_panic_in_a_batch_of_datagrams_posts_none_and_gives_the_buffers_back() {
-    for form in FORMS {
-        let mut both = Datagrams::new(form);
+    for profile in PROFILES {
+        let mut both = Datagrams::new(profile);
         let there = both.there();
         let pool = both.pd.pool(2, 8).expect("pool");
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             both.a.batch(|batch| -> Result<(), Error> {
-                batch.send(wr::send_to(pool.take().expect("free"), there))?;
-                batch.send(wr::send_to(pool.take().expect("free"), there))?;
+                batch.send(wr::send_to(pool.take().expect("a free buffer"), there))?;
+                batch.send(wr::send_to(pool.take().expect("a free buffer"), there))?;
                 panic!("in the middle");
             })
         }));
@@ -237,17 +237,17 @@ fn a_panic_in_a_batch_of_datagrams_posts_none_and_gives_the_buffers_back() {
 #[test]
 #[allow(clippy::forget_non_drop, reason = "forgetting it is what is tested")]
 fn a_forgotten_completion_costs_its_place_and_no_more() {
-    for form in FORMS {
-        let mut both = Datagrams::new(form);
+    for profile in PROFILES {
+        let mut both = Datagrams::new(profile);
         let there = both.there();
         let pool = both.pd.pool(2, 8).expect("pool");
         both.a
-            .post_send(wr::send_to(pool.take().expect("free"), there))
+            .post_send(wr::send_to(pool.take().expect("a free buffer"), there))
             .expect("send");
         std::mem::forget(both.cq.poll().expect("poll").next());
         assert_eq!(pool.available(), 1);
         both.a
-            .post_send(wr::send_to(pool.take().expect("free"), there))
+            .post_send(wr::send_to(pool.take().expect("a free buffer"), there))
             .expect("send");
         assert!(both.received().is_empty());
         assert_eq!(pool.available(), 2, "the later one retired both");

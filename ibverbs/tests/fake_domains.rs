@@ -3,29 +3,29 @@
 
 mod fake;
 
-use fake::{FORMS, connect, open, small};
+use fake::{PROFILES, connect, open, small};
 use fake_provider::{Fake, Live, Profile, Verb};
 use ibverbs::{CqOptions, ErrorKind, Rc, SrqOptions, Uc, wr};
 
-fn with_domains(form: Profile) -> Fake {
+fn with_domains(profile: Profile) -> Fake {
     Fake::new(Profile {
         more_verbs: true,
-        ..form
+        ..profile
     })
 }
 
 #[test]
 fn a_queue_pair_of_a_thread_domain_works_as_any_other_and_on_any_thread() {
-    for form in FORMS {
-        let fake = with_domains(form);
+    for profile in PROFILES {
+        let fake = with_domains(profile);
         let context = open(&fake);
-        let pd = context.alloc_pd().expect("domain");
+        let pd = context.alloc_pd().expect("protection domain");
         let mut cq = context
             .create_cq(CqOptions {
                 depth: 31,
                 ..CqOptions::default()
             })
-            .expect("queue");
+            .expect("completion queue");
         let alone = pd
             .alloc_parent_domain(context.alloc_td().expect("thread domain"))
             .expect("parent domain");
@@ -42,12 +42,12 @@ fn a_queue_pair_of_a_thread_domain_works_as_any_other_and_on_any_thread() {
         );
         let mut a = alone.create_qp::<Rc>(&cq, &cq, small()).expect("a");
         let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
-        assert_eq!(a.is_extended(), form.extended_qp);
+        assert_eq!(a.is_extended(), profile.extended_qp);
         connect(&mut a, &mut b);
         let pool = pd.pool(2, 64).expect("pool");
-        b.post_recv(wr::recv(pool.take().expect("free")))
+        b.post_recv(wr::recv(pool.take().expect("a free buffer")))
             .expect("receive");
-        let buf = pool.take().expect("free");
+        let buf = pool.take().expect("a free buffer");
         let mut a = std::thread::spawn(move || {
             a.post_send(wr::send(buf)).expect("send");
             a
@@ -73,10 +73,12 @@ fn a_queue_pair_of_a_thread_domain_works_as_any_other_and_on_any_thread() {
 
 #[test]
 fn each_kind_of_queue_pair_can_be_made_of_one() {
-    let fake = with_domains(FORMS[0]);
+    let fake = with_domains(PROFILES[0]);
     let context = open(&fake);
-    let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     let srq = pd
         .create_srq(SrqOptions {
             max_wr: 7,
@@ -85,11 +87,11 @@ fn each_kind_of_queue_pair_can_be_made_of_one() {
         .expect("shared receive queue");
     let alone = || pd.alloc_parent_domain(context.alloc_td()?);
     let shared = alone()
-        .expect("domain")
+        .expect("protection domain")
         .create_qp_with_srq::<Uc>(&cq, &cq, &srq, small())
         .expect("queue pair");
     let sender = alone()
-        .expect("domain")
+        .expect("protection domain")
         .create_xrc_send_qp(&cq, small())
         .expect("queue pair");
     assert_eq!((fake.live().tds, fake.live().parents), (2, 2), "one each");
@@ -102,10 +104,12 @@ fn each_kind_of_queue_pair_can_be_made_of_one() {
 
 #[test]
 fn domains_may_be_dropped_before_what_is_made_of_them_and_unused() {
-    let fake = with_domains(FORMS[0]);
+    let fake = with_domains(PROFILES[0]);
     let context = open(&fake);
-    let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     drop(context.alloc_td().expect("thread domain"));
     let unused = pd
         .alloc_parent_domain(context.alloc_td().expect("thread domain"))
@@ -134,10 +138,12 @@ fn domains_may_be_dropped_before_what_is_made_of_them_and_unused() {
 
 #[test]
 fn what_fails_leaves_nothing_behind() {
-    let fake = with_domains(FORMS[0]);
+    let fake = with_domains(PROFILES[0]);
     let (context, other) = (open(&fake), open(&fake));
-    let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     let td = other.alloc_td().expect("thread domain");
     assert_eq!(
         pd.alloc_parent_domain(td)

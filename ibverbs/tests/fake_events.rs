@@ -1,12 +1,12 @@
-//! Asynchronous events: each names what it is about, goes to one taker, and outlives its object; an
-//! object goes whether its events were taken or not.
+//! Asynchronous events: their source, their delivery to one reader, and objects that are destroyed
+//! before their events are read.
 
 mod fake;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use fake::{FORMS, Pair, connect, open, small};
+use fake::{PROFILES, Pair, connect, open, small};
 use fake_provider::{Fake, Verb};
 use ibverbs::{
     CqOptions, Rc, SrqOptions,
@@ -14,44 +14,44 @@ use ibverbs::{
     wr,
 };
 
-/// All that is there now.
-fn taken(events: &AsyncEvents) -> Vec<(EventType, EventSource)> {
+/// Reads all pending events.
+fn read_all(events: &AsyncEvents) -> Vec<(EventType, EventSource)> {
     std::iter::from_fn(|| events.try_get().expect("try"))
         .map(|event| (event.event_type, event.source))
         .collect()
 }
 
 #[test]
-fn an_event_names_the_queue_that_it_is_about() {
-    for form in FORMS {
-        let pair = Pair::new(form);
+fn an_event_names_its_object() {
+    for profile in PROFILES {
+        let pair = Pair::new(profile);
         let events = pair.context.async_events().expect("events");
-        assert_eq!(taken(&events), []);
+        assert_eq!(read_all(&events), []);
         let srq = pair
             .pd
             .create_srq(SrqOptions {
                 max_wr: 3,
                 ..SrqOptions::default()
             })
-            .expect("store");
+            .expect("shared receive queue");
         pair.fake.raise(EventType::CQ_ERR.0);
         assert_eq!(
-            taken(&events),
+            read_all(&events),
             [(
                 EventType::CQ_ERR,
                 EventSource::CompletionQueue(pair.cq.id())
             )]
         );
-        let of = |qp: &ibverbs::QueuePair<Rc>| EventSource::QueuePair {
+        let source = |qp: &ibverbs::QueuePair<Rc>| EventSource::QueuePair {
             queue: qp.id(),
             qp_num: qp.qp_num(),
         };
         pair.fake.raise(EventType::QP_FATAL.0);
-        let both = [&pair.a, &pair.b].map(|qp| (EventType::QP_FATAL, of(qp)));
-        assert_eq!(taken(&events), both);
+        let both = [&pair.a, &pair.b].map(|qp| (EventType::QP_FATAL, source(qp)));
+        assert_eq!(read_all(&events), both);
         pair.fake.raise(EventType::SRQ_ERR.0);
         assert_eq!(
-            taken(&events),
+            read_all(&events),
             [(
                 EventType::SRQ_ERR,
                 EventSource::SharedReceiveQueue(srq.id())
@@ -61,7 +61,7 @@ fn an_event_names_the_queue_that_it_is_about() {
         pair.fake.raise(EventType::DEVICE_FATAL.0);
         pair.fake.raise(4711);
         assert_eq!(
-            taken(&events),
+            read_all(&events),
             [
                 (EventType::PORT_ERR, EventSource::Port(1)),
                 (EventType::DEVICE_FATAL, EventSource::Device),
@@ -74,9 +74,9 @@ fn an_event_names_the_queue_that_it_is_about() {
 }
 
 #[test]
-fn a_queue_goes_with_its_events_that_nobody_took() {
-    for form in FORMS {
-        let pair = Pair::new(form);
+fn destroying_a_queue_discards_its_unread_events() {
+    for profile in PROFILES {
+        let pair = Pair::new(profile);
         let events = pair.context.async_events().expect("events");
         let srq = pair
             .pd
@@ -84,7 +84,7 @@ fn a_queue_goes_with_its_events_that_nobody_took() {
                 max_wr: 3,
                 ..SrqOptions::default()
             })
-            .expect("store");
+            .expect("shared receive queue");
         for event_type in [
             EventType::SRQ_ERR,
             EventType::CQ_ERR,
@@ -103,7 +103,7 @@ fn a_queue_goes_with_its_events_that_nobody_took() {
             context,
             fake,
         } = pair;
-        let left = EventSource::QueuePair {
+        let source_a = EventSource::QueuePair {
             queue: a.id(),
             qp_num: a.qp_num(),
         };
@@ -115,18 +115,18 @@ fn a_queue_goes_with_its_events_that_nobody_took() {
         );
         assert_eq!(
             events.try_get().expect("try").expect("an event").source,
-            left
+            source_a
         );
         drop((a, cq));
         assert_eq!(
-            taken(&events),
+            read_all(&events),
             [(EventType::PORT_ACTIVE, EventSource::Port(1))]
         );
         drop((pool, pd, context));
         assert_eq!(
             fake.live().contexts,
             1,
-            "who takes events keeps the device open"
+            "an event reader keeps the device open"
         );
         drop(events);
         fake.assert_clean();
@@ -134,9 +134,9 @@ fn a_queue_goes_with_its_events_that_nobody_took() {
 }
 
 #[test]
-fn an_event_that_was_taken_outlives_its_queue() {
-    for form in FORMS {
-        let pair = Pair::new(form);
+fn an_event_outlives_its_queue() {
+    for profile in PROFILES {
+        let pair = Pair::new(profile);
         let events = pair.context.async_events().expect("events");
         pair.fake.raise(EventType::QP_REQ_ERR.0);
         let first = events.try_get().expect("try").expect("an event");
@@ -144,23 +144,23 @@ fn an_event_that_was_taken_outlives_its_queue() {
             queue: pair.a.id(),
             qp_num: pair.a.qp_num(),
         };
-        drop(events); // and one that nobody took stays with the device
+        drop(events); // One event is unread.
         pair.finish();
         assert_eq!(first.source, expected);
     }
 }
 
 #[test]
-fn queues_are_destroyed_while_other_threads_take_their_events() {
+fn queues_are_destroyed_while_threads_read_their_events() {
     let fake = Fake::extended();
     let context = open(&fake);
-    let pd = context.alloc_pd().expect("domain");
-    let over = AtomicBool::new(false);
+    let pd = context.alloc_pd().expect("protection domain");
+    let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 let events = context.async_events().expect("events");
-                while !over.load(Ordering::Acquire) {
+                while !done.load(Ordering::Acquire) {
                     if let Some(event) = events.try_get().expect("try") {
                         assert_eq!(
                             event.to_string().split(':').next(),
@@ -177,39 +177,44 @@ fn queues_are_destroyed_while_other_threads_take_their_events() {
                     depth: 7,
                     ..CqOptions::default()
                 })
-                .expect("queue");
+                .expect("completion queue");
             let qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
             fake.raise(EventType::QP_FATAL.0);
             fake.raise(EventType::CQ_ERR.0);
             thread::yield_now();
             drop((qp, cq));
         }
-        over.store(true, Ordering::Release);
+        done.store(true, Ordering::Release);
     });
     drop((pd, context));
     fake.assert_clean();
 }
 
 #[test]
-fn an_event_goes_to_one_of_those_that_take_and_to_the_opening_that_it_is_of() {
+fn an_event_goes_to_one_reader_of_its_context() {
     let fake = Fake::extended();
     let (context, other) = (open(&fake), open(&fake));
     let (one, two) = (
         context.async_events().expect("events"),
         context.async_events().expect("events"),
     );
-    let elsewhere = other.async_events().expect("events");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let other_events = other.async_events().expect("events");
+    let cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     fake.raise(EventType::CQ_ERR.0);
     fake.raise(EventType::PORT_ERR.0);
     assert_eq!(
         one.try_get().expect("try").expect("an event").event_type,
         EventType::CQ_ERR
     );
-    assert_eq!(taken(&two), [(EventType::PORT_ERR, EventSource::Port(1))]);
-    assert_eq!(taken(&one), []);
     assert_eq!(
-        taken(&elsewhere),
+        read_all(&two),
+        [(EventType::PORT_ERR, EventSource::Port(1))]
+    );
+    assert_eq!(read_all(&one), []);
+    assert_eq!(
+        read_all(&other_events),
         [(EventType::PORT_ERR, EventSource::Port(1))]
     );
     fake.fail_next(Verb::GetAsyncEvent, libc::EIO);
@@ -219,15 +224,15 @@ fn an_event_goes_to_one_of_those_that_take_and_to_the_opening_that_it_is_of() {
         ("ibv_get_async_event", Some(libc::EIO))
     );
     fake.fail_next(Verb::GetAsyncEvent, libc::EINTR);
-    assert_eq!(one.try_get().expect("a signal is no error"), None);
-    drop((cq, one, two, elsewhere, context, other));
+    assert_eq!(one.try_get().expect("EINTR is not an error"), None);
+    drop((cq, one, two, other_events, context, other));
     fake.assert_clean();
 }
 
 #[test]
-fn a_shared_receive_queue_below_its_limit_and_its_last_receive_are_reported_once() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+fn srq_limit_and_last_wqe_events_are_reported_once() {
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let events = pair.context.async_events().expect("events");
         let mut srq = pair
             .pd
@@ -235,7 +240,7 @@ fn a_shared_receive_queue_below_its_limit_and_its_last_receive_are_reported_once
                 max_wr: 7,
                 ..SrqOptions::default()
             })
-            .expect("store");
+            .expect("shared receive queue");
         pair.b = pair
             .pd
             .create_qp_with_srq::<Rc>(&pair.cq, &pair.cq, &srq, small())
@@ -246,25 +251,28 @@ fn a_shared_receive_queue_below_its_limit_and_its_last_receive_are_reported_once
             .expect("a");
         connect(&mut pair.a, &mut pair.b);
         for _ in 0..4 {
-            srq.post_recv(wr::recv(pair.pool.take().expect("free")))
+            srq.post_recv(wr::recv(pair.pool.take().expect("a free buffer")))
                 .expect("receive");
         }
         srq.set_limit(3).expect("limit");
         for expected in [&[][..], &[EventType::SRQ_LIMIT_REACHED][..], &[]] {
             pair.a.post_send(wr::send(wr::Empty)).expect("send");
-            let seen: Vec<_> = taken(&events)
+            let seen: Vec<_> = read_all(&events)
                 .into_iter()
                 .map(|(event_type, _)| event_type)
                 .collect();
             assert_eq!(seen, expected);
         }
-        pair.b.to_error().expect("ERR");
-        pair.b.to_error().expect("again");
+        pair.b.to_error().expect("ERR state");
+        pair.b.to_error().expect("second call");
         let source = EventSource::QueuePair {
             queue: pair.b.id(),
             qp_num: pair.b.qp_num(),
         };
-        assert_eq!(taken(&events), [(EventType::QP_LAST_WQE_REACHED, source)]);
+        assert_eq!(
+            read_all(&events),
+            [(EventType::QP_LAST_WQE_REACHED, source)]
+        );
         for completion in pair.cq.poll().expect("poll") {
             if completion.queue() == srq.id() {
                 drop(srq.retire(completion).expect("in flight").into_buf());

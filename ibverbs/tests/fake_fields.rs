@@ -1,5 +1,4 @@
-//! Fields of completions that were asked for: on a device that has them, as no software device
-//! does.
+//! Optional fields of completions, on a fake device that supports them. Software devices do not.
 
 mod fake;
 
@@ -9,16 +8,17 @@ use fake::{connect, open, path, small};
 use fake_provider::{Fake, Profile};
 use ibverbs::{Completion, CqOptions, ErrorKind, Rc, WcStatus, cq_ex::CqFields, wr};
 
-const RICH: Profile = Profile {
+/// A device with timestamps, VLAN tags and flow tags.
+const ALL_FIELDS: Profile = Profile {
     extra_fields: true,
     ..Profile::RXE
 };
 
 #[test]
-fn each_completion_has_the_fields_that_were_asked_for_and_is_retired_as_any_other() {
-    let fake = Fake::new(RICH);
+fn completions_have_the_enabled_fields() {
+    let fake = Fake::new(ALL_FIELDS);
     let context = open(&fake);
-    let pd = context.alloc_pd().expect("domain");
+    let pd = context.alloc_pd().expect("protection domain");
     let options = CqOptions {
         depth: 63,
         ..CqOptions::default()
@@ -33,12 +33,12 @@ fn each_completion_has_the_fields_that_were_asked_for_and_is_retired_as_any_othe
     connect(&mut a, &mut b);
     for round in 0..3 {
         for length in 0..4 {
-            b.post_recv(wr::recv(pd.buf(64).expect("buf")))
+            b.post_recv(wr::recv(pd.buf(64).expect("buffer")))
                 .expect("receive");
             a.post_send(wr::send(wr::Inline(&[round; 8][..length])))
                 .expect("send");
         }
-        // Taken one at a time: those left come first at the next poll.
+        // Takes one completion per poll. The next poll returns the others first.
         for length in 0..4 {
             let completion = recv_cq.poll().expect("poll").next().expect("received");
             assert_eq!(completion.timestamp(), 1_000 + length);
@@ -48,9 +48,12 @@ fn each_completion_has_the_fields_that_were_asked_for_and_is_retired_as_any_othe
                 (42, 0x0012_3456)
             );
             assert_eq!(completion.queue(), b.id());
-            let retired = b.retire(completion.into()).expect("mine");
+            let retired = b.retire(completion.into()).expect("in flight");
             retired.ok().expect("success");
-            assert_eq!(retired.into_buf().expect("its buffer").len() as u64, length);
+            assert_eq!(
+                retired.into_buf().expect("posted with a buffer").len() as u64,
+                length
+            );
         }
         assert_eq!(recv_cq.poll().expect("poll").len(), 0);
         let sent = send_cq.poll().expect("poll");
@@ -58,63 +61,63 @@ fn each_completion_has_the_fields_that_were_asked_for_and_is_retired_as_any_othe
         for completion in sent {
             assert!(completion.timestamp() >= 1_000);
             a.retire(Completion::from(completion))
-                .expect("mine")
+                .expect("in flight")
                 .ok()
                 .expect("success");
         }
     }
     b.post_recv(wr::recv(wr::Empty)).expect("receive");
-    b.to_error().expect("error state");
+    b.to_error().expect("ERR state");
     let flushed = recv_cq.poll().expect("poll").next().expect("flushed");
     assert_eq!(
         (flushed.status(), flushed.cvlan()),
         (WcStatus::WR_FLUSH_ERR, 0),
-        "a failure has no packet"
+        "a flushed request has no packet fields"
     );
-    b.retire(flushed.into()).expect("mine");
+    b.retire(flushed.into()).expect("in flight");
     drop((a, b, recv_cq, send_cq, pd, context));
     fake.assert_clean();
 }
 
 #[test]
-fn an_error_is_reported_after_the_entries_before_it() {
-    let fake = Fake::new(RICH);
+fn a_poll_error_is_reported_after_earlier_entries() {
+    let fake = Fake::new(ALL_FIELDS);
     let context = open(&fake);
-    let pd = context.alloc_pd().expect("domain");
+    let pd = context.alloc_pd().expect("protection domain");
     let mut cq = context
         .create_cq_ex(CqOptions::default(), CqFields::new().timestamp())
-        .expect("queue");
+        .expect("completion queue");
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
-    qp.init(&path()).expect("INIT");
+    qp.init(&path()).expect("INIT state");
     for tag in 0..2 {
         qp.post_recv(wr::recv(wr::Empty).tag(tag)).expect("receive");
     }
-    qp.to_error().expect("error state");
+    qp.to_error().expect("ERR state");
     fake.fail_poll_after(2, libc::EIO);
     for tag in 0..2 {
         let flushed = cq.poll().expect("poll").next().expect("flushed");
         assert_eq!(qp.retire(flushed.into()).expect("in flight").tag(), tag);
     }
-    assert_eq!(cq.poll().expect_err("the error").kind(), ErrorKind::Os);
+    assert_eq!(cq.poll().expect_err("poll error").kind(), ErrorKind::Os);
     assert!(cq.poll().expect("reported once").is_empty());
     drop((qp, cq, pd, context));
     fake.assert_clean();
 }
 
 #[test]
-fn a_device_without_the_field_says_so_and_which() {
+fn unsupported_fields_are_named_in_the_error() {
     for profile in [
         Profile::RXE,
         Profile {
             extended_cq: false,
-            ..RICH
+            ..ALL_FIELDS
         },
     ] {
         let fake = Fake::new(profile);
         let context = open(&fake);
         let error = context
             .create_cq_ex(CqOptions::default(), CqFields::new().timestamp().cvlan())
-            .expect_err("lacking");
+            .expect_err("unsupported");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("timestamp, VLAN tag"), "{error}");
         drop(context);

@@ -2,7 +2,7 @@
 
 mod fake;
 
-use fake::{FORMS, Pair, connect, open, small};
+use fake::{PROFILES, Pair, connect, open, small};
 use fake_provider::{Fake, Live};
 use ibverbs::{AccessFlags, CqOptions, Rc, wr};
 
@@ -25,20 +25,22 @@ fn permutations(count: usize) -> Vec<Vec<usize>> {
 /// Everything that a program can own, with requests in flight, each in a box that drops it.
 fn everything(fake: &Fake, in_flight: bool) -> Vec<Option<Box<dyn Send>>> {
     let context = open(fake);
-    let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
     let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
     connect(&mut a, &mut b);
     let pool = pd.pool(4, 64).expect("pool");
-    let frozen = pool.take().expect("free").freeze();
+    let frozen = pool.take().expect("a free buffer").freeze();
     if in_flight {
         let held = a.hold(&frozen).expect("hold");
         fake.stall();
-        b.post_recv(wr::recv(pool.take().expect("free")))
+        b.post_recv(wr::recv(pool.take().expect("a free buffer")))
             .expect("receive");
         a.post_send(wr::send(held)).expect("send");
-        a.post_send(wr::send(pool.take().expect("free")))
+        a.post_send(wr::send(pool.take().expect("a free buffer")))
             .expect("send");
     }
     vec![
@@ -72,7 +74,7 @@ fn a_buffer_keeps_its_region_and_a_region_its_domain() {
     let fake = Fake::extended();
     let mut buf = open(&fake)
         .alloc_pd()
-        .expect("domain")
+        .expect("protection domain")
         .buf(64)
         .expect("buffer");
     buf.fill(7);
@@ -88,7 +90,7 @@ fn a_buffer_keeps_its_region_and_a_region_its_domain() {
     let frozen = buf.freeze();
     let region = open(&fake)
         .alloc_pd()
-        .expect("domain")
+        .expect("protection domain")
         .shared(8, AccessFlags::REMOTE_READ)
         .expect("region");
     assert_eq!(frozen[63], 7);
@@ -99,8 +101,8 @@ fn a_buffer_keeps_its_region_and_a_region_its_domain() {
 
 #[test]
 fn a_queue_pair_destroyed_with_requests_in_flight_gives_all_buffers_back() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.fake.stall();
         pair.receives(3);
         for byte in [b"0", b"1"] {
@@ -147,8 +149,8 @@ fn a_queue_pair_destroyed_with_requests_in_flight_gives_all_buffers_back() {
 
 #[test]
 fn buffers_of_a_dropped_queue_pair_go_back_to_their_pool() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let free = pair.pool.available();
         pair.fake.stall();
         pair.receives(3);
@@ -173,8 +175,8 @@ fn buffers_of_a_dropped_queue_pair_go_back_to_their_pool() {
 
 #[test]
 fn frozen_memory_thaws_only_when_no_queue_pair_holds_it() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(1);
         let frozen = pair.buf(b"frozen").freeze();
         let held = pair.a.hold(&frozen).expect("hold");
@@ -207,8 +209,8 @@ fn frozen_memory_thaws_only_when_no_queue_pair_holds_it() {
 
 #[test]
 fn a_received_buffer_can_be_posted_again_whole() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(1);
         for round in 0..20_u8 {
             let length = usize::from(round) % 7;
@@ -216,7 +218,7 @@ fn a_received_buffer_can_be_posted_again_whole() {
                 .post_send(wr::send(wr::Inline(&vec![round; length])))
                 .expect("send");
             let (_, mut received) = pair.retire();
-            let buf = received.remove(0).into_buf().expect("posted with one");
+            let buf = received.remove(0).into_buf().expect("posted with a buffer");
             assert_eq!((&buf[..], buf.capacity()), (&vec![round; length][..], 64));
             pair.b.post_recv(wr::recv(buf)).expect("receive");
         }

@@ -2,7 +2,7 @@
 
 mod fake;
 
-use fake::{FORMS, Pair, small};
+use fake::{PROFILES, Pair, small};
 use fake_provider::Profile;
 use ibverbs::{AccessFlags, BufList, CqOptions, PostError, QpOptions, Rc, mw::Type2, wr};
 
@@ -47,8 +47,8 @@ impl Pair {
 
 #[test]
 fn a_list_is_gathered_and_scattered_in_order_and_comes_back() {
-    for form in FORMS {
-        let mut pair = pair(form);
+    for profile in PROFILES {
+        let mut pair = pair(profile);
         let targets = pair.targets(&[2, 5, 64]);
         pair.b.post_recv(wr::recv(targets)).expect("receive");
         let parts = pair.list(&[b"gat", b"", b"hered"]);
@@ -74,8 +74,8 @@ fn a_list_is_gathered_and_scattered_in_order_and_comes_back() {
 
 #[test]
 fn every_operation_sends_the_buffers_that_a_list_has_when_it_is_posted() {
-    for form in FORMS {
-        let mut pair = pair(form);
+    for profile in PROFILES {
+        let mut pair = pair(profile);
         let region = pair
             .pd
             .shared(64, AccessFlags::MW_BIND | AccessFlags::REMOTE_WRITE)
@@ -83,7 +83,7 @@ fn every_operation_sends_the_buffers_that_a_list_has_when_it_is_posted() {
         let window = pair.pd.alloc_mw::<Type2>().expect("window");
         let (bound, binding) = window
             .bind(&region, AccessFlags::REMOTE_WRITE)
-            .expect("fits");
+            .expect("binding");
         pair.b.post_send(wr::bind(binding)).expect("bind");
         pair.receives(3);
         let sent_once = |pair: &mut Pair, next: &[u8]| {
@@ -100,7 +100,7 @@ fn every_operation_sends_the_buffers_that_a_list_has_when_it_is_posted() {
         pair.a
             .post_send(wr::write(
                 list,
-                region.remote().slice(0, 8).expect("within"),
+                region.remote().slice(0, 8).expect("in range"),
             ))
             .expect("write");
         let list = sent_once(&mut pair, b"4th");
@@ -118,8 +118,8 @@ fn every_operation_sends_the_buffers_that_a_list_has_when_it_is_posted() {
 
 #[test]
 fn lists_single_pieces_and_inline_bytes_mix_in_a_batch() {
-    for form in FORMS {
-        let mut pair = pair(form);
+    for profile in PROFILES {
+        let mut pair = pair(profile);
         pair.receives(4);
         let frozen = [pair.buf(b"held "), pair.buf(b"list")].map(ibverbs::Buf::freeze);
         let tokens = frozen
@@ -160,9 +160,9 @@ fn lists_single_pieces_and_inline_bytes_mix_in_a_batch() {
 
 #[test]
 fn a_list_in_flight_comes_back_from_a_queue_pair_that_is_destroyed_or_dropped() {
-    for form in FORMS {
+    for profile in PROFILES {
         for destroyed in [true, false] {
-            let mut pair = pair(form);
+            let mut pair = pair(profile);
             pair.fake.stall();
             let (list, targets) = (pair.list(&[b"one", b"two"]), pair.list(&[b"to", b"write"]));
             pair.a.post_send(wr::send(list).tag(4)).expect("send");
@@ -199,8 +199,8 @@ fn a_list_in_flight_comes_back_from_a_queue_pair_that_is_destroyed_or_dropped() 
 
 #[test]
 fn a_list_that_is_too_long_or_mixed_is_refused_and_given_back() {
-    for form in FORMS {
-        let mut pair = pair(form);
+    for profile in PROFILES {
+        let mut pair = pair(profile);
         let list = pair.list(&[b"1", b"2", b"3", b"4"]);
         let rejected = pair.a.post_send(wr::send(list)).expect_err("3 fit");
         assert_eq!(

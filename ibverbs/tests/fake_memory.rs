@@ -2,7 +2,7 @@
 
 mod fake;
 
-use fake::{FORMS, Pair, open};
+use fake::{PROFILES, Pair, open};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{AccessFlags, ErrorKind, MemoryOptions, mr::Backing, wr};
 
@@ -10,8 +10,8 @@ const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRI
 
 #[test]
 fn a_region_comes_back_as_a_buffer_that_no_key_opens() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let region = pair.pd.shared(40, OPEN).expect("region");
         let remote = region.remote();
         pair.a
@@ -32,7 +32,10 @@ fn a_region_comes_back_as_a_buffer_that_no_key_opens() {
             fake,
         } = pair;
         drop((a, b));
-        let mut buf = still.into_region().try_into_buf().expect("the last share");
+        let mut buf = still
+            .into_region()
+            .try_into_buf()
+            .expect("the last reference");
         assert_eq!(&buf[..13], b"from the peer");
         buf.fill(1);
         drop(buf);
@@ -45,11 +48,11 @@ fn a_region_comes_back_as_a_buffer_that_no_key_opens() {
 fn what_fails_on_the_way_back_leaves_the_region_as_it_was() {
     let fake = Fake::new(Profile::RXE);
     let context = open(&fake);
-    let pd = context.alloc_pd().expect("domain");
+    let pd = context.alloc_pd().expect("protection domain");
     let region = pd.shared(64, OPEN).expect("region");
     let remote = region.remote();
-    region.write(3, b"kept").expect("within");
-    let slice = region.slice(3..7).expect("within");
+    region.write(3, b"kept").expect("in range");
+    let slice = region.slice(3..7).expect("in range");
     drop(region);
     let mut slice = slice;
     for (verb, errno) in [(Verb::RegMr, libc::EFAULT), (Verb::DeregMr, libc::EBUSY)] {
@@ -59,12 +62,12 @@ fn what_fails_on_the_way_back_leaves_the_region_as_it_was() {
         slice = still.into_region();
         assert_eq!(
             slice.remote(),
-            remote.slice(3, 4).expect("within"),
+            remote.slice(3, 4).expect("in range"),
             "the slice that it was, with its key"
         );
         assert_eq!(fake.live().mrs, 1);
     }
-    let buf = slice.try_into_buf().expect("the last share");
+    let buf = slice.try_into_buf().expect("the last reference");
     assert_eq!((buf.len(), &buf[3..7]), (64, &b"kept"[..]));
     drop((buf, pd, context));
     fake.assert_clean();
@@ -72,22 +75,22 @@ fn what_fails_on_the_way_back_leaves_the_region_as_it_was() {
 
 #[test]
 fn frozen_memory_for_peers_is_filled_once_and_then_only_read() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let frozen = pair
             .pd
             .frozen_shared(24, MemoryOptions::default(), |bytes| bytes.fill(9))
             .expect("frozen");
         let remote = frozen.remote().expect("open");
         pair.a
-            .post_send(wr::read(pair.pool.take().expect("free"), remote))
+            .post_send(wr::read(pair.pool.take().expect("a free buffer"), remote))
             .expect("read");
         let (mut read, _) = pair.retire();
         assert_eq!(fake::bytes(read.remove(0)), [9; 24]);
         let held = pair.a.hold(&frozen).expect("hold");
         pair.receives(1);
         pair.a
-            .post_send(wr::send(held.slice(20..24).expect("within")))
+            .post_send(wr::send(held.slice(20..24).expect("in range")))
             .expect("send");
         let (_, mut received) = pair.retire();
         assert_eq!(fake::bytes(received.remove(0)), [9; 4]);
@@ -101,7 +104,7 @@ fn frozen_memory_for_peers_is_filled_once_and_then_only_read() {
 fn slices_stay_within_and_share_the_region() {
     let fake = Fake::new(Profile::RXE);
     let context = open(&fake);
-    let pd = context.alloc_pd().expect("domain");
+    let pd = context.alloc_pd().expect("protection domain");
     let region = pd
         .shared_with(
             100,
@@ -120,14 +123,14 @@ fn slices_stay_within_and_share_the_region() {
             let slice = region
                 .slice(40..80)
                 .and_then(|forty| forty.slice(start..end))
-                .expect("within");
+                .expect("in range");
             let bytes: Vec<u8> = (0..slice.len())
                 .map(|at| u8::try_from(at).expect("small") + 1)
                 .collect();
-            region.write(0, &[0; 100]).expect("within");
-            slice.write(0, &bytes).expect("within");
+            region.write(0, &[0; 100]).expect("in range");
+            slice.write(0, &bytes).expect("in range");
             let mut all = [0; 100];
-            region.read(0, &mut all).expect("within");
+            region.read(0, &mut all).expect("in range");
             assert_eq!(all[40 + start..40 + end], bytes);
             assert!(
                 all[..40 + start]

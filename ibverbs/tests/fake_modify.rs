@@ -3,7 +3,7 @@
 
 mod fake;
 
-use fake::{FORMS, Pair, bytes, open, path, small};
+use fake::{PROFILES, Pair, bytes, open, path, small};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{
     AhAttr, CqOptions, Error, ErrorKind, GidIndex, Lid, PostError, QpState, Rc,
@@ -11,10 +11,10 @@ use ibverbs::{
     wr,
 };
 
-fn all_verbs(form: Profile) -> Profile {
+fn all_verbs(profile: Profile) -> Profile {
     Profile {
         more_verbs: true,
-        ..form
+        ..profile
     }
 }
 
@@ -36,7 +36,7 @@ fn exchange(pair: &mut Pair, count: usize) -> (usize, usize) {
     for number in 0..count {
         pair.a
             .post_send(wr::send(wr::Inline(&[u8::try_from(number).expect("few")])))
-            .expect("room");
+            .expect("a free slot");
     }
     let (sent, received) = pair.retire();
     assert_eq!(sent.len(), count);
@@ -52,8 +52,8 @@ fn exchange(pair: &mut Pair, count: usize) -> (usize, usize) {
 
 #[test]
 fn queues_get_longer_and_shorter_between_requests() {
-    for form in FORMS {
-        let mut pair = Pair::new(all_verbs(form));
+    for profile in PROFILES {
+        let mut pair = Pair::new(all_verbs(profile));
         assert_eq!(exchange(&mut pair, 5), (2, 2));
         for (asked, given) in [(15, 15), (3, 3), (7, 7), (12, 15)] {
             pair.a
@@ -77,8 +77,8 @@ fn queues_get_longer_and_shorter_between_requests() {
 
 #[test]
 fn a_completion_from_before_a_change_matches_nothing_after_it() {
-    for form in FORMS {
-        let mut pair = Pair::new(all_verbs(form));
+    for profile in PROFILES {
+        let mut pair = Pair::new(all_verbs(profile));
         let region = pair.pd.shared(8, path().access).expect("region");
         for _ in 0..2 {
             pair.a
@@ -103,7 +103,7 @@ fn a_completion_from_before_a_change_matches_nothing_after_it() {
             .expect("idle");
         pair.fake.stall();
         pair.a
-            .post_send(wr::send(pair.pool.take().expect("free")))
+            .post_send(wr::send(pair.pool.take().expect("a free buffer")))
             .expect("send");
         pair.a
             .retire(first)
@@ -125,7 +125,7 @@ fn a_completion_from_before_a_change_matches_nothing_after_it() {
 
 #[test]
 fn queues_with_requests_in_flight_keep_their_length() {
-    let mut pair = Pair::new(all_verbs(FORMS[0]));
+    let mut pair = Pair::new(all_verbs(PROFILES[0]));
     pair.fake.stall();
     pair.receives(2);
     assert_eq!(
@@ -153,7 +153,7 @@ fn queues_with_requests_in_flight_keep_their_length() {
 
 #[test]
 fn a_length_that_the_driver_refuses_changes_nothing() {
-    let mut pair = Pair::new(all_verbs(FORMS[0]));
+    let mut pair = Pair::new(all_verbs(PROFILES[0]));
     pair.fake.fail_next(Verb::ModifyQp, libc::ENOMEM);
     pair.a
         .modify(&lengths(63, 63))
@@ -163,7 +163,7 @@ fn a_length_that_the_driver_refuses_changes_nothing() {
         (7, 7)
     );
     for _ in 0..7 {
-        pair.a.post_send(wr::send(wr::Empty)).expect("room");
+        pair.a.post_send(wr::send(wr::Empty)).expect("a free slot");
     }
     let full = pair.a.post_send(wr::send(wr::Empty)).expect_err("full");
     assert_eq!(full.error(), PostError::QueueFull { capacity: 7 });
@@ -172,7 +172,7 @@ fn a_length_that_the_driver_refuses_changes_nothing() {
 
 #[test]
 fn a_device_that_cannot_says_so() {
-    let mut pair = Pair::new(FORMS[0]);
+    let mut pair = Pair::new(PROFILES[0]);
     let error = pair.a.modify(&lengths(15, 15)).expect_err("fixed");
     assert!(error.is_unsupported(), "{error}");
     let alternate = AlternatePath {
@@ -194,7 +194,7 @@ fn a_device_that_cannot_says_so() {
 
 #[test]
 fn an_alternate_path_is_set_armed_and_taken() -> Result<(), Error> {
-    let mut pair = Pair::new(all_verbs(FORMS[0]));
+    let mut pair = Pair::new(all_verbs(PROFILES[0]));
     assert_eq!(pair.a.query()?.alternate, None);
     let peer = pair.context.gid(1, GidIndex(1))?.gid;
     let alternate = AlternatePath {
@@ -228,8 +228,10 @@ fn an_alternate_path_is_set_armed_and_taken() -> Result<(), Error> {
 fn a_transition_without_paths_is_named_in_the_error() {
     let fake = Fake::extended();
     let context = open(&fake);
-    let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
     let (access, pkey_index, port_num) = (Some(path().access), Some(0), Some(1));
     let init = QpChange {

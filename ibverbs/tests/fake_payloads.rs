@@ -4,14 +4,14 @@ mod fake;
 
 use std::sync::atomic::Ordering;
 
-use fake::{FORMS, Pair, bytes, small};
+use fake::{PROFILES, Pair, bytes, small};
 use fake_provider::Profile;
 use ibverbs::{AccessFlags, Direction, PostError, QpOptions, Rc, Uc, WcOpcode, WcStatus, wr};
 
 #[test]
 fn a_buffer_that_was_sent_comes_back_and_the_receiver_sees_its_bytes() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(1);
         let buf = pair.buf(b"hello");
         pair.a.post_send(wr::send(buf).tag(7)).expect("send");
@@ -38,8 +38,8 @@ fn a_buffer_that_was_sent_comes_back_and_the_receiver_sees_its_bytes() {
 
 #[test]
 fn immediate_data_and_solicited_sends_arrive() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(1);
         let buf = pair.buf(b"!");
         pair.a
@@ -54,8 +54,8 @@ fn immediate_data_and_solicited_sends_arrive() {
 
 #[test]
 fn inline_bytes_may_go_as_soon_as_they_are_posted() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(2);
         pair.fake.stall();
         let mut message = Box::new(*b"first");
@@ -78,8 +78,8 @@ fn inline_bytes_may_go_as_soon_as_they_are_posted() {
 
 #[test]
 fn an_empty_message_needs_no_memory() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
         pair.a.post_send(wr::send(wr::Empty)).expect("send");
         let (mut sent, received) = pair.retire();
@@ -92,8 +92,8 @@ fn an_empty_message_needs_no_memory() {
 
 #[test]
 fn frozen_memory_is_sent_by_many_requests_at_once_and_read_meanwhile() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(4);
         let frozen = pair.buf(b"frozen").freeze();
         let held = pair.a.hold(&frozen).expect("same domain");
@@ -102,7 +102,7 @@ fn frozen_memory_is_sent_by_many_requests_at_once_and_read_meanwhile() {
             pair.a.post_send(wr::send(held)).expect("send");
         }
         pair.a
-            .post_send(wr::send(held.slice(2..4).expect("within")))
+            .post_send(wr::send(held.slice(2..4).expect("in range")))
             .expect("send");
         let watched: &[u8] = &frozen;
         pair.fake.resume();
@@ -121,15 +121,15 @@ fn frozen_memory_is_sent_by_many_requests_at_once_and_read_meanwhile() {
 
 #[test]
 fn a_sink_is_received_into_by_many_requests_at_once() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let sink = pair.pd.sink(64).expect("sink");
         let held = pair.b.hold(&sink).expect("same domain");
         for _ in 0..3 {
             pair.b.post_recv(wr::recv(held)).expect("receive");
         }
         pair.b
-            .post_recv(wr::recv(held.slice(60..64).expect("within")))
+            .post_recv(wr::recv(held.slice(60..64).expect("in range")))
             .expect("receive");
         for _ in 0..3 {
             pair.a
@@ -154,17 +154,17 @@ fn a_sink_is_received_into_by_many_requests_at_once() {
 
 #[test]
 fn a_peer_writes_reads_and_changes_a_shared_region() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let all = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         let region = pair.pd.shared(64, all).expect("region");
         let remote = region.remote();
-        let at = |offset, len| remote.slice(offset, len).expect("within");
+        let at = |offset, len| remote.slice(offset, len).expect("in range");
 
         let buf = pair.buf(b"written!");
         pair.a.post_send(wr::write(buf, at(8, 8))).expect("write");
         let mut seen = [0; 8];
-        region.read(8, &mut seen).expect("within");
+        region.read(8, &mut seen).expect("in range");
         assert_eq!(&seen, b"written!");
 
         pair.receives(1);
@@ -218,8 +218,8 @@ fn a_peer_writes_reads_and_changes_a_shared_region() {
 
 #[test]
 fn a_queue_pair_has_room_for_one_piece_of_memory_whatever_was_asked_for() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let none = QpOptions {
             max_send_sge: 0,
             max_recv_sge: 0,
@@ -237,27 +237,27 @@ fn a_queue_pair_has_room_for_one_piece_of_memory_whatever_was_asked_for() {
 
 #[test]
 fn held_shared_memory_is_local_memory_of_any_request() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let region = pair
             .pd
             .shared(64, AccessFlags::REMOTE_READ)
             .expect("region");
-        region.write(0, b"shared").expect("within");
+        region.write(0, b"shared").expect("in range");
         let (to_send, to_fill) = (
             pair.a.hold(&region).expect("a"),
             pair.b.hold(&region).expect("b"),
         );
         pair.b
-            .post_recv(wr::recv(to_fill.slice(32..64).expect("within")))
+            .post_recv(wr::recv(to_fill.slice(32..64).expect("in range")))
             .expect("receive");
         pair.a
-            .post_send(wr::send(to_send.slice(0..6).expect("within")))
+            .post_send(wr::send(to_send.slice(0..6).expect("in range")))
             .expect("send");
         pair.a
             .post_send(wr::read(
-                to_send.slice(16..22).expect("within"),
-                region.remote().slice(0, 6).expect("within"),
+                to_send.slice(16..22).expect("in range"),
+                region.remote().slice(0, 6).expect("in range"),
             ))
             .expect("read");
         let (sent, received) = pair.retire();
@@ -268,7 +268,7 @@ fn held_shared_memory_is_local_memory_of_any_request() {
         );
         for place in [16, 32] {
             let mut seen = [0; 6];
-            region.read(place, &mut seen).expect("within");
+            region.read(place, &mut seen).expect("in range");
             assert_eq!(&seen, b"shared");
         }
         drop((sent, received, region));
@@ -278,8 +278,8 @@ fn held_shared_memory_is_local_memory_of_any_request() {
 
 #[test]
 fn remote_memory_that_is_not_open_is_refused_by_the_peer() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let region = pair
             .pd
             .shared(64, AccessFlags::REMOTE_READ)
@@ -304,24 +304,24 @@ fn remote_memory_that_is_not_open_is_refused_by_the_peer() {
 
 #[test]
 fn what_does_not_fit_remote_or_local_memory_is_refused_before_the_device_hears_of_it() {
-    let mut pair = Pair::new(FORMS[0]);
+    let mut pair = Pair::new(PROFILES[0]);
     let region = pair
         .pd
         .shared(64, AccessFlags::REMOTE_READ)
         .expect("region");
-    let piece = region.remote().slice(0, 4).expect("within");
+    let piece = region.remote().slice(0, 4).expect("in range");
     let error = pair
         .a
         .post_send(wr::write(wr::Inline(b"five!"), piece))
         .expect_err("too long");
     assert_eq!(error.error(), PostError::BeyondRemote { len: 5, remote: 4 });
-    let mut held = pair.pool.take().expect("free");
+    let mut held = pair.pool.take().expect("a free buffer");
     held.set_len(1);
     let error = pair
         .a
         .post_send(wr::read(
             held,
-            region.remote().slice(0, 64).expect("within"),
+            region.remote().slice(0, 64).expect("in range"),
         ))
         .err();
     assert!(
@@ -335,7 +335,7 @@ fn what_does_not_fit_remote_or_local_memory_is_refused_before_the_device_hears_o
         .post_send(wr::read(held, region.remote()))
         .expect_err("too short");
     assert_eq!(error.error(), PostError::BeyondLocal { len: 64, local: 8 });
-    let odd = region.remote().slice(4, 8).expect("within");
+    let odd = region.remote().slice(4, 8).expect("in range");
     let error = pair
         .a
         .post_send(wr::fetch_add(held, odd, 1))
@@ -356,14 +356,17 @@ fn an_iwarp_device_reads_into_shared_memory_only() {
     let buf = pair.buf(b"buffer");
     let error = pair
         .a
-        .post_send(wr::read(buf, region.remote().slice(0, 8).expect("within")))
+        .post_send(wr::read(
+            buf,
+            region.remote().slice(0, 8).expect("in range"),
+        ))
         .expect_err("a Buf");
     assert!(error.to_string().contains("iWARP"), "{error}");
     assert!(error.into_payload().is_some());
     let held = pair.a.hold(&region).expect("hold");
     let (into, from) = (
-        held.slice(8..16).expect("within"),
-        region.remote().slice(0, 8).expect("within"),
+        held.slice(8..16).expect("in range"),
+        region.remote().slice(0, 8).expect("in range"),
     );
     pair.a
         .post_send(wr::read(into, from))
@@ -376,8 +379,8 @@ fn an_iwarp_device_reads_into_shared_memory_only() {
 
 #[test]
 fn an_unreliable_connection_sends_and_writes() {
-    for form in FORMS {
-        let mut pair = Pair::<Uc>::of(form);
+    for profile in PROFILES {
+        let mut pair = Pair::<Uc>::with_transport(profile);
         pair.receives(1);
         let region = pair
             .pd
@@ -397,8 +400,8 @@ fn an_unreliable_connection_sends_and_writes() {
 
 #[test]
 fn a_message_longer_than_the_receive_fails_on_both_sides_and_gives_both_buffers_back() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let mut short = pair.pd.buf(3).expect("buffer");
         short.copy_from_slice(b"old");
         pair.b.post_recv(wr::recv(short)).expect("receive");
@@ -412,8 +415,14 @@ fn a_message_longer_than_the_receive_fails_on_both_sides_and_gives_both_buffers_
             text.contains("receive failed: local length error"),
             "{text}"
         );
-        assert_eq!(&sent.remove(0).into_buf().expect("back")[..], b"too long");
-        assert_eq!(&received.remove(0).into_buf().expect("back")[..], b"old");
+        assert_eq!(
+            &sent.remove(0).into_buf().expect("the posted buffer")[..],
+            b"too long"
+        );
+        assert_eq!(
+            &received.remove(0).into_buf().expect("the posted buffer")[..],
+            b"old"
+        );
         pair.finish();
     }
 }

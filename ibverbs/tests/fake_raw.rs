@@ -3,7 +3,7 @@
 
 mod fake;
 
-use fake::{FORMS, bytes, open, small};
+use fake::{PROFILES, bytes, open, small};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{
     CompletionQueue, CqOptions, ErrorKind, Pool, QueuePair, RawPacket, Rc,
@@ -23,24 +23,24 @@ struct Wire {
 }
 
 impl Wire {
-    fn new(form: Profile) -> Self {
+    fn new(profile: Profile) -> Self {
         let fake = Fake::new(Profile {
             more_verbs: true,
-            ..form
+            ..profile
         });
         let context = open(&fake);
-        let pd = context.alloc_pd().expect("domain");
+        let pd = context.alloc_pd().expect("protection domain");
         let cq = context
             .create_cq(CqOptions {
                 depth: 31,
                 ..CqOptions::default()
             })
-            .expect("queue");
+            .expect("completion queue");
         let qp = || {
             let mut qp = pd
                 .create_qp::<RawPacket>(&cq, &cq, small())
                 .expect("queue pair");
-            qp.start(1).expect("RTS");
+            qp.start(1).expect("RTS state");
             qp
         };
         let (sender, receivers) = (qp(), [qp(), qp()]);
@@ -56,13 +56,13 @@ impl Wire {
 
     fn receives(&mut self) {
         for qp in &mut self.receivers {
-            qp.post_recv(wr::recv(self.pool.take().expect("free")))
-                .expect("room");
+            qp.post_recv(wr::recv(self.pool.take().expect("a free buffer")))
+                .expect("a free slot");
         }
     }
 
     fn send(&mut self, to: [u8; 6], text: &[u8]) {
-        let mut frame = self.pool.take().expect("free");
+        let mut frame = self.pool.take().expect("a free buffer");
         frame.set_len(6 + text.len());
         frame[..6].copy_from_slice(&to);
         frame[6..].copy_from_slice(text);
@@ -108,8 +108,8 @@ impl Wire {
 
 #[test]
 fn a_frame_arrives_where_a_rule_says_so_and_is_lost_elsewhere() {
-    for form in FORMS {
-        let mut wire = Wire::new(form);
+    for profile in PROFILES {
+        let mut wire = Wire::new(profile);
         wire.receives();
         wire.send(MINE, b"nobody listens");
         assert!(wire.arrived().is_empty());
@@ -126,8 +126,8 @@ fn a_frame_arrives_where_a_rule_says_so_and_is_lost_elsewhere() {
 
 #[test]
 fn a_rule_ends_when_it_is_destroyed_and_once() {
-    for form in FORMS {
-        let mut wire = Wire::new(form);
+    for profile in PROFILES {
+        let mut wire = Wire::new(profile);
         let all = FlowRule::new(1, []);
         let first = wire.receivers[0].create_flow(&all).expect("rule");
         wire.receivers[1].create_flow(&all).expect("rule");
@@ -155,8 +155,8 @@ fn a_rule_ends_when_it_is_destroyed_and_once() {
 
 #[test]
 fn rules_end_with_their_queue_pair_and_buffers_come_back() {
-    for form in FORMS {
-        let mut wire = Wire::new(form);
+    for profile in PROFILES {
+        let mut wire = Wire::new(profile);
         wire.receives();
         for _ in 0..3 {
             wire.receivers[0]
@@ -182,7 +182,7 @@ fn rules_end_with_their_queue_pair_and_buffers_come_back() {
 
 #[test]
 fn a_rule_that_the_driver_refuses_leaves_nothing() {
-    let mut wire = Wire::new(FORMS[0]);
+    let mut wire = Wire::new(PROFILES[0]);
     wire.fake.fail_next(Verb::CreateFlow, libc::EPERM);
     let error = wire.receivers[0]
         .create_flow(&FlowRule::new(1, []))
@@ -205,8 +205,10 @@ fn a_rule_that_the_driver_refuses_leaves_nothing() {
 fn a_device_without_raw_packets_says_so() {
     let fake = Fake::extended();
     let context = open(&fake);
-    let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     assert!(
         pd.create_qp::<RawPacket>(&cq, &cq, small())
             .expect_err("none")

@@ -3,7 +3,7 @@
 
 mod fake;
 
-use fake::{FORMS, Pair, open, small};
+use fake::{PROFILES, Pair, open, small};
 use fake_provider::{ErrorStatePosts, Fake, PostFault, Profile, Queue, Verb};
 use ibverbs::{
     CqOptions, Device, Errno, ErrorKind, PostError, QpOptions, QpState, Rc, WcStatus, wr,
@@ -23,13 +23,13 @@ const IN_DOUBT: PostFault = PostFault {
 
 #[test]
 fn a_full_queue_gives_the_buffer_back_before_the_device_hears_of_it() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.fake.stall();
         let capacity = pair.a.caps().max_send_wr;
         assert!(capacity >= small().max_send_wr, "the device rounds up");
         for _ in 0..capacity {
-            pair.a.post_send(wr::send(wr::Empty)).expect("room");
+            pair.a.post_send(wr::send(wr::Empty)).expect("a free slot");
         }
         let buf = pair.buf(b"kept");
         let rejected = pair.a.post_send(wr::send(buf)).expect_err("full");
@@ -38,15 +38,21 @@ fn a_full_queue_gives_the_buffer_back_before_the_device_hears_of_it() {
             rejected.to_string().contains("retire completions first"),
             "{rejected}"
         );
-        assert_eq!(&rejected.into_payload().expect("back")[..], b"kept");
+        assert_eq!(
+            &rejected.into_payload().expect("the posted buffer")[..],
+            b"kept"
+        );
         let capacity = pair.b.caps().max_recv_wr;
         for _ in 0..capacity {
-            pair.b.post_recv(wr::recv(wr::Empty)).expect("room");
+            pair.b.post_recv(wr::recv(wr::Empty)).expect("a free slot");
         }
         let buf = pair.buf(b"kept");
         let rejected = pair.b.post_recv(wr::recv(buf)).expect_err("full");
         assert_eq!(rejected.error(), PostError::QueueFull { capacity });
-        assert_eq!(&rejected.into_payload().expect("back")[..], b"kept");
+        assert_eq!(
+            &rejected.into_payload().expect("the posted buffer")[..],
+            b"kept"
+        );
         // One after the other is retired, and the queue takes as many again.
         pair.fake.resume();
         drop(pair.retire());
@@ -57,13 +63,13 @@ fn a_full_queue_gives_the_buffer_back_before_the_device_hears_of_it() {
 
 #[test]
 fn unsignalled_sends_alone_fill_the_queue() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         for _ in 0..pair.a.caps().max_send_wr {
             pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
             pair.a
                 .post_send(wr::send(wr::Empty).unsignaled())
-                .expect("room");
+                .expect("a free slot");
             drop(pair.retire());
         }
         assert!(matches!(
@@ -79,8 +85,8 @@ fn unsignalled_sends_alone_fill_the_queue() {
 
 #[test]
 fn inline_data_that_is_too_long_is_refused() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let max = pair.a.caps().max_inline_data;
         let long = vec![0; max as usize + 1];
         let rejected = pair
@@ -105,8 +111,8 @@ fn inline_data_that_is_too_long_is_refused() {
 
 #[test]
 fn memory_of_another_domain_or_queue_pair_is_refused() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let other = pair.context.alloc_pd().expect("another domain");
         let rejected = pair
             .a
@@ -139,8 +145,10 @@ fn memory_of_another_domain_or_queue_pair_is_refused() {
 fn objects_of_two_openings_are_refused() {
     let (fake, other) = (Fake::extended(), Fake::classic());
     let (context, second) = (open(&fake), open(&other));
-    let pd = context.alloc_pd().expect("domain");
-    let cq = second.create_cq(CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = second
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     let error = pd
         .create_qp::<Rc>(&cq, &cq, small())
         .expect_err("another device's queue");
@@ -158,7 +166,7 @@ fn objects_of_two_openings_are_refused() {
 #[test]
 fn a_request_that_the_provider_refuses_comes_back() {
     // The extended verbs have no `bad_wr`: what they report is in doubt (next test).
-    let mut pair = Pair::new(FORMS[1]);
+    let mut pair = Pair::new(PROFILES[1]);
     pair.fake.fail_post(REFUSED);
     let buf = pair.buf(b"back");
     let rejected = pair.a.post_send(wr::send(buf)).expect_err("refused");
@@ -167,7 +175,10 @@ fn a_request_that_the_provider_refuses_comes_back() {
         PostError::Refused(Errno(libc::ENOMEM)),
         "siw's sign is taken off"
     );
-    assert_eq!(&rejected.into_payload().expect("back")[..], b"back");
+    assert_eq!(
+        &rejected.into_payload().expect("the posted buffer")[..],
+        b"back"
+    );
     assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
     pair.fake.fail_post(PostFault {
         queue: Queue::Recv,
@@ -175,7 +186,10 @@ fn a_request_that_the_provider_refuses_comes_back() {
     });
     let buf = pair.buf(b"back");
     let rejected = pair.b.post_recv(wr::recv(buf)).expect_err("refused");
-    assert_eq!(&rejected.into_payload().expect("back")[..], b"back");
+    assert_eq!(
+        &rejected.into_payload().expect("the posted buffer")[..],
+        b"back"
+    );
     pair.receives(1);
     pair.a
         .post_send(wr::send(wr::Inline(b"on")))
@@ -187,8 +201,8 @@ fn a_request_that_the_provider_refuses_comes_back() {
 #[test]
 fn a_request_in_doubt_keeps_its_buffer() {
     for executed in [true, false] {
-        for form in FORMS {
-            let mut pair = Pair::new(form);
+        for profile in PROFILES {
+            let mut pair = Pair::new(profile);
             let free = pair.pool.available();
             for (queue, fault) in [
                 (
@@ -249,8 +263,8 @@ fn a_request_in_doubt_keeps_its_buffer() {
 
 #[test]
 fn a_queue_pair_in_the_wrong_state_refuses_with_a_remedy() {
-    for form in FORMS {
-        let pair = Pair::new(form);
+    for profile in PROFILES {
+        let pair = Pair::new(profile);
         let mut qp = pair
             .pd
             .create_qp::<Rc>(&pair.cq, &pair.cq, small())
@@ -273,12 +287,12 @@ fn a_queue_pair_in_the_wrong_state_refuses_with_a_remedy() {
 #[test]
 fn requests_to_a_dead_queue_pair_come_back_with_its_destruction_at_the_latest() {
     for error_state_posts in [ErrorStatePosts::Flush, ErrorStatePosts::Discard] {
-        for form in FORMS {
-            let mut pair = Pair::new(form);
+        for profile in PROFILES {
+            let mut pair = Pair::new(profile);
             pair.fake
                 .set(|profile| profile.error_state_posts = error_state_posts);
-            pair.a.to_error().expect("ERR");
-            let (send, recv) = (pair.buf(b"dead"), pair.pool.take().expect("free"));
+            pair.a.to_error().expect("ERR state");
+            let (send, recv) = (pair.buf(b"dead"), pair.pool.take().expect("a free buffer"));
             pair.a.post_send(wr::send(send).tag(1)).expect("accepted");
             pair.a.post_recv(wr::recv(recv).tag(2)).expect("accepted");
             let (retired, _) = pair.retire();
@@ -308,8 +322,10 @@ fn requests_to_a_dead_queue_pair_come_back_with_its_destruction_at_the_latest() 
 fn null_with_errno_0_is_an_error_with_a_remedy() {
     let fake = Fake::classic();
     let context = open(&fake);
-    let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     fake.fail_next(Verb::CreateQp, 0);
     // What an earlier call left behind must not be taken for the reason.
     assert!(Device::by_name("no such device").is_err());
@@ -333,14 +349,14 @@ fn null_with_errno_0_is_an_error_with_a_remedy() {
 fn a_provider_that_refuses_the_extended_verbs_gets_the_classic_ones() {
     let fake = Fake::extended();
     let context = open(&fake);
-    let pd = context.alloc_pd().expect("domain");
+    let pd = context.alloc_pd().expect("protection domain");
     fake.fail_next(Verb::CreateCqEx, libc::EOPNOTSUPP);
     let cq = context
         .create_cq(CqOptions {
             extended: true,
             ..CqOptions::default()
         })
-        .expect("queue");
+        .expect("completion queue");
     assert!(!cq.is_extended());
     // With the operations of windows, and without.
     fake.fail_next(Verb::CreateQpEx, libc::EOPNOTSUPP);
@@ -355,8 +371,10 @@ fn a_provider_that_refuses_the_extended_verbs_gets_the_classic_ones() {
 fn every_verb_that_fails_is_named_with_its_reason() {
     let fake = Fake::classic();
     let context = open(&fake);
-    let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
     let check = |verb: Verb, name: &str, call: &mut dyn FnMut() -> Option<ibverbs::Error>| {
         fake.fail_next(verb, libc::EACCES);
@@ -421,8 +439,10 @@ fn a_device_without_the_gid_table_verb_is_asked_entry_by_entry() {
 fn sizes_above_the_device_or_the_library_are_refused() {
     let fake = Fake::new(Profile::SIW);
     let context = open(&fake);
-    let pd = context.alloc_pd().expect("domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     for options in [
         QpOptions {
             max_send_sge: 99,

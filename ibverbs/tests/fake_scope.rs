@@ -6,7 +6,7 @@ mod fake;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use fake::{FORMS, Pair};
+use fake::{PROFILES, Pair};
 use fake_provider::{PostFault, Profile, Queue};
 use ibverbs::{AccessFlags, Error, PostError, wr};
 
@@ -14,7 +14,7 @@ const AT_ONCE: Duration = Duration::ZERO;
 
 #[test]
 fn borrowed_memory_is_its_owners_again_after_the_scope() {
-    for form in FORMS {
+    for profile in PROFILES {
         let Pair {
             a,
             mut b,
@@ -23,21 +23,21 @@ fn borrowed_memory_is_its_owners_again_after_the_scope() {
             pd,
             context,
             fake,
-        } = Pair::new(form);
+        } = Pair::new(profile);
         let message = *b"a message of the caller's";
         let mut reply = [0_u8; 32];
-        b.post_recv(wr::recv(pool.take().expect("free")))
+        b.post_recv(wr::recv(pool.take().expect("a free buffer")))
             .expect("receive");
         let end = a.scope(|scope| -> Result<(), Error> {
             let message = scope.lend(&message)?;
             let reply = scope.lend_mut(&mut reply)?;
-            scope.post_recv(wr::recv(reply.slice(8..32).expect("within")))?;
-            scope.post_send(wr::send(message.slice(2..9).expect("within")))?;
+            scope.post_recv(wr::recv(reply.slice(8..32).expect("in range")))?;
+            scope.post_send(wr::send(message.slice(2..9).expect("in range")))?;
             let mut echoed = false;
             scope.wait(&mut cq, Duration::from_secs(9), |item| match item {
                 Ok(retired) => retired.ok().expect("success"),
                 Err(completion) => {
-                    let retired = b.retire(completion).expect("the peer's");
+                    let retired = b.retire(completion).expect("posted on the peer");
                     if !echoed {
                         b.post_send(wr::send(retired.into_buf().expect("received")))
                             .expect("echo");
@@ -46,7 +46,7 @@ fn borrowed_memory_is_its_owners_again_after_the_scope() {
                 }
             })
         });
-        let (a, outcome) = end.into_result().expect("the queue pair lives");
+        let (a, outcome) = end.into_result().expect("the queue pair still exists");
         outcome.expect("all retired");
         assert_eq!(&reply[8..15], b"message");
         reply.fill(1);
@@ -58,7 +58,7 @@ fn borrowed_memory_is_its_owners_again_after_the_scope() {
 
 #[test]
 fn one_sided_requests_and_batches_borrow_as_well() {
-    for form in FORMS {
+    for profile in PROFILES {
         let Pair {
             a,
             b,
@@ -67,7 +67,7 @@ fn one_sided_requests_and_batches_borrow_as_well() {
             pd,
             context,
             fake,
-        } = Pair::new(form);
+        } = Pair::new(profile);
         let region = pd
             .shared(64, AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE)
             .expect("region");
@@ -84,7 +84,7 @@ fn one_sided_requests_and_batches_borrow_as_well() {
                 item.expect("of this queue pair").ok().expect("success");
             })
         });
-        let (a, outcome) = end.into_result().expect("lives");
+        let (a, outcome) = end.into_result().expect("the queue pair still exists");
         outcome.expect("the signalled one retires both");
         assert_eq!(target, source);
         drop((region, a, b, cq, pool, pd, context));
@@ -94,7 +94,7 @@ fn one_sided_requests_and_batches_borrow_as_well() {
 
 #[test]
 fn what_is_in_flight_at_the_end_never_happens() {
-    for form in FORMS {
+    for profile in PROFILES {
         // What is forgotten leaks its count, as Miri would say.
         for forgets in [false, !cfg!(miri)] {
             let Pair {
@@ -105,12 +105,12 @@ fn what_is_in_flight_at_the_end_never_happens() {
                 pd,
                 context,
                 fake,
-            } = Pair::new(form);
+            } = Pair::new(profile);
             fake.stall();
             let region = pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
-            b.post_send(wr::send(pool.take().expect("free")))
+            b.post_send(wr::send(pool.take().expect("a free buffer")))
                 .expect("what the receive waits for");
-            a.post_send(wr::send(pool.take().expect("free")).tag(4))
+            a.post_send(wr::send(pool.take().expect("a free buffer")).tag(4))
                 .expect("not borrowed");
             let mut memory = vec![1_u8; 64];
             let end = a.scope(|scope| {
@@ -143,7 +143,7 @@ fn what_is_in_flight_at_the_end_never_happens() {
 
 #[test]
 fn a_panic_ends_the_scope_before_it_goes_on() {
-    for form in FORMS {
+    for profile in PROFILES {
         let Pair {
             a,
             b,
@@ -152,7 +152,7 @@ fn a_panic_ends_the_scope_before_it_goes_on() {
             pd,
             context,
             fake,
-        } = Pair::new(form);
+        } = Pair::new(profile);
         fake.stall();
         let mut memory = vec![1_u8; 64];
         let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -206,7 +206,7 @@ fn a_request_that_was_not_posted_is_no_loan_and_one_in_doubt_is() {
 
 #[test]
 fn a_failed_poll_is_no_completion() {
-    for form in FORMS {
+    for profile in PROFILES {
         let Pair {
             a,
             b,
@@ -215,7 +215,7 @@ fn a_failed_poll_is_no_completion() {
             pd,
             context,
             fake,
-        } = Pair::new(form);
+        } = Pair::new(profile);
         fake.stall();
         let mut memory = [1_u8; 64];
         let end = a.scope(|scope| {
@@ -238,7 +238,7 @@ fn a_failed_poll_is_no_completion() {
 fn what_cannot_be_ended_aborts() {
     const CASE: &str = "IBVERBS_TEST_ABORTS_BY";
     if let Ok(case) = std::env::var(CASE) {
-        let pair = Pair::new(FORMS[0]);
+        let pair = Pair::new(PROFILES[0]);
         pair.fake.stall();
         let mut memory = [1_u8; 64];
         let _ = pair.a.scope(|scope| {

@@ -5,7 +5,7 @@ mod fake;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fake::{FORMS, connect, open, small};
+use fake::{PROFILES, connect, open, small};
 use fake_provider::{Fake, Live, PostFault, Profile, Queue};
 use ibverbs::{
     BatchError, CompletionQueue, CqOptions, Error, Pool, PostError, QueuePair, Rc,
@@ -25,7 +25,7 @@ impl Store {
     fn new(profile: Profile) -> Self {
         let fake = Fake::new(profile);
         let context = open(&fake);
-        let pd = context.alloc_pd().expect("domain");
+        let pd = context.alloc_pd().expect("protection domain");
         let cq = context
             .create_cq(CqOptions {
                 depth: 63,
@@ -62,8 +62,8 @@ impl Store {
     fn receives(&mut self, count: u64) {
         for tag in 0..count {
             self.srq
-                .post_recv(wr::recv(self.pool.take().expect("free")).tag(tag))
-                .expect("room");
+                .post_recv(wr::recv(self.pool.take().expect("a free buffer")).tag(tag))
+                .expect("a free slot");
         }
     }
 
@@ -79,11 +79,11 @@ impl Store {
                     .pairs
                     .iter()
                     .position(|(_, receiver)| receiver.qp_num() == number)
-                    .expect("one of them");
+                    .expect("a known completion queue");
                 all.push((
                     retired.tag(),
                     place,
-                    retired.into_buf().expect("posted with one").to_vec(),
+                    retired.into_buf().expect("posted with a buffer").to_vec(),
                 ));
             } else {
                 let sender = self
@@ -117,8 +117,8 @@ impl Store {
 
 #[test]
 fn queue_pairs_receive_from_one_store_and_the_completion_says_which() {
-    for form in FORMS {
-        let mut store = Store::new(form);
+    for profile in PROFILES {
+        let mut store = Store::new(profile);
         store.receives(3);
         for (place, text) in [(1, b"one"), (0, b"two"), (1, b"six")] {
             store.pairs[place]
@@ -143,8 +143,8 @@ fn queue_pairs_receive_from_one_store_and_the_completion_says_which() {
 
 #[test]
 fn a_send_waits_for_a_receive_of_the_store() {
-    for form in FORMS {
-        let mut store = Store::new(form);
+    for profile in PROFILES {
+        let mut store = Store::new(profile);
         store.pairs[1]
             .0
             .post_send(wr::send(wr::Inline(b"early")))
@@ -158,8 +158,8 @@ fn a_send_waits_for_a_receive_of_the_store() {
 
 #[test]
 fn a_receive_retires_at_the_store_and_nowhere_else() {
-    for form in FORMS {
-        let mut store = Store::new(form);
+    for profile in PROFILES {
+        let mut store = Store::new(profile);
         store.receives(1);
         store.pairs[0]
             .0
@@ -178,8 +178,8 @@ fn a_receive_retires_at_the_store_and_nowhere_else() {
 
 #[test]
 fn queue_pairs_keep_the_store_and_its_buffers_whatever_goes_first() {
-    for form in FORMS {
-        let mut store = Store::new(form);
+    for profile in PROFILES {
+        let mut store = Store::new(profile);
         store.receives(3);
         store.pairs[0]
             .0
@@ -209,7 +209,7 @@ fn queue_pairs_keep_the_store_and_its_buffers_whatever_goes_first() {
 
 #[test]
 fn a_store_outlives_its_queue_pairs_and_the_pool() {
-    let mut store = Store::new(FORMS[0]);
+    let mut store = Store::new(PROFILES[0]);
     store.receives(2);
     let Store {
         srq,
@@ -235,7 +235,7 @@ fn a_store_outlives_its_queue_pairs_and_the_pool() {
 
 #[test]
 fn completions_that_were_not_taken_come_again() {
-    let mut store = Store::new(FORMS[0]);
+    let mut store = Store::new(PROFILES[0]);
     store.receives(1);
     store.pairs[0]
         .0
@@ -249,14 +249,14 @@ fn completions_that_were_not_taken_come_again() {
 #[test]
 fn a_batch_is_as_long_as_its_queue_at_most() {
     let fake = Fake::new(Profile::RXE);
-    let pd = open(&fake).alloc_pd().expect("domain");
+    let pd = open(&fake).alloc_pd().expect("protection domain");
     let mut srq = pd
         .create_srq(SrqOptions {
             max_batch: u32::MAX,
             max_wr: 7,
             max_sge: 1,
         })
-        .expect("shared queue");
+        .expect("shared receive queue");
     let room = srq.recv_slots_free();
     srq.recv_batch(|batch| {
         (0..room).try_for_each(|_| Ok::<(), Error>(batch.recv(wr::recv(wr::Empty))?))
@@ -276,7 +276,10 @@ fn a_shared_queue_takes_lists_of_memory_that_it_holds() {
     let sink = store.srq.pd().sink(8).expect("sink");
     let held = store.srq.hold(&sink).expect("hold");
     let list = store.srq.hold_list(&[held]).expect("of its own tokens");
-    store.srq.post_recv(wr::recv(list).tag(4)).expect("room");
+    store
+        .srq
+        .post_recv(wr::recv(list).tag(4))
+        .expect("a free slot");
     let (sender, _) = &mut store.pairs[0];
     sender
         .hold_list(&[held])
@@ -307,20 +310,20 @@ fn a_shared_queue_takes_lists_of_memory_that_it_holds() {
 
 #[test]
 fn an_error_or_a_panic_in_a_batch_of_receives_gives_the_buffers_back() {
-    for form in FORMS {
-        let mut store = Store::new(form);
+    for profile in PROFILES {
+        let mut store = Store::new(profile);
         let (srq, pool) = (&mut store.srq, &store.pool);
         let room = srq.recv_slots_free();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             srq.recv_batch(|batch| -> Result<(), Error> {
-                batch.recv(wr::recv(pool.take().expect("free")))?;
+                batch.recv(wr::recv(pool.take().expect("a free buffer")))?;
                 panic!("in the middle");
             })
         }));
         assert!(panicked.is_err());
         let failed = srq.recv_batch(|batch| -> Result<(), Error> {
             for _ in 0..8 {
-                batch.recv(wr::recv(pool.take().expect("free")))?;
+                batch.recv(wr::recv(pool.take().expect("a free buffer")))?;
             }
             Ok(())
         });
@@ -332,9 +335,9 @@ fn an_error_or_a_panic_in_a_batch_of_receives_gives_the_buffers_back() {
 
 #[test]
 fn what_the_provider_refuses_of_a_batch_comes_back_and_what_is_in_doubt_stays() {
-    for form in FORMS {
+    for profile in PROFILES {
         for sets_bad_wr in [true, false] {
-            let mut store = Store::new(form);
+            let mut store = Store::new(profile);
             let fault = PostFault {
                 queue: Queue::SharedRecv,
                 at: 1,
@@ -347,8 +350,8 @@ fn what_the_provider_refuses_of_a_batch_comes_back_and_what_is_in_doubt_stays() 
             let error = srq
                 .recv_batch(|batch| -> Result<(), BatchError> {
                     for _ in 0..3 {
-                        let added = batch.recv(wr::recv(pool.take().expect("free")));
-                        added.expect("room");
+                        let added = batch.recv(wr::recv(pool.take().expect("a free buffer")));
+                        added.expect("a free slot");
                     }
                     Ok(())
                 })
@@ -365,7 +368,7 @@ fn what_the_provider_refuses_of_a_batch_comes_back_and_what_is_in_doubt_stays() 
 
 #[test]
 fn a_store_can_be_asked_and_changed() {
-    let mut store = Store::new(FORMS[0]);
+    let mut store = Store::new(PROFILES[0]);
     store.srq.set_limit(3).expect("limit");
     let SrqAttr {
         max_wr,

@@ -6,13 +6,13 @@ mod fake;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use fake::{FORMS, Pair, bytes};
+use fake::{PROFILES, Pair, bytes};
 use ibverbs::{AccessFlags, CqOptions, Rc, wr};
 
 #[test]
 fn a_queue_pair_moves_to_another_thread_with_its_completion_queue() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(1);
         let buf = pair.buf(b"before");
         pair.a.post_send(wr::send(buf)).expect("send");
@@ -35,12 +35,12 @@ fn a_queue_pair_moves_to_another_thread_with_its_completion_queue() {
 #[test]
 fn two_threads_use_the_two_ends_of_a_connection() {
     const MESSAGES: usize = 20;
-    for form in FORMS {
-        let fake = fake_provider::Fake::new(form);
+    for profile in PROFILES {
+        let fake = fake_provider::Fake::new(profile);
         let context = fake::open(&fake);
-        let pd = context.alloc_pd().expect("domain");
+        let pd = context.alloc_pd().expect("protection domain");
         let options = CqOptions {
-            extended: form.extended_cq,
+            extended: profile.extended_cq,
             ..CqOptions::default()
         };
         let (mut cq_a, mut cq_b) = (
@@ -52,7 +52,7 @@ fn two_threads_use_the_two_ends_of_a_connection() {
         fake::connect(&mut a, &mut b);
         let pool = pd.pool(4, 64).expect("pool");
         for _ in 0..3 {
-            b.post_recv(wr::recv(pool.take().expect("free")))
+            b.post_recv(wr::recv(pool.take().expect("a free buffer")))
                 .expect("receive");
         }
         let sender = thread::spawn(move || {
@@ -77,7 +77,7 @@ fn two_threads_use_the_two_ends_of_a_connection() {
                     .retire(completion)
                     .expect("in flight")
                     .into_buf()
-                    .expect("posted with one");
+                    .expect("posted with a buffer");
                 assert_eq!(buf[..], next.to_ne_bytes());
                 next += 1;
                 b.post_recv(wr::recv(buf)).expect("receive");
@@ -92,7 +92,7 @@ fn two_threads_use_the_two_ends_of_a_connection() {
 
 #[test]
 fn a_pool_gives_buffers_to_many_threads() {
-    let pair = Pair::new(FORMS[0]);
+    let pair = Pair::new(PROFILES[0]);
     thread::scope(|scope| {
         for byte in 0..4 {
             let pool = pair.pool.clone();
@@ -112,7 +112,7 @@ fn a_pool_gives_buffers_to_many_threads() {
 
 #[test]
 fn threads_copy_in_and_out_of_a_shared_region_at_once() {
-    let pair = Pair::new(FORMS[0]);
+    let pair = Pair::new(PROFILES[0]);
     let region = pair
         .pd
         .shared(19, AccessFlags::REMOTE_READ)
@@ -125,8 +125,8 @@ fn threads_copy_in_and_out_of_a_shared_region_at_once() {
                 for round in 0..4 {
                     region
                         .write(usize::from(byte) + 3, &[byte; 7])
-                        .expect("within");
-                    region.read(round, &mut seen).expect("within");
+                        .expect("in range");
+                    region.read(round, &mut seen).expect("in range");
                     region.load(0, Ordering::Relaxed).expect("aligned");
                     region
                         .store(8, u64::from(byte), Ordering::Release)

@@ -5,7 +5,7 @@ mod fake;
 
 use std::thread;
 
-use fake::{FORMS, Pair};
+use fake::{PROFILES, Pair};
 use fake_provider::{Live, PostFault, Queue, Verb};
 use ibverbs::{
     AccessFlags, Direction, ErrorKind, PostError, RemoteMemory, SharedRegion, WcOpcode, WcStatus,
@@ -18,27 +18,27 @@ const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRI
 /// A region that only windows open, with these bytes at its start.
 fn region(pair: &Pair, bytes: &[u8]) -> SharedRegion {
     let region = pair.pd.shared(64, AccessFlags::MW_BIND).expect("region");
-    region.write(0, bytes).expect("within");
+    region.write(0, bytes).expect("in range");
     region
 }
 
 /// A window of type 2 to all of a region, bound by a request of `b`.
 fn bound(pair: &mut Pair, region: &SharedRegion) -> BoundWindow<Type2> {
     let window = pair.pd.alloc_mw::<Type2>().expect("window");
-    let (bound, binding) = window.bind(region, OPEN).expect("fits");
+    let (bound, binding) = window.bind(region, OPEN).expect("binding");
     pair.b.post_send(wr::bind(binding)).expect("bind");
     bound
 }
 
 /// How a read by `a` ends, and what it brought.
 fn read(pair: &mut Pair, remote: RemoteMemory) -> (WcStatus, Vec<u8>) {
-    let buf = pair.pool.take().expect("free");
+    let buf = pair.pool.take().expect("a free buffer");
     pair.a.post_send(wr::read(buf, remote)).expect("read");
     let (mut of_a, _) = pair.retire();
     let done = of_a.remove(0);
     (
         done.status(),
-        done.into_buf().expect("posted with one").to_vec(),
+        done.into_buf().expect("posted with a buffer").to_vec(),
     )
 }
 
@@ -54,13 +54,15 @@ fn bound_successfully(pair: &mut Pair) {
 
 #[test]
 fn a_window_opens_its_part_of_the_region_until_it_is_invalidated() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let region = region(&pair, b"01234567");
         let mut window = pair.pd.alloc_mw::<Type2>().expect("window");
         for _ in 0..2 {
-            let part = region.slice(2..6).expect("within");
-            let (bound, binding) = window.bind(&part, AccessFlags::REMOTE_READ).expect("fits");
+            let part = region.slice(2..6).expect("in range");
+            let (bound, binding) = window
+                .bind(&part, AccessFlags::REMOTE_READ)
+                .expect("binding");
             let remote = bound.remote();
             pair.b.post_send(wr::bind(binding)).expect("bind");
             bound_successfully(&mut pair);
@@ -70,11 +72,11 @@ fn a_window_opens_its_part_of_the_region_until_it_is_invalidated() {
             );
             pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
             let (_, mut of_b) = pair.retire();
-            window = of_b.remove(0).into_window().expect("free again");
+            window = of_b.remove(0).into_window().expect("the free window");
         }
         let (bound, binding) = window
             .bind(&region, AccessFlags::REMOTE_READ)
-            .expect("fits");
+            .expect("binding");
         let remote = bound.remote();
         let both = pair.b.batch(|batch| -> ibverbs::Result<()> {
             batch.send(wr::bind(binding).unsignaled())?;
@@ -96,12 +98,12 @@ fn a_window_opens_its_part_of_the_region_until_it_is_invalidated() {
 
 #[test]
 fn a_bound_window_keeps_its_region() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let region = region(&pair, b"kept");
         let bound = bound(&mut pair, &region);
         bound_successfully(&mut pair);
-        let remote = bound.remote().slice(0, 4).expect("within");
+        let remote = bound.remote().slice(0, 4).expect("in range");
         let still = region.try_into_buf().expect_err("a window is bound to it");
         drop(still);
         // Nothing but the window keeps the memory, which the peer reads and writes.
@@ -128,8 +130,8 @@ fn a_bound_window_keeps_its_region() {
 
 #[test]
 fn a_region_comes_back_when_its_windows_are_invalidated() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let region = region(&pair, b"back");
         let bound = bound(&mut pair, &region);
         bound_successfully(&mut pair);
@@ -138,7 +140,10 @@ fn a_region_comes_back_when_its_windows_are_invalidated() {
             .try_into_buf()
             .expect_err("the request has not completed yet, as far as is known");
         let (_, mut of_b) = pair.retire();
-        let window = of_b.remove(0).into_window::<Type2>().expect("free");
+        let window = of_b
+            .remove(0)
+            .into_window::<Type2>()
+            .expect("a free buffer");
         let mut buf = still
             .into_region()
             .try_into_buf()
@@ -171,7 +176,7 @@ fn window_region_and_queue_pairs_may_be_dropped_in_any_order() {
             continue;
         }
         for stalled in [false, true] {
-            let mut pair = Pair::new(FORMS[index % 2]);
+            let mut pair = Pair::new(PROFILES[index % 2]);
             let region = region(&pair, b"x");
             if stalled {
                 pair.fake.stall();
@@ -202,20 +207,20 @@ fn window_region_and_queue_pairs_may_be_dropped_in_any_order() {
 
 #[test]
 fn a_binding_that_is_not_posted_binds_nothing() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let region = region(&pair, b"closed");
         let capacity = pair.b.caps().max_send_wr;
         pair.fake.stall();
         for _ in 0..capacity {
-            pair.b.post_send(wr::send(wr::Empty)).expect("room");
+            pair.b.post_send(wr::send(wr::Empty)).expect("a free slot");
         }
         let window = pair.pd.alloc_mw::<Type2>().expect("window");
-        let (bound, binding) = window.bind(&region, OPEN).expect("fits");
+        let (bound, binding) = window.bind(&region, OPEN).expect("binding");
         let rejected = pair.b.post_send(wr::bind(binding)).expect_err("full");
         assert_eq!(rejected.error(), PostError::QueueFull { capacity });
         let remote = bound.remote();
-        drop(rejected.into_payload().expect("back"));
+        drop(rejected.into_payload().expect("the posted buffer"));
         for _ in 0..capacity {
             pair.a.post_recv(wr::recv(wr::Empty)).expect("receive");
         }
@@ -223,7 +228,7 @@ fn a_binding_that_is_not_posted_binds_nothing() {
         drop(pair.retire());
         // A batch that fails posts nothing either.
         let window = pair.pd.alloc_mw::<Type2>().expect("window");
-        let (other, binding) = window.bind(&region, OPEN).expect("fits");
+        let (other, binding) = window.bind(&region, OPEN).expect("binding");
         let failed = pair.b.batch(|batch| -> ibverbs::Result<()> {
             batch.send(wr::bind(binding))?;
             Err(ibverbs::Error::from(
@@ -242,12 +247,12 @@ fn a_binding_that_is_not_posted_binds_nothing() {
 
 #[test]
 fn a_binding_in_doubt_keeps_window_and_region_until_the_queue_pair_goes() {
-    for form in FORMS {
+    for profile in PROFILES {
         for executed in [false, true] {
-            let mut pair = Pair::new(form);
+            let mut pair = Pair::new(profile);
             let region = region(&pair, b"x");
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let (bound, binding) = window.bind(&region, OPEN).expect("fits");
+            let (bound, binding) = window.bind(&region, OPEN).expect("binding");
             let fault = PostFault {
                 queue: Queue::Send,
                 at: 0,
@@ -271,8 +276,8 @@ fn a_binding_in_doubt_keeps_window_and_region_until_the_queue_pair_goes() {
 
 #[test]
 fn a_peer_invalidates_by_a_message() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let (region, other) = (region(&pair, b"x"), region(&pair, b"y"));
         let bound = bound(&mut pair, &region);
         bound_successfully(&mut pair);
@@ -313,7 +318,7 @@ fn a_peer_invalidates_by_a_message() {
 #[test]
 fn a_window_that_its_queue_pair_frees_in_another_thread_is_not_bound_anew() {
     for _ in 0..if cfg!(miri) { 3 } else { 100 } {
-        let mut pair = Pair::new(FORMS[0]);
+        let mut pair = Pair::new(PROFILES[0]);
         let region = region(&pair, b"x");
         let bound = bound(&mut pair, &region);
         bound_successfully(&mut pair);
@@ -344,8 +349,8 @@ fn a_window_that_its_queue_pair_frees_in_another_thread_is_not_bound_anew() {
 
 #[test]
 fn a_message_that_invalidates_what_is_not_bound_breaks_the_connection() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(1);
         pair.a
             .post_send(wr::send_with_inv(wr::Empty, 0x1234))
@@ -359,14 +364,14 @@ fn a_message_that_invalidates_what_is_not_bound_breaks_the_connection() {
 
 #[test]
 fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let region = region(&pair, b"type 1");
         let mut window = pair.pd.alloc_mw::<Type1>().expect("window");
         for _ in 0..2 {
             let bound = pair.b.bind_mw(window, &region, OPEN, 7).expect("bind");
             bound_successfully(&mut pair);
-            let remote = bound.remote().slice(0, 6).expect("within");
+            let remote = bound.remote().slice(0, 6).expect("in range");
             assert_eq!(
                 read(&mut pair, remote),
                 (WcStatus::SUCCESS, b"type 1".to_vec())
@@ -374,7 +379,10 @@ fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
             pair.b.unbind_mw(bound, 8).expect("unbind");
             let (_, mut of_b) = pair.retire();
             assert_eq!(of_b[0].tag(), 8);
-            window = of_b.remove(0).into_window::<Type1>().expect("free again");
+            window = of_b
+                .remove(0)
+                .into_window::<Type1>()
+                .expect("the free window");
         }
         // What the driver refuses it may have queued: the window stays until the queue pair goes.
         pair.fake.fail_next(Verb::BindMw, libc::ENOMEM);
@@ -394,8 +402,8 @@ fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
 
 #[test]
 fn windows_of_both_types_go_after_a_queue_pair_that_was_destroyed_first() {
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         let region = region(&pair, b"x");
         let of_type_2 = bound(&mut pair, &region);
         let window = pair.pd.alloc_mw::<Type1>().expect("window");
@@ -436,12 +444,12 @@ fn windows_of_both_types_go_after_a_queue_pair_that_was_destroyed_first() {
 
 #[test]
 fn what_a_window_cannot_be_bound_to_is_refused_and_the_window_freed() {
-    let mut pair = Pair::new(FORMS[0]);
+    let mut pair = Pair::new(PROFILES[0]);
     let region = region(&pair, b"x");
     let closed = pair.pd.shared(8, AccessFlags::REMOTE_READ).expect("region");
-    let elsewhere = pair.context.alloc_pd().expect("domain");
+    let elsewhere = pair.context.alloc_pd().expect("protection domain");
     let foreign = elsewhere.shared(8, AccessFlags::MW_BIND).expect("region");
-    let nothing = region.slice(8..8).expect("within");
+    let nothing = region.slice(8..8).expect("in range");
     let fresh = |pair: &Pair| -> Window<Type2> { pair.pd.alloc_mw().expect("window") };
     for (region, access, kind) in [
         (&closed, OPEN, ErrorKind::InvalidInput),
@@ -462,7 +470,7 @@ fn what_a_window_cannot_be_bound_to_is_refused_and_the_window_freed() {
         .alloc_mw::<Type2>()
         .expect("window")
         .bind(&foreign, OPEN)
-        .expect("fits");
+        .expect("binding");
     let rejected = pair
         .b
         .post_send(wr::bind(binding))
@@ -480,7 +488,7 @@ fn what_a_window_cannot_be_bound_to_is_refused_and_the_window_freed() {
 
 #[test]
 fn windows_move_between_threads() {
-    let mut pair = Pair::new(FORMS[0]);
+    let mut pair = Pair::new(PROFILES[0]);
     let region = region(&pair, b"x");
     let window = bound(&mut pair, &region);
     let (pair, window) = std::thread::spawn(move || {
@@ -489,7 +497,10 @@ fn windows_move_between_threads() {
             .post_send(wr::invalidate(window))
             .expect("invalidate");
         let (_, mut of_b) = pair.retire();
-        let window = of_b.remove(0).into_window::<Type2>().expect("free");
+        let window = of_b
+            .remove(0)
+            .into_window::<Type2>()
+            .expect("a free buffer");
         (pair, window)
     })
     .join()

@@ -5,7 +5,7 @@ mod fake;
 
 use std::fs::File;
 
-use fake::{FORMS, open, path, small};
+use fake::{PROFILES, open, path, small};
 use fake_provider::{Fake, Live, Profile};
 use ibverbs::{
     AccessFlags, Buf, CompletionQueue, Context, CqOptions, ErrorKind, Pool, ProtectionDomain,
@@ -27,13 +27,13 @@ struct Store {
 
 impl Store {
     fn new(context: &Context, xrcd: &XrcDomain) -> Self {
-        let pd = context.alloc_pd().expect("domain");
+        let pd = context.alloc_pd().expect("protection domain");
         let cq = context
             .create_cq(CqOptions {
                 depth: 31,
                 ..CqOptions::default()
             })
-            .expect("queue");
+            .expect("completion queue");
         let options = SrqOptions {
             max_wr: 7,
             max_sge: 1,
@@ -56,8 +56,8 @@ impl Store {
     fn receives(&mut self, count: u64) {
         for tag in 0..count {
             self.srq
-                .post_recv(wr::recv(self.pool.take().expect("free")).tag(tag))
-                .expect("room");
+                .post_recv(wr::recv(self.pool.take().expect("a free buffer")).tag(tag))
+                .expect("a free slot");
         }
     }
 
@@ -94,39 +94,39 @@ fn connect(sender: &mut QueuePair<XrcSend>, receiver: &mut XrcRecvQueuePair, pat
         sender.endpoint(path).expect("endpoint"),
         receiver.endpoint(path).expect("endpoint"),
     );
-    sender.init(path).expect("INIT");
-    receiver.init(path).expect("INIT");
-    receiver.connect(path, &here).expect("RTS");
-    sender.connect(path, &there).expect("RTS");
+    sender.init(path).expect("INIT state");
+    receiver.init(path).expect("INIT state");
+    receiver.connect(path, &here).expect("RTS state");
+    sender.connect(path, &there).expect("RTS state");
 }
 
-fn with_xrc(form: Profile) -> Fake {
+fn with_xrc(profile: Profile) -> Fake {
     Fake::new(Profile {
         more_verbs: true,
-        ..form
+        ..profile
     })
 }
 
 impl Setup {
-    fn new(form: Profile) -> Self {
-        let fake = with_xrc(form);
+    fn new(profile: Profile) -> Self {
+        let fake = with_xrc(profile);
         let context = open(&fake);
         let xrcd = context.open_xrcd().expect("XRC domain");
         let stores = [(); 2].map(|()| Store::new(&context, &xrcd));
         let mut receiver = xrcd.create_xrc_recv_qp().expect("receiving half");
-        let pd = context.alloc_pd().expect("domain");
+        let pd = context.alloc_pd().expect("protection domain");
         let send_cq = context
             .create_cq(CqOptions {
                 depth: 31,
                 ..CqOptions::default()
             })
-            .expect("queue");
+            .expect("completion queue");
         let mut sender = pd
             .create_xrc_send_qp(&send_cq, small())
             .expect("sending half");
         assert_eq!(
             (sender.is_extended(), sender.caps().max_recv_wr),
-            (form.extended_qp, 0)
+            (profile.extended_qp, 0)
         );
         connect(&mut sender, &mut receiver, &path());
         let pool = pd.pool(8, 64).expect("pool");
@@ -143,7 +143,7 @@ impl Setup {
     }
 
     fn buf(&self, bytes: &[u8]) -> Buf {
-        let mut buf = self.pool.take().expect("free");
+        let mut buf = self.pool.take().expect("a free buffer");
         buf.set_len(bytes.len());
         buf.copy_from_slice(bytes);
         buf
@@ -162,7 +162,7 @@ impl Setup {
             .pd
             .shared(8, path().access)
             .expect("region");
-        region.write(0, &bytes.to_ne_bytes()).expect("within");
+        region.write(0, &bytes.to_ne_bytes()).expect("in range");
         region
     }
 
@@ -184,8 +184,8 @@ impl Setup {
 
 #[test]
 fn a_message_takes_a_receive_of_the_queue_that_it_names_and_completes_there() {
-    for form in FORMS {
-        let mut setup = Setup::new(form);
+    for profile in PROFILES {
+        let mut setup = Setup::new(profile);
         let [first, second] = &mut setup.stores;
         first.receives(3);
         second.receives(3);
@@ -222,8 +222,8 @@ fn a_message_takes_a_receive_of_the_queue_that_it_names_and_completes_there() {
 
 #[test]
 fn immediate_data_and_tags_come_with_the_receive() {
-    for form in FORMS {
-        let mut setup = Setup::new(form);
+    for profile in PROFILES {
+        let mut setup = Setup::new(profile);
         setup.stores[1].receives(1);
         let number = setup.stores[1].number;
         setup
@@ -243,8 +243,8 @@ fn immediate_data_and_tags_come_with_the_receive() {
 
 #[test]
 fn requests_of_one_batch_can_name_different_queues() {
-    for form in FORMS {
-        let mut setup = Setup::new(form);
+    for profile in PROFILES {
+        let mut setup = Setup::new(profile);
         let numbers = [0, 1, 0].map(|place: usize| setup.stores[place].number);
         setup.stores.iter_mut().for_each(|store| store.receives(2));
         let batch = setup.sender.batch(|batch| -> Result<(), ibverbs::Error> {
@@ -266,8 +266,8 @@ fn requests_of_one_batch_can_name_different_queues() {
 
 #[test]
 fn a_message_waits_for_a_receive_of_the_queue_that_it_names() {
-    for form in FORMS {
-        let mut setup = Setup::new(form);
+    for profile in PROFILES {
+        let mut setup = Setup::new(profile);
         let number = setup.stores[0].number;
         setup
             .sender
@@ -284,8 +284,8 @@ fn a_message_waits_for_a_receive_of_the_queue_that_it_names() {
 
 #[test]
 fn memory_is_reached_by_the_protection_domain_of_the_queue_that_is_named() {
-    for form in FORMS {
-        let mut setup = Setup::new(form);
+    for profile in PROFILES {
+        let mut setup = Setup::new(profile);
         let region = setup.region(0, 5);
         let (mine, other) = (setup.stores[0].number, setup.stores[1].number);
         let word = setup.buf(&7_u64.to_ne_bytes());
@@ -320,8 +320,8 @@ fn memory_is_reached_by_the_protection_domain_of_the_queue_that_is_named() {
 
 #[test]
 fn a_queue_of_another_xrc_domain_cannot_be_named() {
-    for form in FORMS {
-        let mut setup = Setup::new(form);
+    for profile in PROFILES {
+        let mut setup = Setup::new(profile);
         let elsewhere = setup.context.open_xrcd().expect("XRC domain");
         let mut store = Store::new(&setup.context, &elsewhere);
         store.receives(1);
@@ -339,7 +339,7 @@ fn a_queue_of_another_xrc_domain_cannot_be_named() {
 
 #[test]
 fn a_receive_retires_at_its_queue_and_at_no_other() {
-    let mut setup = Setup::new(FORMS[0]);
+    let mut setup = Setup::new(PROFILES[0]);
     setup.stores[0].receives(1);
     let number = setup.stores[0].number;
     setup
@@ -362,8 +362,8 @@ fn a_receive_retires_at_its_queue_and_at_no_other() {
 
 #[test]
 fn buffers_of_a_queue_come_back_when_no_receiving_half_of_its_domain_is_left() {
-    for form in FORMS {
-        let mut setup = Setup::new(form);
+    for profile in PROFILES {
+        let mut setup = Setup::new(profile);
         let another = setup.xrcd.create_xrc_recv_qp().expect("receiving half");
         setup.stores[0].receives(3);
         let region = setup.region(0, 0);
@@ -403,8 +403,8 @@ fn buffers_of_a_queue_come_back_when_no_receiving_half_of_its_domain_is_left() {
             pd: its_pd,
             ..
         } = second;
-        srq.post_recv(wr::recv(others.take().expect("free")))
-            .expect("room");
+        srq.post_recv(wr::recv(others.take().expect("a free buffer")))
+            .expect("a free slot");
         drop(srq);
         assert_eq!(others.available(), 8);
         drop((
@@ -415,8 +415,8 @@ fn buffers_of_a_queue_come_back_when_no_receiving_half_of_its_domain_is_left() {
 }
 
 /// Everything of a connection, with requests in flight, each in a box that drops it.
-fn everything(form: Profile) -> (Fake, Vec<Option<Box<dyn Send>>>) {
-    let mut setup = Setup::new(form);
+fn everything(profile: Profile) -> (Fake, Vec<Option<Box<dyn Send>>>) {
+    let mut setup = Setup::new(profile);
     setup.fake.stall();
     setup.stores[0].receives(3);
     let (number, buf) = (setup.stores[0].number, setup.buf(b"never"));
@@ -465,7 +465,7 @@ fn the_parts_of_a_connection_may_be_dropped_in_any_order() {
     // Miri takes its time.
     let step = if cfg!(miri) { 71 } else { 1 };
     for (index, order) in orders.iter().enumerate().step_by(step) {
-        let (fake, mut objects) = everything(FORMS[index % 2]);
+        let (fake, mut objects) = everything(PROFILES[index % 2]);
         for place in order {
             drop(objects[*place].take());
         }
@@ -477,7 +477,7 @@ fn the_parts_of_a_connection_may_be_dropped_in_any_order() {
 #[test]
 #[cfg_attr(miri, ignore = "opens a file")]
 fn a_domain_belongs_to_its_file() {
-    let fake = with_xrc(FORMS[0]);
+    let fake = with_xrc(PROFILES[0]);
     let context = open(&fake);
     let file = File::open("/proc/self/exe").expect("a file");
     let by = |how| context.open_xrcd_by_file(&file, how);
@@ -489,8 +489,10 @@ fn a_domain_belongs_to_its_file() {
     // A queue by one opening, the receiving half by the other.
     let mut store = Store::new(&context, &here);
     let mut receiver = there.create_xrc_recv_qp().expect("receiving half");
-    let pd = context.alloc_pd().expect("domain");
-    let mut cq = context.create_cq(CqOptions::default()).expect("queue");
+    let pd = context.alloc_pd().expect("protection domain");
+    let mut cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     let mut sender = pd.create_xrc_send_qp(&cq, small()).expect("sending half");
     connect(&mut sender, &mut receiver, &path());
     store.receives(1);
@@ -509,7 +511,7 @@ fn a_domain_belongs_to_its_file() {
 
 #[test]
 fn a_receiving_half_can_be_opened_by_its_number_and_lives_as_long_as_the_last_who_did() {
-    let setup = Setup::new(FORMS[0]);
+    let setup = Setup::new(PROFILES[0]);
     let number = setup.receiver.qp_num();
     let mut again = setup.xrcd.open_xrc_recv_qp(number).expect("the same");
     assert_eq!(
@@ -541,7 +543,7 @@ fn a_receiving_half_can_be_opened_by_its_number_and_lives_as_long_as_the_last_wh
         .post_send(wr::send(wr::Inline(b"still")).for_srq(stores[0].number))
         .expect("send");
     assert_eq!(stores[0].texts(), [(0, b"still".to_vec())]);
-    again.to_error().expect("ERR");
+    again.to_error().expect("ERR state");
     again.modify(&QpChange::to(QpState::RESET)).expect("RESET");
     drop((again, sender, stores, send_cq, pool, xrcd, other, context));
     fake.assert_clean();
@@ -549,13 +551,15 @@ fn a_receiving_half_can_be_opened_by_its_number_and_lives_as_long_as_the_last_wh
 
 #[test]
 fn parts_of_different_openings_do_not_fit() {
-    let fake = with_xrc(FORMS[0]);
+    let fake = with_xrc(PROFILES[0]);
     let (one, two) = (open(&fake), open(&fake));
     let (xrcd, pd) = (
         one.open_xrcd().expect("XRC domain"),
-        one.alloc_pd().expect("domain"),
+        one.alloc_pd().expect("protection domain"),
     );
-    let cq = two.create_cq(CqOptions::default()).expect("queue");
+    let cq = two
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     let error = pd
         .create_xrc_srq(&xrcd, &cq, SrqOptions::default())
         .expect_err("a queue of another opening");
@@ -570,13 +574,15 @@ fn parts_of_different_openings_do_not_fit() {
 
 #[test]
 fn a_device_without_xrc_says_so() {
-    for form in FORMS {
-        let fake = Fake::new(form);
+    for profile in PROFILES {
+        let fake = Fake::new(profile);
         let context = open(&fake);
         assert!(context.open_xrcd().expect_err("no XRC").is_unsupported());
         let (pd, cq) = (
-            context.alloc_pd().expect("domain"),
-            context.create_cq(CqOptions::default()).expect("queue"),
+            context.alloc_pd().expect("protection domain"),
+            context
+                .create_cq(CqOptions::default())
+                .expect("completion queue"),
         );
         assert!(
             pd.create_xrc_send_qp(&cq, small())
@@ -590,7 +596,7 @@ fn a_device_without_xrc_says_so() {
 
 #[test]
 fn a_peer_reaches_shared_memory_through_the_queue_as_long_as_it_exists() {
-    let setup = Setup::new(FORMS[0]);
+    let setup = Setup::new(PROFILES[0]);
     let region = setup.stores[1]
         .pd
         .shared(8, AccessFlags::REMOTE_WRITE)
@@ -615,7 +621,7 @@ fn a_peer_reaches_shared_memory_through_the_queue_as_long_as_it_exists() {
         .expect_err("the queue is there")
         .into_region();
     drop(stores);
-    drop(region.try_into_buf().expect("nobody can reach it"));
+    drop(region.try_into_buf().expect("no peer can reach it"));
     drop((sender, send_cq, pool, xrcd, context));
     assert_eq!(fake.live(), Live::default());
 }

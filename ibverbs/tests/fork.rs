@@ -1,13 +1,13 @@
-//! Fork support before any device is open; needs none.
+//! Fork support requested before a device is opened. The test needs no device.
 
 use ibverbs::fork::{self, ForkStatus};
 
 #[test]
-fn fork_support_can_be_switched_on_before_a_device_is_opened_and_again() {
+fn fork_init_before_open_succeeds_repeatedly() {
     let before = fork::status();
     assert!(before.name().is_some(), "{before}");
-    fork::init().expect("first");
-    fork::init().expect("again");
+    fork::init().expect("first call");
+    fork::init().expect("second call");
     let expected = if before == ForkStatus::UNNEEDED {
         ForkStatus::UNNEEDED
     } else {

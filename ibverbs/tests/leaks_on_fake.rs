@@ -1,31 +1,31 @@
-//! What is forgotten or cannot be destroyed leaks, and does nothing worse: its memory stays, and so
-//! does all that it stands on.
+//! Objects that are forgotten or cannot be destroyed leak safely: their memory and their parents
+//! stay alive.
 //!
-//! Under Miri this program needs `-Zmiri-ignore-leaks`: leaking is what it is about.
+//! Under Miri this program needs `-Zmiri-ignore-leaks`, because it leaks on purpose.
 
 mod fake;
 
 use std::mem::forget;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fake::{FORMS, Pair, open, small};
+use fake::{PROFILES, Pair, open, small};
 use fake_provider::{Fake, Live, Profile, Verb};
 use ibverbs::{AccessFlags, CqOptions, Rc, SrqOptions, leaked_objects, wr};
 
-/// The count of leaked objects is the process's: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Lets one test run at a time, because the count of leaked objects is per process.
+fn exclusive() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]
-fn forgetting_a_queue_pair_with_requests_in_flight_keeps_all_that_the_device_may_touch() {
-    let _alone = alone();
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+fn a_forgotten_queue_pair_keeps_its_memory_registered() {
+    let _guard = exclusive();
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.fake.stall();
         pair.receives(2);
-        let buf = pair.buf(b"still here");
+        let buf = pair.buf(b"in flight");
         pair.a.post_send(wr::send(buf)).expect("send");
         let Pair {
             a,
@@ -50,7 +50,7 @@ fn forgetting_a_queue_pair_with_requests_in_flight_keeps_all_that_the_device_may
                 ..Live::default()
             }
         );
-        fake.resume(); // the device reads and writes what is in flight
+        fake.resume(); // The device executes the requests in flight.
         assert_eq!(fake.take_violations(), Vec::<String>::new());
     }
 }
@@ -58,12 +58,12 @@ fn forgetting_a_queue_pair_with_requests_in_flight_keeps_all_that_the_device_may
 #[test]
 #[allow(
     clippy::forget_non_drop,
-    reason = "forgetting must do no harm, whether the type has a Drop or not"
+    reason = "forgetting must be harmless, with or without a Drop implementation"
 )]
-fn forgetting_anything_else_leaks_and_nothing_worse() {
-    let _alone = alone();
-    for form in FORMS {
-        let mut pair = Pair::new(form);
+fn forgetting_other_objects_only_leaks_them() {
+    let _guard = exclusive();
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
         pair.receives(3);
         for _ in 0..3 {
             pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
@@ -100,18 +100,18 @@ fn forgetting_anything_else_leaks_and_nothing_worse() {
         drop((a, b));
         forget(cq);
         drop((pool, pd, context));
-        assert_eq!(fake.live().qps, 0, "a queue pair goes when it is dropped");
+        assert_eq!(fake.live().qps, 0, "a dropped queue pair is destroyed");
         assert_eq!(fake.take_violations(), Vec::<String>::new());
     }
 }
 
 #[test]
-fn a_queue_pair_that_cannot_be_destroyed_is_leaked_with_all_that_it_guards() {
-    let _alone = alone();
-    for form in FORMS {
-        for by_drop in [false, true] {
+fn an_undestroyable_queue_pair_leaks_with_its_memory() {
+    let _guard = exclusive();
+    for profile in PROFILES {
+        for dropped in [false, true] {
             let before = leaked_objects();
-            let mut pair = Pair::new(form);
+            let mut pair = Pair::new(profile);
             pair.fake.stall();
             pair.receives(2);
             let sink = pair.pd.sink(8).expect("sink");
@@ -131,7 +131,7 @@ fn a_queue_pair_that_cannot_be_destroyed_is_leaked_with_all_that_it_guards() {
                 context,
                 fake,
             } = pair;
-            if by_drop {
+            if dropped {
                 drop((a, b));
             } else {
                 let error = a.destroy().expect_err("refused");
@@ -155,7 +155,7 @@ fn a_queue_pair_that_cannot_be_destroyed_is_leaked_with_all_that_it_guards() {
                     ..Live::default()
                 }
             );
-            fake.resume(); // the device goes on: Miri sees that the memory is there
+            fake.resume(); // The device executes the requests. Miri checks that their memory still exists.
             assert_eq!(fake.take_violations(), Vec::<String>::new());
         }
     }
@@ -163,10 +163,10 @@ fn a_queue_pair_that_cannot_be_destroyed_is_leaked_with_all_that_it_guards() {
 
 #[test]
 fn memory_that_cannot_be_deregistered_is_never_freed() {
-    let _alone = alone();
+    let _guard = exclusive();
     let before = leaked_objects();
     let fake = Fake::extended();
-    let pd = open(&fake).alloc_pd().expect("domain");
+    let pd = open(&fake).alloc_pd().expect("protection domain");
     let buf = pd.buf(64).expect("buffer");
     let address = buf.as_ptr();
     fake.fail_next(Verb::DeregMr, libc::EBUSY);
@@ -181,10 +181,10 @@ fn memory_that_cannot_be_deregistered_is_never_freed() {
             ..Live::default()
         }
     );
-    // SAFETY: the point of the test: the memory is still allocated, and zero as it was registered.
+    // SAFETY: the buffer leaked, so its memory is still allocated and contains zeros.
     #[allow(
         unsafe_code,
-        reason = "looks at memory that safe code cannot reach any more"
+        reason = "reads memory that safe code cannot reach any more"
     )]
     let byte = unsafe { address.read_volatile() };
     assert_eq!(byte, 0);
@@ -192,8 +192,8 @@ fn memory_that_cannot_be_deregistered_is_never_freed() {
 }
 
 #[test]
-fn what_cannot_be_destroyed_keeps_what_it_stands_on() {
-    let _alone = alone();
+fn an_undestroyable_object_keeps_its_parents() {
+    let _guard = exclusive();
     for (verb, live) in [
         (
             Verb::DestroyCq,
@@ -237,8 +237,8 @@ fn what_cannot_be_destroyed_keeps_what_it_stands_on() {
                 channel: Some(&channel),
                 ..CqOptions::default()
             })
-            .expect("queue");
-        let pd = context.alloc_pd().expect("domain");
+            .expect("completion queue");
+        let pd = context.alloc_pd().expect("protection domain");
         let qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
         fake.fail_next(verb, libc::EBUSY);
         drop((context, channel, cq, pd, qp));
@@ -249,26 +249,28 @@ fn what_cannot_be_destroyed_keeps_what_it_stands_on() {
 }
 
 #[test]
-fn a_receiving_half_that_cannot_be_destroyed_keeps_what_it_could_still_receive_into() {
-    let _alone = alone();
+fn an_undestroyable_xrc_queue_pair_keeps_its_receives() {
+    let _guard = exclusive();
     let before = leaked_objects();
     let fake = Fake::new(Profile {
         more_verbs: true,
-        ..FORMS[0]
+        ..PROFILES[0]
     });
     let context = open(&fake);
     let (xrcd, pd) = (
         context.open_xrcd().expect("XRC domain"),
-        context.alloc_pd().expect("domain"),
+        context.alloc_pd().expect("protection domain"),
     );
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let cq = context
+        .create_cq(CqOptions::default())
+        .expect("completion queue");
     let mut srq = pd
         .create_xrc_srq(&xrcd, &cq, SrqOptions::default())
         .expect("shared receive queue");
-    let receiver = xrcd.create_xrc_recv_qp().expect("receiving half");
+    let receiver = xrcd.create_xrc_recv_qp().expect("XRC receive queue pair");
     let pool = pd.pool(2, 64).expect("pool");
-    srq.post_recv(wr::recv(pool.take().expect("free")))
-        .expect("room");
+    srq.post_recv(wr::recv(pool.take().expect("a free buffer")))
+        .expect("a free slot");
     drop(srq);
     fake.fail_next(Verb::DestroyQp, libc::EBUSY);
     receiver.destroy().expect_err("the driver refuses");

@@ -1,6 +1,7 @@
-//! Rules that a type keeps by what it does not implement. They are checked when this program is
-//! compiled, and need no expected message, which would name every type that does implement it.
-//! Rules of borrowing and ownership are in `compile_fail/`.
+//! Traits that a type must or must not implement. They are checked when this program is compiled.
+//!
+//! A compile-fail test would need an expected message, which lists every type that implements the
+//! trait. Rules of borrowing and ownership are in `compile_fail/`.
 
 use std::marker::PhantomData;
 
@@ -23,48 +24,48 @@ assert_not_impl_any!(Buf: Clone);
 assert_not_impl_any!(Completion<'static>: Clone);
 assert_not_impl_any!(QueuePair<Rc>: Clone);
 
-// What has no receive queue is no transport to make ordinary queue pairs of.
+// A transport without a receive queue cannot be used for ordinary queue pairs.
 assert_not_impl_any!(XrcSend: DuplexTransport);
 
-// A buffer can do all; it moves in, and comes back.
+// A buffer is a payload of every request. It moves into the request and is returned.
 assert_impl_all!(Buf: SendPayload, RecvPayload, ReadPayload, Send, Sync);
 
-// Memory that many requests use is named by the token of the queue pair that holds it, not by
-// itself.
+// Memory that several requests use is posted as a token of the queue pair that holds it.
 assert_not_impl_any!(Frozen: SendPayload, RecvPayload, ReadPayload);
 assert_not_impl_any!(Sink: SendPayload, RecvPayload, ReadPayload);
 assert_not_impl_any!(SharedRegion: SendPayload, RecvPayload, ReadPayload);
 assert_not_impl_any!(&'static Buf: SendPayload, RecvPayload, ReadPayload);
 assert_impl_all!(Held<Frozen>: Copy);
 
-// What is read-only to the processor is so to the device; what nobody may read, the device does not
-// send.
+// Memory that is read-only for the program is read-only for the device. A sink, which the program
+// cannot read, cannot be sent.
 assert_impl_all!(Held<Frozen>: SendPayload);
 assert_not_impl_any!(Held<Frozen>: RecvPayload, ReadPayload);
 assert_impl_all!(Held<Sink>: RecvPayload, ReadPayload);
 assert_not_impl_any!(Held<Sink>: SendPayload);
 assert_impl_all!(Held<SharedRegion>: SendPayload, RecvPayload, ReadPayload);
 
-// Borrowed bytes are copied at once, so nothing can be received into them. A fetch needs a place.
+// Inline bytes are copied during the post, so nothing can be received into them.
 assert_impl_all!(Inline<'static>: SendPayload);
 assert_not_impl_any!(Inline<'static>: RecvPayload, ReadPayload);
 assert_not_impl_any!(&'static [u8]: SendPayload, RecvPayload, ReadPayload);
 assert_not_impl_any!(&'static mut [u8]: SendPayload, RecvPayload, ReadPayload);
 assert_not_impl_any!(Vec<u8>: SendPayload, RecvPayload, ReadPayload);
+// A READ or an atomic operation needs memory for its result.
 assert_not_impl_any!(Empty: ReadPayload);
 
-// A queue pair holds what many requests may share, nothing with one owner.
+// A queue pair can hold memory that requests share, but not memory with one owner.
 assert_impl_all!(Frozen: Hold, Clone);
 assert_impl_all!(Sink: Hold, Clone);
 assert_not_impl_any!(Buf: Hold);
 assert_not_impl_any!(Pool: Hold);
 
-// Nobody sees the bytes of a sink, and nobody refers to those of a shared region.
+// A sink and a shared region give no references to their bytes.
 assert_not_impl_any!(Sink: std::ops::Deref, AsRef<[u8]>);
 assert_not_impl_any!(SharedRegion: std::ops::Deref, AsRef<[u8]>);
 assert_not_impl_any!(Frozen: std::ops::DerefMut, AsMut<[u8]>);
 
-// Threads.
+// Types that can be moved between threads (`Send`) or shared by them (`Sync`).
 assert_impl_all!(Context: Send, Sync);
 assert_impl_all!(ProtectionDomain: Send, Sync);
 assert_impl_all!(Pool: Send, Sync);
@@ -76,7 +77,7 @@ assert_impl_all!(CompletionQueueEx: Send, Sync);
 assert_impl_all!(CompletionChannel: Send, Sync, Clone);
 assert_impl_all!(SharedReceiveQueue: Send, Sync);
 assert_impl_all!(SharedReceiveQueue<Xrc>: Send, Sync);
-assert_impl_all!(ThreadDomain: Send, Sync); // no queue pair is made of it but by the one parent domain that it becomes part of
+assert_impl_all!(ThreadDomain: Send, Sync);
 assert_not_impl_any!(ThreadDomain: Clone);
 assert_impl_all!(ParentDomain: Send, Sync);
 assert_not_impl_any!(ParentDomain: Clone);
@@ -95,40 +96,41 @@ assert_impl_all!(RcPath: Send, Sync, Copy);
 assert_impl_all!(QpChange: Send, Sync, Copy);
 assert_impl_all!(CompletionQueue: Send, Sync); // polling needs `&mut`
 
-/// Asks whether transport `T` has the operation `O`: the method of the type itself if so, else the
-/// trait's.
-struct Field<T, O>(PhantomData<(T, O)>);
+/// Tests if transport `T` has the operation `O`. Method resolution finds the inherent `has` if it
+/// does, and otherwise `has` of the trait [`Missing`].
+struct Probe<T, O>(PhantomData<(T, O)>);
 
-impl<T: SendTransport, O: Operation<T, Buf>> Field<T, O> {
+impl<T: SendTransport, O: Operation<T, Buf>> Probe<T, O> {
     #[allow(clippy::unused_self, reason = "found by method resolution")]
     fn has(&self) -> bool {
         true
     }
 }
 
-trait Otherwise {
+trait Missing {
     fn has(&self) -> bool {
         false
     }
 }
 
-impl<T, O> Otherwise for &Field<T, O> {}
+impl<T, O> Missing for &Probe<T, O> {}
 
-/// The operation that a function makes requests of.
-fn plain<T, O>(_: fn(Buf) -> SendRequest<O, Buf>) -> Field<T, O> {
-    Field(PhantomData)
+/// Returns a probe for the operation of the requests that a function creates.
+fn plain<T, O>(_: fn(Buf) -> SendRequest<O, Buf>) -> Probe<T, O> {
+    Probe(PhantomData)
 }
 
-fn remote<T, O>(_: fn(Buf, RemoteMemory) -> SendRequest<O, Buf>) -> Field<T, O> {
-    Field(PhantomData)
+fn remote<T, O>(_: fn(Buf, RemoteMemory) -> SendRequest<O, Buf>) -> Probe<T, O> {
+    Probe(PhantomData)
 }
 
-fn directed<T, O>(_: fn(Buf, Destination) -> SendRequest<O, Buf>) -> Field<T, O> {
-    Field(PhantomData)
+fn directed<T, O>(_: fn(Buf, Destination) -> SendRequest<O, Buf>) -> Probe<T, O> {
+    Probe(PhantomData)
 }
 
-/// What a transport has: send, with immediate data, to somebody, to somebody with immediate data,
-/// write, with immediate data, read, compare and swap, fetch and add.
+/// Returns `true` for each operation that the transport has: send, send with immediate data, send
+/// to an address, the same with immediate data, write, write with immediate data, read, compare and
+/// swap, fetch and add.
 macro_rules! operations {
     ($transport:ty) => {
         [
@@ -145,8 +147,8 @@ macro_rules! operations {
     };
 }
 
-/// As `operations`, for a shared receive queue that each names.
-macro_rules! named {
+/// Does the same for requests that name a shared receive queue.
+macro_rules! operations_for_srq {
     ($transport:ty) => {
         [
             (&plain::<$transport, _>(|buf| wr::send(buf).for_srq(SrqNum(0)))).has(),
@@ -173,7 +175,7 @@ macro_rules! named {
 #[test]
 #[allow(
     clippy::needless_borrow,
-    reason = "the borrow is what lets the trait's method be found"
+    reason = "the trait's method is found through the borrow"
 )]
 fn a_transport_has_its_operations_and_no_others() {
     const NO: bool = false;
@@ -190,8 +192,15 @@ fn a_transport_has_its_operations_and_no_others() {
         operations!(RawPacket),
         [true, NO, NO, NO, NO, NO, NO, NO, NO]
     );
-    // Each request of the sending half of XRC names a queue, and no other transport's does.
+    // XRC requests name a shared receive queue. Requests of other transports cannot.
     assert_eq!(operations!(XrcSend), [NO; 9]);
-    assert_eq!(named!(XrcSend), operations!(Rc));
-    assert_eq!([named!(Rc), named!(Uc), named!(Ud)], [[NO; 9]; 3]);
+    assert_eq!(operations_for_srq!(XrcSend), operations!(Rc));
+    assert_eq!(
+        [
+            operations_for_srq!(Rc),
+            operations_for_srq!(Uc),
+            operations_for_srq!(Ud)
+        ],
+        [[NO; 9]; 3]
+    );
 }

@@ -1,4 +1,4 @@
-//! A batch lives inside its closure.
+//! A batch cannot be used outside its closure.
 use ibverbs::{Error, QueuePair, Rc};
 
 fn rule(qp: &mut QueuePair<Rc>) {

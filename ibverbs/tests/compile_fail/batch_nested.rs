@@ -1,4 +1,4 @@
-//! One queue pair has one batch at a time.
+//! A queue pair has at most one batch at a time.
 use ibverbs::{Error, QueuePair, Rc};
 
 fn rule(qp: &mut QueuePair<Rc>) {

@@ -1,4 +1,4 @@
-//! Two batches cannot change places: each ends on the queue pair on which it began.
+//! Two batches cannot be swapped: each is posted on the queue pair that began it.
 use ibverbs::{Error, QueuePair, Rc};
 
 fn rule(one: &mut QueuePair<Rc>, two: &mut QueuePair<Rc>) {

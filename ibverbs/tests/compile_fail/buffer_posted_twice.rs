@@ -1,4 +1,4 @@
-//! A buffer has one owner: two requests cannot both have it.
+//! A buffer has one owner, so two requests cannot both use it.
 use ibverbs::{Buf, QueuePair, Rc, wr};
 
 fn rule(qp: &mut QueuePair<Rc>, buf: Buf) {

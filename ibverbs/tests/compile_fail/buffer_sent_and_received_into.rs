@@ -1,4 +1,4 @@
-//! A buffer cannot be sent while it is received into.
+//! A buffer that is posted as a receive cannot also be sent.
 use ibverbs::{Buf, QueuePair, Rc, wr};
 
 fn rule(qp: &mut QueuePair<Rc>, buf: Buf) {

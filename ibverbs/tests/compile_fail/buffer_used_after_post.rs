@@ -1,4 +1,4 @@
-//! A buffer that was posted is gone until its completion: it cannot be read.
+//! A posted buffer cannot be read before its completion.
 use ibverbs::{Buf, QueuePair, Rc, wr};
 
 fn rule(qp: &mut QueuePair<Rc>, buf: Buf) {

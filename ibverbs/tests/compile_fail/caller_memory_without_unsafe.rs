@@ -1,4 +1,4 @@
-//! Whoever brings memory of his own says so with `unsafe`.
+//! Registering memory owned by the caller requires `unsafe`.
 use ibverbs::mr::CallerMemory;
 use std::ptr::NonNull;
 

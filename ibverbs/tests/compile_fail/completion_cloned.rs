@@ -1,4 +1,4 @@
-//! A completion is not `Clone`: a request retires once.
+//! A completion is not `Clone`: it retires one request.
 use ibverbs::Completion;
 
 fn rule<'cq>(completion: &Completion<'cq>) -> Completion<'cq> {

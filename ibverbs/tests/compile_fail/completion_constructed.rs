@@ -1,7 +1,7 @@
-//! A completion cannot be made by hand: only a poll makes one.
+//! A completion cannot be constructed: only a poll returns one.
 use ibverbs::Completion;
 
 fn main() {
     let entry = Default::default();
-    let _forged = Completion { wc: &entry };
+    let _constructed = Completion { wc: &entry };
 }

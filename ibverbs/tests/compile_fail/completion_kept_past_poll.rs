@@ -1,4 +1,4 @@
-//! A completion lives until the next poll, not longer.
+//! A completion is valid until the next poll.
 use ibverbs::CompletionQueue;
 
 fn rule(cq: &mut CompletionQueue) {

@@ -1,4 +1,4 @@
-//! Retiring consumes the completion: a request retires once.
+//! Retiring consumes the completion, so a request retires once.
 use ibverbs::{Completion, QueuePair, Rc};
 
 fn rule(qp: &mut QueuePair<Rc>, completion: Completion<'_>) {

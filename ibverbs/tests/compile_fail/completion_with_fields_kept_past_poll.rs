@@ -1,4 +1,4 @@
-//! A completion with more fields does not outlive the next poll either.
+//! A completion of an extended completion queue is valid until the next poll.
 use ibverbs::{Error, cq_ex::CompletionQueueEx};
 
 fn rule(cq: &mut CompletionQueueEx) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! The state does not change during a batch of receives.
+//! The state of a queue pair cannot change during a batch of receives.
 use ibverbs::{Endpoint, Error, QueuePair, Rc, RcPath};
 
 fn rule(qp: &mut QueuePair<Rc>, path: &RcPath, remote: &Endpoint) {

@@ -1,4 +1,4 @@
-//! Memory that peers may read is filled once: the reference does not leave the closure.
+//! Frozen memory that peers can read is writable only inside the closure that fills it.
 use ibverbs::{MemoryOptions, ProtectionDomain};
 
 fn rule(pd: &ProtectionDomain) {

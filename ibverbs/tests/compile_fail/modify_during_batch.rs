@@ -1,4 +1,4 @@
-//! The state does not change during a batch.
+//! The state of a queue pair cannot change during a batch of sends.
 use ibverbs::{Error, QueuePair, Rc};
 
 fn rule(qp: &mut QueuePair<Rc>) {

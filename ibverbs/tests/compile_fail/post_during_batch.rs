@@ -1,4 +1,4 @@
-//! Nothing is posted past a batch.
+//! A request cannot be posted directly during a batch.
 use ibverbs::{Error, QueuePair, Rc, wr};
 
 fn rule(qp: &mut QueuePair<Rc>) {

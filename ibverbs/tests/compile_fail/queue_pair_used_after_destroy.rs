@@ -1,4 +1,4 @@
-//! A queue pair that was destroyed is gone.
+//! A destroyed queue pair cannot be used.
 use ibverbs::{QueuePair, Rc, wr};
 
 fn rule(mut qp: QueuePair<Rc>) {

@@ -1,4 +1,4 @@
-//! Memory that is lent cannot be freed inside the scope.
+//! Lent memory cannot be freed inside the scope.
 use ibverbs::{wr, QueuePair, Rc};
 
 fn rule(qp: QueuePair<Rc>, memory: Vec<u8>) {

@@ -1,4 +1,4 @@
-//! Memory lent for writing is lent once.
+//! Memory lent for writing cannot be lent a second time.
 use ibverbs::{QueuePair, Rc};
 
 fn rule(qp: QueuePair<Rc>, mut memory: Vec<u8>) {

@@ -1,4 +1,4 @@
-//! The queue pair is the scope's until it ends.
+//! Inside a scope, the queue pair is reached only through the scope.
 use ibverbs::{wr, QueuePair, Rc};
 
 fn rule(mut qp: QueuePair<Rc>) {

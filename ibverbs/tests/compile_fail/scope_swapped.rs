@@ -1,4 +1,4 @@
-//! Two scopes cannot change places: each ends with its own loans.
+//! Two scopes cannot be swapped: each ends the loans of its own queue pair.
 use ibverbs::{QueuePair, Rc};
 
 fn rule(one: QueuePair<Rc>, two: QueuePair<Rc>) {

@@ -1,4 +1,4 @@
-//! A token of lent memory does not leave its scope through a variable either.
+//! A token of lent memory cannot be stored outside its scope.
 use ibverbs::{QueuePair, Rc, scope::LentMut};
 
 fn rule(qp: QueuePair<Rc>, memory: &mut [u8]) {

@@ -1,4 +1,4 @@
-//! A token of lent memory does not leave its scope with the closure's value.
+//! A token of lent memory cannot be returned from its scope.
 use ibverbs::{QueuePair, Rc};
 
 fn rule(qp: QueuePair<Rc>, memory: &[u8]) {

@@ -1,4 +1,4 @@
-//! A shared region gives out no references: a peer may write at any time.
+//! A shared region gives no references to its bytes: a peer may write at any time.
 use ibverbs::SharedRegion;
 
 fn rule(region: &SharedRegion) -> &[u8] {

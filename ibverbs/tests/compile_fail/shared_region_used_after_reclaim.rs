@@ -1,9 +1,9 @@
-//! A region that was given for a buffer is gone, unless it comes back with the error.
+//! A region that was converted into a buffer cannot be used any more.
 use ibverbs::SharedRegion;
 
 fn rule(region: SharedRegion) {
     let _buf = region.try_into_buf();
-    let _ = region.write(0, b"behind the buffer's back");
+    let _ = region.write(0, b"after the conversion");
 }
 
 fn main() {}

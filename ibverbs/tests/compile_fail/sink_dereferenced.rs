@@ -1,4 +1,4 @@
-//! A sink has no bytes to refer to.
+//! A sink gives no references to its bytes.
 use ibverbs::Sink;
 
 fn rule(sink: &Sink) -> &[u8] {

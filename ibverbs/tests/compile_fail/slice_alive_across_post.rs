@@ -1,4 +1,4 @@
-//! No reference to a buffer outlives its post: the device may write to it.
+//! A reference to a buffer cannot outlive the post: the device may write to the buffer.
 use ibverbs::{Buf, QueuePair, Rc, wr};
 
 fn rule(qp: &mut QueuePair<Rc>, buf: Buf) {

@@ -1,4 +1,4 @@
-//! A thread domain is part of one parent domain.
+//! A thread domain belongs to one parent domain.
 use ibverbs::{ProtectionDomain, Result, pd::ThreadDomain};
 
 fn rule(pd: &ProtectionDomain, td: ThreadDomain) -> Result<()> {

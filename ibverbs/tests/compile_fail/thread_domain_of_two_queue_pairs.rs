@@ -1,4 +1,4 @@
-//! One queue pair is made in a thread domain: two could be used by two threads at once.
+//! A parent domain creates one queue pair, because two could be used by two threads.
 use ibverbs::{CompletionQueue, QpOptions, Rc, Result, pd::ParentDomain};
 
 fn rule(alone: ParentDomain, cq: &CompletionQueue) -> Result<()> {

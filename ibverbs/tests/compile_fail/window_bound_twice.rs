@@ -1,4 +1,4 @@
-//! A window that is bound cannot be bound again before it is free.
+//! A bound window cannot be bound again before it is invalidated.
 use ibverbs::{AccessFlags, SharedRegion, mw::{Type2, Window}};
 
 fn rule(window: Window<Type2>, region: &SharedRegion) {

@@ -1,4 +1,4 @@
-//! Datagrams have no memory windows.
+//! A UD queue pair cannot bind memory windows.
 use ibverbs::{QueuePair, Ud, mw::Binding, wr};
 
 fn rule(qp: &mut QueuePair<Ud>, binding: Binding) {

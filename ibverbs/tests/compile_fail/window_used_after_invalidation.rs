@@ -1,4 +1,4 @@
-//! A binding that is being invalidated is no longer told to a peer.
+//! The remote key of a window cannot be read after its invalidation was posted.
 use ibverbs::{QueuePair, Rc, RemoteMemory, mw::{BoundWindow, Type2}, wr};
 
 fn rule(qp: &mut QueuePair<Rc>, bound: BoundWindow<Type2>) -> RemoteMemory {

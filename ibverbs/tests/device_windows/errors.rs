@@ -45,7 +45,7 @@ fn rejected_binding_is_a_bind_error() {
             );
             assert_eq!(pair.b.state().expect("query"), QpState::ERR, "{cause}");
             pair.b
-                .post_send(wr::send(pair.pd.buf(8).expect("buf")))
+                .post_send(wr::send(pair.pd.buf(8).expect("buffer")))
                 .expect("post");
             let after = pair.retire(1).remove(0);
             assert_eq!(after.status(), WcStatus::WR_FLUSH_ERR, "{cause}");
@@ -66,7 +66,7 @@ fn send_with_invalid_rkey_fails_at_the_receiver() {
         {
             let (mut pair, region) = prepared(&context, options);
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("fits");
+            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
             pair.b.post_send(wr::bind(binding)).expect("bind");
             let other = pair.pd.alloc_mw::<Type1>().expect("window");
             let other = pair
@@ -82,10 +82,10 @@ fn send_with_invalid_rkey_fails_at_the_receiver() {
                 _ => open.remote().rkey,
             };
             pair.b
-                .post_recv(wr::recv(pair.pd.buf(16).expect("buf")).tag(3))
+                .post_recv(wr::recv(pair.pd.buf(16).expect("buffer")).tag(3))
                 .expect("receive");
             pair.b
-                .post_recv(wr::recv(pair.pd.buf(16).expect("buf")).tag(4))
+                .post_recv(wr::recv(pair.pd.buf(16).expect("buffer")).tag(4))
                 .expect("receive");
             pair.a
                 .post_send(wr::send_with_inv(wr::Inline(b"done"), rkey))
@@ -130,7 +130,7 @@ fn invalidating_unbound_window_fails_and_frees_it() {
         for options in extended_and_classic() {
             let (mut pair, region) = prepared(&context, options);
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("fits");
+            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
             drop(binding);
             pair.b.post_send(wr::invalidate(bound)).expect("post");
             let failed = pair.retire(1).remove(0);

@@ -25,7 +25,7 @@ fn prepared(context: &Context, options: QpOptions) -> (Pair<Rc>, SharedRegion) {
 
 /// Reads as the peer and returns the status.
 fn read(pair: &mut Pair<Rc>, remote: RemoteMemory) -> WcStatus {
-    let buf = pair.pd.buf(8192).expect("buf");
+    let buf = pair.pd.buf(8192).expect("buffer");
     pair.a.post_send(wr::read(buf, remote)).expect("read");
     pair.retire(1)[0].status()
 }
@@ -39,12 +39,14 @@ fn window_grants_access_until_invalidated() {
             let (mut pair, region) = prepared(&context, options);
             region
                 .write(4096, b"seen through a window")
-                .expect("within");
+                .expect("in range");
             let mut window = pair.pd.alloc_mw::<Type2>().expect("window");
             let mut keys = Vec::new();
             for _ in 0..3 {
-                let part = region.slice(4096..4160).expect("within");
-                let (bound, binding) = window.bind(&part, AccessFlags::REMOTE_READ).expect("fits");
+                let part = region.slice(4096..4160).expect("in range");
+                let (bound, binding) = window
+                    .bind(&part, AccessFlags::REMOTE_READ)
+                    .expect("binding");
                 let remote = bound.remote();
                 assert_eq!(remote.len, 64);
                 keys.push(remote.rkey);
@@ -75,7 +77,7 @@ fn rkey_is_invalid_after_invalidation() {
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
             let (bound, binding) = window
                 .bind(&region, AccessFlags::REMOTE_READ)
-                .expect("fits");
+                .expect("binding");
             let remote = bound.remote();
             pair.b
                 .batch(|batch| -> ibverbs::Result<()> {
@@ -100,13 +102,15 @@ fn window_limits_rights_and_range() {
         for writes in [false, true] {
             let (mut pair, region) = prepared(&context, QpOptions::default());
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let half = region.slice(4096..8192).expect("within");
-            let (bound, binding) = window.bind(&half, AccessFlags::REMOTE_READ).expect("fits");
+            let half = region.slice(4096..8192).expect("in range");
+            let (bound, binding) = window
+                .bind(&half, AccessFlags::REMOTE_READ)
+                .expect("binding");
             pair.b.post_send(wr::bind(binding)).expect("bind");
             pair.retire(1)[0].ok().expect("bound");
             let remote = bound.remote();
             if writes {
-                let buf = pair.pd.buf(8).expect("buf");
+                let buf = pair.pd.buf(8).expect("buffer");
                 pair.a.post_send(wr::write(buf, remote)).expect("post");
                 assert_eq!(pair.retire(1)[0].status(), WcStatus::REM_ACCESS_ERR);
             } else {
@@ -131,12 +135,12 @@ fn peer_invalidates_with_send() {
             let (mut pair, region) = prepared(&context, options);
             let other = pair.pd.shared(64, AccessFlags::MW_BIND).expect("region");
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("fits");
+            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
             pair.b.post_send(wr::bind(binding)).expect("bind");
             pair.retire(1)[0].ok().expect("bound");
             for _ in 0..2 {
                 pair.b
-                    .post_recv(wr::recv(pair.pd.buf(16).expect("buf")))
+                    .post_recv(wr::recv(pair.pd.buf(16).expect("buffer")))
                     .expect("receive");
             }
             pair.a
@@ -159,7 +163,7 @@ fn peer_invalidates_with_send() {
                 .expect("received");
             let window = bound.invalidated_by(&received).expect("invalidated");
             // After invalidation by the peer, the window can be bound to the same region only.
-            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("fits");
+            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
             pair.b.post_send(wr::bind(binding)).expect("bind");
             pair.retire(1)[0].ok().expect("bound");
             assert_eq!(read(&mut pair, bound.remote()), WcStatus::SUCCESS);
@@ -219,7 +223,7 @@ fn bound_window_keeps_its_region_alive() {
         for order in 0..5 {
             let (mut pair, region) = prepared(&context, QpOptions::default());
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("fits");
+            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
             pair.b.post_send(wr::bind(binding)).expect("bind");
             let remote = bound.remote();
             match order {
@@ -269,10 +273,10 @@ fn invalid_bindings_are_rejected_before_posting() {
             .expect("region");
         let foreign = context
             .alloc_pd()
-            .expect("domain")
+            .expect("protection domain")
             .shared(64, AccessFlags::MW_BIND)
             .expect("region");
-        let nothing = region.slice(8..8).expect("within");
+        let nothing = region.slice(8..8).expect("in range");
         let fresh = || pair.pd.alloc_mw::<Type2>().expect("window");
         for (region, access, kind) in [
             (&closed, REMOTE_ACCESS, ErrorKind::InvalidInput),
@@ -285,7 +289,7 @@ fn invalid_bindings_are_rejected_before_posting() {
                 kind
             );
         }
-        let elsewhere = context.alloc_pd().expect("domain");
+        let elsewhere = context.alloc_pd().expect("protection domain");
         let window = elsewhere.alloc_mw::<Type1>().expect("window");
         let error = pair
             .b
@@ -302,9 +306,9 @@ fn region_is_reclaimed_after_its_windows_are_invalidated() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let (mut pair, region) = prepared(&context, QpOptions::default());
-        region.write(0, b"kept").expect("within");
+        region.write(0, b"kept").expect("in range");
         let window = pair.pd.alloc_mw::<Type2>().expect("window");
-        let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("fits");
+        let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
         pair.b.post_send(wr::bind(binding)).expect("bind");
         pair.retire(1)[0].ok().expect("bound");
         let failed = region.try_into_buf().expect_err("a window is bound to it");
@@ -327,7 +331,7 @@ fn region_is_reclaimed_after_its_windows_are_invalidated() {
 fn alloc_result<K: WindowType>(context: &Context) -> Result<(), ErrorKind> {
     context
         .alloc_pd()
-        .expect("domain")
+        .expect("protection domain")
         .alloc_mw::<K>()
         .map(drop)
         .map_err(|error| error.kind())

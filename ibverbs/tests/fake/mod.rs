@@ -1,4 +1,4 @@
-//! Two connected queue pairs on a fake device: what the tests of the data path begin with.
+//! Two connected queue pairs on a fake device, for the tests of the data path.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -8,9 +8,9 @@ use ibverbs::{
     GidIndex, Pool, ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired,
 };
 
-/// Both forms of the data path: the extended verbs, and the classic ones with negative error
-/// numbers.
-pub(crate) const FORMS: [Profile; 2] = [
+/// Devices for both data paths: one with the extended verbs (`ibv_wr_*`), and one with
+/// `ibv_post_send`, which returns negative error numbers as siw does.
+pub(crate) const PROFILES: [Profile; 2] = [
     Profile::RXE,
     Profile {
         extended_qp: false,
@@ -21,7 +21,7 @@ pub(crate) const FORMS: [Profile; 2] = [
     },
 ];
 
-/// Small queues: Miri is slow.
+/// Returns options for small queues, because Miri is slow.
 pub(crate) fn small() -> QpOptions {
     QpOptions {
         max_send_wr: 7,
@@ -32,13 +32,15 @@ pub(crate) fn small() -> QpOptions {
     }
 }
 
+/// Opens the fake device.
 pub(crate) fn open(fake: &Fake) -> Context {
     Device::by_name(fake.name())
-        .expect("on the list")
+        .expect("listed device")
         .open()
-        .expect("opens")
+        .expect("open device")
 }
 
+/// Returns a path between queue pairs of one device, with all remote access rights.
 pub(crate) fn path() -> RcPath {
     let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
     RcPath {
@@ -49,15 +51,14 @@ pub(crate) fn path() -> RcPath {
 
 /// Connects two queue pairs of one device.
 pub(crate) fn connect<T: ConnectedDuplexTransport>(a: &mut QueuePair<T>, b: &mut QueuePair<T>) {
-    let ends = [&*a, &*b].map(|qp| qp.endpoint(&path()).expect("endpoint"));
-    for (qp, peer) in [(a, ends[1]), (b, ends[0])] {
-        qp.init(&path()).expect("INIT");
-        qp.connect(&path(), &peer).expect("RTS");
+    let endpoints = [&*a, &*b].map(|qp| qp.endpoint(&path()).expect("endpoint"));
+    for (qp, peer) in [(a, endpoints[1]), (b, endpoints[0])] {
+        qp.init(&path()).expect("INIT state");
+        qp.connect(&path(), &peer).expect("RTS state");
     }
 }
 
-/// `a` and `b` are connected, share one completion queue, and are dropped before what they stand
-/// on.
+/// Two connected queue pairs that share a completion queue, with their parents.
 pub(crate) struct Pair<T: ConnectedDuplexTransport = Rc> {
     pub(crate) a: QueuePair<T>,
     pub(crate) b: QueuePair<T>,
@@ -69,16 +70,18 @@ pub(crate) struct Pair<T: ConnectedDuplexTransport = Rc> {
 }
 
 impl Pair {
+    /// Connects two RC queue pairs.
     pub(crate) fn new(profile: Profile) -> Self {
-        Self::of(profile)
+        Self::with_transport(profile)
     }
 }
 
 impl<T: ConnectedDuplexTransport> Pair<T> {
-    pub(crate) fn of(profile: Profile) -> Self {
+    /// Connects two queue pairs of transport `T`.
+    pub(crate) fn with_transport(profile: Profile) -> Self {
         let fake = Fake::new(profile);
         let context = open(&fake);
-        let pd = context.alloc_pd().expect("domain");
+        let pd = context.alloc_pd().expect("protection domain");
         let cq = context
             .create_cq(CqOptions {
                 depth: 63,
@@ -103,7 +106,7 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
         }
     }
 
-    /// A buffer with these bytes.
+    /// Takes a buffer from the pool and fills it with `bytes`.
     pub(crate) fn buf(&self, bytes: &[u8]) -> Buf {
         let mut buf = self.pool.take().expect("a free buffer");
         buf.set_len(bytes.len());
@@ -111,8 +114,8 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
         buf
     }
 
-    /// Posts so many receives on `b`.
-    pub(crate) fn receives(&mut self, count: usize) {
+    /// Posts `count` receives with tags from 0 on `b`.
+    pub(crate) fn post_recvs(&mut self, count: usize) {
         for tag in 0..count {
             let buf = self.pool.take().expect("a free buffer");
             self.b
@@ -121,7 +124,7 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
         }
     }
 
-    /// Retires all that has completed, in order: what `a` posted, and what `b` did.
+    /// Retires all completed requests and returns those of `a` and those of `b`, in order.
     pub(crate) fn retire(&mut self) -> (Vec<Retired>, Vec<Retired>) {
         let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
         loop {
@@ -139,7 +142,7 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
         }
     }
 
-    /// Drops all, and checks that the device has nothing left.
+    /// Drops everything and checks that the device has no objects left.
     pub(crate) fn finish(self) {
         let Self {
             a,
@@ -155,8 +158,8 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
     }
 }
 
-/// The bytes that a receive brought.
-pub(crate) fn bytes(retired: Retired) -> Vec<u8> {
+/// Returns the bytes of a successful request's buffer.
+pub(crate) fn buf_bytes(retired: Retired) -> Vec<u8> {
     retired.ok().expect("success");
     retired.into_buf().expect("posted with a buffer").to_vec()
 }

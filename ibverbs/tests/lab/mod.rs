@@ -43,7 +43,7 @@ pub(crate) fn for_each_device(test: impl Fn(&Context, &ProtectionDomain)) {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
-        test(&context, &context.alloc_pd().expect("domain"));
+        test(&context, &context.alloc_pd().expect("protection domain"));
     }
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn connect<T: ConnectedDuplexTransport>(
     path: &RcPath,
 ) {
     for qp in [&mut *a, &mut *b] {
-        qp.init(path).expect("INIT");
+        qp.init(path).expect("INIT state");
     }
     a.connect(path, &b.endpoint(path).expect("b"))
         .expect("a connects");
@@ -98,14 +98,14 @@ pub(crate) fn pair_of<T: ConnectedDuplexTransport>(
     options: QpOptions,
     access: AccessFlags,
 ) -> Pair<T> {
-    let pd = context.alloc_pd().expect("domain");
+    let pd = context.alloc_pd().expect("protection domain");
     let cq = context
         .create_cq(CqOptions {
             depth: 1024,
             extended: !options.classic_only,
             ..CqOptions::default()
         })
-        .expect("queue");
+        .expect("completion queue");
     let mut a = pd.create_qp::<T>(&cq, &cq, options).expect("a");
     let mut b = pd.create_qp::<T>(&cq, &cq, options).expect("b");
     let path = RcPath {
