@@ -1,9 +1,10 @@
-//! What must not compile: one program a rule, named after it. The expected messages are those of
-//! the stable toolchain; `TRYBUILD=overwrite cargo test -p ibverbs --test compile_fail` writes them
-//! anew.
+//! Programs that must not compile, one for each rule, named after what they attempt.
+//!
+//! The expected messages are those of the stable toolchain. To regenerate them, run
+//! `TRYBUILD=overwrite cargo test -p ibverbs --test compile_fail`.
 
 #[test]
 #[cfg_attr(miri, ignore = "runs the compiler")]
-fn what_breaks_a_rule_does_not_compile() {
+fn programs_that_break_a_rule_do_not_compile() {
     trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
 }

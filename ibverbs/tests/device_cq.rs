@@ -37,12 +37,12 @@ fn extended_queue_without_fields_works() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let made = context.create_cq_ex(CqOptions::default(), CqFields::new());
+        let created = context.create_cq_ex(CqOptions::default(), CqFields::new());
         if is_iwarp(&context) {
-            expect_unsupported(made);
+            expect_unsupported(created);
             continue;
         }
-        let mut cq = made.expect("extended queue");
+        let mut cq = created.expect("extended queue");
         assert!(cq.is_extended());
         let pd = context.alloc_pd().expect("protection domain");
         let mut qp = pd
@@ -112,7 +112,7 @@ fn resize_keeps_entries_or_is_unsupported() {
         }
         // Entries that are in the queue or arrive during the resize are not lost.
         let before = pair.cq.depth();
-        pair.cq.resize(4000).expect("deeper");
+        pair.cq.resize(4000).expect("resize");
         assert!(
             pair.cq.depth() >= 4000 && before < 4000,
             "{before} to {}",
@@ -152,7 +152,7 @@ fn channel_event_identifies_one_of_many_queues() {
         let pd = context.alloc_pd().expect("protection domain");
         let channel = context.create_comp_channel().expect("channel");
         let path = path(&context);
-        let mut ends: Vec<(CompletionQueue, QueuePair<Rc>)> = (0..8)
+        let mut queues: Vec<(CompletionQueue, QueuePair<Rc>)> = (0..8)
             .map(|_| {
                 let options = CqOptions {
                     depth: 16,
@@ -177,11 +177,14 @@ fn channel_event_identifies_one_of_many_queues() {
         );
         let posted: BTreeSet<usize> = [1, 4, 6].into();
         for &index in &posted {
-            ends[index]
+            queues[index]
                 .1
                 .post_recv(wr::recv(wr::Empty))
                 .expect("receive");
-            ends[index].1.post_send(wr::send(wr::Empty)).expect("send");
+            queues[index]
+                .1
+                .post_send(wr::send(wr::Empty))
+                .expect("send");
         }
         let mut reported = BTreeSet::new();
         while reported != posted {
@@ -189,7 +192,7 @@ fn channel_event_identifies_one_of_many_queues() {
                 .wait(Some(LONG))
                 .expect("wait")
                 .expect("an event for each queue");
-            let index = ends
+            let index = queues
                 .iter()
                 .position(|(cq, _)| cq.id() == id)
                 .expect("a known completion queue");
@@ -197,7 +200,7 @@ fn channel_event_identifies_one_of_many_queues() {
                 reported.insert(index),
                 "one event for each time that the queue was armed"
             );
-            let (cq, qp) = &mut ends[index];
+            let (cq, qp) = &mut queues[index];
             for completion in cq.poll().expect("poll") {
                 qp.retire(completion)
                     .expect("in flight")

@@ -192,7 +192,7 @@ fn multicast_send_completes_and_member_can_be_destroyed() {
                     .kind(),
                 ErrorKind::InvalidInput
             );
-            b.qp.destroy().expect("detached first");
+            b.qp.destroy().expect("destroying detaches the group");
         }
     }
 }

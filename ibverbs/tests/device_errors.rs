@@ -174,7 +174,7 @@ fn destroyed_peer_exceeds_retries() {
             let other = pair
                 .pd
                 .create_qp::<Rc>(&pair.cq, &pair.cq, QpOptions::default())
-                .expect("unconnected");
+                .expect("unconnected queue pair");
             drop(std::mem::replace(&mut pair.b, other));
             let failed = fail(&mut pair, verb, remote);
             check(&mut pair, verb, failed, WcStatus::RETRY_EXC_ERR);
@@ -204,8 +204,8 @@ fn reconnect_without_rnr_retries(context: &Context, pair: &mut Pair) {
         access: REMOTE_ACCESS,
         ..path(context)
     };
-    let ends = [&pair.b, &pair.a].map(|qp| qp.endpoint(&path).expect("endpoint"));
-    for (qp, peer) in [&mut pair.a, &mut pair.b].into_iter().zip(ends) {
+    let endpoints = [&pair.b, &pair.a].map(|qp| qp.endpoint(&path).expect("endpoint"));
+    for (qp, peer) in [&mut pair.a, &mut pair.b].into_iter().zip(endpoints) {
         qp.modify(&QpChange::to(QpState::RESET)).expect("idle");
         qp.init(&path).expect("INIT state");
         qp.connect(&path, &peer).expect("connect");

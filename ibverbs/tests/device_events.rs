@@ -45,7 +45,7 @@ fn link_changes_raise_port_events() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let netdev = context.netdev(1).expect("an interface behind the port");
+        let netdev = context.netdev(1).expect("network interface of the port");
         let gids = context.gids(1).expect("GID table").len();
         let events = context.async_events().expect("events");
         drain(&events);
@@ -143,10 +143,10 @@ fn destroy_does_not_wait_for_events() {
             events.wait(Some(LONG)).expect("wait").expect("an event"),
             cq.id(),
         );
-        let begun = Instant::now();
+        let started = Instant::now();
         qp.destroy().expect("destroyed");
         drop((cq, pd));
-        assert!(begun.elapsed() < LONG / 2, "took {:?}", begun.elapsed());
+        assert!(started.elapsed() < LONG / 2, "took {:?}", started.elapsed());
         assert_eq!(
             taken.source,
             EventSource::CompletionQueue(id),
@@ -182,7 +182,7 @@ fn events_can_be_read_while_queues_are_destroyed() {
         println!(
             "{}: {} events read at the same time",
             context.device_name(),
-            taking.join().expect("taker")
+            taking.join().expect("reader")
         );
         assert_eq!(ibverbs::leaked_objects(), 0);
     }
@@ -231,7 +231,7 @@ fn wait_times_out_and_events_go_to_one_handle() {
         let other = context
             .device()
             .open()
-            .expect("a second opening")
+            .expect("second context")
             .async_events()
             .expect("events");
         assert_eq!(

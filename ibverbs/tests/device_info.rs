@@ -14,7 +14,8 @@ use ibverbs::{
 };
 use lab::{devices, is_iwarp};
 
-fn each(test: impl Fn(&Context, bool)) {
+/// Runs `test` on every device, with `true` for an iWARP device.
+fn for_each_device(test: impl Fn(&Context, bool)) {
     for context in devices() {
         println!("device: {}", context.device_name());
         test(&context, is_iwarp(&context));
@@ -30,7 +31,7 @@ fn sysfs(context: &Context, file: &str) -> String {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn device_is_found_by_name_guid_netdev_and_index() {
-    each(|context, iwarp| {
+    for_each_device(|context, iwarp| {
         let device = context.device();
         assert_eq!(
             Device::by_name(device.name()).expect("by name").guid(),
@@ -44,7 +45,7 @@ fn device_is_found_by_name_guid_netdev_and_index() {
             sysfs(context, "node_guid").parse::<Guid>().expect("GUID"),
             device.guid()
         );
-        let netdev = context.netdev(1).expect("an interface behind the port");
+        let netdev = context.netdev(1).expect("network interface of the port");
         let (found, port_num) = Device::by_netdev(&netdev).expect("by interface");
         assert_eq!((found.name(), port_num), (device.name(), 1));
         let index = device.index().expect("the kernel numbers its devices");
@@ -68,7 +69,7 @@ fn device_is_found_by_name_guid_netdev_and_index() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn missing_device_error_lists_available_devices() {
-    each(|context, _| {
+    for_each_device(|context, _| {
         let name = context.device_name();
         let error = Device::by_name("none0").expect_err("no such name");
         assert!(
@@ -91,7 +92,7 @@ fn missing_device_error_lists_available_devices() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn extended_query_includes_classic_attributes() {
-    each(|context, iwarp| {
+    for_each_device(|context, iwarp| {
         let classic = context.query_device().expect("classic");
         let all = context.query_device_ex().expect("extended");
         assert_eq!(all.attr, classic);
@@ -134,7 +135,7 @@ fn extended_query_includes_classic_attributes() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn unsupported_capabilities_are_zero() {
-    each(|context, _| {
+    for_each_device(|context, _| {
         let all = context.query_device_ex().expect("extended");
         assert!(!all.odp.general.contains(OdpGeneralCaps::SUPPORT));
         for caps in [all.odp.rc, all.odp.uc, all.odp.ud, all.odp.xrc] {
@@ -171,7 +172,7 @@ fn unsupported_capabilities_are_zero() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn port_is_active_and_rate_matches_sysfs() {
-    each(|context, iwarp| {
+    for_each_device(|context, iwarp| {
         let port = context.query_port(1).expect("port 1");
         assert_eq!(
             (port.state, port.link_layer),
@@ -209,11 +210,11 @@ fn port_is_active_and_rate_matches_sysfs() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn roce_has_default_pkey_and_iwarp_none() {
-    each(|context, iwarp| {
+    for_each_device(|context, iwarp| {
         if iwarp {
             for error in [
-                context.pkeys(1).expect_err("none"),
-                context.pkey(1, 0).expect_err("none"),
+                context.pkeys(1).expect_err("no P_Key table"),
+                context.pkey(1, 0).expect_err("no P_Key table"),
             ] {
                 assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             }

@@ -146,7 +146,7 @@ fn list_with_too_many_entries_is_returned() {
             assert_eq!(
                 pair.a
                     .post_send(wr::send(mixed))
-                    .expect_err("mixed")
+                    .expect_err("buffers of two domains")
                     .error(),
                 PostError::WrongDomain
             );

@@ -98,17 +98,19 @@ fn every_payload_is_sent_and_received() {
             }
             pair.b
                 .post_recv(wr::recv(wr::Empty))
-                .expect("receive of nothing");
+                .expect("receive without a buffer");
             pair.a
                 .post_send(wr::send(source).unsignaled())
-                .expect("held");
+                .expect("send held memory");
             pair.a
                 .post_send(wr::send(source.slice(10..20).expect("in range")).unsignaled())
-                .expect("slice");
+                .expect("send a slice");
             pair.a
                 .post_send(wr::send_with_imm(wr::Inline(b"inline"), 0xdead_beef).unsignaled())
-                .expect("inline");
-            pair.a.post_send(wr::send(wr::Empty)).expect("nothing");
+                .expect("send inline data");
+            pair.a
+                .post_send(wr::send(wr::Empty))
+                .expect("send without data");
             let retired = pair.retire(5);
             let lengths: Vec<(usize, Option<u32>)> = retired
                 .iter()
@@ -373,7 +375,7 @@ fn memory_of_another_domain_is_rejected_before_posting() {
             let rejected = pair
                 .b
                 .post_recv(wr::recv(token))
-                .expect_err("held by another");
+                .expect_err("held by the other queue pair");
             assert_eq!(rejected.error(), PostError::WrongQueue);
         }
     }

@@ -127,10 +127,10 @@ fn caller_memory_is_released_after_deregistration() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         let error = pd
             .shared_with(100, REMOTE_ACCESS, backed(Backing::Caller(memory(100))))
-            .expect_err("no whole words");
+            .expect_err("not a multiple of 8 bytes");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         pd.shared_with(104, REMOTE_ACCESS, backed(Backing::Caller(memory(104))))
-            .expect("whole words");
+            .expect("a multiple of 8 bytes");
         assert_eq!(Arc::strong_count(&owner), 1);
         // SAFETY: the pointer is from `Box::into_raw` above, and no region of the memory is
         // registered.
@@ -272,7 +272,7 @@ fn failed_rereg_returns_unchanged_region() {
         let region = pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
         region.write(0, b"kept").expect("in range");
         let clone = region.clone();
-        let failed = region.rereg(REMOTE_ACCESS).expect_err("a clone holds it");
+        let failed = region.rereg(REMOTE_ACCESS).expect_err("a clone exists");
         assert_eq!(failed.error().kind(), ErrorKind::Mismatch);
         drop(clone);
         let remote = failed

@@ -15,23 +15,23 @@ fn write_and_read_round_trip() {
         for options in extended_and_classic() {
             let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
             let region = pair.pd.shared(4096, REMOTE_ACCESS).expect("region");
-            let place = region.remote().slice(100, 5).expect("in range");
+            let target = region.remote().slice(100, 5).expect("in range");
             let mut hello = pair.pd.buf(5).expect("buffer");
             hello.copy_from_slice(b"hello");
-            pair.a.post_send(wr::write(hello, place)).expect("write");
+            pair.a.post_send(wr::write(hello, target)).expect("write");
             pair.retire(1)[0].ok().expect("written");
             let mut seen = [0; 5];
             region.read(100, &mut seen).expect("in range");
             assert_eq!(&seen, b"hello");
             pair.a
-                .post_send(wr::read(pair.pd.buf(64).expect("buffer"), place))
+                .post_send(wr::read(pair.pd.buf(64).expect("buffer"), target))
                 .expect("read");
             let read = pair.retire(1).remove(0);
             read.ok().expect("read");
             assert_eq!(
                 &read.into_buf().expect("posted with a buffer")[..],
                 b"hello",
-                "shows what was read"
+                "the buffer length is the length of the READ"
             );
         }
     }

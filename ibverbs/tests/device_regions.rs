@@ -163,13 +163,16 @@ fn slices_are_addressed_and_bounds_checked() {
         );
         assert!(region.slice(4000..4097).is_none());
         assert_eq!(
-            slice.load(0, Ordering::Relaxed).expect_err("1003").kind(),
+            slice
+                .load(0, Ordering::Relaxed)
+                .expect_err("offset 1003 is not a multiple of 8")
+                .kind(),
             ErrorKind::InvalidInput
         );
         assert_eq!(
             slice
                 .load(5, Ordering::Relaxed)
-                .expect("1008 is a multiple of 8"),
+                .expect("offset 1008 is a multiple of 8"),
             0x0505_0505_0505_0505
         );
     }
@@ -202,13 +205,13 @@ fn zero_based_region_is_addressed_from_0() {
             region.slice(5000..5004).expect("in range").remote().addr,
             5000
         );
-        let place = RemoteMemory {
+        let target = RemoteMemory {
             addr: 5000,
             len: 4,
             ..region.remote()
         };
         pair.a
-            .post_send(wr::write(wr::Empty, place))
+            .post_send(wr::write(wr::Empty, target))
             .expect("write");
         let held = pair
             .a
@@ -217,7 +220,7 @@ fn zero_based_region_is_addressed_from_0() {
             .slice(0..4)
             .expect("in range");
         region.write(0, b"base").expect("in range");
-        pair.a.post_send(wr::write(held, place)).expect("write");
+        pair.a.post_send(wr::write(held, target)).expect("write");
         pair.retire(2)
             .iter()
             .for_each(|one| one.ok().expect("written"));

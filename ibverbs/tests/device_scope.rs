@@ -97,12 +97,12 @@ fn borrowed_memory_works_in_one_sided_batches() {
             let mut target = [0_u8; 4096];
             let end = a.scope(|scope| -> Result<(), Error> {
                 let (source, target) = (scope.lend(&source)?, scope.lend_mut(&mut target)?);
-                let pieces = |half: usize| half * 2048..(half + 1) * 2048;
+                let range = |half: usize| half * 2048..(half + 1) * 2048;
                 scope.batch(|batch| -> Result<(), Error> {
                     for half in 0..2 {
-                        let piece = source.clone().slice(pieces(half)).expect("in range");
-                        let place = region.slice(pieces(half)).expect("in range").remote();
-                        batch.send(wr::write(piece, place).unsignaled())?;
+                        let part = source.clone().slice(range(half)).expect("in range");
+                        let destination = region.slice(range(half)).expect("in range").remote();
+                        batch.send(wr::write(part, destination).unsignaled())?;
                     }
                     batch.send(wr::read(target, region.remote()).fenced())?;
                     Ok(())
@@ -168,8 +168,8 @@ fn read_in_flight_writes_nothing_after_the_scope() {
         let Pair { pd, cq, a, b } = pair_of::<Rc>(&context, QpOptions::default(), open);
         let region = pd.shared(LEN, open).expect("region");
         let ones = vec![1; 1 << 20];
-        for piece in 0..LEN >> 20 {
-            region.write(piece << 20, &ones).expect("in range");
+        for part in 0..LEN >> 20 {
+            region.write(part << 20, &ones).expect("in range");
         }
         let mut sink = vec![0_u8; LEN];
         let end = a.scope(|scope| {
@@ -275,7 +275,7 @@ fn failed_request_returns_borrowed_memory() {
             });
             (result, statuses)
         });
-        let (_, (result, statuses)) = end.into_result().expect("lives, in error");
+        let (_, (result, statuses)) = end.into_result().expect("the queue pair still exists");
         result.expect("no timeout");
         assert_eq!(statuses, [false]);
     }

@@ -100,11 +100,11 @@ fn srq_limit_resize_and_query_work_or_are_unsupported() {
         srq.set_limit(8).expect("limit");
         if is_iwarp(&context) {
             assert_eq!(
-                srq.query().expect_err("siw cannot").kind(),
+                srq.query().expect_err("unsupported by siw").kind(),
                 ErrorKind::Unsupported
             );
             assert_eq!(
-                srq.resize(128).expect_err("siw cannot").kind(),
+                srq.resize(128).expect_err("unsupported by siw").kind(),
                 ErrorKind::Unsupported
             );
         } else {

@@ -18,7 +18,7 @@ fn runtime() -> Runtime {
 }
 
 /// Returns a queue to await and a queue pair that is connected to itself.
-fn end(context: &Context) -> (AsyncCompletionQueue, QueuePair<Rc>) {
+fn loopback_qp(context: &Context) -> (AsyncCompletionQueue, QueuePair<Rc>) {
     let cq = AsyncCompletionQueue::new(context, CqOptions::default()).expect("completion queue");
     let pd = context.alloc_pd().expect("protection domain");
     let mut qp = pd
@@ -31,7 +31,8 @@ fn end(context: &Context) -> (AsyncCompletionQueue, QueuePair<Rc>) {
     (cq, qp)
 }
 
-fn message(qp: &mut QueuePair<Rc>) {
+/// Posts a receive and a send that matches it.
+fn post_message(qp: &mut QueuePair<Rc>) {
     qp.post_recv(wr::recv(wr::Empty)).expect("receive");
     qp.post_send(wr::send(wr::Empty)).expect("send");
 }
@@ -58,10 +59,10 @@ fn task_wakes_on_completion() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         runtime().block_on(async {
-            let (mut cq, mut qp) = end(&context);
+            let (mut cq, mut qp) = loopback_qp(&context);
             for round in 0..50 {
                 for _ in 0..=round % 3 {
-                    message(&mut qp);
+                    post_message(&mut qp);
                 }
                 retire(&mut cq, &mut qp, 2 * (round % 3 + 1)).await;
             }
@@ -75,12 +76,12 @@ fn cancelled_wait_loses_no_completion() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         runtime().block_on(async {
-            let (mut cq, mut qp) = end(&context);
+            let (mut cq, mut qp) = loopback_qp(&context);
             for round in 0..50 {
                 // The future is dropped while it is pending: before the post, after it, or both.
                 for when in [0, 1] {
                     if when == round % 2 {
-                        message(&mut qp);
+                        post_message(&mut qp);
                     }
                     let waiting = pin!(cq.completions());
                     match waiting.poll(&mut TaskContext::from_waker(Waker::noop())) {
@@ -104,9 +105,9 @@ fn two_tasks_await_two_queues() {
         let task = || {
             let context = context.clone();
             async move {
-                let (mut cq, mut qp) = end(&context);
+                let (mut cq, mut qp) = loopback_qp(&context);
                 for _ in 0..50 {
-                    message(&mut qp);
+                    post_message(&mut qp);
                     retire(&mut cq, &mut qp, 2).await;
                     tokio::task::yield_now().await;
                 }

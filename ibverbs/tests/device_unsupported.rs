@@ -26,9 +26,9 @@ fn table() -> Vec<[&'static str; 3]> {
     let text = include_str!("../../ci/DRIVERS.md");
     let (_, rest) = text
         .split_once("## Unsupported verbs")
-        .expect("the chapter");
-    let (chapter, _) = rest.split_once("\n## ").expect("another chapter follows");
-    chapter
+        .expect("the section");
+    let (section, _) = rest.split_once("\n## ").expect("a following section");
+    section
         .lines()
         .filter(|line| line.starts_with("| `"))
         .map(|line| {

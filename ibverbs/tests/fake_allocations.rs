@@ -1,9 +1,9 @@
-//! No allocation and no release per request: posting, polling and retiring, in both forms, with
-//! every kind of payload.
+//! Posting, polling and retiring allocate and free no memory, with every kind of payload and on
+//! both data paths.
 
 #![allow(
     unsafe_code,
-    reason = "a global allocator is unsafe to implement; this one counts and passes on"
+    reason = "implementing a global allocator is unsafe; this one counts calls and forwards them"
 )]
 
 mod fake;
@@ -18,51 +18,52 @@ use ibverbs::{
     wr::{self, Destination},
 };
 
-struct Counting;
+/// Forwards to the system allocator and counts the calls of each thread.
+struct CountingAllocator;
 
 thread_local! {
     static CALLS: Cell<usize> = const { Cell::new(0) };
 }
 
 fn count() {
-    // While a thread ends its counter may be gone: what it does then is not counted.
+    // The counter of an ending thread may be destroyed already. Such calls are not counted.
     let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
 }
 
-// SAFETY: all is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: all calls are forwarded to the system allocator.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 1000 };
 
-/// How often the allocator was called in so many rounds, the first one (which may warm something
-/// up) left out.
+/// Returns the number of allocator calls in [`ROUNDS`] rounds, after one round that is not counted
+/// because it may initialize something.
 fn calls(mut round: impl FnMut()) -> usize {
     round();
     let before = CALLS.get();
@@ -72,7 +73,7 @@ fn calls(mut round: impl FnMut()) -> usize {
     CALLS.get() - before
 }
 
-/// Polls and retires all; what comes back is dropped, so buffers go back to their pools.
+/// Retires all requests and drops their buffers, which returns them to the pool.
 fn retire(pair: &mut Pair) -> usize {
     let mut count = 0;
     for completion in pair.cq.poll().expect("poll") {
@@ -90,7 +91,7 @@ fn retire(pair: &mut Pair) -> usize {
 }
 
 #[test]
-fn the_counter_counts() {
+fn allocator_calls_are_counted() {
     assert_eq!(
         calls(|| drop(std::hint::black_box(Box::new(1)))),
         2 * ROUNDS
@@ -205,7 +206,7 @@ fn inline_and_empty_messages_allocate_nothing() {
 }
 
 #[test]
-fn batches_and_unsignalled_requests_allocate_nothing() {
+fn batches_and_unsignaled_requests_allocate_nothing() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let calls = calls(|| {
@@ -234,7 +235,7 @@ fn batches_and_unsignalled_requests_allocate_nothing() {
 }
 
 #[test]
-fn remote_memory_allocates_nothing() {
+fn one_sided_operations_allocate_nothing() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let access =
@@ -267,7 +268,7 @@ fn remote_memory_allocates_nothing() {
 }
 
 #[test]
-fn polling_an_empty_queue_and_a_full_queue_pair_allocate_nothing() {
+fn empty_polls_and_rejected_posts_allocate_nothing() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         pair.fake.stall();
@@ -288,7 +289,7 @@ fn polling_an_empty_queue_and_a_full_queue_pair_allocate_nothing() {
 }
 
 #[test]
-fn lists_allocate_nothing_once_made() {
+fn existing_lists_allocate_nothing() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let options = QpOptions {
@@ -318,19 +319,19 @@ fn lists_allocate_nothing_once_made() {
         let calls = calls(|| {
             for step in 0..2 {
                 pair.b
-                    .post_recv(wr::recv(target.take().expect("the posted buffer")))
+                    .post_recv(wr::recv(target.take().expect("the retired list")))
                     .expect("receive");
                 match step {
                     0 => pair
                         .a
-                        .post_send(wr::send(list.take().expect("the posted buffer")))
+                        .post_send(wr::send(list.take().expect("the retired list")))
                         .expect("send"),
                     _ => pair.a.post_send(wr::send(held)).expect("send"),
                 }
                 for completion in pair.cq.poll().expect("poll") {
                     if completion.queue() == pair.a.id() {
-                        let back = pair.a.retire(completion).expect("in flight").into_list();
-                        list = list.take().or(back);
+                        let returned = pair.a.retire(completion).expect("in flight").into_list();
+                        list = list.take().or(returned);
                     } else {
                         target = pair.b.retire(completion).expect("in flight").into_list();
                     }
@@ -414,7 +415,7 @@ fn datagrams_allocate_nothing() {
             .create_ah(&AhAttr::for_gid(1, own.index, own.gid))
             .expect("address handle");
         let address = qp.hold_address(&handle).expect("hold");
-        let itself = Destination {
+        let destination = Destination {
             address,
             qpn: qp.qp_num(),
             qkey: QKEY,
@@ -422,7 +423,7 @@ fn datagrams_allocate_nothing() {
         let calls = calls(|| {
             qp.post_recv(wr::recv(pool.take().expect("a free buffer")))
                 .expect("receive");
-            qp.post_send(wr::send_to(wr::Inline(b"to itself"), itself))
+            qp.post_send(wr::send_to(wr::Inline(b"to itself"), destination))
                 .expect("send");
             let mut count = 0;
             for completion in cq.poll().expect("poll") {

@@ -1,10 +1,10 @@
-//! Batches: all of it or what the provider says, and nothing of one that fails or panics.
+//! Batches: complete and partial posts, failing closures, panics and limits.
 
 mod fake;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fake::{PROFILES, Pair, bytes, small};
+use fake::{PROFILES, Pair, buf_bytes, small};
 use fake_provider::{PostFault, Queue};
 use ibverbs::{BatchError, Error, PostError, QpOptions, Rc, wr};
 
@@ -12,7 +12,7 @@ use ibverbs::{BatchError, Error, PostError, QpOptions, Rc, wr};
 fn a_batch_posts_every_payload_with_one_doorbell() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(5);
+        pair.post_recvs(5);
         let frozen = pair.buf(b"frozen").freeze();
         let held = pair.a.hold(&frozen).expect("hold");
         let buf = pair.buf(b"buffer");
@@ -33,19 +33,22 @@ fn a_batch_posts_every_payload_with_one_doorbell() {
             [1, 2, 3, 4, 5]
         );
         assert_eq!(received[4].imm_data(), Some(5));
-        let got: Vec<_> = received.into_iter().map(bytes).collect();
-        assert_eq!(got, [&b"buffer"[..], b"frozen", b"inline", b"another", b""]);
+        let received: Vec<_> = received.into_iter().map(buf_bytes).collect();
+        assert_eq!(
+            received,
+            [&b"buffer"[..], b"frozen", b"inline", b"another", b""]
+        );
         drop((sent, frozen));
         pair.finish();
     }
 }
 
-/// The number of a request is used again when its place was used often enough; failures are no use.
+/// Failed batches must not advance the generation of a slot, or a request id would be reused.
 #[test]
-fn a_completion_kept_from_before_matches_nothing_however_much_failed_since() {
+fn failed_batches_do_not_make_old_completions_valid() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(2);
+        pair.post_recvs(2);
         let bufs: Vec<_> = (0..pair.a.caps().max_send_wr)
             .map(|_| pair.buf(b"in flight"))
             .collect();
@@ -59,40 +62,40 @@ fn a_completion_kept_from_before_matches_nothing_however_much_failed_since() {
             .filter(|completion| completion.queue() == a.id())
             .collect();
         assert_eq!(
-            a.retire(kept.pop().expect("the second"))
+            a.retire(kept.pop().expect("second completion"))
                 .expect("in flight")
                 .tag(),
             2
         );
-        // Up to the place of the first. They wait for receives.
+        // Fills the queue up to the slot of the first request. The sends wait for receives.
         let mut bufs = bufs.into_iter();
-        let last = bufs.next().expect("one at least");
+        let last = bufs.next().expect("at least one buffer");
         for buf in bufs {
             a.post_send(wr::send(buf)).expect("send");
         }
         for _ in 0..if cfg!(miri) { 8 } else { 1023 } {
             let failed = a.batch(|batch| -> Result<(), Error> {
                 batch.send(wr::send(wr::Empty))?;
-                Err(Error::new(ibverbs::ErrorKind::Os, "test", "on purpose"))
+                Err(Error::new(
+                    ibverbs::ErrorKind::Os,
+                    "test",
+                    "expected by the test",
+                ))
             });
-            failed.expect_err("the closure's");
+            failed.expect_err("the closure's error");
         }
         a.post_send(wr::send(last)).expect("send");
         assert_eq!(a.send_slots_free(), 0);
-        a.retire(kept.pop().expect("the first"))
-            .expect_err("retired with the second");
-        assert_eq!(
-            a.send_slots_free(),
-            0,
-            "the device may still read what is in flight"
-        );
+        a.retire(kept.pop().expect("first completion"))
+            .expect_err("already retired with the second request");
+        assert_eq!(a.send_slots_free(), 0, "the requests are still in flight");
         drop(kept);
         pair.finish();
     }
 }
 
 #[test]
-fn receives_are_posted_as_a_batch_too() {
+fn receives_are_posted_as_a_batch() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let bufs: Vec<_> = (0..5)
@@ -123,10 +126,10 @@ fn receives_are_posted_as_a_batch_too() {
 }
 
 #[test]
-fn a_closure_that_fails_posts_nothing_and_its_buffers_go_back() {
+fn a_failed_closure_posts_nothing_and_returns_buffers() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        let (before, room, recv_slots_free) = (
+        let (before, send_slots_free, recv_slots_free) = (
             pair.pool.available(),
             pair.a.send_slots_free(),
             pair.a.recv_slots_free(),
@@ -135,18 +138,26 @@ fn a_closure_that_fails_posts_nothing_and_its_buffers_go_back() {
         let failed = pair.a.batch(|batch| -> Result<(), Error> {
             batch.send(wr::send(buf))?;
             batch.send(wr::send(other))?;
-            Err(Error::new(ibverbs::ErrorKind::Os, "test", "on purpose"))
+            Err(Error::new(
+                ibverbs::ErrorKind::Os,
+                "test",
+                "expected by the test",
+            ))
         });
         assert!(
             failed
-                .expect_err("the closure's")
+                .expect_err("the closure's error")
                 .to_string()
-                .contains("on purpose")
+                .contains("expected by the test")
         );
         let buf = pair.pool.take().expect("a free buffer");
         let failed = pair.a.recv_batch(|batch| -> Result<(), Error> {
             batch.recv(wr::recv(buf))?;
-            Err(Error::new(ibverbs::ErrorKind::Os, "test", "on purpose"))
+            Err(Error::new(
+                ibverbs::ErrorKind::Os,
+                "test",
+                "expected by the test",
+            ))
         });
         assert!(failed.is_err());
         assert_eq!(
@@ -155,19 +166,22 @@ fn a_closure_that_fails_posts_nothing_and_its_buffers_go_back() {
                 pair.a.send_slots_free(),
                 pair.a.recv_slots_free()
             ),
-            (before, room, recv_slots_free)
+            (before, send_slots_free, recv_slots_free)
         );
-        // The queue works on, with the same numbers.
-        pair.receives(1);
+        // The queue is still usable, with the same request ids.
+        pair.post_recvs(1);
         pair.a.post_send(wr::send(wr::Inline(b"on"))).expect("send");
         let (sent, mut received) = pair.retire();
-        assert_eq!((sent.len(), bytes(received.remove(0))), (1, b"on".to_vec()));
+        assert_eq!(
+            (sent.len(), buf_bytes(received.remove(0))),
+            (1, b"on".to_vec())
+        );
         pair.finish();
     }
 }
 
 #[test]
-fn a_panic_aborts_the_batch_and_the_queue_works_on() {
+fn a_panic_aborts_the_batch_and_the_queue_stays_usable() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let before = pair.pool.available();
@@ -175,19 +189,19 @@ fn a_panic_aborts_the_batch_and_the_queue_works_on() {
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             pair.a.batch(|batch| -> Result<(), Error> {
                 batch.send(wr::send(send))?;
-                std::panic::resume_unwind(Box::new("on purpose"));
+                std::panic::resume_unwind(Box::new("expected by the test"));
             })
         }));
         assert!(panicked.is_err());
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             pair.a.recv_batch(|batch| -> Result<(), Error> {
                 batch.recv(wr::recv(recv))?;
-                std::panic::resume_unwind(Box::new("on purpose"));
+                std::panic::resume_unwind(Box::new("expected by the test"));
             })
         }));
         assert!(panicked.is_err());
         assert_eq!(pair.pool.available(), before);
-        pair.receives(1);
+        pair.post_recvs(1);
         pair.a.post_send(wr::send(wr::Inline(b"on"))).expect("send");
         assert_eq!(pair.retire().0.len(), 1);
         pair.finish();
@@ -198,20 +212,18 @@ fn a_panic_aborts_the_batch_and_the_queue_works_on() {
 fn an_empty_batch_posts_nothing() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.a
-            .batch(|_| Ok::<(), Error>(()))
-            .expect("nothing to do");
+        pair.a.batch(|_| Ok::<(), Error>(())).expect("empty batch");
         pair.a
             .recv_batch(|_| Ok::<(), Error>(()))
-            .expect("nothing to do");
+            .expect("empty batch");
         pair.finish();
     }
 }
 
 #[test]
-fn a_batch_refused_part_way_gives_back_what_was_not_posted() {
+fn a_partly_rejected_batch_returns_unposted_buffers() {
     let mut pair = Pair::new(PROFILES[1]);
-    pair.receives(4);
+    pair.post_recvs(4);
     pair.fake.fail_post(PostFault {
         queue: Queue::Send,
         at: 2,
@@ -231,30 +243,30 @@ fn a_batch_refused_part_way_gives_back_what_was_not_posted() {
             }
             Ok(())
         })
-        .expect_err("refused");
+        .expect_err("rejected");
     assert_eq!(
         error.error(),
         PostError::Refused(ibverbs::Errno(libc::ENOMEM)),
-        "siw's sign is taken off"
+        "the error number is positive"
     );
     assert!(error.to_string().starts_with("ibv_post_send: "), "{error}");
-    let back: Vec<_> = error
+    let returned: Vec<_> = error
         .into_rejected()
         .iter()
         .map(|buf| buf.to_vec())
         .collect();
-    assert_eq!(back, [b"2", b"3"]);
+    assert_eq!(returned, [b"2", b"3"]);
     let (sent, received) = pair.retire();
     assert_eq!((sent.len(), received.len()), (2, 2));
     drop((sent, received));
-    // Their numbers are used again.
+    // The request ids of the rejected requests are used again.
     pair.a.post_send(wr::send(wr::Inline(b"4"))).expect("send");
     assert_eq!(pair.retire().1.len(), 1);
     pair.finish();
 }
 
 #[test]
-fn receives_refused_part_way_come_back_and_the_others_stay() {
+fn partly_rejected_receives_return_unposted_buffers() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         pair.fake.fail_post(PostFault {
@@ -275,7 +287,7 @@ fn receives_refused_part_way_come_back_and_the_others_stay() {
                 }
                 Ok(())
             })
-            .expect_err("refused");
+            .expect_err("rejected");
         assert_eq!(error.into_rejected().len(), 2);
         assert_eq!(
             pair.b.recv_slots_free(),
@@ -288,11 +300,11 @@ fn receives_refused_part_way_come_back_and_the_others_stay() {
 }
 
 #[test]
-fn a_batch_in_doubt_keeps_its_buffers_until_they_complete_or_the_queue_pair_is_destroyed() {
+fn a_batch_in_doubt_keeps_its_buffers() {
     for executed in [true, false] {
         for profile in PROFILES {
             let mut pair = Pair::new(profile);
-            pair.receives(3);
+            pair.post_recvs(3);
             let free = pair.pool.available();
             let at = usize::from(!profile.extended_qp);
             pair.fake.fail_post(PostFault {
@@ -316,10 +328,10 @@ fn a_batch_in_doubt_keeps_its_buffers_until_they_complete_or_the_queue_pair_is_d
             assert_eq!(
                 pair.pool.available(),
                 free - 2,
-                "both stay with the queue pair"
+                "the queue pair keeps both buffers"
             );
             drop(pair.retire());
-            // A later completion says of all before it that the device is done with them.
+            // A later completion implies that the device has finished all earlier requests.
             pair.a.post_send(wr::send(wr::Inline(b"3"))).expect("send");
             drop(pair.retire());
             assert_eq!(
@@ -333,7 +345,7 @@ fn a_batch_in_doubt_keeps_its_buffers_until_they_complete_or_the_queue_pair_is_d
 }
 
 #[test]
-fn a_batch_that_is_full_gives_the_request_back_and_goes_on() {
+fn a_full_batch_returns_the_request_and_stays_usable() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let mut qp = pair
@@ -347,7 +359,7 @@ fn a_batch_that_is_full_gives_the_request_back_and_goes_on() {
                 },
             )
             .expect("queue pair");
-        fake::connect(&mut qp, &mut fake_peer(&mut pair));
+        fake::connect(&mut qp, &mut create_peer(&mut pair));
         qp.recv_batch(|batch| -> Result<(), Error> {
             batch.recv(wr::recv(wr::Empty))?;
             batch.recv(wr::recv(wr::Empty))?;
@@ -355,7 +367,7 @@ fn a_batch_that_is_full_gives_the_request_back_and_goes_on() {
             assert_eq!(rejected.error(), PostError::BatchFull { max: 2 });
             Ok(())
         })
-        .expect("the two are posted");
+        .expect("two requests");
         let buf = pair.buf(b"back");
         qp.batch(|batch| -> Result<(), Error> {
             batch.send(wr::send(wr::Empty))?;
@@ -368,15 +380,15 @@ fn a_batch_that_is_full_gives_the_request_back_and_goes_on() {
             );
             Ok(())
         })
-        .expect("the two are posted");
+        .expect("two requests");
         assert_eq!(qp.send_slots_free(), qp.caps().max_send_wr as usize - 2);
         drop(qp);
         pair.finish();
     }
 }
 
-/// A queue pair of its own for tests that need a third one; it ends with the statement.
-fn fake_peer(pair: &mut Pair) -> ibverbs::QueuePair<Rc> {
+/// Creates a third queue pair, as the peer of the one under test.
+fn create_peer(pair: &mut Pair) -> ibverbs::QueuePair<Rc> {
     pair.pd
         .create_qp::<Rc>(&pair.cq, &pair.cq, small())
         .expect("queue pair")

@@ -96,7 +96,7 @@ fn a_channel_of_another_context_is_rejected() {
             channel: Some(&channel),
             ..CqOptions::default()
         })
-        .expect_err("mismatch");
+        .expect_err("a channel of another context");
     assert_eq!(error.kind(), ibverbs::ErrorKind::Mismatch);
     drop((channel, one, two));
     fake.assert_clean();

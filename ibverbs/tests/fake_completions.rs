@@ -1,16 +1,17 @@
-//! Completions: each retires once, none is lost, a stale or foreign one changes nothing.
+//! Completions: each retires one request once, none is lost, and stale or foreign ones are
+//! rejected.
 
 mod fake;
 
-use fake::{PROFILES, Pair, bytes, connect, small};
+use fake::{PROFILES, Pair, buf_bytes, connect, small};
 use fake_provider::{AfterDestroy, Profile, Verb};
 use ibverbs::{Completion, CqOptions, Errno, QpState, Rc, WcStatus, wr};
 
 #[test]
-fn what_the_iterator_was_not_asked_for_comes_at_the_next_poll() {
+fn unread_completions_are_returned_by_the_next_poll() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(5);
+        pair.post_recvs(5);
         for tag in 0..5 {
             pair.a
                 .post_send(wr::send(wr::Inline(b"x")).tag(tag))
@@ -31,16 +32,16 @@ fn what_the_iterator_was_not_asked_for_comes_at_the_next_poll() {
 }
 
 #[test]
-fn many_completions_of_one_poll_may_be_held_at_once() {
+fn several_completions_of_a_poll_can_be_held() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(2);
+        pair.post_recvs(2);
         for _ in 0..2 {
             pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
         }
         let mut all: Vec<Completion<'_>> = pair.cq.poll().expect("poll").collect();
         assert_eq!(all.len(), 4);
-        // Receives may be retired in any order, and a later send retires an earlier one.
+        // Receives can be retired in any order. Retiring a send also retires the earlier sends.
         while let Some(completion) = all.pop() {
             let qp = if completion.queue() == pair.a.id() {
                 &mut pair.a
@@ -55,10 +56,10 @@ fn many_completions_of_one_poll_may_be_held_at_once() {
 }
 
 #[test]
-fn one_signalled_completion_retires_the_unsignalled_ones_before_it() {
+fn a_signaled_completion_retires_earlier_unsignaled_sends() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(4);
+        pair.post_recvs(4);
         let free = pair.pool.available();
         for byte in [b"0", b"1", b"2"] {
             let buf = pair.buf(byte);
@@ -69,19 +70,23 @@ fn one_signalled_completion_retires_the_unsignalled_ones_before_it() {
         pair.a.post_send(wr::send(buf)).expect("send");
         let (mut sent, received) = pair.retire();
         assert_eq!((sent.len(), received.len()), (1, 1));
-        assert_eq!(bytes(sent.remove(0)), b"3");
+        assert_eq!(buf_bytes(sent.remove(0)), b"3");
         assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
         drop(received);
-        assert_eq!(pair.pool.available(), free + 4, "all went back to the pool");
+        assert_eq!(
+            pair.pool.available(),
+            free + 4,
+            "all buffers are in the pool again"
+        );
         pair.finish();
     }
 }
 
 #[test]
-fn a_completion_that_is_not_retired_keeps_its_place_until_a_later_one_is() {
+fn an_unretired_completion_keeps_its_slot() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(2);
+        pair.post_recvs(2);
         let free = pair.pool.available();
         let buf = pair.buf(b"0");
         pair.a.post_send(wr::send(buf)).expect("send");
@@ -92,7 +97,7 @@ fn a_completion_that_is_not_retired_keeps_its_place_until_a_later_one_is() {
         assert_eq!(
             pair.pool.available(),
             free + 1,
-            "the sent buffer and the second receive; the first is in the table"
+            "the sent buffer and the second receive are returned; the first receive is in flight"
         );
         let reclaimed = pair.b.destroy().expect("destroyed");
         assert_eq!(reclaimed.recvs.len(), 1);
@@ -103,7 +108,7 @@ fn a_completion_that_is_not_retired_keeps_its_place_until_a_later_one_is() {
 }
 
 #[test]
-fn stale_completions_of_a_destroyed_queue_pair_match_nothing() {
+fn completions_of_a_destroyed_queue_pair_match_nothing() {
     for after_destroy in [
         AfterDestroy::Leave,
         AfterDestroy::Drop,
@@ -113,14 +118,14 @@ fn stale_completions_of_a_destroyed_queue_pair_match_nothing() {
             let mut pair = Pair::new(profile);
             pair.fake
                 .set(|profile| profile.after_destroy = after_destroy);
-            pair.receives(3);
+            pair.post_recvs(3);
             pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
-            let (number, old) = (pair.b.qp_num(), pair.b.id());
-            let fresh = pair
+            let (old_num, old_id) = (pair.b.qp_num(), pair.b.id());
+            let replacement = pair
                 .pd
                 .create_qp::<Rc>(&pair.cq, &pair.cq, small())
-                .expect("another");
-            let reclaimed = std::mem::replace(&mut pair.b, fresh)
+                .expect("replacement");
+            let reclaimed = std::mem::replace(&mut pair.b, replacement)
                 .destroy()
                 .expect("destroyed");
             assert_eq!(
@@ -135,26 +140,34 @@ fn stale_completions_of_a_destroyed_queue_pair_match_nothing() {
             let mut reused = pair
                 .pd
                 .create_qp::<Rc>(&pair.cq, &pair.cq, small())
-                .expect("a third");
-            assert_eq!(reused.qp_num(), number, "the device uses the number again");
-            assert_ne!(reused.id(), old, "the identity is new");
+                .expect("third queue pair");
+            assert_eq!(
+                reused.qp_num(),
+                old_num,
+                "the device reuses the queue pair number"
+            );
+            assert_ne!(reused.id(), old_id, "the id is new");
             reused.init(&fake::path()).expect("INIT state");
             reused
                 .post_recv(wr::recv(pair.pool.take().expect("a free buffer")))
                 .expect("receive");
-            let room = reused.recv_slots_free();
+            let free_slots = reused.recv_slots_free();
             let mut stale = 0;
             for completion in pair.cq.poll().expect("poll") {
                 if completion.queue() == pair.a.id() {
                     pair.a.retire(completion).expect("in flight");
                 } else {
-                    assert_eq!((completion.queue(), completion.qp_num()), (old, number));
-                    assert_eq!(reused.retire(completion).expect_err("stale").queue, old);
+                    assert_eq!((completion.queue(), completion.qp_num()), (old_id, old_num));
+                    assert_eq!(reused.retire(completion).expect_err("stale").queue, old_id);
                     stale += 1;
                 }
             }
             assert_eq!(stale, [1, 0, 3][after_destroy as usize]);
-            assert_eq!(reused.recv_slots_free(), room, "nothing changed");
+            assert_eq!(
+                reused.recv_slots_free(),
+                free_slots,
+                "a stale completion retired a request"
+            );
             drop(reused);
             pair.finish();
         }
@@ -165,13 +178,13 @@ fn stale_completions_of_a_destroyed_queue_pair_match_nothing() {
 fn a_completion_of_another_queue_pair_changes_nothing() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(1);
-        let room = pair.a.send_slots_free();
+        pair.post_recvs(1);
+        let free_slots = pair.a.send_slots_free();
         pair.b.to_error().expect("ERR state");
         let completion = pair.cq.poll().expect("poll").next().expect("flushed");
-        let error = pair.a.retire(completion).expect_err("b's");
+        let error = pair.a.retire(completion).expect_err("a completion of b");
         assert_eq!(error.queue, pair.b.id());
-        assert_eq!(pair.a.send_slots_free(), room);
+        assert_eq!(pair.a.send_slots_free(), free_slots);
         let text = ibverbs::Error::from(error).to_string();
         assert!(text.contains("not of a request in flight"), "{text}");
         pair.finish();
@@ -179,10 +192,10 @@ fn a_completion_of_another_queue_pair_changes_nothing() {
 }
 
 #[test]
-fn an_error_state_flushes_and_every_buffer_comes_back() {
+fn the_error_state_flushes_requests_with_their_buffers() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(2);
+        pair.post_recvs(2);
         pair.fake.stall();
         for byte in [b"0", b"1"] {
             let buf = pair.buf(byte);
@@ -203,19 +216,19 @@ fn an_error_state_flushes_and_every_buffer_comes_back() {
 }
 
 #[test]
-fn a_poll_that_fails_is_no_completion() {
+fn a_poll_error_keeps_requests_in_flight() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(1);
+        pair.post_recvs(1);
         let buf = pair.buf(b"x");
         pair.a.post_send(wr::send(buf)).expect("send");
         let free = pair.pool.available();
         pair.fake.fail_next(Verb::PollCq, libc::EIO);
-        let error = pair.cq.poll().expect_err("fails");
+        let error = pair.cq.poll().expect_err("poll error");
         let expected = if profile.extended_cq {
             ("ibv_start_poll", Some(Errno(libc::EIO)))
         } else {
-            ("ibv_poll_cq", None) // a negative number that is no error number
+            ("ibv_poll_cq", None) // A negative return value of ibv_poll_cq is not an error number.
         };
         assert_eq!((error.call(), error.errno()), expected);
         assert!(error.to_string().contains(pair.fake.name()), "{error}");
@@ -223,35 +236,35 @@ fn a_poll_that_fails_is_no_completion() {
         assert_eq!(
             pair.pool.available(),
             free,
-            "requests in flight stay in flight"
+            "the requests are still in flight"
         );
         assert_eq!(pair.retire().0.len(), 1);
         pair.finish();
     }
 }
 
-/// Its completions are polled one by one (ci/DRIVERS.md).
+/// The library polls Soft-RoCE one completion at a time (ci/DRIVERS.md).
 const SOFT_ROCE: Profile = Profile {
     vendor_id: 0x00ff_ffff,
     ..Profile::RXE
 };
 
 #[test]
-fn an_error_after_entries_is_told_after_them() {
+fn a_poll_error_is_reported_after_earlier_entries() {
     for profile in [PROFILES[0], SOFT_ROCE] {
         let mut pair = Pair::new(profile);
-        pair.receives(1);
+        pair.post_recvs(1);
         pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
         pair.fake.fail_poll_after(2, libc::EIO);
-        assert_eq!(pair.cq.poll().expect("entries first").count(), 2);
-        assert!(pair.cq.poll().is_err(), "the error that was kept");
-        assert_eq!(pair.cq.poll().expect("then all is well").len(), 0);
+        assert_eq!(pair.cq.poll().expect("earlier entries").count(), 2);
+        assert!(pair.cq.poll().is_err(), "the stored error");
+        assert_eq!(pair.cq.poll().expect("no error").len(), 0);
         pair.finish();
     }
 }
 
 #[test]
-fn more_completions_than_one_poll_returns_come_in_order() {
+fn completions_of_several_polls_are_in_order() {
     for profile in [PROFILES[0], PROFILES[1], SOFT_ROCE] {
         let fake = fake_provider::Fake::new(profile);
         let context = fake::open(&fake);

@@ -1,5 +1,4 @@
-//! Datagrams on the fake device: address handles that are held, drop orders, what a panic or an
-//! error leaves behind.
+//! Setup on the fake device: held address handles, drop orders, panics and errors.
 
 mod fake;
 
@@ -15,7 +14,8 @@ use ibverbs::{
 
 const QKEY: Qkey = Qkey(7);
 
-struct Datagrams {
+/// Two UD queue pairs in RTS that share a completion queue.
+struct Setup {
     a: QueuePair<Ud>,
     b: QueuePair<Ud>,
     cq: CompletionQueue,
@@ -23,7 +23,7 @@ struct Datagrams {
     fake: Fake,
 }
 
-impl Datagrams {
+impl Setup {
     fn new(profile: Profile) -> Self {
         let fake = Fake::new(profile);
         let context = open(&fake);
@@ -35,25 +35,26 @@ impl Datagrams {
                 ..CqOptions::default()
             })
             .expect("completion queue");
-        let make = || {
+        let create = || {
             let mut qp = pd.create_qp::<Ud>(&cq, &cq, small()).expect("queue pair");
             qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
             qp
         };
-        let (a, b) = (make(), make());
+        let (a, b) = (create(), create());
         Self { a, b, cq, pd, fake }
     }
 
-    fn handle(&self) -> AddressHandle {
+    /// Creates an address handle for the device's first GID.
+    fn address_handle(&self) -> AddressHandle {
         let own = self.pd.context().gids(1).expect("GID table")[0];
         self.pd
             .create_ah(&AhAttr::for_gid(1, own.index, own.gid))
             .expect("address handle")
     }
 
-    /// From `a` to `b`.
-    fn there(&mut self) -> Destination {
-        let handle = self.handle();
+    /// Returns `b` as the destination of sends from `a`.
+    fn destination_b(&mut self) -> Destination {
+        let handle = self.address_handle();
         Destination {
             address: self.a.hold_address(&handle).expect("hold"),
             qpn: self.b.qp_num(),
@@ -61,7 +62,7 @@ impl Datagrams {
         }
     }
 
-    /// What was received by either, with where it came from; sends are retired on the way.
+    /// Retires all requests and returns the receives with their sources.
     fn received(&mut self) -> Vec<(UdSource, Retired)> {
         let mut all = Vec::new();
         for completion in self.cq.poll().expect("poll") {
@@ -80,6 +81,7 @@ impl Datagrams {
         all
     }
 
+    /// Drops everything and checks that the device has no objects left.
     fn finish(self) {
         let Self { a, b, cq, pd, fake } = self;
         drop((a, b, cq, pd));
@@ -88,89 +90,99 @@ impl Datagrams {
 }
 
 #[test]
-fn a_datagram_arrives_after_its_header_and_can_be_answered() {
+fn a_datagram_follows_its_grh_and_can_be_answered() {
     for profile in PROFILES {
-        let mut both = Datagrams::new(profile);
-        let there = both.there();
-        both.b
-            .post_recv(wr::recv(both.pd.buf(64).expect("buffer")))
+        let mut setup = Setup::new(profile);
+        let to_b = setup.destination_b();
+        setup
+            .b
+            .post_recv(wr::recv(setup.pd.buf(64).expect("buffer")))
             .expect("receive");
-        both.a
-            .post_send(wr::send_to_with_imm(wr::Inline(b"ping"), there, 9))
+        setup
+            .a
+            .post_send(wr::send_to_with_imm(wr::Inline(b"ping"), to_b, 9))
             .expect("send");
-        let (source, retired) = both.received().pop().expect("received");
-        assert_eq!((source.qpn, retired.imm_data()), (both.a.qp_num(), Some(9)));
+        let (source, retired) = setup.received().pop().expect("received");
+        assert_eq!(
+            (source.qpn, retired.imm_data()),
+            (setup.a.qp_num(), Some(9))
+        );
         let bytes = retired.into_buf().expect("posted with a buffer");
         assert_eq!(&bytes[GRH_LEN..], b"ping");
 
-        let handle = both
+        let handle = setup
             .pd
             .create_ah_from_wc(1, &source, &bytes)
             .expect("address handle of the source");
-        let back = Destination {
-            address: both.b.hold_address(&handle).expect("hold"),
+        let to_a = Destination {
+            address: setup.b.hold_address(&handle).expect("hold"),
             qpn: source.qpn,
             qkey: QKEY,
         };
-        both.a
-            .post_recv(wr::recv(both.pd.buf(64).expect("buffer")))
+        setup
+            .a
+            .post_recv(wr::recv(setup.pd.buf(64).expect("buffer")))
             .expect("receive");
-        let mut pong = both.pd.buf(4).expect("buffer");
+        let mut pong = setup.pd.buf(4).expect("buffer");
         pong.copy_from_slice(b"pong");
-        both.b.post_send(wr::send_to(pong, back)).expect("send");
-        let (_, retired) = both.received().pop().expect("received");
+        setup.b.post_send(wr::send_to(pong, to_a)).expect("send");
+        let (_, retired) = setup.received().pop().expect("received");
         assert_eq!(
             &retired.into_buf().expect("posted with a buffer")[GRH_LEN..],
             b"pong"
         );
         drop((bytes, handle));
-        both.finish();
+        setup.finish();
     }
 }
 
 #[test]
-fn what_nobody_waits_for_or_knows_the_key_of_is_lost_and_the_send_is_done() {
+fn a_datagram_without_receive_or_qkey_match_is_dropped() {
     for profile in PROFILES {
-        let mut both = Datagrams::new(profile);
-        let there = both.there();
-        both.a
-            .post_send(wr::send_to(wr::Inline(b"nobody"), there))
+        let mut setup = Setup::new(profile);
+        let to_b = setup.destination_b();
+        setup
+            .a
+            .post_send(wr::send_to(wr::Inline(b"no receive"), to_b))
             .expect("send");
-        both.b
-            .post_recv(wr::recv(both.pd.buf(64).expect("buffer")))
+        setup
+            .b
+            .post_recv(wr::recv(setup.pd.buf(64).expect("buffer")))
             .expect("receive");
-        let stranger = Destination {
+        let wrong_qkey = Destination {
             qkey: Qkey(8),
-            ..there
+            ..to_b
         };
-        both.a
-            .post_send(wr::send_to(wr::Inline(b"stranger"), stranger))
+        setup
+            .a
+            .post_send(wr::send_to(wr::Inline(b"wrong Q_Key"), wrong_qkey))
             .expect("send");
-        assert!(both.received().is_empty());
+        assert!(setup.received().is_empty());
         assert_eq!(
-            both.a.send_slots_free(),
-            usize::try_from(both.a.caps().max_send_wr).expect("small")
+            setup.a.send_slots_free(),
+            usize::try_from(setup.a.caps().max_send_wr).expect("small")
         );
-        both.finish();
+        setup.finish();
     }
 }
 
 #[test]
-fn a_held_address_outlives_its_handle_and_what_is_in_flight_to_it() {
+fn a_held_address_outlives_its_handle_and_its_requests() {
     for profile in PROFILES {
-        let mut both = Datagrams::new(profile);
-        let there = both.there(); // the handle is dropped in there
-        assert_eq!(both.fake.live().ahs, 1);
-        both.fake.stall();
-        both.a
-            .post_send(wr::send_to(both.pd.buf(8).expect("buffer"), there))
+        let mut setup = Setup::new(profile);
+        let to_b = setup.destination_b(); // The address handle is dropped.
+        assert_eq!(setup.fake.live().ahs, 1);
+        setup.fake.stall();
+        setup
+            .a
+            .post_send(wr::send_to(setup.pd.buf(8).expect("buffer"), to_b))
             .expect("send");
         assert_eq!(
-            both.a.release_addresses().expect_err("in flight").kind(),
+            setup.a.release_addresses().expect_err("in flight").kind(),
             ErrorKind::QueueFull
         );
-        let Datagrams { a, b, cq, pd, fake } = both;
-        // Everything else goes first: the queue pair keeps it all.
+        let Setup { a, b, cq, pd, fake } = setup;
+        // The queue pair keeps everything else alive.
         drop((b, cq, pd));
         assert_eq!(
             fake.live(),
@@ -190,68 +202,78 @@ fn a_held_address_outlives_its_handle_and_what_is_in_flight_to_it() {
 }
 
 #[test]
-fn a_token_works_on_its_queue_pair_and_until_it_is_released() {
+fn an_address_token_is_valid_until_its_release() {
     for profile in PROFILES {
-        let mut both = Datagrams::new(profile);
-        let there = both.there();
-        let rejected = both
+        let mut setup = Setup::new(profile);
+        let to_b = setup.destination_b();
+        let rejected = setup
             .b
-            .post_send(wr::send_to(wr::Empty, there))
+            .post_send(wr::send_to(wr::Empty, to_b))
             .expect_err("held by the other queue pair");
         assert_eq!(rejected.error(), PostError::WrongQueue);
-        both.a.release_addresses().expect("nothing is in flight");
-        assert_eq!(both.fake.live().ahs, 0);
-        let rejected = both
+        setup
             .a
-            .post_send(wr::send_to(wr::Empty, there))
+            .release_addresses()
+            .expect("release with nothing in flight");
+        assert_eq!(setup.fake.live().ahs, 0);
+        let rejected = setup
+            .a
+            .post_send(wr::send_to(wr::Empty, to_b))
             .expect_err("released");
         assert_eq!(rejected.error(), PostError::WrongQueue);
-        both.finish();
+        setup.finish();
     }
 }
 
 #[test]
-fn a_panic_in_a_batch_of_datagrams_posts_none_and_gives_the_buffers_back() {
+fn a_panic_in_a_batch_of_datagrams_posts_none() {
     for profile in PROFILES {
-        let mut both = Datagrams::new(profile);
-        let there = both.there();
-        let pool = both.pd.pool(2, 8).expect("pool");
+        let mut setup = Setup::new(profile);
+        let to_b = setup.destination_b();
+        let pool = setup.pd.pool(2, 8).expect("pool");
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            both.a.batch(|batch| -> Result<(), Error> {
-                batch.send(wr::send_to(pool.take().expect("a free buffer"), there))?;
-                batch.send(wr::send_to(pool.take().expect("a free buffer"), there))?;
-                panic!("in the middle");
+            setup.a.batch(|batch| -> Result<(), Error> {
+                batch.send(wr::send_to(pool.take().expect("a free buffer"), to_b))?;
+                batch.send(wr::send_to(pool.take().expect("a free buffer"), to_b))?;
+                panic!("inside the batch");
             })
         }));
         assert!(panicked.is_err());
         assert_eq!(pool.available(), 2);
-        both.a
-            .post_send(wr::send_to(wr::Inline(b"after"), there))
-            .expect("the queue pair goes on");
-        assert!(both.received().is_empty());
+        setup
+            .a
+            .post_send(wr::send_to(wr::Inline(b"after"), to_b))
+            .expect("the queue pair is still usable");
+        assert!(setup.received().is_empty());
         drop(pool);
-        both.finish();
+        setup.finish();
     }
 }
 
 #[test]
-#[allow(clippy::forget_non_drop, reason = "forgetting it is what is tested")]
-fn a_forgotten_completion_costs_its_place_and_no_more() {
+#[allow(clippy::forget_non_drop, reason = "the test forgets a completion")]
+fn a_forgotten_completion_only_delays_its_slot() {
     for profile in PROFILES {
-        let mut both = Datagrams::new(profile);
-        let there = both.there();
-        let pool = both.pd.pool(2, 8).expect("pool");
-        both.a
-            .post_send(wr::send_to(pool.take().expect("a free buffer"), there))
+        let mut setup = Setup::new(profile);
+        let to_b = setup.destination_b();
+        let pool = setup.pd.pool(2, 8).expect("pool");
+        setup
+            .a
+            .post_send(wr::send_to(pool.take().expect("a free buffer"), to_b))
             .expect("send");
-        std::mem::forget(both.cq.poll().expect("poll").next());
+        std::mem::forget(setup.cq.poll().expect("poll").next());
         assert_eq!(pool.available(), 1);
-        both.a
-            .post_send(wr::send_to(pool.take().expect("a free buffer"), there))
+        setup
+            .a
+            .post_send(wr::send_to(pool.take().expect("a free buffer"), to_b))
             .expect("send");
-        assert!(both.received().is_empty());
-        assert_eq!(pool.available(), 2, "the later one retired both");
+        assert!(setup.received().is_empty());
+        assert_eq!(
+            pool.available(),
+            2,
+            "the later completion retired both requests"
+        );
         drop(pool);
-        both.finish();
+        setup.finish();
     }
 }

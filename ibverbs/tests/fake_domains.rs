@@ -1,5 +1,4 @@
-//! Thread and parent domains on the fake device: one queue pair each, drop orders, what cannot be
-//! deallocated.
+//! Thread domains and parent domains on the fake device: use, drop orders and errors.
 
 mod fake;
 
@@ -7,6 +6,7 @@ use fake::{PROFILES, connect, open, small};
 use fake_provider::{Fake, Live, Profile, Verb};
 use ibverbs::{CqOptions, ErrorKind, Rc, SrqOptions, Uc, wr};
 
+/// Creates a fake device that supports thread domains.
 fn with_domains(profile: Profile) -> Fake {
     Fake::new(Profile {
         more_verbs: true,
@@ -15,7 +15,7 @@ fn with_domains(profile: Profile) -> Fake {
 }
 
 #[test]
-fn a_queue_pair_of_a_thread_domain_works_as_any_other_and_on_any_thread() {
+fn a_queue_pair_of_a_thread_domain_works_on_any_thread() {
     for profile in PROFILES {
         let fake = with_domains(profile);
         let context = open(&fake);
@@ -26,7 +26,7 @@ fn a_queue_pair_of_a_thread_domain_works_as_any_other_and_on_any_thread() {
                 ..CqOptions::default()
             })
             .expect("completion queue");
-        let alone = pd
+        let parent = pd
             .alloc_parent_domain(context.alloc_td().expect("thread domain"))
             .expect("parent domain");
         assert_eq!(
@@ -40,7 +40,7 @@ fn a_queue_pair_of_a_thread_domain_works_as_any_other_and_on_any_thread() {
                 ..Live::default()
             }
         );
-        let mut a = alone.create_qp::<Rc>(&cq, &cq, small()).expect("a");
+        let mut a = parent.create_qp::<Rc>(&cq, &cq, small()).expect("a");
         let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
         assert_eq!(a.is_extended(), profile.extended_qp);
         connect(&mut a, &mut b);
@@ -72,7 +72,7 @@ fn a_queue_pair_of_a_thread_domain_works_as_any_other_and_on_any_thread() {
 }
 
 #[test]
-fn each_kind_of_queue_pair_can_be_made_of_one() {
+fn a_parent_domain_creates_every_kind_of_queue_pair() {
     let fake = with_domains(PROFILES[0]);
     let context = open(&fake);
     let pd = context.alloc_pd().expect("protection domain");
@@ -85,16 +85,20 @@ fn each_kind_of_queue_pair_can_be_made_of_one() {
             ..SrqOptions::default()
         })
         .expect("shared receive queue");
-    let alone = || pd.alloc_parent_domain(context.alloc_td()?);
-    let shared = alone()
-        .expect("protection domain")
+    let parent = || pd.alloc_parent_domain(context.alloc_td()?);
+    let shared = parent()
+        .expect("parent domain")
         .create_qp_with_srq::<Uc>(&cq, &cq, &srq, small())
         .expect("queue pair");
-    let sender = alone()
-        .expect("protection domain")
+    let sender = parent()
+        .expect("parent domain")
         .create_xrc_send_qp(&cq, small())
         .expect("queue pair");
-    assert_eq!((fake.live().tds, fake.live().parents), (2, 2), "one each");
+    assert_eq!(
+        (fake.live().tds, fake.live().parents),
+        (2, 2),
+        "one domain per queue pair"
+    );
     drop(shared);
     assert_eq!((fake.live().tds, fake.live().parents), (1, 1));
     drop(sender);
@@ -103,7 +107,7 @@ fn each_kind_of_queue_pair_can_be_made_of_one() {
 }
 
 #[test]
-fn domains_may_be_dropped_before_what_is_made_of_them_and_unused() {
+fn domains_may_be_dropped_unused_or_before_their_users() {
     let fake = with_domains(PROFILES[0]);
     let context = open(&fake);
     let pd = context.alloc_pd().expect("protection domain");
@@ -137,7 +141,7 @@ fn domains_may_be_dropped_before_what_is_made_of_them_and_unused() {
 }
 
 #[test]
-fn what_fails_leaves_nothing_behind() {
+fn failed_allocations_leak_nothing() {
     let fake = with_domains(PROFILES[0]);
     let (context, other) = (open(&fake), open(&fake));
     let pd = context.alloc_pd().expect("protection domain");
@@ -147,21 +151,21 @@ fn what_fails_leaves_nothing_behind() {
     let td = other.alloc_td().expect("thread domain");
     assert_eq!(
         pd.alloc_parent_domain(td)
-            .expect_err("of another opening")
+            .expect_err("a thread domain of another context")
             .kind(),
         ErrorKind::Mismatch
     );
     fake.fail_next(Verb::AllocParentDomain, libc::ENOMEM);
     pd.alloc_parent_domain(context.alloc_td().expect("thread domain"))
         .expect_err("the driver refuses");
-    let alone = pd
+    let parent = pd
         .alloc_parent_domain(context.alloc_td().expect("thread domain"))
         .expect("parent domain");
-    // By the extended verbs with the operations of windows and without, and by the classic one.
+    // The attempts: the extended verb with and without window operations, then the classic verb.
     for verb in [Verb::CreateQpEx, Verb::CreateQpEx, Verb::CreateQp] {
         fake.fail_next(verb, libc::ENOMEM);
     }
-    alone
+    parent
         .create_qp::<Rc>(&cq, &cq, small())
         .expect_err("the driver refuses");
     assert_eq!((fake.live().tds, fake.live().parents), (0, 0));
@@ -170,7 +174,7 @@ fn what_fails_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_device_without_them_says_so() {
+fn missing_thread_domain_support_is_reported() {
     let fake = Fake::extended();
     let context = open(&fake);
     assert!(

@@ -1,4 +1,5 @@
-//! Children keep parents alive; destroying a queue pair is the barrier, whatever is in flight.
+//! Objects keep their parents alive. After a queue pair is destroyed, the device no longer accesses
+//! the memory of its requests.
 
 mod fake;
 
@@ -6,7 +7,7 @@ use fake::{PROFILES, Pair, connect, open, small};
 use fake_provider::{Fake, Live};
 use ibverbs::{AccessFlags, CqOptions, Rc, wr};
 
-/// All orders of so many things (Heap's algorithm).
+/// Returns all permutations of `0..count` (Heap's algorithm).
 fn permutations(count: usize) -> Vec<Vec<usize>> {
     fn heap(rest: usize, order: &mut Vec<usize>, all: &mut Vec<Vec<usize>>) {
         if rest <= 1 {
@@ -22,7 +23,8 @@ fn permutations(count: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// Everything that a program can own, with requests in flight, each in a box that drops it.
+/// Creates every kind of object, optionally with requests in flight. Each is boxed to be dropped
+/// separately.
 fn everything(fake: &Fake, in_flight: bool) -> Vec<Option<Box<dyn Send>>> {
     let context = open(fake);
     let pd = context.alloc_pd().expect("protection domain");
@@ -57,13 +59,13 @@ fn everything(fake: &Fake, in_flight: bool) -> Vec<Option<Box<dyn Send>>> {
 fn objects_may_be_dropped_in_any_order() {
     let all = permutations(6);
     assert_eq!(all.len(), 720);
-    // Miri takes its time: every 83rd order there.
+    // Miri is slow, so it runs every 83rd order.
     let step = if cfg!(miri) { 83 } else { 1 };
-    for (index, order) in all.iter().enumerate().step_by(step) {
+    for (number, order) in all.iter().enumerate().step_by(step) {
         let fake = Fake::extended();
-        let mut objects = everything(&fake, index % 2 == 0);
-        for place in order {
-            drop(objects[*place].take());
+        let mut objects = everything(&fake, number % 2 == 0);
+        for index in order {
+            drop(objects[*index].take());
         }
         fake.assert_clean();
     }
@@ -100,11 +102,11 @@ fn a_buffer_keeps_its_region_and_a_region_its_domain() {
 }
 
 #[test]
-fn a_queue_pair_destroyed_with_requests_in_flight_gives_all_buffers_back() {
+fn destroying_a_queue_pair_returns_buffers_in_flight() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         pair.fake.stall();
-        pair.receives(3);
+        pair.post_recvs(3);
         for byte in [b"0", b"1"] {
             let buf = pair.buf(byte);
             pair.a
@@ -130,7 +132,7 @@ fn a_queue_pair_destroyed_with_requests_in_flight_gives_all_buffers_back() {
             [(9, b'0'), (9, b'1')]
         );
         assert_eq!(of_b.recvs.len(), 3);
-        // The device is past the barrier: what it does later touches none of them.
+        // The device must not access the buffers after the queue pair is destroyed.
         let mut bufs: Vec<_> = of_a
             .sends
             .into_iter()
@@ -148,12 +150,12 @@ fn a_queue_pair_destroyed_with_requests_in_flight_gives_all_buffers_back() {
 }
 
 #[test]
-fn buffers_of_a_dropped_queue_pair_go_back_to_their_pool() {
+fn dropping_a_queue_pair_returns_buffers_to_the_pool() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let free = pair.pool.available();
         pair.fake.stall();
-        pair.receives(3);
+        pair.post_recvs(3);
         let buf = pair.buf(b"x");
         pair.a.post_send(wr::send(buf)).expect("send");
         assert_eq!(pair.pool.available(), free - 4);
@@ -177,15 +179,13 @@ fn buffers_of_a_dropped_queue_pair_go_back_to_their_pool() {
 fn frozen_memory_thaws_only_when_no_queue_pair_holds_it() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(1);
+        pair.post_recvs(1);
         let frozen = pair.buf(b"frozen").freeze();
         let held = pair.a.hold(&frozen).expect("hold");
-        pair.a.hold(&frozen).expect("again");
+        pair.a.hold(&frozen).expect("second hold");
         pair.a.post_send(wr::send(held)).expect("send");
         drop(pair.retire());
-        let frozen = frozen
-            .try_thaw()
-            .expect_err("held, though nothing is in flight");
+        let frozen = frozen.try_thaw().expect_err("held, with nothing in flight");
         let Pair {
             a,
             b,
@@ -197,9 +197,9 @@ fn frozen_memory_thaws_only_when_no_queue_pair_holds_it() {
         } = pair;
         drop(a);
         let clone = frozen.clone();
-        let frozen = frozen.try_thaw().expect_err("shared");
+        let frozen = frozen.try_thaw().expect_err("a clone exists");
         drop(clone);
-        let mut buf = frozen.try_thaw().expect("the last one");
+        let mut buf = frozen.try_thaw().expect("the last reference");
         buf[0] = b'F';
         assert_eq!(&buf[..], b"Frozen");
         drop((buf, b, cq, pool, pd, context));
@@ -208,10 +208,10 @@ fn frozen_memory_thaws_only_when_no_queue_pair_holds_it() {
 }
 
 #[test]
-fn a_received_buffer_can_be_posted_again_whole() {
+fn a_reposted_buffer_has_its_full_capacity() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(1);
+        pair.post_recvs(1);
         for round in 0..20_u8 {
             let length = usize::from(round) % 7;
             pair.a

@@ -1,4 +1,4 @@
-//! Scatter lists on the fake device: of buffers, which move, and of held memory, which is named.
+//! Scatter lists on the fake device: lists of buffers, which move, and lists of held memory.
 
 mod fake;
 
@@ -6,7 +6,7 @@ use fake::{PROFILES, Pair, small};
 use fake_provider::Profile;
 use ibverbs::{AccessFlags, BufList, CqOptions, PostError, QpOptions, Rc, mw::Type2, wr};
 
-/// As [`Pair`], with queue pairs that take lists.
+/// Creates a [`Pair`] with queue pairs that accept lists of three entries.
 fn pair(profile: Profile) -> Pair {
     let mut pair = Pair::new(profile);
     let options = QpOptions {
@@ -31,10 +31,12 @@ fn pair(profile: Profile) -> Pair {
 }
 
 impl Pair {
+    /// Returns a list of buffers with these contents.
     fn list(&self, parts: &[&[u8]]) -> BufList {
         BufList::new(parts.iter().map(|part| self.buf(part)).collect())
     }
 
+    /// Returns a list of empty buffers of these sizes.
     fn targets(&self, sizes: &[usize]) -> BufList {
         BufList::new(
             sizes
@@ -46,7 +48,7 @@ impl Pair {
 }
 
 #[test]
-fn a_list_is_gathered_and_scattered_in_order_and_comes_back() {
+fn a_list_is_gathered_scattered_and_returned() {
     for profile in PROFILES {
         let mut pair = pair(profile);
         let targets = pair.targets(&[2, 5, 64]);
@@ -65,15 +67,15 @@ fn a_list_is_gathered_and_scattered_in_order_and_comes_back() {
             .pop()
             .and_then(ibverbs::Retired::into_list)
             .expect("a list");
-        let shown: Vec<&[u8]> = list.iter().map(|buf| &buf[..]).collect();
-        assert_eq!(shown, [&b"ga"[..], b"there", b"d"]);
+        let parts: Vec<&[u8]> = list.iter().map(|buf| &buf[..]).collect();
+        assert_eq!(parts, [&b"ga"[..], b"there", b"d"]);
         drop(list);
         pair.finish();
     }
 }
 
 #[test]
-fn every_operation_sends_the_buffers_that_a_list_has_when_it_is_posted() {
+fn every_operation_sends_the_current_buffers_of_a_list() {
     for profile in PROFILES {
         let mut pair = pair(profile);
         let region = pair
@@ -85,8 +87,8 @@ fn every_operation_sends_the_buffers_that_a_list_has_when_it_is_posted() {
             .bind(&region, AccessFlags::REMOTE_WRITE)
             .expect("binding");
         pair.b.post_send(wr::bind(binding)).expect("bind");
-        pair.receives(3);
-        let sent_once = |pair: &mut Pair, next: &[u8]| {
+        pair.post_recvs(3);
+        let retire_and_replace = |pair: &mut Pair, next: &[u8]| {
             let list = pair.retire().0.pop().and_then(ibverbs::Retired::into_list);
             let mut list = list.expect("a list");
             list[1] = pair.buf(next);
@@ -94,33 +96,33 @@ fn every_operation_sends_the_buffers_that_a_list_has_when_it_is_posted() {
         };
         let list = pair.list(&[b"now, ", b"and"]);
         pair.a.post_send(wr::send(list)).expect("send");
-        let list = sent_once(&mut pair, b"2nd");
+        let list = retire_and_replace(&mut pair, b"2nd");
         pair.a.post_send(wr::send_with_imm(list, 1)).expect("send");
-        let list = sent_once(&mut pair, b"3rd");
+        let list = retire_and_replace(&mut pair, b"3rd");
         pair.a
             .post_send(wr::write(
                 list,
                 region.remote().slice(0, 8).expect("in range"),
             ))
             .expect("write");
-        let list = sent_once(&mut pair, b"4th");
+        let list = retire_and_replace(&mut pair, b"4th");
         pair.a
             .post_send(wr::send_with_inv(list, bound.remote().rkey))
             .expect("send");
         let mut received = pair.retire().1;
         let received = received.pop().expect("received");
         assert_eq!(received.invalidated_rkey(), Some(bound.remote().rkey));
-        assert_eq!(fake::bytes(received), b"now, 4th");
+        assert_eq!(fake::buf_bytes(received), b"now, 4th");
         drop((region, bound));
         pair.finish();
     }
 }
 
 #[test]
-fn lists_single_pieces_and_inline_bytes_mix_in_a_batch() {
+fn a_batch_mixes_lists_buffers_and_inline_bytes() {
     for profile in PROFILES {
         let mut pair = pair(profile);
-        pair.receives(4);
+        pair.post_recvs(4);
         let frozen = [pair.buf(b"held "), pair.buf(b"list")].map(ibverbs::Buf::freeze);
         let tokens = frozen
             .each_ref()
@@ -135,22 +137,22 @@ fn lists_single_pieces_and_inline_bytes_mix_in_a_batch() {
                 batch.send(wr::send(wr::Inline(b"inline")))?;
                 Ok(())
             })
-            .expect("posted");
-        let texts: Vec<Vec<u8>> = pair.retire().1.into_iter().map(fake::bytes).collect();
+            .expect("batch");
+        let texts: Vec<Vec<u8>> = pair.retire().1.into_iter().map(fake::buf_bytes).collect();
         assert_eq!(texts, [&b"a list"[..], b"single", b"held list", b"inline"]);
-        // The same requests are written again: what a list left in them is gone.
-        pair.receives(1);
+        // Work requests are reused. Entries of an earlier list must not remain in them.
+        pair.post_recvs(1);
         let single = pair.buf(b"again");
         pair.a
             .batch(|batch| -> ibverbs::Result<()> { Ok(batch.send(wr::send(single))?) })
-            .expect("posted");
+            .expect("batch");
         assert_eq!(
             pair.retire()
                 .1
                 .into_iter()
-                .map(fake::bytes)
+                .map(fake::buf_bytes)
                 .next()
-                .expect("one"),
+                .expect("a receive"),
             b"again"
         );
         drop(frozen);
@@ -159,7 +161,7 @@ fn lists_single_pieces_and_inline_bytes_mix_in_a_batch() {
 }
 
 #[test]
-fn a_list_in_flight_comes_back_from_a_queue_pair_that_is_destroyed_or_dropped() {
+fn destroying_or_dropping_returns_lists_in_flight() {
     for profile in PROFILES {
         for destroyed in [true, false] {
             let mut pair = pair(profile);
@@ -198,23 +200,29 @@ fn a_list_in_flight_comes_back_from_a_queue_pair_that_is_destroyed_or_dropped() 
 }
 
 #[test]
-fn a_list_that_is_too_long_or_mixed_is_refused_and_given_back() {
+fn invalid_lists_are_rejected_and_returned() {
     for profile in PROFILES {
         let mut pair = pair(profile);
         let list = pair.list(&[b"1", b"2", b"3", b"4"]);
-        let rejected = pair.a.post_send(wr::send(list)).expect_err("3 fit");
+        let rejected = pair
+            .a
+            .post_send(wr::send(list))
+            .expect_err("more than 3 entries");
         assert_eq!(
             rejected.error(),
             PostError::TooManyPieces { count: 4, max: 3 }
         );
-        assert_eq!(rejected.into_payload().expect("not posted").len(), 4);
-        let other = pair.context.alloc_pd().expect("another domain");
-        let mixed = BufList::new(vec![pair.buf(b"mine"), other.buf(8).expect("buffer")]);
-        let rejected = pair.a.post_send(wr::send(mixed)).expect_err("two domains");
+        assert_eq!(rejected.into_payload().expect("the rejected list").len(), 4);
+        let other = pair.context.alloc_pd().expect("protection domain");
+        let mixed = BufList::new(vec![pair.buf(b"local"), other.buf(8).expect("buffer")]);
+        let rejected = pair
+            .a
+            .post_send(wr::send(mixed))
+            .expect_err("buffers of two domains");
         assert_eq!(rejected.error(), PostError::WrongDomain);
         drop((rejected, other));
-        // Of no buffers it is a message of no bytes.
-        pair.receives(1);
+        // An empty list is an empty message.
+        pair.post_recvs(1);
         pair.a
             .post_send(wr::send(BufList::new(Vec::new())))
             .expect("send");
@@ -222,9 +230,9 @@ fn a_list_that_is_too_long_or_mixed_is_refused_and_given_back() {
             pair.retire()
                 .1
                 .into_iter()
-                .map(fake::bytes)
+                .map(fake::buf_bytes)
                 .next()
-                .expect("one"),
+                .expect("a receive"),
             b""
         );
         pair.finish();

@@ -1,4 +1,4 @@
-//! Memory classes on the fake provider: their way back, their slices, and what fails on the way.
+//! Memory types on the fake provider: reclaiming, slices and errors.
 
 mod fake;
 
@@ -6,13 +6,13 @@ use fake::{PROFILES, Pair, open};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{AccessFlags, ErrorKind, MemoryOptions, mr::Backing, wr};
 
-const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
+const REMOTE_RW: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
 #[test]
-fn a_region_comes_back_as_a_buffer_that_no_key_opens() {
+fn a_reclaimed_region_is_a_buffer_without_rkey() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        let region = pair.pd.shared(40, OPEN).expect("region");
+        let region = pair.pd.shared(40, REMOTE_RW).expect("region");
         let remote = region.remote();
         pair.a
             .post_send(wr::write(pair.buf(b"from the peer"), remote))
@@ -20,8 +20,8 @@ fn a_region_comes_back_as_a_buffer_that_no_key_opens() {
         drop(pair.retire());
         let held = pair.a.hold(&region).expect("hold");
         assert_eq!(held.len(), 40);
-        let still = region.try_into_buf().expect_err("queue pairs are alive");
-        assert_eq!(still.error().kind(), ErrorKind::Mismatch);
+        let not_reclaimed = region.try_into_buf().expect_err("queue pairs exist");
+        assert_eq!(not_reclaimed.error().kind(), ErrorKind::Mismatch);
         let Pair {
             a,
             b,
@@ -32,7 +32,7 @@ fn a_region_comes_back_as_a_buffer_that_no_key_opens() {
             fake,
         } = pair;
         drop((a, b));
-        let mut buf = still
+        let mut buf = not_reclaimed
             .into_region()
             .try_into_buf()
             .expect("the last reference");
@@ -45,11 +45,11 @@ fn a_region_comes_back_as_a_buffer_that_no_key_opens() {
 }
 
 #[test]
-fn what_fails_on_the_way_back_leaves_the_region_as_it_was() {
+fn a_failed_reclaim_leaves_the_region_unchanged() {
     let fake = Fake::new(Profile::RXE);
     let context = open(&fake);
     let pd = context.alloc_pd().expect("protection domain");
-    let region = pd.shared(64, OPEN).expect("region");
+    let region = pd.shared(64, REMOTE_RW).expect("region");
     let remote = region.remote();
     region.write(3, b"kept").expect("in range");
     let slice = region.slice(3..7).expect("in range");
@@ -57,13 +57,16 @@ fn what_fails_on_the_way_back_leaves_the_region_as_it_was() {
     let mut slice = slice;
     for (verb, errno) in [(Verb::RegMr, libc::EFAULT), (Verb::DeregMr, libc::EBUSY)] {
         fake.fail_next(verb, errno);
-        let still = slice.try_into_buf().expect_err("it fails");
-        assert_eq!(still.error().errno().map(|errno| errno.0), Some(errno));
-        slice = still.into_region();
+        let not_reclaimed = slice.try_into_buf().expect_err("injected error");
+        assert_eq!(
+            not_reclaimed.error().errno().map(|errno| errno.0),
+            Some(errno)
+        );
+        slice = not_reclaimed.into_region();
         assert_eq!(
             slice.remote(),
             remote.slice(3, 4).expect("in range"),
-            "the slice that it was, with its key"
+            "the same slice with the same rkey"
         );
         assert_eq!(fake.live().mrs, 1);
     }
@@ -74,58 +77,57 @@ fn what_fails_on_the_way_back_leaves_the_region_as_it_was() {
 }
 
 #[test]
-fn frozen_memory_for_peers_is_filled_once_and_then_only_read() {
+fn frozen_shared_memory_is_read_locally_and_by_peers() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let frozen = pair
             .pd
             .frozen_shared(24, MemoryOptions::default(), |bytes| bytes.fill(9))
             .expect("frozen");
-        let remote = frozen.remote().expect("open");
+        let remote = frozen.remote().expect("remotely readable");
         pair.a
             .post_send(wr::read(pair.pool.take().expect("a free buffer"), remote))
             .expect("read");
         let (mut read, _) = pair.retire();
-        assert_eq!(fake::bytes(read.remove(0)), [9; 24]);
+        assert_eq!(fake::buf_bytes(read.remove(0)), [9; 24]);
         let held = pair.a.hold(&frozen).expect("hold");
-        pair.receives(1);
+        pair.post_recvs(1);
         pair.a
             .post_send(wr::send(held.slice(20..24).expect("in range")))
             .expect("send");
         let (_, mut received) = pair.retire();
-        assert_eq!(fake::bytes(received.remove(0)), [9; 4]);
-        let frozen = frozen.try_thaw().expect_err("peers know its key");
+        assert_eq!(fake::buf_bytes(received.remove(0)), [9; 4]);
+        let frozen = frozen.try_thaw().expect_err("peers know the rkey");
         drop((frozen, read));
         pair.finish();
     }
 }
 
 #[test]
-fn slices_stay_within_and_share_the_region() {
+fn slices_are_bounded_and_share_the_region() {
     let fake = Fake::new(Profile::RXE);
     let context = open(&fake);
     let pd = context.alloc_pd().expect("protection domain");
     let region = pd
         .shared_with(
             100,
-            OPEN,
+            REMOTE_RW,
             MemoryOptions {
                 backing: Backing::Heap,
                 ..Default::default()
             },
         )
         .expect("region");
-    // Whole words and parts of them at both ends; each place under Miri, which takes its time,
-    // once.
-    let places = if cfg!(miri) { 9 } else { 20 };
-    for start in 0..places {
+    // The ends of the slices are at and between word boundaries. Miri is slow and runs fewer cases.
+    let starts = if cfg!(miri) { 9 } else { 20 };
+    for start in 0..starts {
         for end in (start..20).step_by(if cfg!(miri) { 5 } else { 1 }) {
             let slice = region
                 .slice(40..80)
-                .and_then(|forty| forty.slice(start..end))
+                .and_then(|part| part.slice(start..end))
                 .expect("in range");
             let bytes: Vec<u8> = (0..slice.len())
-                .map(|at| u8::try_from(at).expect("small") + 1)
+                .map(|index| u8::try_from(index).expect("small") + 1)
                 .collect();
             region.write(0, &[0; 100]).expect("in range");
             slice.write(0, &bytes).expect("in range");
@@ -140,10 +142,13 @@ fn slices_stay_within_and_share_the_region() {
             );
             slice
                 .read(1, &mut all[..end - start])
-                .expect_err("one beyond");
+                .expect_err("one byte beyond the end");
         }
     }
-    #[allow(clippy::reversed_empty_ranges, reason = "it is refused")]
+    #[allow(
+        clippy::reversed_empty_ranges,
+        reason = "the test passes an invalid range"
+    )]
     let backwards = region.slice(5..4);
     assert!(
         backwards.is_none() && region.slice(0..101).is_none() && region.slice(101..101).is_none()

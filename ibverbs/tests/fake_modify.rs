@@ -1,9 +1,8 @@
-//! What not every device can change of a queue pair, on the fake device: the length of its queues,
-//! and its path.
+//! Optional changes of a queue pair on the fake device: queue lengths and alternate paths.
 
 mod fake;
 
-use fake::{PROFILES, Pair, bytes, open, path, small};
+use fake::{PROFILES, Pair, buf_bytes, open, path, small};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{
     AhAttr, CqOptions, Error, ErrorKind, GidIndex, Lid, PostError, QpState, Rc,
@@ -11,6 +10,7 @@ use ibverbs::{
     wr,
 };
 
+/// Adds the optional verbs to a profile.
 fn all_verbs(profile: Profile) -> Profile {
     Profile {
         more_verbs: true,
@@ -18,6 +18,7 @@ fn all_verbs(profile: Profile) -> Profile {
     }
 }
 
+/// Returns a change of the queue lengths.
 fn lengths(send: u32, recv: u32) -> QpChange {
     QpChange {
         max_send_wr: Some(send),
@@ -26,49 +27,51 @@ fn lengths(send: u32, recv: u32) -> QpChange {
     }
 }
 
-/// Sends and receives so many messages, and says how many more there was room for.
+/// Sends and receives `count` messages. Returns the numbers of unused send and receive slots.
 fn exchange(pair: &mut Pair, count: usize) -> (usize, usize) {
-    let room = (
+    let unused = (
         pair.a.send_slots_free() - count,
         pair.b.recv_slots_free() - count,
     );
-    pair.receives(count);
+    pair.post_recvs(count);
     for number in 0..count {
         pair.a
-            .post_send(wr::send(wr::Inline(&[u8::try_from(number).expect("few")])))
+            .post_send(wr::send(wr::Inline(&[
+                u8::try_from(number).expect("fits u8")
+            ])))
             .expect("a free slot");
     }
     let (sent, received) = pair.retire();
     assert_eq!(sent.len(), count);
-    let received: Vec<_> = received.into_iter().map(bytes).collect();
+    let received: Vec<_> = received.into_iter().map(buf_bytes).collect();
     assert_eq!(
         received,
         (0..count)
-            .map(|number| vec![u8::try_from(number).expect("few")])
+            .map(|number| vec![u8::try_from(number).expect("fits u8")])
             .collect::<Vec<_>>()
     );
-    room
+    unused
 }
 
 #[test]
-fn queues_get_longer_and_shorter_between_requests() {
+fn idle_queues_can_be_lengthened_and_shortened() {
     for profile in PROFILES {
         let mut pair = Pair::new(all_verbs(profile));
         assert_eq!(exchange(&mut pair, 5), (2, 2));
-        for (asked, given) in [(15, 15), (3, 3), (7, 7), (12, 15)] {
+        for (requested, granted) in [(15, 15), (3, 3), (7, 7), (12, 15)] {
             pair.a
-                .modify(&lengths(asked, asked))
-                .expect("the device can");
+                .modify(&lengths(requested, requested))
+                .expect("resize");
             pair.b
-                .modify(&lengths(asked, asked))
-                .expect("the device can");
+                .modify(&lengths(requested, requested))
+                .expect("resize");
             assert_eq!(
                 (pair.a.caps().max_send_wr, pair.b.caps().max_recv_wr),
-                (given, given)
+                (granted, granted)
             );
-            assert_eq!(pair.b.query().expect("query").max_recv_wr, given);
-            let count = usize::try_from(given.min(12)).expect("few");
-            let rest = given as usize - count;
+            assert_eq!(pair.b.query().expect("query").max_recv_wr, granted);
+            let count = usize::try_from(granted.min(12)).expect("fits usize");
+            let rest = granted as usize - count;
             assert_eq!(exchange(&mut pair, count), (rest, rest));
         }
         pair.finish();
@@ -76,7 +79,7 @@ fn queues_get_longer_and_shorter_between_requests() {
 }
 
 #[test]
-fn a_completion_from_before_a_change_matches_nothing_after_it() {
+fn completions_from_before_a_resize_match_nothing() {
     for profile in PROFILES {
         let mut pair = Pair::new(all_verbs(profile));
         let region = pair.pd.shared(8, path().access).expect("region");
@@ -87,14 +90,14 @@ fn a_completion_from_before_a_change_matches_nothing_after_it() {
         }
         let mut completions = pair.cq.poll().expect("poll");
         let (first, second) = (
-            completions.next().expect("one"),
-            completions.next().expect("two"),
+            completions.next().expect("first completion"),
+            completions.next().expect("second completion"),
         );
         pair.a
             .retire(second)
             .expect("in flight")
             .ok()
-            .expect("success"); // and the first with it
+            .expect("success"); // This also retires the first request.
         pair.a
             .modify(&QpChange {
                 max_send_wr: Some(31),
@@ -105,10 +108,8 @@ fn a_completion_from_before_a_change_matches_nothing_after_it() {
         pair.a
             .post_send(wr::send(pair.pool.take().expect("a free buffer")))
             .expect("send");
-        pair.a
-            .retire(first)
-            .expect_err("it is none of those in flight now");
-        assert_eq!(pair.pool.available(), 15, "the buffer stays in flight");
+        pair.a.retire(first).expect_err("not a request in flight");
+        assert_eq!(pair.pool.available(), 15, "the buffer is still in flight");
         let Pair {
             a,
             b,
@@ -124,20 +125,23 @@ fn a_completion_from_before_a_change_matches_nothing_after_it() {
 }
 
 #[test]
-fn queues_with_requests_in_flight_keep_their_length() {
+fn queues_with_requests_in_flight_are_not_resized() {
     let mut pair = Pair::new(all_verbs(PROFILES[0]));
     pair.fake.stall();
-    pair.receives(2);
+    pair.post_recvs(2);
     assert_eq!(
         pair.b
             .modify(&lengths(15, 15))
-            .expect_err("receives")
+            .expect_err("receives in flight")
             .kind(),
         ErrorKind::QueueFull
     );
     pair.a.post_send(wr::send(wr::Empty)).expect("send");
     assert_eq!(
-        pair.a.modify(&lengths(15, 15)).expect_err("a send").kind(),
+        pair.a
+            .modify(&lengths(15, 15))
+            .expect_err("a send in flight")
+            .kind(),
         ErrorKind::QueueFull
     );
     pair.fake.resume();
@@ -146,13 +150,13 @@ fn queues_with_requests_in_flight_keep_their_length() {
     let error = pair
         .a
         .modify(&lengths(u32::MAX, 15))
-        .expect_err("more than there can be");
+        .expect_err("longer than the limit");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     pair.finish();
 }
 
 #[test]
-fn a_length_that_the_driver_refuses_changes_nothing() {
+fn a_rejected_resize_changes_nothing() {
     let mut pair = Pair::new(all_verbs(PROFILES[0]));
     pair.fake.fail_next(Verb::ModifyQp, libc::ENOMEM);
     pair.a
@@ -171,9 +175,12 @@ fn a_length_that_the_driver_refuses_changes_nothing() {
 }
 
 #[test]
-fn a_device_that_cannot_says_so() {
+fn unsupported_changes_are_reported() {
     let mut pair = Pair::new(PROFILES[0]);
-    let error = pair.a.modify(&lengths(15, 15)).expect_err("fixed");
+    let error = pair
+        .a
+        .modify(&lengths(15, 15))
+        .expect_err("resizing is unsupported");
     assert!(error.is_unsupported(), "{error}");
     let alternate = AlternatePath {
         address: AhAttr::for_lid(1, Lid(7)),
@@ -193,7 +200,7 @@ fn a_device_that_cannot_says_so() {
 }
 
 #[test]
-fn an_alternate_path_is_set_armed_and_taken() -> Result<(), Error> {
+fn an_alternate_path_is_loaded_armed_and_used() -> Result<(), Error> {
     let mut pair = Pair::new(all_verbs(PROFILES[0]));
     assert_eq!(pair.a.query()?.alternate, None);
     let peer = pair.context.gid(1, GidIndex(1))?.gid;
@@ -240,11 +247,13 @@ fn a_transition_without_paths_is_named_in_the_error() {
         port_num,
         ..QpChange::to(QpState::INIT)
     };
-    let state = QpChange {
+    let change = QpChange {
         path_mig_state: Some(MigState::REARM),
         ..init
     };
-    let error = qp.modify(&state).expect_err("not in this step");
+    let error = qp
+        .modify(&change)
+        .expect_err("not allowed in this transition");
     assert!(
         error
             .to_string()

@@ -1,18 +1,18 @@
-//! Every operation with every payload, in both forms of the data path.
+//! Every operation with every kind of payload, on both data paths.
 
 mod fake;
 
 use std::sync::atomic::Ordering;
 
-use fake::{PROFILES, Pair, bytes, small};
+use fake::{PROFILES, Pair, buf_bytes, small};
 use fake_provider::Profile;
 use ibverbs::{AccessFlags, Direction, PostError, QpOptions, Rc, Uc, WcOpcode, WcStatus, wr};
 
 #[test]
-fn a_buffer_that_was_sent_comes_back_and_the_receiver_sees_its_bytes() {
+fn a_sent_buffer_is_returned_and_its_bytes_arrive() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(1);
+        pair.post_recvs(1);
         let buf = pair.buf(b"hello");
         pair.a.post_send(wr::send(buf).tag(7)).expect("send");
         let (mut sent, mut received) = pair.retire();
@@ -22,15 +22,11 @@ fn a_buffer_that_was_sent_comes_back_and_the_receiver_sees_its_bytes() {
             (7, Direction::Send, 0)
         );
         assert_eq!((received.byte_len(), received.imm_data()), (5, None));
+        assert_eq!(buf_bytes(sent), b"hello", "the sent buffer is unchanged");
         assert_eq!(
-            bytes(sent),
+            buf_bytes(received),
             b"hello",
-            "the sent buffer comes back as it was"
-        );
-        assert_eq!(
-            bytes(received),
-            b"hello",
-            "the received one shows what came"
+            "the received buffer contains the message"
         );
         pair.finish();
     }
@@ -40,7 +36,7 @@ fn a_buffer_that_was_sent_comes_back_and_the_receiver_sees_its_bytes() {
 fn immediate_data_and_solicited_sends_arrive() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(1);
+        pair.post_recvs(1);
         let buf = pair.buf(b"!");
         pair.a
             .post_send(wr::send_with_imm(buf, 0xdead_beef).solicited().fenced())
@@ -53,10 +49,10 @@ fn immediate_data_and_solicited_sends_arrive() {
 }
 
 #[test]
-fn inline_bytes_may_go_as_soon_as_they_are_posted() {
+fn inline_bytes_can_be_dropped_after_the_post() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(2);
+        pair.post_recvs(2);
         pair.fake.stall();
         let mut message = Box::new(*b"first");
         pair.a
@@ -69,7 +65,7 @@ fn inline_bytes_may_go_as_soon_as_they_are_posted() {
         let (sent, received) = pair.retire();
         assert_eq!(sent.len(), 2);
         assert_eq!(
-            received.into_iter().map(bytes).collect::<Vec<_>>(),
+            received.into_iter().map(buf_bytes).collect::<Vec<_>>(),
             [&b"first"[..], b""]
         );
         pair.finish();
@@ -91,12 +87,12 @@ fn an_empty_message_needs_no_memory() {
 }
 
 #[test]
-fn frozen_memory_is_sent_by_many_requests_at_once_and_read_meanwhile() {
+fn frozen_memory_is_readable_while_requests_send_it() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(4);
+        pair.post_recvs(4);
         let frozen = pair.buf(b"frozen").freeze();
-        let held = pair.a.hold(&frozen).expect("same domain");
+        let held = pair.a.hold(&frozen).expect("hold");
         pair.fake.stall();
         for _ in 0..3 {
             pair.a.post_send(wr::send(held)).expect("send");
@@ -104,27 +100,27 @@ fn frozen_memory_is_sent_by_many_requests_at_once_and_read_meanwhile() {
         pair.a
             .post_send(wr::send(held.slice(2..4).expect("in range")))
             .expect("send");
-        let watched: &[u8] = &frozen;
+        let reference: &[u8] = &frozen;
         pair.fake.resume();
         assert_eq!(
-            watched, b"frozen",
-            "a reference lives across the device's reads"
+            reference, b"frozen",
+            "a reference stays valid while the device reads"
         );
         let (sent, received) = pair.retire();
         assert_eq!(sent.len(), 4);
-        let got: Vec<_> = received.into_iter().map(bytes).collect();
-        assert_eq!(got, [&b"frozen"[..], b"frozen", b"frozen", b"oz"]);
+        let messages: Vec<_> = received.into_iter().map(buf_bytes).collect();
+        assert_eq!(messages, [&b"frozen"[..], b"frozen", b"frozen", b"oz"]);
         drop((sent, frozen));
         pair.finish();
     }
 }
 
 #[test]
-fn a_sink_is_received_into_by_many_requests_at_once() {
+fn a_sink_is_the_target_of_several_receives() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let sink = pair.pd.sink(64).expect("sink");
-        let held = pair.b.hold(&sink).expect("same domain");
+        let held = pair.b.hold(&sink).expect("hold");
         for _ in 0..3 {
             pair.b.post_recv(wr::recv(held)).expect("receive");
         }
@@ -153,7 +149,7 @@ fn a_sink_is_received_into_by_many_requests_at_once() {
 }
 
 #[test]
-fn a_peer_writes_reads_and_changes_a_shared_region() {
+fn a_peer_writes_reads_and_updates_a_shared_region() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let all = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
@@ -167,7 +163,7 @@ fn a_peer_writes_reads_and_changes_a_shared_region() {
         region.read(8, &mut seen).expect("in range");
         assert_eq!(&seen, b"written!");
 
-        pair.receives(1);
+        pair.post_recvs(1);
         pair.a
             .post_send(wr::write_with_imm(wr::Inline(b"W"), at(8, 1), 3))
             .expect("write");
@@ -188,7 +184,7 @@ fn a_peer_writes_reads_and_changes_a_shared_region() {
             (Some(3), 1)
         );
         assert_eq!(received[0].opcode(), WcOpcode::RECV_RDMA_WITH_IMM);
-        let sent: Vec<_> = sent.into_iter().skip(2).map(bytes).collect();
+        let sent: Vec<_> = sent.into_iter().skip(2).map(buf_bytes).collect();
         assert_eq!(
             sent,
             [
@@ -204,11 +200,7 @@ fn a_peer_writes_reads_and_changes_a_shared_region() {
             (Ordering::Release, false, true),
             (Ordering::AcqRel, false, false),
         ] {
-            assert_eq!(
-                region.load(0, ordering).is_ok(),
-                loads,
-                "{ordering:?}: an error, no panic"
-            );
+            assert_eq!(region.load(0, ordering).is_ok(), loads, "{ordering:?}");
             assert_eq!(region.store(0, 7, ordering).is_ok(), stores, "{ordering:?}");
         }
         drop((region, received));
@@ -217,7 +209,7 @@ fn a_peer_writes_reads_and_changes_a_shared_region() {
 }
 
 #[test]
-fn a_queue_pair_has_room_for_one_piece_of_memory_whatever_was_asked_for() {
+fn a_queue_pair_has_at_least_one_scatter_entry() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let none = QpOptions {
@@ -236,7 +228,7 @@ fn a_queue_pair_has_room_for_one_piece_of_memory_whatever_was_asked_for() {
 }
 
 #[test]
-fn held_shared_memory_is_local_memory_of_any_request() {
+fn a_held_region_is_local_memory_of_every_operation() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let region = pair
@@ -266,9 +258,9 @@ fn held_shared_memory_is_local_memory_of_any_request() {
                 .chain(&received)
                 .all(ibverbs::Retired::is_success)
         );
-        for place in [16, 32] {
+        for offset in [16, 32] {
             let mut seen = [0; 6];
-            region.read(place, &mut seen).expect("in range");
+            region.read(offset, &mut seen).expect("in range");
             assert_eq!(&seen, b"shared");
         }
         drop((sent, received, region));
@@ -277,25 +269,22 @@ fn held_shared_memory_is_local_memory_of_any_request() {
 }
 
 #[test]
-fn remote_memory_that_is_not_open_is_refused_by_the_peer() {
+fn the_peer_rejects_access_without_permission() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let region = pair
             .pd
             .shared(64, AccessFlags::REMOTE_READ)
             .expect("region");
-        let buf = pair.buf(b"no");
+        let buf = pair.buf(b"rejected");
         pair.a
             .post_send(wr::write(buf, region.remote()))
-            .expect("posted");
+            .expect("write");
         let (mut sent, _) = pair.retire();
         assert_eq!(sent[0].status(), WcStatus::REM_ACCESS_ERR);
         assert_eq!(
-            &sent
-                .remove(0)
-                .into_buf()
-                .expect("comes back after a failure too")[..],
-            b"no"
+            &sent.remove(0).into_buf().expect("posted with a buffer")[..],
+            b"rejected"
         );
         drop(region);
         pair.finish();
@@ -303,16 +292,16 @@ fn remote_memory_that_is_not_open_is_refused_by_the_peer() {
 }
 
 #[test]
-fn what_does_not_fit_remote_or_local_memory_is_refused_before_the_device_hears_of_it() {
+fn out_of_bounds_requests_are_not_posted() {
     let mut pair = Pair::new(PROFILES[0]);
     let region = pair
         .pd
         .shared(64, AccessFlags::REMOTE_READ)
         .expect("region");
-    let piece = region.remote().slice(0, 4).expect("in range");
+    let target = region.remote().slice(0, 4).expect("in range");
     let error = pair
         .a
-        .post_send(wr::write(wr::Inline(b"five!"), piece))
+        .post_send(wr::write(wr::Inline(b"five!"), target))
         .expect_err("too long");
     assert_eq!(error.error(), PostError::BeyondRemote { len: 5, remote: 4 });
     let mut held = pair.pool.take().expect("a free buffer");
@@ -326,7 +315,7 @@ fn what_does_not_fit_remote_or_local_memory_is_refused_before_the_device_hears_o
         .err();
     assert!(
         error.is_none(),
-        "a read fills the buffer's capacity, not what it shows"
+        "a READ can fill the buffer's capacity, not only its length"
     );
     let sink = pair.pd.sink(8).expect("sink");
     let held = pair.a.hold(&sink).expect("hold");
@@ -347,7 +336,7 @@ fn what_does_not_fit_remote_or_local_memory_is_refused_before_the_device_hears_o
 }
 
 #[test]
-fn an_iwarp_device_reads_into_shared_memory_only() {
+fn iwarp_reads_only_into_remotely_writable_memory() {
     let mut pair = Pair::new(Profile::SIW);
     let region = pair
         .pd
@@ -360,7 +349,7 @@ fn an_iwarp_device_reads_into_shared_memory_only() {
             buf,
             region.remote().slice(0, 8).expect("in range"),
         ))
-        .expect_err("a Buf");
+        .expect_err("a local buffer");
     assert!(error.to_string().contains("iWARP"), "{error}");
     assert!(error.into_payload().is_some());
     let held = pair.a.hold(&region).expect("hold");
@@ -370,7 +359,7 @@ fn an_iwarp_device_reads_into_shared_memory_only() {
     );
     pair.a
         .post_send(wr::read(into, from))
-        .expect("open to writes");
+        .expect("read into the shared region");
     let (sent, _) = pair.retire();
     assert!(sent[0].is_success());
     drop((region, sent));
@@ -381,7 +370,7 @@ fn an_iwarp_device_reads_into_shared_memory_only() {
 fn an_unreliable_connection_sends_and_writes() {
     for profile in PROFILES {
         let mut pair = Pair::<Uc>::with_transport(profile);
-        pair.receives(1);
+        pair.post_recvs(1);
         let region = pair
             .pd
             .shared(8, AccessFlags::REMOTE_WRITE)
@@ -392,14 +381,14 @@ fn an_unreliable_connection_sends_and_writes() {
             .expect("write");
         let (sent, mut received) = pair.retire();
         assert!(sent.iter().all(ibverbs::Retired::is_success));
-        assert_eq!(bytes(received.remove(0)), b"uc");
+        assert_eq!(buf_bytes(received.remove(0)), b"uc");
         drop(region);
         pair.finish();
     }
 }
 
 #[test]
-fn a_message_longer_than_the_receive_fails_on_both_sides_and_gives_both_buffers_back() {
+fn a_message_longer_than_the_receive_fails_both_requests() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let mut short = pair.pd.buf(3).expect("buffer");

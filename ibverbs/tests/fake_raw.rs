@@ -1,9 +1,8 @@
-//! Raw packets on the fake device: frames arrive where a rule says so, and rules end before their
-//! queue pair.
+//! Raw packets on the fake device: flow rules steer frames, and end before their queue pair.
 
 mod fake;
 
-use fake::{PROFILES, bytes, open, small};
+use fake::{PROFILES, buf_bytes, open, small};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{
     CompletionQueue, CqOptions, ErrorKind, Pool, QueuePair, RawPacket, Rc,
@@ -11,10 +10,11 @@ use ibverbs::{
     wr,
 };
 
-const MINE: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const YOURS: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const MAC_0: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const MAC_1: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-struct Wire {
+/// A raw packet sender and two receivers on one port.
+struct Setup {
     sender: QueuePair<RawPacket>,
     receivers: [QueuePair<RawPacket>; 2],
     cq: CompletionQueue,
@@ -22,7 +22,7 @@ struct Wire {
     fake: Fake,
 }
 
-impl Wire {
+impl Setup {
     fn new(profile: Profile) -> Self {
         let fake = Fake::new(Profile {
             more_verbs: true,
@@ -54,13 +54,15 @@ impl Wire {
         }
     }
 
-    fn receives(&mut self) {
+    /// Posts one receive on each receiver.
+    fn post_recvs(&mut self) {
         for qp in &mut self.receivers {
             qp.post_recv(wr::recv(self.pool.take().expect("a free buffer")))
                 .expect("a free slot");
         }
     }
 
+    /// Sends a frame with destination address `to`.
     fn send(&mut self, to: [u8; 6], text: &[u8]) {
         let mut frame = self.pool.take().expect("a free buffer");
         frame.set_len(6 + text.len());
@@ -69,8 +71,8 @@ impl Wire {
         self.sender.post_send(wr::send(frame)).expect("send");
     }
 
-    /// What arrived, and at which receiver.
-    fn arrived(&mut self) -> Vec<(usize, Vec<u8>)> {
+    /// Retires all requests. Returns the index of the receiver and the payload of each frame.
+    fn received(&mut self) -> Vec<(usize, Vec<u8>)> {
         let mut all = Vec::new();
         for completion in self.cq.poll().expect("poll") {
             match self
@@ -78,9 +80,9 @@ impl Wire {
                 .iter()
                 .position(|qp| qp.id() == completion.queue())
             {
-                Some(place) => {
-                    let retired = self.receivers[place].retire(completion).expect("in flight");
-                    all.push((place, bytes(retired)[6..].to_vec()));
+                Some(index) => {
+                    let retired = self.receivers[index].retire(completion).expect("in flight");
+                    all.push((index, buf_bytes(retired)[6..].to_vec()));
                 }
                 None => self
                     .sender
@@ -93,6 +95,7 @@ impl Wire {
         all
     }
 
+    /// Drops everything and checks that the device has no objects left.
     fn finish(self) {
         let Self {
             sender,
@@ -107,69 +110,72 @@ impl Wire {
 }
 
 #[test]
-fn a_frame_arrives_where_a_rule_says_so_and_is_lost_elsewhere() {
+fn flow_rules_steer_frames_and_others_are_dropped() {
     for profile in PROFILES {
-        let mut wire = Wire::new(profile);
-        wire.receives();
-        wire.send(MINE, b"nobody listens");
-        assert!(wire.arrived().is_empty());
-        for (qp, mac) in wire.receivers.iter_mut().zip([MINE, YOURS]) {
+        let mut setup = Setup::new(profile);
+        setup.post_recvs();
+        setup.send(MAC_0, b"no rule");
+        assert!(setup.received().is_empty());
+        for (qp, mac) in setup.receivers.iter_mut().zip([MAC_0, MAC_1]) {
             qp.create_flow(&FlowRule::new(1, [FlowSpec::dst_mac(mac)]))
                 .expect("rule");
         }
-        wire.send(YOURS, b"two");
-        wire.send(MINE, b"one");
-        assert_eq!(wire.arrived(), [(1, b"two".to_vec()), (0, b"one".to_vec())]);
-        wire.finish();
+        setup.send(MAC_1, b"two");
+        setup.send(MAC_0, b"one");
+        assert_eq!(
+            setup.received(),
+            [(1, b"two".to_vec()), (0, b"one".to_vec())]
+        );
+        setup.finish();
     }
 }
 
 #[test]
-fn a_rule_ends_when_it_is_destroyed_and_once() {
+fn a_flow_rule_is_destroyed_once_by_its_queue_pair() {
     for profile in PROFILES {
-        let mut wire = Wire::new(profile);
+        let mut setup = Setup::new(profile);
         let all = FlowRule::new(1, []);
-        let first = wire.receivers[0].create_flow(&all).expect("rule");
-        wire.receivers[1].create_flow(&all).expect("rule");
+        let first = setup.receivers[0].create_flow(&all).expect("rule");
+        setup.receivers[1].create_flow(&all).expect("rule");
         assert_eq!(
-            wire.receivers[1]
+            setup.receivers[1]
                 .destroy_flow(first)
-                .expect_err("another's")
+                .expect_err("a rule of the other queue pair")
                 .kind(),
             ErrorKind::InvalidInput
         );
-        wire.receivers[0].destroy_flow(first).expect("it is there");
+        setup.receivers[0].destroy_flow(first).expect("destroy");
         assert_eq!(
-            wire.receivers[0]
+            setup.receivers[0]
                 .destroy_flow(first)
-                .expect_err("gone")
+                .expect_err("already destroyed")
                 .kind(),
             ErrorKind::InvalidInput
         );
-        wire.receives();
-        wire.send(MINE, b"one left");
-        assert_eq!(wire.arrived(), [(1, b"one left".to_vec())]);
-        wire.finish();
+        setup.post_recvs();
+        setup.send(MAC_0, b"remaining rule");
+        assert_eq!(setup.received(), [(1, b"remaining rule".to_vec())]);
+        setup.finish();
     }
 }
 
 #[test]
-fn rules_end_with_their_queue_pair_and_buffers_come_back() {
+fn destroying_a_queue_pair_destroys_its_flow_rules() {
     for profile in PROFILES {
-        let mut wire = Wire::new(profile);
-        wire.receives();
+        let mut setup = Setup::new(profile);
+        setup.post_recvs();
         for _ in 0..3 {
-            wire.receivers[0]
-                .create_flow(&FlowRule::new(1, [FlowSpec::dst_mac(MINE)]))
+            setup.receivers[0]
+                .create_flow(&FlowRule::new(1, [FlowSpec::dst_mac(MAC_0)]))
                 .expect("rule");
         }
-        let Wire {
+        let Setup {
             sender,
             receivers: [first, second],
             cq,
             pool,
             fake,
-        } = wire;
+        } = setup;
         assert_eq!((fake.live().flows, pool.available()), (3, 6));
         let reclaimed = first.destroy().expect("destroyed");
         assert_eq!((fake.live().flows, reclaimed.recvs.len()), (0, 1));
@@ -181,28 +187,28 @@ fn rules_end_with_their_queue_pair_and_buffers_come_back() {
 }
 
 #[test]
-fn a_rule_that_the_driver_refuses_leaves_nothing() {
-    let mut wire = Wire::new(PROFILES[0]);
-    wire.fake.fail_next(Verb::CreateFlow, libc::EPERM);
-    let error = wire.receivers[0]
+fn a_rejected_flow_rule_creates_nothing() {
+    let mut setup = Setup::new(PROFILES[0]);
+    setup.fake.fail_next(Verb::CreateFlow, libc::EPERM);
+    let error = setup.receivers[0]
         .create_flow(&FlowRule::new(1, []))
-        .expect_err("no right");
+        .expect_err("no permission");
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     assert!(error.to_string().contains("CAP_NET_RAW"), "{error}");
-    let many = FlowRule::new(1, vec![FlowSpec::dst_udp_port(9); 300]);
+    let too_many = FlowRule::new(1, vec![FlowSpec::dst_udp_port(9); 300]);
     assert_eq!(
-        wire.receivers[0]
-            .create_flow(&many)
+        setup.receivers[0]
+            .create_flow(&too_many)
             .expect_err("too many")
             .kind(),
         ErrorKind::InvalidInput
     );
-    assert_eq!(wire.fake.live().flows, 0);
-    wire.finish();
+    assert_eq!(setup.fake.live().flows, 0);
+    setup.finish();
 }
 
 #[test]
-fn a_device_without_raw_packets_says_so() {
+fn missing_raw_packet_support_is_reported() {
     let fake = Fake::extended();
     let context = open(&fake);
     let pd = context.alloc_pd().expect("protection domain");
@@ -211,13 +217,13 @@ fn a_device_without_raw_packets_says_so() {
         .expect("completion queue");
     assert!(
         pd.create_qp::<RawPacket>(&cq, &cq, small())
-            .expect_err("none")
+            .expect_err("unsupported")
             .is_unsupported()
     );
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
     assert!(
         qp.create_flow(&FlowRule::new(1, []))
-            .expect_err("none")
+            .expect_err("unsupported")
             .is_unsupported()
     );
     drop((qp, cq, pd, context));

@@ -1,5 +1,5 @@
-//! Borrowed memory on the fake provider: under Miri, a device that touched it after its scope would
-//! be caught in the act.
+//! Scopes on the fake provider. Miri detects if the device accesses borrowed memory after its
+//! scope.
 
 mod fake;
 
@@ -10,10 +10,10 @@ use fake::{PROFILES, Pair};
 use fake_provider::{PostFault, Profile, Queue};
 use ibverbs::{AccessFlags, Error, PostError, wr};
 
-const AT_ONCE: Duration = Duration::ZERO;
+const NO_WAIT: Duration = Duration::ZERO;
 
 #[test]
-fn borrowed_memory_is_its_owners_again_after_the_scope() {
+fn borrowed_memory_is_usable_after_the_scope() {
     for profile in PROFILES {
         let Pair {
             a,
@@ -24,7 +24,7 @@ fn borrowed_memory_is_its_owners_again_after_the_scope() {
             context,
             fake,
         } = Pair::new(profile);
-        let message = *b"a message of the caller's";
+        let message = *b"a message of the caller";
         let mut reply = [0_u8; 32];
         b.post_recv(wr::recv(pool.take().expect("a free buffer")))
             .expect("receive");
@@ -47,7 +47,7 @@ fn borrowed_memory_is_its_owners_again_after_the_scope() {
             })
         });
         let (a, outcome) = end.into_result().expect("the queue pair still exists");
-        outcome.expect("all retired");
+        outcome.expect("no timeout");
         assert_eq!(&reply[8..15], b"message");
         reply.fill(1);
         assert!(message.starts_with(b"a m"));
@@ -57,7 +57,7 @@ fn borrowed_memory_is_its_owners_again_after_the_scope() {
 }
 
 #[test]
-fn one_sided_requests_and_batches_borrow_as_well() {
+fn borrowed_memory_works_in_one_sided_batches() {
     for profile in PROFILES {
         let Pair {
             a,
@@ -80,12 +80,14 @@ fn one_sided_requests_and_batches_borrow_as_well() {
                 Ok(())
             })?;
             assert_eq!(scope.lent_in_flight(), 2);
-            scope.wait(&mut cq, AT_ONCE, |item| {
-                item.expect("of this queue pair").ok().expect("success");
+            scope.wait(&mut cq, NO_WAIT, |item| {
+                item.expect("posted on this queue pair")
+                    .ok()
+                    .expect("success");
             })
         });
         let (a, outcome) = end.into_result().expect("the queue pair still exists");
-        outcome.expect("the signalled one retires both");
+        outcome.expect("the signaled request retires both");
         assert_eq!(target, source);
         drop((region, a, b, cq, pool, pd, context));
         fake.assert_clean();
@@ -93,9 +95,9 @@ fn one_sided_requests_and_batches_borrow_as_well() {
 }
 
 #[test]
-fn what_is_in_flight_at_the_end_never_happens() {
+fn requests_in_flight_at_scope_end_are_not_executed() {
     for profile in PROFILES {
-        // What is forgotten leaks its count, as Miri would say.
+        // A forgotten token leaks its reference count, which Miri would report.
         for forgets in [false, !cfg!(miri)] {
             let Pair {
                 mut a,
@@ -109,9 +111,9 @@ fn what_is_in_flight_at_the_end_never_happens() {
             fake.stall();
             let region = pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
             b.post_send(wr::send(pool.take().expect("a free buffer")))
-                .expect("what the receive waits for");
+                .expect("the message for the receive");
             a.post_send(wr::send(pool.take().expect("a free buffer")).tag(4))
-                .expect("not borrowed");
+                .expect("send of an owned buffer");
             let mut memory = vec![1_u8; 64];
             let end = a.scope(|scope| {
                 let lent = scope.lend_mut(&mut memory).expect("lend");
@@ -134,7 +136,7 @@ fn what_is_in_flight_at_the_end_never_happens() {
             );
             assert_eq!(memory, [1; 64]);
             drop(memory);
-            fake.resume(); // nothing of it may be left to do
+            fake.resume(); // No request must be left to execute.
             drop((end, region, b, cq, pool, pd, context));
             fake.assert_clean();
         }
@@ -142,7 +144,7 @@ fn what_is_in_flight_at_the_end_never_happens() {
 }
 
 #[test]
-fn a_panic_ends_the_scope_before_it_goes_on() {
+fn a_panic_ends_the_scope_before_it_unwinds_further() {
     for profile in PROFILES {
         let Pair {
             a,
@@ -159,7 +161,7 @@ fn a_panic_ends_the_scope_before_it_goes_on() {
             a.scope(|scope| {
                 let lent = scope.lend_mut(&mut memory).expect("lend");
                 scope.post_recv(wr::recv(lent)).expect("receive");
-                std::panic::resume_unwind(Box::new("in the middle"));
+                std::panic::resume_unwind(Box::new("expected by the test"));
             })
             .value
         }));
@@ -172,7 +174,7 @@ fn a_panic_ends_the_scope_before_it_goes_on() {
 }
 
 #[test]
-fn a_request_that_was_not_posted_is_no_loan_and_one_in_doubt_is() {
+fn a_rejected_request_is_not_in_flight_but_one_in_doubt_is() {
     for in_doubt in [false, true] {
         let Pair {
             a,
@@ -190,14 +192,14 @@ fn a_request_that_was_not_posted_is_no_loan_and_one_in_doubt_is() {
         let end = a.scope(|scope| {
             let lent = scope.lend(&memory).expect("lend");
             fake.fail_post(fault(in_doubt));
-            let rejected = scope.post_send(wr::send(lent)).expect_err("refused");
+            let rejected = scope.post_send(wr::send(lent)).expect_err("rejected");
             assert_eq!(matches!(rejected.error(), PostError::InDoubt(_)), in_doubt);
             assert_eq!(scope.lent_in_flight(), usize::from(in_doubt));
         });
         assert_eq!(
             end.qp.is_none(),
             in_doubt,
-            "what may have been posted is ended"
+            "a request in doubt must destroy the queue pair"
         );
         drop((end, b, cq, pool, pd, context));
         fake.assert_clean();
@@ -205,7 +207,7 @@ fn a_request_that_was_not_posted_is_no_loan_and_one_in_doubt_is() {
 }
 
 #[test]
-fn a_failed_poll_is_no_completion() {
+fn a_poll_error_ends_the_wait() {
     for profile in PROFILES {
         let Pair {
             a,
@@ -224,7 +226,7 @@ fn a_failed_poll_is_no_completion() {
             fake.fail_next(fake_provider::Verb::PollCq, libc::EIO);
             scope.wait(&mut cq, Duration::from_secs(9), |_| ())
         });
-        end.value.as_ref().expect_err("the poll failed");
+        end.value.as_ref().expect_err("poll error");
         assert!(end.qp.is_none());
         fake.resume();
         drop((end, b, cq, pool, pd, context));
@@ -232,11 +234,11 @@ fn a_failed_poll_is_no_completion() {
     }
 }
 
-/// Borrowed memory cannot be leaked, so a driver that does not let go of it ends the process.
+/// Borrowed memory cannot be leaked, so the process aborts if a driver does not release it.
 #[test]
 #[cfg_attr(miri, ignore = "runs a process")]
-fn what_cannot_be_ended_aborts() {
-    const CASE: &str = "IBVERBS_TEST_ABORTS_BY";
+fn a_scope_that_cannot_release_memory_aborts() {
+    const CASE: &str = "IBVERBS_TEST_ABORT_CASE";
     if let Ok(case) = std::env::var(CASE) {
         let pair = Pair::new(PROFILES[0]);
         pair.fake.stall();
@@ -255,19 +257,25 @@ fn what_cannot_be_ended_aborts() {
         return;
     }
     for case in ["destroy", "deregister"] {
-        let output = std::process::Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "what_cannot_be_ended_aborts", "--nocapture"])
-            .env(CASE, case)
-            .output()
-            .expect("runs");
-        let said = String::from_utf8_lossy(&output.stderr);
+        let output =
+            std::process::Command::new(std::env::current_exe().expect("path of this program"))
+                .args([
+                    "--exact",
+                    "a_scope_that_cannot_release_memory_aborts",
+                    "--nocapture",
+                ])
+                .env(CASE, case)
+                .output()
+                .expect("child process");
+        let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(
-            !output.status.success() && said.contains("cannot be taken back from the device"),
-            "{case}: {said}"
+            !output.status.success() && stderr.contains("cannot be taken back from the device"),
+            "{case}: {stderr}"
         );
     }
 }
 
+/// Returns a fault that rejects a send, or leaves it in doubt.
 fn fault(in_doubt: bool) -> PostFault {
     PostFault {
         queue: Queue::Send,

@@ -1,5 +1,5 @@
-//! Shared receive queues on the fake device: whose a receive is, drop orders, what a panic or an
-//! error leaves behind.
+//! Shared receive queues on the fake device: where a receive retires, drop orders, panics and
+//! errors.
 
 mod fake;
 
@@ -12,16 +12,17 @@ use ibverbs::{
     SharedReceiveQueue, SrqOptions, srq::SrqAttr, wr,
 };
 
-struct Store {
+/// A shared receive queue with two connections that receive from it.
+struct Setup {
     srq: SharedReceiveQueue,
-    /// Each a sender and a receiver.
+    /// Senders and receivers.
     pairs: Vec<(QueuePair<Rc>, QueuePair<Rc>)>,
     cq: CompletionQueue,
     pool: Pool,
     fake: Fake,
 }
 
-impl Store {
+impl Setup {
     fn new(profile: Profile) -> Self {
         let fake = Fake::new(profile);
         let context = open(&fake);
@@ -59,7 +60,8 @@ impl Store {
         }
     }
 
-    fn receives(&mut self, count: u64) {
+    /// Posts `count` receives with tags from 0.
+    fn post_recvs(&mut self, count: u64) {
         for tag in 0..count {
             self.srq
                 .post_recv(wr::recv(self.pool.take().expect("a free buffer")).tag(tag))
@@ -67,22 +69,22 @@ impl Store {
         }
     }
 
-    /// Retires all; what was received: the tag, the place of the pair, and the bytes.
+    /// Retires all requests. Returns the tag, the index of the pair and the bytes of each receive.
     fn retire(&mut self) -> Vec<(u64, usize, Vec<u8>)> {
         let mut all = Vec::new();
         for completion in self.cq.poll().expect("poll") {
-            let number = completion.qp_num();
+            let qp_num = completion.qp_num();
             if completion.queue() == self.srq.id() {
                 let retired = self.srq.retire(completion).expect("in flight");
                 retired.ok().expect("success");
-                let place = self
+                let index = self
                     .pairs
                     .iter()
-                    .position(|(_, receiver)| receiver.qp_num() == number)
-                    .expect("a known completion queue");
+                    .position(|(_, receiver)| receiver.qp_num() == qp_num)
+                    .expect("a known receiver");
                 all.push((
                     retired.tag(),
-                    place,
+                    index,
                     retired.into_buf().expect("posted with a buffer").to_vec(),
                 ));
             } else {
@@ -91,7 +93,7 @@ impl Store {
                     .iter_mut()
                     .find(|(sender, _)| sender.id() == completion.queue());
                 sender
-                    .expect("a sender")
+                    .expect("a known sender")
                     .0
                     .retire(completion)
                     .expect("in flight")
@@ -102,6 +104,7 @@ impl Store {
         all
     }
 
+    /// Drops everything and checks that the device has no objects left.
     fn finish(self) {
         let Self {
             srq,
@@ -116,12 +119,12 @@ impl Store {
 }
 
 #[test]
-fn queue_pairs_receive_from_one_store_and_the_completion_says_which() {
+fn queue_pairs_share_an_srq_and_completions_name_them() {
     for profile in PROFILES {
-        let mut store = Store::new(profile);
-        store.receives(3);
-        for (place, text) in [(1, b"one"), (0, b"two"), (1, b"six")] {
-            store.pairs[place]
+        let mut setup = Setup::new(profile);
+        setup.post_recvs(3);
+        for (index, text) in [(1, b"one"), (0, b"two"), (1, b"six")] {
+            setup.pairs[index]
                 .0
                 .post_send(wr::send(wr::Inline(text)))
                 .expect("send");
@@ -131,67 +134,71 @@ fn queue_pairs_receive_from_one_store_and_the_completion_says_which() {
             (1, 0, b"two".to_vec()),
             (2, 1, b"six".to_vec()),
         ];
-        assert_eq!(store.retire(), expected);
-        let rejected = store.pairs[0]
+        assert_eq!(setup.retire(), expected);
+        let rejected = setup.pairs[0]
             .1
             .post_recv(wr::recv(wr::Empty))
-            .expect_err("it has no receives of its own");
+            .expect_err("the queue pair has no receive queue");
         assert_eq!(rejected.error(), PostError::QueueFull { capacity: 0 });
-        store.finish();
+        setup.finish();
     }
 }
 
 #[test]
-fn a_send_waits_for_a_receive_of_the_store() {
+fn a_send_waits_for_a_shared_receive() {
     for profile in PROFILES {
-        let mut store = Store::new(profile);
-        store.pairs[1]
+        let mut setup = Setup::new(profile);
+        setup.pairs[1]
             .0
             .post_send(wr::send(wr::Inline(b"early")))
             .expect("send");
-        assert!(store.retire().is_empty());
-        store.receives(1);
-        assert_eq!(store.retire(), [(0, 1, b"early".to_vec())]);
-        store.finish();
+        assert!(setup.retire().is_empty());
+        setup.post_recvs(1);
+        assert_eq!(setup.retire(), [(0, 1, b"early".to_vec())]);
+        setup.finish();
     }
 }
 
 #[test]
-fn a_receive_retires_at_the_store_and_nowhere_else() {
+fn a_receive_retires_only_at_its_srq() {
     for profile in PROFILES {
-        let mut store = Store::new(profile);
-        store.receives(1);
-        store.pairs[0]
+        let mut setup = Setup::new(profile);
+        setup.post_recvs(1);
+        setup.pairs[0]
             .0
             .post_send(wr::send(wr::Empty).unsignaled())
             .expect("send");
-        let completion = store.cq.poll().expect("poll").next().expect("received");
-        let not_mine = store.pairs[0]
+        let completion = setup.cq.poll().expect("poll").next().expect("received");
+        let foreign = setup.pairs[0]
             .1
             .retire(completion)
             .expect_err("the queue pair has no such request");
-        assert_eq!(not_mine.queue, store.srq.id());
-        assert_eq!(store.pool.available(), 7, "the buffer stays with the store");
-        store.finish();
+        assert_eq!(foreign.queue, setup.srq.id());
+        assert_eq!(
+            setup.pool.available(),
+            7,
+            "the shared receive queue keeps the buffer"
+        );
+        setup.finish();
     }
 }
 
 #[test]
-fn queue_pairs_keep_the_store_and_its_buffers_whatever_goes_first() {
+fn queue_pairs_keep_the_srq_and_its_buffers() {
     for profile in PROFILES {
-        let mut store = Store::new(profile);
-        store.receives(3);
-        store.pairs[0]
+        let mut setup = Setup::new(profile);
+        setup.post_recvs(3);
+        setup.pairs[0]
             .0
             .post_send(wr::send(wr::Empty))
             .expect("send");
-        let Store {
+        let Setup {
             srq,
             mut pairs,
             cq,
             pool,
             fake,
-        } = store;
+        } = setup;
         drop(srq);
         assert_eq!((fake.live().srqs, pool.available()), (1, 5));
         pairs.truncate(1);
@@ -200,7 +207,7 @@ fn queue_pairs_keep_the_store_and_its_buffers_whatever_goes_first() {
         assert_eq!(
             (fake.live().srqs, pool.available()),
             (0, 8),
-            "what was in flight, and what nobody retired"
+            "buffers in flight and unretired buffers are returned"
         );
         drop((cq, pool));
         fake.assert_clean();
@@ -208,16 +215,16 @@ fn queue_pairs_keep_the_store_and_its_buffers_whatever_goes_first() {
 }
 
 #[test]
-fn a_store_outlives_its_queue_pairs_and_the_pool() {
-    let mut store = Store::new(PROFILES[0]);
-    store.receives(2);
-    let Store {
+fn an_srq_outlives_its_queue_pairs_and_the_pool() {
+    let mut setup = Setup::new(PROFILES[0]);
+    setup.post_recvs(2);
+    let Setup {
         srq,
         pairs,
         cq,
         pool,
         fake,
-    } = store;
+    } = setup;
     drop((pairs, cq, pool));
     assert_eq!(
         fake.live(),
@@ -234,20 +241,20 @@ fn a_store_outlives_its_queue_pairs_and_the_pool() {
 }
 
 #[test]
-fn completions_that_were_not_taken_come_again() {
-    let mut store = Store::new(PROFILES[0]);
-    store.receives(1);
-    store.pairs[0]
+fn unread_completions_are_returned_by_the_next_poll() {
+    let mut setup = Setup::new(PROFILES[0]);
+    setup.post_recvs(1);
+    setup.pairs[0]
         .0
         .post_send(wr::send(wr::Inline(b"late")))
         .expect("send");
-    assert_eq!(store.cq.poll().expect("poll").len(), 2);
-    assert_eq!(store.retire().len(), 1, "those not taken come again");
-    store.finish();
+    assert_eq!(setup.cq.poll().expect("poll").len(), 2);
+    assert_eq!(setup.retire().len(), 1, "the receive is returned again");
+    setup.finish();
 }
 
 #[test]
-fn a_batch_is_as_long_as_its_queue_at_most() {
+fn a_batch_can_be_as_long_as_the_queue() {
     let fake = Fake::new(Profile::RXE);
     let pd = open(&fake).alloc_pd().expect("protection domain");
     let mut srq = pd
@@ -257,42 +264,45 @@ fn a_batch_is_as_long_as_its_queue_at_most() {
             max_sge: 1,
         })
         .expect("shared receive queue");
-    let room = srq.recv_slots_free();
+    let free_slots = srq.recv_slots_free();
     srq.recv_batch(|batch| {
-        (0..room).try_for_each(|_| Ok::<(), Error>(batch.recv(wr::recv(wr::Empty))?))
+        (0..free_slots).try_for_each(|_| Ok::<(), Error>(batch.recv(wr::recv(wr::Empty))?))
     })
-    .expect("all at once");
+    .expect("one batch");
     assert_eq!(srq.recv_slots_free(), 0);
     drop((srq, pd));
     fake.assert_clean();
 }
 
 #[test]
-fn a_shared_queue_takes_lists_of_memory_that_it_holds() {
-    let mut store = Store::new(Profile {
+fn an_srq_accepts_lists_of_memory_it_holds() {
+    let mut setup = Setup::new(Profile {
         extended_cq: false,
         ..Profile::RXE
     });
-    let sink = store.srq.pd().sink(8).expect("sink");
-    let held = store.srq.hold(&sink).expect("hold");
-    let list = store.srq.hold_list(&[held]).expect("of its own tokens");
-    store
+    let sink = setup.srq.pd().sink(8).expect("sink");
+    let held = setup.srq.hold(&sink).expect("hold");
+    let list = setup
+        .srq
+        .hold_list(&[held])
+        .expect("list of its own tokens");
+    setup
         .srq
         .post_recv(wr::recv(list).tag(4))
         .expect("a free slot");
-    let (sender, _) = &mut store.pairs[0];
+    let (sender, _) = &mut setup.pairs[0];
     sender
         .hold_list(&[held])
-        .expect_err("tokens of another queue");
+        .expect_err("tokens of the shared receive queue");
     sender
         .post_send(wr::send(wr::Inline(b"unseen")))
         .expect("send");
-    let received = store
+    let received = setup
         .cq
         .poll()
         .expect("poll")
-        .find(|completion| completion.queue() == store.srq.id());
-    let retired = store
+        .find(|completion| completion.queue() == setup.srq.id());
+    let retired = setup
         .srq
         .retire(received.expect("received"))
         .expect("in flight");
@@ -305,19 +315,19 @@ fn a_shared_queue_takes_lists_of_memory_that_it_holds() {
         (4, 6, true)
     );
     drop(sink);
-    store.finish();
+    setup.finish();
 }
 
 #[test]
-fn an_error_or_a_panic_in_a_batch_of_receives_gives_the_buffers_back() {
+fn a_failed_batch_of_receives_returns_the_buffers() {
     for profile in PROFILES {
-        let mut store = Store::new(profile);
-        let (srq, pool) = (&mut store.srq, &store.pool);
-        let room = srq.recv_slots_free();
+        let mut setup = Setup::new(profile);
+        let (srq, pool) = (&mut setup.srq, &setup.pool);
+        let free_slots = srq.recv_slots_free();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             srq.recv_batch(|batch| -> Result<(), Error> {
                 batch.recv(wr::recv(pool.take().expect("a free buffer")))?;
-                panic!("in the middle");
+                panic!("inside the batch");
             })
         }));
         assert!(panicked.is_err());
@@ -327,17 +337,17 @@ fn an_error_or_a_panic_in_a_batch_of_receives_gives_the_buffers_back() {
             }
             Ok(())
         });
-        assert!(failed.is_err(), "there is room for 7");
-        assert_eq!((pool.available(), srq.recv_slots_free()), (8, room));
-        store.finish();
+        assert!(failed.is_err(), "the queue has 7 slots");
+        assert_eq!((pool.available(), srq.recv_slots_free()), (8, free_slots));
+        setup.finish();
     }
 }
 
 #[test]
-fn what_the_provider_refuses_of_a_batch_comes_back_and_what_is_in_doubt_stays() {
+fn rejected_receives_return_and_those_in_doubt_stay() {
     for profile in PROFILES {
         for sets_bad_wr in [true, false] {
-            let mut store = Store::new(profile);
+            let mut setup = Setup::new(profile);
             let fault = PostFault {
                 queue: Queue::SharedRecv,
                 at: 1,
@@ -345,8 +355,8 @@ fn what_the_provider_refuses_of_a_batch_comes_back_and_what_is_in_doubt_stays() 
                 sets_bad_wr,
                 executed: false,
             };
-            store.fake.fail_post(fault);
-            let (srq, pool) = (&mut store.srq, &store.pool);
+            setup.fake.fail_post(fault);
+            let (srq, pool) = (&mut setup.srq, &setup.pool);
             let error = srq
                 .recv_batch(|batch| -> Result<(), BatchError> {
                     for _ in 0..3 {
@@ -361,21 +371,21 @@ fn what_the_provider_refuses_of_a_batch_comes_back_and_what_is_in_doubt_stays() 
                 (rejected, pool.available()),
                 if sets_bad_wr { (2, 7) } else { (0, 5) }
             );
-            store.finish();
+            setup.finish();
         }
     }
 }
 
 #[test]
-fn a_store_can_be_asked_and_changed() {
-    let mut store = Store::new(PROFILES[0]);
-    store.srq.set_limit(3).expect("limit");
+fn srq_attributes_can_be_set_and_queried() {
+    let mut setup = Setup::new(PROFILES[0]);
+    setup.srq.set_limit(3).expect("limit");
     let SrqAttr {
         max_wr,
         max_sge,
         limit,
         ..
-    } = store.srq.query().expect("query");
+    } = setup.srq.query().expect("query");
     assert_eq!((max_wr, max_sge, limit), (7, 1, 3));
-    store.finish();
+    setup.finish();
 }

@@ -1,39 +1,38 @@
-//! Queue pairs, completion queues and buffers move between threads; shared memory is shared by
-//! them.
+//! Queue pairs, completion queues and buffers that move between threads, and shared memory.
 
 mod fake;
 
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use fake::{PROFILES, Pair, bytes};
+use fake::{PROFILES, Pair, buf_bytes};
 use ibverbs::{AccessFlags, CqOptions, Rc, wr};
 
 #[test]
-fn a_queue_pair_moves_to_another_thread_with_its_completion_queue() {
+fn a_queue_pair_moves_to_another_thread_with_its_cq() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(1);
+        pair.post_recvs(1);
         let buf = pair.buf(b"before");
         pair.a.post_send(wr::send(buf)).expect("send");
         let pair = thread::spawn(move || {
             let mut pair = pair;
             let (mut sent, mut received) = pair.retire();
-            assert_eq!(bytes(received.remove(0)), b"before");
-            assert_eq!(bytes(sent.remove(0)), b"before");
-            pair.receives(1);
+            assert_eq!(buf_bytes(received.remove(0)), b"before");
+            assert_eq!(buf_bytes(sent.remove(0)), b"before");
+            pair.post_recvs(1);
             let buf = pair.buf(b"after");
             pair.a.post_send(wr::send(buf)).expect("send");
             pair
         });
         let mut pair = pair.join().expect("no panic");
-        assert_eq!(bytes(pair.retire().1.remove(0)), b"after");
+        assert_eq!(buf_bytes(pair.retire().1.remove(0)), b"after");
         pair.finish();
     }
 }
 
 #[test]
-fn two_threads_use_the_two_ends_of_a_connection() {
+fn two_threads_use_one_connection() {
     const MESSAGES: usize = 20;
     for profile in PROFILES {
         let fake = fake_provider::Fake::new(profile);
@@ -98,10 +97,13 @@ fn a_pool_gives_buffers_to_many_threads() {
             let pool = pair.pool.clone();
             scope.spawn(move || {
                 for _ in 0..5 {
-                    let mut buf = pool.take().expect("there are more than threads");
+                    let mut buf = pool.take().expect("more buffers than threads");
                     buf.fill(byte);
                     thread::yield_now();
-                    assert!(buf.iter().all(|seen| *seen == byte), "one owner");
+                    assert!(
+                        buf.iter().all(|seen| *seen == byte),
+                        "the buffer is used by another thread"
+                    );
                 }
             });
         }
@@ -111,7 +113,7 @@ fn a_pool_gives_buffers_to_many_threads() {
 }
 
 #[test]
-fn threads_copy_in_and_out_of_a_shared_region_at_once() {
+fn threads_access_a_shared_region_concurrently() {
     let pair = Pair::new(PROFILES[0]);
     let region = pair
         .pd

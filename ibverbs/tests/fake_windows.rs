@@ -1,5 +1,5 @@
-//! Memory windows: what a peer reaches through them, until when, and that their region is there as
-//! long, whatever is dropped first.
+//! Memory windows: access, invalidation, and the region that a bound window keeps alive in any drop
+//! order.
 
 mod fake;
 
@@ -13,24 +13,24 @@ use ibverbs::{
     wr,
 };
 
-const OPEN: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
+const REMOTE_RW: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
-/// A region that only windows open, with these bytes at its start.
+/// Creates a region that peers can access only through windows, with `bytes` at its start.
 fn region(pair: &Pair, bytes: &[u8]) -> SharedRegion {
     let region = pair.pd.shared(64, AccessFlags::MW_BIND).expect("region");
     region.write(0, bytes).expect("in range");
     region
 }
 
-/// A window of type 2 to all of a region, bound by a request of `b`.
-fn bound(pair: &mut Pair, region: &SharedRegion) -> BoundWindow<Type2> {
+/// Binds a type 2 window to the whole region, with a request of `b`.
+fn bind_window(pair: &mut Pair, region: &SharedRegion) -> BoundWindow<Type2> {
     let window = pair.pd.alloc_mw::<Type2>().expect("window");
-    let (bound, binding) = window.bind(region, OPEN).expect("binding");
+    let (bound, binding) = window.bind(region, REMOTE_RW).expect("binding");
     pair.b.post_send(wr::bind(binding)).expect("bind");
     bound
 }
 
-/// How a read by `a` ends, and what it brought.
+/// Has `a` read from `remote`. Returns the status and the bytes of the RDMA READ.
 fn read(pair: &mut Pair, remote: RemoteMemory) -> (WcStatus, Vec<u8>) {
     let buf = pair.pool.take().expect("a free buffer");
     pair.a.post_send(wr::read(buf, remote)).expect("read");
@@ -42,7 +42,8 @@ fn read(pair: &mut Pair, remote: RemoteMemory) -> (WcStatus, Vec<u8>) {
     )
 }
 
-fn bound_successfully(pair: &mut Pair) {
+/// Retires the bind request and checks that it succeeded.
+fn retire_bind(pair: &mut Pair) {
     let (_, of_b) = pair.retire();
     assert_eq!(
         of_b.iter()
@@ -53,7 +54,7 @@ fn bound_successfully(pair: &mut Pair) {
 }
 
 #[test]
-fn a_window_opens_its_part_of_the_region_until_it_is_invalidated() {
+fn a_window_grants_access_until_it_is_invalidated() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let region = region(&pair, b"01234567");
@@ -65,7 +66,7 @@ fn a_window_opens_its_part_of_the_region_until_it_is_invalidated() {
                 .expect("binding");
             let remote = bound.remote();
             pair.b.post_send(wr::bind(binding)).expect("bind");
-            bound_successfully(&mut pair);
+            retire_bind(&mut pair);
             assert_eq!(
                 read(&mut pair, remote),
                 (WcStatus::SUCCESS, b"2345".to_vec())
@@ -78,18 +79,18 @@ fn a_window_opens_its_part_of_the_region_until_it_is_invalidated() {
             .bind(&region, AccessFlags::REMOTE_READ)
             .expect("binding");
         let remote = bound.remote();
-        let both = pair.b.batch(|batch| -> ibverbs::Result<()> {
+        let batch = pair.b.batch(|batch| -> ibverbs::Result<()> {
             batch.send(wr::bind(binding).unsignaled())?;
             batch.send(wr::invalidate(bound).fenced())?;
             Ok(())
         });
-        both.expect("posted");
+        batch.expect("bind and invalidate");
         let (_, mut of_b) = pair.retire();
         assert!(of_b.remove(0).into_window::<Type2>().is_some());
         assert_eq!(
             read(&mut pair, remote).0,
             WcStatus::REM_ACCESS_ERR,
-            "the key is dead"
+            "the rkey is invalid"
         );
         drop(region);
         pair.finish();
@@ -101,12 +102,12 @@ fn a_bound_window_keeps_its_region() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let region = region(&pair, b"kept");
-        let bound = bound(&mut pair, &region);
-        bound_successfully(&mut pair);
+        let bound = bind_window(&mut pair, &region);
+        retire_bind(&mut pair);
         let remote = bound.remote().slice(0, 4).expect("in range");
-        let still = region.try_into_buf().expect_err("a window is bound to it");
-        drop(still);
-        // Nothing but the window keeps the memory, which the peer reads and writes.
+        let not_reclaimed = region.try_into_buf().expect_err("a window is bound to it");
+        drop(not_reclaimed);
+        // Only the window keeps the memory, which the peer reads and writes.
         assert_eq!(pair.fake.live().mrs, 2);
         assert_eq!(
             read(&mut pair, remote),
@@ -121,7 +122,7 @@ fn a_bound_window_keeps_its_region() {
         assert_eq!(
             (pair.fake.live().mrs, pair.fake.live().mws),
             (1, 0),
-            "it goes with the window"
+            "the region is released with the window"
         );
         assert_eq!(read(&mut pair, remote).0, WcStatus::REM_ACCESS_ERR);
         pair.finish();
@@ -129,37 +130,37 @@ fn a_bound_window_keeps_its_region() {
 }
 
 #[test]
-fn a_region_comes_back_when_its_windows_are_invalidated() {
+fn a_region_is_reclaimed_after_window_invalidation() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        let region = region(&pair, b"back");
-        let bound = bound(&mut pair, &region);
-        bound_successfully(&mut pair);
+        let region = region(&pair, b"kept");
+        let bound = bind_window(&mut pair, &region);
+        retire_bind(&mut pair);
         pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
-        let still = region
+        let not_reclaimed = region
             .try_into_buf()
-            .expect_err("the request has not completed yet, as far as is known");
+            .expect_err("the invalidation is not retired yet");
         let (_, mut of_b) = pair.retire();
         let window = of_b
             .remove(0)
             .into_window::<Type2>()
-            .expect("a free buffer");
-        let mut buf = still
+            .expect("the free window");
+        let mut buf = not_reclaimed
             .into_region()
             .try_into_buf()
-            .expect("no peer reaches it");
-        assert_eq!(&buf[..4], b"back");
+            .expect("no peer can reach it");
+        assert_eq!(&buf[..4], b"kept");
         buf.fill(7);
         drop((window, buf));
         pair.finish();
     }
 }
 
-/// What is dropped in each order: the window, its region, both queue pairs, the rest.
+/// Returns all orders of dropping the window, its region, the queue pairs and everything else.
 fn orders() -> impl Iterator<Item = [usize; 4]> {
-    let places = || 0..4_usize;
-    let three = places().flat_map(move |one| {
-        places().flat_map(move |two| places().map(move |three| [one, two, three]))
+    let indices = || 0..4_usize;
+    let three = indices().flat_map(move |one| {
+        indices().flat_map(move |two| indices().map(move |three| [one, two, three]))
     });
     three
         .filter(|&[one, two, three]| one != two && two != three && one != three)
@@ -167,11 +168,10 @@ fn orders() -> impl Iterator<Item = [usize; 4]> {
 }
 
 #[test]
-fn window_region_and_queue_pairs_may_be_dropped_in_any_order() {
+fn windows_regions_and_queue_pairs_drop_in_any_order() {
     assert_eq!(orders().count(), 24);
     for (index, order) in orders().enumerate() {
-        // Miri takes its time: every fifth order there, which are of both forms, and end with each
-        // thing.
+        // Miri is slow. Every fifth order covers both profiles and each object as the last one.
         if cfg!(miri) && index % 5 != 0 {
             continue;
         }
@@ -181,7 +181,7 @@ fn window_region_and_queue_pairs_may_be_dropped_in_any_order() {
             if stalled {
                 pair.fake.stall();
             }
-            let bound = bound(&mut pair, &region);
+            let bound = bind_window(&mut pair, &region);
             let Pair {
                 a,
                 b,
@@ -197,8 +197,8 @@ fn window_region_and_queue_pairs_may_be_dropped_in_any_order() {
                 Some(Box::new((a, b))),
                 Some(Box::new((cq, pool, pd, context))),
             ];
-            for place in order {
-                drop(all[place].take());
+            for object in order {
+                drop(all[object].take());
             }
             fake.assert_clean();
         }
@@ -206,17 +206,17 @@ fn window_region_and_queue_pairs_may_be_dropped_in_any_order() {
 }
 
 #[test]
-fn a_binding_that_is_not_posted_binds_nothing() {
+fn an_unposted_binding_grants_no_access() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        let region = region(&pair, b"closed");
+        let region = region(&pair, b"unbound");
         let capacity = pair.b.caps().max_send_wr;
         pair.fake.stall();
         for _ in 0..capacity {
             pair.b.post_send(wr::send(wr::Empty)).expect("a free slot");
         }
         let window = pair.pd.alloc_mw::<Type2>().expect("window");
-        let (bound, binding) = window.bind(&region, OPEN).expect("binding");
+        let (bound, binding) = window.bind(&region, REMOTE_RW).expect("binding");
         let rejected = pair.b.post_send(wr::bind(binding)).expect_err("full");
         assert_eq!(rejected.error(), PostError::QueueFull { capacity });
         let remote = bound.remote();
@@ -226,9 +226,9 @@ fn a_binding_that_is_not_posted_binds_nothing() {
         }
         pair.fake.resume();
         drop(pair.retire());
-        // A batch that fails posts nothing either.
+        // A failed batch does not post its bindings.
         let window = pair.pd.alloc_mw::<Type2>().expect("window");
-        let (other, binding) = window.bind(&region, OPEN).expect("binding");
+        let (other, binding) = window.bind(&region, REMOTE_RW).expect("binding");
         let failed = pair.b.batch(|batch| -> ibverbs::Result<()> {
             batch.send(wr::bind(binding))?;
             Err(ibverbs::Error::from(
@@ -246,13 +246,13 @@ fn a_binding_that_is_not_posted_binds_nothing() {
 }
 
 #[test]
-fn a_binding_in_doubt_keeps_window_and_region_until_the_queue_pair_goes() {
+fn a_binding_in_doubt_keeps_its_window_and_region() {
     for profile in PROFILES {
         for executed in [false, true] {
             let mut pair = Pair::new(profile);
             let region = region(&pair, b"x");
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let (bound, binding) = window.bind(&region, OPEN).expect("binding");
+            let (bound, binding) = window.bind(&region, REMOTE_RW).expect("binding");
             let fault = PostFault {
                 queue: Queue::Send,
                 at: 0,
@@ -266,7 +266,7 @@ fn a_binding_in_doubt_keeps_window_and_region_until_the_queue_pair_goes() {
             drop((bound, region));
             assert_eq!((pair.fake.live().mrs, pair.fake.live().mws), (2, 1));
             if executed {
-                bound_successfully(&mut pair);
+                retire_bind(&mut pair);
                 assert_eq!((pair.fake.live().mrs, pair.fake.live().mws), (1, 0));
             }
             pair.finish();
@@ -275,20 +275,20 @@ fn a_binding_in_doubt_keeps_window_and_region_until_the_queue_pair_goes() {
 }
 
 #[test]
-fn a_peer_invalidates_by_a_message() {
+fn a_peer_invalidates_with_a_send() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let (region, other) = (region(&pair, b"x"), region(&pair, b"y"));
-        let bound = bound(&mut pair, &region);
-        bound_successfully(&mut pair);
-        pair.receives(2);
+        let bound = bind_window(&mut pair, &region);
+        retire_bind(&mut pair);
+        pair.post_recvs(2);
         pair.a
             .post_send(wr::send(wr::Inline(b"not yet")))
             .expect("send");
         let (_, mut of_b) = pair.retire();
         let bound = bound
             .invalidated_by(&of_b.remove(0))
-            .expect_err("a message as any other");
+            .expect_err("a plain send invalidates nothing");
         pair.a
             .post_send(wr::send_with_inv(wr::Inline(b"done"), bound.remote().rkey))
             .expect("send");
@@ -299,12 +299,12 @@ fn a_peer_invalidates_by_a_message() {
             (Direction::Recv, Some(bound.remote().rkey))
         );
         let window = bound.invalidated_by(&received).expect("invalidated");
-        // The peer's word frees no memory.
+        // Remote invalidation does not release the region.
         drop(region);
         assert_eq!(pair.fake.live().mrs, 3);
         assert_eq!(
             window
-                .bind(&other, OPEN)
+                .bind(&other, REMOTE_RW)
                 .expect_err("another region")
                 .kind(),
             ErrorKind::Mismatch
@@ -316,13 +316,13 @@ fn a_peer_invalidates_by_a_message() {
 }
 
 #[test]
-fn a_window_that_its_queue_pair_frees_in_another_thread_is_not_bound_anew() {
+fn rebinding_races_safely_with_queue_pair_destruction() {
     for _ in 0..if cfg!(miri) { 3 } else { 100 } {
         let mut pair = Pair::new(PROFILES[0]);
         let region = region(&pair, b"x");
-        let bound = bound(&mut pair, &region);
-        bound_successfully(&mut pair);
-        pair.receives(1);
+        let bound = bind_window(&mut pair, &region);
+        retire_bind(&mut pair);
+        pair.post_recvs(1);
         pair.a
             .post_send(wr::send_with_inv(wr::Empty, bound.remote().rkey))
             .expect("send");
@@ -339,7 +339,7 @@ fn a_window_that_its_queue_pair_frees_in_another_thread_is_not_bound_anew() {
         thread::scope(|scope| {
             scope.spawn(|| drop(b));
             if let Ok(window) = bound.invalidated_by(&received) {
-                drop(window.bind(&region, OPEN).expect("to the same region"));
+                drop(window.bind(&region, REMOTE_RW).expect("binding"));
             }
         });
         drop((a, cq, pool, pd, context, region, received));
@@ -348,10 +348,10 @@ fn a_window_that_its_queue_pair_frees_in_another_thread_is_not_bound_anew() {
 }
 
 #[test]
-fn a_message_that_invalidates_what_is_not_bound_breaks_the_connection() {
+fn invalidating_an_unknown_rkey_breaks_the_connection() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(1);
+        pair.post_recvs(1);
         pair.a
             .post_send(wr::send_with_inv(wr::Empty, 0x1234))
             .expect("send");
@@ -363,14 +363,14 @@ fn a_message_that_invalidates_what_is_not_bound_breaks_the_connection() {
 }
 
 #[test]
-fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
+fn type_1_windows_are_bound_and_unbound_by_verb() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let region = region(&pair, b"type 1");
         let mut window = pair.pd.alloc_mw::<Type1>().expect("window");
         for _ in 0..2 {
-            let bound = pair.b.bind_mw(window, &region, OPEN, 7).expect("bind");
-            bound_successfully(&mut pair);
+            let bound = pair.b.bind_mw(window, &region, REMOTE_RW, 7).expect("bind");
+            retire_bind(&mut pair);
             let remote = bound.remote().slice(0, 6).expect("in range");
             assert_eq!(
                 read(&mut pair, remote),
@@ -384,12 +384,13 @@ fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
                 .into_window::<Type1>()
                 .expect("the free window");
         }
-        // What the driver refuses it may have queued: the window stays until the queue pair goes.
+        // The driver may have queued a failed bind, so the window is kept until the queue pair is
+        // destroyed.
         pair.fake.fail_next(Verb::BindMw, libc::ENOMEM);
         let error = pair
             .b
-            .bind_mw(window, &region, OPEN, 0)
-            .expect_err("refused");
+            .bind_mw(window, &region, REMOTE_RW, 0)
+            .expect_err("rejected");
         assert_eq!(
             (error.call(), error.errno().map(|errno| errno.0)),
             ("ibv_bind_mw", Some(libc::ENOMEM))
@@ -401,13 +402,13 @@ fn windows_of_type_1_are_bound_and_unbound_by_their_verb() {
 }
 
 #[test]
-fn windows_of_both_types_go_after_a_queue_pair_that_was_destroyed_first() {
+fn windows_outlive_their_destroyed_queue_pair() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let region = region(&pair, b"x");
-        let of_type_2 = bound(&mut pair, &region);
+        let type_2 = bind_window(&mut pair, &region);
         let window = pair.pd.alloc_mw::<Type1>().expect("window");
-        let of_type_1 = pair.b.bind_mw(window, &region, OPEN, 0).expect("bind");
+        let type_1 = pair.b.bind_mw(window, &region, REMOTE_RW, 0).expect("bind");
         drop(pair.retire());
         let Pair {
             a,
@@ -419,7 +420,7 @@ fn windows_of_both_types_go_after_a_queue_pair_that_was_destroyed_first() {
             fake,
         } = pair;
         b.destroy().expect("destroyed");
-        // Those of type 2 end with their queue pair; those of type 1 stay open to the other peers
+        // Type 2 windows end with their queue pair. Type 1 windows stay valid for other queue pairs
         // of the domain.
         assert_eq!(
             fake.live(),
@@ -435,54 +436,56 @@ fn windows_of_both_types_go_after_a_queue_pair_that_was_destroyed_first() {
         );
         let mut other = pd
             .create_qp::<ibverbs::Rc>(&cq, &cq, fake::small())
-            .expect("another");
-        let rejected = other.post_send(wr::invalidate(of_type_2));
-        drop((rejected, of_type_1, region, other, a, cq, pool, pd, context));
+            .expect("queue pair");
+        let rejected = other.post_send(wr::invalidate(type_2));
+        drop((rejected, type_1, region, other, a, cq, pool, pd, context));
         fake.assert_clean();
     }
 }
 
 #[test]
-fn what_a_window_cannot_be_bound_to_is_refused_and_the_window_freed() {
+fn an_invalid_binding_is_rejected_and_frees_the_window() {
     let mut pair = Pair::new(PROFILES[0]);
     let region = region(&pair, b"x");
-    let closed = pair.pd.shared(8, AccessFlags::REMOTE_READ).expect("region");
-    let elsewhere = pair.context.alloc_pd().expect("protection domain");
-    let foreign = elsewhere.shared(8, AccessFlags::MW_BIND).expect("region");
-    let nothing = region.slice(8..8).expect("in range");
-    let fresh = |pair: &Pair| -> Window<Type2> { pair.pd.alloc_mw().expect("window") };
+    let unbindable = pair.pd.shared(8, AccessFlags::REMOTE_READ).expect("region");
+    let other_pd = pair.context.alloc_pd().expect("protection domain");
+    let foreign = other_pd.shared(8, AccessFlags::MW_BIND).expect("region");
+    let empty = region.slice(8..8).expect("in range");
+    let new_window = |pair: &Pair| -> Window<Type2> { pair.pd.alloc_mw().expect("window") };
     for (region, access, kind) in [
-        (&closed, OPEN, ErrorKind::InvalidInput),
-        (&foreign, OPEN, ErrorKind::Mismatch),
-        (&nothing, OPEN, ErrorKind::InvalidInput),
+        (&unbindable, REMOTE_RW, ErrorKind::InvalidInput),
+        (&foreign, REMOTE_RW, ErrorKind::Mismatch),
+        (&empty, REMOTE_RW, ErrorKind::InvalidInput),
         (&region, AccessFlags::LOCAL_WRITE, ErrorKind::InvalidInput),
     ] {
         assert_eq!(
-            fresh(&pair)
+            new_window(&pair)
                 .bind(region, access)
-                .expect_err("refused")
+                .expect_err("rejected")
                 .kind(),
             kind
         );
         assert_eq!(pair.fake.live().mws, 0);
     }
-    let (bound, binding) = elsewhere
+    let (bound, binding) = other_pd
         .alloc_mw::<Type2>()
         .expect("window")
-        .bind(&foreign, OPEN)
+        .bind(&foreign, REMOTE_RW)
         .expect("binding");
     let rejected = pair
         .b
         .post_send(wr::bind(binding))
         .expect_err("another domain");
     assert_eq!(rejected.error(), PostError::WrongDomain);
-    let window = elsewhere.alloc_mw::<Type1>().expect("window");
+    let window = other_pd.alloc_mw::<Type1>().expect("window");
     let error = pair
         .b
-        .bind_mw(window, &foreign, OPEN, 0)
+        .bind_mw(window, &foreign, REMOTE_RW, 0)
         .expect_err("another domain");
     assert_eq!(error.kind(), ErrorKind::Mismatch);
-    drop((rejected, bound, region, closed, foreign, nothing, elsewhere));
+    drop((
+        rejected, bound, region, unbindable, foreign, empty, other_pd,
+    ));
     pair.finish();
 }
 
@@ -490,9 +493,9 @@ fn what_a_window_cannot_be_bound_to_is_refused_and_the_window_freed() {
 fn windows_move_between_threads() {
     let mut pair = Pair::new(PROFILES[0]);
     let region = region(&pair, b"x");
-    let window = bound(&mut pair, &region);
+    let window = bind_window(&mut pair, &region);
     let (pair, window) = std::thread::spawn(move || {
-        bound_successfully(&mut pair);
+        retire_bind(&mut pair);
         pair.b
             .post_send(wr::invalidate(window))
             .expect("invalidate");
@@ -500,7 +503,7 @@ fn windows_move_between_threads() {
         let window = of_b
             .remove(0)
             .into_window::<Type2>()
-            .expect("a free buffer");
+            .expect("the free window");
         (pair, window)
     })
     .join()

@@ -24,7 +24,7 @@ fn a_forgotten_queue_pair_keeps_its_memory_registered() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         pair.fake.stall();
-        pair.receives(2);
+        pair.post_recvs(2);
         let buf = pair.buf(b"in flight");
         pair.a.post_send(wr::send(buf)).expect("send");
         let Pair {
@@ -64,7 +64,7 @@ fn forgetting_other_objects_only_leaks_them() {
     let _guard = exclusive();
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        pair.receives(3);
+        pair.post_recvs(3);
         for _ in 0..3 {
             pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
         }
@@ -83,7 +83,7 @@ fn forgetting_other_objects_only_leaks_them() {
         forget(pair.context.clone());
         forget(wr::send(pair.buf(b"request")));
         let retired = {
-            pair.receives(1);
+            pair.post_recvs(1);
             pair.a.post_send(wr::send(wr::Inline(b"y"))).expect("send");
             pair.retire()
         };
@@ -113,7 +113,7 @@ fn an_undestroyable_queue_pair_leaks_with_its_memory() {
             let before = leaked_objects();
             let mut pair = Pair::new(profile);
             pair.fake.stall();
-            pair.receives(2);
+            pair.post_recvs(2);
             let sink = pair.pd.sink(8).expect("sink");
             let held = pair.b.hold(&sink).expect("hold");
             pair.b.post_recv(wr::recv(held)).expect("receive");
@@ -155,7 +155,8 @@ fn an_undestroyable_queue_pair_leaks_with_its_memory() {
                     ..Live::default()
                 }
             );
-            fake.resume(); // The device executes the requests. Miri checks that their memory still exists.
+            // The device executes the requests. Miri checks that their memory still exists.
+            fake.resume();
             assert_eq!(fake.take_violations(), Vec::<String>::new());
         }
     }

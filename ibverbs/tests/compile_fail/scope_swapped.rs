@@ -1,4 +1,4 @@
-//! Two scopes cannot be swapped: each ends the loans of its own queue pair.
+//! Two scopes cannot be swapped: each ends the requests of its own queue pair.
 use ibverbs::{QueuePair, Rc};
 
 fn rule(one: QueuePair<Rc>, two: QueuePair<Rc>) {

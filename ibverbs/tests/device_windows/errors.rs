@@ -8,7 +8,7 @@ use ibverbs::{
 
 use crate::lab::{LeakCheck, extended_and_classic, pair_of, roce};
 use crate::raw_window::RawWindow;
-use crate::{REMOTE_ACCESS, prepared};
+use crate::{REMOTE_ACCESS, pair_and_region};
 
 /// Returns `true` for the status of a locally rejected request. Soft-RoCE flushes it instead of
 /// reporting the specified status (ci/DRIVERS.md).
@@ -64,7 +64,7 @@ fn send_with_invalid_rkey_fails_at_the_receiver() {
             .into_iter()
             .zip(extended_and_classic().into_iter().cycle())
         {
-            let (mut pair, region) = prepared(&context, options);
+            let (mut pair, region) = pair_and_region(&context, options);
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
             let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
             pair.b.post_send(wr::bind(binding)).expect("bind");
@@ -94,12 +94,12 @@ fn send_with_invalid_rkey_fails_at_the_receiver() {
                 .retire(3)
                 .into_iter()
                 .partition(|one| one.direction() == Direction::Recv);
-            let ends: Vec<_> = received
+            let statuses: Vec<_> = received
                 .iter()
                 .map(|one| (one.tag(), one.status()))
                 .collect();
             assert_eq!(
-                ends,
+                statuses,
                 [(3, WcStatus::REM_INV_REQ_ERR), (4, WcStatus::WR_FLUSH_ERR)],
                 "{key}"
             );
@@ -128,7 +128,7 @@ fn invalidating_unbound_window_fails_and_frees_it() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let (mut pair, region) = prepared(&context, options);
+            let (mut pair, region) = pair_and_region(&context, options);
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
             let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
             drop(binding);

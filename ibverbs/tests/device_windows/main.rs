@@ -17,7 +17,7 @@ const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::R
 
 /// Creates two connected queue pairs and a region without remote access of its own. `b` owns the
 /// memory, `a` is the peer.
-fn prepared(context: &Context, options: QpOptions) -> (Pair<Rc>, SharedRegion) {
+fn pair_and_region(context: &Context, options: QpOptions) -> (Pair<Rc>, SharedRegion) {
     let pair = pair_of::<Rc>(context, options, REMOTE_ACCESS | AccessFlags::MW_BIND);
     let region = pair.pd.shared(8192, AccessFlags::MW_BIND).expect("region");
     (pair, region)
@@ -36,7 +36,7 @@ fn window_grants_access_until_invalidated() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let (mut pair, region) = prepared(&context, options);
+            let (mut pair, region) = pair_and_region(&context, options);
             region
                 .write(4096, b"seen through a window")
                 .expect("in range");
@@ -73,7 +73,7 @@ fn rkey_is_invalid_after_invalidation() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let (mut pair, region) = prepared(&context, options);
+            let (mut pair, region) = pair_and_region(&context, options);
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
             let (bound, binding) = window
                 .bind(&region, AccessFlags::REMOTE_READ)
@@ -85,7 +85,7 @@ fn rkey_is_invalid_after_invalidation() {
                     batch.send(wr::invalidate(bound).fenced())?;
                     Ok(())
                 })
-                .expect("both");
+                .expect("bind and invalidate");
             let done = pair.retire(1).remove(0);
             done.ok().expect("invalidated");
             assert!(done.into_window::<Type2>().is_some());
@@ -100,7 +100,7 @@ fn window_limits_rights_and_range() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for writes in [false, true] {
-            let (mut pair, region) = prepared(&context, QpOptions::default());
+            let (mut pair, region) = pair_and_region(&context, QpOptions::default());
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
             let half = region.slice(4096..8192).expect("in range");
             let (bound, binding) = window
@@ -132,7 +132,7 @@ fn peer_invalidates_with_send() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let (mut pair, region) = prepared(&context, options);
+            let (mut pair, region) = pair_and_region(&context, options);
             let other = pair.pd.shared(64, AccessFlags::MW_BIND).expect("region");
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
             let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
@@ -191,7 +191,7 @@ fn type_1_windows_bind_and_unbind() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let (mut pair, region) = prepared(&context, options);
+            let (mut pair, region) = pair_and_region(&context, options);
             let mut window = pair.pd.alloc_mw::<Type1>().expect("window");
             for round in 0..3 {
                 let bound = pair
@@ -221,7 +221,7 @@ fn bound_window_keeps_its_region_alive() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for order in 0..5 {
-            let (mut pair, region) = prepared(&context, QpOptions::default());
+            let (mut pair, region) = pair_and_region(&context, QpOptions::default());
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
             let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
             pair.b.post_send(wr::bind(binding)).expect("bind");
@@ -242,7 +242,7 @@ fn bound_window_keeps_its_region_alive() {
                     assert_eq!(
                         read(&mut pair, remote),
                         WcStatus::REM_ACCESS_ERR,
-                        "freeing a window ends its binding"
+                        "deallocating a window ends its binding"
                     );
                 }
                 2 => drop((bound, region)), // the request may be in flight
@@ -266,7 +266,7 @@ fn bound_window_keeps_its_region_alive() {
 fn invalid_bindings_are_rejected_before_posting() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        let (mut pair, region) = prepared(&context, QpOptions::default());
+        let (mut pair, region) = pair_and_region(&context, QpOptions::default());
         let closed = pair
             .pd
             .shared(64, AccessFlags::REMOTE_READ)
@@ -305,7 +305,7 @@ fn invalid_bindings_are_rejected_before_posting() {
 fn region_is_reclaimed_after_its_windows_are_invalidated() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        let (mut pair, region) = prepared(&context, QpOptions::default());
+        let (mut pair, region) = pair_and_region(&context, QpOptions::default());
         region.write(0, b"kept").expect("in range");
         let window = pair.pd.alloc_mw::<Type2>().expect("window");
         let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");

@@ -61,7 +61,7 @@ pub(crate) fn path(context: &Context) -> RcPath {
     let gid = gids
         .iter()
         .find(|entry| is_iwarp(context) || !entry.gid.is_link_local())
-        .expect("an address on the netdev");
+        .expect("a routable GID");
     RcPath::new(1, gid.index, port.active_mtu)
 }
 
@@ -153,7 +153,7 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
                 let status = completion.status();
                 self.b
                     .retire(completion)
-                    .expect_err("not posted through it");
+                    .expect_err("not posted with `post_send`");
                 return status;
             }
         }

@@ -1,5 +1,5 @@
-//! What is refused, by this crate or by the provider: the payload comes back, and the error says
-//! why and what to do.
+//! Errors of this crate and of the provider: the payload is returned, and the error names the cause
+//! and the remedy.
 
 mod fake;
 
@@ -9,20 +9,22 @@ use ibverbs::{
     CqOptions, Device, Errno, ErrorKind, PostError, QpOptions, QpState, Rc, WcStatus, wr,
 };
 
-const REFUSED: PostFault = PostFault {
+/// A send that the provider rejects.
+const REJECTED: PostFault = PostFault {
     queue: Queue::Send,
     at: 0,
     errno: libc::ENOMEM,
     sets_bad_wr: true,
     executed: false,
 };
+/// A failed send that may have been posted.
 const IN_DOUBT: PostFault = PostFault {
     sets_bad_wr: false,
-    ..REFUSED
+    ..REJECTED
 };
 
 #[test]
-fn a_full_queue_gives_the_buffer_back_before_the_device_hears_of_it() {
+fn a_full_queue_returns_the_buffer_without_posting() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         pair.fake.stall();
@@ -53,7 +55,7 @@ fn a_full_queue_gives_the_buffer_back_before_the_device_hears_of_it() {
             &rejected.into_payload().expect("the posted buffer")[..],
             b"kept"
         );
-        // One after the other is retired, and the queue takes as many again.
+        // After its requests are retired, the queue is empty again.
         pair.fake.resume();
         drop(pair.retire());
         assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
@@ -62,7 +64,7 @@ fn a_full_queue_gives_the_buffer_back_before_the_device_hears_of_it() {
 }
 
 #[test]
-fn unsignalled_sends_alone_fill_the_queue() {
+fn unsignaled_sends_alone_fill_the_queue() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         for _ in 0..pair.a.caps().max_send_wr {
@@ -84,7 +86,7 @@ fn unsignalled_sends_alone_fill_the_queue() {
 }
 
 #[test]
-fn inline_data_that_is_too_long_is_refused() {
+fn inline_data_that_is_too_long_is_rejected() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         let max = pair.a.caps().max_inline_data;
@@ -104,16 +106,16 @@ fn inline_data_that_is_too_long_is_refused() {
             assert!(batch.send(wr::send(wr::Inline(&long))).is_err());
             Ok(())
         });
-        in_batch.expect("the batch goes on without it");
+        in_batch.expect("batch without the rejected request");
         pair.finish();
     }
 }
 
 #[test]
-fn memory_of_another_domain_or_queue_pair_is_refused() {
+fn memory_of_another_domain_or_queue_pair_is_rejected() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        let other = pair.context.alloc_pd().expect("another domain");
+        let other = pair.context.alloc_pd().expect("protection domain");
         let rejected = pair
             .a
             .post_send(wr::send(other.buf(8).expect("buffer")))
@@ -127,7 +129,7 @@ fn memory_of_another_domain_or_queue_pair_is_refused() {
         assert_eq!(rejected.error(), PostError::WrongDomain);
         drop(rejected);
         let frozen = pair.buf(b"x").freeze();
-        let held = pair.b.hold(&frozen).expect("b");
+        let held = pair.b.hold(&frozen).expect("hold");
         let rejected = pair.a.post_send(wr::send(held)).expect_err("held by b");
         assert_eq!(rejected.error(), PostError::WrongQueue);
         assert!(rejected.into_payload().is_some());
@@ -142,7 +144,7 @@ fn memory_of_another_domain_or_queue_pair_is_refused() {
 }
 
 #[test]
-fn objects_of_two_openings_are_refused() {
+fn objects_of_two_contexts_are_rejected() {
     let (fake, other) = (Fake::extended(), Fake::classic());
     let (context, second) = (open(&fake), open(&other));
     let pd = context.alloc_pd().expect("protection domain");
@@ -151,7 +153,7 @@ fn objects_of_two_openings_are_refused() {
         .expect("completion queue");
     let error = pd
         .create_qp::<Rc>(&cq, &cq, small())
-        .expect_err("another device's queue");
+        .expect_err("a completion queue of another device");
     assert_eq!(error.kind(), ErrorKind::Mismatch);
     let text = error.to_string();
     assert!(
@@ -164,36 +166,36 @@ fn objects_of_two_openings_are_refused() {
 }
 
 #[test]
-fn a_request_that_the_provider_refuses_comes_back() {
-    // The extended verbs have no `bad_wr`: what they report is in doubt (next test).
+fn a_request_rejected_by_the_provider_is_returned() {
+    // The extended verbs have no `bad_wr`, so their errors leave a request in doubt (next test).
     let mut pair = Pair::new(PROFILES[1]);
-    pair.fake.fail_post(REFUSED);
-    let buf = pair.buf(b"back");
-    let rejected = pair.a.post_send(wr::send(buf)).expect_err("refused");
+    pair.fake.fail_post(REJECTED);
+    let buf = pair.buf(b"returned");
+    let rejected = pair.a.post_send(wr::send(buf)).expect_err("rejected");
     assert_eq!(
         rejected.error(),
         PostError::Refused(Errno(libc::ENOMEM)),
-        "siw's sign is taken off"
+        "the error number is positive"
     );
     assert_eq!(
         &rejected.into_payload().expect("the posted buffer")[..],
-        b"back"
+        b"returned"
     );
     assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
     pair.fake.fail_post(PostFault {
         queue: Queue::Recv,
-        ..REFUSED
+        ..REJECTED
     });
-    let buf = pair.buf(b"back");
-    let rejected = pair.b.post_recv(wr::recv(buf)).expect_err("refused");
+    let buf = pair.buf(b"returned");
+    let rejected = pair.b.post_recv(wr::recv(buf)).expect_err("rejected");
     assert_eq!(
         &rejected.into_payload().expect("the posted buffer")[..],
-        b"back"
+        b"returned"
     );
-    pair.receives(1);
+    pair.post_recvs(1);
     pair.a
         .post_send(wr::send(wr::Inline(b"on")))
-        .expect("the queue works on");
+        .expect("the queue is still usable");
     assert_eq!(pair.retire().1.len(), 1);
     pair.finish();
 }
@@ -203,7 +205,7 @@ fn a_request_in_doubt_keeps_its_buffer() {
     for executed in [true, false] {
         for profile in PROFILES {
             let mut pair = Pair::new(profile);
-            let free = pair.pool.available();
+            let available = pair.pool.available();
             for (queue, fault) in [
                 (
                     Queue::Recv,
@@ -236,11 +238,11 @@ fn a_request_in_doubt_keeps_its_buffer() {
                 );
                 assert!(rejected.into_payload().is_none());
             }
-            assert_eq!(pair.pool.available(), free - 2);
+            assert_eq!(pair.pool.available(), available - 2);
             let (sent, received) = pair.retire();
             assert_eq!(sent.len() + received.len(), if executed { 2 } else { 0 });
             drop((sent, received));
-            // What never completes comes back when the queue pair is destroyed.
+            // Destroying the queue pair returns requests that never complete.
             let Pair {
                 a,
                 b,
@@ -262,17 +264,22 @@ fn a_request_in_doubt_keeps_its_buffer() {
 }
 
 #[test]
-fn a_queue_pair_in_the_wrong_state_refuses_with_a_remedy() {
+fn a_post_in_reset_is_rejected_with_a_remedy() {
     for profile in PROFILES {
         let pair = Pair::new(profile);
         let mut qp = pair
             .pd
             .create_qp::<Rc>(&pair.cq, &pair.cq, small())
-            .expect("fresh");
+            .expect("queue pair");
         assert_eq!(qp.state().expect("query"), QpState::RESET);
-        let error = qp.post_recv(wr::recv(wr::Empty)).expect_err("RESET");
+        let error = qp
+            .post_recv(wr::recv(wr::Empty))
+            .expect_err("not connected");
         assert_eq!(error.error(), PostError::Refused(Errno(libc::EINVAL)));
-        let error = ibverbs::Error::from(qp.post_send(wr::send(wr::Empty)).expect_err("RESET"));
+        let error = ibverbs::Error::from(
+            qp.post_send(wr::send(wr::Empty))
+                .expect_err("not connected"),
+        );
         assert!(
             error
                 .to_string()
@@ -285,16 +292,19 @@ fn a_queue_pair_in_the_wrong_state_refuses_with_a_remedy() {
 }
 
 #[test]
-fn requests_to_a_dead_queue_pair_come_back_with_its_destruction_at_the_latest() {
+fn requests_in_the_error_state_are_flushed_or_reclaimed() {
     for error_state_posts in [ErrorStatePosts::Flush, ErrorStatePosts::Discard] {
         for profile in PROFILES {
             let mut pair = Pair::new(profile);
             pair.fake
                 .set(|profile| profile.error_state_posts = error_state_posts);
             pair.a.to_error().expect("ERR state");
-            let (send, recv) = (pair.buf(b"dead"), pair.pool.take().expect("a free buffer"));
-            pair.a.post_send(wr::send(send).tag(1)).expect("accepted");
-            pair.a.post_recv(wr::recv(recv).tag(2)).expect("accepted");
+            let (send, recv) = (
+                pair.buf(b"flushed"),
+                pair.pool.take().expect("a free buffer"),
+            );
+            pair.a.post_send(wr::send(send).tag(1)).expect("post");
+            pair.a.post_recv(wr::recv(recv).tag(2)).expect("post");
             let (retired, _) = pair.retire();
             let flushed = retired
                 .iter()
@@ -327,7 +337,7 @@ fn null_with_errno_0_is_an_error_with_a_remedy() {
         .create_cq(CqOptions::default())
         .expect("completion queue");
     fake.fail_next(Verb::CreateQp, 0);
-    // What an earlier call left behind must not be taken for the reason.
+    // The errno of an earlier call must not be reported as the cause.
     assert!(Device::by_name("no such device").is_err());
     let error = pd.create_qp::<Rc>(&cq, &cq, small()).expect_err("NULL");
     assert_eq!(
@@ -339,14 +349,13 @@ fn null_with_errno_0_is_an_error_with_a_remedy() {
         text.contains("failed without a reason (errno 0)") && text.contains("create a larger one"),
         "{text}"
     );
-    pd.create_qp::<Rc>(&cq, &cq, small())
-        .expect("the next one works");
+    pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
     drop((cq, pd, context));
     fake.assert_clean();
 }
 
 #[test]
-fn a_provider_that_refuses_the_extended_verbs_gets_the_classic_ones() {
+fn unsupported_extended_verbs_fall_back_to_classic_verbs() {
     let fake = Fake::extended();
     let context = open(&fake);
     let pd = context.alloc_pd().expect("protection domain");
@@ -358,7 +367,7 @@ fn a_provider_that_refuses_the_extended_verbs_gets_the_classic_ones() {
         })
         .expect("completion queue");
     assert!(!cq.is_extended());
-    // With the operations of windows, and without.
+    // The two attempts, with and without window operations.
     fake.fail_next(Verb::CreateQpEx, libc::EOPNOTSUPP);
     fake.fail_next(Verb::CreateQpEx, libc::EOPNOTSUPP);
     let qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
@@ -368,7 +377,7 @@ fn a_provider_that_refuses_the_extended_verbs_gets_the_classic_ones() {
 }
 
 #[test]
-fn every_verb_that_fails_is_named_with_its_reason() {
+fn a_failed_verb_is_named_with_its_cause() {
     let fake = Fake::classic();
     let context = open(&fake);
     let pd = context.alloc_pd().expect("protection domain");
@@ -417,16 +426,16 @@ fn every_verb_that_fails_is_named_with_its_reason() {
 }
 
 #[test]
-fn a_device_without_the_gid_table_verb_is_asked_entry_by_entry() {
+fn gids_are_read_one_by_one_without_the_table_verb() {
     let fake = Fake::extended();
     let context = open(&fake);
-    let whole = context.gids(1).expect("table");
+    let table = context.gids(1).expect("table");
     fake.fail_next(Verb::QueryGidTable, libc::EOPNOTSUPP);
-    let one_by_one = context.gids(1).expect("entries");
+    let single_entries = context.gids(1).expect("single entries");
     let gids = |entries: &[ibverbs::gid::GidEntry]| {
         entries.iter().map(|entry| entry.gid).collect::<Vec<_>>()
     };
-    assert_eq!(gids(&whole), gids(&one_by_one));
+    assert_eq!(gids(&table), gids(&single_entries));
     assert_eq!(
         context.query_port(2).expect_err("one port").kind(),
         ErrorKind::InvalidInput
@@ -436,7 +445,7 @@ fn a_device_without_the_gid_table_verb_is_asked_entry_by_entry() {
 }
 
 #[test]
-fn sizes_above_the_device_or_the_library_are_refused() {
+fn sizes_above_the_limits_are_rejected() {
     let fake = Fake::new(Profile::SIW);
     let context = open(&fake);
     let pd = context.alloc_pd().expect("protection domain");
@@ -465,7 +474,7 @@ fn sizes_above_the_device_or_the_library_are_refused() {
     }
     for (count, size) in [(0, 8), (8, 0), (usize::MAX, 8), (1 << 40, 1 << 40)] {
         assert_eq!(
-            pd.pool(count, size).expect_err("no such pool").kind(),
+            pd.pool(count, size).expect_err("invalid size").kind(),
             ErrorKind::InvalidInput
         );
     }

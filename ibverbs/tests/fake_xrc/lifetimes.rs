@@ -1,0 +1,199 @@
+//! Drop orders, and the objects that an XRC connection keeps alive.
+
+use fake_provider::{Fake, Live, Profile};
+use ibverbs::{AccessFlags, ErrorKind, QpState, qp::QpChange, wr};
+
+use crate::fake::PROFILES;
+use crate::setup::{Setup, TargetSrq};
+
+#[test]
+fn the_last_xrc_queue_pair_releases_the_srq_buffers() {
+    for profile in PROFILES {
+        let mut setup = Setup::new(profile);
+        let another = setup
+            .xrcd
+            .create_xrc_recv_qp()
+            .expect("XRC receive queue pair");
+        setup.srqs[0].post_recvs(3);
+        let region = setup.region(0, 0);
+        let Setup {
+            sender,
+            send_cq,
+            pool: sent,
+            receiver,
+            srqs: [first, second],
+            xrcd,
+            context,
+            fake,
+        } = setup;
+        let TargetSrq {
+            srq, pool, pd, cq, ..
+        } = first;
+        drop(srq);
+        assert_eq!(
+            (fake.live().srqs, pool.available()),
+            (1, 5),
+            "a message may be in flight to the destroyed queue"
+        );
+        let region = region
+            .try_into_buf()
+            .expect_err("peers may reach the domain's memory")
+            .into_region();
+        drop(receiver);
+        assert_eq!(pool.available(), 5);
+        drop(another);
+        assert_eq!(pool.available(), 8);
+        drop(region.try_into_buf().expect("no peer can reach it"));
+        // Without an XRC receive queue pair, the buffers are returned when the queue is dropped.
+        let TargetSrq {
+            mut srq,
+            pool: other_pool,
+            cq: other_cq,
+            pd: other_pd,
+            ..
+        } = second;
+        srq.post_recv(wr::recv(other_pool.take().expect("a free buffer")))
+            .expect("a free slot");
+        drop(srq);
+        assert_eq!(other_pool.available(), 8);
+        drop((
+            sender, send_cq, sent, xrcd, context, pool, pd, cq, other_pool, other_cq, other_pd,
+        ));
+        fake.assert_clean();
+    }
+}
+
+/// Creates a connection with requests in flight. Each object is boxed to be dropped separately.
+fn everything(profile: Profile) -> (Fake, Vec<Option<Box<dyn Send>>>) {
+    let mut setup = Setup::new(profile);
+    setup.fake.stall();
+    setup.srqs[0].post_recvs(3);
+    let (srq_num, buf) = (setup.srqs[0].srq_num, setup.buf(b"never"));
+    setup
+        .sender
+        .post_send(wr::send(buf).for_srq(srq_num))
+        .expect("send");
+    let Setup {
+        sender,
+        send_cq,
+        receiver,
+        srqs: [first, second],
+        xrcd,
+        fake,
+        ..
+    } = setup;
+    drop(second);
+    let TargetSrq { srq, cq, pool, .. } = first;
+    let all: Vec<Option<Box<dyn Send>>> = vec![
+        Some(Box::new((sender, send_cq))),
+        Some(Box::new(receiver)),
+        Some(Box::new(srq)),
+        Some(Box::new(cq)),
+        Some(Box::new(pool)),
+        Some(Box::new(xrcd)),
+    ];
+    (fake, all)
+}
+
+#[test]
+fn the_objects_of_a_connection_drop_in_any_order() {
+    let mut orders = vec![vec![]];
+    for object in 0..6 {
+        let longer = |order: &Vec<usize>| -> Vec<Vec<usize>> {
+            (0..=order.len())
+                .map(|at| {
+                    let mut order = order.clone();
+                    order.insert(at, object);
+                    order
+                })
+                .collect()
+        };
+        orders = orders.iter().flat_map(longer).collect();
+    }
+    assert_eq!(orders.len(), 720);
+    // Miri is slow, so it runs every 71st order.
+    let step = if cfg!(miri) { 71 } else { 1 };
+    for (index, order) in orders.iter().enumerate().step_by(step) {
+        let (fake, mut objects) = everything(PROFILES[index % 2]);
+        for object in order {
+            drop(objects[*object].take());
+        }
+        fake.resume();
+        fake.assert_clean();
+    }
+}
+
+#[test]
+fn an_opened_xrc_recv_queue_pair_outlives_its_creator() {
+    let setup = Setup::new(PROFILES[0]);
+    let qp_num = setup.receiver.qp_num();
+    let mut opened = setup
+        .xrcd
+        .open_xrc_recv_qp(qp_num)
+        .expect("existing object");
+    assert_eq!(
+        (opened.qp_num(), opened.state().expect("state")),
+        (qp_num, QpState::RTS)
+    );
+    assert_ne!(opened.id(), setup.receiver.id());
+    let other = setup.context.open_xrcd().expect("XRC domain");
+    assert_eq!(
+        other
+            .open_xrc_recv_qp(qp_num)
+            .expect_err("another XRC domain")
+            .kind(),
+        ErrorKind::InvalidInput
+    );
+    let Setup {
+        mut sender,
+        receiver,
+        mut srqs,
+        send_cq,
+        pool,
+        xrcd,
+        context,
+        fake,
+    } = setup;
+    receiver.destroy().expect("destroy");
+    srqs[0].post_recvs(1);
+    sender
+        .post_send(wr::send(wr::Inline(b"still open")).for_srq(srqs[0].srq_num))
+        .expect("send");
+    assert_eq!(srqs[0].messages(), [(0, b"still open".to_vec())]);
+    opened.to_error().expect("ERR state");
+    opened.modify(&QpChange::to(QpState::RESET)).expect("RESET");
+    drop((opened, sender, srqs, send_cq, pool, xrcd, other, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn a_region_is_not_reclaimed_while_an_xrc_srq_exists() {
+    let setup = Setup::new(PROFILES[0]);
+    let region = setup.srqs[1]
+        .pd
+        .shared(8, AccessFlags::REMOTE_WRITE)
+        .expect("region");
+    let region = region
+        .try_into_buf()
+        .expect_err("the shared receive queue exists")
+        .into_region();
+    let Setup {
+        receiver,
+        srqs,
+        fake,
+        sender,
+        send_cq,
+        pool,
+        xrcd,
+        context,
+    } = setup;
+    drop(receiver);
+    let region = region
+        .try_into_buf()
+        .expect_err("the shared receive queue exists")
+        .into_region();
+    drop(srqs);
+    drop(region.try_into_buf().expect("no peer can reach it"));
+    drop((sender, send_cq, pool, xrcd, context));
+    assert_eq!(fake.live(), Live::default());
+}
