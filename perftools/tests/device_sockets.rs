@@ -103,7 +103,8 @@ fn rds_runs_or_names_the_missing_module() {
         } else {
             let error = output.stderr.clone();
             // The kernel has RDS, but no transport for it.
-            let expected = error.contains("modprobe rds") || error.contains("RDS wants an address");
+            let expected =
+                error.contains("modprobe rds") || error.contains("RDS needs the address");
             assert!(error.contains("over RDS") && expected, "{error}");
         }
     }

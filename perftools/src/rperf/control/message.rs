@@ -8,7 +8,7 @@ use crate::ribinfo::collect::peer::PeerFacts;
 use crate::rperf::engine::ExposedMemory;
 use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::warning::Warning;
-use crate::rperf::sockets::endpoint::Listening;
+use crate::rperf::sockets::endpoint::ListenInfo;
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::stats::SideStats;
@@ -42,7 +42,7 @@ pub enum Message {
     /// Client: this is my end.
     Answer(ClientEndpoints),
     /// Server, for tests over sockets: this is where it waits.
-    Listening(Listening),
+    Listening(ListenInfo),
     /// Client, for tests over sockets: this is its port there.
     Bound {
         /// The port.

@@ -85,7 +85,7 @@ pub(super) fn server(
         spec.sockets,
         crate::common::system::random(),
     )?;
-    link.send(&Message::Listening(place.listening()))?;
+    link.send(&Message::Listening(place.listen_info()))?;
     let port = match link.receive()? {
         Message::Bound { port } => port,
         other => return Err(other.unexpected("the client")),
@@ -116,7 +116,7 @@ fn exchange(
         Role::Client => (&spec.client, "the server", Vec::new()),
         Role::Server => (&spec.server, "the client", warning::host()),
     };
-    let via = endpoint::via(kind, &socket, side);
+    let via = endpoint::connection_info(kind, &socket, side);
     link.send(&Message::Ready {
         via: via.clone(),
         memory: Vec::new(),

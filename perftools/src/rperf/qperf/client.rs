@@ -187,7 +187,7 @@ fn over_sockets(
         spec.client.timeout,
     )
     .map_err(|e| conn.explain(e))?;
-    let here = endpoint::via(kind, &socket, &spec.client);
+    let here = endpoint::connection_info(kind, &socket, &spec.client);
     let there = ConnectionInfo {
         address: SocketAddr::new(peer.ip().to_canonical(), port).to_string(),
         ..here.clone()

@@ -1,8 +1,8 @@
-//! Both ends of a test over sockets, from its specification.
+//! Setup of both ends of a test over sockets, from its specification.
 //!
-//! The server opens a place next to the control connection's address and says its port; the client
-//! connects from its own side of the control connection and says the port it has there. Streams
-//! begin with a token, so that nobody else slips in.
+//! The server binds a data socket to its address of the control connection and sends the port to
+//! the client. The client connects from its own address of the control connection and sends its
+//! port back. A stream begins with a token, so that the server rejects other connections.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
 use super::message_socket::MessageSocket;
-use super::nodelay::send_at_once;
+use super::nodelay::disable_send_delay;
 use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, LoopKind};
 use super::{EndMode, LoopParams, SocketKind};
@@ -22,29 +22,29 @@ use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::{Side, Sockets, Spec};
 
-/// Where the server waits.
+/// Port and token of a server that waits for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listening {
-    /// The port.
+pub struct ListenInfo {
+    /// Port of the data socket.
     pub port: u16,
-    /// What a stream has to begin with.
+    /// Number that a stream must begin with.
     pub token: u64,
 }
 
-/// The server's end before the client came.
+/// The server's data socket before the client has connected.
 #[derive(Debug)]
 pub struct SocketServer {
-    place: BoundSocket,
+    socket: BoundSocket,
     kind: SocketKind,
     token: u64,
 }
 
 impl SocketServer {
-    /// Opens a place at the control connection's address, with the port and the buffers of
-    /// `sockets`.
+    /// Binds a data socket to the address of the control connection, with the port and the buffer
+    /// size of `sockets`.
     ///
     /// # Errors
-    /// The kernel has no such protocol, or the port is taken.
+    /// Returns an error if the kernel does not support the protocol or the port is in use.
     pub fn open(
         kind: SocketKind,
         control: SocketAddr,
@@ -52,21 +52,26 @@ impl SocketServer {
         token: u64,
     ) -> Result<Self> {
         Ok(Self {
-            place: BoundSocket::open(kind, at(control, sockets.port), sockets.server_buffers)?,
+            socket: BoundSocket::open(
+                kind,
+                with_port(control, sockets.port),
+                sockets.server_buffers,
+            )?,
             kind,
             token,
         })
     }
 
-    /// Its port.
+    /// Returns the local port.
     pub fn port(&self) -> u16 {
-        self.place.address().port()
+        self.socket.address().port()
     }
 
-    /// Takes the first client of this host; datagrams are taken of whoever sends the first.
+    /// Waits for the first stream from `host`. A datagram socket is returned unconnected; the
+    /// sender of the first datagram becomes the peer.
     ///
     /// # Errors
-    /// It did not come in time, or is `gone`.
+    /// Returns an error if no client connected within `timeout`, or if `gone` returned `true`.
     pub fn accept_from(
         self,
         host: IpAddr,
@@ -74,23 +79,25 @@ impl SocketServer {
         gone: &dyn Fn() -> bool,
     ) -> Result<Socket> {
         if self.kind.is_datagram() {
-            return Ok(self.place.into_socket());
+            return Ok(self.socket.into_socket());
         }
-        self.place.accept(ClientIdentity::Host(host), timeout, gone)
+        self.socket
+            .accept(ClientIdentity::Host(host), timeout, gone)
     }
 
-    /// What the client has to know.
-    pub fn listening(&self) -> Listening {
-        Listening {
-            port: self.place.address().port(),
+    /// Returns the port and the token to send to the client.
+    pub fn listen_info(&self) -> ListenInfo {
+        ListenInfo {
+            port: self.socket.address().port(),
             token: self.token,
         }
     }
 
-    /// Takes the client, who has `port` on its side.
+    /// Waits for the client's stream, or connects the datagram socket to the client's `port`.
     ///
     /// # Errors
-    /// It did not come in time, or is `gone`.
+    /// Returns an error if the client did not connect within `timeout`, or if `gone` returned
+    /// `true`.
     pub fn accept(
         self,
         client: SocketAddr,
@@ -99,18 +106,18 @@ impl SocketServer {
         gone: &dyn Fn() -> bool,
     ) -> Result<Socket> {
         if self.kind.is_datagram() {
-            return self.place.join(at(client, port));
+            return self.socket.join(with_port(client, port));
         }
-        self.place
+        self.socket
             .accept(ClientIdentity::Token(self.token), timeout, gone)
     }
 }
 
-/// Connects the client's end, from its side of the control connection to the port where the server
-/// waits; a stream says the token, if there is one.
+/// Connects the client's data socket from `local`, the client's address of the control connection,
+/// to the server's data port. A stream begins with the token, if there is one.
 ///
 /// # Errors
-/// The kernel has no such protocol, or the server cannot be reached.
+/// Returns an error if the kernel does not support the protocol or the server cannot be reached.
 pub fn connect(
     kind: SocketKind,
     local: SocketAddr,
@@ -119,13 +126,13 @@ pub fn connect(
     sockets: Sockets,
     timeout: Duration,
 ) -> Result<Socket> {
-    let server = at(server, port);
+    let server = with_port(server, port);
     if kind.is_datagram() {
-        return BoundSocket::open(kind, at(local, 0), sockets.client_buffers)?.join(server);
+        return BoundSocket::open(kind, with_port(local, 0), sockets.client_buffers)?.join(server);
     }
     open::connect(
         kind,
-        at(local, 0),
+        with_port(local, 0),
         server,
         token,
         sockets.client_buffers,
@@ -133,22 +140,21 @@ pub fn connect(
     )
 }
 
-/// The local port of a connected socket.
+/// Returns the local port of a connected socket.
 ///
 /// # Errors
-/// The system does not say.
+/// Returns an error if the kernel does not report the local address.
 pub fn port(socket: &Socket) -> Result<u16> {
     let address = socket
         .local_addr()
-        .map_err(|e| Error::system("the socket has no address", &e))?;
-    address
-        .as_socket()
-        .map(|a| a.port())
-        .ok_or_else(|| Error::protocol("the socket has no port"))
+        .map_err(|e| Error::system("cannot get the address of the data socket", &e))?;
+    address.as_socket().map(|a| a.port()).ok_or_else(|| {
+        Error::protocol("cannot get the port of the data socket: it has no IP address")
+    })
 }
 
-/// How this end is connected, for the record.
-pub fn via(kind: SocketKind, socket: &Socket, side: &Side) -> ConnectionInfo {
+/// Returns the description of this end's connection for the record.
+pub fn connection_info(kind: SocketKind, socket: &Socket, side: &Side) -> ConnectionInfo {
     let address = socket.local_addr().ok().and_then(|a| a.as_socket());
     let family = if address.is_some_and(|a| is_v6(&a)) {
         "IPv6"
@@ -178,7 +184,7 @@ fn is_v6(address: &SocketAddr) -> bool {
 /// Runs the test over a connected socket.
 ///
 /// # Errors
-/// See [`run::run`].
+/// Returns the errors of [`run::run`].
 pub fn run<P: Peer>(
     kind: SocketKind,
     spec: &Spec,
@@ -190,15 +196,15 @@ pub fn run<P: Peer>(
 ) -> Result<Measurement> {
     let _pinned = Pinned::to(side.cpus.as_ref())?;
     let latency = spec.test.is_latency();
-    // Small messages over SCTP fill the buffer while they wait, and then all wait for an
-    // acknowledgement that comes late.
+    // Delayed small messages fill the buffer of SCTP, and then all wait for an acknowledgement that
+    // is delayed as well.
     if latency || kind == SocketKind::Sctp {
-        send_at_once(&socket, kind);
+        disable_send_delay(&socket, kind);
     }
     let polled = side.wait == Wait::Poll;
     let mut line = MessageSocket::new(socket, kind, polled)?;
     let size = usize::try_from(spec.msg_size)
-        .map_err(|_| Error::limit("the message is larger than the memory"))?;
+        .map_err(|_| Error::limit("the message size exceeds the address space"))?;
     let access = spec.tuning.access_received;
     let plan = LoopParams {
         size,
@@ -217,10 +223,10 @@ pub fn run<P: Peer>(
     )
 }
 
-/// The same host (and scope, which link-local addresses have) with another port.
-fn at(mut address: SocketAddr, port: u16) -> SocketAddr {
+/// Returns the address with another port. The scope of a link-local address is kept.
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     match address.ip().to_canonical() {
-        // As a server of both families sees a client of IPv4.
+        // A dual-stack server sees an IPv4 client at an IPv4-mapped address.
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, port),
         IpAddr::V6(_) => {
             address.set_port(port);

@@ -1,7 +1,8 @@
-//! A connected socket that carries messages.
+//! A connected socket that transfers messages.
 //!
-//! Calls are bounded in time: a blocking socket returns after [`NAP`], a polled one at once. So the
-//! loops see the clock and the peer's words without a thread more.
+//! No call blocks indefinitely: calls on a blocking socket return after [`NAP`], and calls on a
+//! non-blocking socket return immediately. The loops can therefore check the clock and the control
+//! connection without another thread.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, UdpSocket};
@@ -12,113 +13,119 @@ use socket2::Socket;
 use super::SocketKind;
 use crate::common::error::{Error, Kind as Failure, Result};
 
-/// The longest that a call sleeps.
+/// Longest time that a call blocks.
 pub const NAP: Duration = Duration::from_millis(20);
-/// Bytes that one call hands to SCTP at most: it refuses messages longer than its buffer.
-const SCTP_PIECE: usize = 64 << 10;
+/// Most bytes that one call passes to SCTP, which rejects messages longer than its buffer.
+const SCTP_CHUNK: usize = 64 << 10;
 
-/// What a receive brought.
+/// Result of a receive call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// A message of so many bytes.
+    /// A message of this many bytes.
     Message(usize),
-    /// Nothing yet, or a part.
+    /// No complete message yet.
     Nothing,
-    /// The peer will send no more.
+    /// The peer has closed its sending direction.
     End,
 }
 
-/// A connected socket. A message that is sent or received in parts is continued by the next call.
+/// A connected socket. The next call continues a message that was sent or received in part.
 #[derive(Debug)]
 pub struct MessageSocket {
     socket: Socket,
     kind: SocketKind,
+    /// Bytes of the current message that were sent.
     sent: usize,
+    /// Bytes of the current message that were received.
     received: usize,
-    /// A place of datagrams that is not joined with a peer yet: the first who sends is the peer.
-    open: bool,
+    /// The socket is for datagrams and not connected yet; the first sender becomes the peer.
+    unconnected: bool,
 }
 
 impl MessageSocket {
-    /// A line over a connected socket; `poll`: calls return at once.
+    /// Wraps a connected socket, or a bound datagram socket. With `poll`, calls do not block.
     ///
     /// # Errors
-    /// The system refuses to set the socket up.
+    /// Returns an error if the socket's options cannot be set.
     pub fn new(socket: Socket, kind: SocketKind, poll: bool) -> Result<Self> {
-        let open = kind.is_datagram() && socket.peer_addr().is_err();
+        let unconnected = kind.is_datagram() && socket.peer_addr().is_err();
         let set_up = || {
             socket.set_nonblocking(poll)?;
             socket.set_read_timeout(Some(NAP))?;
             socket.set_write_timeout(Some(NAP))
         };
-        set_up()
-            .map_err(|e| Error::system(format!("cannot set the {} socket up", kind.name()), &e))?;
+        set_up().map_err(|e| {
+            Error::system(
+                format!("cannot set options of the {} socket", kind.name()),
+                &e,
+            )
+        })?;
         Ok(Self {
             socket,
             kind,
             sent: 0,
             received: 0,
-            open,
+            unconnected,
         })
     }
 
-    /// What carries it.
+    /// Returns the protocol.
     pub fn kind(&self) -> SocketKind {
         self.kind
     }
 
-    /// The socket.
+    /// Returns the underlying socket.
     pub fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Whether a message is under way in parts.
+    /// Returns `true` if a message was sent in part.
     pub fn is_in_parts(&self) -> bool {
         self.sent > 0
     }
 
-    /// Sends a message, or goes on with it; true when all of it is in the socket.
+    /// Sends a message, or the rest of it. Returns `true` once the socket has taken all of it.
     ///
     /// # Errors
-    /// The connection broke, or the message is too large.
+    /// Returns an error if the connection broke or the message is too large.
     #[inline]
     pub fn send(&mut self, message: &[u8]) -> Result<bool> {
-        let piece = match self.kind {
-            // Pieces of one size: a small last one would wait for the acknowledgement of the
+        let chunk = match self.kind {
+            // Chunks have equal sizes: a small last one would wait for the acknowledgement of the
             // others.
             SocketKind::Sctp => {
-                let piece = message
+                let len = message
                     .len()
-                    .div_ceil(message.len().div_ceil(SCTP_PIECE).max(1));
-                &message[self.sent..message.len().min(self.sent + piece)]
+                    .div_ceil(message.len().div_ceil(SCTP_CHUNK).max(1));
+                &message[self.sent..message.len().min(self.sent + len)]
             }
             _ => &message[self.sent..],
         };
-        match (&self.socket).write(piece) {
+        match (&self.socket).write(chunk) {
             Ok(n) => {
                 self.sent += n;
-                let whole = self.sent >= message.len();
-                if whole {
+                let complete = self.sent >= message.len();
+                if complete {
                     self.sent = 0;
                 }
-                Ok(whole)
+                Ok(complete)
             }
-            Err(e) if is_not_yet(e.kind()) => Ok(false),
-            // The queue of the interface is full: later.
+            Err(e) if is_transient(e.kind()) => Ok(false),
+            // The queue of the interface is full.
             Err(e) if self.kind.is_datagram() && e.raw_os_error() == Some(nix::libc::ENOBUFS) => {
                 Ok(false)
             }
-            Err(e) => Err(self.broken("send", message.len(), &e)),
+            Err(e) => Err(self.io_error("send", message.len(), &e)),
         }
     }
 
-    /// Receives a message into `message`, or goes on with it.
+    /// Receives a message into `message`, or the rest of it.
     ///
     /// # Errors
-    /// The connection broke.
+    /// Returns an error if the connection broke.
     #[inline]
     pub fn receive(&mut self, message: &mut [u8]) -> Result<Received> {
-        if self.open && !self.join()? {
+        if self.unconnected && !self.connect_to_first_sender()? {
             return Ok(Received::Nothing);
         }
         match (&self.socket).read(&mut message[self.received..]) {
@@ -132,38 +139,42 @@ impl MessageSocket {
                 self.received = 0;
                 Ok(Received::Message(message.len()))
             }
-            Err(e) if is_not_yet(e.kind()) => Ok(Received::Nothing),
-            Err(e) => Err(self.broken("receive", message.len(), &e)),
+            Err(e) if is_transient(e.kind()) => Ok(Received::Nothing),
+            Err(e) => Err(self.io_error("receive", message.len(), &e)),
         }
     }
 
-    /// Joins with whoever sent the first datagram; false while there is none.
+    /// Connects the socket to the sender of the first datagram. Returns `false` if none has
+    /// arrived.
     #[cold]
-    fn join(&mut self) -> Result<bool> {
-        let join = || {
+    fn connect_to_first_sender(&mut self) -> Result<bool> {
+        let connect = || {
             let socket = UdpSocket::from(self.socket.try_clone()?);
             let (_, peer) = socket.peek_from(&mut [0])?;
             socket.connect(peer)
         };
-        match join() {
+        match connect() {
             Ok(()) => {
-                self.open = false;
+                self.unconnected = false;
                 Ok(true)
             }
-            Err(e) if is_not_yet(e.kind()) => Ok(false),
-            Err(e) => Err(Error::system("cannot answer a datagram", &e)),
+            Err(e) if is_transient(e.kind()) => Ok(false),
+            Err(e) => Err(Error::system(
+                "cannot connect to the sender of a datagram",
+                &e,
+            )),
         }
     }
 
-    /// Says that no more will be sent.
+    /// Shuts down the sending direction of a stream.
     pub fn finish(&self) {
         if !self.kind.is_datagram() {
-            // A peer that is gone already knows.
+            // An error means that the peer has already closed the connection.
             let _ = self.socket.shutdown(Shutdown::Write);
         }
     }
 
-    fn broken(&self, what: &str, size: usize, error: &std::io::Error) -> Error {
+    fn io_error(&self, what: &str, size: usize, error: &std::io::Error) -> Error {
         let kind = match error.kind() {
             ErrorKind::ConnectionReset
             | ErrorKind::ConnectionAborted
@@ -181,7 +192,7 @@ impl MessageSocket {
     }
 }
 
-fn is_not_yet(kind: ErrorKind) -> bool {
+fn is_transient(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted

@@ -1,4 +1,4 @@
-//! Tests over TCP, UDP, SCTP and RDS sockets, with the same figures as over RDMA.
+//! Tests over TCP, UDP, SCTP and RDS sockets, with the same results as over RDMA.
 //!
 //! [`open`] creates sockets, [`message_socket`] transfers messages over them, [`run`] has the timed
 //! loops, and [`endpoint`] connects these for a [`Spec`](crate::rperf::spec::Spec). `control` and
@@ -20,28 +20,28 @@ use crate::rperf::spec::Limit;
 
 pub use crate::rperf::spec::socket_kind::{MAX_DATAGRAM, MAX_RDS, SocketKind};
 
-/// How both ends know that the test is over.
+/// The way in which both ends agree on the end of the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndMode {
-    /// They tell each other; whatever is under way arrives first.
+    /// The sender announces the end over the control connection. Messages in flight still arrive.
     Announced,
-    /// Each by its own clock, as qperf does.
+    /// Each end stops by its own clock, as qperf does.
     Clock,
 }
 
-/// The numbers that a loop runs by.
+/// Parameters of a timed loop.
 #[derive(Clone, Copy, Debug)]
 pub struct LoopParams {
-    /// Bytes a message.
+    /// Message size in bytes.
     pub size: usize,
-    /// When the clock stops.
+    /// Duration or number of messages.
     pub limit: Limit,
-    /// Every message differs, and each byte is checked on arrival.
+    /// Every message differs, and the receiver checks each byte.
     pub verify: bool,
-    /// Each byte is read on arrival.
+    /// The receiver reads each byte.
     pub access: bool,
-    /// When to give a silent peer up.
+    /// Time without progress after which the test fails.
     pub timeout: Duration,
-    /// How the end is known.
+    /// The way in which the test ends.
     pub end_mode: EndMode,
 }

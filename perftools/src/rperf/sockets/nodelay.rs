@@ -1,4 +1,4 @@
-//! Small messages that do not wait for the acknowledgement of those before them.
+//! Socket options that send small messages immediately.
 
 use nix::libc;
 use nix::sys::socket::setsockopt;
@@ -7,9 +7,9 @@ use socket2::Socket;
 
 use super::SocketKind;
 
-// The call itself stands in nix's macro, as for all of its options.
+// nix's macro contains the call of setsockopt(2), as for all of nix's own options.
 sockopt_impl!(
-    /// As `TCP_NODELAY`, of SCTP.
+    /// The option of SCTP that corresponds to `TCP_NODELAY`.
     SctpNodelay,
     SetOnly,
     libc::IPPROTO_SCTP,
@@ -17,9 +17,9 @@ sockopt_impl!(
     bool
 );
 
-/// Sends at once, where the protocol would wait.
-pub(super) fn send_at_once(socket: &Socket, kind: SocketKind) {
-    // A system that refuses only makes it slower.
+/// Disables the delay of small messages until earlier ones are acknowledged (Nagle's algorithm).
+pub(super) fn disable_send_delay(socket: &Socket, kind: SocketKind) {
+    // An error is ignored: the test still works, only slower.
     match kind {
         SocketKind::Tcp => {
             let _ = socket.set_tcp_nodelay(true);

@@ -1,4 +1,4 @@
-//! Makes connected sockets.
+//! Creation of bound, listening and connected sockets.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -12,16 +12,16 @@ use super::SocketKind;
 use crate::common::error::{Error, Kind as Failure, Result};
 use crate::common::units::show_time;
 
-/// How often a wait looks whether the peer is still there.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval at which a wait checks that the peer is still connected.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bytes of SCTP's buffers where nothing else is asked for: the system gives as much of it as
-/// anybody may have. Those that it makes by itself hold little more than one packet of a loopback
-/// interface, and a packet that comes alone is acknowledged after 200 ms.
+/// Size of SCTP buffers in bytes if the user requested none. The kernel reduces it to the limit for
+/// unprivileged processes. Its default buffers hold little more than one packet of a loopback
+/// interface, and a packet that arrives alone is acknowledged only after 200 ms.
 const SCTP_BUFFERS: u32 = 4 << 20;
 
-/// A new socket of `kind`, bound to `address`.
-fn bound(kind: SocketKind, address: SocketAddr) -> std::io::Result<Socket> {
+/// Creates a socket of `kind`, bound to `address`.
+fn bind(kind: SocketKind, address: SocketAddr) -> std::io::Result<Socket> {
     let domain = Domain::for_address(address);
     let socket = match kind {
         SocketKind::Tcp => Socket::new(domain, Type::STREAM, Some(Protocol::TCP)),
@@ -34,37 +34,36 @@ fn bound(kind: SocketKind, address: SocketAddr) -> std::io::Result<Socket> {
         SocketKind::Rds => Socket::new(Domain::from(nix::libc::AF_RDS), Type::SEQPACKET, None),
     }?;
     if address.is_ipv6() && kind != SocketKind::Rds {
-        // Where it is the wildcard, it takes IPv4 as well.
+        // A socket bound to the wildcard address accepts IPv4 as well.
         socket.set_only_v6(!address.ip().is_unspecified())?;
     }
     socket.bind(&address.into())?;
     Ok(socket)
 }
 
-fn cannot(kind: SocketKind, what: &str, error: &std::io::Error) -> Error {
-    let hint = match error.raw_os_error() {
-        Some(nix::libc::EPROTONOSUPPORT | nix::libc::EAFNOSUPPORT | nix::libc::ESOCKTNOSUPPORT) => {
-            match kind {
-                SocketKind::Sctp => "; this host's kernel has no SCTP: `modprobe sctp` loads it",
-                SocketKind::Rds => {
-                    "; this host's kernel has no RDS: `modprobe rds_rdma` or `modprobe rds_tcp` loads it"
-                }
-                _ => "; this host's kernel has no such protocol",
-            }
-        }
-        Some(nix::libc::EADDRNOTAVAIL) if kind == SocketKind::Rds => {
-            "; RDS wants an address that an RDMA device or rds_tcp carries"
-        }
-        _ => "",
-    };
-    Error::new(
-        Failure::System,
-        format!("cannot {what} over {}: {error}{hint}", kind.name()),
-    )
+/// Returns the error of a failed system call, with a remedy if the kernel lacks the protocol.
+fn socket_error(kind: SocketKind, what: &str, error: &std::io::Error) -> Error {
+    let message = format!("cannot {what} over {}: {error}", kind.name());
+    let failure = Error::new(Failure::System, message);
+    match (kind, error.raw_os_error()) {
+        (
+            SocketKind::Sctp,
+            Some(nix::libc::EPROTONOSUPPORT | nix::libc::EAFNOSUPPORT | nix::libc::ESOCKTNOSUPPORT),
+        ) => failure.with_help("load the kernel module with `modprobe sctp`"),
+        (
+            SocketKind::Rds,
+            Some(nix::libc::EPROTONOSUPPORT | nix::libc::EAFNOSUPPORT | nix::libc::ESOCKTNOSUPPORT),
+        ) => failure
+            .with_help("load the kernel module with `modprobe rds_rdma` or `modprobe rds_tcp`"),
+        (SocketKind::Rds, Some(nix::libc::EADDRNOTAVAIL)) => failure.with_help(
+            "RDS needs the address of an RDMA device or of an interface used by rds_tcp",
+        ),
+        _ => failure,
+    }
 }
 
-/// The size of the socket's buffers, where one was asked for; those of SCTP are larger than the
-/// system makes them by itself.
+/// Sets the size of both socket buffers to `bytes`. 0 selects the default, which is
+/// [`SCTP_BUFFERS`] for SCTP and the kernel's for all others.
 fn set_buffers(socket: &Socket, kind: SocketKind, bytes: u32) -> std::io::Result<()> {
     let bytes = match (kind, bytes) {
         (SocketKind::Sctp, 0) => SCTP_BUFFERS,
@@ -75,16 +74,16 @@ fn set_buffers(socket: &Socket, kind: SocketKind, bytes: u32) -> std::io::Result
     socket.set_recv_buffer_size(bytes as usize)
 }
 
-/// The peer that is awaited.
+/// Condition that an incoming stream must meet to be accepted.
 #[derive(Clone, Copy, Debug)]
 pub enum ClientIdentity {
-    /// Whoever says this number first.
+    /// The stream begins with this number.
     Token(u64),
-    /// The first of this host.
+    /// The stream comes from this host.
     Host(IpAddr),
 }
 
-/// A place where one peer is awaited.
+/// A server's socket before its client has connected: listening, or bound for datagrams.
 #[derive(Debug)]
 pub struct BoundSocket {
     socket: Socket,
@@ -93,14 +92,15 @@ pub struct BoundSocket {
 }
 
 impl BoundSocket {
-    /// Opens a place at `address`, whose port may be 0: any. Sockets' buffers are of `buffers`
-    /// bytes, 0: as the system has them.
+    /// Binds a socket to `address` and listens on it unless it is for datagrams. Port 0 lets the
+    /// kernel select a port. `buffers` is the size of the socket's buffers in bytes; 0 selects the
+    /// default.
     ///
     /// # Errors
-    /// The kernel has no such protocol, or the port is taken.
+    /// Returns an error if the kernel does not support the protocol or the port is in use.
     pub fn open(kind: SocketKind, address: SocketAddr, buffers: u32) -> Result<Self> {
         let open = || {
-            let socket = bound(kind, address)?;
+            let socket = bind(kind, address)?;
             set_buffers(&socket, kind, buffers)?;
             if !kind.is_datagram() {
                 socket.listen(1)?;
@@ -108,7 +108,7 @@ impl BoundSocket {
             }
             Ok(socket)
         };
-        let socket = open().map_err(|e| cannot(kind, "listen", &e))?;
+        let socket = open().map_err(|e| socket_error(kind, "listen", &e))?;
         let address = socket.local_addr().ok().and_then(|a| a.as_socket());
         let address =
             address.ok_or_else(|| Error::new(Failure::System, "the socket has no address"))?;
@@ -119,18 +119,19 @@ impl BoundSocket {
         })
     }
 
-    /// Where it is.
+    /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes the stream of `whom`; anyone else is turned away.
+    /// Waits for the stream of the client with this identity. Streams from other clients are
+    /// closed.
     ///
     /// # Errors
-    /// Nobody came in time, or the peer is `gone`.
+    /// Returns an error if no such client connected within `timeout`, or if `gone` returned `true`.
     pub fn accept(
         self,
-        whom: ClientIdentity,
+        identity: ClientIdentity,
         timeout: Duration,
         gone: &dyn Fn() -> bool,
     ) -> Result<Socket> {
@@ -139,22 +140,25 @@ impl BoundSocket {
             if gone() {
                 return Err(Error::new(
                     Failure::Gone,
-                    "the client went away before it connected",
+                    "the client closed the control connection before it opened the data connection",
                 ));
             }
             if Instant::now() >= deadline {
                 return Err(Error::new(
                     Failure::System,
                     format!(
-                        "the client did not connect by {} within {}: can it reach {}, or does a firewall stand between?",
+                        "the client did not connect over {} within {}",
                         self.kind.name(),
-                        show_time(timeout),
-                        self.address
+                        show_time(timeout)
                     ),
-                ));
+                )
+                .with_help(format!(
+                    "check that the client can reach {} and that no firewall blocks it",
+                    self.address
+                )));
             }
             let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-            let wait = u16::try_from(LOOK_EVERY.as_millis()).unwrap_or(u16::MAX);
+            let wait = u16::try_from(CHECK_INTERVAL.as_millis()).unwrap_or(u16::MAX);
             if !matches!(poll(&mut fds, PollTimeout::from(wait)), Ok(n) if n > 0) {
                 continue;
             }
@@ -163,48 +167,49 @@ impl BoundSocket {
             };
             socket
                 .set_nonblocking(false)
-                .map_err(|e| cannot(self.kind, "accept", &e))?;
-            let is_meant = match whom {
-                ClientIdentity::Token(token) => says(&socket, token),
+                .map_err(|e| socket_error(self.kind, "accept", &e))?;
+            let matches = match identity {
+                ClientIdentity::Token(token) => begins_with_token(&socket, token),
                 ClientIdentity::Host(host) => peer
                     .as_socket()
                     .is_some_and(|p| p.ip().to_canonical() == host.to_canonical()),
             };
-            if is_meant {
+            if matches {
                 return Ok(socket);
             }
         }
     }
 
-    /// Joins a place of datagrams with a peer's: nobody else's are taken then.
+    /// Connects a datagram socket to `peer`, so that it receives no datagrams from other addresses.
     ///
     /// # Errors
-    /// The address cannot be reached.
+    /// Returns an error if the address cannot be reached.
     pub fn join(self, peer: SocketAddr) -> Result<Socket> {
         self.socket
             .connect(&peer.into())
-            .map_err(|e| cannot(self.kind, &format!("reach {peer}"), &e))?;
+            .map_err(|e| socket_error(self.kind, &format!("reach {peer}"), &e))?;
         Ok(self.socket)
     }
 
-    /// The socket as it is: it takes datagrams of anyone.
+    /// Returns the unconnected socket, which receives datagrams from every address.
     pub fn into_socket(self) -> Socket {
         self.socket
     }
 }
 
-/// Whether who connected says the token.
-fn says(socket: &Socket, token: u64) -> bool {
-    let mut said = [0; 8];
+/// Reads 8 bytes and returns `true` if they are the token.
+fn begins_with_token(socket: &Socket, token: u64) -> bool {
+    let mut received = [0; 8];
     let _ = socket.set_read_timeout(Some(Duration::from_secs(1)));
     let mut stream = socket;
-    stream.read_exact(&mut said).is_ok() && said == token.to_be_bytes()
+    stream.read_exact(&mut received).is_ok() && received == token.to_be_bytes()
 }
 
-/// Connects a stream from `source` (whose port is 0) to `peer`, and says the token.
+/// Connects a stream from `source`, whose port is 0, to `peer`, and sends the token if there is
+/// one.
 ///
 /// # Errors
-/// The kernel has no such protocol, or the peer cannot be reached.
+/// Returns an error if the kernel does not support the protocol or the peer cannot be reached.
 pub fn connect(
     kind: SocketKind,
     source: SocketAddr,
@@ -214,7 +219,7 @@ pub fn connect(
     timeout: Duration,
 ) -> Result<Socket> {
     let connect = || {
-        let socket = bound(kind, source)?;
+        let socket = bind(kind, source)?;
         set_buffers(&socket, kind, buffers)?;
         socket.connect_timeout(&SockAddr::from(peer), timeout)?;
         if let Some(token) = token {
@@ -223,5 +228,5 @@ pub fn connect(
         }
         Ok(socket)
     };
-    connect().map_err(|e| cannot(kind, &format!("connect to {peer}"), &e))
+    connect().map_err(|e| socket_error(kind, &format!("connect to {peer}"), &e))
 }

@@ -1,4 +1,4 @@
-//! The loops over real sockets of this machine, with a peer within the process.
+//! Tests of the loops over loopback sockets, with both ends in this process.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,11 +12,12 @@ use crate::common::error::{Error, Result};
 use crate::rperf::engine::{Measurement, Peer};
 use crate::rperf::spec::Limit;
 
-/// What two threads tell each other; the number is what was sent, plus one.
+/// Messages sent by each end plus one; 0 while the end has not finished.
 #[derive(Default)]
-struct Told([AtomicU64; 2]);
+struct Finished([AtomicU64; 2]);
 
-struct Side<'a>(&'a Told, usize);
+/// A [`Peer`] that exchanges the final counts of two threads; the number is this end's index.
+struct Side<'a>(&'a Finished, usize);
 
 impl Peer for Side<'_> {
     fn finish(&self, sent: u64) -> Result<()> {
@@ -39,21 +40,28 @@ impl Peer for Side<'_> {
 
 const HOSTS: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 
-fn lines(kind: SocketKind, host: &str, poll: bool) -> [MessageSocket; 2] {
+fn connected_pair(kind: SocketKind, host: &str, poll: bool) -> [MessageSocket; 2] {
     let address: SocketAddr = host.parse().unwrap();
     let server = BoundSocket::open(kind, address, 0).unwrap();
-    let there = server.address();
+    let server_address = server.address();
     let (client, server) = if kind.is_datagram() {
         (
             BoundSocket::open(kind, address, 0)
                 .unwrap()
-                .join(there)
+                .join(server_address)
                 .unwrap(),
             server.into_socket(),
         )
     } else {
-        let client =
-            open::connect(kind, address, there, Some(7), 0, Duration::from_secs(2)).unwrap();
+        let client = open::connect(
+            kind,
+            address,
+            server_address,
+            Some(7),
+            0,
+            Duration::from_secs(2),
+        )
+        .unwrap();
         (
             client,
             server
@@ -64,29 +72,30 @@ fn lines(kind: SocketKind, host: &str, poll: bool) -> [MessageSocket; 2] {
     [client, server].map(|socket| MessageSocket::new(socket, kind, poll).unwrap())
 }
 
-fn both(
+fn run_both(
     kind: SocketKind,
     host: &str,
     latency: bool,
     plan: &LoopParams,
     poll: bool,
 ) -> [Measurement; 2] {
-    let [mut client, mut server] = lines(kind, host, poll);
-    let told = Told::default();
+    let [mut client, mut server] = connected_pair(kind, host, poll);
+    let finished = Finished::default();
     let parts = if latency {
         (LoopKind::Ping, LoopKind::Pong)
     } else {
         (LoopKind::Source, LoopKind::Sink)
     };
     std::thread::scope(|scope| {
-        let serving =
-            scope.spawn(|| run::run(parts.1, &mut server, plan, poll, &Side(&told, 1)).unwrap());
-        let mine = run::run(parts.0, &mut client, plan, poll, &Side(&told, 0)).unwrap();
-        [mine, serving.join().unwrap()]
+        let server_result = scope
+            .spawn(|| run::run(parts.1, &mut server, plan, poll, &Side(&finished, 1)).unwrap());
+        let client_result =
+            run::run(parts.0, &mut client, plan, poll, &Side(&finished, 0)).unwrap();
+        [client_result, server_result.join().unwrap()]
     })
 }
 
-fn plan(size: usize, limit: Limit, end_mode: EndMode) -> LoopParams {
+fn params(size: usize, limit: Limit, end_mode: EndMode) -> LoopParams {
     LoopParams {
         size,
         limit,
@@ -98,14 +107,14 @@ fn plan(size: usize, limit: Limit, end_mode: EndMode) -> LoopParams {
 }
 
 #[test]
-fn every_message_of_a_stream_arrives_and_is_checked() {
+fn stream_messages_arrive_and_are_verified() {
     for host in HOSTS {
         for (size, n) in [(1, 3000), (4097, 500), (1 << 20, 30)] {
-            let [client, server] = both(
+            let [client, server] = run_both(
                 SocketKind::Tcp,
                 host,
                 false,
-                &plan(size, Limit::Messages(n), EndMode::Announced),
+                &params(size, Limit::Messages(n), EndMode::Announced),
                 false,
             );
             assert_eq!((client.stats.sent.msgs, server.stats.received.msgs), (n, n));
@@ -115,15 +124,15 @@ fn every_message_of_a_stream_arrives_and_is_checked() {
 }
 
 #[test]
-fn latency_counts_each_round_trip_both_ways() {
+fn latency_test_counts_round_trips_at_both_ends() {
     for host in HOSTS {
         for kind in [SocketKind::Tcp, SocketKind::Udp] {
             for poll in [false, true] {
-                let [client, server] = both(
+                let [client, server] = run_both(
                     kind,
                     host,
                     true,
-                    &plan(100, Limit::Messages(300), EndMode::Announced),
+                    &params(100, Limit::Messages(300), EndMode::Announced),
                     poll,
                 );
                 assert_eq!(
@@ -137,15 +146,15 @@ fn latency_counts_each_round_trip_both_ways() {
 }
 
 #[test]
-fn datagrams_that_arrive_are_whole_whatever_is_lost() {
+fn received_datagrams_are_complete_despite_losses() {
     for host in HOSTS {
         for poll in [false, true] {
             let limit = Limit::Time(Duration::from_millis(200));
-            let [client, server] = both(
+            let [client, server] = run_both(
                 SocketKind::Udp,
                 host,
                 false,
-                &plan(1000, limit, EndMode::Announced),
+                &params(1000, limit, EndMode::Announced),
                 poll,
             );
             let (sent, received) = (client.stats.sent.msgs, server.stats.received.msgs);
@@ -156,14 +165,14 @@ fn datagrams_that_arrive_are_whole_whatever_is_lost() {
 }
 
 #[test]
-fn a_test_by_time_ends_and_leaves_nothing_under_way() {
+fn timed_test_ends_with_no_message_in_flight() {
     for latency in [false, true] {
         let limit = Limit::Time(Duration::from_millis(200));
-        let [client, server] = both(
+        let [client, server] = run_both(
             SocketKind::Tcp,
             HOSTS[0],
             latency,
-            &plan(64 << 10, limit, EndMode::Announced),
+            &params(64 << 10, limit, EndMode::Announced),
             false,
         );
         assert!(client.stats.nanos >= 200_000_000);
@@ -172,7 +181,7 @@ fn a_test_by_time_ends_and_leaves_nothing_under_way() {
 }
 
 #[test]
-fn by_the_clock_each_end_stops_alone() {
+fn ends_stop_by_their_own_clocks() {
     for (kind, latency) in [
         (SocketKind::Tcp, false),
         (SocketKind::Tcp, true),
@@ -180,11 +189,11 @@ fn by_the_clock_each_end_stops_alone() {
         (SocketKind::Udp, true),
     ] {
         let limit = Limit::Time(Duration::from_millis(200));
-        let [client, server] = both(
+        let [client, server] = run_both(
             kind,
             HOSTS[1],
             latency,
-            &plan(512, limit, EndMode::Clock),
+            &params(512, limit, EndMode::Clock),
             false,
         );
         assert!(
@@ -195,20 +204,20 @@ fn by_the_clock_each_end_stops_alone() {
 }
 
 #[test]
-fn who_does_not_say_the_token_is_turned_away() {
+fn streams_with_a_wrong_token_are_rejected() {
     let address: SocketAddr = HOSTS[0].parse().unwrap();
     let server = BoundSocket::open(SocketKind::Tcp, address, 0).unwrap();
-    let there = server.address();
+    let server_address = server.address();
     std::thread::scope(|scope| {
-        let taken = scope.spawn(|| {
+        let accepted = scope.spawn(|| {
             server
                 .accept(ClientIdentity::Token(7), Duration::from_secs(5), &|| false)
                 .unwrap()
         });
-        let _stranger = open::connect(
+        let _wrong_token = open::connect(
             SocketKind::Tcp,
             address,
-            there,
+            server_address,
             Some(8),
             0,
             Duration::from_secs(2),
@@ -217,24 +226,24 @@ fn who_does_not_say_the_token_is_turned_away() {
         let client = open::connect(
             SocketKind::Tcp,
             address,
-            there,
+            server_address,
             Some(7),
             0,
             Duration::from_secs(2),
         )
         .unwrap();
-        let taken = taken.join().unwrap();
+        let accepted = accepted.join().unwrap();
         assert_eq!(
-            taken.peer_addr().unwrap().as_socket(),
+            accepted.peer_addr().unwrap().as_socket(),
             client.local_addr().unwrap().as_socket()
         );
     });
 }
 
 #[test]
-fn a_client_that_never_comes_or_is_gone_ends_the_wait() {
-    let place = || BoundSocket::open(SocketKind::Tcp, HOSTS[0].parse().unwrap(), 0).unwrap();
-    let text = place()
+fn accept_ends_at_the_timeout_or_if_the_client_is_gone() {
+    let listen = || BoundSocket::open(SocketKind::Tcp, HOSTS[0].parse().unwrap(), 0).unwrap();
+    let text = listen()
         .accept(
             ClientIdentity::Token(1),
             Duration::from_millis(200),
@@ -243,38 +252,44 @@ fn a_client_that_never_comes_or_is_gone_ends_the_wait() {
         .unwrap_err()
         .to_string();
     assert!(
-        text.contains("did not connect by TCP within 200 ms"),
+        text.contains("did not connect over TCP within 200 ms"),
         "{text}"
     );
-    let text = place()
+    let text = listen()
         .accept(ClientIdentity::Token(1), Duration::from_secs(60), &|| true)
         .unwrap_err()
         .to_string();
-    assert!(text.contains("went away"), "{text}");
+    assert!(text.contains("closed the control connection"), "{text}");
 }
 
 #[test]
-fn damage_is_found() {
-    let [client, mut server] = lines(SocketKind::Udp, HOSTS[0], false);
+fn damaged_payload_is_detected() {
+    let [client, mut server] = connected_pair(SocketKind::Udp, HOSTS[0], false);
     client.socket().send(&[9; 64]).unwrap();
-    let plan = plan(64, Limit::Messages(1), EndMode::Clock);
-    let told = Told::default();
-    let text = run::run(LoopKind::Sink, &mut server, &plan, false, &Side(&told, 1))
-        .unwrap_err()
-        .to_string();
+    let params = params(64, Limit::Messages(1), EndMode::Clock);
+    let finished = Finished::default();
+    let text = run::run(
+        LoopKind::Sink,
+        &mut server,
+        &params,
+        false,
+        &Side(&finished, 1),
+    )
+    .unwrap_err()
+    .to_string();
     assert!(text.contains("damaged"), "{text}");
 }
 
 #[test]
-fn a_kernel_without_the_protocol_says_how_to_load_it() {
-    for (kind, says) in [
+fn missing_protocol_names_the_kernel_module() {
+    for (kind, command) in [
         (SocketKind::Sctp, "modprobe sctp"),
         (SocketKind::Rds, "modprobe rds"),
     ] {
         match BoundSocket::open(kind, HOSTS[0].parse().unwrap(), 0) {
-            Ok(place) => assert_ne!(place.address().port(), 0),
+            Ok(socket) => assert_ne!(socket.address().port(), 0),
             Err(error) => assert!(
-                error.to_string().contains(says) || kind == SocketKind::Rds,
+                error.to_string().contains(command) || kind == SocketKind::Rds,
                 "{error}"
             ),
         }
