@@ -203,8 +203,8 @@ macro_rules! readers {
 }
 
 readers! {
-    // Values that differ between fields, and where possible between entries, so that a test detects a
-    // reader of the wrong field.
+    // Values that differ between fields, and where possible between entries, so that a test
+    // detects a reader of the wrong field.
     read_completion_ts: u64 = |wc| 1_000 + u64::from(wc.byte_len);
     read_completion_wallclock_ns: u64 = |wc| 2_000 + u64::from(wc.byte_len);
     read_cvlan: u16 = |_| 42;
