@@ -269,7 +269,7 @@ fn a_scope_that_cannot_release_memory_aborts() {
                 .expect("child process");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(
-            !output.status.success() && stderr.contains("cannot be taken back from the device"),
+            !output.status.success() && stderr.contains("cannot end the device's access"),
             "{case}: {stderr}"
         );
     }

@@ -1,10 +1,12 @@
-//! Borrowed memory in requests, for as long as a closure runs.
+//! Scopes: requests on borrowed memory, while a closure runs.
+//!
+//! [`QueuePair::scope`] starts one. It ends when the device no longer accesses the memory.
 
 #![allow(unsafe_code)]
 
-mod end;
 mod lent;
 mod parts;
+mod result;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,10 +15,10 @@ use std::ptr::NonNull;
 use std::result::Result as StdResult;
 use std::time::{Duration, Instant};
 
-pub use self::end::ScopeResult;
 use self::lent::Brand;
 pub use self::lent::{Lent, LentMut};
-use self::parts::Parts;
+use self::parts::ScopeParts;
+pub use self::result::ScopeResult;
 use crate::cq::{Completion, CompletionQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::in_flight::{ForeignCompletion, Reclaimed, Retired};
@@ -27,7 +29,8 @@ use crate::wr::private::Payload;
 use crate::wr::{BatchError, Operation, RecvBatch, RecvPayload, Rejected};
 use crate::wr::{RecvRequest, SendRequest};
 
-/// A queue pair that requests with borrowed memory can be posted to. See [`QueuePair::scope`].
+/// A queue pair to which requests with borrowed memory can be posted. [`QueuePair::scope`] creates
+/// it.
 ///
 /// # Example
 /// ```no_run
@@ -53,25 +56,23 @@ use crate::wr::{RecvRequest, SendRequest};
 /// # References
 /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
 pub struct Scope<'scope, 'env, T: SendTransport> {
-    /// Moved out when the scope ends.
-    parts: ManuallyDrop<Parts<T>>,
+    /// Taken when the scope ends.
+    parts: ManuallyDrop<ScopeParts<T>>,
     brand: Brand<'scope>,
     env: Brand<'env>,
 }
 
 impl<T: SendTransport> QueuePair<T> {
-    /// Runs a closure in which borrowed memory can be lent to the queue pair's requests, without
-    /// copying it into a [`Buf`](crate::Buf).
+    /// Runs a closure that can lend borrowed memory to requests of the queue pair, without copying
+    /// it into a [`Buf`](crate::Buf).
     ///
-    /// The loan lasts until this function returns, and until then the compiler keeps everybody's
-    /// hands off what was [lent for writing](Scope::lend_mut). It returns, or goes on
-    /// unwinding, only when the device can touch none of the memory: all requests that name it
-    /// have completed and been [retired](Scope::retire), or else the queue pair is destroyed; then
-    /// the memory is deregistered. If the driver refuses either, the process is aborted, as
-    /// borrowed memory cannot be leaked.
+    /// The memory is borrowed until this function returns. It returns or unwinds only when the
+    /// device can no longer access the memory: every request that uses it has been
+    /// [retired](Scope::retire), or the queue pair has been destroyed, and the memory is
+    /// deregistered. If the driver cannot destroy the queue pair or deregister the memory, the
+    /// process is aborted, because borrowed memory cannot be leaked.
     ///
-    /// The queue pair moves in and comes back with the [`ScopeResult`] if it lived. A panic
-    /// destroys it.
+    /// The [`ScopeResult`] returns the queue pair unless it was destroyed. A panic destroys it.
     ///
     /// # Example
     /// ```no_run
@@ -80,15 +81,15 @@ impl<T: SendTransport> QueuePair<T> {
     /// # fn send(qp: QueuePair<Rc>, cq: &mut CompletionQueue) -> Result<QueuePair<Rc>, Error> {
     /// let message = vec![7; 1 << 20];
     /// let mut reply = [0; 16];
-    /// let end = qp.scope(|scope| -> Result<(), Error> {
+    /// let result = qp.scope(|scope| -> Result<(), Error> {
     ///     let reply = scope.lend_mut(&mut reply)?;
     ///     let message = scope.lend(&message)?;
     ///     scope.post_recv(wr::recv(reply))?;
     ///     scope.post_send(wr::send(message))?;
     ///     scope.wait(cq, Duration::from_secs(5), |_| ())
     /// });
-    /// let (qp, outcome) = end.into_result()?;
-    /// outcome?;
+    /// let (qp, sent) = result.into_result()?;
+    /// sent?;
     /// println!("{reply:?}");
     /// # Ok(qp) }
     /// ```
@@ -96,7 +97,7 @@ impl<T: SendTransport> QueuePair<T> {
         self,
         run: impl for<'scope> FnOnce(&mut Scope<'scope, 'env, T>) -> R,
     ) -> ScopeResult<T, R> {
-        let parts = Parts::of(self);
+        let parts = ScopeParts::new(self);
         let mut scope = Scope {
             parts: ManuallyDrop::new(parts),
             brand: PhantomData,
@@ -113,16 +114,16 @@ impl<T: SendTransport> QueuePair<T> {
 }
 
 impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
-    /// Registers memory that requests of this scope may read.
+    /// Registers memory that requests of this scope can read.
     ///
     /// # Errors
-    /// Those of [`ProtectionDomain::pool`](crate::ProtectionDomain::pool).
+    /// As for [`ProtectionDomain::pool`](crate::ProtectionDomain::pool).
     ///
     /// # Example
-    /// Requests may name parts of it:
+    /// Requests can use slices of it:
     /// ```no_run
     /// use ibverbs::{Rc, Result, scope::Scope, wr};
-    /// fn send_in_two<'env>(scope: &mut Scope<'_, 'env, Rc>, bytes: &'env [u8; 8192]) -> Result<()> {
+    /// fn send_halves<'env>(scope: &mut Scope<'_, 'env, Rc>, bytes: &'env [u8; 8192]) -> Result<()> {
     ///     let whole = scope.lend(bytes)?;
     ///     scope.post_send(wr::send(whole.clone().slice(0..4096).expect("within")).unsignaled())?;
     ///     scope.post_send(wr::send(whole.slice(4096..8192).expect("within")))?;
@@ -133,8 +134,8 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn lend(&mut self, bytes: &'env [u8]) -> Result<Lent<'scope>> {
-        // SAFETY: it is borrowed for 'env, which outlasts the scope, and that ends its parts before
-        // it is over.
+        // SAFETY: the memory is borrowed for 'env, which outlives the scope. The scope deregisters
+        // the memory before it ends.
         let sge = unsafe {
             self.parts
                 .register(NonNull::from(bytes), AccessFlags::empty())
@@ -142,16 +143,17 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
         Ok(Lent::new(sge, self.parts.qp.id(), self.parts.loans.clone()))
     }
 
-    /// Registers memory that requests of this scope may write and read. What they wrote can be read
-    /// when the scope has ended.
+    /// Registers memory that requests of this scope can read and write. The caller can access it
+    /// again after the scope.
     ///
     /// # Errors
-    /// As [`lend`](Self::lend).
+    /// As for [`lend`](Self::lend).
     ///
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn lend_mut(&mut self, bytes: &'env mut [u8]) -> Result<LentMut<'scope>> {
-        // SAFETY: as above, for writing.
+        // SAFETY: the memory is exclusively borrowed for 'env, which outlives the scope. The scope
+        // deregisters the memory before it ends.
         let sge = unsafe {
             self.parts
                 .register(NonNull::from(bytes), AccessFlags::LOCAL_WRITE)
@@ -163,10 +165,10 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
         ))
     }
 
-    /// As [`QueuePair::post_send`]; memory lent to this scope can be posted too.
+    /// Posts a send request, which can use memory lent to this scope. See [`QueuePair::post_send`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`QueuePair::post_send`].
     ///
     /// # References
     /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
@@ -177,10 +179,10 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
         self.parts.qp.post_send(request)
     }
 
-    /// As [`QueuePair::batch`].
+    /// Posts several send requests. See [`QueuePair::batch`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`QueuePair::batch`].
     ///
     /// # References
     /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
@@ -191,10 +193,10 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
         self.parts.qp.batch(fill)
     }
 
-    /// As [`QueuePair::retire`].
+    /// Retires a completion. See [`QueuePair::retire`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`QueuePair::retire`].
     ///
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
@@ -202,15 +204,16 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
         self.parts.qp.retire(completion)
     }
 
-    /// Polls `cq` until no request with borrowed memory is in flight. `each` gets what is retired,
-    /// failures too, and the completions of other queue pairs on `cq`, for it to retire.
+    /// Polls `cq` until no request with borrowed memory is in flight. `each` receives every retired
+    /// request, successful or failed, and the completions of other queue pairs, which it has to
+    /// retire.
     ///
-    /// Where sends and receives complete on two queues, [`retire`](Self::retire) what they yield
-    /// instead.
+    /// If sends and receives complete on two queues, poll them and [`retire`](Self::retire) their
+    /// completions instead.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`], and errors of polling. Neither ends a request: the scope then ends
-    /// by destroying the queue pair.
+    /// [`ErrorKind::TimedOut`], and errors of polling. The requests are then still in flight, and
+    /// the scope destroys the queue pair when it ends.
     ///
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
@@ -224,7 +227,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
         while self.lent_in_flight() > 0 {
             for completion in cq.poll()? {
                 if completion.queue() == self.parts.qp.id() {
-                    // One that is stale changes nothing.
+                    // A stale completion matches no request and is ignored.
                     if let Ok(retired) = self.retire(completion) {
                         each(Ok(retired));
                     }
@@ -234,7 +237,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
             }
             if self.lent_in_flight() > 0 && start.elapsed() > timeout {
                 let what = format!(
-                    "{} requests with borrowed memory are in flight",
+                    "{} requests with borrowed memory are still in flight",
                     self.lent_in_flight()
                 );
                 return Err(Error::new(ErrorKind::TimedOut, "scope", what));
@@ -244,29 +247,29 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
         Ok(())
     }
 
-    /// How many requests with borrowed memory are in flight.
+    /// Returns the number of requests with borrowed memory in flight.
     pub fn lent_in_flight(&self) -> usize {
         self.parts.loans.count()
     }
 
-    /// The queue pair, to ask things of.
+    /// Returns the queue pair.
     pub fn qp(&self) -> &QueuePair<T> {
         &self.parts.qp
     }
 
-    /// Ends the scope in order; the queue pair comes back if it need not be destroyed.
+    /// Ends the scope. Returns the queue pair unless it had to be destroyed.
     fn end(self) -> (Option<QueuePair<T>>, Reclaimed) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: taken once: `this` is not dropped.
+        // SAFETY: `this` is not dropped, so the parts are taken once.
         unsafe { ManuallyDrop::take(&mut this.parts) }.end()
     }
 }
 
 impl<T: DuplexTransport> Scope<'_, '_, T> {
-    /// As [`QueuePair::post_recv`]; memory lent to this scope can be posted too.
+    /// Posts a receive, which can use memory lent to this scope. See [`QueuePair::post_recv`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`QueuePair::post_recv`].
     ///
     /// # References
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
@@ -277,10 +280,10 @@ impl<T: DuplexTransport> Scope<'_, '_, T> {
         self.parts.qp.post_recv(request)
     }
 
-    /// As [`QueuePair::recv_batch`].
+    /// Posts several receives. See [`QueuePair::recv_batch`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`QueuePair::recv_batch`].
     ///
     /// # References
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
@@ -293,9 +296,9 @@ impl<T: DuplexTransport> Scope<'_, '_, T> {
 }
 
 impl<T: SendTransport> Drop for Scope<'_, '_, T> {
-    /// Only when the closure panics: as in order, and the queue pair goes.
+    /// Runs only if the closure panics. Ends the scope and destroys the queue pair.
     fn drop(&mut self) {
-        // SAFETY: taken once: `end` forgets the scope.
+        // SAFETY: `end` forgets the scope, so the parts are taken once.
         drop(unsafe { ManuallyDrop::take(&mut self.parts) }.end());
     }
 }

@@ -1,5 +1,4 @@
-//! What a scope has to end: a queue pair that may name borrowed memory, and the memory's
-//! registrations.
+//! The queue pair and the memory registrations of a scope, and how they end.
 
 #![allow(unsafe_code)]
 
@@ -13,15 +12,15 @@ use crate::mr::{AccessFlags, Registration};
 use crate::qp::QueuePair;
 use crate::transport::SendTransport;
 
-/// What a scope has to end.
-pub(crate) struct Parts<T: SendTransport> {
+/// The queue pair of a scope and the registrations of borrowed memory.
+pub(crate) struct ScopeParts<T: SendTransport> {
     pub(crate) qp: QueuePair<T>,
     pub(crate) loans: Loans,
     regions: Vec<Registration>,
 }
 
-impl<T: SendTransport> Parts<T> {
-    pub(crate) fn of(qp: QueuePair<T>) -> Self {
+impl<T: SendTransport> ScopeParts<T> {
+    pub(crate) fn new(qp: QueuePair<T>) -> Self {
         Self {
             qp,
             loans: Loans::default(),
@@ -29,10 +28,10 @@ impl<T: SendTransport> Parts<T> {
         }
     }
 
-    /// Registers memory until the [end](Self::end).
+    /// Registers memory until [`end`](Self::end).
     ///
     /// # Safety
-    /// It is borrowed until after that, for writing if `access` has it.
+    /// The memory is borrowed until `end` has returned, exclusively if `access` includes writing.
     pub(crate) unsafe fn register(
         &mut self,
         bytes: NonNull<[u8]>,
@@ -42,12 +41,13 @@ impl<T: SendTransport> Parts<T> {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "lend",
-                format!("{} bytes", bytes.len()),
+                format!("cannot register {} bytes", bytes.len()),
             )
-            .with_help("1 to 2^32-1 bytes can be lent"));
+            .with_help("lend 1 to 2^32-1 bytes"));
         };
         let pd = self.qp.pd();
-        // SAFETY: the caller's promise; `end` deregisters it, or aborts the process.
+        // SAFETY: the caller guarantees the borrow. `end` deregisters the memory or aborts the
+        // process.
         let region =
             unsafe { Registration::register(pd, bytes.cast(), bytes.len(), access.into(), false) }?;
         let sge = ibv_sge {
@@ -59,16 +59,18 @@ impl<T: SendTransport> Parts<T> {
         Ok(sge)
     }
 
-    /// Ends what is borrowed, in order; the queue pair comes back if it need not be destroyed.
+    /// Ends the borrows. Returns the queue pair unless requests were in flight, so that it had to
+    /// be destroyed.
     pub(crate) fn end(self) -> (Option<QueuePair<T>>, Reclaimed) {
         let Self { qp, loans, regions } = self;
         let (qp, reclaimed) = if loans.count() == 0 {
             (Some(qp), Reclaimed::default())
         } else {
-            // Not by waiting for a flush, which may never come. Destroying is the barrier.
+            // Waiting for a flush could block forever. Destroying the queue pair ends the device's
+            // access.
             match qp.destroy() {
                 Ok(reclaimed) if loans.count() == 0 => (None, reclaimed),
-                Ok(_) => abort("a request with borrowed memory is in flight on no queue pair"),
+                Ok(_) => abort("a request with borrowed memory outlived its queue pair"),
                 Err(error) => abort(&error.to_string()),
             }
         };
@@ -81,8 +83,8 @@ impl<T: SendTransport> Parts<T> {
     }
 }
 
-/// The device may yet touch memory that is about to be its owner's again: nothing can go on.
-fn abort(why: &str) -> ! {
-    eprintln!("ibverbs: borrowed memory cannot be taken back from the device: {why}");
+/// Aborts the process, because the device may still access memory whose borrow is about to end.
+fn abort(reason: &str) -> ! {
+    eprintln!("ibverbs: cannot end the device's access to borrowed memory: {reason}");
     std::process::abort();
 }

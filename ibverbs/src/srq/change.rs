@@ -1,4 +1,4 @@
-//! How a shared receive queue stands, and what can be changed.
+//! Querying and modifying a shared receive queue.
 
 #![allow(unsafe_code)]
 
@@ -11,20 +11,20 @@ use crate::error::Result;
 use crate::raw::AsRaw;
 
 impl<K: SrqType> SharedReceiveQueue<K> {
-    /// Asks for one asynchronous event when fewer than `limit` receives are left; 0 asks for none.
+    /// Requests one asynchronous event when fewer than `limit` receives are left. 0 requests none.
     ///
     /// # Errors
-    /// Fails when the limit is above the queue's length.
+    /// Fails if the limit exceeds the size of the queue.
     ///
     /// # Example
-    /// Fewer than 16 left: time to post more.
+    /// The event announces that fewer than 16 receives are left, and the application posts more:
     /// ```no_run
     /// use ibverbs::{SharedReceiveQueue, event::EventType};
-    /// # fn f(context: &ibverbs::Context, store: &mut SharedReceiveQueue) -> ibverbs::Result<()> {
-    /// store.set_limit(16)?;
+    /// # fn f(context: &ibverbs::Context, srq: &mut SharedReceiveQueue) -> ibverbs::Result<()> {
+    /// srq.set_limit(16)?;
     /// let event = context.async_events()?.wait(None)?;
     /// if event.is_some_and(|event| event.event_type == EventType::SRQ_LIMIT_REACHED) {
-    ///     println!("{} receives could be posted", store.recv_slots_free());
+    ///     println!("{} receives can be posted", srq.recv_slots_free());
     /// }
     /// # Ok(()) }
     /// ```
@@ -41,11 +41,12 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         )
     }
 
-    /// Makes the device's queue longer or shorter. The receives that this library keeps in flight
-    /// stay at most as many as at creation.
+    /// Resizes the device's queue. The maximum number of receives in flight stays that of the
+    /// queue's creation.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device cannot (siw).
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device cannot resize it
+    /// (siw).
     ///
     /// # References
     /// [`ibv_modify_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_srq.3.html)
@@ -65,10 +66,11 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         zero_or_errno("ibv_modify_srq", || self.describe(), returned)
     }
 
-    /// How long the queue is, how many scatter entries a receive has, and which limit is set.
+    /// Queries the size, the number of scatter entries of a receive and the limit.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device cannot say (siw).
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device does not support it
+    /// (siw).
     ///
     /// # References
     /// [`ibv_query_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_query_srq.3.html)

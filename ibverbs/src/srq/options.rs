@@ -1,15 +1,15 @@
-//! Shared receive queues as values: what one is made with, how it stands, and of which type it is.
+//! Options, attributes and types of shared receive queues.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::in_flight::RecvSlab;
 
-/// What a shared receive queue is made with.
+/// Options of a new shared receive queue.
 ///
 /// # Example
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
 /// use ibverbs::SrqOptions;
-/// let store = pd.create_srq(SrqOptions {
+/// let srq = pd.create_srq(SrqOptions {
 ///     max_wr: 1024,
 ///     ..SrqOptions::default()
 /// })?;
@@ -20,11 +20,11 @@ use crate::in_flight::RecvSlab;
 /// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqOptions {
-    /// Receives that can be in flight.
+    /// Maximum number of receives in flight.
     pub max_wr: u32,
-    /// Scatter entries of a receive.
+    /// Maximum number of scatter entries of a receive.
     pub max_sge: u32,
-    /// Receives that one batch can hold.
+    /// Maximum number of receives in a batch.
     pub max_batch: u32,
 }
 
@@ -39,27 +39,27 @@ impl Default for SrqOptions {
 }
 
 impl SrqOptions {
-    /// Refuses more receives than the library can tell apart.
+    /// Checks the number of receives against the limit of this library.
     pub(crate) fn check(self, verb: &'static str, what: impl FnOnce() -> String) -> Result<()> {
         if self.max_wr <= RecvSlab::MAX {
             return Ok(());
         }
         Err(
             Error::new(ErrorKind::InvalidInput, verb, what()).with_help(format!(
-                "this library tells at most {} receives in flight apart",
+                "this library supports at most {} receives in flight",
                 RecvSlab::MAX
             )),
         )
     }
 }
 
-/// How a shared receive queue stands (`struct ibv_srq_attr`).
+/// The attributes of a shared receive queue (`struct ibv_srq_attr`).
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::SharedReceiveQueue;
-/// # fn f(store: &SharedReceiveQueue) -> ibverbs::Result<()> {
-/// let attr = store.query()?;
+/// # fn f(srq: &SharedReceiveQueue) -> ibverbs::Result<()> {
+/// let attr = srq.query()?;
 /// println!("{} receives, an event below {}", attr.max_wr, attr.limit);
 /// # Ok(()) }
 /// ```
@@ -69,11 +69,11 @@ impl SrqOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SrqAttr {
-    /// Receives that the device's queue holds.
+    /// Number of receives that the device's queue holds.
     pub max_wr: u32,
     /// Scatter entries of a receive.
     pub max_sge: u32,
-    /// Below how many receives an event comes; 0 for never.
+    /// Number of receives below which the device raises an event, or 0 for none.
     pub limit: u32,
 }
 
@@ -88,9 +88,9 @@ mod private {
 /// # Example
 /// ```no_run
 /// use ibverbs::{Buf, SharedReceiveQueue, srq::SrqType, wr};
-/// fn fill<K: SrqType>(store: &mut SharedReceiveQueue<K>, bufs: Vec<Buf>) -> ibverbs::Result<()> {
+/// fn fill<K: SrqType>(srq: &mut SharedReceiveQueue<K>, bufs: Vec<Buf>) -> ibverbs::Result<()> {
 ///     for buf in bufs {
-///         store.post_recv(wr::recv(buf))?;
+///         srq.post_recv(wr::recv(buf))?;
 ///     }
 ///     Ok(())
 /// }
@@ -100,15 +100,14 @@ mod private {
 /// [`ibv_create_srq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq_ex.3.html)
 pub trait SrqType: private::Sealed + 'static {}
 
-/// A shared receive queue of queue pairs of this process (`IBV_SRQT_BASIC`): each is
-/// [made with it](crate::ProtectionDomain::create_qp_with_srq).
+/// A shared receive queue of ordinary queue pairs (`IBV_SRQT_BASIC`), which are [created with
+/// it](crate::ProtectionDomain::create_qp_with_srq).
 ///
 /// # Example
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
 /// use ibverbs::{SharedReceiveQueue, SrqOptions, srq::Basic};
-/// let store: SharedReceiveQueue<Basic> = pd.create_srq(SrqOptions::default())?; // the usual type
-///
+/// let srq: SharedReceiveQueue<Basic> = pd.create_srq(SrqOptions::default())?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -119,15 +118,15 @@ pub struct Basic;
 
 impl SrqType for Basic {}
 
-/// A shared receive queue of an [XRC domain](crate::xrc::XrcDomain) (`IBV_SRQT_XRC`): senders name
-/// it in their requests.
+/// A shared receive queue of an [XRC domain](crate::xrc::XrcDomain) (`IBV_SRQT_XRC`). Senders use
+/// its number in their requests.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{CompletionQueue, ProtectionDomain, SharedReceiveQueue, SrqOptions, xrc::{Xrc, XrcDomain}};
 /// # fn f(pd: &ProtectionDomain, xrcd: &XrcDomain, cq: &CompletionQueue) -> ibverbs::Result<()> {
-/// let store: SharedReceiveQueue<Xrc> = pd.create_xrc_srq(xrcd, cq, SrqOptions::default())?;
-/// println!("senders name it {}", store.srq_num()?);
+/// let srq: SharedReceiveQueue<Xrc> = pd.create_xrc_srq(xrcd, cq, SrqOptions::default())?;
+/// println!("shared receive queue {}", srq.srq_num()?);
 /// # Ok(()) }
 /// ```
 ///

@@ -1,5 +1,4 @@
-//! The receiving half of an extended reliable connection: no requests, no completions, only a
-//! state.
+//! The receiving half of an extended reliable connection.
 
 #![allow(unsafe_code)]
 
@@ -25,10 +24,9 @@ use crate::transport::QpType;
 
 /// The receiving half of an extended reliable connection (`IBV_QPT_XRC_RECV`). See [`XrcDomain`].
 ///
-/// Nothing is posted to it, and nothing completes on it: what arrives goes to the
-/// [`SharedReceiveQueue<Xrc>`](crate::xrc::Xrc) that the sender named. What peers may read and
-/// write is the memory of that queue's protection domain, as far as the [path](RcPath::access)
-/// allows.
+/// No requests are posted to it and none complete on it. A message goes to the
+/// [`SharedReceiveQueue<Xrc>`](crate::xrc::Xrc) that its sender named. Peers can read and write
+/// memory of that queue's protection domain, as far as the [path](RcPath::access) allows.
 ///
 /// # Example
 /// ```no_run
@@ -36,8 +34,8 @@ use crate::transport::QpType;
 /// # fn f(xrcd: &XrcDomain, path: RcPath, exchange: impl Fn(Endpoint) -> Endpoint) -> ibverbs::Result<()> {
 /// let mut receiver = xrcd.create_xrc_recv_qp()?;
 /// receiver.init(&path)?;
-/// let sender = exchange(receiver.endpoint(&path)?); // ours for theirs
-/// receiver.connect(&path, &sender)?; // messages go to the shared receive queues of the domain
+/// let sender = exchange(receiver.endpoint(&path)?); // sends ours, receives theirs
+/// receiver.connect(&path, &sender)?;
 /// # Ok(()) }
 /// ```
 ///
@@ -47,20 +45,20 @@ use crate::transport::QpType;
 pub struct XrcRecvQueuePair {
     raw: NonNull<ibv_qp>,
     id: QueueId,
-    /// Kept for ever if it cannot be destroyed.
+    /// Leaked if the queue pair cannot be destroyed.
     attached: ManuallyDrop<AttachedReceiver>,
 }
 
-// SAFETY: the library's functions on a queue pair that nothing is posted to are thread safe.
+// SAFETY: libibverbs allows any thread to query, modify and destroy a queue pair.
 unsafe impl Send for XrcRecvQueuePair {}
-// SAFETY: as above; its state is changed through `&mut self` only.
+// SAFETY: `&self` only queries the queue pair, which is thread-safe.
 unsafe impl Sync for XrcRecvQueuePair {}
 
 impl XrcDomain {
     /// Creates the receiving half of an extended reliable connection, in state RESET.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the device has no XRC.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no XRC.
     ///
     /// # References
     /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
@@ -91,12 +89,12 @@ impl XrcDomain {
         })
     }
 
-    /// Opens a receiving half that another process, or another part of this one, created in the
-    /// same domain, by its number: it lives on until the last who opened it lets go.
+    /// Opens an existing receiving half of the same domain by its number, for example one that
+    /// another process created. It exists until every handle to it is closed.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) or
-    /// [`NotFound`](crate::ErrorKind::NotFound) when the domain has none of this number.
+    /// [`NotFound`](crate::ErrorKind::NotFound) if the domain has none with this number.
     ///
     /// # References
     /// [`ibv_open_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_open_qp.3.html)
@@ -133,29 +131,31 @@ impl XrcDomain {
 
 impl XrcRecvQueuePair {
     fn control(&self) -> Control<'_> {
-        // SAFETY: the queue pair is alive while it is borrowed, and of its domain's context.
+        // SAFETY: `self` keeps the queue pair alive, and it belongs to the context of its domain.
         unsafe { Control::new(self.raw, QpType::XRC_RECV, self.xrcd().context()) }
     }
 
-    /// Which queue pair of this process this is, as [events](crate::event::EventSource) say.
+    /// Returns the identity of the queue pair in this process, which
+    /// [events](crate::event::EventSource) report.
     pub fn id(&self) -> QueueId {
         self.id
     }
 
-    /// Its number on the device, for the peer.
+    /// Returns the number of the queue pair, which the peer needs.
     pub fn qp_num(&self) -> Qpn {
         self.control().qp_num()
     }
 
-    /// The XRC domain that it belongs to.
+    /// Returns the XRC domain of the queue pair.
     pub fn xrcd(&self) -> &XrcDomain {
         self.attached.domain()
     }
 
-    /// What to tell the peer. See [`QueuePair::endpoint`](crate::QueuePair::endpoint).
+    /// Returns the endpoint that the peer needs to connect. See
+    /// [`QueuePair::endpoint`](crate::QueuePair::endpoint).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`QueuePair::endpoint`](crate::QueuePair::endpoint).
     pub fn endpoint(&self, path: &RcPath) -> Result<Endpoint> {
         self.control().endpoint(path)
     }
@@ -163,7 +163,7 @@ impl XrcRecvQueuePair {
     /// Moves the queue pair from RESET to INIT. See [`QueuePair::init`](crate::QueuePair::init).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`QueuePair::init`](crate::QueuePair::init).
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
@@ -171,11 +171,11 @@ impl XrcRecvQueuePair {
         self.control().init(path)
     }
 
-    /// Moves the queue pair from INIT through RTR to RTS: connected to the sending half at
-    /// `remote`. See [`QueuePair::connect`](crate::QueuePair::connect).
+    /// Connects the queue pair to the sending half at `remote`: moves it from INIT through RTR to
+    /// RTS. See [`QueuePair::connect`](crate::QueuePair::connect).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`QueuePair::connect`](crate::QueuePair::connect).
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
@@ -183,10 +183,10 @@ impl XrcRecvQueuePair {
         self.control().connect(path, remote)
     }
 
-    /// The state that the device reports.
+    /// Returns the state that the device reports.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device was removed.
     ///
     /// # References
     /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
@@ -194,10 +194,10 @@ impl XrcRecvQueuePair {
         self.control().state()
     }
 
-    /// What the queue pair is set to.
+    /// Queries the attributes of the queue pair.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device was removed.
     ///
     /// # References
     /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
@@ -205,10 +205,10 @@ impl XrcRecvQueuePair {
         self.control().query()
     }
 
-    /// Changes what `change` says. See [`QueuePair::modify`](crate::QueuePair::modify).
+    /// Changes attributes. See [`QueuePair::modify`](crate::QueuePair::modify).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`QueuePair::modify`](crate::QueuePair::modify).
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
@@ -216,10 +216,10 @@ impl XrcRecvQueuePair {
         self.control().modify(change, true, None)
     }
 
-    /// Puts the queue pair into the error state: it takes no more messages.
+    /// Moves the queue pair to the error state, in which it accepts no messages.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device was removed.
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
@@ -227,24 +227,24 @@ impl XrcRecvQueuePair {
         self.control().to_error()
     }
 
-    /// Destroys the queue pair, which dropping it does too.
+    /// Destroys the queue pair. Dropping it does the same, without the error.
     ///
     /// # Errors
-    /// If the driver refuses, it is leaked and counted ([`leaked_objects`](crate::leaked_objects)),
-    /// with what it could still receive into.
+    /// If the driver fails, the queue pair is leaked with the memory it could receive into, and
+    /// counted ([`leaked_objects`](crate::leaked_objects)).
     ///
     /// # References
     /// [`ibv_destroy_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)
     pub fn destroy(self) -> Result<()> {
-        ManuallyDrop::new(self).end()
+        ManuallyDrop::new(self).destroy_once()
     }
 
-    /// Called once, last.
-    fn end(&mut self) -> Result<()> {
-        // SAFETY: made by `XrcDomain`, destroyed once.
+    /// Destroys the queue pair. Must be the last call on `self`.
+    fn destroy_once(&mut self) -> Result<()> {
+        // SAFETY: `destroy` and `drop` are the only callers, and only one of them runs.
         let returned = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
         if returned == 0 {
-            // SAFETY: not used after: the caller is the last to use it.
+            // SAFETY: `self` is not used after this call.
             unsafe { ManuallyDrop::drop(&mut self.attached) };
         } else {
             crate::leak::count_leaked_object();
@@ -259,7 +259,8 @@ impl XrcRecvQueuePair {
 
 impl Drop for XrcRecvQueuePair {
     fn drop(&mut self) {
-        let _ = self.end(); // a failure is counted
+        // A failure is counted.
+        let _ = self.destroy_once();
     }
 }
 

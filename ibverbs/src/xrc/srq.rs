@@ -1,4 +1,4 @@
-//! Shared receive queues of an XRC domain: named by senders, with a completion queue of their own.
+//! Shared receive queues of an XRC domain, which senders select by number.
 
 #![allow(unsafe_code)]
 
@@ -20,17 +20,17 @@ use crate::srq::{SrqOptions, Xrc};
 use crate::wr::Owner;
 
 impl ProtectionDomain {
-    /// Creates a shared receive queue of an XRC domain. Its receives complete on `cq`, whichever
-    /// [receiving half](crate::xrc::XrcRecvQueuePair) of the domain the message came by. See
-    /// [`XrcDomain`].
+    /// Creates a shared receive queue of an XRC domain. Its receives complete on `cq` for every
+    /// [receiving half](crate::xrc::XrcRecvQueuePair) of the domain. See [`XrcDomain`].
     ///
-    /// Its buffers come back when it is destroyed and no receiving half is left that was made on
-    /// this `xrcd`. (Those of other processes end with the destroy, as the device promises.)
+    /// Its buffers are returned when it is destroyed and no receiving half of this `xrcd` is left.
+    /// For receiving halves in other processes, destroying the queue ends the device's access.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the device has no XRC, [`ErrorKind::InvalidInput`] when a
-    /// size is above what the device has, [`ErrorKind::Mismatch`] when the XRC domain or the
-    /// completion queue is of another device.
+    /// - [`ErrorKind::Unsupported`] if the device has no XRC.
+    /// - [`ErrorKind::InvalidInput`] if a size exceeds the device's limit.
+    /// - [`ErrorKind::Mismatch`] if the XRC domain or the completion queue belongs to another
+    ///   device.
     ///
     /// # References
     /// [`ibv_create_srq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq_ex.3.html)
@@ -44,7 +44,7 @@ impl ProtectionDomain {
         let context = self.context();
         let what = || {
             format!(
-                "XRC, {} receives on {}",
+                "an XRC shared receive queue with {} receives on {}",
                 options.max_wr,
                 context.device_name()
             )
@@ -52,11 +52,13 @@ impl ProtectionDomain {
         options.check(VERB, what)?;
         for other in [xrcd.context(), cq.inner().context()] {
             if other.as_raw() != context.as_raw() {
-                let (its, mine) = (other.device_name(), context.device_name());
-                let what =
-                    format!("a domain of {mine} with an XRC domain or a completion queue of {its}");
+                let what = format!(
+                    "a protection domain on {} and an XRC domain or completion queue on {}",
+                    context.device_name(),
+                    other.device_name()
+                );
                 let error = Error::new(ErrorKind::Mismatch, VERB, what);
-                return Err(error.with_help("make them on the same opening of the device"));
+                return Err(error.with_help("create them from the same Context"));
             }
         }
         let owner = Owner::new(self)?;
@@ -87,16 +89,16 @@ impl ProtectionDomain {
             _cq: Arc::clone(cq.inner()),
             attached: self.attach_queue_pair(),
         };
-        // SAFETY: just made, of these domains, with the owner's identity.
+        // SAFETY: the queue was just created in these domains with the owner's identity.
         Ok(unsafe { SharedReceiveQueue::of(raw, owner, &init.attr, options, Some(xrc)) })
     }
 }
 
 impl SharedReceiveQueue<Xrc> {
-    /// The number by which senders name it: [`for_srq`](crate::wr::SendRequest::for_srq).
+    /// Returns the number that senders pass to [`for_srq`](crate::wr::SendRequest::for_srq).
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device was removed.
     ///
     /// # References
     /// [`ibv_get_srq_num(3)`](https://man7.org/linux/man-pages/man3/ibv_get_srq_num.3.html)

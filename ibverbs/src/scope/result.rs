@@ -1,22 +1,23 @@
-//! How a scope ended.
+//! The result of a scope.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::in_flight::Reclaimed;
 use crate::qp::QueuePair;
 use crate::transport::SendTransport;
 
-/// How a [`QueuePair::scope`] ended.
+/// The result of [`QueuePair::scope`]: the closure's value, and the queue pair unless it was
+/// destroyed.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, scope::ScopeResult};
-/// # fn f(end: ScopeResult<Rc, u32>) {
-/// match end {
+/// # fn f(result: ScopeResult<Rc, u32>) {
+/// match result {
 ///     ScopeResult {
 ///         qp: Some(qp),
 ///         value,
 ///         ..
-///     } => println!("{value}, and {} goes on", qp.qp_num()),
+///     } => println!("{value}; queue pair {} is still connected", qp.qp_num()),
 ///     ScopeResult { reclaimed, .. } => {
 ///         println!("destroyed with {} sends in flight", reclaimed.sends.len())
 ///     }
@@ -24,27 +25,33 @@ use crate::transport::SendTransport;
 /// # }
 /// ```
 #[derive(Debug)]
-#[must_use = "it has the queue pair"]
+#[must_use = "it contains the queue pair"]
 pub struct ScopeResult<T: SendTransport, R> {
-    /// What the closure returned.
+    /// Return value of the closure.
     pub value: R,
-    /// The queue pair; `None` if it was destroyed, because requests with borrowed memory were
+    /// The queue pair, or `None` if it was destroyed because requests with borrowed memory were
     /// still in flight.
     pub qp: Option<QueuePair<T>>,
-    /// What a destroyed queue pair gave back.
+    /// Buffers that destroying the queue pair returned.
     pub reclaimed: Reclaimed,
 }
 
 impl<T: SendTransport, R> ScopeResult<T, R> {
-    /// The queue pair and the closure's value.
+    /// Returns the queue pair and the closure's value.
     ///
     /// # Errors
     /// [`ErrorKind::Disconnected`] if the queue pair was destroyed.
     pub fn into_result(self) -> Result<(QueuePair<T>, R)> {
         match self.qp {
             Some(qp) => Ok((qp, self.value)),
-            None => Err(Error::new(ErrorKind::Disconnected, "scope", "requests with borrowed memory did not complete")
-                .with_help("the queue pair was destroyed to end them: let Scope::wait retire them, and allow it time")),
+            None => Err(Error::new(
+                ErrorKind::Disconnected,
+                "scope",
+                "requests with borrowed memory did not complete",
+            )
+            .with_help(
+                "the queue pair was destroyed to end them; call Scope::wait with a longer timeout",
+            )),
         }
     }
 }
