@@ -355,23 +355,20 @@ fn raw_request_with_wrong_lkey_matches_no_slot() {
         let mut bad = std::ptr::null_mut();
         // SAFETY: the queue pair is alive, the request and its entry are valid during the call, and
         // the key gives access to no memory.
-        assert_eq!(
-            unsafe { ibv_post_send(pair.a.as_raw(), &raw mut request, &raw mut bad) },
-            0
-        );
-        let completion = loop {
+        let errno = unsafe { ibv_post_send(pair.a.as_raw(), &raw mut request, &raw mut bad) };
+        assert_eq!(errno, 0);
+        let (status, rejected) = loop {
             if let Some(completion) = pair.cq.poll().expect("poll").next() {
                 break (completion.status(), pair.a.retire(completion).is_err());
             }
         };
         // Soft-RoCE reports it as flushed.
         assert!(
-            [WcStatus::LOC_PROT_ERR, WcStatus::WR_FLUSH_ERR].contains(&completion.0),
-            "{}",
-            completion.0
+            [WcStatus::LOC_PROT_ERR, WcStatus::WR_FLUSH_ERR].contains(&status),
+            "{status}"
         );
         assert!(
-            completion.1,
+            rejected,
             "the completion must not retire a request of this crate"
         );
     }

@@ -39,6 +39,7 @@ fn table() -> Vec<[&'static str; 3]> {
 }
 
 /// Calls each verb and returns the results.
+#[allow(clippy::too_many_lines, reason = "one entry for each row of the table")]
 fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
     let pd = context.alloc_pd().expect("protection domain");
     let cq = context

@@ -182,11 +182,11 @@ fn memory_that_cannot_be_deregistered_is_never_freed() {
             ..Live::default()
         }
     );
-    // SAFETY: the buffer leaked, so its memory is still allocated and contains zeros.
     #[allow(
         unsafe_code,
         reason = "reads memory that safe code cannot reach any more"
     )]
+    // SAFETY: the buffer leaked, so its memory is still allocated and contains zeros.
     let byte = unsafe { address.read_volatile() };
     assert_eq!(byte, 0);
     assert_eq!(fake.take_violations(), Vec::<String>::new());
