@@ -89,17 +89,17 @@ fn datagram_follows_grh_and_can_be_answered() {
             assert_eq!(source.qpn, a.qp.qp_num());
             assert!(source.has_grh);
 
-            let back =
+            let to_a =
                 b.pd.create_ah_from_wc(1, &source, &bytes)
                     .expect("address handle");
-            let back = Destination {
-                address: b.qp.hold_address(&back).expect("hold"),
+            let to_a = Destination {
+                address: b.qp.hold_address(&to_a).expect("hold"),
                 qpn: source.qpn,
                 qkey: QKEY,
             };
             a.qp.post_recv(wr::recv(a.pd.buf(256).expect("buffer")))
                 .expect("receive");
-            b.qp.post_send(wr::send_to_with_imm(wr::Inline(b"pong"), back, 9))
+            b.qp.post_send(wr::send_to_with_imm(wr::Inline(b"pong"), to_a, 9))
                 .expect("send");
             assert_eq!(&a.received().1[GRH_LEN..], b"pong");
         }

@@ -9,7 +9,7 @@ use ibverbs::{
     AccessFlags, Buf, Context, Direction, QpOptions, QpState, QueuePair, Rc, RcPath, RemoteMemory,
     Retired, WcStatus, qp::QpChange, wr,
 };
-use lab::{LeakCheck, Pair, REMOTE_ACCESS, extended_and_classic, pair_of, path, roce};
+use lab::{LeakCheck, Pair, REMOTE_ACCESS, extended_and_classic, pair_with_access, path, roce};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verb {
@@ -65,7 +65,7 @@ impl Verb {
 
 /// Posts a request on `a` and returns its completion. Skips flushed receives of a peer that is in
 /// the error state.
-fn fail(pair: &mut Pair, verb: Verb, remote: RemoteMemory) -> Retired {
+fn post_and_retire(pair: &mut Pair, verb: Verb, remote: RemoteMemory) -> Retired {
     let buf = pair.pd.buf(8).expect("buffer");
     assert!(verb.post(&mut pair.a, buf, remote), "{verb:?}");
     loop {
@@ -81,7 +81,7 @@ fn fail(pair: &mut Pair, verb: Verb, remote: RemoteMemory) -> Retired {
 
 /// Checks that the buffer was returned, the status is as expected and the queue pair is in the
 /// error state.
-fn check(pair: &mut Pair, verb: Verb, failed: Retired, status: WcStatus) {
+fn check_failure(pair: &mut Pair, verb: Verb, failed: Retired, status: WcStatus) {
     assert_eq!(failed.status(), status, "{verb:?}");
     assert_ne!(status, WcStatus::SUCCESS, "{verb:?}");
     let error = failed.ok().expect_err("failed");
@@ -92,7 +92,7 @@ fn check(pair: &mut Pair, verb: Verb, failed: Retired, status: WcStatus) {
     assert_eq!(
         failed
             .into_buf()
-            .expect("a failed request gives its buffer back")
+            .expect("a failed request returns its buffer")
             .capacity(),
         8,
         "{verb:?}"
@@ -102,7 +102,7 @@ fn check(pair: &mut Pair, verb: Verb, failed: Retired, status: WcStatus) {
 }
 
 fn open_pair(context: &Context, options: QpOptions) -> Pair {
-    pair_of::<Rc>(context, options, REMOTE_ACCESS)
+    pair_with_access::<Rc>(context, options, REMOTE_ACCESS)
 }
 
 #[test]
@@ -118,14 +118,14 @@ fn forbidden_remote_access_fails_with_rem_access_err() {
                     "a right that the region lacks",
                     "a right that the queue pair lacks",
                 ] {
-                    let lacks = REMOTE_ACCESS - verb.needs();
+                    let insufficient = REMOTE_ACCESS - verb.needs();
                     let mut pair = if cause == "a right that the queue pair lacks" {
-                        pair_of::<Rc>(&context, options, lacks)
+                        pair_with_access::<Rc>(&context, options, insufficient)
                     } else {
                         open_pair(&context, options)
                     };
                     let rights = if cause == "a right that the region lacks" {
-                        lacks
+                        insufficient
                     } else {
                         REMOTE_ACCESS
                     };
@@ -139,7 +139,7 @@ fn forbidden_remote_access_fails_with_rem_access_err() {
                     pair.b
                         .post_recv(wr::recv(wr::Empty))
                         .expect("for the immediate data");
-                    let failed = fail(&mut pair, verb, remote);
+                    let failed = post_and_retire(&mut pair, verb, remote);
                     // If the queue pair lacks the right, the specification also allows the peer to
                     // report an invalid request.
                     let status = match failed.status() {
@@ -150,7 +150,7 @@ fn forbidden_remote_access_fails_with_rem_access_err() {
                         }
                         _ => WcStatus::REM_ACCESS_ERR,
                     };
-                    check(&mut pair, verb, failed, status);
+                    check_failure(&mut pair, verb, failed, status);
                     let mut seen = [7; 64];
                     region.read(0, &mut seen).expect("in range");
                     assert_eq!(
@@ -176,8 +176,8 @@ fn destroyed_peer_exceeds_retries() {
                 .create_qp::<Rc>(&pair.cq, &pair.cq, QpOptions::default())
                 .expect("unconnected queue pair");
             drop(std::mem::replace(&mut pair.b, other));
-            let failed = fail(&mut pair, verb, remote);
-            check(&mut pair, verb, failed, WcStatus::RETRY_EXC_ERR);
+            let failed = post_and_retire(&mut pair, verb, remote);
+            check_failure(&mut pair, verb, failed, WcStatus::RETRY_EXC_ERR);
         }
     }
 }
@@ -191,8 +191,8 @@ fn peer_without_receive_exceeds_rnr_retries() {
             let mut pair = open_pair(&context, QpOptions::default());
             reconnect_without_rnr_retries(&context, &mut pair);
             let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
-            let failed = fail(&mut pair, verb, region.remote());
-            check(&mut pair, verb, failed, WcStatus::RNR_RETRY_EXC_ERR);
+            let failed = post_and_retire(&mut pair, verb, region.remote());
+            check_failure(&mut pair, verb, failed, WcStatus::RNR_RETRY_EXC_ERR);
         }
     }
 }
@@ -291,12 +291,12 @@ fn failure_flushes_later_requests() {
             let mut pair = open_pair(&context, options);
             let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             let remote = region.remote();
-            let wrong = RemoteMemory {
+            let wrong_rkey = RemoteMemory {
                 rkey: remote.rkey ^ 0x5500,
                 ..remote
             };
             let pool = pair.pd.pool(4, 8).expect("pool");
-            for (tag, to) in [remote, wrong, remote, remote].into_iter().enumerate() {
+            for (tag, to) in [remote, wrong_rkey, remote, remote].into_iter().enumerate() {
                 let request = wr::write(
                     pool.take().expect("a free buffer"),
                     RemoteMemory { len: 8, ..to },

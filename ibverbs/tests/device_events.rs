@@ -82,7 +82,7 @@ fn link_changes_raise_port_events() {
 }
 
 /// Creates a queue pair whose flushed receives do not fit into its completion queue.
-fn overflow(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
+fn overflow_cq(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
     let pd = context.alloc_pd().expect("protection domain");
     let cq = context
         .create_cq(CqOptions {
@@ -118,7 +118,7 @@ fn overflow_event_names_the_completion_queue() {
         println!("device: {}", context.device_name());
         let events = context.async_events().expect("events");
         drain(&events);
-        let (_pd, cq, _qp) = overflow(&context);
+        let (_pd, cq, _qp) = overflow_cq(&context);
         let event = events.wait(Some(LONG)).expect("wait").expect("an event");
         assert_eq!(event.event_type, EventType::CQ_ERR);
         assert_eq!(event.source, EventSource::CompletionQueue(cq.id()));
@@ -138,8 +138,8 @@ fn destroy_does_not_wait_for_events() {
         println!("device: {}", context.device_name());
         let events = context.async_events().expect("events");
         drain(&events);
-        let (pd, cq, qp) = overflow(&context);
-        let (taken, id) = (
+        let (pd, cq, qp) = overflow_cq(&context);
+        let (event, id) = (
             events.wait(Some(LONG)).expect("wait").expect("an event"),
             cq.id(),
         );
@@ -148,7 +148,7 @@ fn destroy_does_not_wait_for_events() {
         drop((cq, pd));
         assert!(started.elapsed() < LONG / 2, "took {:?}", started.elapsed());
         assert_eq!(
-            taken.source,
+            event.source,
             EventSource::CompletionQueue(id),
             "the identity stays valid after the object was destroyed"
         );
@@ -177,7 +177,7 @@ fn events_can_be_read_while_queues_are_destroyed() {
             count
         });
         for _ in 0..20 {
-            drop(overflow(&context));
+            drop(overflow_cq(&context));
         }
         println!(
             "{}: {} events read at the same time",
@@ -199,12 +199,12 @@ fn wait_times_out_and_events_go_to_one_handle() {
             context.async_events().expect("events"),
         );
         drain(&one);
-        let begun = Instant::now();
+        let started = Instant::now();
         assert_eq!(one.wait(Some(SHORT)).expect("wait"), None);
-        assert!(begun.elapsed() >= SHORT);
+        assert!(started.elapsed() >= SHORT);
         assert_eq!(two.try_get().expect("try"), None);
         assert!(!readable(&one));
-        let broken = [overflow(&context), overflow(&context)];
+        let overflowed = [overflow_cq(&context), overflow_cq(&context)];
         let deadline = Instant::now() + LONG;
         while !(readable(&one) && readable(&two)) {
             assert!(
@@ -212,17 +212,17 @@ fn wait_times_out_and_events_go_to_one_handle() {
                 "both handles must become readable"
             );
         }
-        let taken = [&one, &two].map(|events| {
+        let event_sources = [&one, &two].map(|events| {
             events
                 .wait(Some(LONG))
                 .expect("wait")
                 .expect("an event")
                 .source
         });
-        let sources = [0, 1].map(|index| EventSource::CompletionQueue(broken[index].1.id()));
+        let sources = [0, 1].map(|index| EventSource::CompletionQueue(overflowed[index].1.id()));
         assert!(
-            taken == sources || taken == [sources[1], sources[0]],
-            "{taken:?}"
+            event_sources == sources || event_sources == [sources[1], sources[0]],
+            "{event_sources:?}"
         );
         assert_eq!(
             (one.try_get().expect("try"), two.try_get().expect("try")),

@@ -3,7 +3,7 @@
 mod lab;
 
 use ibverbs::{AccessFlags, BufList, Direction, PostError, QpOptions, Rc, wr};
-use lab::{LeakCheck, extended_and_classic, pair_of, roce};
+use lab::{LeakCheck, extended_and_classic, pair_with_access, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -16,7 +16,7 @@ fn list_is_gathered_and_scattered_in_order() {
                 max_recv_sge: 3,
                 ..options
             };
-            let mut pair = pair_of::<Rc>(&context, options, AccessFlags::empty());
+            let mut pair = pair_with_access::<Rc>(&context, options, AccessFlags::empty());
             let bytes = |text: &[u8]| {
                 let mut buf = pair.pd.buf(text.len()).expect("buffer");
                 buf.copy_from_slice(text);
@@ -81,7 +81,7 @@ fn held_list_is_sent_repeatedly() {
                 max_send_sge: 2,
                 ..options
             };
-            let mut pair = pair_of::<Rc>(&context, options, AccessFlags::empty());
+            let mut pair = pair_with_access::<Rc>(&context, options, AccessFlags::empty());
             let (head, body) = (
                 bytes_of(&pair.pd, b"head:").freeze(),
                 bytes_of(&pair.pd, b"body").freeze(),
@@ -119,7 +119,7 @@ fn list_with_too_many_entries_is_returned() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let mut pair = pair_of::<Rc>(&context, options, AccessFlags::empty());
+            let mut pair = pair_with_access::<Rc>(&context, options, AccessFlags::empty());
             let many = pair.a.caps().max_send_sge as usize + 1;
             let list = |count: usize| {
                 BufList::new(

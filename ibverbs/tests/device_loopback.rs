@@ -131,7 +131,7 @@ fn every_payload_is_sent_and_received() {
                 "the queue pair holds it"
             );
             drop(pair);
-            frozen.try_thaw().expect("the queue pair is gone");
+            frozen.try_thaw().expect("the queue pair was destroyed");
         }
     }
 }
@@ -152,7 +152,7 @@ fn batches_post_together_or_abort() {
                     Ok(())
                 })
                 .expect("receives");
-            let refused: Result<(), ibverbs::Error> = pair.a.batch(|batch| {
+            let aborted: Result<(), ibverbs::Error> = pair.a.batch(|batch| {
                 batch.send(wr::send(pool.take().expect("a free buffer")))?;
                 Err(ibverbs::Error::new(
                     ErrorKind::Os,
@@ -160,7 +160,7 @@ fn batches_post_together_or_abort() {
                     "aborted by the test",
                 ))
             });
-            refused.expect_err("the closure's error");
+            aborted.expect_err("the closure's error");
             assert_eq!(
                 pool.available(),
                 8,

@@ -5,7 +5,7 @@ mod lab;
 use std::sync::atomic::Ordering;
 
 use ibverbs::{Direction, PostError, Rc, Uc, WcStatus, wr};
-use lab::{LeakCheck, REMOTE_ACCESS, extended_and_classic, pair_of, roce};
+use lab::{LeakCheck, REMOTE_ACCESS, extended_and_classic, pair_with_access, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -13,7 +13,7 @@ fn write_and_read_round_trip() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
+            let mut pair = pair_with_access::<Rc>(&context, options, REMOTE_ACCESS);
             let region = pair.pd.shared(4096, REMOTE_ACCESS).expect("region");
             let target = region.remote().slice(100, 5).expect("in range");
             let mut hello = pair.pd.buf(5).expect("buffer");
@@ -43,7 +43,7 @@ fn write_with_imm_consumes_a_receive() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
+            let mut pair = pair_with_access::<Rc>(&context, options, REMOTE_ACCESS);
             let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
             pair.a
@@ -65,7 +65,7 @@ fn atomics_return_the_previous_value() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
+            let mut pair = pair_with_access::<Rc>(&context, options, REMOTE_ACCESS);
             let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             region.store(8, 40, Ordering::Relaxed).expect("aligned");
             let number = region.remote().slice(8, 8).expect("in range");
@@ -104,7 +104,7 @@ fn out_of_bounds_requests_are_rejected_before_posting() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
+            let mut pair = pair_with_access::<Rc>(&context, options, REMOTE_ACCESS);
             let remote = pair.pd.shared(64, REMOTE_ACCESS).expect("region").remote();
             let free = pair.a.send_slots_free();
             let buf = pair.pd.buf(65).expect("buffer");
@@ -149,7 +149,7 @@ fn wrong_rkey_fails_with_rem_access_err() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
+            let mut pair = pair_with_access::<Rc>(&context, options, REMOTE_ACCESS);
             let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             let mut remote = region.remote();
             remote.rkey ^= 0x5500;
@@ -169,7 +169,7 @@ fn unreliable_connection_sends_and_writes() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let mut pair = pair_of::<Uc>(&context, options, REMOTE_ACCESS);
+            let mut pair = pair_with_access::<Uc>(&context, options, REMOTE_ACCESS);
             let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             pair.b
                 .post_recv(wr::recv(pair.pd.buf(64).expect("buffer")))

@@ -9,7 +9,7 @@ use ibverbs::{
 };
 use lab::{
     LeakCheck, REMOTE_ACCESS, devices, expect_unsupported, extended_and_classic, for_each_device,
-    is_iwarp, pair_of, roce,
+    is_iwarp, pair_with_access, roce,
 };
 
 #[test]
@@ -60,13 +60,15 @@ fn rkey_is_invalid_after_reclaim() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let lab::Pair { pd, cq, a, b } =
-            pair_of::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
+            pair_with_access::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
         let region = pd.shared(64, REMOTE_ACCESS).expect("region");
         let remote = region.remote();
         drop((a, b, cq));
-        let buf = region.try_into_buf().expect("the queue pairs are gone");
+        let buf = region
+            .try_into_buf()
+            .expect("the queue pairs were destroyed");
         // Connects again, in another domain.
-        let mut other = pair_of::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
+        let mut other = pair_with_access::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
         other
             .a
             .post_send(wr::write(wr::Inline(&[]), remote))
@@ -88,7 +90,7 @@ fn frozen_memory_is_read_only_for_peers() {
     for context in roce() {
         for options in extended_and_classic() {
             for writes in [false, true] {
-                let mut pair = pair_of::<Rc>(&context, options, REMOTE_ACCESS);
+                let mut pair = pair_with_access::<Rc>(&context, options, REMOTE_ACCESS);
                 let frozen = pair
                     .pd
                     .frozen_shared(100, MemoryOptions::default(), |bytes| bytes.fill(9))
@@ -132,7 +134,7 @@ fn frozen_memory_is_read_only_for_peers() {
 fn slices_are_addressed_and_bounds_checked() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        let mut pair = pair_of::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
+        let mut pair = pair_with_access::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
         let region = pair.pd.shared(4096, REMOTE_ACCESS).expect("region");
         let slice = region
             .slice(1000..1064)
@@ -196,7 +198,7 @@ fn zero_based_region_is_addressed_from_0() {
             ));
             continue;
         }
-        let mut pair = pair_of::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
+        let mut pair = pair_with_access::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
         let region = pair
             .pd
             .shared_with(8192, REMOTE_ACCESS, options())

@@ -9,7 +9,7 @@ use ibverbs::{
     AccessFlags, Completion, CompletionQueue, CqOptions, Error, ErrorKind, GidIndex, PostError,
     ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, wr,
 };
-use lab::{LeakCheck, Pair, devices, extended_and_classic, forget, pair, pair_of, roce};
+use lab::{LeakCheck, Pair, devices, extended_and_classic, forget, pair, pair_with_access, roce};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -91,7 +91,7 @@ fn borrowed_memory_works_in_one_sided_batches() {
                 mut cq,
                 a,
                 mut b,
-            } = pair_of::<Rc>(&context, options, open);
+            } = pair_with_access::<Rc>(&context, options, open);
             let region = pd.shared(4096, open).expect("region");
             let source = [7_u8; 4096];
             let mut target = [0_u8; 4096];
@@ -165,7 +165,7 @@ fn read_in_flight_writes_nothing_after_the_scope() {
     let _leak_check = LeakCheck::new();
     let open = AccessFlags::REMOTE_READ;
     for context in roce() {
-        let Pair { pd, cq, a, b } = pair_of::<Rc>(&context, QpOptions::default(), open);
+        let Pair { pd, cq, a, b } = pair_with_access::<Rc>(&context, QpOptions::default(), open);
         let region = pd.shared(LEN, open).expect("region");
         let ones = vec![1; 1 << 20];
         for part in 0..LEN >> 20 {

@@ -129,7 +129,10 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
                 Err(no_send_ops())
             },
         ),
-        ("`ibv_modify_qp`: alternate path", alternate(rc(), own)),
+        (
+            "`ibv_modify_qp`: alternate path",
+            set_alternate_path(rc(), own),
+        ),
         (
             "`ibv_modify_qp`: queue length",
             rc().modify(&QpChange {
@@ -221,7 +224,7 @@ fn no_send_ops() -> Error {
 }
 
 /// Sets an alternate path in the transition to RTR.
-fn alternate(mut qp: QueuePair<Rc>, own: &GidEntry) -> Result<(), Error> {
+fn set_alternate_path(mut qp: QueuePair<Rc>, own: &GidEntry) -> Result<(), Error> {
     let path = RcPath::new(1, own.index, Mtu::B1024);
     qp.init(&path)?;
     let address = AhAttr::for_gid(1, own.index, own.gid);

@@ -368,7 +368,7 @@ fn a_full_batch_returns_the_request_and_stays_usable() {
             Ok(())
         })
         .expect("two requests");
-        let buf = pair.buf(b"back");
+        let buf = pair.buf(b"returned");
         qp.batch(|batch| -> Result<(), Error> {
             batch.send(wr::send(wr::Empty))?;
             batch.send(wr::send(wr::Empty))?;
@@ -376,7 +376,7 @@ fn a_full_batch_returns_the_request_and_stays_usable() {
             assert_eq!(rejected.error(), PostError::BatchFull { max: 2 });
             assert_eq!(
                 &rejected.into_payload().expect("the posted buffer")[..],
-                b"back"
+                b"returned"
             );
             Ok(())
         })

@@ -6,7 +6,7 @@ use ibverbs::{
     wr,
 };
 
-use crate::lab::{LeakCheck, extended_and_classic, pair_of, roce};
+use crate::lab::{LeakCheck, extended_and_classic, pair_with_access, roce};
 use crate::raw_window::RawWindow;
 use crate::{REMOTE_ACCESS, pair_and_region};
 
@@ -31,7 +31,7 @@ fn rejected_binding_is_a_bind_error() {
             ("out of bounds", local | bind, 1, 64),
             ("an empty range", local | bind, 0, 0),
         ] {
-            let mut pair = pair_of::<Rc>(
+            let mut pair = pair_with_access::<Rc>(
                 &context,
                 QpOptions::default(),
                 REMOTE_ACCESS | AccessFlags::MW_BIND,

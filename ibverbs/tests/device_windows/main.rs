@@ -11,14 +11,14 @@ use ibverbs::{
     mw::{Type1, Type2, WindowType},
     wr,
 };
-use lab::{LeakCheck, Pair, devices, extended_and_classic, is_iwarp, pair_of, roce};
+use lab::{LeakCheck, Pair, devices, extended_and_classic, is_iwarp, pair_with_access, roce};
 
 const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
 /// Creates two connected queue pairs and a region without remote access of its own. `b` owns the
 /// memory, `a` is the peer.
 fn pair_and_region(context: &Context, options: QpOptions) -> (Pair<Rc>, SharedRegion) {
-    let pair = pair_of::<Rc>(context, options, REMOTE_ACCESS | AccessFlags::MW_BIND);
+    let pair = pair_with_access::<Rc>(context, options, REMOTE_ACCESS | AccessFlags::MW_BIND);
     let region = pair.pd.shared(8192, AccessFlags::MW_BIND).expect("region");
     (pair, region)
 }
@@ -289,8 +289,8 @@ fn invalid_bindings_are_rejected_before_posting() {
                 kind
             );
         }
-        let elsewhere = context.alloc_pd().expect("protection domain");
-        let window = elsewhere.alloc_mw::<Type1>().expect("window");
+        let other_pd = context.alloc_pd().expect("protection domain");
+        let window = other_pd.alloc_mw::<Type1>().expect("window");
         let error = pair
             .b
             .bind_mw(window, &foreign, REMOTE_ACCESS, 0)

@@ -89,11 +89,11 @@ pub(crate) struct Pair<T: ConnectedDuplexTransport = Rc> {
 
 /// Creates two connected queue pairs of one device.
 pub(crate) fn pair(context: &Context, options: QpOptions) -> Pair {
-    pair_of::<Rc>(context, options, AccessFlags::empty())
+    pair_with_access::<Rc>(context, options, AccessFlags::empty())
 }
 
 /// Like [`pair`], with transport `T` and remote access rights.
-pub(crate) fn pair_of<T: ConnectedDuplexTransport>(
+pub(crate) fn pair_with_access<T: ConnectedDuplexTransport>(
     context: &Context,
     options: QpOptions,
     access: AccessFlags,
