@@ -1,7 +1,6 @@
-//! Tells a peer that takes no part, and so sees nothing of the data, that this end is at work.
+//! Heartbeats for a peer that takes no part in the data transfer and so cannot see its progress.
 //!
-//! Where a test ends by the clock the peer knows when that has to be; where it ends by count, only
-//! the one who counts knows.
+//! Only tests by count need them. In tests by time the peer knows when this end must have finished.
 
 use std::time::{Duration, Instant};
 
@@ -9,33 +8,33 @@ use super::Peer;
 use crate::common::error::Result;
 use crate::rperf::spec::{Limit, Shape};
 
-/// When to say so next; none where the peer needs no word.
+/// The interval of the heartbeats and the time of the next one; `None` if the peer needs none.
 #[derive(Debug)]
 pub(super) struct Heartbeat(Option<(Duration, Instant)>);
 
 impl Heartbeat {
-    /// Of a test that began at `start`.
+    /// Creates the heartbeat of a test that began at `start`.
     pub(super) fn new(shape: &Shape, start: Instant) -> Self {
-        let wanted = !shape.plan.has_receiver() && matches!(shape.limit, Limit::Messages(_));
-        Self(wanted.then(|| (shape.heartbeat, start + shape.heartbeat)))
+        let is_needed = !shape.plan.has_receiver() && matches!(shape.limit, Limit::Messages(_));
+        Self(is_needed.then(|| (shape.heartbeat, start + shape.heartbeat)))
     }
 
-    /// Says so if it is time.
+    /// Sends a heartbeat if one is due.
     #[inline]
     pub(super) fn tick<P: Peer>(&mut self, peer: &P) -> Result<()> {
-        let Some((every, next)) = &mut self.0 else {
+        let Some((interval, next)) = &mut self.0 else {
             return Ok(());
         };
         let now = Instant::now();
         if now < *next {
             return Ok(());
         }
-        *next = now + *every;
+        *next = now + *interval;
         peer.send_heartbeat()
     }
 
-    /// When it is time.
+    /// Returns when the next heartbeat is due.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.0.map(|beat| beat.1)
+        self.0.map(|(_, next)| next)
     }
 }

@@ -1,19 +1,20 @@
-//! The loops that are timed. They see a connected [`Wire`], a [`Shape`] and the [`Peer`]'s words,
-//! and nothing of how these came about; a fake wire runs them in tests.
+//! The timed loops. They use a connected [`Wire`], a [`Shape`] and the control connection to the
+//! [`Peer`], independent of how these were set up. Unit tests run the loops over a fake wire.
 //!
-//! What a test does is data, its [`Plan`](crate::rperf::spec::plan::Plan); the wire knows verb and
-//! service, the loops the pattern: [`bandwidth`] moves many messages, [`pingpong`] one, and
-//! [`passive`] stays while the peer reads and writes memory here.
+//! A [`Plan`](crate::rperf::spec::plan::Plan) describes a test as data: the wire implements verb
+//! and service, the loops the pattern. [`bandwidth`] keeps many messages in flight, [`pingpong`]
+//! one, and [`passive`] waits while the peer accesses the memory of this end.
 //!
-//! No receiver is ever without a posted receive: a sender has a window of [`Shape::depth`]
-//! messages, and the receiver returns a credit, a message of no bytes, for each [`Shape::batch`]
-//! messages that it has taken and posted receives for again. (iWARP drops a connection whose
-//! message meets no receive; RoCE stalls for as long as the RNR timer says.) Where messages can be
-//! lost, so can credits: each says up to which message the receiver has come, and a sender that
-//! hears nothing for a while takes what is under way for lost.
+//! A receiver always has a posted receive. A sender has a window of [`Shape::depth`] messages, and
+//! the receiver returns a credit (an empty message) for each [`Shape::batch`] messages after it has
+//! posted receives for them again. Without a receive, iWARP drops the connection, and RoCE stalls
+//! for the time of the RNR timer.
+//!
+//! Unreliable services can lose messages and credits. Their credits carry the number of the latest
+//! message that arrived, and a sender without credit treats messages in flight as lost after a
+//! while.
 
 pub mod bandwidth;
-mod clock;
 mod heartbeat;
 pub mod passive;
 pub mod payload;
@@ -41,183 +42,181 @@ use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::thread_counters::ThreadCounters;
 use crate::rperf::stats::{Count, SideStats};
 
-/// What one poll brought.
+/// Result of one poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PollCounts {
-    /// Data messages whose sends are known to be complete, from the start of the test; 0 when
-    /// nothing new is known.
+    /// Data messages whose sends are known to be complete, from the start of the test; 0 if the
+    /// number has not changed.
     pub sent: u64,
     /// Data messages that arrived.
     pub data: u32,
-    /// Their bytes.
+    /// Bytes of the data messages that arrived.
     pub bytes: u64,
-    /// How far the peer's numbering has come: the number after that of the latest arrival; 0 when
-    /// nothing new is known.
+    /// Number after that of the peer's latest message; 0 if the number has not changed.
     pub reached: u64,
-    /// Data messages of this end that the peer has given credit for, from the start; 0 when
-    /// nothing new is known.
+    /// Data messages of this end that the peer has returned credit for, from the start of the
+    /// test; 0 if the number has not changed.
     pub acked: u64,
     /// Credit messages that arrived.
     pub credits: u32,
-    /// Completions of any kind.
+    /// Completions of all kinds.
     pub completions: u32,
 }
 
-/// Memory that is open to the peer, as the peer names it.
+/// Memory that the peer may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExposedMemory {
-    /// Its address.
+    /// Virtual address.
     pub addr: u64,
-    /// Its length.
+    /// Length in bytes.
     pub len: u64,
-    /// Its key.
+    /// Remote key.
     pub rkey: u32,
 }
 
-/// A connected end. Data messages carry [`Shape::msg_size`] bytes, credits none.
+/// A connected end. Data messages carry [`Shape::msg_size`] bytes; credit messages are empty.
 pub trait Wire {
-    /// The memory here that the peer will read or write, for it to be told.
+    /// Returns the memory of this end that the peer will access, if there is any.
     fn exposed(&self) -> Option<ExposedMemory>;
 
-    /// The memory there.
+    /// Sets the memory of the peer that this end will access.
     fn peer_exposes(&mut self, memory: ExposedMemory);
 
-    /// Posts `count` data messages, the first of them number `first`. Of those on one queue pair
-    /// each `signal_every`-th asks for a completion, and so does the one before `last`.
+    /// Posts `count` data messages, starting with number `first`. On each queue pair, every
+    /// `signal_every`-th message and the one before number `last` request a completion.
     ///
     /// # Errors
-    /// The queue pair refuses: it is in error, or its queue is full.
+    /// Returns an error if the queue pair is in the error state or its queue is full.
     fn send(&mut self, first: u64, count: u32, signal_every: u32, last: u64) -> Result<()>;
 
-    /// Posts a credit message for the peer's messages up to number `reached`.
+    /// Posts a credit message for the peer's messages before number `reached`.
     ///
     /// # Errors
-    /// As [`Wire::send`].
+    /// Returns the same errors as [`Wire::send`].
     fn send_credit(&mut self, reached: u64) -> Result<()>;
 
-    /// Posts the receives that there have to be before the peer may start.
+    /// Posts the receives that must be posted before the peer starts.
     ///
     /// # Errors
-    /// As [`Wire::send`].
+    /// Returns the same errors as [`Wire::send`].
     fn post_receives(&mut self) -> Result<()>;
 
-    /// Posts again what the last polls have used.
+    /// Posts a receive again for each one that the latest polls completed.
     ///
     /// # Errors
-    /// As [`Wire::send`].
+    /// Returns the same errors as [`Wire::send`].
     fn repost(&mut self) -> Result<()>;
 
-    /// Takes the completions that are there; checks payload if that was asked for.
+    /// Polls for completions, and checks the payload if that is enabled.
     ///
     /// # Errors
-    /// A request failed, or what arrived is wrong.
+    /// Returns an error if a request failed or the payload is wrong.
     fn poll(&mut self) -> Result<PollCounts>;
 
-    /// Asks for a wake-up at the next completion, or at that of the next message whose sender
-    /// solicits it.
+    /// Requests an event for the next completion, or for the next solicited one.
     ///
     /// # Errors
-    /// The device is gone.
+    /// Returns an error if the device is gone.
     fn arm(&mut self, solicited: bool) -> Result<()>;
 
-    /// Sleeps until a completion after [`Wire::arm`], at most for `limit`.
+    /// Sleeps until the event requested with [`Wire::arm`], at most for `limit`.
     ///
     /// # Errors
-    /// The device is gone.
+    /// Returns an error if the device is gone.
     fn sleep(&mut self, limit: Duration) -> Result<()>;
 
-    /// Looks whether the connection still stands at `now`, as far as that shows outside the
-    /// completions.
+    /// Checks for a disconnection that causes no completion. `now` is the current time.
     ///
     /// # Errors
-    /// The connection is over.
+    /// Returns an error if the peer has disconnected.
     fn check(&mut self, now: Instant) -> Result<()>;
 
-    /// Checks what the peer, which has made `made` messages, left in memory here without a word.
+    /// Checks the memory of this end after the peer's last of `made` messages.
     ///
     /// # Errors
-    /// A byte is wrong.
+    /// Returns an error if a byte is wrong.
     fn verify_final(&mut self, made: u64) -> Result<()>;
 
-    /// Bytes checked so far.
+    /// Returns the number of bytes that were checked so far.
     fn verified(&self) -> u64;
 }
 
-/// What goes on beside the data, while the test runs: what the peer says, and who watches here.
+/// The control connection to the peer while the test runs, and the counters that other threads
+/// observe.
 pub trait Peer {
-    /// Tells the peer that this end will send no more than `sent` data messages.
+    /// Notifies the peer that this end has sent `sent` data messages and will send no more.
     ///
     /// # Errors
-    /// The control connection broke.
+    /// Returns an error if the control connection broke.
     fn finish(&self, sent: u64) -> Result<()>;
 
-    /// How many data messages the peer says it sent, once it has finished.
+    /// Returns how many data messages the peer sent, once it has finished.
     fn finished(&self) -> Option<u64>;
 
-    /// Why the peer will not go on, if it said so or went away.
+    /// Returns the error of a peer that failed or disconnected.
     fn failure(&self) -> Option<Error>;
 
-    /// Where this end counts as it goes; none where nobody watches.
+    /// Returns the counters that the loop updates while it runs, if they are observed.
     fn counters(&self) -> Option<Arc<ThreadCounters>> {
         None
     }
 
-    /// Waits briefly for [`Peer::failure`], which explains a broken connection better than a
-    /// completion status does.
+    /// Waits briefly for [`Peer::failure`], which explains a broken connection better than `error`,
+    /// a completion status. Returns `error` if there is no failure.
     fn explain(&self, error: Error) -> Error;
 
-    /// Tells the peer that this end is at work, where the data does not.
+    /// Notifies the peer that this end is at work.
     ///
     /// # Errors
-    /// The control connection broke.
+    /// Returns an error if the control connection broke.
     fn send_heartbeat(&self) -> Result<()> {
         Ok(())
     }
 
-    /// How long the peer has not said that it is at work; none where it never says so.
+    /// Returns the time since the peer's latest heartbeat; `None` if it sends none.
     fn silence(&self) -> Option<Duration> {
         None
     }
 
-    /// Tells the peer why this end will not go on.
+    /// Notifies the peer of the error that ends the test here.
     fn give_up(&self, _: &Error) {}
 }
 
-/// Which end this is.
+/// The two ends of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The client: sends in one-way tests, starts the ping-pong.
+    /// The client: sends in one-way tests, sends first in ping-pong tests.
     Client,
     /// The server.
     Server,
 }
 
-/// What an end measured.
+/// The measurement of one end.
 #[derive(Debug)]
 pub struct Measurement {
-    /// Its counts.
+    /// Counts, times and processor use.
     pub stats: SideStats,
     /// Latencies, at the client of a latency test.
     pub latency: Option<LatencyRecorder>,
 }
 
-/// A finished loop: what it counted while its clock ran.
+/// Counts of a finished loop.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counted {
-    /// What was counted when the warm-up ended, and the clock began.
+pub(crate) struct LoopResult {
+    /// Counts at the end of the warm-up, when the clock started.
     base: Option<warm_up::Base>,
-    /// Messages of this end that are done.
+    /// Messages of this end that completed.
     pub(crate) sent: u64,
-    /// What arrived from the peer.
+    /// Messages of the peer that arrived.
     pub(crate) received: Count,
     pub(crate) end: ClockReading,
-    /// When the clock stopped, where that was before `end` was read.
+    /// Time when the clock stopped, if that was before `end`.
     pub(crate) until: Option<Instant>,
-    /// Messages of the peer that never arrived.
+    /// Messages that were lost.
     pub(crate) lost: u64,
 }
 
-impl Counted {
+impl LoopResult {
     fn new(warm_up: &warm_up::WarmUp, sent: u64, received: Count, end: ClockReading) -> Self {
         Self {
             base: warm_up.base(),
@@ -230,14 +229,14 @@ impl Counted {
     }
 }
 
-/// The error of a receiver that got another number of messages than were sent.
-fn lost(received: u64, sent: u64) -> Error {
+/// Returns the error of a receiver that got a different number of messages than were sent.
+fn wrong_count(received: u64, sent: u64) -> Error {
     Error::test(format!(
         "{received} messages arrived, but the peer sent {sent}"
     ))
 }
 
-/// When the clock stops in a test by time.
+/// Returns when the clock stops in a test with a time limit.
 fn deadline(shape: &Shape, start: Instant) -> Option<Instant> {
     match shape.limit {
         super::spec::Limit::Time(time) => start.checked_add(time + shape.tuning.warm_up),

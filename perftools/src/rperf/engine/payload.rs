@@ -1,5 +1,5 @@
-//! The payload of `--verify`: bytes that depend on the message's number and on their place, so that
-//! a message that is lost, doubled, reordered, shifted or torn shows.
+//! The payload of `--verify`. Each byte depends on the number of the message and on its offset, so
+//! that lost, duplicated, reordered, shifted and torn messages are detected.
 
 use crate::common::error::{Error, Result};
 
@@ -16,11 +16,11 @@ pub fn fill(bytes: &mut [u8], message: u64) {
     }
 }
 
-/// The number of the message that begins with these bytes, eight at least; any number where they
-/// are no payload.
+/// Returns the number of the message that begins with `bytes`, which must be 8 bytes or more. The
+/// result is arbitrary if they are not a payload.
 pub fn number(bytes: &[u8]) -> u64 {
-    // The inverse of what `word` does to the first eight bytes: of the shift, then of the product
-    // (modulo 2^64).
+    // This inverts `word` for the first eight bytes: first the shift, then the product modulo
+    // 2^64.
     const INVERSE: u64 = 0xf1de_83e1_9937_733d;
     let mut first = [0; 8];
     first.copy_from_slice(bytes.get(..8).unwrap_or(&[0; 8]));
@@ -32,28 +32,28 @@ pub fn number(bytes: &[u8]) -> u64 {
 /// Checks every byte of message number `message`.
 ///
 /// # Errors
-/// Says which byte of which message is wrong.
+/// Returns an error with the first wrong byte.
 pub fn check(bytes: &[u8], message: u64) -> Result<()> {
     for (index, chunk) in (0..).zip(bytes.chunks(8)) {
         let expected = word(message, index);
         if *chunk != expected[..chunk.len()] {
-            let at = chunk
+            let offset = chunk
                 .iter()
                 .zip(expected)
                 .position(|(a, b)| *a != b)
                 .unwrap_or(0);
             return Err(Error::test(format!(
-                "message {message} arrived damaged: byte {} is {:#04x}, it was sent as {:#04x}",
-                index * 8 + at as u64,
-                chunk[at],
-                expected[at]
+                "message {message} arrived damaged: byte {} is {:#04x}, but it was sent as {:#04x}",
+                index * 8 + offset as u64,
+                chunk[offset],
+                expected[offset]
             )));
         }
     }
     Ok(())
 }
 
-/// Reads every byte, as a program would that uses them.
+/// Reads every byte, like an application that uses the data.
 pub fn access(bytes: &[u8]) {
     std::hint::black_box(bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));
 }
@@ -64,7 +64,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_was_filled_checks_and_any_change_shows(len in 1_usize..200, message: u64, at: proptest::sample::Index, flip in 1_u8..) {
+        fn every_changed_byte_is_detected(len in 1_usize..200, message: u64, at: proptest::sample::Index, flip in 1_u8..) {
             let mut bytes = vec![0; len];
             fill(&mut bytes, message);
             proptest::prop_assert!(check(&bytes, message).is_ok());
@@ -77,7 +77,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_number_reads_back(message: u64) {
+        fn the_message_number_is_recovered(message: u64) {
             let mut bytes = [0; 8];
             fill(&mut bytes, message);
             proptest::prop_assert_eq!(number(&bytes), message);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_differ() {
+    fn consecutive_messages_differ() {
         let (mut a, mut b) = ([0; 64], [0; 64]);
         fill(&mut a, 7);
         fill(&mut b, 8);

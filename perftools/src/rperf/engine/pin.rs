@@ -1,4 +1,4 @@
-//! Which processors a test runs on.
+//! Binding of the threads of a test to processors.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 use crate::common::cpus::CpuList;
 use crate::common::error::{Error, Result};
 
-/// The processors that this process may use.
+/// Returns the processors that this process may use.
 fn allowed() -> nix::Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0))?;
     Ok((0..CpuSet::count())
@@ -14,7 +14,7 @@ fn allowed() -> nix::Result<Vec<usize>> {
         .collect())
 }
 
-/// Processors as a list is written.
+/// Formats processors as a list of ranges.
 fn ranges(cpus: &[usize]) -> String {
     let runs = cpus
         .chunk_by(|a, b| a + 1 == *b)
@@ -29,41 +29,47 @@ fn ranges(cpus: &[usize]) -> String {
     words.collect::<Vec<_>>().join(",")
 }
 
-/// The processor of thread number `index` out of these, or out of all that this process may use;
-/// none: any. Threads of one end begin at the first, those of the `other` at the last: both may be
-/// on one host.
+/// Returns the processor of thread number `index` from `list`, or from all that this process may
+/// use. Returns `None` if the thread may run on any.
+///
+/// Threads of one end begin at the first processor, and with `from_last` at the last one, because
+/// both ends may be on the same host.
 ///
 /// # Errors
-/// A node that is not there.
-pub fn own(list: Option<&CpuList>, index: usize, other: bool) -> Result<Option<CpuList>> {
+/// Returns an error if the list names a NUMA node that does not exist.
+pub fn nth_processor(
+    list: Option<&CpuList>,
+    index: usize,
+    from_last: bool,
+) -> Result<Option<CpuList>> {
     let cpus = match list.map(CpuList::numbers).transpose()? {
         Some(None) => return Ok(None),
         Some(Some(cpus)) => cpus,
         None => {
-            let wrong = |e: nix::Error| {
-                Error::system("cannot ask for this process's processors", &e.into())
+            let failed = |e: nix::Error| {
+                Error::system("cannot get the processors of this process", &e.into())
             };
-            allowed().map_err(wrong)?
+            allowed().map_err(failed)?
         }
     };
-    let at = index % cpus.len().max(1);
-    let at = if other {
-        cpus.len().saturating_sub(1 + at)
+    let first = index % cpus.len().max(1);
+    let chosen = if from_last {
+        cpus.len().saturating_sub(1 + first)
     } else {
-        at
+        first
     };
-    Ok(cpus.get(at).copied().map(CpuList::single))
+    Ok(cpus.get(chosen).copied().map(CpuList::single))
 }
 
-/// The thread that made it runs on these processors until it is dropped.
+/// A binding of the thread that created it. Dropping it restores the previous binding.
 #[derive(Debug)]
 pub struct Pinned(Option<CpuSet>);
 
 impl Pinned {
-    /// Binds the calling thread.
+    /// Binds the calling thread to `list`.
     ///
     /// # Errors
-    /// A processor or node that is not there, or not for this process.
+    /// Returns an error if a processor or node does not exist or is not available to this process.
     pub fn to(list: Option<&CpuList>) -> Result<Self> {
         let Some(list) = list else {
             return Ok(Self(None));
@@ -71,19 +77,22 @@ impl Pinned {
         let Some(cpus) = list.numbers()? else {
             return Ok(Self(None));
         };
-        let wrong = |e: nix::Error| {
-            let those = allowed().map_or_else(|_| "others".to_owned(), |cpus| ranges(&cpus));
-            let what = format!(
-                "cannot run on the processors {list}, only on {those}: --cpu-affinity (-ca) takes of these"
-            );
-            Error::system(what, &e.into())
+        let failed = |e: nix::Error| {
+            let error = Error::system(format!("cannot run on the processors {list}"), &e.into());
+            match allowed() {
+                Ok(cpus) => error.with_help(format!(
+                    "give processors to --cpu-affinity (-ca) from those available: {}",
+                    ranges(&cpus)
+                )),
+                Err(_) => error,
+            }
         };
         let mut set = CpuSet::new();
         for cpu in cpus {
-            set.set(cpu).map_err(wrong)?;
+            set.set(cpu).map_err(failed)?;
         }
-        let before = sched_getaffinity(Pid::from_raw(0)).map_err(wrong)?;
-        sched_setaffinity(Pid::from_raw(0), &set).map_err(wrong)?;
+        let before = sched_getaffinity(Pid::from_raw(0)).map_err(failed)?;
+        sched_setaffinity(Pid::from_raw(0), &set).map_err(failed)?;
         Ok(Self(Some(before)))
     }
 }
@@ -91,7 +100,7 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            let _ = sched_setaffinity(Pid::from_raw(0), before); // as it was, as far as that is still possible
+            let _ = sched_setaffinity(Pid::from_raw(0), before); // fails only if the processors are gone
         }
     }
 }
@@ -101,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_that_are_not_there_are_answered_with_those_there_are() {
+    fn the_error_of_a_missing_processor_lists_those_available() {
         assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
         let error = Pinned::to(Some(&"1023".parse().unwrap()))
             .unwrap_err()
@@ -113,18 +122,23 @@ mod tests {
     }
 
     #[test]
-    fn each_thread_has_a_processor_of_its_own_and_the_other_end_begins_at_the_last() {
+    fn each_thread_gets_a_processor_of_its_own() {
         let list: CpuList = "2-4".parse().unwrap();
-        let of =
-            |other| [0, 1, 2, 3].map(|i| own(Some(&list), i, other).unwrap().unwrap().to_string());
-        assert_eq!(of(false), ["2", "3", "4", "2"]);
-        assert_eq!(of(true), ["4", "3", "2", "4"]);
-        assert_eq!(own(Some(&"any".parse().unwrap()), 0, false).unwrap(), None);
-        assert!(own(None, 7, false).unwrap().is_some());
+        let processors = |from_last| {
+            [0, 1, 2, 3].map(|i| {
+                let cpu = nth_processor(Some(&list), i, from_last).unwrap();
+                cpu.unwrap().to_string()
+            })
+        };
+        assert_eq!(processors(false), ["2", "3", "4", "2"]);
+        assert_eq!(processors(true), ["4", "3", "2", "4"]);
+        let any = "any".parse().unwrap();
+        assert_eq!(nth_processor(Some(&any), 0, false).unwrap(), None);
+        assert!(nth_processor(None, 7, false).unwrap().is_some());
     }
 
     #[test]
-    fn a_thread_is_bound_and_let_go() {
+    fn dropping_a_binding_restores_the_previous_one() {
         let before = sched_getaffinity(Pid::from_raw(0)).unwrap();
         let first = (0..CpuSet::count())
             .find(|cpu| before.is_set(*cpu).unwrap())

@@ -1,4 +1,5 @@
-//! Latency: one message goes to and fro, or one request at a time is answered by the peer's device.
+//! Latency tests: one message in flight, which the peer returns, or one one-sided operation in
+//! flight, which the peer's device completes.
 
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
@@ -6,15 +7,15 @@ use std::time::{Duration, Instant};
 use super::heartbeat::Heartbeat;
 use super::wait::Waiter;
 use super::warm_up::WarmUp;
-use super::{Counted, Peer, Wire, deadline, lost};
+use super::{LoopResult, Peer, Wire, deadline, wrong_count};
 use crate::common::error::{Error, Result};
 use crate::rperf::spec::{Limit, Shape};
 use crate::rperf::stats::Count;
 use crate::rperf::stats::cpu::ClockReading;
 use crate::rperf::stats::latency::LatencyRecorder;
 
-/// How long an answer may take before its message counts as lost, where messages can be lost.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// Time without a reply after which a message counts as lost, on unreliable services.
+const LOST_AFTER: Duration = Duration::from_millis(200);
 
 fn last(shape: &Shape) -> u64 {
     match shape.limit {
@@ -27,18 +28,18 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What has arrived so far.
+/// The messages that have arrived so far.
 #[derive(Default)]
 struct Arrived {
     count: Count,
-    /// The number after that of the latest.
+    /// Number after that of the latest message.
     reached: u64,
 }
 
 impl Arrived {
-    /// Posts again what was used, and waits once: in this order, so that a message is answered
-    /// first. The peer waits for the answer, and for no receive, as there are more posted than
-    /// one.
+    /// Posts receives again for the latest messages, and then waits once. In this order a message
+    /// is answered before its receive is posted again. The peer always meets a posted receive,
+    /// because several are posted.
     fn wait<W: Wire, P: Peer>(
         &mut self,
         wire: &mut W,
@@ -55,7 +56,7 @@ impl Arrived {
     }
 }
 
-/// The client: sends, waits for the answer, and records half of the time.
+/// Runs the client: sends, waits for the reply, and records half of the time.
 pub(crate) fn ping<W: Wire, P: Peer>(
     shape: &Shape,
     wire: &mut W,
@@ -63,21 +64,21 @@ pub(crate) fn ping<W: Wire, P: Peer>(
     waiter: &mut Waiter,
     start: &ClockReading,
     latency: &mut LatencyRecorder,
-) -> Result<Counted> {
+) -> Result<LoopResult> {
     let deadline = deadline(shape, start.wall());
     let (signal, last) = (shape.signal_every, last(shape));
     let mut arrived = Arrived::default();
     let mut sent = 0;
-    let mut unanswered = 0;
+    let mut lost = 0;
     let mut before = start.wall();
     let mut warm_up = WarmUp::new(shape, start.wall());
     while sent < last && deadline.is_none_or(|end| before < end) {
         wire.send(sent, 1, signal, last)?;
         sent += 1;
-        let patience = (!shape.is_reliable()).then(|| before + PATIENCE);
+        let lost_at = (!shape.is_reliable()).then(|| before + LOST_AFTER);
         while arrived.reached < sent {
-            arrived.wait(wire, peer, waiter, patience)?;
-            if patience.is_some_and(|end| arrived.reached < sent && Instant::now() >= end) {
+            arrived.wait(wire, peer, waiter, lost_at)?;
+            if lost_at.is_some_and(|end| arrived.reached < sent && Instant::now() >= end) {
                 break;
             }
         }
@@ -85,10 +86,10 @@ pub(crate) fn ping<W: Wire, P: Peer>(
         match arrived.reached.cmp(&sent) {
             Ordering::Equal if warm_up.is_on() => {}
             Ordering::Equal => latency.record(nanos(now.duration_since(before)) / 2),
-            Ordering::Less => unanswered += 1,
+            Ordering::Less => lost += 1,
             Ordering::Greater => {
                 return Err(Error::test(format!(
-                    "{} answers arrived to {sent} messages",
+                    "{} replies arrived for {sent} messages",
                     arrived.reached
                 )));
             }
@@ -100,64 +101,66 @@ pub(crate) fn ping<W: Wire, P: Peer>(
     }
     let end = ClockReading::of_counts();
     peer.finish(sent)?;
-    Ok(Counted {
-        lost: unanswered,
-        ..Counted::new(&warm_up, sent, arrived.count, end)
+    Ok(LoopResult {
+        lost,
+        ..LoopResult::new(&warm_up, sent, arrived.count, end)
     })
 }
 
-/// The server: answers until the client has finished.
+/// Runs the server: replies until the client has finished.
 pub(crate) fn pong<W: Wire, P: Peer>(
     shape: &Shape,
     wire: &mut W,
     peer: &P,
     waiter: &mut Waiter,
-) -> Result<Counted> {
+) -> Result<LoopResult> {
     let (signal, last) = (shape.signal_every, last(shape));
     let mut warm_up = WarmUp::new(shape, Instant::now());
     let mut arrived = Arrived::default();
-    let (mut answered, mut sent) = (0, 0);
+    let (mut replied, mut sent) = (0, 0);
     loop {
         arrived.wait(wire, peer, waiter, None)?;
-        if answered < arrived.reached {
-            // The number says which message it answers.
+        if replied < arrived.reached {
+            // The number of a reply is that of the message.
             wire.send(arrived.reached - 1, 1, signal, last)?;
-            answered = arrived.reached;
+            replied = arrived.reached;
             sent += 1;
         }
         warm_up.ends(Instant::now, sent, arrived.count);
         match peer.finished() {
-            Some(pinged) if arrived.reached > pinged => return Err(lost(arrived.reached, pinged)),
+            Some(pinged) if arrived.reached > pinged => {
+                return Err(wrong_count(arrived.reached, pinged));
+            }
             Some(pinged) if arrived.reached == pinged || !shape.is_reliable() => break,
             _ => {}
         }
     }
     let end = ClockReading::of_counts();
     peer.finish(sent)?;
-    Ok(Counted::new(&warm_up, sent, arrived.count, end))
+    Ok(LoopResult::new(&warm_up, sent, arrived.count, end))
 }
 
-/// The client of a test in which the server's device answers alone: one request at a time, the
-/// whole way there and back.
-pub(crate) fn ask<W: Wire, P: Peer>(
+/// Runs the client of a one-sided test: posts one operation at a time, and records the whole round
+/// trip.
+pub(crate) fn one_sided<W: Wire, P: Peer>(
     shape: &Shape,
     wire: &mut W,
     peer: &P,
     waiter: &mut Waiter,
     start: &ClockReading,
     latency: &mut LatencyRecorder,
-) -> Result<Counted> {
+) -> Result<LoopResult> {
     let deadline = deadline(shape, start.wall());
     let last = last(shape);
-    let (mut asked, mut done) = (0, 0);
+    let (mut posted, mut done) = (0, 0);
     let mut before = start.wall();
     let mut warm_up = WarmUp::new(shape, start.wall());
-    let mut beat = Heartbeat::new(shape, start.wall());
-    while asked < last && deadline.is_none_or(|end| before < end) {
-        beat.tick(peer)?;
-        wire.send(asked, 1, 1, last)?;
-        asked += 1;
-        while done < asked {
+    let mut heartbeat = Heartbeat::new(shape, start.wall());
+    while posted < last && deadline.is_none_or(|end| before < end) {
+        heartbeat.tick(peer)?;
+        wire.send(posted, 1, 1, last)?;
+        posted += 1;
+        while done < posted {
             done = waiter.wait(wire, peer, None)?.sent.max(done);
         }
         let now = Instant::now();
@@ -170,6 +173,6 @@ pub(crate) fn ask<W: Wire, P: Peer>(
         }
     }
     let end = ClockReading::of_counts();
-    peer.finish(asked)?;
-    Ok(Counted::new(&warm_up, asked, Count::default(), end))
+    peer.finish(posted)?;
+    Ok(LoopResult::new(&warm_up, posted, Count::default(), end))
 }

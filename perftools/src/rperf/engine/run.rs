@@ -1,4 +1,4 @@
-//! One loop for each pattern: which runs here, and what its counts come to.
+//! Selects the loop for the pattern of a test, and computes the statistics from its counts.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -16,11 +16,11 @@ use crate::rperf::stats::interval::is_stall;
 use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::{Count, SideStats};
 
-/// Runs what `shape` plans over `wire`, whose receives are posted on both ends.
+/// Runs the test of `shape` over `wire`. Receives must be posted on both ends.
 ///
 /// # Errors
-/// The connection broke, the peer went away or reported an error, nothing moved for the timeout, or
-/// payload was wrong.
+/// Returns an error if the connection broke, the peer disconnected or reported an error, nothing
+/// moved within the timeout, or the payload was wrong.
 pub fn run<W: Wire, P: Peer>(
     role: Role,
     shape: &Shape,
@@ -31,28 +31,20 @@ pub fn run<W: Wire, P: Peer>(
     let _pinned = pin::Pinned::to(side.cpus.as_ref())?;
     let plan = shape.plan;
     let client = role == Role::Client;
-    // Who sends, where data goes one way.
-    let sender = client != shape.flip;
-    // Nothing wakes who looks at memory.
-    let polled = Side {
-        wait: Wait::Poll,
-        ..side.clone()
-    };
-    let mut waiter = Waiter::new(
-        if plan.pattern == Pattern::Polled {
-            &polled
-        } else {
-            side
-        },
-        plan.is_latency(),
-    )
-    .with_counters(peer.counters())
-    .solicited(shape.solicits() && !sender);
+    let is_sender = client != shape.flip;
+    let mut side = side.clone();
+    if plan.pattern == Pattern::Polled {
+        side.wait = Wait::Poll; // a write to memory causes no event
+    }
+    let side = &side;
+    let mut waiter = Waiter::new(side, plan.is_latency())
+        .with_counters(peer.counters())
+        .solicited(shape.solicits() && !is_sender);
     let mut latency = (plan.is_latency() && client).then(|| LatencyRecorder::new(peer.counters()));
     let start = ClockReading::now();
     let counted = match (plan.pattern, &mut latency) {
         (Pattern::PingPong, Some(latency)) if plan.is_round_trip() => {
-            pingpong::ask(shape, wire, peer, &mut waiter, &start, latency)
+            pingpong::one_sided(shape, wire, peer, &mut waiter, &start, latency)
         }
         (Pattern::PingPong | Pattern::Polled, Some(latency)) => {
             pingpong::ping(shape, wire, peer, &mut waiter, &start, latency)
@@ -60,23 +52,24 @@ pub fn run<W: Wire, P: Peer>(
         (Pattern::PingPong | Pattern::Polled, None) if plan.has_receiver() => {
             pingpong::pong(shape, wire, peer, &mut waiter)
         }
-        (Pattern::OneWay, _) if !sender && !plan.has_receiver() => {
-            passive::stay(shape, side, wire, peer)
+        (Pattern::OneWay, _) if !is_sender && !plan.has_receiver() => {
+            passive::wait_for_peer(shape, side, wire, peer)
         }
-        (Pattern::PingPong | Pattern::Polled, None) => passive::stay(shape, side, wire, peer),
+        (Pattern::PingPong | Pattern::Polled, None) => {
+            passive::wait_for_peer(shape, side, wire, peer)
+        }
         (Pattern::OneWay | Pattern::BothWays, _) => {
             let both = plan.pattern == Pattern::BothWays;
             let flow = bandwidth::Flow {
-                sends: both || sender,
-                receives: plan.has_receiver() && (both || !sender),
-                // An accepting iWARP end may not send before the connecting one has.
+                sends: both || is_sender,
+                receives: plan.has_receiver() && (both || !is_sender),
+                // On iWARP the accepting end may not send before the connecting end has sent.
                 waits_first: both && plan.has_receiver() && shape.is_reliable() && !client,
             };
             bandwidth::run(flow, shape, wire, peer, &mut waiter, &start)
         }
     }
-    // What the peer says explains more than what a completion says; what was found wrong here needs
-    // no explanation.
+    // An error reported by the peer explains more than a completion status does.
     .map_err(|error| {
         if error.kind() == Kind::Device {
             peer.explain(error)
@@ -120,7 +113,8 @@ pub fn run<W: Wire, P: Peer>(
     Ok(Measurement { stats, latency })
 }
 
-/// Nanoseconds of the longest silence while the clock ran, where that was a stall.
+/// Returns the length in nanoseconds of the part of `silence` in the counted time, or 0 if that was
+/// not a stall.
 fn stalled(silence: Option<Range<Instant>>, counted: Range<Instant>, completions: u64) -> u64 {
     let Some(silence) = silence else { return 0 };
     let nanos = |from: Instant, to: Instant| {
@@ -130,8 +124,8 @@ fn stalled(silence: Option<Range<Instant>>, counted: Range<Instant>, completions
         silence.start.max(counted.start),
         silence.end.min(counted.end),
     );
-    let others = nanos(counted.start, counted.end).saturating_sub(length);
-    let usual = others.checked_div(completions).unwrap_or(u64::MAX);
+    let remaining = nanos(counted.start, counted.end).saturating_sub(length);
+    let usual = remaining.checked_div(completions).unwrap_or(u64::MAX);
     if is_stall(length, usual) { length } else { 0 }
 }
 
@@ -141,7 +135,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_silence_within_the_time_is_a_stall_where_it_is_longer_than_completions_are_apart() {
+    fn a_silence_longer_than_usual_is_a_stall() {
         let zero = Instant::now();
         let at = |ms: u64| zero + Duration::from_millis(ms);
         let stall = |from, to, completions| {
@@ -149,7 +143,7 @@ mod tests {
         };
         assert_eq!(stall(110, 590, 3), 480);
         assert_eq!(stall(0, 700, 3), 500);
-        // What came before the clock started, or after it stopped, counts no more.
+        // Only the part within the counted time matters.
         assert_eq!(
             (
                 stall(0, 190, 1000),
@@ -158,7 +152,7 @@ mod tests {
             ),
             (0, 0, 0)
         );
-        // Neither what is short, nor what is usual, nor where nothing is.
+        // Short silences, usual ones, and a test without completions are no stalls.
         assert_eq!(
             (
                 stall(200, 300, 1000),

@@ -1,5 +1,4 @@
-//! Several threads at each end: each runs the loop over a wire of its own, and what they counted is
-//! summed.
+//! Several threads at each end. Each one runs the loop over its own wire; their counts are summed.
 
 use std::thread::{Builder, scope};
 
@@ -8,11 +7,11 @@ use crate::common::error::{Error, Kind, Result};
 use crate::rperf::spec::{Shape, Side};
 use crate::rperf::stats::{SideStats, ThreadStats};
 
-/// Runs what `shape` plans, one thread for each wire; each has a `peer` that speaks for it alone.
-/// Thread number n here talks with number n there.
+/// Runs the test of `shape` with one thread for each wire and its [`Peer`]. Thread number n of one
+/// end communicates with number n of the other.
 ///
 /// # Errors
-/// As [`run::run`]; of several, the one that is not the consequence of another.
+/// Returns an error of [`run::run`]. If several threads fail, it is the one that caused the others.
 pub fn run<W: Wire + Send, P: Peer + Send>(
     role: Role,
     shape: &Shape,
@@ -22,9 +21,9 @@ pub fn run<W: Wire + Send, P: Peer + Send>(
     if let [(wire, peer)] = ends {
         return run::run(role, shape, side, wire, peer);
     }
-    let other = role == Role::Server;
+    let from_last = role == Role::Server;
     let sides = (0..ends.len()).map(|index| {
-        let cpus = pin::own(side.cpus.as_ref(), index, other)?;
+        let cpus = pin::nth_processor(side.cpus.as_ref(), index, from_last)?;
         Ok(Side {
             cpus,
             ..side.clone()
@@ -45,20 +44,21 @@ pub fn run<W: Wire + Send, P: Peer + Send>(
                     .spawn_scoped(scope, body)
             })
             .collect();
-        let ended = started.into_iter().map(|thread| match thread {
+        let results = started.into_iter().map(|thread| match thread {
             Ok(thread) => thread
                 .join()
-                .unwrap_or_else(|_| Err(Error::test("a thread of the test ended in a panic"))),
+                .unwrap_or_else(|_| Err(Error::test("a thread of the test panicked"))),
             Err(error) => Err(Error::system("cannot start a thread for the test", &error)),
         });
-        ended.collect()
+        results.collect()
     });
     let mut stats = SideStats::default();
     let mut failed: Option<Error> = None;
     for (measurement, side) in measurements.into_iter().zip(sides) {
         match measurement {
             Ok(measurement) => add(&mut stats, &measurement.stats, side),
-            // That the peer gave up, or is gone, is what the failure of another thread comes to.
+            // If one thread fails, the peer ends the test, and the other threads fail because of
+            // that.
             Err(error)
                 if failed
                     .as_ref()
@@ -78,9 +78,9 @@ pub fn run<W: Wire + Send, P: Peer + Send>(
     )
 }
 
-/// Adds what a thread counted. Its process and its host are those of all threads: what the one saw
-/// that ran longest. Who waited for a processor, or stalled, spoils the figures alone: the longest
-/// of that.
+/// Adds the counts of a thread. The processor times of the process and of the host are taken from
+/// the thread that ran longest. The times of waiting for a processor and of stalls are the maxima,
+/// because one thread can spoil the result.
 fn add(sum: &mut SideStats, one: &SideStats, side: Side) {
     sum.sent = sum.sent + one.sent;
     sum.received = sum.received + one.received;

@@ -171,9 +171,12 @@ impl<W: Wire, P: Peer> PollSource for WireSource<'_, W, P> {
         let no_heartbeat = || self.peer.silence().is_none_or(|s| s >= self.timeout);
         if length >= self.timeout && no_heartbeat() {
             return Err(Error::test(format!(
-                "nothing arrived from the peer for {}: is it still running, and the link up? --timeout (-to) sets how long to wait",
+                "nothing arrived from the peer for {}",
                 show_time(self.timeout)
-            )));
+            ))
+            .with_help(
+                "check that the peer is still running and the link is up; --timeout (-to) sets this time",
+            ));
         }
         Ok(())
     }

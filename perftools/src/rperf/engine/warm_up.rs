@@ -1,4 +1,4 @@
-//! The warm-up: what is moved before its end counts for nothing.
+//! The warm-up: data that moves before its end is not counted.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use crate::rperf::spec::Shape;
 use crate::rperf::stats::Count;
 use crate::rperf::stats::cpu::ClockReading;
 
-/// Counts at the end of the warm-up, when the clock begins.
+/// Counts at the end of the warm-up, when the clock starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base {
     pub(super) sent: u64,
@@ -14,29 +14,31 @@ pub(super) struct Base {
     pub(super) begin: ClockReading,
 }
 
-/// A warm-up that goes on, is over, or is none.
+/// The warm-up of a test, which may have none.
 #[derive(Debug)]
 pub(super) struct WarmUp {
+    /// End of a warm-up that is not over.
     until: Option<Instant>,
     base: Option<Base>,
 }
 
 impl WarmUp {
-    /// Of a test that began at `start`.
+    /// Creates the warm-up of a test that began at `start`.
     pub(super) fn new(shape: &Shape, start: Instant) -> Self {
-        let wanted = !shape.tuning.warm_up.is_zero();
+        let length = shape.tuning.warm_up;
         Self {
-            until: wanted.then(|| start + shape.tuning.warm_up),
+            until: (!length.is_zero()).then(|| start + length),
             base: None,
         }
     }
 
-    /// Whether it still goes on.
+    /// Returns `true` until the warm-up is over.
     pub(super) fn is_on(&self) -> bool {
         self.until.is_some()
     }
 
-    /// Ends it if it is time, with what was counted up to `now`; true that once.
+    /// Ends the warm-up with the given counts if its time is over. Returns `true` if it ended in
+    /// this call.
     #[inline]
     pub(super) fn ends(
         &mut self,
@@ -44,8 +46,8 @@ impl WarmUp {
         sent: u64,
         received: Count,
     ) -> bool {
-        let over = self.until.is_some_and(|until| now() >= until);
-        if over {
+        let is_over = self.until.is_some_and(|until| now() >= until);
+        if is_over {
             self.until = None;
             self.base = Some(Base {
                 sent,
@@ -53,10 +55,10 @@ impl WarmUp {
                 begin: ClockReading::of_counts(),
             });
         }
-        over
+        is_over
     }
 
-    /// What was counted when it ended.
+    /// Returns the counts at the end of the warm-up.
     pub(super) fn base(&self) -> Option<Base> {
         self.base
     }

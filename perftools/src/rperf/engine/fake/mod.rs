@@ -1,10 +1,9 @@
-//! A wire within the process, for tests: it breaks when a message meets no posted receive, as iWARP
-//! does.
+//! A wire within the process, for tests. Like iWARP, it breaks when a message arrives and no
+//! receive is posted.
 
 mod tests;
 
 use std::collections::VecDeque;
-use std::result::Result as Either;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,11 +12,18 @@ use crate::rperf::engine::{ExposedMemory, Peer, PollCounts, Wire};
 use crate::rperf::spec::test::Test;
 use crate::rperf::spec::{Limit, Shape};
 
+#[derive(Clone, Copy, Debug)]
+enum Message {
+    /// A data message with its number.
+    Data(u64),
+    /// A credit for the messages before this number.
+    Credit(u64),
+}
+
 #[derive(Debug, Default)]
 struct Inbox {
     receives: u32,
-    /// Numbers of messages that have arrived; `Err` is a credit, up to a number.
-    messages: VecDeque<Either<u64, u64>>,
+    messages: VecDeque<Message>,
     broken: bool,
     finished: Option<u64>,
     failure: Option<Error>,
@@ -25,7 +31,7 @@ struct Inbox {
 
 type Shared = Arc<(Mutex<Inbox>, Condvar)>;
 
-/// One end of a fake connection; its own [`Peer`] as well.
+/// One end of a fake connection.
 #[derive(Debug)]
 pub(crate) struct FakeWire {
     mine: Shared,
@@ -35,9 +41,9 @@ pub(crate) struct FakeWire {
     posted: u64,
     used: u32,
     reached: u64,
-    /// Loses each message whose number divides by this.
+    /// Every message whose number is a multiple of this is lost; 0 loses none.
     pub(crate) loses: u64,
-    /// Drops every message from this one on.
+    /// This message and all later ones are lost.
     pub(crate) mute_after: u64,
 }
 
@@ -48,7 +54,7 @@ pub(crate) struct FakePeer {
     theirs: Shared,
 }
 
-/// The shape of a test with messages of 100 bytes.
+/// Returns the shape of a test with messages of 100 bytes.
 pub(crate) fn shape(test: Test, depth: u32, limit: Limit) -> Shape {
     let batch = (depth / 4).max(1);
     let plan = test.plan().unwrap();
@@ -71,7 +77,7 @@ pub(crate) fn shape(test: Test, depth: u32, limit: Limit) -> Shape {
     }
 }
 
-/// Two connected ends.
+/// Returns two connected ends.
 pub(crate) fn pair(shape: &Shape) -> [(FakeWire, FakePeer); 2] {
     let (a, b) = (Shared::default(), Shared::default());
     [(a.clone(), b.clone()), (b, a)].map(|(mine, theirs)| {
@@ -91,14 +97,14 @@ pub(crate) fn pair(shape: &Shape) -> [(FakeWire, FakePeer); 2] {
 }
 
 impl FakeWire {
-    fn deliver(&self, message: Either<u64, u64>) -> Result<()> {
+    fn deliver(&self, message: Message) -> Result<()> {
         let mut inbox = self.theirs.0.lock().unwrap();
         if inbox.receives == 0 && !self.shape.is_reliable() {
             return Ok(());
         }
         if inbox.receives == 0 {
             inbox.broken = true;
-            return Err(Error::device("a message met no receive"));
+            return Err(Error::device("a message arrived without a posted receive"));
         }
         inbox.receives -= 1;
         inbox.messages.push_back(message);
@@ -118,7 +124,7 @@ impl Wire for FakeWire {
         for n in first..first + u64::from(count) {
             let lost = self.loses > 0 && n % self.loses == 0;
             if n < self.mute_after && !lost && self.shape.plan.has_receiver() {
-                self.deliver(Ok(n))?;
+                self.deliver(Message::Data(n))?;
             }
             self.posted += 1;
             if self.posted % u64::from(signal_every) == 0 || n + 1 >= last {
@@ -130,7 +136,7 @@ impl Wire for FakeWire {
 
     fn send_credit(&mut self, reached: u64) -> Result<()> {
         self.signalled = self.posted;
-        self.deliver(Err(reached))
+        self.deliver(Message::Credit(reached))
     }
 
     fn post_receives(&mut self) -> Result<()> {
@@ -158,13 +164,13 @@ impl Wire for FakeWire {
             progress.completions += 1;
             self.used += 1;
             match message {
-                Ok(number) => {
+                Message::Data(number) => {
                     progress.data += 1;
                     progress.bytes += u64::from(self.shape.msg_size);
                     self.reached = number + 1;
                     progress.reached = self.reached;
                 }
-                Err(reached) => {
+                Message::Credit(reached) => {
                     progress.credits += 1;
                     progress.acked = reached;
                 }

@@ -9,7 +9,7 @@ fn side(wait: Wait, timeout_ms: u64) -> Side {
     Side::new(wait, Duration::from_millis(timeout_ms))
 }
 
-fn both(shape: Shape, wait: Wait) -> (Result<Measurement>, Result<Measurement>) {
+fn run_pair(shape: Shape, wait: Wait) -> (Result<Measurement>, Result<Measurement>) {
     let ends = pair(&shape).map(|mut end| {
         end.0.post_receives().unwrap();
         end
@@ -49,11 +49,11 @@ fn run_ends(
 }
 
 #[test]
-fn every_message_of_a_counted_test_arrives_and_no_receiver_is_bare() {
+fn every_message_arrives_and_finds_a_receive() {
     for depth in [1, 2, 3, 5, 64] {
         for n in [1, 7, 64, 1000] {
             for wait in [Wait::Adaptive, Wait::Poll, Wait::Events] {
-                let (c, s) = both(shape(Test::RcBw, depth, Limit::Messages(n)), wait);
+                let (c, s) = run_pair(shape(Test::RcBw, depth, Limit::Messages(n)), wait);
                 let (c, s) = (c.unwrap().stats, s.unwrap().stats);
                 assert_eq!(
                     (c.sent.msgs, s.received.msgs, s.received.bytes),
@@ -66,9 +66,9 @@ fn every_message_of_a_counted_test_arrives_and_no_receiver_is_bare() {
 }
 
 #[test]
-fn both_ways_at_once_each_end_gets_all() {
+fn each_end_of_a_bidirectional_test_gets_all_messages() {
     for depth in [1, 3, 16] {
-        let (c, s) = both(
+        let (c, s) = run_pair(
             shape(Test::RcBiBw, depth, Limit::Messages(500)),
             Wait::Adaptive,
         );
@@ -79,10 +79,10 @@ fn both_ways_at_once_each_end_gets_all() {
 }
 
 #[test]
-fn a_timed_test_ends_in_time_and_counts_within_it() {
+fn a_timed_test_counts_within_its_time() {
     for test in [Test::RcBw, Test::RcBiBw, Test::RcLat] {
         let time = Duration::from_millis(100);
-        let (c, s) = both(shape(test, 16, Limit::Time(time)), Wait::Adaptive);
+        let (c, s) = run_pair(shape(test, 16, Limit::Time(time)), Wait::Adaptive);
         let (c, s) = (c.unwrap().stats, s.unwrap().stats);
         assert!(s.received.msgs > 0, "{test:?}");
         let nanos = Duration::from_nanos(c.nanos);
@@ -92,7 +92,7 @@ fn a_timed_test_ends_in_time_and_counts_within_it() {
 
 #[test]
 fn ping_pong_records_each_round_trip() {
-    let (c, s) = both(shape(Test::RcLat, 4, Limit::Messages(300)), Wait::Events);
+    let (c, s) = run_pair(shape(Test::RcLat, 4, Limit::Messages(300)), Wait::Events);
     let (c, s) = (c.unwrap(), s.unwrap());
     let p = c.latency.unwrap().percentiles().unwrap();
     assert_eq!(
@@ -125,7 +125,7 @@ fn a_silent_peer_ends_the_test_within_the_timeout() {
 }
 
 #[test]
-fn a_peer_that_fails_ends_the_test_with_its_words() {
+fn the_error_of_the_peer_ends_the_test() {
     let shape = shape(Test::RcBw, 8, Limit::Time(Duration::from_secs(60)));
     let [(mut wire, peer), (_, other)] = pair(&shape);
     wire.post_receives().unwrap();
@@ -145,7 +145,7 @@ fn a_peer_that_fails_ends_the_test_with_its_words() {
 }
 
 #[test]
-fn where_messages_can_be_lost_the_test_ends_and_says_how_many_were() {
+fn a_lossy_test_ends_and_counts_lost_messages() {
     for test in [Test::UcBw, Test::UdBiBw] {
         for n in [1, 100, 1001] {
             let shape = shape(test, 16, Limit::Messages(n));
@@ -163,7 +163,7 @@ fn where_messages_can_be_lost_the_test_ends_and_says_how_many_were() {
 }
 
 #[test]
-fn a_lost_ping_is_counted_and_not_waited_for() {
+fn a_lost_ping_is_counted() {
     let shape = shape(Test::UdLat, 4, Limit::Messages(21));
     let ends = pair(&shape).map(|mut end| {
         end.0.post_receives().unwrap();
@@ -183,7 +183,7 @@ fn a_lost_ping_is_counted_and_not_waited_for() {
 }
 
 #[test]
-fn where_the_peer_takes_no_part_it_stays_to_the_end() {
+fn a_passive_end_stays_until_the_test_is_over() {
     for test in [
         Test::RcRdmaReadBw,
         Test::RcRdmaReadBiBw,
@@ -191,7 +191,7 @@ fn where_the_peer_takes_no_part_it_stays_to_the_end() {
         Test::RcRdmaReadLat,
     ] {
         for limit in [Limit::Messages(100), Limit::Time(Duration::from_millis(50))] {
-            let (c, s) = both(shape(test, 16, limit), Wait::Poll);
+            let (c, s) = run_pair(shape(test, 16, limit), Wait::Poll);
             let (c, s) = (c.unwrap().stats, s.unwrap().stats);
             let done = c.sent.msgs + c.received.msgs;
             assert!(
@@ -208,7 +208,7 @@ fn where_the_peer_takes_no_part_it_stays_to_the_end() {
 }
 
 #[test]
-fn the_warm_up_is_in_no_figure() {
+fn the_warm_up_is_not_counted() {
     let (time, warm_up) = (Duration::from_millis(100), Duration::from_millis(150));
     for test in [
         Test::RcBw,
@@ -219,7 +219,7 @@ fn the_warm_up_is_in_no_figure() {
         let mut shape = shape(test, 16, Limit::Time(time));
         shape.tuning.warm_up = warm_up;
         let begin = std::time::Instant::now();
-        let (c, _) = both(shape, Wait::Poll);
+        let (c, _) = run_pair(shape, Wait::Poll);
         let c = c.unwrap();
         assert!(
             begin.elapsed() + time / 10 >= Duration::from_nanos(c.stats.nanos) + warm_up,
@@ -236,10 +236,10 @@ fn the_warm_up_is_in_no_figure() {
 }
 
 #[test]
-fn a_limited_rate_is_kept_to() {
+fn the_rate_limit_is_kept() {
     let mut shape = shape(Test::RcBw, 16, Limit::Time(Duration::from_millis(300)));
     shape.tuning.rate_limit = Some(100 * 1000);
-    let (c, s) = both(shape, Wait::Adaptive);
+    let (c, s) = run_pair(shape, Wait::Adaptive);
     let (c, s) = (c.unwrap().stats, s.unwrap().stats);
     assert!((150..=302).contains(&c.sent.msgs), "{c:?}");
     assert!(s.received.msgs >= 140, "{s:?}");
