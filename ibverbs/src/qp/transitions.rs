@@ -76,7 +76,7 @@ pub(crate) fn transition(kind: QpType, from: QpState, to: QpState) -> Option<Tra
 }
 
 fn transition_without_resize(kind: QpType, from: QpState, to: QpState) -> Option<Transition> {
-    const NOTHING: Option<Transition> = Some(Transition {
+    const NO_ATTRIBUTES: Option<Transition> = Some(Transition {
         required: 0,
         optional: 0,
     });
@@ -148,16 +148,8 @@ fn transition_without_resize(kind: QpType, from: QpState, to: QpState) -> Option
                 | when(reliable && sends, RETRY)
                 | when(responds, RESPOND),
         ),
-        (_, QpState::RESET) => NOTHING,
-        (
-            QpState::INIT
-            | QpState::RTR
-            | QpState::RTS
-            | QpState::SQD
-            | QpState::SQE
-            | QpState::ERR,
-            QpState::ERR,
-        ) => NOTHING,
+        (_, QpState::RESET) => NO_ATTRIBUTES,
+        (_, QpState::ERR) if from != QpState::RESET && STATES.contains(&from) => NO_ATTRIBUTES,
         _ => None,
     }
 }
