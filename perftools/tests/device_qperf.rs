@@ -113,8 +113,8 @@ fn unsupported_tests_of_qperf_are_one_line_errors() {
                 "uc_lat",
                 "connects UC (unreliable connections) by LIDs only",
             ),
-            ("-cm0 rc_bw", "give --use-cm (-cm1)"),
-            ("-n 5 rc_lat", "ends by time only"),
+            ("-cm0 rc_bw", "set --use-cm (-cm1)"),
+            ("-n 5 rc_lat", "by time only"),
         ] {
             let text = fails(
                 &format!("-lp {port} --qperf -to 30 -t 1 {address} {words}"),

@@ -90,13 +90,13 @@ impl Admission for ForQperf<'_> {
         Ok(Box::new(self.context.rules.admit(spec)?))
     }
 
-    fn may_quit(&self) -> Result<()> {
+    fn admit_quit(&self) -> Result<()> {
         self.context
             .rules
             .may_quit(self.hosts.local, self.hosts.peer)
     }
 
-    fn begins(&self, test: Test) {
+    fn test_begins(&self, test: Test) {
         (self.context.begins)(test);
     }
 }
@@ -135,7 +135,7 @@ pub(super) fn refuse_qperf(stream: TcpStream, begun: &[u8], error: &Error) {
     ) {
         // What it asks is read, so that the answer is not lost to a reset.
         let mut rest = vec![0; crate::rperf::qperf::request::LEN.saturating_sub(begun.len())];
-        let _ = conn.receive(&mut rest, "its request");
-        conn.report(error);
+        let _ = conn.receive(&mut rest, "the request");
+        conn.send_error(error);
     }
 }

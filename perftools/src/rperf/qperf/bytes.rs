@@ -1,6 +1,6 @@
-//! Little-endian numbers and padded texts, one after the other.
+//! Encoding and decoding of the fields of a message: little-endian numbers and padded strings.
 
-/// Writes fields into a buffer that is as long as they are.
+/// A buffer of `N` bytes that is filled field by field.
 #[derive(Debug)]
 pub(super) struct Writer<const N: usize> {
     bytes: [u8; N],
@@ -34,7 +34,7 @@ impl<const N: usize> Writer<N> {
         self.put(&value.to_le_bytes())
     }
 
-    /// A text in 64 bytes, cut where it is longer than 63, then zeros.
+    /// Writes a string as 64 bytes: at most 63 bytes of text, then zeros.
     pub(super) fn text(self, text: &str) -> Self {
         let mut field = [0; 64];
         let mut len = text.len().min(63);
@@ -45,12 +45,12 @@ impl<const N: usize> Writer<N> {
         self.put(&field)
     }
 
-    pub(super) fn done(self) -> [u8; N] {
+    pub(super) fn finish(self) -> [u8; N] {
         self.bytes
     }
 }
 
-/// Reads fields; beyond the end all are zero.
+/// Reads fields from a byte slice. Fields beyond its end are zero.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
@@ -75,7 +75,8 @@ impl Reader<'_> {
         u64::from_le_bytes(self.take())
     }
 
-    /// The text of 64 bytes up to its first zero, fit for a terminal.
+    /// Reads a string of 64 bytes up to its first zero. Control characters become spaces, so that
+    /// the string is safe to print on a terminal.
     pub(super) fn text(&mut self) -> String {
         let field: [u8; 64] = self.take();
         let end = field.iter().position(|b| *b == 0).unwrap_or(64);

@@ -1,4 +1,4 @@
-//! The client's side, towards a qperf server.
+//! Tests of an rperf client with a qperf server.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::control_conn::ControlConn;
 use super::request::Request;
 use super::stat::{self, Stat};
-use super::{AFTER, conf, index, rdma};
+use super::{SYNC_AFTER, conf, index, rdma};
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::{self, Peer, Role};
 use crate::rperf::report::host_conf::HostConf;
@@ -23,20 +23,22 @@ use crate::rperf::stats::monitor::MonitorOptions;
 use crate::rperf::stats::port_counters::PortTraffic;
 use crate::rperf::stats::summary::{Interpretation, Summary};
 
-/// Runs one test against a qperf server.
+/// Runs one test with a qperf server.
 ///
 /// # Errors
-/// qperf has no such test or option, refuses, or the test failed.
+/// Returns an error if qperf does not support the test or an option, if the server reported an
+/// error, or if the test failed.
 pub fn run(stream: TcpStream, spec: &Spec, monitor_options: MonitorOptions<'_>) -> Result<Outcome> {
     if monitor_options.interval.is_some() {
-        return Err(Error::limit(
-            "the server is a qperf: --interval needs an rperf there; leave it away",
-        ));
+        return Err(
+            Error::limit("--interval is not supported with a qperf server")
+                .with_help("omit --interval, or run rperf on the server"),
+        );
     }
-    let spec = &as_qperf_can(spec)?;
-    let request = request(spec)?;
+    let spec = &adapt_spec(spec)?;
+    let request = build_request(spec)?;
     let address = |a: std::io::Result<SocketAddr>| {
-        a.map_err(|e| Error::system("the control connection has no address", &e))
+        a.map_err(|e| Error::system("cannot get the addresses of the control connection", &e))
     };
     let (local, peer) = (address(stream.local_addr())?, address(stream.peer_addr())?);
     let conn = ControlConn::new(
@@ -49,27 +51,28 @@ pub fn run(stream: TcpStream, spec: &Spec, monitor_options: MonitorOptions<'_>) 
     let run = || match (spec.test, spec.test.socket()) {
         (Test::Conf, _) => {
             let mut bytes = [0; conf::LEN];
-            conn.receive(&mut bytes, "its configuration")?;
+            conn.receive(&mut bytes, "the configuration")?;
             Ok(Outcome::Conf {
                 local: HostConf::of_this_host(),
                 remote: conf::decode(&bytes),
             })
         }
-        (Test::Quit, _) => conn.before().map(|()| Outcome::Quit),
-        (_, Some(kind)) => over_sockets(&conn, spec, kind, local, peer),
-        _ => over_rdma(&conn, spec, peer),
+        (Test::Quit, _) => conn.synchronize_before().map(|()| Outcome::Quit),
+        (_, Some(kind)) => run_over_sockets(&conn, spec, kind, local, peer),
+        _ => run_over_rdma(&conn, spec, peer),
     };
-    run().inspect_err(|error| conn.report(error))
+    run().inspect_err(|error| conn.send_error(error))
 }
 
-/// The specification as far as qperf can follow it: whole seconds.
-fn as_qperf_can(spec: &Spec) -> Result<Spec> {
+/// Checks that qperf supports the specification, and rounds its times up to whole seconds.
+fn adapt_spec(spec: &Spec) -> Result<Spec> {
     let mut spec = spec.clone();
     let atomic = spec.test.plan().is_some_and(|plan| plan.verb.is_atomic());
     if spec.verify && spec.test.moves_data() && !atomic {
         return Err(Error::limit(
-            "--verify: the server is a qperf, which sends nothing that could be checked; run rperf there",
-        ));
+            "--verify is not supported with a qperf server, which does not send verifiable data",
+        )
+        .with_help("omit --verify, or run rperf on the server"));
     }
     if spec.test.moves_data()
         && (spec.qps > 1
@@ -80,45 +83,49 @@ fn as_qperf_can(spec: &Spec) -> Result<Spec> {
             || spec.tuning != Tuning::default())
     {
         return Err(Error::limit(format!(
-            "{}: the server is a qperf, which knows nothing of several queue pairs and threads, flip, MTU, rate, warm-up and the like; run rperf there",
+            "{}: a qperf server does not support several queue pairs or threads, --flip, --multicast, --mtu and tuning options",
             spec.test.name()
-        )));
+        ))
+        .with_help("omit these options, or run rperf on the server"));
     }
     spec.limit = match spec.limit {
         Limit::Messages(_) if spec.test.socket().is_some() => {
             return Err(Error::limit(
-                "--messages (-n): the server is a qperf, which ends tests over sockets by time only; give --time (-t)",
-            ));
+                "--messages (-n): a qperf server ends tests over sockets by time only",
+            )
+            .with_help("set --time (-t) instead"));
         }
-        Limit::Time(time) => Limit::Time(Duration::from_secs(whole(time).into())),
+        Limit::Time(time) => Limit::Time(Duration::from_secs(whole_seconds(time).into())),
         messages @ Limit::Messages(_) => messages,
     };
     Ok(spec)
 }
 
-/// Whole seconds, one at least: qperf fails at once where a timeout is 0.
-fn whole(time: Duration) -> u32 {
+/// Rounds up to whole seconds, at least one: qperf fails immediately if a timeout is 0.
+fn whole_seconds(time: Duration) -> u32 {
     let secs = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     u32::try_from(secs.max(1)).unwrap_or(u32::MAX)
 }
 
-fn no_such(test: Test) -> Error {
+fn unsupported_test(test: Test) -> Error {
     Error::limit(format!(
-        "the server is a qperf, with which {} cannot be run; run rperf there",
+        "{} is not supported with a qperf server",
         test.name()
     ))
+    .with_help("run rperf on the server")
 }
 
-fn request(spec: &Spec) -> Result<Request> {
-    let index = index::from_name(spec.test.name()).ok_or_else(|| no_such(spec.test))?;
-    let msg_size =
-        u32::try_from(spec.msg_size).map_err(|_| Error::limit("qperf's messages end at 4 GiB"))?;
+fn build_request(spec: &Spec) -> Result<Request> {
+    let index = index::from_name(spec.test.name()).ok_or_else(|| unsupported_test(spec.test))?;
+    let msg_size = u32::try_from(spec.msg_size).map_err(|_| {
+        Error::limit("the message size is 4 GiB or more, which qperf does not support")
+    })?;
     let (time, no_msgs) = match spec.limit {
-        Limit::Time(time) => (whole(time), 0),
+        Limit::Time(time) => (whole_seconds(time), 0),
         Limit::Messages(n) => (
             0,
             u32::try_from(n)
-                .map_err(|_| Error::limit("qperf counts at most 4294967295 messages"))?,
+                .map_err(|_| Error::limit("qperf supports at most 4294967295 messages"))?,
         ),
     };
     if spec.test.socket().is_none() && spec.test.moves_data() {
@@ -128,7 +135,7 @@ fn request(spec: &Spec) -> Result<Request> {
         msg_size,
         time,
         no_msgs,
-        timeout: whole(spec.server.timeout),
+        timeout: whole_seconds(spec.server.timeout),
         poll_mode: u32::from(spec.server.wait == Wait::Poll),
         affinity: affinity(spec)?,
         ..Request::new(index)
@@ -147,7 +154,7 @@ fn request(spec: &Spec) -> Result<Request> {
     Ok(request)
 }
 
-/// The server's processor, from 1; 0: any.
+/// Returns the CPU that the server runs on, counted from 1; 0 for any.
 fn affinity(spec: &Spec) -> Result<u32> {
     let Some(cpus) = spec
         .server
@@ -160,39 +167,38 @@ fn affinity(spec: &Spec) -> Result<u32> {
     };
     let cpu: Option<u32> = cpus.parse().ok();
     cpu.and_then(|cpu| cpu.checked_add(1)).ok_or_else(|| {
-        Error::limit(format!(
-            "processors {cpus}: a qperf server runs on one; give --remote-cpu-affinity (-rca) a number"
-        ))
+        Error::limit(format!("CPUs {cpus}: a qperf server runs on one CPU"))
+            .with_help("set --remote-cpu-affinity (-rca) to a single number")
     })
 }
 
-fn over_sockets(
+fn run_over_sockets(
     conn: &ControlConn,
     spec: &Spec,
     kind: SocketKind,
-    local: SocketAddr,
-    peer: SocketAddr,
+    local_addr: SocketAddr,
+    peer_addr: SocketAddr,
 ) -> Result<Outcome> {
     if kind == SocketKind::Rds {
-        return Err(no_such(spec.test));
+        return Err(unsupported_test(spec.test));
     }
-    let port = u16::try_from(conn.receive_u32("its port")?)
-        .map_err(|_| Error::protocol("the server's port is none"))?;
+    let port = u16::try_from(conn.receive_u32("the port of the data connection")?)
+        .map_err(|_| Error::protocol("the server sent an invalid port number"))?;
     let socket = endpoint::connect(
         kind,
-        local,
-        peer,
+        local_addr,
+        peer_addr,
         (port, None),
         spec.sockets,
         spec.client.timeout,
     )
     .map_err(|e| conn.explain(e))?;
-    let here = endpoint::connection_info(kind, &socket, &spec.client);
-    let there = ConnectionInfo {
-        address: SocketAddr::new(peer.ip().to_canonical(), port).to_string(),
-        ..here.clone()
+    let local = endpoint::connection_info(kind, &socket, &spec.client);
+    let remote = ConnectionInfo {
+        address: SocketAddr::new(peer_addr.ip().to_canonical(), port).to_string(),
+        ..local.clone()
     };
-    conn.before()?;
+    conn.synchronize_before()?;
     let measurement = endpoint::run(
         kind,
         spec,
@@ -202,50 +208,53 @@ fn over_sockets(
         EndMode::Clock,
         conn,
     )?;
-    measured(conn, spec, measurement, (here, there))
+    collect_results(conn, spec, measurement, (local, remote))
 }
 
-fn over_rdma(conn: &ControlConn, spec: &Spec, peer: SocketAddr) -> Result<Outcome> {
-    let plan = spec.test.plan().ok_or_else(|| no_such(spec.test))?;
+fn run_over_rdma(conn: &ControlConn, spec: &Spec, peer: SocketAddr) -> Result<Outcome> {
+    let plan = spec
+        .test
+        .plan()
+        .ok_or_else(|| unsupported_test(spec.test))?;
     let mut end =
         rdma::QperfEndpoint::connect(conn, spec, plan, peer).map_err(|e| conn.explain(e))?;
-    let via = end.via(&spec.client);
+    let connections = end.connection_infos(&spec.client);
     let measurement = rdma::run(&mut end, spec, &spec.client, conn, &|| ())?;
-    let measured = measured(conn, spec, measurement, via)?;
+    let outcome = collect_results(conn, spec, measurement, connections)?;
     end.wait_disconnected(true);
-    Ok(measured)
+    Ok(outcome)
 }
 
-/// Takes the server's figures, and makes the record of both.
-fn measured(
+/// Receives the statistics of the server and combines them with those of this end.
+fn collect_results(
     conn: &ControlConn,
     spec: &Spec,
     mut measurement: engine::Measurement,
-    via: (ConnectionInfo, ConnectionInfo),
+    (local, remote): (ConnectionInfo, ConnectionInfo),
 ) -> Result<Outcome> {
     let mut bytes = [0; stat::LEN];
-    conn.receive(&mut bytes, "its figures")?;
-    let theirs = Stat::decode(&bytes);
-    conn.send(AFTER)?;
-    // What the peer knows of this end: nothing, in the tests there are; but it may say so.
-    measurement.stats.sent.msgs += theirs.peer_sent.msgs;
-    measurement.stats.sent.bytes += theirs.peer_sent.bytes;
-    let mut remote = theirs.side();
+    conn.receive(&mut bytes, "the statistics")?;
+    let peer_stat = Stat::decode(&bytes);
+    conn.send(SYNC_AFTER)?;
+    // A server that reads this end's memory counts messages for this end. No test does so today.
+    measurement.stats.sent.msgs += peer_stat.peer_sent.msgs;
+    measurement.stats.sent.bytes += peer_stat.peer_sent.bytes;
+    let mut remote_stats = peer_stat.to_side_stats();
     if spec.test.may_lose() {
-        // By both ends' clocks: what was under way when they stopped is among it.
-        remote.lost = measurement
+        // Each end stops by its own clock, so messages in flight at that time count as lost.
+        remote_stats.lost = measurement
             .stats
             .sent
             .msgs
-            .saturating_sub(remote.received.msgs);
+            .saturating_sub(remote_stats.received.msgs);
     }
     Ok(Outcome::Measured(Box::new(Measured {
         intervals: Vec::new(),
         dips: Vec::new(),
         warnings: warning::gather(&WarningInput {
             spec,
-            via: &via.0,
-            ends: [&measurement.stats, &remote],
+            via: &local,
+            ends: [&measurement.stats, &remote_stats],
             one_host: false,
             one_port: false,
             port: PortTraffic::default(),
@@ -254,17 +263,17 @@ fn measured(
         }),
         spec: spec.clone(),
         depth: 1,
-        local: via.0,
-        remote: via.1,
+        local,
+        remote,
         plan: spec.test.plan(),
         summary: Summary::new(
             Interpretation::new(spec.test, spec.test.plan()),
             &measurement.stats,
-            &remote,
+            &remote_stats,
         ),
         latency: measurement.latency.and_then(|l| l.percentiles()),
         local_stats: measurement.stats,
-        remote_stats: remote,
+        remote_stats,
     })))
 }
 
@@ -283,13 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_whole_seconds_and_never_a_timeout_of_none() {
-        let spec = as_qperf_can(&spec(
+    fn request_times_are_whole_seconds_and_not_zero() {
+        let spec = adapt_spec(&spec(
             Test::TcpBw,
             "--time 1500ms --timeout 20ms --remote-wait poll",
         ))
         .unwrap();
-        let request = request(&spec).unwrap();
+        let request = build_request(&spec).unwrap();
         assert_eq!(
             (
                 request.index,
@@ -303,10 +312,10 @@ mod tests {
     }
 
     #[test]
-    fn what_qperf_cannot_do_is_refused_before_it_is_asked() {
+    fn unsupported_options_are_rejected() {
         for line in ["--verify", "--messages 10", "--mtu 1024"] {
             assert!(
-                as_qperf_can(&spec(Test::TcpBw, line))
+                adapt_spec(&spec(Test::TcpBw, line))
                     .unwrap_err()
                     .to_string()
                     .contains("qperf"),

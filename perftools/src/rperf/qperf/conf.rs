@@ -1,14 +1,14 @@
-//! What a host is, as the test `conf` has it.
+//! The message of the `conf` test: a description of the host.
 
 use super::VERSION;
 use super::bytes::{Reader, Writer};
 use crate::rperf::report::host_conf::HostConf;
 
-/// Length of a configuration.
+/// Length of the encoded configuration in bytes.
 pub const LEN: usize = 256;
 
-/// This end's configuration, as it is sent; as the version stands the qperf that this end speaks
-/// as.
+/// Encodes the configuration of this host. The version field names the implemented version of qperf
+/// and, in parentheses, the version of rperf.
 pub fn encode(conf: &HostConf) -> [u8; LEN] {
     let (major, minor, inc) = VERSION;
     let version = format!("{major}.{minor}.{inc} (rperf {})", conf.rperf);
@@ -17,10 +17,10 @@ pub fn encode(conf: &HostConf) -> [u8; LEN] {
         .text(&conf.cpu)
         .text(&conf.os)
         .text(&version)
-        .done()
+        .finish()
 }
 
-/// The peer's configuration.
+/// Decodes the configuration of the peer.
 pub fn decode(bytes: &[u8; LEN]) -> HostConf {
     let mut r = Reader(bytes);
     let (node, cpu, os, version) = (r.text(), r.text(), r.text(), r.text());
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_reads_back() {
+    fn configuration_survives_a_round_trip() {
         let host = HostConf {
             node: "n".into(),
             cpu: "2 Cores: C".into(),
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_does_no_harm_to_a_terminal() {
+    fn control_characters_and_invalid_utf8_are_replaced() {
         let read = decode(&[0x1b; LEN]);
         assert_eq!(read.node, " ".repeat(64));
         assert_eq!(decode(&[0xff; LEN]).os.chars().next(), Some('\u{fffd}'));

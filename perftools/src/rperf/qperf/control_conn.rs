@@ -1,5 +1,5 @@
-//! The control connection to a qperf: bytes with a deadline, synchronizations, and errors by urgent
-//! data.
+//! The control connection to a qperf peer: reads with a deadline, synchronization messages, and
+//! errors sent as urgent data.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,38 +11,40 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::{AFTER, BEFORE};
+use super::{SYNC_AFTER, SYNC_BEFORE};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::units::show_time;
 use crate::rperf::engine::Peer;
 
-/// How long the words of a failed peer, or its end after this end's, are waited for: as long as
-/// qperf does.
-const LAST_WORDS: Duration = Duration::from_secs(3);
-/// How long a broken data connection waits for the peer's words.
-const EXPLANATION: Duration = Duration::from_millis(500);
-/// The longest error text: qperf has a buffer of 256 bytes, with its own prefix.
-const MAX_TEXT: usize = 240;
-/// How often a wait looks whether this end shall stop.
-const LOOK_EVERY: u16 = 100;
+/// Time to wait for the error text of the peer, or for the peer to close the connection. It is the
+/// same as in qperf.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time to wait for the error of the peer after the data connection broke.
+const EXPLAIN_TIMEOUT: Duration = Duration::from_millis(500);
+/// Maximum length of an error text in bytes. qperf has a buffer of 256 bytes, including a prefix of
+/// its own.
+const MAX_ERROR_TEXT: usize = 240;
+/// Interval in milliseconds at which a wait checks the stop flag.
+const STOP_CHECK_MILLIS: u16 = 100;
 
-/// A conversation with a qperf.
+/// A control connection to a qperf peer.
 #[derive(Debug)]
 pub struct ControlConn {
     stream: TcpStream,
-    who: &'static str,
+    peer_name: &'static str,
     timeout: Duration,
     stop: Arc<AtomicBool>,
 }
 
 impl ControlConn {
-    /// A conversation; `who` is the peer in errors, `stop` ends it from this end.
+    /// Wraps a connected stream. Error messages call the peer `peer_name`. Setting `stop` ends all
+    /// waits.
     ///
     /// # Errors
-    /// The system refuses to set the connection up.
+    /// Returns an error if the options of the socket cannot be set.
     pub fn new(
         stream: TcpStream,
-        who: &'static str,
+        peer_name: &'static str,
         timeout: Duration,
         stop: Arc<AtomicBool>,
     ) -> Result<Self> {
@@ -50,79 +52,82 @@ impl ControlConn {
             stream.set_nodelay(true)?;
             stream.set_write_timeout(Some(timeout))
         };
-        set_up().map_err(|e| Error::system("cannot set the control connection up", &e))?;
+        set_up()
+            .map_err(|e| Error::system("cannot set the options of the control connection", &e))?;
         Ok(Self {
             stream,
-            who,
+            peer_name,
             timeout,
             stop,
         })
     }
 
-    /// The connection.
+    /// Returns the underlying stream.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Sets how long a silent peer is waited for.
+    /// Sets the time to wait for each message of the peer.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// Sends bytes.
+    /// Sends all bytes.
     ///
     /// # Errors
-    /// The connection broke; if the peer said why, that.
+    /// Returns an error if the connection broke, or the error of the peer if it sent one.
     pub fn send(&self, bytes: &[u8]) -> Result<()> {
         (&self.stream)
             .write_all(bytes)
-            .map_err(|e| self.explain(self.broken(&e)))
+            .map_err(|e| self.explain(self.io_error(&e)))
     }
 
-    /// Receives as many bytes.
+    /// Fills the buffer with received bytes. Error messages call them `what`.
     ///
     /// # Errors
-    /// The peer's error, its end, or its silence for the timeout.
+    /// Returns an error if the peer sent an error, closed the connection or sent nothing within the
+    /// timeout.
     pub fn receive(&self, bytes: &mut [u8], what: &str) -> Result<()> {
         self.receive_until(bytes, what, Instant::now() + self.timeout)
     }
 
     fn receive_until(&self, mut bytes: &mut [u8], what: &str, deadline: Instant) -> Result<()> {
         while !bytes.is_empty() {
-            if !self.is_readable(deadline)? {
-                let silence = format!(
-                    "{} said nothing for {}: {what} is missing",
-                    self.who,
+            if !self.wait_readable(deadline)? {
+                return Err(Error::test(format!(
+                    "cannot receive {what}: {} sent nothing for {}",
+                    self.peer_name,
                     show_time(self.timeout)
-                );
-                return Err(Error::test(
-                    silence + "; --timeout (-to) sets how long to wait",
-                ));
+                ))
+                .with_help("set --timeout (-to) higher"));
             }
             match (&self.stream).read(bytes) {
                 Ok(0) => {
                     return Err(Error::new(
                         Kind::Gone,
-                        format!("{} closed the connection: {what} is missing", self.who),
+                        format!(
+                            "cannot receive {what}: {} closed the connection",
+                            self.peer_name
+                        ),
                     ));
                 }
                 Ok(n) => bytes = &mut bytes[n..],
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.broken(&e)),
+                Err(e) => return Err(self.io_error(&e)),
             }
         }
         Ok(())
     }
 
-    /// Waits until there is something to read; false when the deadline passed.
-    fn is_readable(&self, deadline: Instant) -> Result<bool> {
+    /// Waits until the stream is readable. Returns `false` if the deadline passed first.
+    fn wait_readable(&self, deadline: Instant) -> Result<bool> {
         loop {
-            let flags = self.look(LOOK_EVERY)?;
+            let flags = self.poll_stream(STOP_CHECK_MILLIS)?;
             if flags.intersects(PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR) {
                 return Ok(true);
             }
             if self.stop.load(Ordering::Relaxed) {
-                return Err(stopped());
+                return Err(stopped_error());
             }
             if Instant::now() >= deadline {
                 return Ok(false);
@@ -130,8 +135,8 @@ impl ControlConn {
         }
     }
 
-    /// What there is to read, after at most so many milliseconds.
-    fn look(&self, millis: u16) -> Result<PollFlags> {
+    /// Polls the stream for at most `millis` milliseconds and handles urgent data.
+    fn poll_stream(&self, millis: u16) -> Result<PollFlags> {
         let mut fds = [PollFd::new(
             self.stream.as_fd(),
             PollFlags::POLLIN | PollFlags::POLLPRI,
@@ -142,38 +147,39 @@ impl ControlConn {
         }
         let flags = fds[0].revents().unwrap_or(PollFlags::empty());
         if flags.contains(PollFlags::POLLPRI) {
-            self.urgent()?;
+            self.receive_urgent()?;
         }
         Ok(flags & !PollFlags::POLLPRI)
     }
 
-    /// Takes an urgent byte. `?` means that the peer failed; its text follows. Anything else (`.`:
-    /// "I am through") is no matter.
-    fn urgent(&self) -> Result<()> {
-        // What stands before the mark is of no interest to who has failed.
-        let before = rustix::io::ioctl_fionread(&self.stream).unwrap_or(0);
+    /// Receives an urgent byte. `?` means that the peer failed, and an error text follows. All
+    /// other bytes are ignored, for example `.`, which means that the peer has finished.
+    fn receive_urgent(&self) -> Result<()> {
+        // The bytes before the urgent mark are discarded, because the test has failed.
+        let unread = rustix::io::ioctl_fionread(&self.stream).unwrap_or(0);
         let mut byte = [0];
         match rustix::net::recv(&self.stream, &mut byte, RecvFlags::OOB) {
             Ok(_) if byte[0] == b'?' => {}
             _ => return Ok(()),
         }
-        let deadline = Instant::now() + LAST_WORDS;
-        let mut skipped = vec![0; usize::try_from(before.min(4096)).unwrap_or(0)];
-        let _ = self.read_for(&mut skipped, deadline);
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        let mut skipped = vec![0; usize::try_from(unread.min(4096)).unwrap_or(0)];
+        let _ = self.read_until(&mut skipped, deadline);
         let mut text = [0; 256];
-        let len = self.read_for(&mut text, deadline);
+        let len = self.read_until(&mut text, deadline);
         let text: String = String::from_utf8_lossy(&text[..len])
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect();
         Err(Error::new(
             Kind::Peer,
-            format!("{}: {}", self.who, text.trim()),
+            format!("{}: {}", self.peer_name, text.trim()),
         ))
     }
 
-    /// Reads until the buffer is full, the peer has closed or the deadline has passed.
-    fn read_for(&self, bytes: &mut [u8], deadline: Instant) -> usize {
+    /// Reads until the buffer is full, the peer has closed the connection or the deadline has
+    /// passed. Returns the number of bytes read.
+    fn read_until(&self, bytes: &mut [u8], deadline: Instant) -> usize {
         let mut len = 0;
         while len < bytes.len() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -191,47 +197,47 @@ impl ControlConn {
         len
     }
 
-    /// Both say that they are ready; the test begins.
+    /// Synchronizes with the peer before the test: both ends send the same message.
     ///
     /// # Errors
-    /// The peer failed, or said something else.
-    pub fn before(&self) -> Result<()> {
-        self.send(BEFORE)?;
-        self.expect(BEFORE, "the synchronization before the test")
+    /// Returns an error if the peer failed or sent other bytes.
+    pub fn synchronize_before(&self) -> Result<()> {
+        self.send(SYNC_BEFORE)?;
+        self.expect(SYNC_BEFORE, "the synchronization before the test")
     }
 
-    /// The client has the figures and has left its loop.
+    /// Waits for the message that the client sends after it has received the statistics.
     ///
     /// # Errors
-    /// The peer failed, or said something else.
-    pub fn expect_after(&self) -> Result<()> {
-        self.expect(AFTER, "the synchronization after the test")
+    /// Returns an error if the peer failed or sent other bytes.
+    pub fn expect_sync_after(&self) -> Result<()> {
+        self.expect(SYNC_AFTER, "the synchronization after the test")
     }
 
-    fn expect(&self, words: &[u8], what: &str) -> Result<()> {
-        let mut said = vec![0; words.len()];
-        self.receive(&mut said, what)?;
-        if said == words {
+    fn expect(&self, message: &[u8], what: &str) -> Result<()> {
+        let mut received = vec![0; message.len()];
+        self.receive(&mut received, what)?;
+        if received == message {
             return Ok(());
         }
         Err(Error::protocol(format!(
-            "{} does not say {what} as qperf does",
-            self.who
+            "{} sent other bytes instead of {what}",
+            self.peer_name
         )))
     }
 
-    /// A number.
+    /// Receives a number.
     ///
     /// # Errors
-    /// As [`ControlConn::receive`].
+    /// Returns the errors of [`ControlConn::receive`].
     pub fn receive_u32(&self, what: &str) -> Result<u32> {
         let mut bytes = [0; 4];
         self.receive(&mut bytes, what)?;
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Tells the peer why this end gives up, as qperf does, unless the peer is what failed.
-    pub fn report(&self, error: &Error) {
+    /// Sends an error to the peer as qperf does. Errors of the peer itself are not sent.
+    pub fn send_error(&self, error: &Error) {
         if matches!(error.kind(), Kind::Peer | Kind::Gone) {
             return;
         }
@@ -240,54 +246,62 @@ impl ControlConn {
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect();
-        while text.len() > MAX_TEXT {
+        while text.len() > MAX_ERROR_TEXT {
             text.pop();
         }
-        // qperf prints only what is there when the signal reaches it, so nothing may come between
-        // the two.
-        let told = rustix::net::send(&self.stream, b"?", SendFlags::OOB).is_ok()
+        // qperf prints only the text that has arrived when its signal handler runs, so the text
+        // must follow the urgent byte immediately.
+        let sent = rustix::net::send(&self.stream, b"?", SendFlags::OOB).is_ok()
             && (&self.stream).write_all(text.as_bytes()).is_ok()
             && self.stream.shutdown(Shutdown::Write).is_ok();
-        if told {
-            // So that the text is not lost to a reset: the peer reads it, then closes.
-            let deadline = Instant::now() + LAST_WORDS;
-            while self.read_for(&mut [0; 256], deadline) == 256 {}
+        if sent {
+            // Closing the connection now could reset it before the peer has read the text.
+            self.wait_closed();
         }
     }
 
-    /// Waits for the peer's end.
+    /// Discards received bytes until the peer closes the connection, at most for
+    /// [`CLOSE_TIMEOUT`].
     pub fn wait_closed(&self) {
-        let deadline = Instant::now() + LAST_WORDS;
-        while self.read_for(&mut [0; 256], deadline) == 256 {}
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        while self.read_until(&mut [0; 256], deadline) == 256 {}
     }
 
-    fn broken(&self, error: &std::io::Error) -> Error {
+    fn io_error(&self, error: &std::io::Error) -> Error {
         match error.kind() {
-            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
-                Error::new(Kind::Gone, format!("{} closed the connection", self.who))
-            }
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => Error::new(
+                Kind::Gone,
+                format!("{} closed the connection", self.peer_name),
+            ),
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(
                 Kind::Gone,
-                format!("{} does not read what it is sent", self.who),
+                format!("{} does not read from the connection", self.peer_name),
             ),
             _ => Error::system("the control connection broke", error),
         }
     }
 
-    /// Whether there is nobody to talk to any more.
+    /// Returns `true` if the peer has closed the connection, according to the result of a poll.
+    fn is_closed(&self, flags: PollFlags) -> bool {
+        // Readable bytes are statistics or a synchronization message that arrived early.
+        flags.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)
+            || (flags.contains(PollFlags::POLLIN) && matches!(self.stream.peek(&mut [0]), Ok(0)))
+    }
+
+    /// Returns `true` if the peer is gone or failed, or this end was stopped.
     pub fn is_gone(&self) -> bool {
         self.failure().is_some()
     }
 }
 
-fn stopped() -> Error {
+fn stopped_error() -> Error {
     Error::new(
         Kind::System,
         "the server was stopped in the middle of the test",
     )
 }
 
-/// While a test runs, qperf says nothing but that it failed.
+/// During a test, qperf sends nothing except an error.
 impl Peer for ControlConn {
     fn finish(&self, _: u64) -> Result<()> {
         Ok(())
@@ -299,39 +313,23 @@ impl Peer for ControlConn {
 
     fn failure(&self) -> Option<Error> {
         if self.stop.load(Ordering::Relaxed) {
-            return Some(stopped());
+            return Some(stopped_error());
         }
-        match self.look(0) {
+        match self.poll_stream(0) {
             Err(error) => Some(error),
-            Ok(flags) if flags.intersects(PollFlags::POLLHUP | PollFlags::POLLERR) => {
-                Some(Error::new(
-                    Kind::Gone,
-                    format!(
-                        "{} closed the connection in the middle of the test",
-                        self.who
-                    ),
-                ))
-            }
-            // Readable without bytes: closed. With bytes: figures, or a synchronization, that came
-            // early.
-            Ok(flags)
-                if flags.contains(PollFlags::POLLIN)
-                    && matches!(self.stream.peek(&mut [0]), Ok(0)) =>
-            {
-                Some(Error::new(
-                    Kind::Gone,
-                    format!(
-                        "{} closed the connection in the middle of the test",
-                        self.who
-                    ),
-                ))
-            }
+            Ok(flags) if self.is_closed(flags) => Some(Error::new(
+                Kind::Gone,
+                format!(
+                    "{} closed the connection in the middle of the test",
+                    self.peer_name
+                ),
+            )),
             Ok(_) => None,
         }
     }
 
     fn explain(&self, error: Error) -> Error {
-        let end = Instant::now() + EXPLANATION;
+        let end = Instant::now() + EXPLAIN_TIMEOUT;
         while Instant::now() < end {
             if let Some(failure) = self.failure() {
                 return if failure.kind() == Kind::Peer {

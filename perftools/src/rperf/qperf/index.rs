@@ -1,6 +1,6 @@
-//! The tests by the number that a request carries.
+//! The mapping between test names and the test number in a request.
 
-/// Their names; the last three are there only where qperf was built with XRC.
+/// Names of qperf's tests, by number. The last three exist only if qperf was built with XRC.
 pub const NAMES: [&str; 36] = [
     "conf",
     "quit",
@@ -40,12 +40,12 @@ pub const NAMES: [&str; 36] = [
     "xrc_lat",
 ];
 
-/// The test's name.
+/// Returns the name of the test with this number.
 pub fn name(index: u16) -> Option<&'static str> {
     NAMES.get(usize::from(index)).copied()
 }
 
-/// The test's number.
+/// Returns the number of the test with this name.
 pub fn from_name(name: &str) -> Option<u16> {
     NAMES
         .iter()
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_names_lead_to_each_other() {
+    fn names_and_numbers_map_to_each_other() {
         assert_eq!(
             (name(8), from_name("rc_bw"), from_name("quit")),
             (Some("tcp_bw"), Some(13), Some(1))

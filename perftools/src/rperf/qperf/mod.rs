@@ -1,4 +1,4 @@
-//! Beside qperf 0.4.11: its protocol, in both roles.
+//! The protocol of qperf 0.4.11, as client and as server.
 //!
 //! ```text
 //! client                                      server
@@ -11,13 +11,12 @@
 //!          ◀──────────────────────────────────  Stat, 256 bytes
 //!   "synchronization after test" ────────────▶
 //! ```
-//! All numbers are little-endian. An end that fails sends the urgent byte `?`, then a text, and
-//! shuts its side down.
+//! All numbers are little-endian. An end that fails sends the urgent byte `?` and an error text,
+//! then shuts down its sending direction.
 //!
-//! [`control_conn`] is the control connection, [`client`] and [`server`] are the two roles; `rdma`
-//! connects RC by rdma_cm and has loops that end as qperf's do, each by its own clock.
-//! [`request`], [`node`], [`stat`] and [`conf`] are pure: bytes to values and back, any bytes
-//! without a panic.
+//! [`control_conn`] is the control connection, and [`client`] and [`server`] are the two roles.
+//! `rdma` connects RC queue pairs with rdma_cm; its loops end like qperf's, each by its own clock.
+//! [`request`], [`node`], [`stat`] and [`conf`] encode and decode messages. Decoding never panics.
 
 mod bytes;
 pub mod client;
@@ -30,9 +29,9 @@ pub mod request;
 pub mod server;
 pub mod stat;
 
-/// What both ends say before the test.
-pub const BEFORE: &[u8] = b"synchronization before test";
-/// What the client says after it has the server's figures.
-pub const AFTER: &[u8] = b"synchronization after test";
-/// The version of qperf whose protocol this is; a peer is compared by the first two numbers.
+/// Message that both ends send before the test.
+pub const SYNC_BEFORE: &[u8] = b"synchronization before test";
+/// Message that the client sends after it has received the server's statistics.
+pub const SYNC_AFTER: &[u8] = b"synchronization after test";
+/// Implemented version of qperf. The first two numbers must match those of the peer.
 pub const VERSION: (u16, u16, u16) = (0, 4, 11);

@@ -1,33 +1,33 @@
-//! An end of an RDMA connection.
+//! The message that describes one end of an RDMA connection.
 
 use super::bytes::{Reader, Writer};
 
-/// Length of a node, with its padding.
+/// Length of the encoded node in bytes, including padding.
 pub const LEN: usize = 40;
 
-/// An end of an RDMA connection. With rdma_cm only the memory and the depth of reads count.
+/// One end of an RDMA connection. With rdma_cm, only the memory and the depth of reads are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Where its memory is.
+    /// Address of its memory.
     pub vaddr: u64,
-    /// Its port's LID.
+    /// LID of its port.
     pub lid: u32,
-    /// Its queue pair's number.
+    /// Queue pair number.
     pub qpn: u32,
-    /// Its first packet sequence number.
+    /// Initial packet sequence number.
     pub psn: u32,
-    /// Its shared receive queue's number.
+    /// Number of its shared receive queue.
     pub srqn: u32,
-    /// The key to its memory.
+    /// Remote key of its memory.
     pub rkey: u32,
-    /// The LID of an alternate path.
+    /// LID of the alternate path.
     pub alt_lid: u32,
-    /// RDMA reads and atomics that it takes at once.
+    /// Maximum number of outstanding RDMA reads and atomics as responder.
     pub rd_atomic: u32,
 }
 
 impl Node {
-    /// As it is sent.
+    /// Encodes the node.
     pub fn encode(&self) -> [u8; LEN] {
         let numbers = [
             self.lid,
@@ -41,10 +41,10 @@ impl Node {
         numbers
             .into_iter()
             .fold(Writer::new().u64(self.vaddr), Writer::u32)
-            .done()
+            .finish()
     }
 
-    /// What was sent.
+    /// Decodes a node.
     pub fn decode(bytes: &[u8; LEN]) -> Self {
         let mut r = Reader(bytes);
         Self {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_stand_where_qperf_has_them() {
+    fn field_offsets_match_qperf() {
         let node = Node {
             vaddr: 0x0102_0304_0506_0708,
             lid: 9,
@@ -87,7 +87,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_a_node_that_reads_back(head: [u8; 32], tail: [u8; 4]) {
+        fn any_bytes_decode_and_encode_to_the_same(head: [u8; 32], tail: [u8; 4]) {
             let mut bytes = [0; LEN];
             bytes[..32].copy_from_slice(&head);
             bytes[32..36].copy_from_slice(&tail);

@@ -1,58 +1,58 @@
-//! What a client asks for.
+//! The request of a client.
 
 use super::VERSION;
 use super::bytes::{Reader, Writer};
 
-/// Length of a request.
+/// Length of the encoded request in bytes.
 pub const LEN: usize = 200;
 
-/// A request. The names are qperf's; numbers that a test does not use are zero.
+/// A request. The field names are qperf's. Numbers that a test does not use are zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The client's version: major, minor, increment.
+    /// Version of the client: major, minor, increment.
     pub version: (u16, u16, u16),
-    /// The test's [number](super::index).
+    /// [Number](super::index) of the test.
     pub index: u16,
-    /// Look at what arrives.
+    /// If not 0, the receiver reads the received data.
     pub access_recv: u32,
-    /// The processor that the server shall run on, from 1; 0: any.
+    /// CPU that the server runs on, counted from 1; 0 for any.
     pub affinity: u32,
-    /// The port of an alternate path.
+    /// Port of the alternate path.
     pub alt_port: u32,
-    /// The server sends instead of the client.
+    /// If not 0, the server sends instead of the client.
     pub flip: u32,
-    /// Bytes a message.
+    /// Message size in bytes.
     pub msg_size: u32,
-    /// The path MTU.
+    /// Path MTU in bytes.
     pub mtu_size: u32,
-    /// End after so many messages; 0: by time.
+    /// Number of messages after which the test ends; 0 for a timed test.
     pub no_msgs: u32,
-    /// Poll for completions.
+    /// If not 0, the server polls for completions.
     pub poll_mode: u32,
-    /// The port of the data connection; 0: any.
+    /// Port of the data connection; 0 for any.
     pub port: u32,
-    /// RDMA reads and atomics under way at once; 0: what the device can.
+    /// Maximum number of outstanding RDMA reads and atomics; 0 for the limit of the device.
     pub rd_atomic: u32,
-    /// The service level.
+    /// Service level.
     pub sl: u32,
-    /// The sockets' buffers; 0: the system's default.
+    /// Size of socket buffers in bytes; 0 for the default of the kernel.
     pub sock_buf_size: u32,
-    /// The source path bits.
+    /// Source path bits.
     pub src_path_bits: u32,
-    /// Seconds that the test runs.
+    /// Duration of the test in seconds.
     pub time: u32,
-    /// Seconds after which a silent peer is given up.
+    /// Timeout for messages of the peer in seconds.
     pub timeout: u32,
-    /// Connect by rdma_cm.
+    /// If not 0, RDMA tests connect with rdma_cm.
     pub use_cm: u32,
-    /// The device and port.
+    /// RDMA device and port.
     pub id: String,
-    /// The static rate.
+    /// Static rate.
     pub static_rate: String,
 }
 
 impl Request {
-    /// A request of this version.
+    /// Creates a request of the implemented version for a test.
     pub fn new(index: u16) -> Self {
         Self {
             version: VERSION,
@@ -61,7 +61,7 @@ impl Request {
         }
     }
 
-    /// As it is sent.
+    /// Encodes the request.
     pub fn encode(&self) -> [u8; LEN] {
         let numbers = [
             self.access_recv,
@@ -91,10 +91,10 @@ impl Request {
             .fold(version, Writer::u32)
             .text(&self.id)
             .text(&self.static_rate)
-            .done()
+            .finish()
     }
 
-    /// What was sent.
+    /// Decodes a request.
     pub fn decode(bytes: &[u8; LEN]) -> Self {
         let mut r = Reader(bytes);
         Self {
@@ -121,7 +121,7 @@ impl Request {
         }
     }
 
-    /// Whether the client's version goes with this one: the increment does not count.
+    /// Returns `true` if the major and minor version of the client match [`VERSION`].
     pub fn is_compatible(&self) -> bool {
         (self.version.0, self.version.1) == (VERSION.0, VERSION.1)
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_stand_where_qperf_has_them() {
+    fn field_offsets_match_qperf() {
         let bytes = Request {
             access_recv: 0xa1,
             msg_size: 0x0102_0304,
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_between_characters() {
+    fn long_names_are_truncated_between_characters() {
         let id = "é".repeat(40);
         let read = Request::decode(
             &Request {
@@ -169,7 +169,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_a_request_that_reads_back(halves: [[u8; 25]; 8]) {
+        fn any_bytes_decode_and_numbers_encode_to_the_same(halves: [[u8; 25]; 8]) {
             let mut bytes = [0; LEN];
             for (to, from) in bytes.chunks_mut(25).zip(halves) {
                 to.copy_from_slice(&from);
@@ -177,7 +177,7 @@ mod tests {
             let request = Request::decode(&bytes);
             let again = request.encode();
             proptest::prop_assert_eq!(&again[..72], &bytes[..72]);
-            // Texts that are no text are made one, which may cut them; numbers stay.
+            // Invalid UTF-8 is replaced, which may truncate the strings. Numbers do not change.
             proptest::prop_assert_eq!(Request::decode(&again).msg_size, request.msg_size);
         }
     }

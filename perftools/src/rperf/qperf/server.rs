@@ -1,4 +1,4 @@
-//! The server's side, towards a qperf client.
+//! Tests of an rperf server with a qperf client.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -20,73 +20,83 @@ use crate::rperf::spec::tuning::Tuning;
 use crate::rperf::spec::{Limit, Side, Sockets, Spec};
 use crate::rperf::stats::SideStats;
 
-/// How long a client may take for its request, and for what belongs to no test.
-const GREETING: Duration = Duration::from_secs(5);
+/// Time limit for receiving the request, and for synchronization outside a test.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a client's request came to.
+/// Result of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
-    /// This test ran.
+    /// The test ran.
     Test(Test),
-    /// The server shall end.
+    /// The client requested that the server stop.
     Quit,
 }
 
-/// What the server says to a request before it is served.
+/// Decisions of the server about requests.
 pub trait Admission {
-    /// Whether a client may have this test run; what comes back is kept until its end.
+    /// Checks that the server allows a test. The caller keeps the returned value until the test
+    /// has ended, because it may hold a reservation.
     ///
     /// # Errors
-    /// Says what the server does not allow.
+    /// Returns an error that names the limit exceeded by the test.
     fn admit(&self, spec: &Spec) -> Result<Box<dyn std::any::Any>>;
 
-    /// Whether this client may end the server.
+    /// Checks that this client may stop the server.
     ///
     /// # Errors
-    /// Says who may.
-    fn may_quit(&self) -> Result<()>;
+    /// Returns an error that names the clients that may.
+    fn admit_quit(&self) -> Result<()>;
 
-    /// A test begins.
-    fn begins(&self, test: Test);
+    /// Called when a test begins.
+    fn test_begins(&self, test: Test);
 }
 
-/// Serves a client of whose request `begun` has arrived.
+/// Serves a client. `prefix` is the part of its request that has already been read.
 ///
 /// # Errors
-/// What went wrong, for the log; the peer has been told.
+/// Returns an error for the log. It has already been sent to the client.
 pub fn serve(
     stream: TcpStream,
-    begun: &[u8],
+    prefix: &[u8],
     admission: &dyn Admission,
     stop: &Arc<AtomicBool>,
 ) -> Result<Handled> {
-    let mut conn = ControlConn::new(stream, "the client (qperf)", GREETING, Arc::clone(stop))?;
-    let served = answer(&mut conn, begun, admission);
-    served.inspect_err(|error| conn.report(error))
+    let mut conn = ControlConn::new(
+        stream,
+        "the client (qperf)",
+        REQUEST_TIMEOUT,
+        Arc::clone(stop),
+    )?;
+    let served = handle_request(&mut conn, prefix, admission);
+    served.inspect_err(|error| conn.send_error(error))
 }
 
-fn answer(conn: &mut ControlConn, begun: &[u8], admission: &dyn Admission) -> Result<Handled> {
+fn handle_request(
+    conn: &mut ControlConn,
+    prefix: &[u8],
+    admission: &dyn Admission,
+) -> Result<Handled> {
     let mut bytes = [0; request::LEN];
-    let have = begun.len().min(request::LEN);
-    bytes[..have].copy_from_slice(&begun[..have]);
-    // A client of another version may have a request of another length.
+    let have = prefix.len().min(request::LEN);
+    bytes[..have].copy_from_slice(&prefix[..have]);
+    // The request of another version may have another length, so check the version first.
     if have >= 8 {
-        compatible(&bytes)?;
+        check_version(&bytes)?;
     }
-    conn.receive(&mut bytes[have..], "its request")?;
-    compatible(&bytes)?;
+    conn.receive(&mut bytes[have..], "the request")?;
+    check_version(&bytes)?;
     let request = Request::decode(&bytes);
     let name = index::name(request.index)
-        .ok_or_else(|| Error::protocol(format!("no test has the number {}", request.index)))?;
-    let test = Test::from_name(name).map_err(|_| cannot(name))?;
-    let spec = spec(test, &request)?;
+        .ok_or_else(|| Error::protocol(format!("unknown test number {}", request.index)))?;
+    let test = Test::from_name(name).map_err(|_| unsupported_test(name))?;
+    let spec = spec_from_request(test, &request)?;
     match (test, test.socket()) {
         (Test::Conf, _) => conn
             .send(&conf::encode(&HostConf::of_this_host()))
             .map(|()| Handled::Test(test)),
         (Test::Quit, _) => {
-            admission.may_quit()?;
-            conn.before()?;
+            admission.admit_quit()?;
+            conn.synchronize_before()?;
             conn.wait_closed();
             Ok(Handled::Quit)
         }
@@ -94,7 +104,7 @@ fn answer(conn: &mut ControlConn, begun: &[u8], admission: &dyn Admission) -> Re
             spec.check()?;
             let _reserved = admission.admit(&spec)?;
             conn.set_timeout(spec.server.timeout);
-            over_sockets(conn, &spec, kind, admission).map(|()| Handled::Test(test))
+            run_over_sockets(conn, &spec, kind, admission).map(|()| Handled::Test(test))
         }
         _ => {
             let plan =
@@ -102,47 +112,52 @@ fn answer(conn: &mut ControlConn, begun: &[u8], admission: &dyn Admission) -> Re
             spec.check()?;
             let _reserved = admission.admit(&spec)?;
             conn.set_timeout(spec.server.timeout);
-            over_rdma(conn, &spec, plan, admission).map(|()| Handled::Test(test))
+            run_over_rdma(conn, &spec, plan, admission).map(|()| Handled::Test(test))
         }
     }
 }
 
-fn over_rdma(conn: &ControlConn, spec: &Spec, plan: Plan, admission: &dyn Admission) -> Result<()> {
+fn run_over_rdma(
+    conn: &ControlConn,
+    spec: &Spec,
+    plan: Plan,
+    admission: &dyn Admission,
+) -> Result<()> {
     let end = rdma::QperfEndpoint::accept(conn, spec, plan, spec.server.timeout);
     let mut end = end.map_err(|e| conn.explain(e))?;
     let measurement = rdma::run(&mut end, spec, &spec.server, conn, &|| {
-        admission.begins(spec.test);
+        admission.test_begins(spec.test);
     })?;
-    finish(conn, &measurement.stats)?;
+    send_statistics(conn, &measurement.stats)?;
     end.wait_disconnected(false);
     Ok(())
 }
 
-fn compatible(bytes: &[u8; request::LEN]) -> Result<()> {
+fn check_version(bytes: &[u8; request::LEN]) -> Result<()> {
     let request = Request::decode(bytes);
     if request.is_compatible() {
         return Ok(());
     }
     let (v, (major, minor, inc)) = (request.version, VERSION);
     Err(Error::protocol(format!(
-        "this rperf speaks qperf {major}.{minor}.{inc}, the client is {}.{}.{}: use {major}.{minor} or rperf",
+        "the client is qperf {}.{}.{}, but this rperf server is compatible with qperf {major}.{minor}.{inc}",
         v.0, v.1, v.2
-    )))
-}
-
-fn cannot(name: &str) -> Error {
-    Error::limit(format!(
-        "{name}: rperf does not run this test with a qperf client: use rperf there too"
     ))
+    .with_help(format!("use qperf {major}.{minor} or rperf")))
 }
 
-/// What the request asks for, as a specification.
-fn spec(test: Test, request: &Request) -> Result<Spec> {
+fn unsupported_test(name: &str) -> Error {
+    Error::limit(format!("{name} is not supported with a qperf client"))
+        .with_help("use an rperf client")
+}
+
+/// Converts the request to a specification.
+fn spec_from_request(test: Test, request: &Request) -> Result<Spec> {
     let port = u16::try_from(request.port)
-        .map_err(|_| Error::limit(format!("{} is no port", request.port)))?;
+        .map_err(|_| Error::limit(format!("{} is not a valid port number", request.port)))?;
     let side = Side {
         id: request.id.parse().ok(),
-        // From 1; 0 is any.
+        // CPUs count from 1; 0 means any.
         cpus: request
             .affinity
             .checked_sub(1)
@@ -156,7 +171,7 @@ fn spec(test: Test, request: &Request) -> Result<Spec> {
             Duration::from_secs(u64::from(request.timeout.clamp(1, 86_400))),
         )
     };
-    // What qperf says of an atomic's size is its client's memory, or nothing.
+    // For atomics, qperf sends the size of the client's memory or 0 instead of the operand size.
     let atomic = test.plan().is_some_and(|plan| plan.verb.is_atomic());
     Ok(Spec {
         test,
@@ -168,7 +183,7 @@ fn spec(test: Test, request: &Request) -> Result<Spec> {
         depth: 1024,
         qps: 1,
         threads: 1,
-        // qperf 0.4.11 takes the option, and heeds it in none of these tests.
+        // qperf 0.4.11 accepts the option but ignores it in all of these tests.
         flip: false,
         immediate: None,
         flood: true,
@@ -190,29 +205,29 @@ fn spec(test: Test, request: &Request) -> Result<Spec> {
     })
 }
 
-fn over_sockets(
+fn run_over_sockets(
     conn: &ControlConn,
     spec: &Spec,
     kind: SocketKind,
     admission: &dyn Admission,
 ) -> Result<()> {
     if kind == SocketKind::Rds {
-        return Err(cannot(spec.test.name()));
+        return Err(unsupported_test(spec.test.name()));
     }
     let address = |a: std::io::Result<SocketAddr>| {
-        a.map_err(|e| Error::system("the control connection has no address", &e))
+        a.map_err(|e| Error::system("cannot get the addresses of the control connection", &e))
     };
     let (local, peer) = (
         address(conn.stream().local_addr())?,
         address(conn.stream().peer_addr())?,
     );
-    let place = endpoint::SocketServer::open(kind, local, spec.sockets, 0)?;
-    conn.send(&u32::from(place.port()).to_le_bytes())?;
-    let socket = place
+    let server = endpoint::SocketServer::open(kind, local, spec.sockets, 0)?;
+    conn.send(&u32::from(server.port()).to_le_bytes())?;
+    let socket = server
         .accept_from(peer.ip(), spec.server.timeout, &|| conn.is_gone())
         .map_err(|e| conn.explain(e))?;
-    conn.before()?;
-    admission.begins(spec.test);
+    conn.synchronize_before()?;
+    admission.test_begins(spec.test);
     let measurement = endpoint::run(
         kind,
         spec,
@@ -222,14 +237,14 @@ fn over_sockets(
         EndMode::Clock,
         conn,
     )?;
-    finish(conn, &measurement.stats)
+    send_statistics(conn, &measurement.stats)
 }
 
-/// Sends this end's figures; the client has left its loop when it says so.
-fn finish(conn: &ControlConn, stats: &SideStats) -> Result<()> {
+/// Sends the statistics of this end and waits until the client confirms the end of the test.
+fn send_statistics(conn: &ControlConn, stats: &SideStats) -> Result<()> {
     let begin = Instant::now();
-    conn.send(&Stat::from_side(stats).encode())?;
-    conn.expect_after().map_err(|error| {
+    conn.send(&Stat::from_side_stats(stats).encode())?;
+    conn.expect_sync_after().map_err(|error| {
         error.context(format!("{} ms after the test", begin.elapsed().as_millis()))
     })
 }

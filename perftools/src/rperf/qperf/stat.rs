@@ -1,15 +1,16 @@
-//! What an end counted.
+//! The message with the statistics of one end.
 
 use super::bytes::{Reader, Writer};
 use crate::rperf::stats::cpu::{CpuUse, HostCpuTime};
 use crate::rperf::stats::{Count, SideStats};
 
-/// Length of the figures, with their padding.
+/// Length of the encoded statistics in bytes, including padding.
 pub const LEN: usize = 256;
-/// Ticks a second in what this end sends: qperf divides by what it is told, so nanoseconds do.
-const TICKS: u32 = 1_000_000_000;
+/// Ticks per second in messages from this end. qperf divides by the received value, so this end can
+/// use nanoseconds.
+const TICKS_PER_SECOND: u32 = 1_000_000_000;
 
-/// Bytes, messages and errors of one direction.
+/// Counts of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QperfCounts {
     /// Bytes.
@@ -20,9 +21,9 @@ pub struct QperfCounts {
     pub errs: u64,
 }
 
-/// Clocks at one moment, in ticks: the wall's, then the host's processors' by what they did.
+/// Wall clock and CPU times of the host at one moment, in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // The fields of /proc/stat.
+#[allow(missing_docs)] // The fields are those of /proc/stat.
 pub struct Clocks {
     pub real: u64,
     pub user: u64,
@@ -35,31 +36,31 @@ pub struct Clocks {
     pub steal: u64,
 }
 
-/// What an end counted.
+/// Statistics of one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// Processors of its host.
+    /// Number of CPUs of the host.
     pub no_cpus: u32,
-    /// Ticks a second of its clocks.
+    /// Ticks per second of the clocks.
     pub no_ticks: u32,
-    /// Most completions that one poll returned.
+    /// Largest number of completions returned by one poll.
     pub max_cqes: u32,
-    /// Its clocks when the test began.
+    /// Clocks at the beginning of the test.
     pub start: Clocks,
-    /// Its clocks when the test ended.
+    /// Clocks at the end of the test.
     pub end: Clocks,
-    /// What it sent.
+    /// Messages sent by this end.
     pub sent: QperfCounts,
-    /// What it received.
+    /// Messages received by this end.
     pub received: QperfCounts,
-    /// What the peer sent without a hand in it: what this end read.
+    /// Messages sent by the peer's device alone: RDMA reads of this end.
     pub peer_sent: QperfCounts,
-    /// What the peer received without a hand in it: this end's atomics.
+    /// Messages received by the peer's device alone: atomics of this end.
     pub peer_received: QperfCounts,
 }
 
 impl Stat {
-    /// As it is sent.
+    /// Encodes the statistics.
     pub fn encode(&self) -> [u8; LEN] {
         let w = Writer::new()
             .u32(self.no_cpus)
@@ -75,10 +76,10 @@ impl Stat {
         counts
             .into_iter()
             .fold(w, |w, c| w.u64(c.bytes).u64(c.msgs).u64(c.errs))
-            .done()
+            .finish()
     }
 
-    /// What was sent.
+    /// Decodes statistics.
     pub fn decode(bytes: &[u8; LEN]) -> Self {
         let mut r = Reader(bytes);
         let (no_cpus, no_ticks, max_cqes) = (r.u32(), r.u32(), r.u32());
@@ -113,14 +114,15 @@ impl Stat {
         }
     }
 
-    /// This end's figures, for a qperf peer.
-    pub fn from_side(side: &SideStats) -> Self {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Seconds of a test.
-        let ticks = |secs: f64| (secs * f64::from(TICKS)) as u64;
+    /// Converts the statistics of this end for a qperf peer.
+    pub fn from_side_stats(side: &SideStats) -> Self {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        // The times are short enough.
+        let ticks = |secs: f64| (secs * f64::from(TICKS_PER_SECOND)) as u64;
         let host = &side.cpu.host;
         Self {
             no_cpus: side.cpu.cpus,
-            no_ticks: TICKS,
+            no_ticks: TICKS_PER_SECOND,
             max_cqes: side.max_cqe,
             start: Clocks::default(),
             end: Clocks {
@@ -137,13 +139,14 @@ impl Stat {
         }
     }
 
-    /// A qperf peer's figures. What it knows of this end only (`peer_sent`, `peer_received`) is
-    /// left out.
-    #[allow(clippy::cast_precision_loss)] // Ticks below 2^53.
-    pub fn side(&self) -> SideStats {
-        let (a, b, ticks) = (&self.start, &self.end, f64::from(self.no_ticks.max(1)));
+    /// Converts the statistics of a qperf peer. Its counts for this end (`peer_sent`,
+    /// `peer_received`) are omitted.
+    #[allow(clippy::cast_precision_loss)] // Tick counts are below 2^53.
+    pub fn to_side_stats(self) -> SideStats {
+        let (start, end) = (&self.start, &self.end);
+        let ticks = f64::from(self.no_ticks.max(1));
         let secs = |from: u64, to: u64| to.saturating_sub(from) as f64 / ticks;
-        let real = u128::from(b.real.saturating_sub(a.real)) * 1_000_000_000
+        let real = u128::from(end.real.saturating_sub(start.real)) * 1_000_000_000
             / u128::from(self.no_ticks.max(1));
         SideStats {
             sent: self.sent.into(),
@@ -152,10 +155,10 @@ impl Stat {
             max_cqe: self.max_cqes,
             cpu: CpuUse {
                 host: HostCpuTime {
-                    user: secs(a.user, b.user) + secs(a.nice, b.nice),
-                    kernel: secs(a.kernel, b.kernel) + secs(a.steal, b.steal),
-                    intr: secs(a.irq, b.irq) + secs(a.softirq, b.softirq),
-                    iowait: secs(a.iowait, b.iowait),
+                    user: secs(start.user, end.user) + secs(start.nice, end.nice),
+                    kernel: secs(start.kernel, end.kernel) + secs(start.steal, end.steal),
+                    intr: secs(start.irq, end.irq) + secs(start.softirq, end.softirq),
+                    iowait: secs(start.iowait, end.iowait),
                 },
                 cpus: self.no_cpus,
                 ..CpuUse::default()
@@ -189,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_stand_where_qperf_has_them() {
+    fn field_offsets_match_qperf() {
         let stat = Stat {
             no_cpus: 1,
             no_ticks: 2,
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_ticks_become_seconds() {
+    fn ticks_of_the_peer_are_converted_to_seconds() {
         let stat = Stat {
             no_ticks: 100,
             start: Clocks {
@@ -253,7 +256,7 @@ mod tests {
             },
             ..Stat::default()
         };
-        let side = stat.side();
+        let side = stat.to_side_stats();
         assert_eq!(side.nanos, 2_000_000_000);
         let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
         let host = side.cpu.host;
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_end_sends_reads_back_as_what_it_counted() {
+    fn statistics_survive_a_round_trip() {
         let side = SideStats {
             lost: 0,
             sent: Count {
@@ -291,17 +294,17 @@ mod tests {
             verified: 0,
             threads: Vec::new(),
         };
-        assert_eq!(Stat::from_side(&side).side(), side);
+        assert_eq!(Stat::from_side_stats(&side).to_side_stats(), side);
     }
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_figures_that_read_back(quarters: [[u8; 32]; 7], rest: [u8; 28]) {
+        fn any_bytes_decode_and_encode_to_the_same(quarters: [[u8; 32]; 7], rest: [u8; 28]) {
             let mut bytes = [0; LEN];
             bytes[..224].copy_from_slice(quarters.as_flattened());
             bytes[224..252].copy_from_slice(&rest);
             let stat = Stat::decode(&bytes);
-            let _ = stat.side();
+            let _ = stat.to_side_stats();
             proptest::prop_assert_eq!(stat.encode(), bytes);
         }
     }

@@ -202,11 +202,11 @@ pub fn run<P: Peer>(
         disable_send_delay(&socket, kind);
     }
     let polled = side.wait == Wait::Poll;
-    let mut line = MessageSocket::new(socket, kind, polled)?;
+    let mut socket = MessageSocket::new(socket, kind, polled)?;
     let size = usize::try_from(spec.msg_size)
         .map_err(|_| Error::limit("the message size exceeds the address space"))?;
     let access = spec.tuning.access_received;
-    let plan = LoopParams {
+    let params = LoopParams {
         size,
         limit: spec.limit,
         verify: spec.verify,
@@ -216,8 +216,8 @@ pub fn run<P: Peer>(
     };
     run::run(
         LoopKind::new(role, latency, spec.flip),
-        &mut line,
-        &plan,
+        &mut socket,
+        &params,
         polled,
         peer,
     )

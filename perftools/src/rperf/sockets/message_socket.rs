@@ -80,7 +80,7 @@ impl MessageSocket {
     }
 
     /// Returns `true` if a message was sent in part.
-    pub fn is_in_parts(&self) -> bool {
+    pub fn has_partial_send(&self) -> bool {
         self.sent > 0
     }
 
@@ -167,7 +167,7 @@ impl MessageSocket {
     }
 
     /// Shuts down the sending direction of a stream.
-    pub fn finish(&self) {
+    pub fn shutdown_send(&self) {
         if !self.kind.is_datagram() {
             // An error means that the peer has already closed the connection.
             let _ = self.socket.shutdown(Shutdown::Write);

@@ -1,4 +1,4 @@
-//! A connected end with its memory.
+//! One end of the RDMA connection, with its memory.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use ibverbs::{
 };
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
-use super::{DEPTH, FEW, LoopKind, ipv4};
+use super::{BANDWIDTH_DEPTH, LoopKind, PING_PONG_DEPTH, ipv4};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::units::show_time;
 use crate::rperf::engine::Peer;
@@ -19,17 +19,17 @@ use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::plan::Plan;
 use crate::rperf::spec::{Side, Spec};
 
-/// How often a wait looks whether the peer is still there.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The memory that results of checked atomics arrive in, as qperf's.
-const VERIFIED: u64 = 64 << 10;
-/// How long the peer's disconnection is waited for.
-const PARTING: Duration = Duration::from_secs(3);
+/// Interval at which a wait checks that the peer is still connected.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// Size in bytes of the memory for the results of verified atomics, as in qperf.
+const VERIFY_MEMORY: u64 = 64 << 10;
+/// Time to wait for the peer to disconnect.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A connected end with its memory: one region for everything, as qperf has it.
+/// A connected end with its memory. As in qperf, one region is used for all messages.
 #[derive(Debug)]
 pub(in crate::rperf::qperf) struct QperfEndpoint {
-    pub(super) part: LoopKind,
+    pub(super) loop_kind: LoopKind,
     pub(super) connection: Connection,
     pub(super) cq: CompletionQueue,
     pub(super) channel: CompletionChannel,
@@ -40,7 +40,7 @@ pub(in crate::rperf::qperf) struct QperfEndpoint {
     link: String,
 }
 
-/// The objects of an end that is not connected yet.
+/// Objects of an end that is not connected yet.
 struct EndpointParts {
     pd: ProtectionDomain,
     cq: CompletionQueue,
@@ -48,26 +48,30 @@ struct EndpointParts {
     depth: u32,
 }
 
-/// The error of a server that rdma_cm does not reach: a qperf is asked at the address by which it
-/// was called.
+/// Returns the error for a server that rdma_cm cannot reach. With qperf, rdma_cm connects to the
+/// address of the control connection.
 #[cold]
-fn no_way(server: SocketAddr, error: &ibverbs::Error) -> Error {
-    Error::device(format!(
-        "{error}; call the host by an address of its RDMA interface, as {} is what a qperf is reached by",
+fn unreachable_error(server: SocketAddr, error: &ibverbs::Error) -> Error {
+    Error::device(error.to_string()).with_help(format!(
+        "specify the host by the address of its RDMA interface; qperf uses {} for both connections",
         server.ip().to_canonical()
     ))
 }
 
 impl EndpointParts {
-    fn new(context: &Context, part: LoopKind) -> Result<(Self, QueuePair<Rc>)> {
-        let few = matches!(
-            part,
+    fn new(context: &Context, loop_kind: LoopKind) -> Result<(Self, QueuePair<Rc>)> {
+        let one_in_flight = matches!(
+            loop_kind,
             LoopKind::Ping(_) | LoopKind::Pong(_) | LoopKind::Source { one: true, .. }
         );
-        let most = context.query_device()?;
-        let depth = if few { FEW } else { DEPTH }
-            .min(most.max_qp_wr)
-            .min(most.max_cqe / 2);
+        let device = context.query_device()?;
+        let depth = if one_in_flight {
+            PING_PONG_DEPTH
+        } else {
+            BANDWIDTH_DEPTH
+        }
+        .min(device.max_qp_wr)
+        .min(device.max_cqe / 2);
         let pd = context.alloc_pd()?;
         let channel = context.create_comp_channel()?;
         let options = CqOptions {
@@ -93,11 +97,11 @@ impl EndpointParts {
         ))
     }
 
-    /// Registers the memory and tells the peer where it is.
-    fn join(
+    /// Registers the memory and exchanges its address and key with the peer.
+    fn into_endpoint(
         self,
         mut connection: Connection,
-        part: LoopKind,
+        loop_kind: LoopKind,
         spec: &Spec,
         conn: &ControlConn,
     ) -> Result<QperfEndpoint> {
@@ -107,27 +111,27 @@ impl EndpointParts {
             channel,
             depth,
         } = self;
-        let size = if matches!(part, LoopKind::Verify(_)) {
-            VERIFIED
+        let size = if matches!(loop_kind, LoopKind::Verify(_)) {
+            VERIFY_MEMORY
         } else {
             spec.msg_size
         };
         let size = usize::try_from(size)
-            .map_err(|_| Error::limit("the message is larger than the memory"))?;
-        let region = pd.shared(size.next_multiple_of(8), all())?;
+            .map_err(|_| Error::limit("the message size exceeds the address space"))?;
+        let region = pd.shared(size.next_multiple_of(8), access_flags())?;
         let held = connection.qp_mut().hold(&region)?;
-        let mine = region.remote();
+        let local = region.remote();
         conn.send(
             &Node {
-                vaddr: mine.addr,
-                rkey: mine.rkey,
+                vaddr: local.addr,
+                rkey: local.rkey,
                 rd_atomic: 1,
                 ..Node::default()
             }
             .encode(),
         )?;
         let mut bytes = [0; node::LEN];
-        conn.receive(&mut bytes, "where its memory is")?;
+        conn.receive(&mut bytes, "the address of its memory")?;
         let node = Node::decode(&bytes);
         let remote = RemoteMemory {
             addr: node.vaddr,
@@ -145,7 +149,7 @@ impl EndpointParts {
             (transport, _) => transport.to_string(),
         };
         Ok(QperfEndpoint {
-            part,
+            loop_kind,
             connection,
             cq,
             channel,
@@ -158,13 +162,13 @@ impl EndpointParts {
     }
 }
 
-/// What the peer may do: qperf opens its memory to everything, whatever the test.
-fn all() -> AccessFlags {
+/// Returns the access of the peer to the memory. As in qperf, it is the same for all tests.
+fn access_flags() -> AccessFlags {
     AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC
 }
 
-/// As qperf connects.
-fn params() -> ConnectParams<'static> {
+/// Returns the connection parameters, which are those of qperf.
+fn connect_params() -> ConnectParams<'static> {
     ConnectParams {
         responder_resources: 1,
         initiator_depth: 1,
@@ -174,16 +178,16 @@ fn params() -> ConnectParams<'static> {
 }
 
 impl QperfEndpoint {
-    /// The server: says a port and takes the client who connects there.
+    /// Accepts a client: sends it the port of a listener and waits for its connection.
     pub(in crate::rperf::qperf) fn accept(
         conn: &ControlConn,
         spec: &Spec,
         plan: Plan,
         timeout: Duration,
     ) -> Result<Self> {
-        let part = super::part(spec.test, plan, spec.flip);
-        let everywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-        let listener = Listener::bind(everywhere, 1)?;
+        let loop_kind = super::loop_kind(spec.test, plan, spec.flip);
+        let any_address = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        let listener = Listener::bind(any_address, 1)?;
         conn.send(&u32::from(listener.local_addr().port()).to_le_bytes())?;
         let deadline = Instant::now() + timeout;
         let request = loop {
@@ -192,55 +196,61 @@ impl QperfEndpoint {
             }
             if Instant::now() >= deadline {
                 return Err(Error::device(format!(
-                    "the client did not connect by rdma_cm within {}",
+                    "the client did not connect with rdma_cm within {}",
                     show_time(timeout)
                 )));
             }
-            if let Some(request) = listener.accept(Some(LOOK_EVERY))? {
+            if let Some(request) = listener.accept(Some(CHECK_INTERVAL))? {
                 break request;
             }
         };
         let context = request.context()?;
-        let (parts, qp) = EndpointParts::new(&context, part)?;
-        let pending = request.access(all()).with_qp(qp)?;
-        let connection = pending.accept(&params(), timeout)?;
-        parts.join(connection, part, spec, conn)
+        let (parts, qp) = EndpointParts::new(&context, loop_kind)?;
+        let pending = request.access(access_flags()).with_qp(qp)?;
+        let connection = pending.accept(&connect_params(), timeout)?;
+        parts.into_endpoint(connection, loop_kind, spec, conn)
     }
 
-    /// The client: connects to the port that the server says.
+    /// Connects to a server: receives the port of its listener and connects to it.
     pub(in crate::rperf::qperf) fn connect(
         conn: &ControlConn,
         spec: &Spec,
         plan: Plan,
         server: SocketAddr,
     ) -> Result<Self> {
-        let part = super::part(spec.test, plan, true);
-        let port = u16::try_from(conn.receive_u32("its port")?)
-            .map_err(|_| Error::protocol("the server's port is none"))?;
+        let loop_kind = super::loop_kind(spec.test, plan, true);
+        let port = u16::try_from(conn.receive_u32("the port for rdma_cm")?)
+            .map_err(|_| Error::protocol("the server sent an invalid port number"))?;
         let timeout = spec.client.timeout;
         let resolver = Resolver::new(ipv4(server, port)?).timeout(timeout);
-        let route = resolver.resolve().map_err(|error| no_way(server, &error))?;
+        let route = resolver
+            .resolve()
+            .map_err(|error| unreachable_error(server, &error))?;
         if let Some(id) = spec
             .client
             .id
             .as_ref()
             .filter(|id| id.name != route.device_name())
         {
-            let (found, asked) = (route.device_name(), &id.name);
+            let (found, requested) = (route.device_name(), &id.name);
             return Err(Error::device(format!(
-                "rdma_cm reaches {server} over {found}, not over {asked}: leave --id (-i) away"
-            )));
+                "rdma_cm reaches {server} over {found}, not over {requested}"
+            ))
+            .with_help("omit --id (-i)"));
         }
         let context = route.context()?;
-        let (parts, qp) = EndpointParts::new(&context, part)?;
-        let ready = route.access(all()).with_qp(qp)?;
-        let connection = ready.connect(&params(), timeout)?;
-        parts.join(connection, part, spec, conn)
+        let (parts, qp) = EndpointParts::new(&context, loop_kind)?;
+        let ready = route.access(access_flags()).with_qp(qp)?;
+        let connection = ready.connect(&connect_params(), timeout)?;
+        parts.into_endpoint(connection, loop_kind, spec, conn)
     }
 
-    /// How it is connected, and the peer, for the record.
-    pub(in crate::rperf::qperf) fn via(&self, side: &Side) -> (ConnectionInfo, ConnectionInfo) {
-        let end = |address: SocketAddr| ConnectionInfo {
+    /// Returns the descriptions of this end and of the peer for the record.
+    pub(in crate::rperf::qperf) fn connection_infos(
+        &self,
+        side: &Side,
+    ) -> (ConnectionInfo, ConnectionInfo) {
+        let info = |address: SocketAddr| ConnectionInfo {
             device: self.connection.device_name().to_owned(),
             port: self.connection.port_num(),
             link: self.link.clone(),
@@ -251,24 +261,24 @@ impl QperfEndpoint {
             port_mtu: None,
             wait: side.wait,
         };
-        let here = end(self.connection.local_addr());
+        let local = info(self.connection.local_addr());
         (
-            here,
+            local,
             ConnectionInfo {
                 device: "qperf".into(),
-                ..end(self.connection.peer_addr())
+                ..info(self.connection.peer_addr())
             },
         )
     }
 
-    /// The client disconnects; both wait until it is done.
+    /// Waits until the connection is closed. The client disconnects first.
     pub(in crate::rperf::qperf) fn wait_disconnected(mut self, client: bool) {
         if client {
             let _ = self.connection.disconnect();
         }
-        let deadline = Instant::now() + PARTING;
+        let deadline = Instant::now() + DISCONNECT_TIMEOUT;
         while Instant::now() < deadline {
-            match self.connection.wait_event(Some(LOOK_EVERY)) {
+            match self.connection.wait_event(Some(CHECK_INTERVAL)) {
                 Ok(Some(event)) if event.event_type == CmEventType::DISCONNECTED => break,
                 Ok(_) => {}
                 Err(_) => break,
@@ -276,8 +286,8 @@ impl QperfEndpoint {
         }
     }
 
-    /// Whether the connection still stands.
-    pub(super) fn check(&mut self) -> Result<()> {
+    /// Checks that the peer has not disconnected and the device has not been removed.
+    pub(super) fn check_connected(&mut self) -> Result<()> {
         match self.connection.check_event()?.map(|event| event.event_type) {
             Some(CmEventType::DISCONNECTED | CmEventType::DEVICE_REMOVAL) => Err(Error::new(
                 Kind::Device,

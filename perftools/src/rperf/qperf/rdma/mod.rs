@@ -1,4 +1,4 @@
-//! RC over an RDMA device, connected by rdma_cm: the only way in which a qperf reaches RoCE.
+//! RC tests over RDMA devices, connected by rdma_cm. qperf supports RoCE in no other way.
 
 mod endpoint;
 mod run;
@@ -13,37 +13,37 @@ use crate::rperf::spec::plan::{Pattern, Plan, Service, Verb};
 use crate::rperf::spec::test::Test;
 use crate::rperf::spec::{Limit, Spec};
 
-/// What a qperf has posted on each queue.
-const DEPTH: u32 = 1024;
-/// Room of the queues of a ping-pong.
-const FEW: u32 = 16;
+/// Queue depth of a bandwidth test, as in qperf.
+const BANDWIDTH_DEPTH: u32 = 1024;
+/// Queue depth of tests with one message in flight.
+const PING_PONG_DEPTH: u32 = 16;
 
-/// The loop that an end runs.
+/// Loop that an end runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoopKind {
-    /// Posts, many at a time or one.
+    /// Posts messages, one at a time if `one` is set.
     Source { verb: Verb, one: bool },
-    /// Receives.
+    /// Receives messages.
     Sink,
-    /// Sends and receives.
+    /// Sends and receives messages.
     Both,
-    /// Sends first and receives, one at a time.
+    /// Sends a message and waits for the reply.
     Ping(Verb),
-    /// Answers.
+    /// Waits for a message and replies.
     Pong(Verb),
-    /// Writes into the peer's memory, and looks at its own for the answer.
-    Look { first: bool },
-    /// Atomics, each of whose results is checked.
+    /// Writes to the peer's memory and polls its own memory for the reply.
+    PollMemory { first: bool },
+    /// Posts atomics and checks each result.
     Verify(Verb),
-    /// Nothing: the peer does it all.
+    /// Waits for the end of the test, because all operations are one-sided and posted by the peer.
     Idle,
 }
 
-/// The part of an end in a test.
-fn part(test: Test, plan: Plan, client: bool) -> LoopKind {
+/// Returns the loop of an end in a test.
+fn loop_kind(test: Test, plan: Plan, client: bool) -> LoopKind {
     let verb = plan.verb;
     match plan.pattern {
-        Pattern::Polled => LoopKind::Look { first: client },
+        Pattern::Polled => LoopKind::PollMemory { first: client },
         Pattern::BothWays => LoopKind::Both,
         Pattern::PingPong if verb.takes_receives() && client => LoopKind::Ping(verb),
         Pattern::PingPong if verb.takes_receives() => LoopKind::Pong(verb),
@@ -57,40 +57,44 @@ fn part(test: Test, plan: Plan, client: bool) -> LoopKind {
     }
 }
 
-/// What a test does, if it can be run with a qperf.
+/// Returns the plan of a test.
 ///
 /// # Errors
-/// Says why it cannot.
-pub(super) fn plan(spec: &Spec, by_cm: bool) -> Result<Plan> {
+/// Returns an error if the test is not supported with a qperf peer.
+pub(super) fn plan(spec: &Spec, uses_cm: bool) -> Result<Plan> {
     let plan = spec
         .test
         .plan()
-        .ok_or_else(|| Error::limit("it uses no RDMA device"))?;
+        .ok_or_else(|| Error::limit("the test uses no RDMA device"))?;
     if plan.service != Service::Rc {
         return Err(Error::limit(format!(
-            "with a qperf: it connects {} by LIDs only, which RoCE and iWARP have not; use rperf on both ends",
+            "qperf connects {} by LIDs only, which RoCE and iWARP ports do not have",
             plan.service
-        )));
+        ))
+        .with_help("use rperf on both ends"));
     }
-    if !by_cm {
+    if !uses_cm {
         return Err(Error::limit(
-            "with a qperf: without rdma_cm it connects by LIDs only, which RoCE and iWARP have not; give --use-cm (-cm1)",
-        ));
+            "without rdma_cm, qperf connects by LIDs only, which RoCE and iWARP ports do not have",
+        )
+        .with_help("set --use-cm (-cm1)"));
     }
     if matches!(spec.limit, Limit::Messages(_)) && spec.test != Test::RcBw {
-        return Err(Error::limit(
-            "with a qperf: it ends by time only; give --time (-t)",
-        ));
+        return Err(
+            Error::limit("--messages (-n): qperf ends this test by time only")
+                .with_help("set --time (-t) instead"),
+        );
     }
     Ok(plan)
 }
 
-/// The peer's address in the one family that qperf's rdma_cm has.
+/// Returns the address of the peer with another port. qperf supports rdma_cm over IPv4 only.
 fn ipv4(address: SocketAddr, port: u16) -> Result<SocketAddr> {
     match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => Ok(SocketAddr::new(ip, port)),
         ip @ IpAddr::V6(_) => Err(Error::limit(format!(
-            "qperf uses rdma_cm over IPv4 only: name the host by an IPv4 address instead of {ip}"
-        ))),
+            "cannot connect to {ip}: qperf uses rdma_cm over IPv4 only"
+        ))
+        .with_help("specify the host by an IPv4 address")),
     }
 }

@@ -1,6 +1,6 @@
 //! The timed loops of a test over sockets. [`LoopKind`] selects the loop of an end.
 
-mod flow;
+mod bandwidth;
 mod ping_pong;
 
 use std::ops::Range;
@@ -52,9 +52,10 @@ impl LoopKind {
     }
 }
 
+/// State of a running loop.
 struct Run<'a, P> {
-    line: &'a mut MessageSocket,
-    plan: &'a LoopParams,
+    socket: &'a mut MessageSocket,
+    params: &'a LoopParams,
     peer: &'a P,
     waiter: WaitLoop,
     deadline: Option<Instant>,
@@ -65,32 +66,34 @@ struct Run<'a, P> {
     /// Datagrams that never arrived.
     lost: u64,
     counters: Option<Arc<ThreadCounters>>,
+    /// Messages sent and received until the clock was stopped, and the time.
     counted: Option<(Count, Count, ClockReading)>,
 }
 
-/// Runs the loop `part` over a socket, which must be non-blocking if `polled` is set.
+/// Runs a loop over a socket, which must be non-blocking if `polled` is set.
 ///
 /// # Errors
 /// Returns an error if the connection broke, the peer closed its connection or reported an error,
 /// no data moved within the timeout, or a received byte was wrong.
 pub fn run<P: Peer>(
-    part: LoopKind,
-    line: &mut MessageSocket,
-    plan: &LoopParams,
+    loop_kind: LoopKind,
+    socket: &mut MessageSocket,
+    params: &LoopParams,
     polled: bool,
     peer: &P,
 ) -> Result<Measurement> {
-    let mut latencies = (part == LoopKind::Ping).then(|| LatencyRecorder::new(peer.counters()));
-    let mut buffer = vec![0; plan.size];
+    let mut latencies =
+        (loop_kind == LoopKind::Ping).then(|| LatencyRecorder::new(peer.counters()));
+    let mut buffer = vec![0; params.size];
     payload::fill(&mut buffer, 0);
     let start = ClockReading::now();
-    let deadline = match plan.limit {
+    let deadline = match params.limit {
         Limit::Time(time) => start.wall().checked_add(time),
         Limit::Messages(_) => None,
     };
     let mut run = Run {
-        line,
-        plan,
+        socket,
+        params,
         peer,
         // Both ends may share a processor, so every empty poll yields it.
         waiter: WaitLoop::new(if polled { Wait::Poll } else { Wait::Events }, false).yielding(),
@@ -103,7 +106,7 @@ pub fn run<P: Peer>(
         counters: peer.counters(),
         counted: None,
     };
-    match (part, &mut latencies) {
+    match (loop_kind, &mut latencies) {
         (LoopKind::Source, _) => run.source(),
         (LoopKind::Sink, _) => run.sink(),
         (LoopKind::Ping, Some(latencies)) => run.ping(start.wall(), latencies),
@@ -137,7 +140,7 @@ pub fn run<P: Peer>(
 
 impl<P: Peer> Run<'_, P> {
     fn total(&self) -> u64 {
-        match self.plan.limit {
+        match self.params.limit {
             Limit::Messages(n) => n,
             Limit::Time(_) => u64::MAX,
         }
@@ -156,7 +159,7 @@ impl<P: Peer> Run<'_, P> {
     /// Returns the end of the time for loops that wait no longer than that.
     fn wait_limit(&self) -> Option<Instant> {
         self.deadline
-            .filter(|_| self.plan.end_mode == EndMode::Clock)
+            .filter(|_| self.params.end_mode == EndMode::Clock)
     }
 
     /// Repeats `step` until it returns a result. Returns `None` if `until` passed or the peer
@@ -166,12 +169,12 @@ impl<P: Peer> Run<'_, P> {
         until: Option<Instant>,
         mut step: impl FnMut(&mut MessageSocket, &mut [u8]) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let kind = self.line.kind();
-        let (line, buffer) = (&mut *self.line, &mut self.buffer);
+        let kind = self.socket.kind();
+        let (socket, buffer) = (&mut *self.socket, &mut self.buffer);
         let mut source = SocketSource {
-            step: || step(line, buffer),
+            step: || step(socket, buffer),
             peer: self.peer,
-            plan: self.plan,
+            params: self.params,
             kind,
         };
         self.waiter.wait(&mut source, until)
@@ -182,23 +185,23 @@ impl<P: Peer> Run<'_, P> {
         let mut source = SocketSource {
             step: || Ok(None::<()>),
             peer: self.peer,
-            plan: self.plan,
-            kind: self.line.kind(),
+            params: self.params,
+            kind: self.socket.kind(),
         };
         self.waiter.check(&mut source)
     }
 
     /// Sends the message in the buffer, or continues to. Returns `true` when all of it is sent.
     fn send(&mut self, until: Option<Instant>) -> Result<bool> {
-        let step = |line: &mut MessageSocket, message: &mut [u8]| {
-            line.send(message).map(|whole| whole.then_some(()))
+        let step = |socket: &mut MessageSocket, message: &mut [u8]| {
+            socket.send(message).map(|complete| complete.then_some(()))
         };
         if self.wait(until, step)?.is_none() {
             return Ok(false);
         }
         self.waiter.reset();
         self.sent.msgs += 1;
-        self.sent.bytes += self.plan.size as u64;
+        self.sent.bytes += self.params.size as u64;
         if let Some(counters) = &self.counters {
             counters.sent(self.sent.msgs);
         }
@@ -207,13 +210,13 @@ impl<P: Peer> Run<'_, P> {
 
     /// Receives a message into the buffer, counts it and checks it.
     fn receive(&mut self, until: Option<Instant>) -> Result<Received> {
-        let step = |line: &mut MessageSocket, message: &mut [u8]| {
-            let got = line.receive(message)?;
+        let step = |socket: &mut MessageSocket, message: &mut [u8]| {
+            let got = socket.receive(message)?;
             Ok((got != Received::Nothing).then_some(got))
         };
         let got = self.wait(until, step)?.unwrap_or(Received::Nothing);
         if let Received::Message(len) = got {
-            self.arrived(len)?;
+            self.count_arrival(len)?;
         }
         Ok(got)
     }
@@ -225,23 +228,23 @@ impl<P: Peer> Run<'_, P> {
     }
 
     /// Counts and checks a message that arrived.
-    fn arrived(&mut self, len: usize) -> Result<()> {
+    fn count_arrival(&mut self, len: usize) -> Result<()> {
         self.waiter.reset();
-        if self.plan.verify {
-            let number = if self.line.kind().is_datagram() && self.plan.size >= 8 {
+        if self.params.verify {
+            let number = if self.socket.kind().is_datagram() && self.params.size >= 8 {
                 payload::number(&self.buffer)
             } else {
                 self.received.msgs
             };
             payload::check(&self.buffer[..len], number)?;
-            if len != self.plan.size {
+            if len != self.params.size {
                 return Err(Error::test(format!(
-                    "a message of {len} bytes arrived where all have {}",
-                    self.plan.size
+                    "received a message of {len} bytes instead of {} bytes",
+                    self.params.size
                 )));
             }
             self.verified += len as u64;
-        } else if self.plan.access {
+        } else if self.params.access {
             payload::access(&self.buffer[..len]);
         }
         self.received.msgs += 1;
@@ -253,9 +256,9 @@ impl<P: Peer> Run<'_, P> {
     }
 
     /// Notifies the peer that this end has finished, and waits until the peer has finished too.
-    fn end_both(&mut self) -> Result<()> {
+    fn finish_both(&mut self) -> Result<()> {
         self.peer.finish(self.sent.msgs)?;
-        self.line.finish();
+        self.socket.shutdown_send();
         self.waiter.reset();
         while self.peer.finished().is_none() {
             self.wait_for_peer()?;
@@ -268,7 +271,7 @@ impl<P: Peer> Run<'_, P> {
 struct SocketSource<'a, P, F> {
     step: F,
     peer: &'a P,
-    plan: &'a LoopParams,
+    params: &'a LoopParams,
     kind: SocketKind,
 }
 
@@ -288,12 +291,15 @@ impl<P: Peer, T, F: FnMut() -> Result<Option<T>>> PollSource for SocketSource<'_
         if let Some(failure) = self.peer.failure() {
             return Err(failure);
         }
-        if self.plan.end_mode == EndMode::Announced && idle.end - idle.start >= self.plan.timeout {
+        if self.params.end_mode == EndMode::Announced
+            && idle.end - idle.start >= self.params.timeout
+        {
             return Err(Error::test(format!(
-                "nothing moved over {} for {}: is the peer still running? --timeout (-to) sets how long to wait",
+                "no data was transferred over {} for {}",
                 self.kind.name(),
-                show_time(self.plan.timeout)
-            )));
+                show_time(self.params.timeout)
+            ))
+            .with_help("check that the peer is running, or set --timeout (-to) higher"));
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ impl<P: Peer> Run<'_, P> {
     pub(super) fn ping(&mut self, start: Instant, latencies: &mut LatencyRecorder) -> Result<()> {
         let mut before = start;
         while self.received.msgs < self.total() && self.deadline.is_none_or(|end| before < end) {
-            fill_payload(self.plan, &mut self.buffer, self.sent.msgs);
+            fill_payload(self.params, &mut self.buffer, self.sent.msgs);
             if !self.send_whole()? || !self.wait_for_reply()? {
                 break;
             }
@@ -28,20 +28,20 @@ impl<P: Peer> Run<'_, P> {
             before = now;
         }
         self.stop_clock();
-        match self.plan.end_mode {
+        match self.params.end_mode {
             EndMode::Clock => Ok(()),
-            EndMode::Announced => self.end_both(),
+            EndMode::Announced => self.finish_both(),
         }
     }
 
     /// Waits for the reply; returns `false` if the time was over first.
     fn wait_for_reply(&mut self) -> Result<bool> {
-        let lost_at = (self.line.kind() == SocketKind::Udp).then(|| Instant::now() + LOST_AFTER);
+        let lost_at = (self.socket.kind() == SocketKind::Udp).then(|| Instant::now() + LOST_AFTER);
         let until = self.wait_limit().into_iter().chain(lost_at).min();
         loop {
             match self.receive(until)? {
                 Received::Message(_) => return Ok(true),
-                Received::End if self.plan.end_mode == EndMode::Clock => return Ok(false),
+                Received::End if self.params.end_mode == EndMode::Clock => return Ok(false),
                 Received::End => {
                     return Err(Error::device(
                         "the peer closed the data connection in the middle of the test",
@@ -49,14 +49,15 @@ impl<P: Peer> Run<'_, P> {
                 }
                 Received::Nothing => {}
             }
-            if self.plan.end_mode == EndMode::Clock && self.is_over() {
+            if self.params.end_mode == EndMode::Clock && self.is_over() {
                 return Ok(false);
             }
             if lost_at.is_some_and(|lost_at| Instant::now() >= lost_at) {
                 return Err(Error::test(format!(
-                    "a datagram or its reply was lost after {} round trips: the latency test of UDP needs a path without loss",
+                    "a datagram or its reply was lost after {} round trips",
                     self.received.msgs
-                )));
+                ))
+                .with_help("measure the latency of UDP on a path without packet loss"));
             }
         }
     }
@@ -67,7 +68,7 @@ impl<P: Peer> Run<'_, P> {
             if self.send(self.wait_limit())? {
                 return Ok(true);
             }
-            if self.plan.end_mode == EndMode::Clock && self.is_over() {
+            if self.params.end_mode == EndMode::Clock && self.is_over() {
                 return Ok(false);
             }
         }
@@ -77,16 +78,16 @@ impl<P: Peer> Run<'_, P> {
         loop {
             match self.receive(self.wait_limit())? {
                 Received::Message(_) => {
-                    fill_payload(self.plan, &mut self.buffer, self.sent.msgs);
+                    fill_payload(self.params, &mut self.buffer, self.sent.msgs);
                     if !self.send_whole()? {
                         break;
                     }
                 }
-                Received::End if self.plan.end_mode == EndMode::Clock => break,
+                Received::End if self.params.end_mode == EndMode::Clock => break,
                 Received::End => self.wait_for_peer()?,
                 Received::Nothing => {}
             }
-            match self.plan.end_mode {
+            match self.params.end_mode {
                 EndMode::Clock if self.is_over() => break,
                 EndMode::Announced => match self.peer.finished() {
                     Some(pinged) if pinged == self.received.msgs => break,
@@ -102,7 +103,7 @@ impl<P: Peer> Run<'_, P> {
             }
         }
         self.stop_clock();
-        match self.plan.end_mode {
+        match self.params.end_mode {
             EndMode::Clock => Ok(()),
             EndMode::Announced => self.peer.finish(self.sent.msgs),
         }
@@ -110,8 +111,8 @@ impl<P: Peer> Run<'_, P> {
 }
 
 /// Fills the buffer with the payload of message `number`, if payload is verified.
-fn fill_payload(plan: &LoopParams, buffer: &mut [u8], number: u64) {
-    if plan.verify {
+fn fill_payload(params: &LoopParams, buffer: &mut [u8], number: u64) {
+    if params.verify {
         payload::fill(buffer, number);
     }
 }

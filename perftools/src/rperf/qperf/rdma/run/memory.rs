@@ -19,8 +19,8 @@ const MARKS: [u8; 2] = [0x55, 0xaa];
 const MAGIC: u64 = 0x0123_4567_89ab_cdef;
 
 impl Run<'_> {
-    /// Writes this end's mark to both ends of its memory.
-    pub(super) fn mark(&mut self, first: bool) -> Result<()> {
+    /// Writes this end's mark to the first and the last byte of its message.
+    pub(super) fn write_mark(&mut self, first: bool) -> Result<()> {
         let mark = MARKS[usize::from(!first)];
         let last = usize::try_from(self.size).unwrap_or(1).saturating_sub(1);
         let region = &self.io.end.region;
@@ -28,12 +28,12 @@ impl Run<'_> {
         Ok(region.write(last, &[mark])?)
     }
 
-    pub(super) fn look_for_marks(
+    pub(super) fn poll_for_marks(
         &mut self,
         first: bool,
         latencies: &mut Option<LatencyRecorder>,
     ) -> Result<()> {
-        let theirs = MARKS[usize::from(first)];
+        let peer_mark = MARKS[usize::from(first)];
         let last = usize::try_from(self.size).unwrap_or(1).saturating_sub(1);
         let mut before = Instant::now();
         let mut sends = first;
@@ -46,7 +46,7 @@ impl Run<'_> {
             }
             let mut marks = Marks {
                 io: &mut self.io,
-                expected: theirs,
+                expected: peer_mark,
                 last,
             };
             if waiter.wait(&mut marks, self.deadline)?.is_none() {
@@ -56,7 +56,7 @@ impl Run<'_> {
             if let Some(latencies) = latencies.as_mut() {
                 before = record(latencies, before, 2);
             }
-            self.mark(first)?;
+            self.write_mark(first)?;
             sends = true;
         }
         Ok(())
@@ -70,36 +70,36 @@ impl Run<'_> {
             .end
             .remote
             .slice(0, 8)
-            .ok_or_else(|| Error::limit("the peer's memory has no 8 bytes"))?;
-        let (mut posted_so_far, mut checked) = (0_u64, 0_u64);
+            .ok_or_else(|| Error::limit("the peer's memory is smaller than 8 bytes"))?;
+        let (mut posted, mut checked) = (0_u64, 0_u64);
         while !self.is_over() {
-            while posted_so_far - checked < slots {
-                let at = usize::try_from(posted_so_far % slots).unwrap_or(0) * 8;
+            while posted - checked < slots {
+                let at = usize::try_from(posted % slots).unwrap_or(0) * 8;
                 let slot = self.io.end.held.slice(at..at + 8);
                 let slot = slot.ok_or_else(|| Error::limit("the memory is too small"))?;
                 let qp = self.io.end.connection.qp_mut();
-                let n = posted_so_far;
+                let n = posted;
                 match verb {
                     Verb::CompareSwap => {
                         qp.post_send(wr::compare_swap(
                             slot,
                             word,
-                            found(verb, n),
+                            expected_value(verb, n),
                             MAGIC.wrapping_add(n),
                         ))?;
                     }
                     _ => qp.post_send(wr::fetch_add(slot, word, 1))?,
                 }
-                posted_so_far += 1;
+                posted += 1;
             }
             let (sends, _) = self.wait()?;
             for _ in 0..sends {
                 let at = usize::try_from(checked % slots).unwrap_or(0) * 8;
                 let seen = self.io.end.region.load(at, Ordering::Relaxed)?;
-                if seen != found(verb, checked) {
+                if seen != expected_value(verb, checked) {
                     return Err(Error::test(format!(
-                        "atomic {checked} found {seen:#x}, not {:#x}",
-                        found(verb, checked)
+                        "atomic operation {checked} returned {seen:#x}, expected {:#x}",
+                        expected_value(verb, checked)
                     )));
                 }
                 checked += 1;
@@ -144,8 +144,8 @@ impl PollSource for Marks<'_, '_> {
     }
 }
 
-/// Returns the value that atomic number `n` finds.
-fn found(verb: Verb, n: u64) -> u64 {
+/// Returns the value that the atomic operation `n` must return.
+fn expected_value(verb: Verb, n: u64) -> u64 {
     match verb {
         Verb::CompareSwap if n > 0 => MAGIC.wrapping_add(n - 1),
         Verb::CompareSwap => 0,

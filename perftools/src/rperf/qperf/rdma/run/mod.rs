@@ -61,7 +61,7 @@ pub(in crate::rperf::qperf) fn run(
     conn: &ControlConn,
     begins: &dyn Fn(),
 ) -> Result<Measurement> {
-    let part = end.part;
+    let loop_kind = end.loop_kind;
     let (time, total) = match spec.limit {
         Limit::Time(time) => (Some(time), u64::MAX),
         Limit::Messages(n) => (None, n),
@@ -87,24 +87,26 @@ pub(in crate::rperf::qperf) fn run(
         verified: 0,
     };
     let _pinned = Pinned::to(side.cpus.as_ref())?;
-    run.prepare(part)?;
-    conn.before()?;
+    run.prepare(loop_kind)?;
+    conn.synchronize_before()?;
     begins();
     let latency = matches!(
-        part,
-        LoopKind::Ping(_) | LoopKind::Look { first: true } | LoopKind::Source { one: true, .. }
+        loop_kind,
+        LoopKind::Ping(_)
+            | LoopKind::PollMemory { first: true }
+            | LoopKind::Source { one: true, .. }
     );
     let mut latencies = latency.then(LatencyRecorder::default);
     let start = ClockReading::now();
     run.deadline = time.and_then(|time| start.wall().checked_add(time));
-    let done = match part {
+    let done = match loop_kind {
         LoopKind::Source { verb, one } => run.source(verb, one, &mut latencies),
         LoopKind::Sink => run.sink(),
         LoopKind::Both => run.both(),
         LoopKind::Ping(verb) | LoopKind::Pong(verb) => {
-            run.ping_pong(verb, matches!(part, LoopKind::Ping(_)), &mut latencies)
+            run.ping_pong(verb, matches!(loop_kind, LoopKind::Ping(_)), &mut latencies)
         }
-        LoopKind::Look { first } => run.look_for_marks(first, &mut latencies),
+        LoopKind::PollMemory { first } => run.poll_for_marks(first, &mut latencies),
         LoopKind::Verify(verb) => run.verify(verb),
         LoopKind::Idle => run.idle_until_over(),
     };
@@ -121,7 +123,7 @@ pub(in crate::rperf::qperf) fn run(
         bytes: msgs * run.size,
     };
     let fetches = matches!(
-        part,
+        loop_kind,
         LoopKind::Source {
             verb: Verb::Read,
             ..
@@ -153,11 +155,11 @@ pub(in crate::rperf::qperf) fn run(
 
 impl Run<'_> {
     /// Posts or writes what must be there before the peer begins.
-    fn prepare(&mut self, part: LoopKind) -> Result<()> {
-        match part {
+    fn prepare(&mut self, loop_kind: LoopKind) -> Result<()> {
+        match loop_kind {
             LoopKind::Sink | LoopKind::Both => self.post_receives(self.io.end.depth),
             LoopKind::Ping(_) | LoopKind::Pong(_) => self.post_receives(1),
-            LoopKind::Look { first } => self.mark(first),
+            LoopKind::PollMemory { first } => self.write_mark(first),
             LoopKind::Source { .. } | LoopKind::Verify(_) | LoopKind::Idle => Ok(()),
         }
     }
@@ -192,7 +194,7 @@ impl Run<'_> {
             .end
             .held
             .slice(0..size)
-            .ok_or_else(|| Error::limit("the message is larger than its memory"))
+            .ok_or_else(|| Error::limit("the message size exceeds the size of the memory"))
     }
 
     fn is_over(&self) -> bool {
@@ -249,7 +251,7 @@ impl Completions<'_> {
         if let Some(failure) = self.conn.failure() {
             return Err(failure);
         }
-        self.end.check()
+        self.end.check_connected()
     }
 }
 

@@ -15,23 +15,23 @@ const DRAIN_TIME: Duration = Duration::from_millis(60);
 impl<P: Peer> Run<'_, P> {
     pub(super) fn source(&mut self) -> Result<()> {
         while self.sent.msgs < self.total() && !self.is_over() {
-            if self.send(self.deadline)? && self.plan.verify {
+            if self.send(self.deadline)? && self.params.verify {
                 payload::fill(&mut self.buffer, self.sent.msgs);
             }
         }
         self.stop_clock();
-        if self.plan.end_mode == EndMode::Clock {
+        if self.params.end_mode == EndMode::Clock {
             return Ok(());
         }
         // A message that was sent in part is completed, but it no longer counts.
-        while self.line.is_in_parts() {
+        while self.socket.has_partial_send() {
             self.send(None)?;
         }
-        self.end_both()
+        self.finish_both()
     }
 
     pub(super) fn sink(&mut self) -> Result<()> {
-        let datagrams = self.line.kind().is_datagram();
+        let datagrams = self.socket.kind().is_datagram();
         // The latest arrival since the peer finished, or the time when it finished.
         let mut quiet_since = None;
         loop {
@@ -39,7 +39,7 @@ impl<P: Peer> Run<'_, P> {
             if self.counted.is_none() && (self.received.msgs >= self.total() || self.is_over()) {
                 self.stop_clock();
             }
-            if self.plan.end_mode == EndMode::Clock {
+            if self.params.end_mode == EndMode::Clock {
                 if self.counted.is_some() || got == Received::End {
                     break;
                 }
@@ -64,7 +64,7 @@ impl<P: Peer> Run<'_, P> {
             }
         }
         self.stop_clock();
-        if self.plan.end_mode == EndMode::Clock {
+        if self.params.end_mode == EndMode::Clock {
             return Ok(());
         }
         let sent = self.peer.finished().unwrap_or_default();
